@@ -1,0 +1,69 @@
+/* One rank's handle: what both executors share. handle.c checks arguments, fills outcomes and turns
+ * trouble into errors; an executor only moves data. */
+#ifndef WAGMA_HANDLE_H
+#define WAGMA_HANDLE_H
+
+#include "reduce.h"
+#include "segment.h"
+#include "wait.h"
+
+struct shm_executor;     /* executor_shm.c: quorum < all, the round protocol */
+struct inplace_executor; /* executor_inplace.c: quorum "all" */
+
+typedef struct call {    /* the call in progress */
+    int active;          /* started, not finished */
+    int sync;            /* explicit sync(x), or a sync version: scope world, quorum all */
+    int explicit_sync;
+    int64_t version;     /* public version, from 0 */
+    void *x;
+    double weight;
+    uint64_t began;      /* ns */
+    const int32_t *members; /* of this rank's group, ascending */
+    int n;
+    uint64_t waited;     /* ns */
+    uint64_t next_warning; /* ns; 0: not yet set */
+} call;
+
+struct wagma_handle {
+    wagma_segment *segment;
+    int rank;
+    int closed;             /* 1: wagma_close; 2: broken by an error */
+    int64_t version;        /* next version */
+    const reduce_kernels *kernels;
+    wagma_hooks hooks;
+    wait_state wait;
+    call call;
+    wagma_stats stats;
+    wagma_outcome outcome;  /* of the last call; arrays below */
+    int32_t *members;       /* [P] group of the current call */
+    int32_t *contributors;  /* [P] */
+    int64_t *versions;      /* [P] */
+    const void **inputs;    /* [P] scratch for kernels */
+    void **outputs;         /* [P] scratch */
+    double *weights;        /* [P] scratch */
+    struct shm_executor *shm;
+    struct inplace_executor *inplace;
+};
+
+/* Executor interface: create frees nothing on failure but what it made itself. start() and finish()
+ * fill h->outcome (version and waited excepted, which handle.c does) and return WAGMA_OK,
+ * WAGMA_INPROGRESS (start only) or an error set by error_set(). start() must not wait longer than a
+ * few microseconds. After an error handle.c marks the handle broken and the rank failed. */
+int inplace_create(wagma_handle *h);
+int inplace_start(wagma_handle *h);
+int inplace_finish(wagma_handle *h);
+void inplace_close(wagma_handle *h); /* departs: local, does not block */
+void inplace_free(wagma_handle *h);
+
+int shm_create(wagma_handle *h, const void *initial, double weight);
+int shm_start(wagma_handle *h);
+int shm_finish(wagma_handle *h);
+void shm_close(wagma_handle *h);
+void shm_free(wagma_handle *h);
+
+/* Trouble in a wait, called by an executor on WAIT_HEARTBEAT: dead or failed ranks among `missing`
+ * (WAGMA_EPEER), timeout (WAGMA_ESTALL), the interrupted hook, the stall warning. `phase` is a word
+ * for the message: "quorum", "window", "sync", "buffer", "slices". WAGMA_OK: go on waiting. */
+int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing, int n);
+
+#endif

@@ -1,0 +1,43 @@
+/* CPU kernels: weighted n-ary sums.
+ *
+ *   out[i] = scale * sum_k weights[k] * in[k][i]        k = 0..n-1, in this order
+ *
+ * Bit-identical for the same inputs whoever calls, whatever the SIMD level or the split into calls:
+ * no reassociation over k and no fused multiply-add that another level would not have. 16-bit
+ * floats are accumulated in f32 and rounded once, to nearest even. Inputs of weight 0 are not read.
+ * Pure; `out` may equal any of the inputs; any alignment, any count. */
+#ifndef WAGMA_REDUCE_H
+#define WAGMA_REDUCE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "wagma.h"
+
+size_t reduce_dtype_size(wagma_dtype dtype);    /* bytes per element; 0: unknown dtype */
+const char *reduce_dtype_name(wagma_dtype dtype);
+int reduce_dtype_is_integer(wagma_dtype dtype);
+
+/* One SIMD level. Weights are doubles, converted once per call to the accumulation type (f64 for
+ * f64, f32 for the other floats; integers: int64, weights are whole and scale is 1). */
+typedef struct reduce_kernels {
+    const char *name; /* "scalar", "avx2", "avx512" */
+    /* out = scale * sum */
+    void (*sum)(wagma_dtype dtype, void *out, const void *const *in, const double *weights, int n,
+                double scale, size_t count);
+    /* out = (r + weight * x) * scale, the merge of a late rank; out may equal r or x */
+    void (*merge)(wagma_dtype dtype, void *out, const void *r, const void *x, double weight,
+                  double scale, size_t count);
+    /* every outs[k] = scale * sum: the in-place form, outs[k] may equal in[k] */
+    void (*sum_to_all)(wagma_dtype dtype, void *const *outs, int n_outs, const void *const *in,
+                       const double *weights, int n, double scale, size_t count);
+    /* out = scale * x; scale 1 is a copy (which uses stores that bypass the cache when it is large) */
+    void (*scaled_copy)(wagma_dtype dtype, void *out, const void *x, double scale, size_t count);
+} reduce_kernels;
+
+/* The best level that this CPU has; chosen once, thread-safe; WAGMA_SIMD=scalar|avx2|avx512 overrides. */
+const reduce_kernels *reduce_best(void);
+/* By name, NULL if this CPU or build has no such level. "scalar" is the reference. */
+const reduce_kernels *reduce_by_name(const char *name);
+
+#endif

@@ -1,0 +1,159 @@
+/* The memory that the ranks of one handle share: its layout, and the only atomics besides round.c's
+ * orderings. One region per rank, page-aligned, first touched (and committed) by its owner.
+ *
+ *   header      magic, ABI, the options that all ranks agree on, offsets
+ *   region[r]   rank line A   pub                                   written by r, read by all
+ *               rank line B   hold                                  written by r and by pinners
+ *               rank line C   bell, state, pid                      written by r and by ringers
+ *               rank line D   arrive, finish (quorum "all")         written by r
+ *               cref[b]       one word per contribution buffer      written by pinners
+ *               slot[t mod W] (version, round) for groups led by r  written by pinners
+ *               arrival[t mod W]  CLOCK_MONOTONIC ns of r's call t  written by r
+ *               claim[2], done[2] slices of in-place versions led by r
+ *               flat[2]       small payloads, double-buffered by version parity
+ *               meta[b]       weight of contribution b              plain, guarded like its data
+ *               array         the rank's empty() array              N bytes, 64-byte aligned
+ *               contribution[b], b < buffers                        N bytes each
+ *               round[i], i < rounds                                record + result of N bytes each
+ *
+ * Words that different ranks write never share a 128-byte line with a hot word of another.
+ * contribution and round are committed on demand (segment_commit_*), the rest at joining, so that a
+ * full /dev/shm is an error and never a SIGBUS. */
+#ifndef WAGMA_SEGMENT_H
+#define WAGMA_SEGMENT_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "wagma.h"
+
+typedef _Atomic uint64_t segment_atomic;
+
+enum segment_state { /* of a rank; only moves down this list */
+    SEGMENT_ABSENT = 0,
+    SEGMENT_JOINED = 1,
+    SEGMENT_DEPARTED = 2, /* closed */
+    SEGMENT_FAILED = 3,   /* left with an error, or without close */
+    SEGMENT_NOSPACE = 4,  /* could not commit its region at joining */
+};
+
+/* Round record: words first (line 1), then in[] and weights[]; the result follows, 64-byte aligned. */
+typedef struct segment_round {
+    segment_atomic head;  /* version, leader, sync flag */
+    segment_atomic refs;  /* life of the round and its result */
+    segment_atomic users; /* life of the pinned inputs */
+    segment_atomic next;  /* next slice to claim */
+    segment_atomic done;  /* bitmap of finished slices */
+    segment_atomic free;  /* 1: its owner may use it */
+    uint64_t pad[2];
+    /* segment_atomic in[P]; double weights[P]; follow */
+} segment_round;
+
+struct wagma_segment {
+    unsigned char *base; /* mapping */
+    uint64_t bytes;      /* of the mapping (mostly sparse until committed) */
+    int fd;
+    int owner; /* 1: made by segment_create */
+    char name[256];
+    wagma_options options; /* checked, defaults filled in */
+    int size;              /* P */
+    int buffers;           /* contribution buffers per rank, 0 when quorum is "all" */
+    int rounds;            /* rounds per rank, 0 when quorum is "all" */
+    int slots;             /* W */
+    int slices;            /* slices NS of a result, 1..64 */
+    uint64_t slice_count;  /* elements per slice (the last one has the rest) */
+    uint64_t bytes_n;      /* count * element size */
+    uint64_t region_bytes; /* distance from a rank's region to the next */
+    uint64_t region_offset; /* of rank 0's region */
+    /* offsets within a region */
+    uint64_t o_cref, o_slot, o_arrival, o_flat, o_meta, o_array, o_contribution, o_round;
+    uint64_t contribution_bytes, round_bytes, round_result_offset, flat_bytes;
+};
+
+static inline unsigned char *segment_region(const wagma_segment *s, int rank) {
+    return s->base + s->region_offset + (uint64_t)rank * s->region_bytes;
+}
+
+/* Rank lines: 128 bytes each, at the start of the region. */
+enum { SEGMENT_LINE = 128 };
+static inline segment_atomic *segment_pub(const wagma_segment *s, int r) {
+    return (segment_atomic *)segment_region(s, r);
+}
+static inline segment_atomic *segment_hold(const wagma_segment *s, int r) {
+    return (segment_atomic *)(segment_region(s, r) + 1 * SEGMENT_LINE);
+}
+typedef struct segment_presence { /* line C */
+    _Atomic uint32_t bell;        /* futex */
+    _Atomic uint32_t asleep;      /* 1: sleeps on bell, or is about to */
+    _Atomic uint32_t state;       /* enum segment_state */
+    _Atomic uint32_t pid;
+} segment_presence;
+static inline segment_presence *segment_presence_of(const wagma_segment *s, int r) {
+    return (segment_presence *)(segment_region(s, r) + 2 * SEGMENT_LINE);
+}
+typedef struct segment_sync_line { /* line D, quorum "all" */
+    segment_atomic arrive;         /* newest version that r has arrived at */
+    segment_atomic finish;         /* newest version that r has finished reading */
+    segment_atomic claim[2];       /* led by r: (version, next slice), by version parity */
+    segment_atomic done[2];        /* led by r: (version, finished slices) */
+} segment_sync_line;
+static inline segment_sync_line *segment_sync(const wagma_segment *s, int r) {
+    return (segment_sync_line *)(segment_region(s, r) + 3 * SEGMENT_LINE);
+}
+static inline segment_atomic *segment_cref(const wagma_segment *s, int r, int b) {
+    return (segment_atomic *)(segment_region(s, r) + s->o_cref) + b;
+}
+static inline segment_atomic *segment_slot(const wagma_segment *s, int leader, int i) {
+    return (segment_atomic *)(segment_region(s, leader) + s->o_slot) + i;
+}
+static inline segment_atomic *segment_arrival(const wagma_segment *s, int r, int i) {
+    return (segment_atomic *)(segment_region(s, r) + s->o_arrival) + i;
+}
+static inline unsigned char *segment_flat(const wagma_segment *s, int r, int parity) {
+    return segment_region(s, r) + s->o_flat + (uint64_t)parity * s->flat_bytes;
+}
+static inline double *segment_weight(const wagma_segment *s, int r, int b) {
+    return (double *)(segment_region(s, r) + s->o_meta) + b;
+}
+static inline unsigned char *segment_array(const wagma_segment *s, int r) {
+    return segment_region(s, r) + s->o_array;
+}
+static inline unsigned char *segment_contribution(const wagma_segment *s, int r, int b) {
+    return segment_region(s, r) + s->o_contribution + (uint64_t)b * s->contribution_bytes;
+}
+/* Rounds are numbered over all ranks: c = owner * rounds + index. */
+static inline segment_round *segment_round_of(const wagma_segment *s, uint32_t c) {
+    return (segment_round *)(segment_region(s, (int)(c / (uint32_t)s->rounds)) + s->o_round +
+                             (uint64_t)(c % (uint32_t)s->rounds) * s->round_bytes);
+}
+static inline segment_atomic *segment_round_in(const wagma_segment *s, uint32_t c, int i) {
+    return (segment_atomic *)(segment_round_of(s, c) + 1) + i;
+}
+static inline double *segment_round_weight(const wagma_segment *s, uint32_t c, int i) {
+    return (double *)((segment_atomic *)(segment_round_of(s, c) + 1) + s->size) + i;
+}
+static inline unsigned char *segment_round_result(const wagma_segment *s, uint32_t c) {
+    return (unsigned char *)segment_round_of(s, c) + s->round_result_offset;
+}
+
+/* Commits and touches rank r's region: all but the contributions and rounds beyond the typical
+ * number (3 and 2). Takes r's byte lock. WAGMA_OK or WAGMA_ENOSPC, WAGMA_ESYS. */
+int segment_join(wagma_segment *s, int rank);
+/* Commits contribution b / round i of `rank` (its own); 0: done, or it was; -1: no memory or
+ * shm_limit reached. `*committed` (of the handle, starts at what join committed) is updated. */
+int segment_commit_contribution(wagma_segment *s, int rank, int b, int *committed);
+int segment_commit_round(wagma_segment *s, int rank, int i, int *committed);
+int segment_joined_contributions(const wagma_segment *s); /* committed by join */
+int segment_joined_rounds(const wagma_segment *s);
+uint64_t segment_joined_bytes(const wagma_segment *s);
+
+/* 1: rank's process is gone without having closed (its byte lock is free although it joined, or the
+ * state says failed). Never says so of ranks that are threads of this process and have not failed.
+ * About 1 us (one fcntl). */
+int segment_is_dead(const wagma_segment *s, int rank);
+void segment_leave(wagma_segment *s, int rank, enum segment_state state); /* drops the byte lock */
+
+/* Records the calling thread's error for wagma_last_error(); returns `status`. */
+int error_set(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif
