@@ -10,37 +10,37 @@
 struct shm_executor;     /* executor_shm.c: quorum < all, the round protocol */
 struct inplace_executor; /* executor_inplace.c: quorum "all" */
 
-typedef struct call {    /* the call in progress */
-    int active;          /* started, not finished */
-    int sync;            /* explicit sync(x), or a sync version: scope world, quorum all */
+typedef struct call { /* the call in progress */
+    int active;       /* started, not finished */
+    int sync;         /* explicit sync(x), or a sync version: scope world, quorum all */
     int explicit_sync;
-    int64_t version;     /* public version, from 0 */
+    int64_t version; /* public version, from 0 */
     void *x;
     double weight;
-    uint64_t began;      /* ns */
+    uint64_t began;         /* ns */
     const int32_t *members; /* of this rank's group, ascending */
     int n;
-    uint64_t waited;     /* ns */
+    uint64_t waited;       /* ns */
     uint64_t next_warning; /* ns; 0: not yet set */
 } call;
 
 struct wagma_handle {
     wagma_segment *segment;
     int rank;
-    int closed;             /* 1: wagma_close; 2: broken by an error */
-    int64_t version;        /* next version */
+    int closed;      /* 1: wagma_close; 2: broken by an error */
+    int64_t version; /* next version */
     const reduce_kernels *kernels;
     wagma_hooks hooks;
     wait_state wait;
     call call;
     wagma_stats stats;
-    wagma_outcome outcome;  /* of the last call; arrays below */
-    int32_t *members;       /* [P] group of the current call */
-    int32_t *contributors;  /* [P] */
-    int64_t *versions;      /* [P] */
-    const void **inputs;    /* [P] scratch for kernels */
-    void **outputs;         /* [P] scratch */
-    double *weights;        /* [P] scratch */
+    wagma_outcome outcome; /* of the last call; arrays below */
+    int32_t *members;      /* [P] group of the current call */
+    int32_t *contributors; /* [P] */
+    int64_t *versions;     /* [P] */
+    const void **inputs;   /* [P] scratch for kernels */
+    void **outputs;        /* [P] scratch */
+    double *weights;       /* [P] scratch */
     struct shm_executor *shm;
     struct inplace_executor *inplace;
 };

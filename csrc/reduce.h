@@ -14,7 +14,7 @@
 
 #include "wagma.h"
 
-size_t reduce_dtype_size(wagma_dtype dtype);    /* bytes per element; 0: unknown dtype */
+size_t reduce_dtype_size(wagma_dtype dtype); /* bytes per element; 0: unknown dtype */
 const char *reduce_dtype_name(wagma_dtype dtype);
 int reduce_dtype_is_integer(wagma_dtype dtype);
 
@@ -31,11 +31,13 @@ typedef struct reduce_kernels {
     /* every outs[k] = scale * sum: the in-place form, outs[k] may equal in[k] */
     void (*sum_to_all)(wagma_dtype dtype, void *const *outs, int n_outs, const void *const *in,
                        const double *weights, int n, double scale, size_t count);
-    /* out = scale * x; scale 1 is a copy (which uses stores that bypass the cache when it is large) */
+    /* out = scale * x; scale 1 is a copy (which uses stores that bypass the cache when it is large)
+     */
     void (*scaled_copy)(wagma_dtype dtype, void *out, const void *x, double scale, size_t count);
 } reduce_kernels;
 
-/* The best level that this CPU has; chosen once, thread-safe; WAGMA_SIMD=scalar|avx2|avx512 overrides. */
+/* The best level that this CPU has; chosen once, thread-safe; WAGMA_SIMD=scalar|avx2|avx512
+ * overrides. */
 const reduce_kernels *reduce_best(void);
 /* By name, NULL if this CPU or build has no such level. "scalar" is the reference. */
 const reduce_kernels *reduce_by_name(const char *name);

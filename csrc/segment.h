@@ -30,14 +30,15 @@
 typedef _Atomic uint64_t segment_atomic;
 
 enum segment_state { /* of a rank; only moves down this list */
-    SEGMENT_ABSENT = 0,
-    SEGMENT_JOINED = 1,
-    SEGMENT_DEPARTED = 2, /* closed */
-    SEGMENT_FAILED = 3,   /* left with an error, or without close */
-    SEGMENT_NOSPACE = 4,  /* could not commit its region at joining */
+                     SEGMENT_ABSENT = 0,
+                     SEGMENT_JOINED = 1,
+                     SEGMENT_DEPARTED = 2, /* closed */
+                     SEGMENT_FAILED = 3,   /* left with an error, or without close */
+                     SEGMENT_NOSPACE = 4,  /* could not commit its region at joining */
 };
 
-/* Round record: words first (line 1), then in[] and weights[]; the result follows, 64-byte aligned. */
+/* Round record: words first (line 1), then in[] and weights[]; the result follows, 64-byte aligned.
+ */
 typedef struct segment_round {
     segment_atomic head;  /* version, leader, sync flag */
     segment_atomic refs;  /* life of the round and its result */
@@ -55,15 +56,15 @@ struct wagma_segment {
     int fd;
     int owner; /* 1: made by segment_create */
     char name[256];
-    wagma_options options; /* checked, defaults filled in */
-    int size;              /* P */
-    int buffers;           /* contribution buffers per rank, 0 when quorum is "all" */
-    int rounds;            /* rounds per rank, 0 when quorum is "all" */
-    int slots;             /* W */
-    int slices;            /* slices NS of a result, 1..64 */
-    uint64_t slice_count;  /* elements per slice (the last one has the rest) */
-    uint64_t bytes_n;      /* count * element size */
-    uint64_t region_bytes; /* distance from a rank's region to the next */
+    wagma_options options;  /* checked, defaults filled in */
+    int size;               /* P */
+    int buffers;            /* contribution buffers per rank, 0 when quorum is "all" */
+    int rounds;             /* rounds per rank, 0 when quorum is "all" */
+    int slots;              /* W */
+    int slices;             /* slices NS of a result, 1..64 */
+    uint64_t slice_count;   /* elements per slice (the last one has the rest) */
+    uint64_t bytes_n;       /* count * element size */
+    uint64_t region_bytes;  /* distance from a rank's region to the next */
     uint64_t region_offset; /* of rank 0's region */
     /* offsets within a region */
     uint64_t o_cref, o_slot, o_arrival, o_flat, o_meta, o_array, o_contribution, o_round;

@@ -4,8 +4,8 @@
  * version; a version runs when `quorum` members of the rank's group have called it, and whoever is
  * present executes it: an absent rank needs no thread and makes nobody wait.
  *
- * Life cycle:   segment_create (one rank)  segment_open (the others)     ranks in one process share one
- *               wagma_create   (every rank, returns when all have)       segment; processes each map it
+ * Life cycle:   segment_create (one rank)  segment_open (the others)     ranks in one process share
+ * one wagma_create   (every rank, returns when all have)       segment; processes each map it
  *               wagma_allreduce ... wagma_sync ...
  *               wagma_close    (local: this rank departs)   wagma_free   wagma_segment_close
  *
@@ -37,17 +37,17 @@ extern "C" {
 
 enum wagma_status {
     WAGMA_OK = 0,
-    WAGMA_INPROGRESS = 1,  /* wagma_start: nothing failed, wagma_finish has to be called */
-    WAGMA_EINVAL = -1,     /* an argument is wrong */
-    WAGMA_ENOMEM = -2,     /* private memory is exhausted */
-    WAGMA_ENOSPC = -3,     /* shared memory (/dev/shm) is too small */
-    WAGMA_ESYS = -4,       /* the operating system refused something; the message has its words */
-    WAGMA_ESTALL = -5,     /* `timeout` seconds passed; the message names the missing ranks */
-    WAGMA_EPEER = -6,      /* a rank that the wait needs is dead or failed; the message names it */
-    WAGMA_ECLOSED = -7,    /* the handle was closed, or broken by an earlier error */
-    WAGMA_EMISMATCH = -8,  /* ranks disagree: other options at creation, sync at other versions */
+    WAGMA_INPROGRESS = 1, /* wagma_start: nothing failed, wagma_finish has to be called */
+    WAGMA_EINVAL = -1,    /* an argument is wrong */
+    WAGMA_ENOMEM = -2,    /* private memory is exhausted */
+    WAGMA_ENOSPC = -3,    /* shared memory (/dev/shm) is too small */
+    WAGMA_ESYS = -4,      /* the operating system refused something; the message has its words */
+    WAGMA_ESTALL = -5,    /* `timeout` seconds passed; the message names the missing ranks */
+    WAGMA_EPEER = -6,     /* a rank that the wait needs is dead or failed; the message names it */
+    WAGMA_ECLOSED = -7,   /* the handle was closed, or broken by an earlier error */
+    WAGMA_EMISMATCH = -8, /* ranks disagree: other options at creation, sync at other versions */
     WAGMA_EINTERRUPTED = -9, /* the interrupted() hook asked to stop waiting */
-    WAGMA_ETYPE = -10,     /* the dtype does not allow this: average or fractional weight of integers */
+    WAGMA_ETYPE = -10, /* the dtype does not allow this: average or fractional weight of integers */
 };
 
 typedef enum wagma_dtype {
@@ -73,8 +73,8 @@ typedef struct wagma_options {
     double grace;         /* seconds that a version waits for recent members; negative: auto */
     double timeout;       /* seconds until a wait ends in WAGMA_ESTALL; negative: never */
     double stall_warning; /* seconds between warnings about a stuck wait; negative: none */
-    double redo_after;    /* seconds until a slice of a stopped rank is recomputed; default 200e-6 */
-    uint64_t shm_limit;   /* bytes of shared memory per rank; 0: as many as the protocol can use */
+    double redo_after;  /* seconds until a slice of a stopped rank is recomputed; default 200e-6 */
+    uint64_t shm_limit; /* bytes of shared memory per rank; 0: as many as the protocol can use */
 } wagma_options;
 
 WAGMA_API void wagma_options_init(wagma_options *options);
@@ -122,12 +122,12 @@ WAGMA_API int wagma_create(wagma_segment *segment, int rank, const void *initial
 
 /* What a version gave this rank. The arrays belong to the handle, until its next call. */
 typedef struct wagma_outcome {
-    int64_t version;     /* the version that this call took */
-    int64_t skipped;     /* versions that the counter jumped over */
-    double weight;       /* divisor that average=1 uses */
-    double waited;       /* seconds spent waiting for others */
-    int32_t late;        /* 1: the result holds no contribution of this version from this rank */
-    int32_t merged;      /* 0: x is unchanged, a newer result had been merged before */
+    int64_t version; /* the version that this call took */
+    int64_t skipped; /* versions that the counter jumped over */
+    double weight;   /* divisor that average=1 uses */
+    double waited;   /* seconds spent waiting for others */
+    int32_t late;    /* 1: the result holds no contribution of this version from this rank */
+    int32_t merged;  /* 0: x is unchanged, a newer result had been merged before */
     int32_t contributors_count;
     int32_t reserved;
     const int32_t *contributors; /* ranks whose weight was not 0, ascending */
@@ -184,8 +184,7 @@ WAGMA_API int wagma_group_count(int size, int group_size);
 
 /* Writes the members of `rank`'s group at `version`, ascending, to members[group_size];
  * returns their number, or WAGMA_EINVAL. */
-WAGMA_API int wagma_group_of(int rank, int size, int group_size, int64_t version,
-                             int32_t *members);
+WAGMA_API int wagma_group_of(int rank, int size, int group_size, int64_t version, int32_t *members);
 
 #ifdef __cplusplus
 }

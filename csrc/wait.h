@@ -1,5 +1,5 @@
-/* How a rank waits: spin a little only if every rank can have a core, then sched_yield, then sleep on
- * the rank's bell (a futex in the segment). The caller re-evaluates its condition after every
+/* How a rank waits: spin a little only if every rank can have a core, then sched_yield, then sleep
+ * on the rank's bell (a futex in the segment). The caller re-evaluates its condition after every
  * wait_pause(), so a lost ring costs at most one sleep (WAIT_SLEEP_MAX_NS), never a hang; this is
  * also what keeps a waiter going whose waker was stopped between its event and its ring.
  *
@@ -20,15 +20,15 @@
 enum wait_event { WAIT_AGAIN, WAIT_HEARTBEAT };
 
 enum {
-    WAIT_SLEEP_MAX_NS = 2000000,     /* one sleep: bounds the cost of a lost ring */
-    WAIT_HEARTBEAT_NS = 50000000,    /* how often trouble is looked for */
+    WAIT_SLEEP_MAX_NS = 2000000,  /* one sleep: bounds the cost of a lost ring */
+    WAIT_HEARTBEAT_NS = 50000000, /* how often trouble is looked for */
 };
 
 typedef struct wait_state {
     wagma_segment *segment;
     int rank;
-    int armed;          /* asleep is set */
-    uint32_t bell;      /* value read when armed */
+    int armed;     /* asleep is set */
+    uint32_t bell; /* value read when armed */
     uint32_t pauses;
     uint64_t began;     /* ns; 0: not waiting */
     uint64_t heartbeat; /* ns of the next one */

@@ -1,0 +1,182 @@
+/* The shared-memory round protocol of wait-avoiding versions: one rank's calls as a state machine.
+ *
+ * A *round* is the pinned input set of one version of one group. Whoever is present pins it (one
+ * CAS on the group's slot), reduces its slices into the round's shared result, and hands each late
+ * member a reference, so that an absent rank has nothing to do. Nobody holds anything that another
+ * rank has to wait for.
+ *
+ *   shared words (64 bit; version 40 | low 24)
+ *     PUB[r]    (version, sync flag 1 | buffer 23)     newest contribution of rank r
+ *     HOLD[r]   (version, round), 0: none              newest round that r was late for; owns a
+ * reference SLOT[L][v mod W]  (version, round)               round of version v of the group led by
+ * L CREF[r][b]                                       rounds that have pinned contribution b of r
+ *   per round c (owner c / rounds, used only by its owner)
+ *     HEAD      (version, leader 23 | sync flag 1)     IN[i] = PUB word of member i, pinned
+ *     REFS      life of the round and its result: one reference per member, counted beforehand
+ *     USERS     life of the pinned inputs: a token (dropped when the result is complete, or with
+ * the last reference) and every rank that works on them NEXT      next slice to claim      DONE
+ * bitmap of finished slices      FREE  1: reusable
+ *
+ *   WINDOW -> BUFFER -> write -> PUBLISH -> SLOT -+-> (pinned) FRESH -+-> USERS -> CLAIM/MARK* ->
+ * COPY* -> leave ^    |                   `-> LATE --^ |    `-> QUORUM -> FREE -> PIN* -> CAS ->
+ * HAND* -> USERS
+ *                                            `--- wait (quorum, grace, round), or CAS lost
+ *
+ * Why nothing deadlocks: a rank waits only (a) at WINDOW, for ranks at a lower version; (b) for a
+ * quorum, for ranks that have not published this version, that is, at a lower version; (c) in a
+ * sync version, likewise; and no pin, claim or reference that another rank needs is held while
+ * waiting: a pinned round can be reduced by any member (REDO), a slot taken by a CAS that the loser
+ * undoes. So the rank at the lowest version can always proceed. Waiting for a buffer or a round
+ * happens only when fewer than the protocol's bound were committed; they are held by ranks inside a
+ * call at, or late for, a lower version.
+ *
+ * Versions in here are 1 + the public ones; 0 is the contribution given at creation.
+ *
+ * Invariants that the explorer checks after every step: see tests/explore/. Each round_step() makes
+ * at most one shared access; the local state is a plain struct. */
+#ifndef WAGMA_ROUND_H
+#define WAGMA_ROUND_H
+
+#include <stdint.h>
+
+enum round_word {              /* of shared memory, addressed (word, i, j) */
+                  ROUND_PUB,   /* (r) */
+                  ROUND_HOLD,  /* (r) */
+                  ROUND_SLOT,  /* (leader, v mod W) */
+                  ROUND_CREF,  /* (r, b) */
+                  ROUND_HEAD,  /* (c) */
+                  ROUND_IN,    /* (c, i) */
+                  ROUND_REFS,  /* (c) */
+                  ROUND_USERS, /* (c) */
+                  ROUND_NEXT,  /* (c) */
+                  ROUND_DONE,  /* (c) */
+                  ROUND_FREE,  /* (c) */
+};
+
+#define ROUND_LOW_BITS 24
+#define ROUND_LOW_MASK ((UINT64_C(1) << ROUND_LOW_BITS) - 1)
+#define ROUND_DEPARTED_VERSION ((UINT64_C(1) << 40) - 1)
+#define ROUND_DEPARTED (ROUND_DEPARTED_VERSION << ROUND_LOW_BITS)
+#define ROUND_PUB_SYNC (UINT32_C(1) << 23)
+
+static inline uint64_t round_pack(uint64_t version, uint32_t low) {
+    return version << ROUND_LOW_BITS | low;
+}
+static inline uint64_t round_version(uint64_t word) {
+    return word >> ROUND_LOW_BITS;
+}
+static inline uint32_t round_low(uint64_t word) {
+    return (uint32_t)(word & ROUND_LOW_MASK);
+}
+static inline uint32_t round_buffer(uint64_t pub) {
+    return round_low(pub) & (ROUND_PUB_SYNC - 1);
+}
+
+struct round_memory; /* the segment, or the explorer's model of it */
+
+/* Constant during a handle's life, except the two counts that grow on demand. */
+struct round_context {
+    struct round_memory *memory;
+    uint32_t rank, size, group_size;
+    uint32_t quorum;
+    uint32_t slots;                         /* W >= window + 1 */
+    uint32_t rounds;                        /* per rank: numbering of rounds */
+    uint32_t slices;                        /* NS, 1..64 */
+    uint32_t buffers_usable, rounds_usable; /* committed */
+    uint64_t window;
+    int32_t *scratch; /* [size] members of a round that is dropped */
+};
+
+/* What only the caller can know when a wait is re-evaluated. */
+struct round_input {
+    int grace_over; /* the grace of this version has run out */
+    int redo;       /* the slice waited for is late: recompute it */
+};
+
+enum round_action {                /* what round_step() asks for before it is called again */
+                    ROUND_STEP,    /* nothing */
+                    ROUND_WAIT,    /* pause (local.why), then step again */
+                    ROUND_WRITE,   /* write the contribution into buffer local.buffer */
+                    ROUND_PINNED,  /* wake the members that sleep */
+                    ROUND_GATHER,  /* copy the weights of IN[] into round local.c, whose inputs are
+                                      pinned */
+                    ROUND_PRIVATE, /* reduce all slices of local.c from its inputs into x */
+                    ROUND_REDUCE, /* reduce slice local.s of local.c into its result, and deliver it
+                                     to x */
+                    ROUND_COPY,   /* deliver slice local.s of the result of local.c to x */
+                    ROUND_REDO,   /* deliver slice local.s of local.c to x, computed from the inputs
+                                   */
+                    ROUND_COMPLETE, /* all slices of local.c are done: wake the members that sleep
+                                     */
+                    ROUND_COLLECT,  /* read contributors, versions and weights of local.c */
+                    ROUND_RETURN,   /* the call is over: local.outcome */
+                    ROUND_MISMATCH, /* sync(x) was called at another version by rank local.other */
+};
+
+enum round_why {
+    ROUND_WHY_WINDOW,
+    ROUND_WHY_BUFFER,
+    ROUND_WHY_QUORUM,
+    ROUND_WHY_GRACE,
+    ROUND_WHY_ROUND,
+    ROUND_WHY_SLICES
+};
+
+enum round_outcome {
+    ROUND_ALONE,    /* a group of one: x is the result */
+    ROUND_FRESH,    /* x holds the result of version t */
+    ROUND_LATE,     /* x was merged with the result of version u >= t */
+    ROUND_UNMERGED, /* late, and nothing newer than `last`: x is unchanged */
+    ROUND_GONE,     /* departure is complete */
+};
+
+struct round_local {
+    /* lasts from call to call */
+    uint64_t last;    /* newest version that this rank took part in or merged */
+    uint64_t horizon; /* every rank was seen at this version or beyond */
+    uint32_t own;     /* buffer of the published contribution */
+    uint32_t pc;
+    /* of this call */
+    uint64_t t;                         /* version */
+    uint64_t u;                         /* version of the round that is taken, >= t */
+    uint64_t slot;                      /* word read from the slot */
+    uint64_t w;                         /* word of a hold or of a publication that was read */
+    uint64_t low;                       /* lowest version seen at WINDOW */
+    uint64_t copied, ready;             /* slices delivered / seen done */
+    uint32_t sync;                      /* scope world, quorum all */
+    uint32_t leader, members, position; /* of the group of version t */
+    uint32_t i;                         /* index into members, buffers or rounds */
+    uint32_t present, gone, awaited;
+    uint32_t buffer, c, s;
+    uint32_t inputs; /* 1: counted in USERS of c */
+    uint32_t fresh, other;
+    uint32_t why, outcome;
+    /* subroutines: unref(round, k) and drop(round) */
+    uint32_t unref_c, unref_k, unref_return;
+    uint32_t drop_c, drop_i, drop_return;
+    uint64_t drop_head, drop_in;
+};
+
+/* Resets `local` for a new handle whose first contribution is in buffer 0 (PUB = 0). */
+void round_init(struct round_local *local);
+
+/* Starts the call of version t (>= 1, one more than the last) or, the departure. `members`: group
+ * of this rank at t, ascending (all ranks in a sync version); it must stay valid during the call.
+ */
+void round_begin(const struct round_context *context, struct round_local *local, uint64_t t,
+                 int sync, const int32_t *members, int count);
+void round_begin_departure(struct round_local *local);
+
+/* One step. `members`: as given to round_begin, from then on. */
+enum round_action round_step(const struct round_context *context, struct round_local *local,
+                             const int32_t *members, struct round_input input);
+
+/* Steps until something other than ROUND_STEP is asked for. */
+enum round_action round_run(const struct round_context *context, struct round_local *local,
+                            const int32_t *members, struct round_input input);
+
+/* Members of the group of the round that `local` has taken (version u), ascending. */
+int round_members_of(const struct round_context *context, uint64_t version, uint32_t rank, int sync,
+                     int32_t *members);
+
+#endif
