@@ -1,0 +1,48 @@
+"""Builds the package: metadata is in pyproject.toml, the engine's sources in csrc/engine.mk."""
+
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, find_packages, setup
+
+ROOT = Path(__file__).resolve().parent
+
+
+def engine_mk() -> dict[str, list[str]]:
+    """The words of every `NAME = words` line of csrc/engine.mk."""
+    lines = (ROOT / "csrc/engine.mk").read_text().splitlines()
+    pairs = (line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    return {name.strip(): words.split() for name, words in pairs}
+
+
+def files(*patterns: str) -> list[str]:
+    """Paths relative to the root, as setuptools wants them, in a fixed order."""
+    return sorted(str(path.relative_to(ROOT)) for p in patterns for path in ROOT.glob(p))
+
+
+engine = engine_mk()
+
+# wagma.include holds the header for extensions that are built against the installed package.
+setup(
+    packages=[*find_packages(include=["wagma", "wagma.*"]), "wagma.collectives", "wagma.include"],
+    package_dir={"wagma.collectives": "collectives", "wagma.include": "csrc"},
+    package_data={
+        "wagma": ["py.typed"],
+        "wagma.collectives": ["*.pyi", "*.pxd"],
+        "wagma.include": ["wagma.h"],
+    },
+    include_package_data=False,
+    ext_modules=cythonize(
+        [
+            Extension(
+                "wagma.collectives._engine",
+                ["collectives/_engine.pyx", *files(*engine["ENGINE_SOURCES"])],
+                include_dirs=["csrc"],
+                depends=files("csrc/*.h", "csrc/engine.mk", "collectives/*.pxd"),
+                extra_compile_args=engine["ENGINE_CFLAGS"],
+                extra_link_args=["-pthread"],
+            )
+        ],
+        language_level=3,
+    ),
+)
