@@ -1,0 +1,34 @@
+/* Public face of the grouping: checks the arguments, names the wrong one. */
+#include "segment.h"
+#include "topology.h"
+
+static int check_sizes(int size, int group_size) {
+    if (size < 1 || size > WAGMA_MAX_RANKS)
+        return error_set(WAGMA_EINVAL, "size is %d; it must be in 1..%d", size, WAGMA_MAX_RANKS);
+    if (group_size < 1 || group_size > size)
+        return error_set(WAGMA_EINVAL, "group_size is %d; it must be in 1..size, that is 1..%d",
+                         group_size, size);
+    return WAGMA_OK;
+}
+
+int wagma_group_count(int size, int group_size) {
+    int status = check_sizes(size, group_size);
+    return status == WAGMA_OK ? topology_group_count(size, group_size) : status;
+}
+
+int wagma_group_of(int rank, int size, int group_size, int64_t version, int32_t *members) {
+    int status = check_sizes(size, group_size);
+    if (status != WAGMA_OK)
+        return status;
+    if (rank < 0 || rank >= size)
+        return error_set(WAGMA_EINVAL, "rank is %d; it must be in 0..size-1, that is 0..%d", rank,
+                         size - 1);
+    if (version < 0)
+        return error_set(WAGMA_EINVAL, "version is %lld; it must not be negative",
+                         (long long)version);
+    if (members == NULL)
+        return error_set(WAGMA_EINVAL,
+                         "members is NULL; it must have room for group_size (%d) ranks",
+                         group_size);
+    return topology_group(rank, size, group_size, version, members);
+}
