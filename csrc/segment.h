@@ -13,12 +13,14 @@
  *               flat[2]       small payloads, double-buffered by version parity
  *               meta[b]       weight of contribution b              plain, guarded like its data
  *               array         the rank's empty() array              N bytes, 64-byte aligned
+ *               stage         copies of private arrays (quorum "all", N > SEGMENT_FLAT_MAX)
  *               contribution[b], b < buffers                        N bytes each
  *               round[i], i < rounds                                record + result of N bytes each
  *
  * Words that different ranks write never share a 128-byte line with a hot word of another.
- * contribution and round are committed on demand (segment_commit_*), the rest at joining, so that a
- * full /dev/shm is an error and never a SIGBUS. */
+ * stage, contribution and round are committed on demand (segment_commit_*), the rest at joining, so
+ * that a full /dev/shm is an error and never a SIGBUS. The page with the rank lines is committed by
+ * the creator, because others look at a rank's state before it has joined. */
 #ifndef WAGMA_SEGMENT_H
 #define WAGMA_SEGMENT_H
 
@@ -50,24 +52,33 @@ typedef struct segment_round {
     /* segment_atomic in[P]; double weights[P]; follow */
 } segment_round;
 
+typedef struct segment_header {
+    segment_atomic ready; /* 1, stored last: what follows is there */
+    char magic[8];
+    uint64_t bytes;
+    uint32_t abi;
+    wagma_options options;
+} segment_header;
+
 struct wagma_segment {
     unsigned char *base; /* mapping */
     uint64_t bytes;      /* of the mapping (mostly sparse until committed) */
     int fd;
-    int owner; /* 1: made by segment_create */
-    char name[256];
+    int owner;              /* pid of the process that made it with segment_create; 0: opened */
+    char name[256];         /* empty: none, or removed */
     wagma_options options;  /* checked, defaults filled in */
     int size;               /* P */
     int buffers;            /* contribution buffers per rank, 0 when quorum is "all" */
     int rounds;             /* rounds per rank, 0 when quorum is "all" */
-    int slots;              /* W */
+    int slots;              /* W, 0 when quorum is "all" */
     int slices;             /* slices NS of a result, 1..64 */
     uint64_t slice_count;   /* elements per slice (the last one has the rest) */
     uint64_t bytes_n;       /* count * element size */
+    uint64_t words_bytes;   /* of a region, before its array */
     uint64_t region_bytes;  /* distance from a rank's region to the next */
     uint64_t region_offset; /* of rank 0's region */
     /* offsets within a region */
-    uint64_t o_cref, o_slot, o_arrival, o_flat, o_meta, o_array, o_contribution, o_round;
+    uint64_t o_cref, o_slot, o_arrival, o_flat, o_meta, o_array, o_stage, o_contribution, o_round;
     uint64_t contribution_bytes, round_bytes, round_result_offset, flat_bytes;
 };
 
@@ -75,8 +86,11 @@ static inline unsigned char *segment_region(const wagma_segment *s, int rank) {
     return s->base + s->region_offset + (uint64_t)rank * s->region_bytes;
 }
 
+/* Payloads of up to so many bytes fit into flat[]; otherwise it is a record of 128 bytes. */
+enum { SEGMENT_FLAT_MAX = 8192 };
+
 /* Rank lines: 128 bytes each, at the start of the region. */
-enum { SEGMENT_LINE = 128 };
+enum { SEGMENT_LINE = 128, SEGMENT_LINES = 4 };
 static inline segment_atomic *segment_pub(const wagma_segment *s, int r) {
     return (segment_atomic *)segment_region(s, r);
 }
@@ -93,8 +107,8 @@ static inline segment_presence *segment_presence_of(const wagma_segment *s, int 
     return (segment_presence *)(segment_region(s, r) + 2 * SEGMENT_LINE);
 }
 typedef struct segment_sync_line { /* line D, quorum "all" */
-    segment_atomic arrive;         /* newest version that r has arrived at */
-    segment_atomic finish;         /* newest version that r has finished reading */
+    segment_atomic arrive;         /* (newest version that r has arrived at) + 1 */
+    segment_atomic finish;         /* (newest version that r has finished reading) + 1 */
     segment_atomic claim[2];       /* led by r: (version, next slice), by version parity */
     segment_atomic done[2];        /* led by r: (version, finished slices) */
 } segment_sync_line;
@@ -119,6 +133,9 @@ static inline double *segment_weight(const wagma_segment *s, int r, int b) {
 static inline unsigned char *segment_array(const wagma_segment *s, int r) {
     return segment_region(s, r) + s->o_array;
 }
+static inline unsigned char *segment_stage(const wagma_segment *s, int r) {
+    return segment_region(s, r) + s->o_stage;
+}
 static inline unsigned char *segment_contribution(const wagma_segment *s, int r, int b) {
     return segment_region(s, r) + s->o_contribution + (uint64_t)b * s->contribution_bytes;
 }
@@ -137,13 +154,23 @@ static inline unsigned char *segment_round_result(const wagma_segment *s, uint32
     return (unsigned char *)segment_round_of(s, c) + s->round_result_offset;
 }
 
-/* Commits and touches rank r's region: all but the contributions and rounds beyond the typical
- * number (3 and 2). Takes r's byte lock. WAGMA_OK or WAGMA_ENOSPC, WAGMA_ESYS. */
+/* Fills in the sizes and offsets from s->options. WAGMA_EINVAL: too large to be addressed;
+ * WAGMA_ENOSPC: shm_limit cannot hold what joining commits. */
+int segment_layout(wagma_segment *s);
+/* Contributions / rounds per rank within shm_limit, at most `buffers` and `rounds`. */
+int segment_most_contributions(const wagma_segment *s);
+int segment_most_rounds(const wagma_segment *s);
+
+/* Commits the header and all rank lines; WAGMA_OK or WAGMA_ENOSPC. */
+int segment_commit_header(const wagma_segment *s);
+/* Commits and touches rank r's region: all but the stage and the contributions and rounds beyond
+ * the typical number (3 and 2). Takes r's byte lock. WAGMA_OK or WAGMA_ENOSPC, WAGMA_ESYS. */
 int segment_join(wagma_segment *s, int rank);
 /* Commits contribution b / round i of `rank` (its own); 0: done, or it was; -1: no memory or
  * shm_limit reached. `*committed` (of the handle, starts at what join committed) is updated. */
 int segment_commit_contribution(wagma_segment *s, int rank, int b, int *committed);
 int segment_commit_round(wagma_segment *s, int rank, int i, int *committed);
+int segment_commit_stage(wagma_segment *s, int rank);     /* may be repeated; 0 or -1 as above */
 int segment_joined_contributions(const wagma_segment *s); /* committed by join */
 int segment_joined_rounds(const wagma_segment *s);
 uint64_t segment_joined_bytes(const wagma_segment *s);

@@ -29,10 +29,12 @@ typedef struct wait_state {
     int rank;
     int armed;     /* asleep is set */
     uint32_t bell; /* value read when armed */
+    int spinning;  /* in the first phase */
     uint32_t pauses;
     uint64_t began;     /* ns; 0: not waiting */
     uint64_t heartbeat; /* ns of the next one */
     uint64_t sleep;     /* ns of the next sleep, grows to WAIT_SLEEP_MAX_NS */
+    int spin;           /* 1: may spin, -1: may not, 0: not asked yet (zero it once per handle) */
 } wait_state;
 
 /* CLOCK_MONOTONIC in ns. */

@@ -1,0 +1,275 @@
+/* Making, mapping and removing the shared segment: POSIX shared memory, sparse at first. */
+#include "segment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    HUGE_PAGE = 2 << 20,
+};
+
+static const char SEGMENT_MAGIC[8] = "wagma-s";
+
+/* ---- mapping --------------------------------------------------------------------------------- */
+
+static int map(wagma_segment *s) {
+    int protection = PROT_READ | PROT_WRITE;
+    int huge = s->bytes_n >= HUGE_PAGE;
+    if (!huge) {
+        s->base = mmap(NULL, s->bytes, protection, MAP_SHARED, s->fd, 0);
+    } else {
+        /* Addresses congruent to file offsets modulo 2 MiB, or huge pages cannot be used. */
+        uint64_t room = s->bytes + HUGE_PAGE;
+        unsigned char *area =
+            mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        s->base = area;
+        if (area != MAP_FAILED) {
+            unsigned char *start = area + (-(uintptr_t)area & (HUGE_PAGE - 1));
+            unsigned char *end = start + ((s->bytes + HUGE_PAGE - 1) & ~(uint64_t)(HUGE_PAGE - 1));
+            s->base = mmap(start, s->bytes, protection, MAP_SHARED | MAP_FIXED, s->fd, 0);
+            if (s->base == MAP_FAILED)
+                munmap(area, room);
+            else if (start > area)
+                munmap(area, (size_t)(start - area));
+            if (s->base != MAP_FAILED && area + room > end)
+                munmap(end, (size_t)(area + room - end));
+        }
+    }
+    if (s->base == MAP_FAILED) {
+        s->base = NULL;
+        return error_set(WAGMA_ENOMEM,
+                         "cannot map %" PRIu64 " bytes of address space (%s): raise ulimit -v, "
+                         "or use fewer elements, ranks or a smaller window",
+                         s->bytes, strerror(errno));
+    }
+    if (huge)
+        madvise(s->base, s->bytes, MADV_HUGEPAGE); /* a wish: most systems have it off for tmpfs */
+    return WAGMA_OK;
+}
+
+static segment_header *header_of(const wagma_segment *s) {
+    return (segment_header *)s->base;
+}
+
+/* ---- create and open ------------------------------------------------------------------------- */
+
+static int check_name(const char *name) {
+    size_t length = strlen(name);
+    if (name[0] == '/' && length > 1 && length < sizeof((wagma_segment *)0)->name &&
+        !strchr(name + 1, '/'))
+        return WAGMA_OK;
+    return error_set(WAGMA_EINVAL,
+                     "name is \"%.300s\": it must be a slash and 1 to %zu other characters", name,
+                     sizeof((wagma_segment *)0)->name - 2);
+}
+
+static int new_segment(const wagma_options *options, wagma_segment **segment) {
+    wagma_options checked;
+    int status;
+    if (!segment)
+        return error_set(WAGMA_EINVAL, "segment is NULL: pass where to store it");
+    *segment = NULL;
+    if (!options)
+        return error_set(WAGMA_EINVAL, "options is NULL: pass options set by wagma_options_init()");
+    checked = *options;
+    if ((status = wagma_options_check(&checked)))
+        return status;
+    wagma_segment *s = calloc(1, sizeof *s);
+    if (!s)
+        return error_set(WAGMA_ENOMEM, "no memory for a segment of %zu bytes", sizeof *s);
+    s->fd = -1;
+    s->options = checked;
+    if ((status = segment_layout(s))) {
+        free(s);
+        return status;
+    }
+    *segment = s;
+    return WAGMA_OK;
+}
+
+/* Without a name: any free one, removed at once. */
+static int open_anonymous(wagma_segment *s) {
+    static _Atomic unsigned serial;
+    for (int attempt = 0; attempt < 1000; attempt++) {
+        char name[64];
+        snprintf(name, sizeof name, "/wagma-%ld-%u", (long)getpid(), atomic_fetch_add(&serial, 1));
+        s->fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+        if (s->fd >= 0) {
+            shm_unlink(name);
+            return WAGMA_OK;
+        }
+        if (errno != EEXIST)
+            break;
+    }
+    return error_set(WAGMA_ESYS, "cannot make a segment in /dev/shm: %s", strerror(errno));
+}
+
+static int open_new(wagma_segment *s, const char *name) {
+    int status;
+    if (!name)
+        return open_anonymous(s);
+    if ((status = check_name(name)))
+        return status;
+    s->fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (s->fd < 0)
+        return error_set(WAGMA_ESYS, "cannot make the segment %s: %s%s%s", name, strerror(errno),
+                         errno == EEXIST ? "; choose another name or remove /dev/shm" : "",
+                         errno == EEXIST ? name : "");
+    memcpy(s->name, name, strlen(name) + 1);
+    s->owner = (int)getpid();
+    return WAGMA_OK;
+}
+
+static int fill_new(wagma_segment *s) {
+    int status;
+    if (ftruncate(s->fd, (off_t)s->bytes) != 0)
+        return error_set(WAGMA_ESYS, "cannot set the segment's size to %" PRIu64 " bytes: %s",
+                         s->bytes, strerror(errno));
+    if ((status = segment_commit_header(s)) || (status = map(s)))
+        return status;
+    segment_header *header = header_of(s);
+    memcpy(header->magic, SEGMENT_MAGIC, sizeof header->magic);
+    header->abi = WAGMA_ABI_VERSION;
+    header->bytes = s->bytes;
+    header->options = s->options;
+    /* release: the header before `ready`; pairs with the acquire in check_header() */
+    atomic_store_explicit(&header->ready, 1, memory_order_release);
+    return WAGMA_OK;
+}
+
+int wagma_segment_create(const wagma_options *options, const char *name, wagma_segment **segment) {
+    int status = new_segment(options, segment);
+    if (status)
+        return status;
+    if ((status = open_new(*segment, name)) || (status = fill_new(*segment))) {
+        wagma_segment_close(*segment);
+        *segment = NULL;
+    }
+    return status;
+}
+
+#define INTEGER(field)                                                                             \
+    if (mine->field != theirs->field)                                                              \
+    return error_set(WAGMA_EMISMATCH,                                                              \
+                     "option " #field " is %lld here, %lld where segment %s was made: all ranks "  \
+                     "have to use the same",                                                       \
+                     (long long)mine->field, (long long)theirs->field, name)
+#define SECONDS(field)                                                                             \
+    if (mine->field != theirs->field)                                                              \
+    return error_set(WAGMA_EMISMATCH,                                                              \
+                     "option " #field " is %g here, %g where segment %s was made: all ranks have " \
+                     "to use the same",                                                            \
+                     mine->field, theirs->field, name)
+
+static int compare_options(const wagma_options *mine, const wagma_options *theirs,
+                           const char *name) {
+    INTEGER(size);
+    INTEGER(group_size);
+    INTEGER(quorum);
+    INTEGER(dtype);
+    INTEGER(average);
+    INTEGER(count);
+    INTEGER(sync_period);
+    INTEGER(window);
+    INTEGER(shm_limit);
+    SECONDS(grace);
+    SECONDS(timeout);
+    SECONDS(stall_warning);
+    SECONDS(redo_after);
+    return WAGMA_OK;
+}
+
+static int check_header(const wagma_segment *s, const segment_header *header, const char *name) {
+    /* acquire: pairs with the release in fill_new() */
+    if (!atomic_load_explicit(&header->ready, memory_order_acquire))
+        return error_set(WAGMA_ESYS,
+                         "segment %s is still being made: open it when wagma_segment_create "
+                         "has returned",
+                         name);
+    if (memcmp(header->magic, SEGMENT_MAGIC, sizeof header->magic) != 0)
+        return error_set(WAGMA_EMISMATCH,
+                         "%s is not a segment of this library: choose another name", name);
+    if (header->abi != WAGMA_ABI_VERSION)
+        return error_set(WAGMA_EMISMATCH,
+                         "segment %s has ABI version %" PRIu32 ", this library %d: use the "
+                         "same library on all ranks",
+                         name, header->abi, WAGMA_ABI_VERSION);
+    return compare_options(&s->options, &header->options, name);
+}
+
+static int open_existing(wagma_segment *s, const char *name) {
+    struct stat file;
+    int status;
+    s->fd = shm_open(name, O_RDWR, 0);
+    if (s->fd < 0)
+        return error_set(WAGMA_ESYS, "cannot open the segment %s: %s", name, strerror(errno));
+    if (fstat(s->fd, &file) != 0)
+        return error_set(WAGMA_ESYS, "cannot examine the segment %s: %s", name, strerror(errno));
+    if ((size_t)file.st_size < sizeof(segment_header))
+        return error_set(WAGMA_ESYS,
+                         "segment %s is still being made: open it when wagma_segment_create "
+                         "has returned",
+                         name);
+    segment_header *header = mmap(NULL, sizeof *header, PROT_READ, MAP_SHARED, s->fd, 0);
+    if (header == MAP_FAILED)
+        return error_set(WAGMA_ENOMEM, "cannot map the segment %s: %s", name, strerror(errno));
+    status = check_header(s, header, name);
+    munmap(header, sizeof *header);
+    if (status)
+        return status;
+    if ((uint64_t)file.st_size != s->bytes)
+        return error_set(WAGMA_EMISMATCH,
+                         "segment %s has %lld bytes instead of %" PRIu64 ": use the same "
+                         "library on all ranks",
+                         name, (long long)file.st_size, s->bytes);
+    memcpy(s->name, name, strlen(name) + 1);
+    return map(s);
+}
+
+int wagma_segment_open(const wagma_options *options, const char *name, wagma_segment **segment) {
+    int status = new_segment(options, segment);
+    if (status)
+        return status;
+    status = name ? check_name(name)
+                  : error_set(WAGMA_EINVAL,
+                              "name is NULL: pass the name that the segment was made with");
+    if (status || (status = open_existing(*segment, name))) {
+        wagma_segment_close(*segment);
+        *segment = NULL;
+    }
+    return status;
+}
+
+int wagma_segment_unlink(wagma_segment *segment) {
+    if (!segment)
+        return error_set(WAGMA_EINVAL, "segment is NULL: pass a segment that is open");
+    if (segment->name[0] == 0)
+        return WAGMA_OK;
+    if (shm_unlink(segment->name) != 0 && errno != ENOENT)
+        return error_set(WAGMA_ESYS, "cannot remove the segment's name %s: %s", segment->name,
+                         strerror(errno));
+    segment->name[0] = 0;
+    return WAGMA_OK;
+}
+
+void wagma_segment_close(wagma_segment *segment) {
+    if (!segment)
+        return;
+    /* Nothing stays behind, not even after an error; but a forked child must not take the name
+     * away from its parent. */
+    if (segment->owner == (int)getpid())
+        wagma_segment_unlink(segment);
+    if (segment->base)
+        munmap(segment->base, segment->bytes);
+    /* This drops all locks that this process has on the file: see segment_join(). */
+    if (segment->fd >= 0)
+        close(segment->fd);
+    free(segment);
+}

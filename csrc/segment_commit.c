@@ -1,0 +1,190 @@
+/* Committing memory piece by piece, joining, leaving, and who is dead. */
+#define _GNU_SOURCE /* fallocate */
+#include "segment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+enum {
+    COMMIT_STEP = 32 << 20, /* bytes per fallocate: a signal that interrupts it repeats only this */
+};
+
+/* ---- committing ------------------------------------------------------------------------------ */
+
+/* Gives the pages of [offset, offset + bytes) to the file, on the calling thread's NUMA node. */
+static int commit(const wagma_segment *s, uint64_t offset, uint64_t bytes) {
+    for (uint64_t at = 0; at < bytes;) {
+        uint64_t step = bytes - at < COMMIT_STEP ? bytes - at : COMMIT_STEP;
+        int error = posix_fallocate(s->fd, (off_t)(offset + at), (off_t)step);
+        if (error == EINTR)
+            continue;
+        if (error)
+            return error;
+        at += step;
+    }
+    return 0;
+}
+
+/* The opposite, for what was committed before the memory ran out. */
+static void give_back(const wagma_segment *s, uint64_t offset, uint64_t bytes) {
+    if (bytes)
+        fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes);
+}
+
+static int no_space(const wagma_segment *s, const char *what, uint64_t needed, int error) {
+    struct statvfs fs;
+    uint64_t free_bytes = fstatvfs(s->fd, &fs) == 0 ? (uint64_t)fs.f_bavail * fs.f_frsize : 0;
+    return error_set(
+        WAGMA_ENOSPC,
+        "%s needs %" PRIu64 " bytes of shared memory, %" PRIu64
+        " are free in /dev/shm (%s): enlarge it (mount -o remount,size=... /dev/shm; in a "
+        "container --shm-size), or use fewer elements or ranks",
+        what, needed, free_bytes, strerror(error));
+}
+
+static uint64_t region_start(const wagma_segment *s, int rank) {
+    return s->region_offset + (uint64_t)rank * s->region_bytes;
+}
+
+int segment_commit_header(const wagma_segment *s) {
+    uint64_t lines = (uint64_t)SEGMENT_LINES * SEGMENT_LINE;
+    uint64_t needed = sizeof(segment_header) + (uint64_t)s->size * segment_joined_bytes(s);
+    struct statvfs fs;
+    /* Joining checks again; here one rank finds out what otherwise all would. */
+    if (fstatvfs(s->fd, &fs) == 0 && fs.f_blocks && (uint64_t)fs.f_bavail * fs.f_frsize < needed)
+        return no_space(s, "the segment", needed, ENOSPC);
+    int error = commit(s, 0, sizeof(segment_header));
+    for (int r = 0; r < s->size && !error; r++)
+        error = commit(s, region_start(s, r), lines);
+    return error ? no_space(s, "the segment", needed, error) : WAGMA_OK;
+}
+
+/* Commits items [from, to) of `each` bytes at `offset` of rank's region; 0 or -1, nothing kept. */
+static int commit_items(const wagma_segment *s, int rank, uint64_t offset, uint64_t each, int from,
+                        int to) {
+    uint64_t start = region_start(s, rank) + offset + (uint64_t)from * each;
+    uint64_t bytes = (uint64_t)(to - from) * each;
+    if (commit(s, start, bytes) == 0)
+        return 0;
+    give_back(s, start, bytes); /* a page shared with a neighbour stays */
+    return -1;
+}
+
+int segment_commit_contribution(wagma_segment *s, int rank, int b, int *committed) {
+    if (b < *committed)
+        return 0;
+    if (b >= segment_most_contributions(s) ||
+        commit_items(s, rank, s->o_contribution, s->contribution_bytes, *committed, b + 1) != 0)
+        return -1;
+    *committed = b + 1;
+    return 0;
+}
+
+int segment_commit_round(wagma_segment *s, int rank, int i, int *committed) {
+    if (i < *committed)
+        return 0;
+    if (i >= segment_most_rounds(s) ||
+        commit_items(s, rank, s->o_round, s->round_bytes, *committed, i + 1) != 0)
+        return -1;
+    *committed = i + 1;
+    return 0;
+}
+
+int segment_commit_stage(wagma_segment *s, int rank) {
+    return commit_items(s, rank, s->o_stage, s->bytes_n, 0, 1);
+}
+
+/* ---- joining and leaving --------------------------------------------------------------------- */
+
+/* Byte `rank` of the file, locked as long as the process of that rank lives. These are the classic
+ * locks, which belong to the process: a forked child (a data loader) does not keep them alive. In
+ * exchange a process loses them when it closes any descriptor of the file, so a process maps a
+ * segment once for all its ranks. */
+static struct flock byte_lock(int rank, int type) {
+    struct flock lock = {.l_type = (short)type, .l_whence = SEEK_SET, .l_start = rank, .l_len = 1};
+    return lock;
+}
+
+static int commit_region(const wagma_segment *s, int rank) {
+    uint64_t start = region_start(s, rank);
+    int error = commit(s, start, s->words_bytes);
+    if (!error)
+        error = commit(s, start + s->o_array, s->bytes_n);
+    if (!error)
+        error = commit(s, start + s->o_contribution,
+                       (uint64_t)segment_joined_contributions(s) * s->contribution_bytes);
+    if (!error)
+        error = commit(s, start + s->o_round, (uint64_t)segment_joined_rounds(s) * s->round_bytes);
+    return error;
+}
+
+/* Pages are zeroed when first touched: do it here, not in the first versions. The rank lines are in
+ * use already (others look at them). */
+static void touch_region(const wagma_segment *s, int rank) {
+    unsigned char *region = segment_region(s, rank);
+    uint64_t lines = (uint64_t)SEGMENT_LINES * SEGMENT_LINE;
+    memset(region + lines, 0, s->words_bytes - lines);
+    memset(region + s->o_array, 0, s->bytes_n);
+    memset(region + s->o_contribution, 0,
+           (uint64_t)segment_joined_contributions(s) * s->contribution_bytes);
+    memset(region + s->o_round, 0, (uint64_t)segment_joined_rounds(s) * s->round_bytes);
+}
+
+int segment_join(wagma_segment *s, int rank) {
+    segment_presence *presence = segment_presence_of(s, rank);
+    uint32_t nobody = 0;
+    struct flock lock = byte_lock(rank, F_WRLCK);
+    int error;
+    if (!atomic_compare_exchange_strong(&presence->pid, &nobody, (uint32_t)getpid()))
+        return error_set(WAGMA_EINVAL,
+                         "rank %d has joined already, as process %" PRIu32
+                         ": every rank joins a segment once",
+                         rank, nobody);
+    if (fcntl(s->fd, F_SETLK, &lock) != 0)
+        return error_set(WAGMA_ESYS, "cannot lock byte %d of the segment's file: %s", rank,
+                         strerror(errno));
+    error = commit_region(s, rank);
+    if (error) {
+        segment_leave(s, rank, SEGMENT_NOSPACE);
+        char what[64];
+        snprintf(what, sizeof what, "rank %d", rank);
+        return no_space(s, what, segment_joined_bytes(s), error);
+    }
+    touch_region(s, rank);
+    /* seq_cst, as the event of a ring; also releases the region to those who see JOINED. */
+    atomic_store(&presence->state, SEGMENT_JOINED);
+    return WAGMA_OK;
+}
+
+void segment_leave(wagma_segment *s, int rank, enum segment_state state) {
+    segment_presence *presence = segment_presence_of(s, rank);
+    struct flock lock = byte_lock(rank, F_UNLCK);
+    uint32_t now = atomic_load_explicit(&presence->state, memory_order_relaxed); /* only we write */
+    /* State before lock: a free lock with state JOINED means death. seq_cst: the event of a ring;
+     * also releases all that this rank has written, to those who see that it departed. */
+    if (now < (uint32_t)state)
+        atomic_store(&presence->state, (uint32_t)state);
+    fcntl(s->fd, F_SETLK, &lock);
+}
+
+int segment_is_dead(const wagma_segment *s, int rank) {
+    const segment_presence *presence = segment_presence_of(s, rank);
+    uint32_t state = atomic_load(&presence->state);
+    if (state != SEGMENT_JOINED)
+        return state == SEGMENT_FAILED;
+    /* Our own locks never look taken to us: threads of this process are dead only if they failed.
+     */
+    if (atomic_load_explicit(&presence->pid, memory_order_relaxed) == (uint32_t)getpid())
+        return 0;
+    struct flock lock = byte_lock(rank, F_WRLCK);
+    if (fcntl(s->fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK)
+        return 0;
+    /* It may have left between the two looks, which is not death. */
+    state = atomic_load(&presence->state);
+    return state == SEGMENT_JOINED || state == SEGMENT_FAILED;
+}

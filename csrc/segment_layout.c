@@ -1,0 +1,182 @@
+/* Where everything lies in the segment: sizes and offsets from the options, checked for overflow.
+ * Pure; all ranks compute the same. */
+#include <inttypes.h>
+
+#include "reduce.h"
+#include "segment.h"
+
+enum {
+    PAGE = 4096,         /* a larger one of the system only makes commits overlap harmlessly */
+    HUGE_PAGE = 2 << 20, /* from here on regions do not share one, so each is on its owner's node */
+    SLICES_MAX = 64,     /* one bit each in segment_round.done */
+    SLICE_MIN = 64 << 10, /* bytes */
+    SLICE_ALIGN = 64,
+    TYPICAL_CONTRIBUTIONS = 3,
+    TYPICAL_ROUNDS = 2,
+};
+
+/* Adds up offsets; once a sum does not fit, `failed` stays set. */
+typedef struct cursor {
+    uint64_t at;
+    int failed;
+} cursor;
+
+static uint64_t product(cursor *c, uint64_t a, uint64_t b) {
+    uint64_t result = 0;
+    c->failed |= __builtin_mul_overflow(a, b, &result);
+    return result;
+}
+
+static void align(cursor *c, uint64_t to) {
+    c->failed |= __builtin_add_overflow(c->at, to - 1, &c->at);
+    c->at &= ~(to - 1);
+}
+
+/* Reserves `bytes` at a multiple of `to`; returns the offset. */
+static uint64_t reserve(cursor *c, uint64_t to, uint64_t bytes) {
+    align(c, to);
+    uint64_t at = c->at;
+    c->failed |= __builtin_add_overflow(c->at, bytes, &c->at);
+    return at;
+}
+
+static uint64_t pages(uint64_t bytes) {
+    return (bytes + PAGE - 1) & ~(uint64_t)(PAGE - 1);
+}
+
+static void count_things(wagma_segment *s) {
+    const wagma_options *o = &s->options;
+    int64_t others = o->size - 1;
+    int all = o->quorum >= o->group_size; /* nobody can be late */
+    s->size = o->size;
+    s->buffers = all ? 0 : (int)(others < o->window ? others : o->window) + 2;
+    s->rounds = all ? 0 : 2 * o->size;
+    s->slots = all ? 0 : (int)o->window + 1;
+}
+
+static void cut_slices(wagma_segment *s) {
+    uint64_t element = reduce_dtype_size((wagma_dtype)s->options.dtype);
+    uint64_t count = (uint64_t)s->options.count, unit = SLICE_ALIGN / element;
+    uint64_t least = SLICE_MIN / element, slice = count / SLICES_MAX + (count % SLICES_MAX != 0);
+    slice = slice < least ? least : (slice + unit - 1) / unit * unit;
+    s->slice_count = slice < count ? slice : count;
+    s->slices = count == 0 ? 1 : (int)(count / slice + (count % slice != 0));
+}
+
+static void place(wagma_segment *s, cursor *c) {
+    uint64_t n = s->bytes_n, word = sizeof(segment_atomic);
+    /* Large arrays are committed one by one, so that they must not share pages. */
+    uint64_t unit = n < PAGE ? SEGMENT_LINE : PAGE;
+    uint64_t size = (uint64_t)s->size;
+    cursor round = {0};
+    cursor region = {0};
+
+    uint64_t payload = n <= SEGMENT_FLAT_MAX ? n : 0;
+    cursor flat = {SEGMENT_LINE + payload, 0};
+    align(&flat, SEGMENT_LINE);
+    s->flat_bytes = s->buffers ? 0 : flat.at;
+
+    reserve(&region, 1, (uint64_t)SEGMENT_LINES * SEGMENT_LINE);
+    s->o_cref = reserve(&region, SEGMENT_LINE, product(c, (uint64_t)s->buffers, word));
+    s->o_slot = reserve(&region, SEGMENT_LINE, product(c, (uint64_t)s->slots, word));
+    s->o_arrival = reserve(&region, SEGMENT_LINE, product(c, (uint64_t)s->slots, word));
+    s->o_flat = reserve(&region, SEGMENT_LINE, 2 * s->flat_bytes);
+    s->o_meta = reserve(&region, SEGMENT_LINE, product(c, (uint64_t)s->buffers, sizeof(double)));
+    s->words_bytes = region.at;
+    s->o_array = reserve(&region, unit, n);
+    s->o_stage = reserve(&region, unit, s->buffers || n <= SEGMENT_FLAT_MAX ? 0 : n);
+
+    cursor contribution = {n, 0};
+    align(&contribution, unit);
+    s->contribution_bytes = contribution.at;
+    s->o_contribution =
+        reserve(&region, unit, product(c, (uint64_t)s->buffers, s->contribution_bytes));
+
+    reserve(&round, 1, sizeof(segment_round) + size * (word + sizeof(double)));
+    s->round_result_offset = reserve(&round, SEGMENT_LINE, n);
+    align(&round, unit);
+    s->round_bytes = round.at;
+    s->o_round = reserve(&region, unit, product(c, (uint64_t)s->rounds, s->round_bytes));
+
+    uint64_t boundary = n < HUGE_PAGE ? PAGE : HUGE_PAGE;
+    align(&region, boundary);
+    s->region_bytes = region.at;
+    s->region_offset = boundary; /* the header comes first */
+    c->at = s->region_offset;
+    reserve(c, 1, product(c, size, s->region_bytes));
+    c->failed |= contribution.failed | round.failed | region.failed;
+}
+
+int segment_layout(wagma_segment *s) {
+    const wagma_options *o = &s->options;
+    cursor c = {0};
+    count_things(s);
+    cut_slices(s);
+    s->bytes_n = product(&c, (uint64_t)o->count, reduce_dtype_size((wagma_dtype)o->dtype));
+    place(s, &c);
+    s->bytes = c.at;
+    if (c.failed || s->bytes > (uint64_t)INT64_MAX)
+        return error_set(WAGMA_EINVAL,
+                         "count is %" PRId64
+                         " elements of %s for %d ranks: the segment would not fit "
+                         "into the address space, use fewer elements per handle",
+                         o->count, reduce_dtype_name((wagma_dtype)o->dtype), s->size);
+    uint64_t joined = segment_joined_bytes(s);
+    if (o->shm_limit && joined > o->shm_limit)
+        return error_set(WAGMA_ENOSPC,
+                         "shm_limit is %" PRIu64 " bytes per rank, but %" PRId64
+                         " elements of %s need at least %" PRIu64 " bytes: raise shm_limit",
+                         o->shm_limit, o->count, reduce_dtype_name((wagma_dtype)o->dtype), joined);
+    return WAGMA_OK;
+}
+
+int segment_joined_contributions(const wagma_segment *s) {
+    return s->buffers < TYPICAL_CONTRIBUTIONS ? s->buffers : TYPICAL_CONTRIBUTIONS;
+}
+
+int segment_joined_rounds(const wagma_segment *s) {
+    return s->rounds < TYPICAL_ROUNDS ? s->rounds : TYPICAL_ROUNDS;
+}
+
+uint64_t segment_joined_bytes(const wagma_segment *s) {
+    return pages(s->words_bytes) + pages(s->bytes_n) +
+           pages((uint64_t)segment_joined_contributions(s) * s->contribution_bytes) +
+           pages((uint64_t)segment_joined_rounds(s) * s->round_bytes);
+}
+
+/* How far shm_limit goes: pairs of a contribution and a round first, then whichever is still below
+ * its bound. */
+static void most(const wagma_segment *s, uint64_t *contributions, uint64_t *rounds) {
+    *contributions = (uint64_t)s->buffers;
+    *rounds = (uint64_t)s->rounds;
+    if (!s->options.shm_limit || !s->buffers || !s->bytes_n)
+        return;
+    uint64_t left = s->options.shm_limit - segment_joined_bytes(s);
+    uint64_t c = (uint64_t)segment_joined_contributions(s), c_more = *contributions - c;
+    uint64_t r = (uint64_t)segment_joined_rounds(s), r_more = *rounds - r;
+    uint64_t pairs = left / (s->contribution_bytes + s->round_bytes);
+    pairs = pairs < c_more ? pairs : c_more;
+    pairs = pairs < r_more ? pairs : r_more;
+    left -= pairs * (s->contribution_bytes + s->round_bytes);
+    c += pairs, c_more -= pairs;
+    r += pairs, r_more -= pairs;
+    uint64_t c_fits = left / s->contribution_bytes, r_fits = left / s->round_bytes;
+    if (r_more == 0)
+        c += c_fits < c_more ? c_fits : c_more;
+    else if (c_more == 0)
+        r += r_fits < r_more ? r_fits : r_more;
+    *contributions = c;
+    *rounds = r;
+}
+
+int segment_most_contributions(const wagma_segment *s) {
+    uint64_t contributions, rounds;
+    most(s, &contributions, &rounds);
+    return (int)contributions;
+}
+
+int segment_most_rounds(const wagma_segment *s) {
+    uint64_t contributions, rounds;
+    most(s, &contributions, &rounds);
+    return (int)rounds;
+}

@@ -1,0 +1,147 @@
+/* Waiting: spin, yield, sleep. The phases of one wait, by the time since its first pause:
+ *
+ *   0 ............ SPIN_NS ............ YIELD_NS ...................................
+ *   cpu pause      sched_yield          futex, 200 us doubling to WAIT_SLEEP_MAX_NS
+ *   (only if every rank can have a core, otherwise sched_yield from the start)
+ */
+#define _GNU_SOURCE /* sched_getaffinity, syscall */
+#include "wait.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    SPIN_NS = 15000,  /* a futex wake costs about as much */
+    YIELD_NS = 45000, /* from the first pause */
+    SLEEP_FIRST_NS = 200000,
+    SLEEP_WORTH_NS = 60000, /* shorter ones would end too late: yield */
+    SPINS_PER_LOOK = 16,    /* pauses between two looks at the clock (25 ns each) */
+};
+
+uint64_t wait_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+int wait_may_spin(int ranks) {
+    cpu_set_t mask;
+    if (sched_getaffinity(0, sizeof mask, &mask) != 0)
+        /* More CPUs than the mask has room for, or not allowed to ask. */
+        return sysconf(_SC_NPROCESSORS_ONLN) >= ranks;
+    return CPU_COUNT(&mask) >= ranks;
+}
+
+static inline void cpu_pause(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb"); /* `yield` returns at once on most cores */
+#endif
+}
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t value, uint64_t ns) {
+    struct timespec timeout = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    syscall(SYS_futex, (uint32_t *)word, FUTEX_WAIT, value, &timeout, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *word) {
+    syscall(SYS_futex, (uint32_t *)word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+void wait_begin(wait_state *w, wagma_segment *s, int rank) {
+    w->segment = s;
+    w->rank = rank;
+    w->armed = 0;
+    w->pauses = 0;
+    w->spinning = 0;
+    w->began = 0;
+}
+
+static void arm(wait_state *w) {
+    segment_presence *me = segment_presence_of(w->segment, w->rank);
+    w->armed = 1;
+    /* seq_cst: before the caller's condition; pairs with the event and the load in wait_ring(). */
+    atomic_store(&me->asleep, 1);
+    /* Before the condition too: a ring after it changes the word, and the futex does not sleep. */
+    w->bell = atomic_load(&me->bell);
+}
+
+static void sleep_until_rung(wait_state *w, uint64_t now, uint64_t not_after) {
+    uint64_t ns = w->sleep;
+    if (not_after && not_after - now < ns)
+        ns = not_after - now;
+    if (w->heartbeat - now < ns)
+        ns = w->heartbeat - now;
+    futex_wait(&segment_presence_of(w->segment, w->rank)->bell, w->bell, ns);
+    w->sleep = 2 * w->sleep < WAIT_SLEEP_MAX_NS ? 2 * w->sleep : WAIT_SLEEP_MAX_NS;
+    arm(w);
+}
+
+static void first_pause(wait_state *w) {
+    if (w->spin == 0)
+        w->spin = wait_may_spin(w->segment->size) ? 1 : -1;
+    w->spinning = w->spin > 0;
+    w->began = wait_now();
+    w->heartbeat = w->began + WAIT_HEARTBEAT_NS;
+    w->sleep = SLEEP_FIRST_NS;
+}
+
+enum wait_event wait_pause(wait_state *w, uint64_t not_after) {
+    if (w->pauses++ == 0)
+        first_pause(w);
+    if (w->spinning && w->pauses % SPINS_PER_LOOK) {
+        cpu_pause();
+        return WAIT_AGAIN;
+    }
+    uint64_t now = wait_now(), waited = now - w->began;
+    if (now >= w->heartbeat) {
+        w->heartbeat = now + WAIT_HEARTBEAT_NS;
+        return WAIT_HEARTBEAT;
+    }
+    if (not_after && now >= not_after)
+        return WAIT_AGAIN;
+    w->spinning = w->spin > 0 && waited < SPIN_NS;
+    if (w->spinning)
+        cpu_pause();
+    else if (waited < YIELD_NS || (not_after && not_after - now < SLEEP_WORTH_NS))
+        sched_yield();
+    else if (!w->armed)
+        arm(w);
+    else
+        sleep_until_rung(w, now, not_after);
+    return WAIT_AGAIN;
+}
+
+uint64_t wait_end(wait_state *w) {
+    if (w->armed) /* relaxed: a ring that still sees 1 only wakes nobody */
+        atomic_store_explicit(&segment_presence_of(w->segment, w->rank)->asleep, 0,
+                              memory_order_relaxed);
+    w->armed = 0;
+    return w->began ? wait_now() - w->began : 0;
+}
+
+/* One of several ringers wakes the rank, the others find `asleep` cleared. If that one is stopped
+ * between the two, the sleeper finds out at the end of its sleep. */
+static void ring(wagma_segment *s, int rank) {
+    segment_presence *presence = segment_presence_of(s, rank);
+    /* seq_cst: after the event; pairs with arm(). Either this load sees 1, or the condition that
+     * the sleeper evaluates after arming sees the event. */
+    if (atomic_load(&presence->asleep) == 0 || atomic_exchange(&presence->asleep, 0) == 0)
+        return;
+    atomic_fetch_add(&presence->bell, 1); /* before the wake: a sleeper on its way in stays up */
+    futex_wake(&presence->bell);
+}
+
+void wait_ring(wagma_segment *s, const int32_t *members, int n, int self) {
+    int all = members == NULL;
+    for (int i = 0; i < (all ? s->size : n); i++) {
+        int rank = all ? i : members[i];
+        if (rank != self)
+            ring(s, rank);
+    }
+}
