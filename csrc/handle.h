@@ -20,13 +20,14 @@ typedef struct call { /* the call in progress */
     uint64_t began;         /* ns */
     const int32_t *members; /* of this rank's group, ascending */
     int n;
-    uint64_t waited;       /* ns */
-    uint64_t next_warning; /* ns; 0: not yet set */
+    uint64_t waited; /* ns */
+    int warnings;    /* given about this call */
 } call;
 
 struct wagma_handle {
     wagma_segment *segment;
     int rank;
+    int may_spin;    /* every rank can have a core */
     int closed;      /* 1: wagma_close; 2: broken by an error */
     int64_t version; /* next version */
     const reduce_kernels *kernels;
@@ -54,16 +55,20 @@ int inplace_start(wagma_handle *h);
 int inplace_finish(wagma_handle *h);
 void inplace_close(wagma_handle *h); /* departs: local, does not block */
 void inplace_free(wagma_handle *h);
+uint64_t inplace_bytes(const wagma_handle *h); /* committed part of the rank's region */
 
 int shm_create(wagma_handle *h, const void *initial, double weight);
 int shm_start(wagma_handle *h);
 int shm_finish(wagma_handle *h);
 void shm_close(wagma_handle *h);
 void shm_free(wagma_handle *h);
+uint64_t shm_bytes(const wagma_handle *h); /* committed part of the rank's region */
+double shm_grace(const wagma_handle *h);   /* seconds */
 
-/* Trouble in a wait, called by an executor on WAIT_HEARTBEAT: dead or failed ranks among `missing`
- * (WAGMA_EPEER), timeout (WAGMA_ESTALL), the interrupted hook, the stall warning. `phase` is a word
- * for the message: "quorum", "window", "sync", "buffer", "slices". WAGMA_OK: go on waiting. */
-int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing, int n);
+/* Trouble in a wait, called by an executor on WAIT_HEARTBEAT; `needed` of the `n` missing ranks
+ * have to come. Too many of them dead or failed (WAGMA_EPEER), timeout (WAGMA_ESTALL), the
+ * interrupted hook, the stall warning. `phase` is a word for the message: "quorum", "window",
+ * "sync", "buffer", "round", "slices". WAGMA_OK: go on waiting. */
+int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing, int n, int needed);
 
 #endif

@@ -33,10 +33,11 @@ typedef _Atomic uint64_t segment_atomic;
 
 enum segment_state { /* of a rank; only moves down this list */
                      SEGMENT_ABSENT = 0,
-                     SEGMENT_JOINED = 1,
-                     SEGMENT_DEPARTED = 2, /* closed */
-                     SEGMENT_FAILED = 3,   /* left with an error, or without close */
-                     SEGMENT_NOSPACE = 4,  /* could not commit its region at joining */
+                     SEGMENT_JOINED = 1,   /* its region is committed and its byte locked */
+                     SEGMENT_READY = 2,    /* its first contribution is published */
+                     SEGMENT_DEPARTED = 3, /* closed */
+                     SEGMENT_FAILED = 4,   /* left with an error, or without close */
+                     SEGMENT_NOSPACE = 5,  /* could not commit its region at joining */
 };
 
 /* Round record: words first (line 1), then in[] and weights[]; the result follows, 64-byte aligned.
@@ -99,7 +100,7 @@ static inline segment_atomic *segment_hold(const wagma_segment *s, int r) {
 }
 typedef struct segment_presence { /* line C */
     _Atomic uint32_t bell;        /* futex */
-    _Atomic uint32_t asleep;      /* 1: sleeps on bell, or is about to */
+    _Atomic uint32_t asleep;      /* not 0: sleeps on bell, or is about to (wait.c) */
     _Atomic uint32_t state;       /* enum segment_state */
     _Atomic uint32_t pid;
 } segment_presence;

@@ -165,8 +165,8 @@ void segment_leave(wagma_segment *s, int rank, enum segment_state state) {
     segment_presence *presence = segment_presence_of(s, rank);
     struct flock lock = byte_lock(rank, F_UNLCK);
     uint32_t now = atomic_load_explicit(&presence->state, memory_order_relaxed); /* only we write */
-    /* State before lock: a free lock with state JOINED means death. seq_cst: the event of a ring;
-     * also releases all that this rank has written, to those who see that it departed. */
+    /* State before lock: a free lock with state JOINED or READY means death. seq_cst: the event of
+     * a ring; also releases all that this rank has written, to those who see that it departed. */
     if (now < (uint32_t)state)
         atomic_store(&presence->state, (uint32_t)state);
     fcntl(s->fd, F_SETLK, &lock);
@@ -175,7 +175,7 @@ void segment_leave(wagma_segment *s, int rank, enum segment_state state) {
 int segment_is_dead(const wagma_segment *s, int rank) {
     const segment_presence *presence = segment_presence_of(s, rank);
     uint32_t state = atomic_load(&presence->state);
-    if (state != SEGMENT_JOINED)
+    if (state != SEGMENT_JOINED && state != SEGMENT_READY)
         return state == SEGMENT_FAILED;
     /* Our own locks never look taken to us: threads of this process are dead only if they failed.
      */
@@ -186,5 +186,5 @@ int segment_is_dead(const wagma_segment *s, int rank) {
         return 0;
     /* It may have left between the two looks, which is not death. */
     state = atomic_load(&presence->state);
-    return state == SEGMENT_JOINED || state == SEGMENT_FAILED;
+    return state == SEGMENT_JOINED || state == SEGMENT_READY || state == SEGMENT_FAILED;
 }

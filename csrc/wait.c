@@ -22,6 +22,8 @@ enum {
     SPINS_PER_LOOK = 16,    /* pauses between two looks at the clock (25 ns each) */
 };
 
+enum { AWAKE, ASLEEP, ASLEEP_WINDOW }; /* values of `asleep` */
+
 uint64_t wait_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -57,6 +59,7 @@ void wait_begin(wait_state *w, wagma_segment *s, int rank) {
     w->segment = s;
     w->rank = rank;
     w->armed = 0;
+    w->window = 0;
     w->pauses = 0;
     w->spinning = 0;
     w->began = 0;
@@ -66,7 +69,7 @@ static void arm(wait_state *w) {
     segment_presence *me = segment_presence_of(w->segment, w->rank);
     w->armed = 1;
     /* seq_cst: before the caller's condition; pairs with the event and the load in wait_ring(). */
-    atomic_store(&me->asleep, 1);
+    atomic_store(&me->asleep, w->window ? ASLEEP_WINDOW : ASLEEP);
     /* Before the condition too: a ring after it changes the word, and the futex does not sleep. */
     w->bell = atomic_load(&me->bell);
 }
@@ -127,11 +130,13 @@ uint64_t wait_end(wait_state *w) {
 
 /* One of several ringers wakes the rank, the others find `asleep` cleared. If that one is stopped
  * between the two, the sleeper finds out at the end of its sleep. */
-static void ring(wagma_segment *s, int rank) {
+static void ring(wagma_segment *s, int rank, int window_only) {
     segment_presence *presence = segment_presence_of(s, rank);
     /* seq_cst: after the event; pairs with arm(). Either this load sees 1, or the condition that
      * the sleeper evaluates after arming sees the event. */
-    if (atomic_load(&presence->asleep) == 0 || atomic_exchange(&presence->asleep, 0) == 0)
+    const uint32_t asleep = atomic_load(&presence->asleep);
+    if (asleep == AWAKE || (window_only && asleep != ASLEEP_WINDOW) ||
+        atomic_exchange(&presence->asleep, AWAKE) == AWAKE)
         return;
     atomic_fetch_add(&presence->bell, 1); /* before the wake: a sleeper on its way in stays up */
     futex_wake(&presence->bell);
@@ -142,6 +147,12 @@ void wait_ring(wagma_segment *s, const int32_t *members, int n, int self) {
     for (int i = 0; i < (all ? s->size : n); i++) {
         int rank = all ? i : members[i];
         if (rank != self)
-            ring(s, rank);
+            ring(s, rank, 0);
     }
+}
+
+void wait_ring_window(wagma_segment *s, int self) {
+    for (int rank = 0; rank < s->size; rank++)
+        if (rank != self)
+            ring(s, rank, 1);
 }

@@ -28,6 +28,7 @@ typedef struct wait_state {
     wagma_segment *segment;
     int rank;
     int armed;     /* asleep is set */
+    int window;    /* 1: sleeps because it ran ahead; the caller sets it after wait_begin */
     uint32_t bell; /* value read when armed */
     int spinning;  /* in the first phase */
     uint32_t pauses;
@@ -49,6 +50,9 @@ uint64_t wait_end(wait_state *w);
 /* Wakes those of members[0..n) that sleep, but not `self`. Call after the event, which must be a
  * seq_cst access. members NULL: all ranks. */
 void wait_ring(wagma_segment *s, const int32_t *members, int n, int self);
+
+/* Wakes those that sleep because they ran ahead of the window; after a publication. */
+void wait_ring_window(wagma_segment *s, int self);
 
 /* 1 if `ranks` on this node can each have a core of the affinity mask (read once per handle). */
 int wait_may_spin(int ranks);

@@ -1,0 +1,65 @@
+/* Waits that last: dead ranks, timeouts, interrupts and warnings. */
+#include <stdio.h>
+
+#include "handle.h"
+
+/* "1, 2, 5" of ranks[0..n), at most about 20 of them. */
+static const char *list_ranks(const int32_t *ranks, int n, char *text, size_t size) {
+    size_t used = 0;
+    text[0] = 0;
+    for (int i = 0; i < n && used < size; i++) {
+        const int left = n - i;
+        if (i == 20 && left > 1) {
+            snprintf(text + used, size - used, " and %d more", left);
+            break;
+        }
+        used += (size_t)snprintf(text + used, size - used, "%s%d", i ? ", " : "", ranks[i]);
+    }
+    return text;
+}
+
+static int failed(const wagma_segment *s, int r) {
+    /* acquire: pairs with segment_leave() */
+    return atomic_load_explicit(&segment_presence_of(s, r)->state, memory_order_acquire) ==
+           SEGMENT_FAILED;
+}
+
+int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing, int n,
+                     int needed) {
+    wagma_segment *s = h->segment;
+    const long long version = (long long)h->call.version;
+    const double waited = (double)(wait_now() - h->call.began) * 1e-9;
+    char ranks[256];
+    int lost = 0, first = -1;
+    for (int i = 0; i < n; i++) {
+        if (!failed(s, missing[i]) && !segment_is_dead(s, missing[i]))
+            continue;
+        if (lost++ == 0)
+            first = missing[i];
+    }
+    if (n - lost < needed)
+        return error_set(WAGMA_EPEER,
+                         "rank %d %s, and version %lld (phase %s) needs it: make a new handle "
+                         "without it",
+                         first, failed(s, first) ? "failed or left without close()" : "is dead",
+                         version, phase);
+    if (h->hooks.interrupted && h->hooks.interrupted(h->hooks.context))
+        return error_set(WAGMA_EINTERRUPTED, "interrupted in version %lld (phase %s)", version,
+                         phase);
+    if (s->options.timeout >= 0 && waited >= s->options.timeout)
+        return error_set(WAGMA_ESTALL,
+                         "version %lld (phase %s) has waited %.3g s (timeout %.3g s) for %d of the "
+                         "ranks %s",
+                         version, phase, waited, s->options.timeout, needed,
+                         list_ranks(missing, n, ranks, sizeof ranks));
+    if (s->options.stall_warning >= 0 && h->hooks.warn &&
+        waited >= s->options.stall_warning * (double)(h->call.warnings + 1)) {
+        char message[512];
+        h->call.warnings++;
+        snprintf(message, sizeof message,
+                 "version %lld (phase %s) has waited %.3g s for %d of the ranks %s; they are alive",
+                 version, phase, waited, needed, list_ranks(missing, n, ranks, sizeof ranks));
+        h->hooks.warn(h->hooks.context, message);
+    }
+    return WAGMA_OK;
+}
