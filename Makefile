@@ -16,6 +16,8 @@ $(error MPI=$(MPI) is unknown: mpich or openmpi)
 endif
 VENV := $(if $(filter mpich,$(MPI)),.venv,.venv-$(MPI))
 RUN := $(VENV)/bin/python
+# Ranks share the cores: one thread for each.
+export OMP_NUM_THREADS ?= 1
 # Open MPI refuses more ranks than cores, and root, unless it is told.
 MPIEXEC := $(VENV)/bin/mpiexec $(if $(filter openmpi,$(MPI)),--oversubscribe)
 ifeq ($(MPI),openmpi)
@@ -31,7 +33,7 @@ C_TESTS := $(basename $(notdir $(wildcard tests/c/test_*.c)))
 C_FILES := $(wildcard csrc/*.c tests/c/*.c tests/explore/*.c examples/*.c)
 WARNINGS := -Wall -Wextra
 
-.PHONY: help demo test lint bench explore mutants install lib clean
+.PHONY: help environment demo test lint bench explore mutants install lib clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -51,6 +53,8 @@ explore: $(VENV)/engine ## the large rows of the protocol's exploration (hours o
 
 mutants: $(VENV)/engine ## seeded faults, each of which the tests have to catch
 	$(RUN) tests/mutants/run.py
+
+environment: $(VENV)/engine ## .venv, or .venv-openmpi, with everything installed
 
 # ---- Python --------------------------------------------------------------------------------------
 $(VENV)/installed: pyproject.toml setup.py
@@ -88,7 +92,7 @@ FLAGS_c :=
 FLAGS_asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 FLAGS_tsan := -O1 -g -fsanitize=thread
 
-define flavour
+define c-test-rules
 build/$(1)/%.o: csrc/%.c csrc/engine.mk Makefile
 	@mkdir -p $$(@D)
 	$$(CC) $$(ENGINE_CFLAGS) $$(WARNINGS) -MMD $$(FLAGS_$(1)) -c $$< -o $$@
@@ -100,7 +104,7 @@ build/$(1)/test_%: build/$(1)/test_%.o $$(ENGINE:csrc/%.c=build/$(1)/%.o)
 .PHONY: tests-$(1)
 tests-$(1): $$(C_TESTS:%=build/$(1)/%)
 endef
-$(foreach flavour,c asan tsan,$(eval $(call flavour,$(flavour))))
+$(foreach flavour,c asan tsan,$(eval $(call c-test-rules,$(flavour))))
 .SECONDARY:
 
 -include $(wildcard build/*/*.d)

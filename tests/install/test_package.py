@@ -1,0 +1,116 @@
+"""The Python package: plain and editable installations, without an MPI compiler on PATH."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# The engine at work on one rank; prints where it was imported from.
+USE = """
+import numpy as np
+from mpi4py import MPI
+import wagma
+from wagma.collectives import GroupAllreduce, topology
+
+x = np.arange(5.0)
+with GroupAllreduce(MPI.COMM_WORLD, x, group_size=1) as collective:
+    outcome = collective.allreduce(x)
+assert x.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0], x
+assert topology.groups(3, 1, 0) == [(0,), (1,), (2,)]
+print(wagma.collectives.__file__)
+"""
+PURELIB = "import sysconfig; print(sysconfig.get_path('purelib'))"
+BUILT = (".git", ".venv*", ".*_cache", "__pycache__", "*.egg-info", "*.so", "_engine.c", "build")
+
+
+def clean_environment() -> dict[str, str]:
+    """No compiler wrapper, no Python path: what a user has who installed no MPI."""
+    folders = os.environ["PATH"].split(os.pathsep)
+    path = os.pathsep.join(f for f in folders if not (Path(f) / "mpicc").exists())
+    left_out = {"PYTHONPATH", "MPICC", "WAGMA_MPICC", "VIRTUAL_ENV"}
+    return {k: v for k, v in os.environ.items() if k not in left_out} | {"PATH": path}
+
+
+def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    assert shutil.which("mpicc", path=clean_environment()["PATH"]) is None
+    return subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+def output(*command: str | Path, cwd: Path) -> str:
+    done = run(*command, cwd=cwd)
+    assert done.returncode == 0, f"{command} in {cwd}\n{done.stdout}{done.stderr}"
+    return done.stdout.strip()
+
+
+class Installation:
+    """A copy of the sources, and an environment into which it was installed."""
+
+    def __init__(self, where: Path, *, editable: bool):
+        self.clone = where / "clone"
+        self.empty = where / "empty"
+        self.empty.mkdir()
+        shutil.copytree(ROOT, self.clone, ignore=shutil.ignore_patterns(*BUILT))
+        output(sys.executable, "-m", "venv", where / "venv", cwd=where)
+        self.python = where / "venv/bin/python"
+        self.site = Path(output(self.python, "-c", PURELIB, cwd=where))
+        option = ["--editable"] if editable else []
+        # From another folder than the clone; its root is tried by the tests.
+        target = f"{self.clone}[mpich]"
+        output(self.python, "-m", "pip", "install", "-q", *option, target, cwd=self.empty)
+
+    def use(self, cwd: Path) -> Path:
+        return Path(output(self.python, "-c", USE, cwd=cwd))
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory) -> Installation:
+    return Installation(tmp_path_factory.mktemp("plain"), editable=False)
+
+
+@pytest.fixture(scope="module")
+def editable(tmp_path_factory) -> Installation:
+    return Installation(tmp_path_factory.mktemp("editable"), editable=True)
+
+
+def test_plain_from_an_empty_folder(plain):
+    assert plain.use(plain.empty).is_relative_to(plain.site)
+
+
+def test_plain_from_the_clone_says_what_hides_it(plain):
+    done = run(plain.python, "-c", "import wagma", cwd=plain.clone)
+    assert done.returncode == 1
+    message = done.stderr.splitlines()[-1]
+    assert message.startswith("ImportError: ")
+    assert str(plain.clone / "wagma") in message
+    assert f"pip install -e {plain.clone}" in message
+
+
+def test_plain_installs_what_type_checkers_and_compilers_need(plain):
+    for name in ("py.typed", "collectives/_engine.pyi", "include/wagma.h"):
+        assert (plain.site / "wagma" / name).exists(), name
+    assert not list((plain.site / "wagma").rglob("*.c")), "generated sources were installed"
+
+
+def test_plain_can_be_repeated_from_the_clone(plain):
+    output(plain.python, "-m", "pip", "install", "-q", "--no-deps", ".", cwd=plain.clone)
+    assert plain.use(plain.empty).is_relative_to(plain.site)
+
+
+def test_editable_from_an_empty_folder(editable):
+    assert editable.use(editable.empty).is_relative_to(editable.clone)
+
+
+def test_editable_from_the_clone(editable):
+    assert editable.use(editable.clone).is_relative_to(editable.clone)

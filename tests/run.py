@@ -1,0 +1,212 @@
+"""Runs the parts of `make test`, prints the seconds of each and one summary line.
+
+A part is a list of commands. It passes when all of them succeed in time and at least one test was
+executed, which is read from their output: every program ends with `N passed, M failed`, or with
+pytest's own line.
+"""
+
+import argparse
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LOGS = ROOT / "build/test-logs"
+RANKS = (1, 2, 3, 4, 8)
+COUNTED = re.compile(r"\b(\d+) (passed|failed|skipped|error)")
+SHOWN_LINES = 200
+
+SANITIZERS = {
+    "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+    "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
+}
+
+
+@dataclass
+class Command:
+    """One command of a part; `counts`: its output tells how many tests it executed."""
+
+    name: str
+    argv: list[str]
+    timeout: float
+    counts: bool = True
+    ranks: int = 0  # > 0: the output of every rank is in a log of its own
+
+    def logs(self) -> list[Path]:
+        log = LOGS / f"{self.name}.log"
+        return [log, *(log.with_suffix(f".{rank}.log") for rank in range(self.ranks))]
+
+
+@dataclass
+class Result:
+    """What became of a part."""
+
+    seconds: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+    reasons: list[str] = field(default_factory=list)
+
+
+def c_part(flavour: str, timeout: float) -> list[Command]:
+    """Builds tests/c/test_*.c with the engine and runs each."""
+    tests = sorted(path.stem for path in (ROOT / "tests/c").glob("test_*.c"))
+    make = ["make", "-s", "-j2", f"tests-{flavour}"]
+    # TSan wants its shadow memory where address randomisation may have put a library.
+    prefix = ["setarch", "-R"] if flavour == "tsan" and shutil.which("setarch") else []
+    runs = [Command(f"{flavour}-{t}", [*prefix, f"build/{flavour}/{t}"], timeout) for t in tests]
+    return [Command(f"{flavour}-build", make, 300, counts=False), *runs]
+
+
+def pytest_part(name: str, where: str, timeout: float) -> list[Command]:
+    """One pytest process."""
+    return [Command(name, [sys.executable, "-m", "pytest", "-q", where], timeout)]
+
+
+def mpi_part(mpiexec: list[str]) -> list[Command]:
+    """tests/mpi under mpiexec, once for each number of ranks."""
+    rank = [sys.executable, "tests/mpi_rank.py"]
+    return [
+        Command(
+            f"mpi-{size}",
+            [*mpiexec, "-n", str(size), *rank, str(LOGS / f"mpi-{size}"), "-q", "tests/mpi"],
+            timeout=240,
+            ranks=size,
+        )
+        for size in RANKS
+    ]
+
+
+def all_parts(mpiexec: list[str]) -> dict[str, list[Command]]:
+    """Every part, in the order in which they run: quick and fundamental ones first."""
+    explore = [sys.executable, "tests/explore/run.py", "--quick"]
+    return {
+        "c": c_part("c", 120),
+        "asan": c_part("asan", 180),
+        "tsan": c_part("tsan", 240),
+        "explore": [Command("explore", explore, 360)],
+        "python": pytest_part("python", "tests/python", 300),
+        "mpi": mpi_part(mpiexec),
+        "install": pytest_part("install", "tests/install/test_package.py", 300),
+        "library": pytest_part("library", "tests/install/test_library.py", 120),
+    }
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Ends a command that ran out of time: launchers get a chance to end their ranks."""
+    for signum in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, signum)
+            process.wait(timeout=10)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            continue
+
+
+def execute(command: Command, environment: dict[str, str], result: Result) -> None:
+    """Runs one command and adds what it did to the result of its part."""
+    log = command.logs()[0]
+    reasons = []
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command.argv,
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            status = process.wait(timeout=command.timeout)
+            if status != 0:
+                reasons.append(f"exit status {status}")
+        except subprocess.TimeoutExpired:
+            stop(process)
+            reasons.append(f"not done after {command.timeout:g} s")
+    if command.counts:
+        counts = executed(command)
+        result.counts += counts
+        if counts["passed"] + counts["failed"] == 0:
+            reasons.append("executed no test")
+        if counts["failed"] + counts["error"] > 0:
+            reasons.append(f"{counts['failed'] + counts['error']} failed")
+    if reasons:
+        show(command)
+        result.reasons.append(f"{command.name}: {', '.join(reasons)}")
+
+
+def executed(command: Command) -> Counter[str]:
+    """The counts on the last line that has any; with several ranks, on that of rank 0."""
+    log = command.logs()[1 if command.ranks else 0]
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    for line in reversed(lines):
+        if found := COUNTED.findall(line):
+            return Counter({word: int(number) for number, word in found})
+    return Counter()
+
+
+def show(command: Command) -> None:
+    """Prints the logs of a command that failed."""
+    for log in command.logs():
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else ["(no output)"]
+        if lines:
+            left_out = len(lines) - SHOWN_LINES
+            print(f"---- {log.relative_to(ROOT)}", *([f"({left_out} lines)"] * (left_out > 0)))
+            print(*lines[-SHOWN_LINES:], sep="\n")
+
+
+def run_parts(parts: dict[str, list[Command]], environment: dict[str, str]) -> dict[str, Result]:
+    """Runs the parts one after the other; a failure does not keep the others from running."""
+    results: dict[str, Result] = {}
+    for name, commands in parts.items():
+        result = results[name] = Result()
+        start = time.monotonic()
+        for command in commands:
+            execute(command, environment, result)
+        result.seconds = time.monotonic() - start
+        if result.counts["passed"] + result.counts["failed"] == 0:
+            result.reasons.append("executed no test")
+        print(f"{name:8} {result.seconds:6.1f} s  {describe(result.counts)}", flush=True)
+        for reason in result.reasons:
+            print(f"         FAILED {reason}", flush=True)
+    return results
+
+
+def describe(counts: Counter[str]) -> str:
+    words = ("passed", "failed", "error", "skipped")
+    return ", ".join(f"{counts[word]} {word}" for word in words if counts[word]) or "0 passed"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mpi", required=True, help="name of the MPI, for the summary")
+    parser.add_argument("--mpiexec", required=True, help="command that launches ranks")
+    parser.add_argument("parts", nargs="*", help="default: all")
+    options = parser.parse_args()
+
+    parts = all_parts(shlex.split(options.mpiexec))
+    if unknown := set(options.parts) - set(parts):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(parts)}")
+    chosen = {name: parts[name] for name in parts if name in options.parts or not options.parts}
+
+    shutil.rmtree(LOGS, ignore_errors=True)
+    LOGS.mkdir(parents=True)
+    results = run_parts(chosen, {**os.environ, **SANITIZERS, "WAGMA_TEST_MPIEXEC": options.mpiexec})
+
+    total: Counter[str] = sum((result.counts for result in results.values()), Counter())
+    failed = [name for name, result in results.items() if result.reasons]
+    seconds = sum(result.seconds for result in results.values())
+    verdict = f"FAILED: {', '.join(failed)}" if failed else "ok"
+    print(f"make test ({options.mpi}): {describe(total)} in {seconds:.0f} s: {verdict}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
