@@ -1,0 +1,33 @@
+/* The entry points of one level. Included at the end of its file, which defines
+ *
+ *     static void range(const reduce_job *job, size_t count)       elements 0..count-1
+ *     static void copy(void *out, const void *x, size_t bytes)     out != x
+ *     LEVEL_NAME, LEVEL_TABLE                                      "avx2", reduce_avx2 */
+
+static void sum_to_all(wagma_dtype dtype, void *const *outs, int n_outs, const void *const *in,
+                       const double *weights, int n, double scale, size_t count) {
+    reduce_job job = {dtype, outs, n_outs, in, weights, n, scale};
+    range(&job, count);
+}
+
+static void sum(wagma_dtype dtype, void *out, const void *const *in, const double *weights, int n,
+                double scale, size_t count) {
+    sum_to_all(dtype, &out, 1, in, weights, n, scale, count);
+}
+
+static void merge(wagma_dtype dtype, void *out, const void *r, const void *x, double weight,
+                  double scale, size_t count) {
+    const void *in[2] = {r, x};
+    const double weights[2] = {1.0, weight};
+    sum_to_all(dtype, &out, 1, in, weights, 2, scale, count);
+}
+
+static void scaled_copy(wagma_dtype dtype, void *out, const void *x, double scale, size_t count) {
+    const double weight = 1.0;
+    if (scale != 1.0 && !reduce_dtype_is_integer(dtype))
+        sum_to_all(dtype, &out, 1, &x, &weight, 1, scale, count);
+    else if (out != x && count > 0)
+        copy(out, x, count * reduce_dtype_size(dtype));
+}
+
+const reduce_kernels LEVEL_TABLE = {LEVEL_NAME, sum, merge, sum_to_all, scaled_copy};

@@ -1,0 +1,51 @@
+/* Inside of the kernels: what their levels (scalar, AVX2, AVX-512) share. reduce.h is the
+ * interface.
+ *
+ * All four entry points are one operation, the *range*: elements begin..end-1 of a weighted sum,
+ * written to one or several outputs. A level implements the range (and a copy) and includes
+ * reduce_entry.h for the rest.
+ *
+ * Every level computes, in the accumulation type,
+ *
+ *     ((w[a]*x[a] + w[b]*x[b]) + w[c]*x[c] ...) * scale        a < b < c ... : weights that are not
+ * 0
+ *
+ * each operation rounded by itself, and replaces a NaN by one quiet NaN: which of two NaNs a sum
+ * passes on depends on the order of an instruction's operands, which is the compiler's choice. */
+#ifndef WAGMA_REDUCE_LEVEL_H
+#define WAGMA_REDUCE_LEVEL_H
+
+#include "reduce.h"
+
+/* No fused multiply-add, in any function of a file that includes this. gcc vectorises loops of
+ * unknown length from -O3 on, clang from -O2. */
+#if defined(__clang__)
+#pragma clang fp contract(off)
+#elif defined(__GNUC__)
+#pragma GCC optimize("O3", "fp-contract=off")
+#endif
+
+typedef struct reduce_job {
+    wagma_dtype dtype;
+    void *const *outs;
+    int n_outs;
+    const void *const *in;
+    const double *weights;
+    int n;
+    double scale; /* ignored for integers */
+} reduce_job;
+
+/* The reference, and the ends of the other levels' ranges. */
+void reduce_scalar_range(const reduce_job *job, size_t begin, size_t end);
+
+/* A whole number of any magnitude, modulo 2^64. */
+uint64_t reduce_integer_weight(double weight);
+
+extern const reduce_kernels reduce_scalar;
+#if defined(__x86_64__)
+#define REDUCE_X86 1
+extern const reduce_kernels reduce_avx2;
+extern const reduce_kernels reduce_avx512;
+#endif
+
+#endif
