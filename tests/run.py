@@ -76,7 +76,7 @@ def mpi_part(mpiexec: list[str]) -> list[Command]:
     return [
         Command(
             f"mpi-{size}",
-            [*mpiexec, "-n", str(size), *rank, str(LOGS / f"mpi-{size}"), "-q", "tests/mpi"],
+            [*mpiexec, "-n", str(size), *rank, str(LOGS / f"mpi-{size}"), "-v", "tests/mpi"],
             timeout=240,
             ranks=size,
         )
@@ -133,33 +133,41 @@ def execute(command: Command, environment: dict[str, str], result: Result) -> No
     if command.counts:
         counts = executed(command)
         result.counts += counts
-        if counts["passed"] + counts["failed"] == 0:
-            reasons.append("executed no test")
-        if counts["failed"] + counts["error"] > 0:
-            reasons.append(f"{counts['failed'] + counts['error']} failed")
+        if not succeeded(counts):
+            reasons.append(describe(counts))
     if reasons:
         show(command)
         result.reasons.append(f"{command.name}: {', '.join(reasons)}")
 
 
-def executed(command: Command) -> Counter[str]:
-    """The counts on the last line that has any; with several ranks, on that of rank 0."""
-    log = command.logs()[1 if command.ranks else 0]
-    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-    for line in reversed(lines):
+def lines_of(log: Path) -> list[str]:
+    return log.read_text(errors="replace").splitlines() if log.exists() else []
+
+
+def counted(log: Path) -> Counter[str]:
+    """The counts on the last line that has any."""
+    for line in reversed(lines_of(log)):
         if found := COUNTED.findall(line):
             return Counter({word: int(number) for number, word in found})
     return Counter()
 
 
+def succeeded(counts: Counter[str]) -> bool:
+    return counts["passed"] > 0 and not counts["failed"] and not counts["error"]
+
+
+def executed(command: Command) -> Counter[str]:
+    """What a command counted; with several ranks, what rank 0 did."""
+    return counted(command.logs()[1 if command.ranks else 0])
+
+
 def show(command: Command) -> None:
-    """Prints the logs of a command that failed."""
-    for log in command.logs():
-        lines = log.read_text(errors="replace").splitlines() if log.exists() else ["(no output)"]
-        if lines:
-            left_out = len(lines) - SHOWN_LINES
-            print(f"---- {log.relative_to(ROOT)}", *([f"({left_out} lines)"] * (left_out > 0)))
-            print(*lines[-SHOWN_LINES:], sep="\n")
+    """Prints the logs of a command that failed, without the ranks that did not."""
+    output, *ranks = command.logs()
+    for log in [output, *(rank for rank in ranks if not succeeded(counted(rank)))]:
+        lines = lines_of(log)
+        print(f"---- {log.relative_to(ROOT)}, {len(lines)} lines, the last {SHOWN_LINES}:")
+        print(*lines[-SHOWN_LINES:], sep="\n")
 
 
 def run_parts(parts: dict[str, list[Command]], environment: dict[str, str]) -> dict[str, Result]:
@@ -171,8 +179,8 @@ def run_parts(parts: dict[str, list[Command]], environment: dict[str, str]) -> d
         for command in commands:
             execute(command, environment, result)
         result.seconds = time.monotonic() - start
-        if result.counts["passed"] + result.counts["failed"] == 0:
-            result.reasons.append("executed no test")
+        if not (result.counts["passed"] or result.reasons):
+            result.reasons.append("no test was executed")
         print(f"{name:8} {result.seconds:6.1f} s  {describe(result.counts)}", flush=True)
         for reason in result.reasons:
             print(f"         FAILED {reason}", flush=True)
