@@ -252,8 +252,6 @@ int wagma_close(wagma_handle *h) {
         return error_set(WAGMA_EINVAL, "a call of this handle is in progress: finish it first");
     if (h->shm)
         shm_close(h);
-    else
-        inplace_close(h);
     h->closed = 1;
     leave(h, SEGMENT_DEPARTED);
     return WAGMA_OK;

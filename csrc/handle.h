@@ -27,7 +27,7 @@ typedef struct call { /* the call in progress */
 struct wagma_handle {
     wagma_segment *segment;
     int rank;
-    int may_spin;    /* every rank can have a core */
+
     int closed;      /* 1: wagma_close; 2: broken by an error */
     int64_t version; /* next version */
     const reduce_kernels *kernels;
@@ -53,14 +53,13 @@ struct wagma_handle {
 int inplace_create(wagma_handle *h);
 int inplace_start(wagma_handle *h);
 int inplace_finish(wagma_handle *h);
-void inplace_close(wagma_handle *h); /* departs: local, does not block */
 void inplace_free(wagma_handle *h);
 uint64_t inplace_bytes(const wagma_handle *h); /* committed part of the rank's region */
 
 int shm_create(wagma_handle *h, const void *initial, double weight);
 int shm_start(wagma_handle *h);
 int shm_finish(wagma_handle *h);
-void shm_close(wagma_handle *h);
+void shm_close(wagma_handle *h); /* departs: local, does not block */
 void shm_free(wagma_handle *h);
 uint64_t shm_bytes(const wagma_handle *h); /* committed part of the rank's region */
 double shm_grace(const wagma_handle *h);   /* seconds */

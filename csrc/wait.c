@@ -86,8 +86,6 @@ static void sleep_until_rung(wait_state *w, uint64_t now, uint64_t not_after) {
 }
 
 static void first_pause(wait_state *w) {
-    if (w->spin == 0)
-        w->spin = wait_may_spin(w->segment->size) ? 1 : -1;
     w->spinning = w->spin > 0;
     w->began = wait_now();
     w->heartbeat = w->began + WAIT_HEARTBEAT_NS;

@@ -35,7 +35,7 @@ typedef struct wait_state {
     uint64_t began;     /* ns; 0: not waiting */
     uint64_t heartbeat; /* ns of the next one */
     uint64_t sleep;     /* ns of the next sleep, grows to WAIT_SLEEP_MAX_NS */
-    int spin;           /* 1: may spin, -1: may not, 0: not asked yet (zero it once per handle) */
+    int spin;           /* 1: may spin; set once by the owner of the state, see wait_may_spin() */
 } wait_state;
 
 /* CLOCK_MONOTONIC in ns. */
