@@ -1,0 +1,98 @@
+# The C interface of the engine (csrc/wagma.h), as far as the binding uses it.
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+
+cdef extern from "wagma.h" nogil:
+    enum:
+        WAGMA_ABI_VERSION
+        WAGMA_MAX_RANKS
+
+    enum wagma_status:
+        WAGMA_OK
+        WAGMA_INPROGRESS
+        WAGMA_EINVAL
+        WAGMA_ENOMEM
+        WAGMA_ENOSPC
+        WAGMA_ESYS
+        WAGMA_ESTALL
+        WAGMA_EPEER
+        WAGMA_ECLOSED
+        WAGMA_EMISMATCH
+        WAGMA_EINTERRUPTED
+        WAGMA_ETYPE
+
+    ctypedef struct wagma_options:
+        uint32_t struct_size
+        int32_t size
+        int32_t group_size
+        int32_t quorum
+        int32_t dtype
+        int32_t average
+        int64_t count
+        int64_t sync_period
+        int64_t window
+        double grace
+        double timeout
+        double stall_warning
+        double redo_after
+        uint64_t shm_limit
+
+    void wagma_options_init(wagma_options *options)
+    int wagma_options_check(wagma_options *options)
+    int wagma_abi_version()
+    const char *wagma_last_error()
+
+    ctypedef struct wagma_segment:
+        pass
+
+    int wagma_segment_create(const wagma_options *options, const char *name,
+                             wagma_segment **segment)
+    int wagma_segment_open(const wagma_options *options, const char *name,
+                           wagma_segment **segment)
+    int wagma_segment_unlink(wagma_segment *segment)
+    void wagma_segment_close(wagma_segment *segment)
+
+    ctypedef struct wagma_handle:
+        pass
+
+    ctypedef struct wagma_hooks:
+        void *context
+        void (*warn)(void *context, const char *message) noexcept
+        int (*interrupted)(void *context) noexcept
+
+    int wagma_create(wagma_segment *segment, int rank, const void *initial, double weight,
+                     const wagma_hooks *hooks, wagma_handle **handle)
+
+    ctypedef struct wagma_outcome:
+        int64_t version
+        int64_t skipped
+        double weight
+        double waited
+        int32_t late
+        int32_t merged
+        int32_t contributors_count
+        const int32_t *contributors
+        const int64_t *versions
+
+    int wagma_start(wagma_handle *handle, void *x, double weight, int sync,
+                    wagma_outcome *outcome)
+    int wagma_finish(wagma_handle *handle, void *x, wagma_outcome *outcome)
+    int64_t wagma_version(const wagma_handle *handle)
+    void *wagma_shared_array(wagma_handle *handle)
+
+    ctypedef struct wagma_stats:
+        int64_t calls
+        int64_t late
+        int64_t unmerged
+        int64_t redone_slices
+        int64_t buffer_waits
+        double waited
+        double grace
+        uint64_t segment_bytes
+
+    void wagma_get_stats(const wagma_handle *handle, wagma_stats *stats)
+    int wagma_close(wagma_handle *handle)
+    void wagma_fail(wagma_handle *handle)
+    void wagma_free(wagma_handle *handle)
+
+    int wagma_group_count(int size, int group_size)
+    int wagma_group_of(int rank, int size, int group_size, int64_t version, int32_t *members)

@@ -1,0 +1,114 @@
+"""The collective that does not wait for stragglers, over an mpi4py communicator."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from . import _engine, arrays
+from .mpi import Meeting
+from .options import Arguments, CommonArguments, Options
+
+if TYPE_CHECKING:
+    from typing import SupportsIndex, Unpack
+
+    from mpi4py import MPI
+
+__all__ = ["GroupAllreduce", "PartialAllreduce"]
+
+
+class PartialAllreduce(_engine.Handle):
+    """Allreduce that starts when `quorum` members of a rank's group have arrived.
+
+    ``allreduce(x)`` reduces version after version: the others of the group get at most `grace`
+    seconds more, and a rank that comes later contributes what it had contributed last and merges
+    the newest result. Nobody waits for it, except at sync versions and when it is more than
+    `window` versions behind.
+
+    Creation, with keyword arguments that are the fields of `Options`, is collective over `comm`,
+    and errors are raised on every rank::
+
+        PartialAllreduce(comm, like, *, group_size=None, quorum="all", grace="auto", late="stale",
+            missed="once", activation="group", grouping="dynamic", sync_period=None, average=True,
+            window=None, transport="auto", timeout=None, stall_warning=60.0, seed=0, name=None,
+            shm_limit=None, redo_after=None)
+
+    The environment overrides transport, stall_warning, redo_after and shm_limit: WAGMA_TRANSPORT
+    and so on. The communicator is not used afterwards.
+
+    Args:
+        comm: intracommunicator whose ranks share a node.
+        like: array that gives shape and dtype, and this rank's first contribution: numpy, torch on
+            the CPU, a C-contiguous buffer or DLPack.
+        options: see `Options`.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong, or not supported by this version.
+        MismatchError: the ranks passed different arguments.
+        SegmentError: /dev/shm is too small.
+        NotImplementedError: the communicator spans nodes.
+        RuntimeError: MPI is not running, or does not know of the other ranks of the job.
+
+    Used as a context manager it is closed at the end; an exception marks this rank as failed. Left
+    open at the exit of the interpreter, too. Thread-safety: different collectives may be used by
+    different threads at once, one collective by one thread at a time.
+
+    Attributes:
+        options: the options in force, group_size and window filled in.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, like: Any, **options: Unpack[Arguments]) -> None:
+        requested = Options(**options)
+        with Meeting(comm) as meeting:
+            used = requested
+            engine: dict[str, int | float] = {}
+
+            def check() -> dict[str, object]:
+                nonlocal used, engine
+                used = requested.with_environment()
+                array = arrays.resolve(like, writable=False)
+                engine = used.engine(meeting.size, math.prod(array.shape), array.dtype.code)
+                return {"shape": array.shape, "dtype": array.dtype.name, **asdict(used)}
+
+            meeting.agree(check)
+            meeting.check_one_node()
+            segment = meeting.segment(engine)
+            try:
+                meeting.exchange(
+                    lambda: super(PartialAllreduce, self).__init__(
+                        segment, meeting.rank, like, name=used.name
+                    )
+                )
+            except BaseException:
+                self.fail()
+                raise
+        in_force = segment.options
+        self.options = replace(
+            used, group_size=int(in_force["group_size"]), window=int(in_force["window"])
+        )
+
+
+class GroupAllreduce(PartialAllreduce):
+    """Wait-avoiding group allreduce: `PartialAllreduce` whose versions start with one member.
+
+    ``GroupAllreduce(comm, x, group_size=4, sync_period=10)`` is
+    ``PartialAllreduce(comm, x, group_size=4, sync_period=10, quorum=1)``; everything else is the
+    same.
+
+    Args:
+        comm: intracommunicator whose ranks share a node.
+        x: array that gives shape and dtype, and this rank's first contribution.
+        group_size: maximum members of a group.
+        options: see `Options`; quorum is 1.
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        x: Any,
+        *,
+        group_size: SupportsIndex,
+        **options: Unpack[CommonArguments],
+    ) -> None:
+        super().__init__(comm, x, group_size=group_size, quorum=1, **options)

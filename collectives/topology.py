@@ -1,0 +1,34 @@
+"""Which ranks reduce together at which version. Pure: no communication, no state.
+
+For powers of two these are the groups of Algorithm 1 of Li et al., "Breaking (Global) Barriers in
+Parallel Stochastic Optimization with Wait-Avoiding Group Averaging" (TPDS 2021). Otherwise there
+are ceil(size / group_size) groups whose sizes differ by at most one, and their composition changes
+with the version.
+"""
+
+from __future__ import annotations
+
+from ._engine import group_of
+
+__all__ = ["group_of", "groups"]
+
+
+def groups(size: int, group_size: int, version: int) -> list[tuple[int, ...]]:
+    """All groups of a version, each ascending, in ascending order.
+
+    Args:
+        size: number of ranks, at least 1.
+        group_size: maximum members of a group, 1 <= group_size <= size.
+        version: version of the collective, at least 0.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+    found: list[tuple[int, ...]] = [group_of(0, size, group_size, version)]
+    seen = set(found[0])
+    for rank in range(1, size):
+        if rank not in seen:
+            group = group_of(rank, size, group_size, version)
+            found.append(group)
+            seen.update(group)
+    return found
