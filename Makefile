@@ -75,7 +75,7 @@ build/lib/%.o: csrc/%.c csrc/engine.mk
 	$(CC) $(ENGINE_CFLAGS) -fPIC -MMD $(WARNINGS) $(CFLAGS) -c $< -o $@
 
 build/lib/libwagma.so.$(ABI): $(ENGINE:csrc/%.c=build/lib/%.o)
-	$(CC) -shared -pthread -Wl,-soname,$(@F) -Wl,--no-undefined $(LDFLAGS) $^ -o $@
+	$(CC) -shared -pthread -Wl,-soname,$(@F) -Wl,--no-undefined $(LDFLAGS) $^ $(ENGINE_LIBS) -o $@
 
 lib: build/lib/libwagma.so.$(ABI) ## the C library, without Python
 
@@ -100,7 +100,7 @@ build/$(1)/%.o: tests/c/%.c csrc/engine.mk Makefile
 	@mkdir -p $$(@D)
 	$$(CC) $$(ENGINE_CFLAGS) $$(WARNINGS) -MMD -Icsrc -Itests/c $$(FLAGS_$(1)) -c $$< -o $$@
 build/$(1)/test_%: build/$(1)/test_%.o $$(ENGINE:csrc/%.c=build/$(1)/%.o)
-	$$(CC) -pthread $$(FLAGS_$(1)) $$^ -lm -o $$@
+	$$(CC) -pthread $$(FLAGS_$(1)) $$^ $$(ENGINE_LIBS) -o $$@
 .PHONY: tests-$(1)
 tests-$(1): $$(C_TESTS:%=build/$(1)/%)
 endef

@@ -40,7 +40,7 @@ setup(
                 include_dirs=["csrc"],
                 depends=files("csrc/*.h", "csrc/engine.mk", "collectives/*.pxd"),
                 extra_compile_args=engine["ENGINE_CFLAGS"],
-                extra_link_args=["-pthread"],
+                extra_link_args=["-pthread", *engine["ENGINE_LIBS"]],
             )
         ],
         language_level=3,
