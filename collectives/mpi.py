@@ -141,10 +141,11 @@ class Meeting:
         node = self._comm.Split_type(self._mpi.COMM_TYPE_SHARED)
         ranks = node.Get_size()
         node.Free()
-        if ranks != self.size:
+        if ranks != self.size:  # on every rank
+            most = max(self.exchange(lambda: ranks))
             raise NotImplementedError(
-                f"the communicator's {self.size} ranks are on several nodes ({ranks} of them on "
-                f"that of rank {self.rank}): this version works within a node. Use "
+                f"the communicator's {self.size} ranks are on several nodes, at most {most} on "
+                "each: this version works within a node. Use "
                 "comm.Split_type(MPI.COMM_TYPE_SHARED) for one collective per node"
             )
 

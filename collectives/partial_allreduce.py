@@ -68,7 +68,8 @@ class PartialAllreduce(_engine.Handle):
                 nonlocal used, engine
                 used = requested.with_environment()
                 array = arrays.resolve(like, writable=False)
-                engine = used.engine(meeting.size, math.prod(array.shape), array.dtype.code)
+                count = math.prod(array.shape)
+                engine = _engine.check_options(used.engine(meeting.size, count, array.dtype.code))
                 return {"shape": array.shape, "dtype": array.dtype.name, **asdict(used)}
 
             meeting.agree(check)
@@ -83,9 +84,8 @@ class PartialAllreduce(_engine.Handle):
             except BaseException:
                 self.fail()
                 raise
-        in_force = segment.options
         self.options = replace(
-            used, group_size=int(in_force["group_size"]), window=int(in_force["window"])
+            used, group_size=int(engine["group_size"]), window=int(engine["window"])
         )
 
 
