@@ -43,9 +43,7 @@ def flags(prefix: Path) -> list[str]:
 
 
 def test_only_the_public_interface_is_exported(prefix):
-    names = output(
-        "nm", "-D", "--defined-only", "--format=just-symbols", prefix / "lib/libwagma.so"
-    )
+    names = output("nm", "-D", "--defined-only", "--format=just-symbols", library(prefix))
     public = re.findall(r"^WAGMA_API [^;(]*?\b(wagma_\w+)\(", HEADER, re.MULTILINE)
     assert len(public) == HEADER.count("WAGMA_API ") - HEADER.count("#define WAGMA_API ")
     assert sorted(names.split()) == sorted(public)
@@ -65,16 +63,7 @@ def test_header_needs_nothing_but_c99(prefix, tmp_path):
 
 def test_example_runs_and_its_ranks_agree(prefix, tmp_path):
     program = tmp_path / "straggler"
-    output(
-        CC,
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        ROOT / "examples/straggler.c",
-        *flags(prefix),
-        "-o",
-        program,
-    )
+    output(CC, "-Wall", "-Wextra", "-Werror", EXAMPLE, *flags(prefix), "-o", program)
     text = output(program, env={**os.environ, "LD_LIBRARY_PATH": str(prefix / "lib")})
     models = dict(re.findall(r"^rank (\d) .* model (\S+)$", text, re.MULTILINE))
     assert sorted(models) == ["0", "1", "2", "3"]
