@@ -1,0 +1,315 @@
+/* Quorum "all": sums that tell which version of which rank they hold. No barriers: ranks run as far
+ * ahead of each other as the groups let them. */
+#include "check.h"
+#include "ranks.h"
+#include "topology.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct plan {
+    wagma_options options;
+    int versions;
+    int departs[RANKS_MAX]; /* version before which the rank closes; 0: never */
+    int both_arrays;        /* private and shared arrays in turn */
+} plan;
+
+/* One digit of base 64 per rank: the sum is exact and holds every contributor's version. */
+static double digit(int rank, int64_t version, int64_t i) {
+    return ldexp((double)((version * 5 + i) % 63 + 1), 6 * rank);
+}
+
+static int members_of(const plan *p, int rank, int64_t t, int sync, int32_t *members) {
+    const wagma_options *o = &p->options;
+    int n = 0, present = 0;
+    int32_t group[RANKS_MAX];
+    if (sync)
+        for (n = 0; n < o->size; n++)
+            group[n] = n;
+    else
+        n = topology_group(rank, o->size, o->group_size, t, group);
+    for (int k = 0; k < n; k++)
+        if (!p->departs[group[k]] || t < p->departs[group[k]])
+            members[present++] = group[k];
+    return present;
+}
+
+static int check_outcome(const wagma_outcome *out, int64_t t, const int32_t *members, int n) {
+    EXPECT(out->version == t && !out->late && out->merged == 1 && out->skipped == 0,
+           "version %ld instead of %ld, late %d, merged %d", (long)out->version, (long)t, out->late,
+           out->merged);
+    EXPECT(out->contributors_count == n && out->weight == n, "t=%ld: %d of %d contributors",
+           (long)t, out->contributors_count, n);
+    for (int k = 0; k < n; k++)
+        EXPECT(out->contributors[k] == members[k] && out->versions[k] == t, "t=%ld k=%d", (long)t,
+               k);
+    return 0;
+}
+
+static int sums(wagma_handle *h, int rank, void *context) {
+    const plan *p = context;
+    int64_t count = p->options.count, period = p->options.sync_period;
+    double *own = malloc((size_t)(count + 1) * sizeof *own);
+    unsigned seed = (unsigned)rank * 7919 + 1;
+    int result = 0;
+    for (int64_t t = 0; t < p->versions && result == 0; t++) {
+        int32_t members[RANKS_MAX];
+        wagma_outcome out;
+        int sync = period && (t + 1) % period == 0;
+        int explicit_sync = p->versions > 20 && t % 17 == 11;
+        double *x = p->both_arrays && (t + rank) % 3 == 0 ? own : wagma_shared_array(h);
+        if (p->departs[rank] && t == p->departs[rank])
+            break;
+        if (rand_r(&seed) % 16 == 0)
+            usleep((unsigned)rand_r(&seed) % 300);
+        for (int64_t i = 0; i < count; i++)
+            x[i] = digit(rank, t, i);
+        int status = explicit_sync ? wagma_sync(h, x, 1, &out) : wagma_allreduce(h, x, 1, &out);
+        if (status != WAGMA_OK)
+            fprintf(stderr, "  rank %d: %s\n", rank, wagma_last_error());
+        int n = members_of(p, rank, t, sync || explicit_sync, members);
+        result = status != WAGMA_OK || check_outcome(&out, t, members, n) != 0;
+        for (int64_t i = 0; i < count && result == 0; i++) {
+            double expected = 0;
+            for (int k = 0; k < n; k++)
+                expected += digit(members[k], t, i);
+            if (x[i] != expected) {
+                fprintf(stderr, "  rank %d version %ld element %ld: %.0f instead of %.0f\n", rank,
+                        (long)t, (long)i, x[i], expected);
+                result = 1;
+            }
+        }
+    }
+    free(own);
+    return result;
+}
+
+static plan make_plan(int size, int group_size, int64_t count, int versions) {
+    plan p = {ranks_options(size, group_size, WAGMA_F64, count), versions, {0}, 1};
+    p.options.average = 0;
+    return p;
+}
+
+static void every_group_size(int (*run)(const wagma_options *, rank_body, void *), int most,
+                             int64_t count, int versions) {
+    for (int size = 1; size <= most; size++)
+        for (int group = 1; group <= size; group++) {
+            plan p = make_plan(size, group, count, versions);
+            p.options.sync_period = (size + group) % 3 ? 7 : 0;
+            CHECK(run(&p.options, sums, &p) == 0, "P=%d S=%d count=%ld", size, group, (long)count);
+        }
+}
+
+static void test_no_elements(void) {
+    every_group_size(ranks_as_threads, 8, 0, 30);
+}
+static void test_one_element(void) {
+    every_group_size(ranks_as_threads, 8, 1, 60);
+}
+static void test_three_elements(void) {
+    every_group_size(ranks_as_threads, 8, 3, 60);
+}
+static void test_thousand_elements(void) {
+    every_group_size(ranks_as_threads, 8, 1000, 30);
+}
+static void test_slices(void) {
+    every_group_size(ranks_as_threads, 6, 9001, 30);
+}
+static void test_processes(void) {
+    every_group_size(ranks_as_processes, 5, 3, 60);
+    every_group_size(ranks_as_processes, 5, 9001, 20);
+}
+
+static void test_large(void) {
+    static const int shapes[][2] = {{2, 2}, {3, 2}, {4, 4}, {8, 8}, {8, 4}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        plan p = make_plan(shapes[i][0], shapes[i][1], (1 << 20) + 1, 3);
+        CHECK(ranks_as_threads(&p.options, sums, &p) == 0, "P=%d", shapes[i][0]);
+    }
+}
+
+/* Ranks leave one after the other, the leaders of the groups first. */
+static void test_departures(void) {
+    static const int64_t counts[] = {3, 9001};
+    for (int c = 0; c < 2; c++)
+        for (int size = 2; size <= 8; size += 2)
+            for (int group = 2; group <= size; group += 2) {
+                plan p = make_plan(size, group, counts[c], 40);
+                for (int r = 0; r < size - 1; r++)
+                    p.departs[r] = 3 + 4 * r;
+                CHECK(ranks_as_threads(&p.options, sums, &p) == 0, "P=%d S=%d count=%ld", size,
+                      group, (long)counts[c]);
+            }
+}
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+static double weight_of(int rank, int64_t t) {
+    return t % 5 == 4 ? 0 : (double)((rank + t) % 3) * 0.75;
+}
+static double value_of(int rank, int64_t t, int64_t i) {
+    return 1.0 / (double)(rank + 3 * i + t + 1);
+}
+
+static int weighted(wagma_handle *h, int rank, void *context) {
+    const wagma_options *o = context;
+    double x[3000];
+    for (int64_t t = 0; t < 50; t++) {
+        double divisor = 0;
+        wagma_outcome out;
+        int contributors = 0;
+        for (int64_t i = 0; i < o->count; i++)
+            x[i] = weight_of(rank, t) == 0 ? NAN : value_of(rank, t, i);
+        EXPECT(wagma_allreduce(h, x, weight_of(rank, t), &out) == WAGMA_OK, "%s",
+               wagma_last_error());
+        for (int r = 0; r < o->size; r++) {
+            divisor += weight_of(r, t);
+            contributors += weight_of(r, t) != 0;
+        }
+        EXPECT(out.weight == divisor && out.contributors_count == contributors && !out.late,
+               "t=%ld", (long)t);
+        EXPECT(out.merged == (divisor != 0), "t=%ld merged %d", (long)t, out.merged);
+        for (int64_t i = 0; i < o->count; i++) {
+            double sum = 0;
+            for (int r = 0; r < o->size; r++)
+                if (weight_of(r, t) != 0)
+                    sum += weight_of(r, t) * value_of(r, t, i);
+            if (divisor == 0)
+                EXPECT(isnan(x[i]), "t=%ld: x was changed", (long)t);
+            else
+                EXPECT(fabs(x[i] - sum / divisor) < 1e-14, "t=%ld: %g", (long)t, x[i]);
+        }
+    }
+    return 0;
+}
+
+static void test_weights(void) {
+    static const int64_t counts[] = {1, 7, 3000};
+    for (int c = 0; c < 3; c++)
+        for (int size = 1; size <= 5; size++) {
+            wagma_options o = ranks_options(size, 0, WAGMA_F64, counts[c]);
+            CHECK(ranks_as_threads(&o, weighted, &o) == 0, "P=%d count=%ld", size, (long)counts[c]);
+        }
+}
+
+/* ---- agreement ------------------------------------------------------------------------------- */
+
+enum { AGREEING = 5, ROUNDS = 40 };
+typedef struct agreement {
+    int64_t count;
+    uint32_t hash[ROUNDS][AGREEING];
+} agreement;
+
+static int rounding(wagma_handle *h, int rank, void *context) {
+    agreement *a = context;
+    float *x = wagma_shared_array(h);
+    for (int t = 0; t < ROUNDS; t++) {
+        uint32_t hash = 2166136261u, bits;
+        for (int64_t i = 0; i < a->count; i++)
+            x[i] = 1.0f / (float)(1 + (rank * 31 + i * 7 + t) % 1009);
+        EXPECT(wagma_allreduce(h, x, 1 + rank / 3.0, NULL) == WAGMA_OK, "%s", wagma_last_error());
+        for (int64_t i = 0; i < a->count; i++) {
+            memcpy(&bits, &x[i], sizeof bits);
+            hash = (hash ^ bits) * 16777619u;
+        }
+        a->hash[t][rank] = hash;
+    }
+    return 0;
+}
+
+/* Every member gets the same bits, whoever computed them and how the work was cut. */
+static void test_same_bits(void) {
+    static agreement a;
+    static const int64_t counts[] = {3, 1000, 20011};
+    for (int c = 0; c < 3; c++) {
+        wagma_options o = ranks_options(AGREEING, 0, WAGMA_F32, counts[c]);
+        a.count = counts[c];
+        CHECK(ranks_as_threads(&o, rounding, &a) == 0, "count=%ld", (long)counts[c]);
+        for (int t = 0; t < ROUNDS; t++)
+            for (int r = 1; r < AGREEING; r++)
+                CHECK(a.hash[t][r] == a.hash[t][0], "version %d: ranks 0 and %d", t, r);
+    }
+}
+
+/* ---- the two halves of a call ---------------------------------------------------------------- */
+
+static int halves(wagma_handle *h, int rank, void *context) {
+    const wagma_options *o = context;
+    double *x = wagma_shared_array(h);
+    for (int64_t t = 0; t < 100; t++) {
+        wagma_outcome out = {.version = -1};
+        for (int64_t i = 0; i < o->count; i++)
+            x[i] = digit(rank, t, i);
+        int status = wagma_start(h, x, 1, 0, &out);
+        EXPECT(status == WAGMA_OK || status == WAGMA_INPROGRESS, "%s", wagma_last_error());
+        if (status == WAGMA_INPROGRESS)
+            EXPECT(wagma_finish(h, x, &out) == WAGMA_OK, "%s", wagma_last_error());
+        EXPECT(out.version == t && wagma_version(h) == t + 1, "version %ld", (long)out.version);
+        for (int64_t i = 0; i < o->count; i++) {
+            double expected = 0;
+            for (int r = 0; r < o->size; r++)
+                expected += digit(r, t, i);
+            EXPECT(x[i] == expected, "t=%ld i=%ld", (long)t, (long)i);
+        }
+    }
+    return 0;
+}
+
+static void test_start_and_finish(void) {
+    static const int64_t counts[] = {1, 9001};
+    for (int c = 0; c < 2; c++) {
+        wagma_options o = ranks_options(3, 0, WAGMA_F64, counts[c]);
+        o.average = 0;
+        CHECK(ranks_as_threads(&o, halves, &o) == 0, "count=%ld", (long)counts[c]);
+    }
+}
+
+/* ---- the window ------------------------------------------------------------------------------ */
+
+typedef struct race {
+    wagma_options options;
+    _Atomic int64_t called[RANKS_MAX]; /* versions that each rank has called */
+} race;
+
+static int run_ahead(wagma_handle *h, int rank, void *context) {
+    race *r = context;
+    double x[2] = {0};
+    for (int64_t t = 0; t < 300; t++) {
+        if (rank == 1 && t % 32 == 0)
+            usleep(1000);
+        atomic_store(&r->called[rank], t + 1);
+        EXPECT(wagma_allreduce(h, x, 1, NULL) == WAGMA_OK, "%s", wagma_last_error());
+        for (int q = 0; q < r->options.size; q++)
+            EXPECT(atomic_load(&r->called[q]) - 1 >= t - r->options.window,
+                   "rank %d at %ld, rank %d at %ld", rank, (long)t, q,
+                   (long)atomic_load(&r->called[q]) - 1);
+    }
+    return 0;
+}
+
+/* Groups of one never meet: only the window holds them together. */
+static void test_window(void) {
+    for (int window = 1; window <= 5; window += 4) {
+        race r = {ranks_options(3, 1, WAGMA_F64, 2), {0}};
+        r.options.window = window;
+        CHECK(ranks_as_threads(&r.options, run_ahead, &r) == 0, "window %d", window);
+    }
+}
+
+int main(void) {
+    RUN(test_no_elements);
+    RUN(test_one_element);
+    RUN(test_three_elements);
+    RUN(test_thousand_elements);
+    RUN(test_slices);
+    RUN(test_processes);
+    RUN(test_large);
+    RUN(test_departures);
+    RUN(test_weights);
+    RUN(test_same_bits);
+    RUN(test_start_and_finish);
+    RUN(test_window);
+    return check_summary();
+}
