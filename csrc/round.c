@@ -114,6 +114,12 @@ static inline uint64_t all_slices(const struct round_context *x) {
     return x->slices == 64 ? ~UINT64_C(0) : (UINT64_C(1) << x->slices) - 1;
 }
 
+/* A fresh version can be older than one that was merged before, when their groups differ. */
+static inline void took(struct round_local *l, uint64_t version) {
+    if (version > l->last)
+        l->last = version;
+}
+
 static inline enum round_action finish(struct round_local *l, enum round_outcome outcome) {
     l->outcome = outcome;
     return ask(l, PC_RETURN, ROUND_RETURN);
@@ -211,7 +217,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
                     memory_order_seq_cst);
         l->own = l->buffer;
         if (l->members == 1) {
-            l->last = l->t;
+            took(l, l->t);
             return finish(l, ROUND_ALONE);
         }
         return go(l, PC_SLOT);
@@ -527,7 +533,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         __attribute__((fallthrough)); /* nothing was accessed */
 
     case PC_LEAVE_ROUND:
-        l->last = l->u;
+        took(l, l->u);
         return unref(l, l->c, 1, PC_RETURN);
 
     case PC_RETURN:
