@@ -1,10 +1,15 @@
 """Wait-avoiding group averaging for data-parallel training on CPUs.
 
-``wagma.collectives`` holds the collectives; this package holds what trains with them.
+``wagma.collectives`` holds the collectives; this package holds what trains with them:
+`DistributedOptimizer` with `WAGMA` or `AllreduceSGD`, and ``python -m wagma``.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 if find_spec("wagma.collectives") is None:
     _folder = Path(__file__).resolve().parent
@@ -13,3 +18,35 @@ if find_spec("wagma.collectives") is None:
         f"folder than {_folder.parent}, or install wagma in place: "
         f"python -m pip install -e {_folder.parent}"
     )
+
+if TYPE_CHECKING:
+    from wagma.algorithms import WAGMA, AllreduceSGD
+    from wagma.optimizer import DistributedOptimizer
+
+__all__ = ["WAGMA", "AllreduceSGD", "DistributedOptimizer"]
+
+# What needs torch is imported when it is used: the collectives work without torch.
+_HOMES = {
+    "WAGMA": "wagma.algorithms",
+    "AllreduceSGD": "wagma.algorithms",
+    "DistributedOptimizer": "wagma.optimizer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        module = import_module(_HOMES[name])
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] != "torch":
+            raise
+        raise ImportError(
+            f"wagma.{name} needs PyTorch, which is not installed: "
+            "python -m pip install 'wagma[torch]'"
+        ) from error
+    return getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,7 @@
+"""``python -m wagma``."""
+
+import sys
+
+from wagma.cli import main
+
+sys.exit(main())

@@ -1,0 +1,87 @@
+"""Allreduce-SGD: the paper's synchronous baseline, gradients averaged over all ranks."""
+
+from __future__ import annotations
+
+import torch
+from mpi4py import MPI
+
+from wagma.algorithms.base import Algorithm
+from wagma.collectives import PartialAllreduce
+from wagma.flat import FlatGradients, FlatParameters
+
+__all__ = ["AllreduceSGD"]
+
+
+class AllreduceSGD(Algorithm):
+    """Averages the gradients of all ranks before every step; everybody waits for the slowest.
+
+    The gradients lie in the collective's own memory and are reduced in place. A parameter that has
+    no gradient on any rank keeps ``grad = None``; where some ranks have one, the others count as
+    zero. The loss that a closure returns is averaged too, in the parameters' dtype, so that an
+    optimizer that looks at it (LBFGS) decides alike on every rank. A version is one averaging: with
+    a closure one evaluation of it.
+
+    Args:
+        comm: the ranks that train together.
+        timeout: seconds until a wait ends in StallError; None: never.
+        stall_warning: seconds between warnings about a stuck wait.
+    """
+
+    def __init__(
+        self, comm: MPI.Intracomm, *, timeout: float | None = None, stall_warning: float = 60.0
+    ) -> None:
+        super().__init__(comm)
+        self._timeout = timeout
+        self._stall_warning = stall_warning
+        self._gradients: FlatGradients | None = None
+
+    def _connect(self, parameters: FlatParameters) -> PartialAllreduce:
+        like = torch.zeros(FlatGradients.size_for(parameters.layout), dtype=parameters.layout.dtype)
+        collective = PartialAllreduce(
+            self.comm,
+            like,
+            quorum="all",
+            timeout=self._timeout,
+            stall_warning=self._stall_warning,
+            name="AllreduceSGD",
+        )
+        memory = torch.from_numpy(collective.empty()).view(parameters.layout.dtype)
+        self._gradients = FlatGradients(parameters, memory)
+        return collective
+
+    @property
+    def gradients(self) -> FlatGradients:
+        """The gradients in the collective's memory."""
+        if self._gradients is None:
+            raise RuntimeError("AllreduceSGD serves no optimizer: it is new, or closed")
+        return self._gradients
+
+    def before_step(self, loss: torch.Tensor | float | None) -> torch.Tensor | float | None:
+        """Averages gradients and loss over all ranks."""
+        gradients = self.gradients
+        with torch.no_grad():
+            gradients.collect(loss)
+            self.outcome = self.collective.allreduce(gradients.memory)
+            mean = gradients.distribute()
+        if isinstance(loss, torch.Tensor):
+            return torch.full_like(loss, mean, requires_grad=False)
+        return None if loss is None else mean
+
+    def synchronize(self) -> None:
+        """Averages the parameters. The gradients, whose memory is used for it, are cleared."""
+        gradients, flat = self.gradients, self.parameters.flat
+        for parameter in self.parameters.parameters:
+            parameter.grad = None
+        gradients.memory.zero_()
+        part = gradients.memory[: flat.numel()]
+        part.copy_(flat)
+        self.outcome = self.collective.sync(gradients.memory)
+        flat.copy_(part)
+
+    def _release(self) -> None:
+        if self._gradients is not None:
+            self._gradients.detach()
+            self._gradients = None
+
+    def __repr__(self) -> str:
+        return f"AllreduceSGD({self.comm.size} ranks)"

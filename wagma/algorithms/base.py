@@ -1,0 +1,134 @@
+"""A training algorithm: a collective, and two moments of a step at which it may be called."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+
+import torch
+from mpi4py import MPI
+
+from wagma.collectives import Outcome, PartialAllreduce
+from wagma.flat import FlatParameters
+
+__all__ = ["Algorithm"]
+
+
+class Algorithm(ABC):
+    """Strategy of a `wagma.DistributedOptimizer`, for one optimizer.
+
+    A step of the optimizer is: `before_step` (the gradients are there), the inner optimizer's step,
+    `after_step` (the parameters are new). Each algorithm averages in one of the two.
+
+    Args:
+        comm: the ranks that train together. Making the optimizer is collective over it.
+
+    Attributes:
+        outcome: what the latest version gave this rank, None before the first.
+
+    Not thread-safe; different optimizers may be used by different threads.
+    """
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        self.comm = comm
+        self.outcome: Outcome | None = None
+        self._base = 0
+        self._parameters: FlatParameters | None = None
+        self._collective: PartialAllreduce | None = None
+
+    def attach(self, parameters: FlatParameters) -> None:
+        """Makes the collective for `parameters`, equal on all ranks; collective.
+
+        Raises:
+            RuntimeError: this algorithm serves another optimizer already.
+        """
+        if self._parameters is not None:
+            raise RuntimeError(
+                f"this {type(self).__name__} serves another optimizer: make one per optimizer"
+            )
+        self._parameters = parameters
+        self._collective = self._connect(parameters)
+
+    @abstractmethod
+    def _connect(self, parameters: FlatParameters) -> PartialAllreduce:
+        """Makes the collective over the array that this algorithm averages."""
+
+    def before_step(self, loss: torch.Tensor | float | None) -> torch.Tensor | float | None:
+        """Called when the gradients are there, once per evaluation of a closure.
+
+        Args:
+            loss: what the closure returned, None without a closure.
+
+        Returns:
+            The loss that the inner optimizer is to see.
+        """
+        return loss
+
+    def after_step(self) -> None:  # noqa: B027 (a hook that may stay empty)
+        """Called when the inner optimizer has changed the parameters."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Makes the parameters equal on all ranks; called by all of them at the same version."""
+
+    @property
+    def parameters(self) -> FlatParameters:
+        """The parameters that are trained."""
+        if self._parameters is None:
+            raise RuntimeError(
+                f"this {type(self).__name__} serves no optimizer yet: "
+                "give it to wagma.DistributedOptimizer"
+            )
+        return self._parameters
+
+    @property
+    def collective(self) -> PartialAllreduce:
+        """The collective; its own counter starts at 0 in every process."""
+        if self._collective is None:
+            raise RuntimeError(
+                f"this {type(self).__name__} serves no optimizer yet: "
+                "give it to wagma.DistributedOptimizer"
+            )
+        return self._collective
+
+    @property
+    def version(self) -> int:
+        """The next version that this rank calls, counted from the start of the training."""
+        return self._base + self.collective.version
+
+    def resume(self, version: int) -> None:
+        """Continues the training's count at `version`, the same on all ranks; collective.
+
+        Raises:
+            RuntimeError: the ranks are at different versions of the collective.
+        """
+        versions = self.comm.allgather(self.collective.version)
+        if len(set(versions)) > 1:
+            raise RuntimeError(
+                f"state can only be loaded when all ranks are at one version, they are at "
+                f"{versions}: load it before the first step, or after synchronize()"
+            )
+        self._base = version - self.collective.version
+
+    def _release(self) -> None:  # noqa: B027 (a hook that may stay empty)
+        """Lets go of the collective's memory, before it is closed."""
+
+    def close(self) -> None:
+        """Leaves the collective: the others go on without this rank. May be called again."""
+        if self._collective is not None:
+            self._release()
+            self._collective.close()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Closes; after an exception the ranks that need this one get PeerError at once."""
+        if self._collective is not None:
+            self._release()
+            self._collective.__exit__(kind, error, trace)
+
+    def __enter__(self) -> Algorithm:
+        return self

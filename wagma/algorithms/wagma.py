@@ -1,0 +1,122 @@
+"""WAGMA-SGD: wait-avoiding group model averaging (Algorithm 2 of the paper)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from mpi4py import MPI
+
+from wagma.algorithms.base import Algorithm
+from wagma.collectives import PartialAllreduce
+from wagma.flat import FlatParameters
+
+__all__ = ["WAGMA", "default_group_size"]
+
+
+def default_group_size(size: int) -> int:
+    """The group size nearest above the paper's sqrt(P) that is a power of two, at most P.
+
+    Args:
+        size: ranks P, >= 1.
+    """
+    doublings = 0
+    while 4**doublings < size:
+        doublings += 1
+    return int(min(size, 2**doublings))
+
+
+class WAGMA(Algorithm):
+    """Averages the model after every local step, within groups that change, waiting for nobody.
+
+    At version t each rank makes a step of its own optimizer and calls the collective (Algorithm 2):
+    the first rank of a group that arrives makes the group's average from the newest models of its
+    members. A rank whose model came too late merges its own into that average (line 13). Every
+    `sync_period` versions all ranks average their new models and wait for each other (line 16):
+    no model is older than that.
+
+    Momentum and other state of the inner optimizer stay each rank's own.
+
+    Args:
+        comm: the ranks that train together, P of them.
+        group_size: largest number of ranks in a group, 1 to P; None: sqrt(P), see
+            `default_group_size`.
+        sync_period: versions from one synchronisation to the next, the paper's tau; None: never.
+        grace: seconds that a version stays open for members that are about to arrive, or "auto".
+        window: versions that a rank may be ahead of the slowest; None: `sync_period`.
+        timeout: seconds until a wait ends in StallError; None: never.
+        stall_warning: seconds between warnings about a stuck wait.
+        seed: of the collective's random draws, the same on all ranks.
+
+    Raises:
+        ValueError: `group_size` is out of range.
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        group_size: int | None = None,
+        sync_period: int | None = 10,
+        *,
+        grace: float | Literal["auto"] = "auto",
+        window: int | None = None,
+        timeout: float | None = None,
+        stall_warning: float = 60.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(comm)
+        if group_size is None:
+            group_size = default_group_size(comm.size)
+        if not 1 <= group_size <= comm.size:
+            raise ValueError(
+                f"group_size is {group_size}: it has to be from 1 to {comm.size}, the ranks of comm"
+            )
+        self.group_size = group_size
+        self.sync_period = sync_period
+        self._grace = grace
+        self._window = window
+        self._timeout = timeout
+        self._stall_warning = stall_warning
+        self._seed = seed
+        self._sync_next = False
+
+    def _connect(self, parameters: FlatParameters) -> PartialAllreduce:
+        return PartialAllreduce(
+            self.comm,
+            parameters.flat,
+            group_size=self.group_size,
+            quorum=1,
+            grace=self._grace,
+            sync_period=self.sync_period,
+            window=self._window,
+            timeout=self._timeout,
+            stall_warning=self._stall_warning,
+            seed=self._seed,
+            name="WAGMA",
+        )
+
+    def after_step(self) -> None:
+        """Averages the new model with the group's."""
+        if self._sync_next:
+            self.synchronize()
+        else:
+            self.outcome = self.collective.allreduce(self.parameters.flat)
+
+    def synchronize(self) -> None:
+        """Averages the models of all ranks."""
+        self.outcome = self.collective.sync(self.parameters.flat)
+        self._sync_next = False
+
+    def resume(self, version: int) -> None:
+        """Continues the count at `version`; the next version synchronises all ranks.
+
+        What the ranks have published is older than what was loaded: with all of them fresh in the
+        next version, no average ever holds it.
+        """
+        super().resume(version)
+        self._sync_next = True
+
+    def __repr__(self) -> str:
+        return (
+            f"WAGMA({self.comm.size} ranks, group_size={self.group_size}, "
+            f"sync_period={self.sync_period})"
+        )

@@ -1,0 +1,71 @@
+"""The command line, ``python -m wagma COMMAND``.
+
+A command is a module with ``SUMMARY``, ``add_arguments(parser)`` and ``run(arguments, parser)``,
+which returns the exit status. These modules import what is heavy when they run: help is quick, and
+MPI is not initialised for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import IO, NoReturn
+
+__all__ = ["Parser", "main"]
+
+COMMANDS = {"demo": "wagma.demo.command"}
+
+# Where launchers tell a process its rank: MPICH and Slurm's pmi2, Open MPI, PMIx, srun.
+RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
+
+
+def launched_rank() -> int:
+    """This process's rank by its launcher's word, before MPI is initialised; 0 without one."""
+    for name in RANK_VARIABLES:
+        value = os.environ.get(name, "")
+        if value.isdecimal():
+            return int(value)
+    return 0
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose help and errors appear once, and not once per rank."""
+
+    def _print_message(self, message: str, file: IO[str] | None = None) -> None:  # type: ignore[override]
+        if launched_rank() == 0:
+            super()._print_message(message, file)
+
+    def error(self, message: str) -> NoReturn:
+        """Prints what is wrong and where help is, and exits with status 2."""
+        self.exit(2, f"{self.prog}: {message}\nTry: {self.prog} --help\n")
+
+
+def build_parser() -> Parser:
+    """The parser of the whole command line."""
+    parser = Parser(
+        prog="python -m wagma",
+        description="Wait-avoiding group averaging for data-parallel training.",
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, home in COMMANDS.items():
+        module = import_module(home)
+        command = commands.add_parser(name, help=module.SUMMARY, description=module.__doc__)
+        command.formatter_class = argparse.RawDescriptionHelpFormatter
+        module.add_arguments(command)
+        command.set_defaults(run=module.run, parser=command)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit status.
+
+    Args:
+        arguments: of the command line, without the program; None: `sys.argv`.
+    """
+    namespace = build_parser().parse_args(arguments)
+    status: int = namespace.run(namespace, namespace.parser)
+    sys.stdout.flush()
+    return status

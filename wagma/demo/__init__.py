@@ -1,0 +1,1 @@
+"""The demo: training with injected stragglers, synchronously and with wait-avoiding averaging."""

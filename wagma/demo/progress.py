@@ -1,0 +1,51 @@
+"""The live line of the demo, on rank 0."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+__all__ = ["progress_line"]
+
+# Seconds between redraws: drawn by the training itself, so seldom.
+PERIOD = 0.25
+
+
+@contextmanager
+def progress_line(
+    console: Console, label: str, steps: int, shown: bool
+) -> Iterator[Callable[[int], None]]:
+    """Gives the function that is told how many of `steps` are done.
+
+    Args:
+        console: where the line is drawn.
+        label: what is being done.
+        steps: how many steps there will be.
+        shown: whether to draw at all.
+    """
+    if not shown:
+        yield lambda _done: None
+        return
+    columns = (
+        TextColumn("{task.description:<13}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TextColumn("steps"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, auto_refresh=False) as line:
+        task = line.add_task(label, total=steps)
+        drawn = time.perf_counter()
+
+        def advance(done: int) -> None:
+            nonlocal drawn
+            now = time.perf_counter()
+            if now - drawn >= PERIOD or done >= steps:
+                drawn = now
+                line.update(task, completed=done, refresh=True)
+
+        yield advance
