@@ -1,0 +1,426 @@
+/* See support.h. */
+#define _GNU_SOURCE /* pthread, MAP_ANONYMOUS */
+#include "support.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "round.h"
+
+enum { PRINTED_FAILURES = 8 };
+
+const char *const kind_name[] = {"threads", "processes"};
+
+/* ---- expectations ---------------------------------------------------------------------------- */
+
+static _Atomic int *failures; /* shared with forked ranks */
+
+void *shared_memory(size_t bytes) {
+    void *memory =
+        mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+        perror("mmap");
+        exit(2);
+    }
+    return memory;
+}
+
+__attribute__((constructor)) static void make_counter(void) {
+    failures = shared_memory(sizeof *failures);
+}
+
+int expect(int holds, const char *file, int line, const char *what, const char *format, ...) {
+    if (holds)
+        return 1;
+    if (atomic_fetch_add(failures, 1) < PRINTED_FAILURES) {
+        char text[512];
+        va_list arguments;
+        va_start(arguments, format);
+        vsnprintf(text, sizeof text, format, arguments);
+        va_end(arguments);
+        printf("  %s:%d: %s: %s\n", file, line, what, text);
+        fflush(stdout);
+    }
+    return 0;
+}
+
+int expectations_failed(void) {
+    return atomic_exchange(failures, 0);
+}
+
+double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+void sleep_ms(double ms) {
+    const double ns = ms * 1e6;
+    struct timespec time = {(time_t)(ns / 1e9), (long)(ns - 1e9 * (double)(time_t)(ns / 1e9))};
+    while (nanosleep(&time, &time) != 0 && errno == EINTR)
+        ;
+}
+
+/* ---- watchdog -------------------------------------------------------------------------------- */
+
+static wagma_segment *watched; /* only the starting thread's process has a watchdog */
+
+static void watchdog(int signum) {
+    (void)signum;
+    char text[256];
+    int n = snprintf(text, sizeof text, "  hang: no end after %d s\n", WATCHDOG_SECONDS);
+    ssize_t written = write(STDOUT_FILENO, text, (size_t)n);
+    for (int r = 0; watched && r < watched->size; r++) {
+        n = snprintf(text, sizeof text, "  rank %d: published version %" PRId64 ", state %u\n", r,
+                     published(watched, r), atomic_load(&segment_presence_of(watched, r)->state));
+        written = write(STDOUT_FILENO, text, (size_t)n);
+    }
+    (void)written;
+    _exit(3); /* forked ranks are killed with their parent */
+}
+
+static void watch(wagma_segment *s) {
+    watched = s;
+    signal(SIGALRM, watchdog);
+    alarm(s ? WATCHDOG_SECONDS : 0);
+}
+
+/* ---- teams ----------------------------------------------------------------------------------- */
+
+struct rank_place {
+    rank me;
+    pthread_t thread;
+    pid_t pid;
+    int gone; /* killed, as it should be */
+};
+
+struct team_news { /* shared with forked ranks */
+    _Atomic int warnings[RANKS_MAX];
+    char warning[RANKS_MAX][512];
+};
+
+struct team {
+    enum kind kind;
+    void (*body)(rank *);
+    wagma_segment *segment;
+    struct team_news *news;
+    struct rank_place place[RANKS_MAX];
+};
+
+wagma_options options_of(int size, int group_size, int quorum, int64_t count) {
+    wagma_options o;
+    wagma_options_init(&o);
+    o.size = size;
+    o.group_size = group_size;
+    o.quorum = quorum;
+    o.count = count;
+    o.dtype = WAGMA_F64;
+    o.average = 0;
+    o.grace = 0;
+    return o;
+}
+
+static void note_warning(void *context, const char *message) {
+    rank *me = context;
+    struct team_news *news = me->team->news;
+    snprintf(news->warning[me->rank], sizeof news->warning[0], "%s", message);
+    atomic_fetch_add(&news->warnings[me->rank], 1);
+}
+
+static void *run_thread(void *argument) {
+    struct rank_place *place = argument;
+    place->me.team->body(&place->me);
+    return NULL;
+}
+
+static pid_t run_process(struct rank_place *place) {
+    fflush(stdout);
+    const pid_t parent = getpid(), pid = fork();
+    if (pid != 0)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    place->me.team->body(&place->me);
+    wagma_segment_close(place->me.segment);
+    fflush(stdout);
+    _exit(0);
+}
+
+team *team_start(enum kind kind, const wagma_options *options, void (*body)(rank *), void *shared) {
+    team *t = calloc(1, sizeof *t);
+    if (!EXPECT(t, "no memory"))
+        return NULL;
+    t->kind = kind;
+    t->body = body;
+    t->news = shared_memory(sizeof *t->news);
+    if (!EXPECT(wagma_segment_create(options, NULL, &t->segment) == WAGMA_OK, "%s",
+                wagma_last_error())) {
+        free(t);
+        return NULL;
+    }
+    watch(t->segment);
+    for (int r = 0; r < options->size; r++) {
+        struct rank_place *place = &t->place[r];
+        place->me = (rank){
+            .rank = r,
+            .size = options->size,
+            .segment = t->segment,
+            .shared = shared,
+            .random = (uint32_t)r * 2654435761u + 12345,
+            .team = t,
+        };
+        place->me.hooks = (wagma_hooks){.context = &place->me, .warn = note_warning};
+        if (kind == PROCESSES)
+            place->pid = run_process(place);
+        else
+            pthread_create(&place->thread, NULL, run_thread, place);
+    }
+    return t;
+}
+
+wagma_segment *team_segment(team *t) {
+    return t->segment;
+}
+
+static void end(team *t, int clean) {
+    if (!t)
+        return;
+    for (int r = 0; r < t->segment->size; r++) {
+        struct rank_place *place = &t->place[r];
+        int status = 0;
+        if (t->kind == THREADS)
+            pthread_join(place->thread, NULL);
+        else if (!place->gone)
+            EXPECT(waitpid(place->pid, &status, 0) == place->pid && status == 0,
+                   "rank %d ended with wait status %#x", r, (unsigned)status);
+    }
+    if (clean)
+        expect_clean(t->segment);
+    watch(NULL);
+    wagma_segment_close(t->segment);
+    munmap(t->news, sizeof *t->news);
+    free(t);
+}
+
+void team_join(team *t) {
+    end(t, 0);
+}
+
+void team_join_clean(team *t) {
+    end(t, 1);
+}
+
+void team_stop(team *t, int r) {
+    kill(t->place[r].pid, SIGSTOP);
+    team_await_stopped(t, r);
+}
+
+void team_continue(team *t, int r) {
+    kill(t->place[r].pid, SIGCONT);
+}
+
+void team_kill(team *t, int r) {
+    kill(t->place[r].pid, SIGKILL);
+    team_await_killed(t, r);
+}
+
+void team_await_stopped(team *t, int r) {
+    int status = 0;
+    EXPECT(waitpid(t->place[r].pid, &status, WUNTRACED) == t->place[r].pid && WIFSTOPPED(status),
+           "rank %d has wait status %#x instead of stopped", r, (unsigned)status);
+}
+
+void team_await_killed(team *t, int r) {
+    int status = 0;
+    EXPECT(waitpid(t->place[r].pid, &status, 0) == t->place[r].pid && WIFSIGNALED(status) &&
+               WTERMSIG(status) == SIGKILL,
+           "rank %d has wait status %#x instead of killed", r, (unsigned)status);
+    t->place[r].gone = 1;
+}
+
+int team_warnings(team *t, int r) {
+    return atomic_load(&t->news->warnings[r]);
+}
+
+const char *team_warning(team *t, int r) {
+    return t->news->warning[r];
+}
+
+wagma_handle *rank_join(rank *me, const void *initial) {
+    wagma_handle *h = NULL;
+    const int status = wagma_create(me->segment, me->rank, initial, 1, &me->hooks, &h);
+    EXPECT(status == WAGMA_OK, "rank %d: %s", me->rank, wagma_last_error());
+    return h;
+}
+
+uint32_t random_below(rank *me, uint32_t n) {
+    me->random = me->random * 1664525u + 1013904223u;
+    return (uint32_t)((uint64_t)me->random * n >> 32);
+}
+
+void jitter(rank *me) {
+    const uint32_t what = random_below(me, 16);
+    if (what == 0)
+        sleep_ms(0.05 * random_below(me, 20));
+    else if (what < 5)
+        sched_yield();
+}
+
+/* ---- casts ----------------------------------------------------------------------------------- */
+
+struct entrance {
+    cast *c;
+    int rank;
+    const void *initial;
+    const wagma_hooks *hooks;
+};
+
+static void *enter(void *argument) { /* waits for the others, so each needs a thread */
+    const struct entrance *e = argument;
+    EXPECT(wagma_create(e->c->segment, e->rank, e->initial, 1, e->hooks, &e->c->handle[e->rank]) ==
+               WAGMA_OK,
+           "rank %d: %s", e->rank, wagma_last_error());
+    return NULL;
+}
+
+int cast_open(cast *c, const wagma_options *options, const void *const *initial,
+              const wagma_hooks *hooks) {
+    struct entrance entrance[RANKS_MAX];
+    pthread_t thread[RANKS_MAX];
+    const int before = atomic_load(failures);
+    *c = (cast){.size = options->size};
+    if (!EXPECT(wagma_segment_create(options, NULL, &c->segment) == WAGMA_OK, "%s",
+                wagma_last_error()))
+        return 0;
+    watch(c->segment);
+    for (int r = 0; r < c->size; r++) {
+        entrance[r] = (struct entrance){c, r, initial ? initial[r] : NULL, hooks};
+        pthread_create(&thread[r], NULL, enter, &entrance[r]);
+    }
+    for (int r = 0; r < c->size; r++)
+        pthread_join(thread[r], NULL);
+    return atomic_load(failures) == before;
+}
+
+static void leave(cast *c, int clean) {
+    for (int r = 0; r < c->size; r++)
+        wagma_close(c->handle[r]);
+    if (clean)
+        expect_clean(c->segment);
+    for (int r = 0; r < c->size; r++)
+        wagma_free(c->handle[r]);
+    watch(NULL);
+    wagma_segment_close(c->segment);
+}
+
+void cast_close(cast *c) {
+    leave(c, 1);
+}
+
+void cast_drop(cast *c) {
+    leave(c, 0);
+}
+
+/* ---- contributions --------------------------------------------------------------------------- */
+
+static uint64_t mixed(uint64_t a) { /* splitmix64's finaliser */
+    a = (a ^ a >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    a = (a ^ a >> 27) * UINT64_C(0x94d049bb133111eb);
+    return a ^ a >> 31;
+}
+
+double contribution(int dtype, int rank, int64_t version, int64_t i) {
+    const uint64_t bits = mixed((uint64_t)(version + 2) << 40 ^ (uint64_t)rank << 32 ^ (uint64_t)i);
+    if (dtype == WAGMA_F64)
+        return (double)(bits >> 15); /* 49 bits: 8 ranks and a merge fit into 53 */
+    const uint32_t word = (uint32_t)(117 + (bits >> 23) % 20) << 23 | (uint32_t)(bits & 0x7fffff);
+    float value;
+    memcpy(&value, &word, sizeof value);
+    return value;
+}
+
+void contribute(int dtype, void *x, int rank, int64_t version, int64_t count) {
+    for (int64_t i = 0; i < count; i++)
+        if (dtype == WAGMA_F64)
+            ((double *)x)[i] = contribution(dtype, rank, version, i);
+        else
+            ((float *)x)[i] = (float)contribution(dtype, rank, version, i);
+}
+
+static double expected(int dtype, int rank, int64_t i, const wagma_outcome *o) {
+    const double own = contribution(dtype, rank, o->version, i);
+    if (!o->merged)
+        return own;
+    double sum = 0;
+    for (int k = 0; k < o->contributors_count; k++) {
+        sum += contribution(dtype, o->contributors[k], o->versions[k], i);
+        if (dtype == WAGMA_F32)
+            sum = (float)sum; /* of two floats: rounding twice changes nothing */
+    }
+    if (o->late)
+        sum += own;
+    return dtype == WAGMA_F32 ? (float)sum : sum;
+}
+
+int expect_sum(int dtype, const void *x, int rank, int64_t count, const wagma_outcome *o) {
+    for (int64_t i = 0; i < count; i++) {
+        const double want = expected(dtype, rank, i, o);
+        const double got =
+            dtype == WAGMA_F64 ? ((const double *)x)[i] : (double)((const float *)x)[i];
+        if (got == want)
+            continue;
+        char list[256] = "";
+        for (int k = 0, at = 0; k < o->contributors_count && at < 200; k++)
+            at += snprintf(list + at, sizeof list - (size_t)at, " %d@%" PRId64, o->contributors[k],
+                           o->versions[k]);
+        return EXPECT(got == want,
+                      "rank %d version %" PRId64 " late %d merged %d of%s: x[%" PRId64
+                      "] is %.17g, not %.17g",
+                      rank, o->version, o->late, o->merged, list, i, got, want);
+    }
+    return 1;
+}
+
+/* ---- the segment ----------------------------------------------------------------------------- */
+
+int64_t published(const wagma_segment *s, int r) {
+    const uint64_t word = atomic_load(segment_pub(s, r));
+    return word == ROUND_DEPARTED ? INT64_MAX : (int64_t)round_version(word) - 1;
+}
+
+int expect_clean(wagma_segment *s) {
+    int clean = 1;
+    for (int r = 0; r < s->size && s->buffers; r++) {
+        clean &= EXPECT(published(s, r) == INT64_MAX, "rank %d has published %" PRId64, r,
+                        published(s, r));
+        for (int b = 0; b < s->buffers; b++)
+            clean &= EXPECT(atomic_load(segment_cref(s, r, b)) == 0,
+                            "contribution %d of rank %d is pinned %" PRIu64 " times", b, r,
+                            atomic_load(segment_cref(s, r, b)));
+        for (int i = 0; i < s->rounds; i++) {
+            const uint32_t c = (uint32_t)(r * s->rounds + i);
+            const segment_round *round = segment_round_of(s, c);
+            const uint64_t refs = atomic_load(&round->refs), users = atomic_load(&round->users),
+                           is_free = atomic_load(&round->free), head = atomic_load(&round->head);
+            /* one that was not committed has never been touched */
+            clean &= EXPECT(refs == 0 && users == 0 &&
+                                (is_free == 1 || (head == 0 && i >= segment_joined_rounds(s))),
+                            "round %d of rank %d: refs %" PRIu64 " users %" PRIu64 " free %" PRIu64,
+                            i, r, refs, users, is_free);
+        }
+    }
+    return clean;
+}

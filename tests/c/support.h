@@ -1,0 +1,134 @@
+/* Ranks for tests of the engine, beside check.h: as threads over one mapping or as forked
+ * processes, or all in the hands of one thread that decides who calls when (a cast).
+ *
+ * Ranks check with EXPECT, which counts failures for all of them and does not leave the function,
+ * so that a failed rank does not leave the others waiting. The thread that started them asks with
+ * CHECK(team_join(team) == 0, ...). Whatever hangs is ended by a watchdog, which prints where every
+ * rank is. */
+#ifndef WAGMA_TESTS_SUPPORT_H
+#define WAGMA_TESTS_SUPPORT_H
+
+#include <stdint.h>
+
+#include "segment.h"
+#include "wagma.h"
+
+/* Sanitizers cost a factor of 3 (address) to 10 (thread): tests repeat less under them. */
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define SUPPORT_TSAN
+#elif __has_feature(address_sanitizer)
+#define SUPPORT_ASAN
+#endif
+#endif
+#if defined(__SANITIZE_THREAD__) || defined(SUPPORT_TSAN)
+enum { SLOWDOWN = 8 };
+#elif defined(__SANITIZE_ADDRESS__) || defined(SUPPORT_ASAN)
+enum { SLOWDOWN = 4 };
+#else
+enum { SLOWDOWN = 1 };
+#endif
+
+enum { RANKS_MAX = 8, WATCHDOG_SECONDS = 60 };
+
+/* ---- expectations ---------------------------------------------------------------------------- */
+
+#define EXPECT(condition, ...) expect(!!(condition), __FILE__, __LINE__, #condition, __VA_ARGS__)
+
+/* Returns `holds`; counts and prints what does not (the first few of a test). For any rank. */
+int expect(int holds, const char *file, int line, const char *what, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+
+/* Expectations that have failed since the last such question. */
+int expectations_failed(void);
+
+/* Zeroed memory that forked ranks share with the test; never freed. */
+void *shared_memory(size_t bytes);
+
+double seconds(void); /* CLOCK_MONOTONIC */
+void sleep_ms(double ms);
+
+/* ---- teams: ranks that run by themselves ------------------------------------------------------
+ */
+
+typedef struct rank {
+    int rank, size;
+    wagma_segment *segment;
+    void *shared;      /* the test's, from shared_memory() if ranks are processes */
+    uint32_t random;   /* state of random_below() */
+    wagma_hooks hooks; /* counts warnings in the team; a body may replace it before joining */
+    struct team *team;
+} rank;
+
+enum kind { THREADS, PROCESSES };
+extern const char *const kind_name[];
+
+typedef struct team team;
+
+/* Options of most tests: f64, sums, `size` ranks in groups of `group_size`, no grace. */
+wagma_options options_of(int size, int group_size, int quorum, int64_t count);
+
+/* Makes a segment and starts body(rank) on each rank; NULL (and a failed EXPECT) if that fails. */
+team *team_start(enum kind kind, const wagma_options *options, void (*body)(rank *), void *shared);
+/* Waits for the ranks, which have to return, and closes the segment. */
+void team_join(team *t);
+/* The same; all handles have been closed, so nothing may be referenced any more (I9). */
+void team_join_clean(team *t);
+wagma_segment *team_segment(team *t);
+
+/* Of a process: returns when it has stopped; lets it go on; ends it, which is no failure then. */
+void team_stop(team *t, int r);
+void team_continue(team *t, int r);
+void team_kill(team *t, int r);
+/* Waits until rank r has stopped or killed itself, which is no failure then. */
+void team_await_stopped(team *t, int r);
+void team_await_killed(team *t, int r);
+/* Warnings that rank r was given, and the newest of them (empty: none). */
+int team_warnings(team *t, int r);
+const char *team_warning(team *t, int r);
+
+/* wagma_create() with `initial`, or NULL and a failed EXPECT. */
+wagma_handle *rank_join(rank *me, const void *initial);
+uint32_t random_below(rank *me, uint32_t n);
+/* Now and then a yield or a short sleep, so that ranks arrive in every order. */
+void jitter(rank *me);
+
+/* ---- casts: ranks that one thread plays -------------------------------------------------------
+ */
+
+typedef struct cast {
+    wagma_segment *segment;
+    int size;
+    wagma_handle *handle[RANKS_MAX];
+} cast;
+
+/* Makes a segment and a handle per rank; initial[r] may be NULL (zeros), and so may `initial`. 1:
+ * done. */
+int cast_open(cast *c, const wagma_options *options, const void *const *initial,
+              const wagma_hooks *hooks);
+/* Closes and frees the handles; nothing may be referenced any more (I9). */
+void cast_close(cast *c);
+/* The same without the check, for handles that an error has broken. */
+void cast_drop(cast *c);
+
+/* ---- contributions ----------------------------------------------------------------------------
+ */
+
+/* Element i of what `rank` contributes at `version` (-1: at creation), F64 or F32. F64: whole
+ * numbers, so that sums are exact. F32: of many magnitudes, so that the order of a sum shows. Any
+ * two contributions differ in (almost) every element. */
+double contribution(int dtype, int rank, int64_t version, int64_t i);
+void contribute(int dtype, void *x, int rank, int64_t version, int64_t count);
+/* Expects x to be the sum of what `o` lists, and the own contribution of o->version if it was late;
+ * the own contribution alone if it was not merged. For average 0 and weights of 1. Bit by bit. */
+int expect_sum(int dtype, const void *x, int rank, int64_t count, const wagma_outcome *o);
+
+/* ---- the segment ------------------------------------------------------------------------------
+ */
+
+/* Expects every reference in the segment to be gone and every round to be free. */
+int expect_clean(wagma_segment *s);
+/* Newest version that rank r has published; -1: its first contribution, INT64_MAX: departed. */
+int64_t published(const wagma_segment *s, int r);
+
+#endif
