@@ -198,10 +198,9 @@ static int list_missing(wagma_handle *h) {
             if (inplace_look(s, h->call.members[k], t, h->call.sync) == INPLACE_AWAITED)
                 e->missing[n++] = h->call.members[k];
         break;
-    default: /* whoever is still inside may be the one whose slice is not done */
+    default: /* a slice that is not done is held by somebody who still claims */
         for (int k = 0; k < h->call.n; k++)
-            if (h->call.members[k] != h->rank && e->seen[h->call.members[k]] == t &&
-                !inplace_has_finished(s, h->call.members[k], t))
+            if (e->seen[h->call.members[k]] == t && !inplace_has_sliced(s, h->call.members[k], t))
                 e->missing[n++] = h->call.members[k];
     }
     return n;
@@ -343,6 +342,7 @@ static void reduce_slices(wagma_handle *h) {
         if (inplace_complete(h->segment, e->leader, h->call.version, e->slices))
             wait_ring(h->segment, h->call.members, h->call.n, h->rank);
     }
+    inplace_end_slicing(h->segment, h->rank, h->call.version);
 }
 
 static void fill_outcome(wagma_handle *h) {

@@ -45,6 +45,17 @@ void inplace_finish_version(const wagma_segment *s, int rank, int64_t version) {
     atomic_store(&segment_sync(s, rank)->finish, (uint64_t)version + 1);
 }
 
+int inplace_has_sliced(const wagma_segment *s, int rank, int64_t version) {
+    /* relaxed, here and below: tells only whom to name when slices are missing. */
+    return atomic_load_explicit(&segment_sync(s, rank)->sliced, memory_order_relaxed) >
+           (uint64_t)version;
+}
+
+void inplace_end_slicing(const wagma_segment *s, int rank, int64_t version) {
+    atomic_store_explicit(&segment_sync(s, rank)->sliced, (uint64_t)version + 1,
+                          memory_order_relaxed);
+}
+
 int64_t inplace_slowest(const wagma_segment *s) {
     int64_t slowest = INT64_MAX;
     for (int r = 0; r < s->size; r++) {

@@ -63,6 +63,10 @@ enum inplace_presence inplace_look(const wagma_segment *s, int rank, int64_t ver
 int inplace_has_finished(const wagma_segment *s, int rank, int64_t version);
 void inplace_finish_version(const wagma_segment *s, int rank, int64_t version);
 
+/* The rank has no unfinished slice of `version` and claims no more. */
+int inplace_has_sliced(const wagma_segment *s, int rank, int64_t version);
+void inplace_end_slicing(const wagma_segment *s, int rank, int64_t version);
+
 /* The oldest of the newest versions at which the ranks have arrived; departed ones do not count.
  * INT64_MAX if all have departed. */
 int64_t inplace_slowest(const wagma_segment *s);

@@ -110,6 +110,7 @@ static inline segment_presence *segment_presence_of(const wagma_segment *s, int 
 typedef struct segment_sync_line { /* line D, quorum "all" */
     segment_atomic arrive;         /* (newest version that r has arrived at) + 1 */
     segment_atomic finish;         /* (newest version that r has finished reading) + 1 */
+    segment_atomic sliced;         /* (newest version whose slices r claims no more) + 1 */
     segment_atomic claim[2];       /* led by r: (version, next slice), by version parity */
     segment_atomic done[2];        /* led by r: (version, finished slices) */
 } segment_sync_line;

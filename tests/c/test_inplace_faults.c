@@ -1,0 +1,252 @@
+/* Quorum "all" in trouble: ranks that disagree, are killed or stopped. Nobody may hang. */
+#include "check.h"
+#include "handle.h"
+#include "ranks.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+enum { SMALL = 3, LARGE = 40000 };
+
+static double seconds(void) {
+    return (double)wait_now() * 1e-9;
+}
+
+/* ---- sync at different versions -------------------------------------------------------------- */
+
+typedef struct disagreement {
+    wagma_options options;
+    int at[RANKS_MAX]; /* version at which the rank calls sync; -1: never */
+    int status[RANKS_MAX];
+    char message[RANKS_MAX][512];
+} disagreement;
+
+static int disagree(wagma_handle *h, int rank, void *context) {
+    disagreement *d = context;
+    double x[SMALL] = {0};
+    d->status[rank] = wagma_sync(h, x, 1, NULL); /* version 0: everybody is there */
+    for (int t = 1; t < 12 && d->status[rank] == WAGMA_OK; t++)
+        d->status[rank] =
+            t == d->at[rank] ? wagma_sync(h, x, 1, NULL) : wagma_allreduce(h, x, 1, NULL);
+    snprintf(d->message[rank], sizeof d->message[rank], "%s", wagma_last_error());
+    return d->status[rank] != WAGMA_OK;
+}
+
+static void check_disagreement(int size, int group, int at0, int at1) {
+    disagreement d = {.options = ranks_options(size, group, WAGMA_F64, SMALL)};
+    int noticed = 0;
+    for (int r = 0; r < size; r++)
+        d.at[r] = at1;
+    d.at[0] = at0;
+    ranks_as_threads(&d.options, disagree, &d);
+    for (int r = 0; r < size; r++) {
+        /* A group that is over with its versions before needs nobody. */
+        CHECK(d.status[r] == WAGMA_EMISMATCH || d.status[r] == WAGMA_EPEER ||
+                  (d.status[r] == WAGMA_OK && group < size),
+              "P=%d S=%d sync at %d and %d, rank %d: %d %s", size, group, at0, at1, r, d.status[r],
+              d.message[r]);
+        if (d.status[r] == WAGMA_EMISMATCH) {
+            CHECK(strstr(d.message[r], "sync") && strstr(d.message[r], "version"), "%s",
+                  d.message[r]);
+            noticed++;
+        }
+    }
+    CHECK(noticed > 0, "P=%d S=%d sync at %d and %d: no WAGMA_EMISMATCH", size, group, at0, at1);
+}
+
+static void test_sync_mismatch(void) {
+    for (int size = 2; size <= 4; size++)
+        for (int group = 1; group <= size; group++) {
+            check_disagreement(size, group, 3, -1);
+            check_disagreement(size, group, -1, 3);
+            check_disagreement(size, group, 3, 4);
+            check_disagreement(size, group, 5, 2);
+        }
+}
+
+/* ---- killed ---------------------------------------------------------------------------------- */
+
+/* What forked ranks tell their test. */
+typedef struct report {
+    wagma_options options;
+    int victim;
+    int act_at;             /* version */
+    int signal;             /* that the victim sends itself */
+    _Atomic uint64_t acted; /* ns */
+    int versions;
+    int status[RANKS_MAX];
+    uint64_t ended[RANKS_MAX]; /* ns */
+    char message[RANKS_MAX][256];
+    char warning[RANKS_MAX][256];
+    int wrong[RANKS_MAX];
+} report;
+
+static report *shared;           /* of the running test; a kernel has no context */
+static reduce_kernels sabotaged; /* ranks are processes */
+
+static void act(void) {
+    atomic_store(&shared->acted, wait_now());
+    raise(shared->signal);
+}
+
+/* The victim acts in its first slice; the others are slow, so that it certainly gets one. */
+static void sum_and_act(wagma_dtype dtype, void *const *outs, int n_outs, const void *const *in,
+                        const double *weights, int n, double scale, size_t count) {
+    if (!atomic_load(&shared->acted))
+        act();
+    reduce_best()->sum_to_all(dtype, outs, n_outs, in, weights, n, scale, count);
+}
+
+static void sum_slowly(wagma_dtype dtype, void *const *outs, int n_outs, const void *const *in,
+                       const double *weights, int n, double scale, size_t count) {
+    usleep(2000);
+    reduce_best()->sum_to_all(dtype, outs, n_outs, in, weights, n, scale, count);
+}
+
+static void sabotage(wagma_handle *h, int is_victim) {
+    sabotaged = *reduce_best();
+    sabotaged.sum_to_all = is_victim ? sum_and_act : sum_slowly;
+    h->kernels = &sabotaged;
+}
+
+static int iterate(wagma_handle *h, int rank, void *context) {
+    report *r = context;
+    double *x = wagma_shared_array(h), sum = (r->options.size - 1) * r->options.size / 2;
+    for (int t = 0; t < r->versions; t++) {
+        for (int64_t i = 0; i < r->options.count; i++)
+            x[i] = rank + t;
+        if (t == r->act_at && r->options.count == LARGE)
+            sabotage(h, rank == r->victim);
+        else if (t == r->act_at && rank == r->victim)
+            act();
+        r->status[rank] = wagma_allreduce(h, x, 1, NULL);
+        if (r->status[rank] != WAGMA_OK)
+            break;
+        for (int64_t i = 0; i < r->options.count; i++)
+            r->wrong[rank] |= x[i] != sum + t * r->options.size;
+    }
+    r->ended[rank] = wait_now();
+    snprintf(r->message[rank], sizeof r->message[rank], "%s", wagma_last_error());
+    return r->status[rank] != WAGMA_OK;
+}
+
+static report *make_report(int size, int64_t count, int signal) {
+    report *r = ranks_shared(sizeof *r);
+    r->options = ranks_options(size, 0, WAGMA_F64, count);
+    r->options.average = 0;
+    r->victim = 1;
+    r->act_at = 5;
+    r->versions = 10;
+    r->signal = signal;
+    shared = r;
+    return r;
+}
+
+static void check_killed(int size, int64_t count) {
+    report *r = make_report(size, count, SIGKILL);
+    pid_t pids[RANKS_MAX];
+    int results[RANKS_MAX];
+    wagma_segment *s = ranks_fork(&r->options, NULL, iterate, r, pids);
+    CHECK(s, "no segment");
+    ranks_collect(s, size, pids, results);
+    CHECK(results[r->victim] == RANKS_KILLED, "the victim returned %d", results[r->victim]);
+    for (int q = 0; q < size; q++) {
+        if (q == r->victim)
+            continue;
+        double late = (double)(r->ended[q] - r->acted) * 1e-9;
+        CHECK(r->status[q] == WAGMA_EPEER, "rank %d: %d %s", q, r->status[q], r->message[q]);
+        CHECK(strstr(r->message[q], "rank 1 ") || strstr(r->message[q], "failed"), "%s",
+              r->message[q]);
+        CHECK(late < 1, "rank %d noticed after %.2f s", q, late);
+        CHECK(!r->wrong[q], "rank %d had a wrong sum", q);
+    }
+    munmap(r, sizeof *r);
+}
+
+static void test_killed_between_versions(void) {
+    for (int size = 2; size <= 5; size++)
+        check_killed(size, SMALL);
+}
+
+static void test_killed_in_a_slice(void) {
+    for (int size = 2; size <= 5; size++)
+        check_killed(size, LARGE);
+}
+
+/* ---- stopped --------------------------------------------------------------------------------- */
+
+static void note_warning(void *context, const char *message) {
+    report *r = context;
+    for (int q = 0; q < r->options.size; q++)
+        if (!r->warning[q][0]) {
+            snprintf(r->warning[q], sizeof r->warning[q], "%s", message);
+            return;
+        }
+}
+
+static void check_stopped(int64_t count, const char *phase) {
+    report *r = make_report(3, count, SIGSTOP);
+    wagma_hooks hooks = {r, note_warning, NULL};
+    pid_t pids[RANKS_MAX];
+    int results[RANKS_MAX], status;
+    r->options.stall_warning = 0.2;
+    wagma_segment *s = ranks_fork(&r->options, &hooks, iterate, r, pids);
+    CHECK(s, "no segment");
+    waitpid(pids[r->victim], &status, WUNTRACED);
+    int stopped = WIFSTOPPED(status);
+    usleep(600000);
+    int early = r->ended[0] || r->ended[2];
+    kill(pids[r->victim], SIGCONT);
+    int failed = ranks_collect(s, 3, pids, results);
+    CHECK(stopped, "the victim did not stop");
+    CHECK(!early, "a rank went on without the stopped one");
+    CHECK(failed == 0, "%s", r->message[0]);
+    for (int q = 0; q < 3; q++)
+        CHECK(!r->wrong[q], "rank %d had a wrong sum", q);
+    CHECK(strstr(r->warning[0], phase) && strstr(r->warning[0], "ranks 1"), "warning: %s",
+          r->warning[0]);
+    munmap(r, sizeof *r);
+}
+
+static void test_stopped_between_versions(void) {
+    check_stopped(SMALL, "quorum");
+}
+static void test_stopped_in_a_slice(void) {
+    check_stopped(LARGE, "slices");
+}
+
+/* ---- timeouts -------------------------------------------------------------------------------- */
+
+static int come_late(wagma_handle *h, int rank, void *context) {
+    double x[SMALL] = {0}, began = seconds();
+    (void)context;
+    if (rank == 0)
+        usleep(800000);
+    int status = wagma_allreduce(h, x, 1, NULL);
+    if (rank == 0)
+        return 0;
+    EXPECT(status == WAGMA_ESTALL, "%d %s", status, wagma_last_error());
+    EXPECT(strstr(wagma_last_error(), "quorum") && strstr(wagma_last_error(), "ranks 0"), "%s",
+           wagma_last_error());
+    EXPECT(seconds() - began >= 0.3, "after %.2f s", seconds() - began);
+    status = wagma_allreduce(h, x, 1, NULL);
+    EXPECT(status == WAGMA_ECLOSED, "%d %s", status, wagma_last_error());
+    return 0;
+}
+
+static void test_timeout(void) {
+    wagma_options o = ranks_options(2, 0, WAGMA_F64, SMALL);
+    o.timeout = 0.3;
+    CHECK(ranks_as_threads(&o, come_late, NULL) == 0, "see above");
+}
+
+int main(void) {
+    RUN(test_sync_mismatch);
+    RUN(test_killed_between_versions);
+    RUN(test_killed_in_a_slice);
+    RUN(test_stopped_between_versions);
+    RUN(test_stopped_in_a_slice);
+    RUN(test_timeout);
+    return check_summary();
+}
