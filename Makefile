@@ -30,6 +30,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 ENGINE := $(sort $(wildcard $(ENGINE_SOURCES)))
 C_TESTS := $(basename $(notdir $(wildcard tests/c/test_*.c)))
+C_SUPPORT := $(filter-out $(C_TESTS),$(basename $(notdir $(wildcard tests/c/*.c))))
 C_FILES := $(wildcard csrc/*.c tests/c/*.c tests/explore/*.c examples/*.c)
 WARNINGS := -Wall -Wextra
 
@@ -58,8 +59,8 @@ environment: $(VENV)/engine ## .venv, or .venv-openmpi, with everything installe
 
 # ---- Python --------------------------------------------------------------------------------------
 $(VENV)/installed: pyproject.toml setup.py
-	@$(PYTHON) -c 'import sys; sys.version_info < (3, 11) and sys.exit("wagma needs Python 3.11 or \
-	newer, $(PYTHON) is " + sys.version.split()[0] + ": make PYTHON=python3.12 ...")'
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \
+	    "wagma needs Python 3.11 or newer: make PYTHON=python3.12 ... (this is " + sys.version + ")")'
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet $(PIP_ARGS) -e '.[$(MPI),torch,demo,dev]' '$(TORCH)'
@@ -87,7 +88,7 @@ install: lib ## the C library, wagma.h and wagma.pc under PREFIX (DESTDIR is hon
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' wagma.pc.in \
 	    > $(DESTDIR)$(PREFIX)/lib/pkgconfig/wagma.pc
 
-# ---- C tests: every tests/c/test_*.c is a program, linked with the whole engine ------------------
+# ---- C tests: every tests/c/test_*.c is a program; the other files are linked to each ----------------
 FLAGS_c :=
 FLAGS_asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 FLAGS_tsan := -O1 -g -fsanitize=thread
@@ -96,10 +97,11 @@ define c-test-rules
 build/$(1)/%.o: csrc/%.c csrc/engine.mk Makefile
 	@mkdir -p $$(@D)
 	$$(CC) $$(ENGINE_CFLAGS) $$(WARNINGS) -MMD $$(FLAGS_$(1)) -c $$< -o $$@
-build/$(1)/%.o: tests/c/%.c csrc/engine.mk Makefile
+build/$(1)/tests/%.o: tests/c/%.c csrc/engine.mk Makefile
 	@mkdir -p $$(@D)
 	$$(CC) $$(ENGINE_CFLAGS) $$(WARNINGS) -MMD -Icsrc -Itests/c $$(FLAGS_$(1)) -c $$< -o $$@
-build/$(1)/test_%: build/$(1)/test_%.o $$(ENGINE:csrc/%.c=build/$(1)/%.o)
+build/$(1)/test_%: build/$(1)/tests/test_%.o $$(C_SUPPORT:%=build/$(1)/tests/%.o) \
+    $$(ENGINE:csrc/%.c=build/$(1)/%.o)
 	$$(CC) -pthread $$(FLAGS_$(1)) $$^ $$(ENGINE_LIBS) -o $$@
 .PHONY: tests-$(1)
 tests-$(1): $$(C_TESTS:%=build/$(1)/%)
@@ -107,7 +109,7 @@ endef
 $(foreach flavour,c asan tsan,$(eval $(call c-test-rules,$(flavour))))
 .SECONDARY:
 
--include $(wildcard build/*/*.d)
+-include $(wildcard build/*/*.d build/*/*/*.d)
 
 # ---- lint ----------------------------------------------------------------------------------------
 lint: lint-python lint-types lint-format lint-gcc lint-clang ## ruff, mypy, clang-format, compilers
