@@ -88,7 +88,7 @@ install: lib ## the C library, wagma.h and wagma.pc under PREFIX (DESTDIR is hon
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' wagma.pc.in \
 	    > $(DESTDIR)$(PREFIX)/lib/pkgconfig/wagma.pc
 
-# ---- C tests: every tests/c/test_*.c is a program; the other files are linked to each ----------------
+# ---- C tests: every tests/c/test_*.c is a program; the other files are linked to each -----------
 FLAGS_c :=
 FLAGS_asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 FLAGS_tsan := -O1 -g -fsanitize=thread
