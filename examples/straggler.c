@@ -1,5 +1,5 @@
-/* Four processes average a vector forty times; the last one sleeps now and then. The others do not
- * wait for it: each version runs with whoever is there.
+/* Four processes average a vector forty times; every fifth time another of them sleeps. The others
+ * do not wait for it: each version runs with whoever is there.
  *
  *     cc straggler.c $(pkg-config --cflags --libs wagma) -o straggler && ./straggler
  */
@@ -10,7 +10,7 @@
 
 #include <wagma.h>
 
-enum { RANKS = 4, COUNT = 1 << 18, VERSIONS = 40, WORK_MS = 2, SLEEP_MS = 150, SLEEP_EVERY = 10 };
+enum { RANKS = 4, COUNT = 1 << 18, VERSIONS = 40, WORK_MS = 2, SLEEP_MS = 50, SLEEP_EVERY = 5 };
 
 static void check(int status) {
     if (status < 0) {
@@ -30,7 +30,8 @@ static void train(wagma_segment *segment, int rank) {
     wagma_outcome outcome;
     check(wagma_create(segment, rank, model, 1.0, NULL, &handle));
     while (wagma_version(handle) < VERSIONS) {
-        int asleep = rank == RANKS - 1 && wagma_version(handle) % SLEEP_EVERY == 0;
+        int64_t version = wagma_version(handle), turn = version / SLEEP_EVERY;
+        int asleep = version % SLEEP_EVERY == 0 && turn % RANKS == rank;
         usleep(1000 * (asleep ? SLEEP_MS : WORK_MS)); /* in place of a step of training */
         check(wagma_allreduce(handle, model, 1.0, &outcome));
     }
