@@ -1,0 +1,402 @@
+/* The segment: layout, joining, death, and a full /dev/shm. */
+#define _GNU_SOURCE /* unshare */
+#include "check.h"
+#include "reduce.h"
+#include "segment.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static wagma_options options_for(int size, int group_size, int quorum, int64_t count) {
+    wagma_options o;
+    wagma_options_init(&o);
+    o.size = size;
+    o.group_size = group_size;
+    o.quorum = quorum;
+    o.count = count;
+    return o;
+}
+
+static char *unique_name(void) {
+    static char name[64];
+    static int serial;
+    snprintf(name, sizeof name, "/wagma-test-%d-%d", (int)getpid(), serial++);
+    return name;
+}
+
+/* Files of this library in /dev/shm that this process may have left. */
+static int files_left(void) {
+    char mine[32];
+    int n = 0;
+    DIR *directory = opendir("/dev/shm");
+    snprintf(mine, sizeof mine, "-%d-", (int)getpid());
+    for (struct dirent *entry; directory && (entry = readdir(directory));)
+        n += strncmp(entry->d_name, "wagma", 5) == 0 && strstr(entry->d_name, mine) != NULL;
+    if (directory)
+        closedir(directory);
+    return n;
+}
+
+static void test_too_large(void) {
+    static const int64_t counts[] = {INT64_MAX, INT64_MAX / 4, INT64_MAX / 64, INT64_C(1) << 46};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        wagma_segment *s = (wagma_segment *)&s;
+        wagma_options o = options_for(64, 4, 1, counts[i]);
+        int status = wagma_segment_create(&o, NULL, &s);
+        CHECK(status < 0 && s == NULL, "count %ld: %d", (long)counts[i], status);
+        CHECK(i > 2 || status == WAGMA_EINVAL, "count %ld: %d", (long)counts[i], status);
+        CHECK(strlen(wagma_last_error()) > 20, "%s", wagma_last_error());
+    }
+}
+
+/* ---- layout ---------------------------------------------------------------------------------- */
+
+/* Nothing overlaps, everything is aligned, and it fits. */
+static void check_layout(const wagma_options *options) {
+    wagma_segment s = {.options = *options};
+    CHECK(wagma_options_check(&s.options) == WAGMA_OK && segment_layout(&s) == WAGMA_OK, "%s",
+          wagma_last_error());
+    const wagma_options *o = &s.options;
+    uint64_t n = s.bytes_n, w = 8, P = (uint64_t)s.size, element = n ? n / (uint64_t)o->count : 4;
+    int all = o->quorum == o->group_size;
+    CHECK(n == (uint64_t)o->count * reduce_dtype_size((wagma_dtype)o->dtype), "%lu", (long)n);
+    int64_t others = o->size - 1;
+    CHECK(s.buffers == (all ? 0 : (others < o->window ? others : o->window) + 2), "%d", s.buffers);
+    CHECK(s.rounds == (all ? 0 : 2 * s.size), "%d", s.rounds);
+    const uint64_t parts[][2] = {{0, 4 * SEGMENT_LINE},
+                                 {s.o_cref, w * (uint64_t)s.buffers},
+                                 {s.o_slot, w * (uint64_t)s.slots},
+                                 {s.o_arrival, w * (uint64_t)s.slots},
+                                 {s.o_flat, 2 * s.flat_bytes},
+                                 {s.o_meta, w * (uint64_t)s.buffers},
+                                 {s.o_array, n},
+                                 {s.o_stage, all && n > SEGMENT_FLAT_MAX ? n : 0},
+                                 {s.o_contribution, s.contribution_bytes * (uint64_t)s.buffers},
+                                 {s.o_round, s.round_bytes * (uint64_t)s.rounds}};
+    uint64_t end = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        CHECK(parts[i][0] >= end && parts[i][0] % SEGMENT_LINE == 0, "part %zu at %lu", i,
+              (long)parts[i][0]);
+        end = parts[i][0] + parts[i][1];
+    }
+    CHECK(end <= s.region_bytes && s.region_bytes % 4096 == 0 && s.region_offset % 4096 == 0, "%lu",
+          (long)s.region_bytes);
+    CHECK(n < 2 << 20 || s.region_bytes % (2 << 20) == 0, "regions share a huge page");
+    CHECK(s.bytes == s.region_offset + P * s.region_bytes &&
+              s.region_offset >= sizeof(segment_header),
+          "%lu", (long)s.bytes);
+    CHECK(s.contribution_bytes >= n && s.contribution_bytes % 64 == 0, "contribution");
+    CHECK(s.round_result_offset >= sizeof(segment_round) + 2 * w * P &&
+              s.round_result_offset % 64 == 0 && s.round_bytes >= s.round_result_offset + n,
+          "round");
+    CHECK(s.slices >= 1 && s.slices <= 64, "%d slices", s.slices);
+    CHECK((uint64_t)s.slices * s.slice_count >= (uint64_t)o->count &&
+              ((uint64_t)s.slices - 1) * s.slice_count <= (uint64_t)o->count,
+          "%d slices of %lu", s.slices, (long)s.slice_count);
+    CHECK(s.slices == 1 || (s.slice_count * element >= 65536 && s.slice_count * element % 64 == 0),
+          "slices of %lu", (long)s.slice_count);
+}
+
+static void test_layout(void) {
+    static const int64_t counts[] = {0, 1, 3, 1000, 16384, 16385, 1 << 20, (1 << 20) + 1, 26214400};
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+        for (int dtype = WAGMA_F32; dtype <= WAGMA_I64; dtype++)
+            for (int size = 1; size <= 9; size += 2)
+                for (int quorum = 0; quorum <= 1; quorum++) {
+                    wagma_options o = options_for(size, 0, quorum, counts[c]);
+                    o.dtype = dtype;
+                    o.average = 0;
+                    o.window = dtype + 1;
+                    check_layout(&o);
+                }
+    wagma_options many = options_for(WAGMA_MAX_RANKS, 2, 1, 1000);
+    check_layout(&many);
+}
+
+static void test_limit(void) {
+    wagma_options o = options_for(8, 4, 1, 1 << 20);
+    wagma_segment s = {.options = o};
+    CHECK(wagma_options_check(&s.options) == 0 && segment_layout(&s) == 0, "%s",
+          wagma_last_error());
+    uint64_t joined = segment_joined_bytes(&s), n = s.bytes_n;
+    CHECK(joined >= 6 * n && joined < 6 * n + 65536, "%lu", (long)joined); /* 3 + 2 + array */
+    CHECK(segment_most_contributions(&s) == 9 && segment_most_rounds(&s) == 16, "unlimited");
+    s.options.shm_limit = joined - 1;
+    CHECK(segment_layout(&s) == WAGMA_ENOSPC, "below the least");
+    char needed[32];
+    snprintf(needed, sizeof needed, "%lu", (unsigned long)joined);
+    CHECK(strstr(wagma_last_error(), needed), "%s", wagma_last_error());
+    s.options.shm_limit = joined;
+    CHECK(segment_layout(&s) == 0 && segment_most_contributions(&s) == 3 &&
+              segment_most_rounds(&s) == 2,
+          "%d %d", segment_most_contributions(&s), segment_most_rounds(&s));
+    s.options.shm_limit = joined + 4 * n + 65536;
+    CHECK(segment_most_contributions(&s) == 5 && segment_most_rounds(&s) == 4, "%d %d",
+          segment_most_contributions(&s), segment_most_rounds(&s));
+    s.options.shm_limit = joined + 40 * n;
+    CHECK(segment_most_contributions(&s) == 9 && segment_most_rounds(&s) == 16, "%d %d",
+          segment_most_contributions(&s), segment_most_rounds(&s));
+}
+
+/* ---- create, open, close --------------------------------------------------------------------- */
+
+static void test_names(void) {
+    static const char *const bad[] = {"x", "", "/", "/a/b"};
+    wagma_options o = options_for(2, 0, 1, 10);
+    wagma_segment *s, *t;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK(wagma_segment_create(&o, bad[i], &s) == WAGMA_EINVAL && !s, "\"%s\"", bad[i]);
+    const char *name = unique_name();
+    CHECK(wagma_segment_open(&o, name, &t) == WAGMA_ESYS && !t, "opened before it was made");
+    CHECK(wagma_segment_open(&o, NULL, &t) == WAGMA_EINVAL && !t, "opened without a name");
+    CHECK(wagma_segment_create(&o, name, &s) == WAGMA_OK, "%s", wagma_last_error());
+    CHECK(wagma_segment_create(&o, name, &t) == WAGMA_ESYS && !t, "made twice");
+    CHECK(wagma_segment_open(&o, name, &t) == WAGMA_OK, "%s", wagma_last_error());
+    atomic_store(segment_pub(s, 1), 42);
+    CHECK(atomic_load(segment_pub(t, 1)) == 42, "not the same memory");
+    wagma_segment_close(t);
+    CHECK(files_left() == 1, "closing an opened segment removed it");
+    CHECK(wagma_segment_unlink(s) == WAGMA_OK && files_left() == 0, "%s", wagma_last_error());
+    CHECK(wagma_segment_unlink(s) == WAGMA_OK, "repeated: %s", wagma_last_error());
+    wagma_segment_close(s);
+    CHECK(wagma_segment_create(&o, name, &s) == WAGMA_OK, "%s", wagma_last_error());
+    wagma_segment_close(s);
+    CHECK(files_left() == 0, "the owner's close left the name");
+    wagma_segment_close(NULL);
+}
+
+#define MISMATCH(field, value)                                                                     \
+    do {                                                                                           \
+        wagma_options other_ = o;                                                                  \
+        other_.field = (value);                                                                    \
+        CHECK(wagma_segment_open(&other_, name, &t) == WAGMA_EMISMATCH && !t, #field);             \
+        CHECK(strstr(wagma_last_error(), #field) && strstr(wagma_last_error(), #value), "%s",      \
+              wagma_last_error());                                                                 \
+    } while (0)
+
+static void test_mismatch(void) {
+    wagma_options o = options_for(4, 2, 1, 10);
+    wagma_segment *s, *t;
+    const char *name = unique_name();
+    CHECK(wagma_segment_create(&o, name, &s) == WAGMA_OK, "%s", wagma_last_error());
+    MISMATCH(size, 5);
+    MISMATCH(group_size, 3);
+    MISMATCH(quorum, 2);
+    MISMATCH(dtype, 1);
+    MISMATCH(average, 0);
+    MISMATCH(count, 11);
+    MISMATCH(sync_period, 12);
+    MISMATCH(window, 63);
+    MISMATCH(grace, 0.25);
+    MISMATCH(timeout, 7);
+    MISMATCH(stall_warning, 8);
+    MISMATCH(redo_after, 0.5);
+    MISMATCH(shm_limit, 1000000);
+    wagma_segment_close(s);
+    CHECK(files_left() == 0, "files left");
+}
+
+/* ---- joining, committing, death -------------------------------------------------------------- */
+
+static uint64_t file_bytes(const wagma_segment *s) {
+    struct stat file;
+    return fstat(s->fd, &file) == 0 ? (uint64_t)file.st_blocks * 512 : 0;
+}
+
+static void test_commit(void) {
+    wagma_options o = options_for(4, 4, 1, 100000);
+    wagma_segment *s;
+    CHECK(wagma_segment_create(&o, NULL, &s) == WAGMA_OK, "%s", wagma_last_error());
+    CHECK(file_bytes(s) <= 5 * 4096, "%lu bytes before anybody has joined", (long)file_bytes(s));
+    uint64_t before = file_bytes(s);
+    CHECK(segment_join(s, 2) == WAGMA_OK, "%s", wagma_last_error());
+    uint64_t joined = file_bytes(s) - before;
+    CHECK(joined <= segment_joined_bytes(s) && joined + 2 * 4096 >= segment_joined_bytes(s),
+          "%lu instead of %lu", (long)joined, (long)segment_joined_bytes(s));
+    CHECK(segment_join(s, 2) == WAGMA_EINVAL, "joined twice");
+    int contributions = segment_joined_contributions(s), rounds = segment_joined_rounds(s);
+    CHECK(contributions == 3 && rounds == 2, "%d %d", contributions, rounds);
+    before = file_bytes(s);
+    CHECK(segment_commit_contribution(s, 2, 2, &contributions) == 0 && contributions == 3,
+          "had it");
+    CHECK(segment_commit_contribution(s, 2, 4, &contributions) == 0 && contributions == 5,
+          "two more");
+    CHECK(file_bytes(s) == before + 2 * s->contribution_bytes, "%lu",
+          (long)(file_bytes(s) - before));
+    CHECK(segment_commit_contribution(s, 2, 5, &contributions) == -1, "beyond the bound");
+    CHECK(segment_commit_round(s, 2, 7, &rounds) == 0 && rounds == 8, "%d", rounds);
+    CHECK(segment_commit_round(s, 2, 8, &rounds) == -1, "beyond the bound");
+    wagma_segment_close(s);
+}
+
+/* A rank in another process: joins, then does as it is told by `end`. */
+static pid_t spawn_rank(wagma_segment *s, int rank, const char *end) {
+    int ready[2];
+    char byte = 0;
+    if (pipe(ready) != 0)
+        return -1;
+    pid_t pid = fork();
+    if (pid == 0) {
+        char joined = segment_join(s, rank) == WAGMA_OK;
+        if (strcmp(end, "depart") == 0)
+            segment_leave(s, rank, SEGMENT_DEPARTED);
+        if (strcmp(end, "fail") == 0)
+            segment_leave(s, rank, SEGMENT_FAILED);
+        if (write(ready[1], &joined, 1) != 1 || strcmp(end, "live") != 0)
+            _exit(0);
+        for (;;)
+            pause();
+    }
+    close(ready[1]);
+    if (read(ready[0], &byte, 1) != 1 || byte != 1)
+        fprintf(stderr, "  the other process did not join\n");
+    close(ready[0]);
+    return pid;
+}
+
+static void test_death(void) {
+    wagma_options o = options_for(5, 5, 1, 100);
+    wagma_segment *s;
+    CHECK(wagma_segment_create(&o, NULL, &s) == WAGMA_OK, "%s", wagma_last_error());
+    CHECK(segment_join(s, 0) == WAGMA_OK, "%s", wagma_last_error());
+    CHECK(!segment_is_dead(s, 0) && !segment_is_dead(s, 1), "this process; one that never joined");
+    pid_t pid = spawn_rank(s, 1, "live");
+    CHECK(!segment_is_dead(s, 1), "alive");
+    kill(pid, SIGSTOP);
+    CHECK(!segment_is_dead(s, 1), "stopped is not dead");
+    kill(pid, SIGKILL);
+    /* Not reaped: a zombie holds no lock. */
+    for (int i = 0; i < 1000 && !segment_is_dead(s, 1); i++)
+        usleep(1000);
+    CHECK(segment_is_dead(s, 1), "killed");
+    waitpid(pid, NULL, 0);
+    waitpid(spawn_rank(s, 2, "depart"), NULL, 0);
+    CHECK(!segment_is_dead(s, 2), "departed is not dead");
+    waitpid(spawn_rank(s, 3, "fail"), NULL, 0);
+    CHECK(segment_is_dead(s, 3), "failed");
+    waitpid(spawn_rank(s, 4, "exit"), NULL, 0);
+    CHECK(segment_is_dead(s, 4), "left without closing");
+    segment_leave(s, 0, SEGMENT_FAILED);
+    CHECK(segment_is_dead(s, 0), "a failed rank of this process");
+    wagma_segment_close(s);
+}
+
+/* A child of a rank, like a data loader's, neither holds the rank's lock nor drops it. */
+static void test_forked_child(void) {
+    wagma_options o = options_for(2, 2, 1, 100);
+    wagma_segment *s;
+    const char *name = unique_name();
+    int to_rank[2], from_rank[2];
+    char byte = 0;
+    CHECK(wagma_segment_create(&o, name, &s) == WAGMA_OK, "%s", wagma_last_error());
+    CHECK(pipe(to_rank) == 0 && pipe(from_rank) == 0, "pipe");
+    pid_t rank = fork(), loader = -1;
+    if (rank == 0) {
+        segment_join(s, 1);
+        loader = fork();
+        if (loader == 0) {
+            wagma_segment_close(s); /* keeps its parent's lock and name */
+            byte = read(to_rank[0], &byte, 1) == 1;
+            _exit(0);
+        }
+        usleep(50000);
+        byte = write(from_rank[1], &loader, sizeof loader) > 0;
+        for (;;)
+            pause();
+    }
+    CHECK(read(from_rank[0], &loader, sizeof loader) == sizeof loader, "no loader");
+    CHECK(!segment_is_dead(s, 1), "its child's close made the rank look dead");
+    CHECK(files_left() == 1, "its child's close removed the name");
+    kill(rank, SIGKILL);
+    waitpid(rank, NULL, 0);
+    CHECK(kill(loader, 0) == 0 && segment_is_dead(s, 1), "its child keeps the rank alive");
+    kill(loader, SIGKILL);
+    wagma_segment_close(s);
+}
+
+/* ---- a full /dev/shm ------------------------------------------------------------------------- */
+
+static wagma_options hungry(void) {
+    return options_for(2, 2, 1, 1 << 18);
+} /* 1 MiB each */
+
+/* In a process with a private /dev/shm of so many MiB. Returns an exit status: 0 as expected. */
+static int run_full(int mebibytes) {
+    wagma_options o = hungry();
+    wagma_segment *s;
+    int contributions, status = wagma_segment_create(&o, "/wagma-full", &s);
+    if (mebibytes < 12) { /* 2 ranks of 1 array, 3 contributions, 2 rounds */
+        if (status != WAGMA_ENOSPC || s || access("/dev/shm/wagma-full", F_OK) == 0 ||
+            !strstr(wagma_last_error(), "/dev/shm"))
+            return 1;
+        return 0;
+    }
+    if (status != WAGMA_OK || segment_join(s, 0) != WAGMA_OK)
+        return 2;
+    /* Somebody else takes what rank 1 needs. */
+    int fd = open("/dev/shm/other", O_RDWR | O_CREAT, 0600);
+    if (posix_fallocate(fd, 0, 4 << 20) != 0 || segment_join(s, 1) != WAGMA_ENOSPC)
+        return 3;
+    if (atomic_load(&segment_presence_of(s, 1)->state) != SEGMENT_NOSPACE)
+        return 4;
+    contributions = segment_joined_contributions(s);
+    uint64_t before = file_bytes(s);
+    while (segment_commit_contribution(s, 0, contributions, &contributions) == 0)
+        before = file_bytes(s);
+    if (contributions >= s->buffers && s->buffers > 3)
+        return 5;
+    if (file_bytes(s) != before)
+        return 6; /* a failed commit kept something */
+    wagma_segment_close(s);
+    return access("/dev/shm/wagma-full", F_OK) == 0 ? 7 : 0;
+}
+
+static int in_small_shm(int mebibytes) {
+    int status;
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        char size[32];
+        snprintf(size, sizeof size, "size=%dm", mebibytes);
+        if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+            mount("tmpfs", "/dev/shm", "tmpfs", 0, size) != 0)
+            _exit(77);
+        _exit(run_full(mebibytes));
+    }
+    waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
+}
+
+static void test_full(void) {
+    for (int mebibytes = 1; mebibytes <= 13; mebibytes += 6) {
+        int result = in_small_shm(mebibytes);
+        if (result == 77) {
+            printf("  not allowed to mount a small /dev/shm: nothing was tested\n");
+            return;
+        }
+        CHECK(result == 0, "%d MiB: step %d (above 100: signal)", mebibytes, result);
+    }
+}
+
+int main(void) {
+    RUN(test_too_large);
+    RUN(test_layout);
+    RUN(test_limit);
+    RUN(test_names);
+    RUN(test_mismatch);
+    RUN(test_commit);
+    RUN(test_death);
+    RUN(test_forked_child);
+    RUN(test_full);
+    return check_summary();
+}
