@@ -1,0 +1,92 @@
+/* Inputs for the tests of the kernels: numbers of all kinds, at addresses of all kinds. */
+#ifndef WAGMA_TESTS_REDUCE_INPUTS_H
+#define WAGMA_TESTS_REDUCE_INPUTS_H
+
+#include "reduce.h"
+#include "reduce_reference.h"
+
+#include <stdlib.h>
+
+enum { MAX_N = REFERENCE_MAX_N, MARGIN = 128, GUARD = 64 };
+
+/* xorshift: the same numbers in every run */
+static uint64_t state = UINT64_C(0x9e3779b97f4a7c15);
+static uint64_t random_bits(void) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state * UINT64_C(0x2545f4914f6cdd1d) >> 8 | state << 56;
+}
+
+/* Numbers near 1 of both signs, any bit pattern (NaN, denormal), and the special values. */
+static void fill(wagma_dtype dtype, unsigned char *to, size_t count) {
+    static const uint64_t special_f32[] = {0,          0x80000000, 0x7f800000, 0xff800000,
+                                           0x7fc00000, 0xffc12345, 0x7f800001, 1,
+                                           0x007fffff, 0x7f7fffff};
+    static const double special_f64[] = {0.0, -0.0, INFINITY, -INFINITY, NAN, 5e-324, 1.7e308};
+    size_t size = reduce_dtype_size(dtype);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t choice = random_bits() % 16, bits = random_bits();
+        double value = ldexp((double)(int64_t)bits, -62);
+        float single = (float)value;
+        if (choice < 2 && size < 8)
+            bits = size == 4 ? special_f32[bits % 10] : special_f32[bits % 10] >> 16;
+        else if (choice < 2)
+            memcpy(&bits, &special_f64[bits % 7], sizeof bits);
+        else if (choice < 14 && dtype == WAGMA_F64)
+            memcpy(&bits, &value, sizeof value);
+        else if (choice < 14 && dtype == WAGMA_F32)
+            memcpy(&bits, &single, sizeof single);
+        else if (choice < 14 && size == 2)
+            bits = half_encode(dtype == WAGMA_F16 ? format_f16 : format_bf16, value);
+        memcpy(to + i * size, &bits, size);
+    }
+}
+
+/* With zeros among them, which are not to be read. */
+static void draw_weights(wagma_dtype dtype, double *weights, int n) {
+    static const double fractions[] = {1, 1, 1, 0, 0.3, 2, 1e-3, 7.5};
+    static const double wholes[] = {1, 1, 0, 3, 1000003, 0x1p33 + 1, 0x1p63, 0x1p70 + 0x1p40};
+    for (int k = 0; k < n; k++)
+        weights[k] = (reduce_dtype_is_integer(dtype) ? wholes : fractions)[random_bits() % 8];
+}
+
+static double draw_scale(wagma_dtype dtype) {
+    static const double scales[] = {1, 0.25, 1.0 / 3, 0.1};
+    return reduce_dtype_is_integer(dtype) ? 1 : scales[random_bits() % 4];
+}
+
+/* MAX_N inputs and outputs of `count` elements at odd addresses, between margins. */
+typedef struct arena {
+    unsigned char *memory, *in[MAX_N], *out[MAX_N], *expected;
+    size_t bytes;
+} arena;
+
+/* 65..128 bytes on, at a multiple of 64. */
+static unsigned char *next_line(unsigned char *p) {
+    return p + 128 - (uintptr_t)p % 64;
+}
+
+static arena arena_make(wagma_dtype dtype, size_t count, int n, unsigned alignment) {
+    arena a = {.bytes = count * reduce_dtype_size(dtype)};
+    size_t room = a.bytes + 2 * MARGIN;
+    a.memory = malloc(room * (size_t)(2 * n + 1));
+    memset(a.memory, 0xa5, room * (size_t)(2 * n + 1));
+    for (int k = 0; k < n; k++) {
+        unsigned char *in = a.memory + room * (size_t)(2 * k), *out = in + room;
+        a.in[k] = next_line(in) + (alignment + 5 * (unsigned)k) % 64;
+        a.out[k] = next_line(out) + (3 * alignment + (unsigned)k) % 64;
+        fill(dtype, a.in[k], count);
+    }
+    a.expected = a.memory + room * (size_t)(2 * n);
+    return a;
+}
+
+static int is_margin_intact(const arena *a, const unsigned char *out) {
+    int intact = 1;
+    for (int i = 0; i < GUARD; i++)
+        intact &= out[i - GUARD] == 0xa5 && out[a->bytes + (size_t)i] == 0xa5;
+    return intact;
+}
+
+#endif

@@ -1,0 +1,357 @@
+/* The kernels, every level and element type, against reduce_reference.h: to the bit. */
+#include "check.h"
+#include "reduce.h"
+#include "reduce_inputs.h"
+#include "reduce_reference.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { DTYPES = 6, MANY = 1000 };
+
+static const reduce_kernels *levels[3];
+static int n_levels;
+
+/* check() on every level with every element type */
+static void each(void (*check)(const reduce_kernels *level, wagma_dtype dtype)) {
+    for (int l = 0; l < n_levels; l++)
+        for (int dtype = 0; dtype < DTYPES; dtype++)
+            check(levels[l], (wagma_dtype)dtype);
+}
+
+/* All levels: one drawing of inputs, weights and scale. */
+static void check_sum(wagma_dtype dtype, size_t count, int n, unsigned alignment) {
+    arena a = arena_make(dtype, count, n, alignment);
+    double weights[MAX_N], scale = draw_scale(dtype);
+    const char *wrong = NULL;
+    draw_weights(dtype, weights, n);
+    const void *const *in = (const void *const *)a.in;
+    reference_sum(dtype, a.expected, in, weights, n, scale, count);
+    for (int l = 0; l < n_levels; l++) {
+        const reduce_kernels *level = levels[l];
+        memset(a.out[0], 0x5a, a.bytes);
+        level->sum(dtype, a.out[0], in, weights, n, scale, count);
+        if (memcmp(a.out[0], a.expected, a.bytes) != 0 || !is_margin_intact(&a, a.out[0]))
+            wrong = level->name;
+    }
+    free(a.memory);
+    CHECK(!wrong, "%s %s count=%zu n=%d alignment=%u scale=%g weights[0]=%g", wrong,
+          reduce_dtype_name(dtype), count, n, alignment, scale, weights[0]);
+}
+
+static void test_sum_every_count_and_n(void) {
+    for (wagma_dtype dtype = WAGMA_F32; dtype <= WAGMA_I64; dtype++) {
+        for (int n = 1; n <= MAX_N; n++) {
+            for (unsigned count = 0; count <= 130; count++)
+                check_sum(dtype, count, n, count * 7 + (unsigned)n);
+            check_sum(dtype, MANY, n, 0);
+            check_sum(dtype, MANY, n, (unsigned)n);
+        }
+    }
+}
+
+static void test_sum_every_alignment(void) {
+    for (wagma_dtype dtype = WAGMA_F32; dtype <= WAGMA_I64; dtype++) {
+        for (unsigned alignment = 0; alignment < 64; alignment++)
+            for (int n = 1; n <= 3; n++)
+                check_sum(dtype, 300, n, alignment);
+    }
+}
+
+static void test_sum_of_a_million_elements(void) {
+    for (wagma_dtype dtype = WAGMA_F32; dtype <= WAGMA_I64; dtype++)
+        check_sum(dtype, (1 << 20) + 1, 3, 4);
+}
+
+/* Each of the 65536 values, times weights that leave nothing, ties, and bits just beside a tie to
+ * round. */
+static void check_all_values(const reduce_kernels *level, wagma_dtype dtype) {
+    static const double factors[] = {1,
+                                     0.5,
+                                     0x1p-10,
+                                     1.0 / 3,
+                                     1 + 0x1p-8,
+                                     1 + 0x1p-11,
+                                     0x1p100,
+                                     0x1p-120,
+                                     1 + 0x1p-10 + 0x1p-23,
+                                     1 + 0x1.8p-10};
+    enum { VALUES = 1 << 16 };
+    static uint16_t x[VALUES], out[VALUES], expected[VALUES];
+    if (reduce_dtype_size(dtype) != sizeof *x)
+        return;
+    half_format format = dtype == WAGMA_F16 ? format_f16 : format_bf16;
+    const void *in[1] = {x};
+    for (int h = 0; h < VALUES; h++)
+        x[h] = (uint16_t)h;
+    for (size_t f = 0; f < sizeof factors / sizeof *factors; f++) {
+        reference_sum(dtype, expected, in, &factors[f], 1, 1.0, VALUES);
+        level->sum(dtype, out, in, &factors[f], 1, 1.0, VALUES);
+        for (int h = 0; h < VALUES; h++) {
+            CHECK(out[h] == expected[h], "%s %s %04x * %g: %04x, not %04x", level->name,
+                  reduce_dtype_name(dtype), (unsigned)h, factors[f], out[h], expected[h]);
+            CHECK(f > 0 || out[h] == h || isnan(half_decode(format, (uint16_t)h)),
+                  "%s %s %04x * 1: %04x", level->name, reduce_dtype_name(dtype), (unsigned)h,
+                  out[h]);
+        }
+    }
+}
+static void test_sixteen_bit_floats_all_values(void) {
+    each(check_all_values);
+}
+
+/* Sums do not depend on where a caller cuts the array. */
+static void check_pieces_equal_the_whole(const reduce_kernels *level, wagma_dtype dtype) {
+    {
+        enum { COUNT = 5000, N = 4 };
+        arena a = arena_make(dtype, COUNT, N, 3);
+        size_t size = reduce_dtype_size(dtype);
+        double weights[N], scale = draw_scale(dtype);
+        draw_weights(dtype, weights, N);
+        level->sum(dtype, a.out[0], (const void *const *)a.in, weights, N, scale, COUNT);
+        for (size_t at = 0, piece; at < COUNT; at += piece) {
+            piece = 1 + random_bits() % 200;
+            piece = piece < COUNT - at ? piece : COUNT - at;
+            const void *in[N];
+            for (int k = 0; k < N; k++)
+                in[k] = a.in[k] + at * size;
+            level->sum(dtype, a.out[1] + at * size, in, weights, N, scale, piece);
+        }
+        int equal = memcmp(a.out[0], a.out[1], a.bytes) == 0;
+        free(a.memory);
+        CHECK(equal, "%s %s", level->name, reduce_dtype_name(dtype));
+    }
+}
+static void test_pieces_equal_the_whole(void) {
+    each(check_pieces_equal_the_whole);
+}
+
+static void check_output_may_be_any_input(const reduce_kernels *level, wagma_dtype dtype) {
+    for (int n = 1; n <= 5; n++)
+        for (int same = 0; same < n; same++) {
+            arena a = arena_make(dtype, MANY, n, 8);
+            double weights[MAX_N], scale = draw_scale(dtype);
+            draw_weights(dtype, weights, n);
+            const void *const *in = (const void *const *)a.in;
+            reference_sum(dtype, a.expected, in, weights, n, scale, MANY);
+            level->sum(dtype, a.in[same], in, weights, n, scale, MANY);
+            int equal = memcmp(a.in[same], a.expected, a.bytes) == 0;
+            free(a.memory);
+            CHECK(equal, "%s %s n=%d out=in[%d]", level->name, reduce_dtype_name(dtype), n, same);
+        }
+}
+static void test_output_may_be_any_input(void) {
+    each(check_output_may_be_any_input);
+}
+
+/* Outputs: apart, equal to the inputs, equal to them in another order, fewer or more. */
+static void check_sum_to_all(const reduce_kernels *level, wagma_dtype dtype) {
+    enum { APART, EQUAL, REVERSED, FORMS };
+    for (int n = 1; n <= MAX_N; n++)
+        for (int form = 0; form < FORMS; form++) {
+            arena a = arena_make(dtype, MANY, MAX_N, (unsigned)(n * 4));
+            double weights[MAX_N], scale = draw_scale(dtype);
+            draw_weights(dtype, weights, n);
+            int n_outs = form == APART ? MAX_N + 1 - n : n;
+            void *outs[MAX_N];
+            for (int k = 0; k < n_outs; k++)
+                outs[k] = form == APART ? a.out[k] : form == EQUAL ? a.in[k] : a.in[n - 1 - k];
+            const void *const *in = (const void *const *)a.in;
+            reference_sum(dtype, a.expected, in, weights, n, scale, MANY);
+            level->sum_to_all(dtype, outs, n_outs, in, weights, n, scale, MANY);
+            int equal = 1;
+            for (int k = 0; k < n_outs; k++)
+                equal &= memcmp(outs[k], a.expected, a.bytes) == 0;
+            free(a.memory);
+            CHECK(equal, "%s %s n=%d form %d", level->name, reduce_dtype_name(dtype), n, form);
+        }
+}
+static void test_sum_to_all(void) {
+    each(check_sum_to_all);
+}
+
+static void check_merge(const reduce_kernels *level, wagma_dtype dtype) {
+    static const double weights[] = {1, 0.7, 5};
+    enum { APART, INTO_R, INTO_X, FORMS };
+    for (int w = 0; w < 3; w++)
+        for (int form = 0; form < FORMS; form++) {
+            if (w == 1 && reduce_dtype_is_integer(dtype))
+                continue;
+            arena a = arena_make(dtype, MANY, 2, 12);
+            double pair[2] = {1, weights[w]}, scale = draw_scale(dtype);
+            reference_sum(dtype, a.expected, (const void *const *)a.in, pair, 2, scale, MANY);
+            unsigned char *out = form == APART ? a.out[0] : form == INTO_R ? a.in[0] : a.in[1];
+            level->merge(dtype, out, a.in[0], a.in[1], weights[w], scale, MANY);
+            int equal = memcmp(out, a.expected, a.bytes) == 0;
+            free(a.memory);
+            CHECK(equal, "%s %s weight=%g form %d", level->name, reduce_dtype_name(dtype),
+                  weights[w], form);
+        }
+}
+static void test_merge(void) {
+    each(check_merge);
+}
+
+/* Scale 1 copies every bit, also where the stores bypass the cache; another scale is a sum. */
+static void check_scaled_copy(const reduce_kernels *level, wagma_dtype dtype) {
+    static const size_t counts[] = {0, 1, 63, MANY, (3 << 19) + 5};
+    for (int c = 0; c < 5; c++)
+        for (unsigned alignment = 0; alignment < 64; alignment += 21) {
+            arena a = arena_make(dtype, counts[c], 1, alignment);
+            const void *const *in = (const void *const *)a.in;
+            const double one = 1;
+            level->scaled_copy(dtype, a.out[0], a.in[0], 1.0, counts[c]);
+            int equal = memcmp(a.out[0], a.in[0], a.bytes) == 0 && is_margin_intact(&a, a.out[0]);
+            if (!reduce_dtype_is_integer(dtype)) {
+                reference_sum(dtype, a.expected, in, &one, 1, 0.3, counts[c]);
+                level->scaled_copy(dtype, a.out[0], a.in[0], 0.3, counts[c]);
+                equal &=
+                    memcmp(a.out[0], a.expected, a.bytes) == 0 && is_margin_intact(&a, a.out[0]);
+                level->scaled_copy(dtype, a.in[0], a.in[0], 0.3, counts[c]);
+                equal &= memcmp(a.in[0], a.expected, a.bytes) == 0;
+            }
+            memcpy(a.expected, a.in[0], a.bytes);
+            level->scaled_copy(dtype, a.in[0], a.in[0], 1.0, counts[c]);
+            equal &= memcmp(a.in[0], a.expected, a.bytes) == 0;
+            free(a.memory);
+            CHECK(equal, "%s %s count=%zu", level->name, reduce_dtype_name(dtype), counts[c]);
+        }
+}
+static void test_scaled_copy(void) {
+    each(check_scaled_copy);
+}
+
+enum { PAGE = 4096 };
+static unsigned char *readable; /* a page between two that end the program when they are read */
+
+/* Neither inputs of weight 0 nor bytes beside the others. */
+static void check_reads(const reduce_kernels *level, wagma_dtype dtype) {
+    enum { COUNT = 137, N = 4 };
+    size_t bytes = COUNT * reduce_dtype_size(dtype);
+    unsigned char *forbidden = readable + PAGE, out[COUNT * 8], expected[COUNT * 8];
+    unsigned char *at[2] = {readable, forbidden - bytes}; /* its first and its last bytes */
+    for (int test = 0; test < 2 * N * N; test++) {
+        int n = 1 + test / 2 % N, used = test / 2 / N % n;
+        unsigned char *x = at[test % 2];
+        const void *in[N] = {forbidden, forbidden, forbidden, forbidden};
+        double weights[N] = {0, -0.0, 0, 0};
+        in[used] = x;
+        weights[used] = 2;
+        fill(dtype, x, COUNT);
+        reference_sum(dtype, expected, in, weights, n, 1.0, COUNT);
+        level->sum(dtype, out, in, weights, n, 1.0, COUNT);
+        CHECK(memcmp(out, expected, bytes) == 0, "%s %s n=%d", level->name,
+              reduce_dtype_name(dtype), n);
+        level->merge(dtype, x, x, forbidden, 0.0, 1.0, COUNT);
+        level->sum(dtype, x, in, weights, n, 1.0, COUNT);
+        level->scaled_copy(dtype, out, x, 1.0, COUNT);
+    }
+}
+static void test_reads_nothing_but_its_inputs(void) {
+    unsigned char *pages =
+        mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(pages != MAP_FAILED, "mmap");
+    readable = pages + PAGE;
+    CHECK(mprotect(pages, PAGE, PROT_NONE) == 0 && mprotect(pages + 2 * PAGE, PAGE, PROT_NONE) == 0,
+          "mprotect");
+    each(check_reads);
+    munmap(pages, 3 * PAGE);
+}
+
+static void check_without_weights_the_sum_is_zero(const reduce_kernels *level, wagma_dtype dtype) {
+    static const double weights[3] = {0, 0, 0};
+    for (int n = 0; n <= 3; n++) {
+        const void *in[3] = {NULL, NULL, NULL};
+        unsigned char a[MANY * 8], b[MANY * 8];
+        void *outs[2] = {a, b};
+        size_t bytes = MANY * reduce_dtype_size(dtype);
+        memset(a, 0xa5, sizeof a);
+        memset(b, 0xa5, sizeof b);
+        level->sum_to_all(dtype, outs, 2, in, weights, n,
+                          0.5 + 0.5 * reduce_dtype_is_integer(dtype), MANY);
+        for (size_t i = 0; i < bytes; i++)
+            CHECK(a[i] == 0 && b[i] == 0, "%s %s", level->name, reduce_dtype_name(dtype));
+    }
+}
+static void test_without_weights_the_sum_is_zero(void) {
+    each(check_without_weights_the_sum_is_zero);
+}
+
+/* By hand: ((1e8 + 1) - 1e8) is 0 in this order only; 4097 * 4097 rounds to 16785408, unless it is
+ * fused with the addition. */
+static void test_order_and_rounding(void) {
+    enum { COUNT = 150 };
+    static const double ones[3] = {1, 1, 1}, fusible[2] = {1, 4097};
+    for (int l = 0; l < n_levels; l++) {
+        float a[COUNT], b[COUNT], c[COUNT], out[COUNT];
+        const void *in[3] = {a, b, c};
+        for (int i = 0; i < COUNT; i++)
+            a[i] = 1e8f, b[i] = 1, c[i] = -1e8f;
+        levels[l]->sum(WAGMA_F32, out, in, ones, 3, 1.0, COUNT);
+        for (int i = 0; i < COUNT; i++)
+            CHECK(out[i] == 0, "%s: %g", levels[l]->name, (double)out[i]);
+        for (int i = 0; i < COUNT; i++)
+            a[i] = -16785408.0f, b[i] = 4097;
+        levels[l]->sum(WAGMA_F32, out, in, fusible, 2, 1.0, COUNT);
+        for (int i = 0; i < COUNT; i++)
+            CHECK(out[i] == 0, "%s: %g", levels[l]->name, (double)out[i]);
+    }
+}
+
+static void test_table_of_types(void) {
+    static const char *const names[DTYPES] = {"float32",  "float64", "float16",
+                                              "bfloat16", "int32",   "int64"};
+    static const size_t sizes[DTYPES] = {4, 8, 2, 2, 4, 8};
+    for (wagma_dtype dtype = WAGMA_F32; dtype <= WAGMA_I64; dtype++) {
+        CHECK(strcmp(reduce_dtype_name(dtype), names[dtype]) == 0, "%s", reduce_dtype_name(dtype));
+        CHECK(reduce_dtype_size(dtype) == sizes[dtype], "%s", names[dtype]);
+        CHECK(reduce_dtype_is_integer(dtype) == (dtype >= WAGMA_I32), "%s", names[dtype]);
+    }
+    CHECK(reduce_dtype_size((wagma_dtype)DTYPES) == 0, "unknown type");
+    CHECK(reduce_dtype_is_integer((wagma_dtype)DTYPES) == 0, "unknown type");
+    CHECK(reduce_dtype_name((wagma_dtype)99) != NULL, "unknown type");
+}
+
+static void test_choice_of_the_level(void) {
+    CHECK(reduce_by_name("sse9") == NULL && reduce_by_name("") == NULL, "unknown level");
+    CHECK(reduce_by_name("scalar") != NULL, "scalar");
+    const reduce_kernels *last = levels[n_levels - 1];
+    for (int l = 0; l <= n_levels; l++) { /* at last a name that does not exist */
+        const char *name = l < n_levels ? levels[l]->name : "sse9";
+        pid_t child = fork(); /* the choice is made once per process */
+        if (child == 0) {
+            setenv("WAGMA_SIMD", name, 1);
+            _exit(reduce_best() == (l < n_levels ? levels[l] : last) ? 0 : 1);
+        }
+        int status = -1;
+        CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0, "%s", name);
+    }
+    unsetenv("WAGMA_SIMD");
+    CHECK(reduce_best() == last && reduce_best() == last, "%s", reduce_best()->name);
+}
+
+int main(void) {
+    static const char *const names[] = {"scalar", "avx2", "avx512"};
+    for (int l = 0; l < 3; l++)
+        if (reduce_by_name(names[l]))
+            levels[n_levels++] = reduce_by_name(names[l]);
+        else
+            printf("%s: not on this processor\n", names[l]);
+    RUN(test_choice_of_the_level);
+    RUN(test_table_of_types);
+    RUN(test_sum_every_count_and_n);
+    RUN(test_sum_every_alignment);
+    RUN(test_sum_of_a_million_elements);
+    RUN(test_sixteen_bit_floats_all_values);
+    RUN(test_pieces_equal_the_whole);
+    RUN(test_output_may_be_any_input);
+    RUN(test_sum_to_all);
+    RUN(test_merge);
+    RUN(test_scaled_copy);
+    RUN(test_reads_nothing_but_its_inputs);
+    RUN(test_without_weights_the_sum_is_zero);
+    RUN(test_order_and_rounding);
+    return check_summary();
+}
