@@ -43,6 +43,6 @@ setup(
                 extra_link_args=["-pthread", *engine["ENGINE_LIBS"]],
             )
         ],
-        language_level=3,
+        include_path=["collectives"],  # Cython knows packages by their folders
     ),
 )

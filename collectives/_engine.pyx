@@ -25,7 +25,7 @@ from libc.stdint cimport int32_t, int64_t, uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from ._wagma cimport *
+from _wagma cimport *
 
 cdef extern from "Python.h":
     int try_buffer "PyObject_GetBuffer"(object, Py_buffer *, int) noexcept
