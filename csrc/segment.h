@@ -88,7 +88,7 @@ static inline unsigned char *segment_region(const wagma_segment *s, int rank) {
 }
 
 /* Payloads of up to so many bytes fit into flat[]; otherwise it is a record of 128 bytes. */
-enum { SEGMENT_FLAT_MAX = 8192 };
+enum { SEGMENT_FLAT_MAX = 4096 };
 
 /* Rank lines: 128 bytes each, at the start of the region. */
 enum { SEGMENT_LINE = 128, SEGMENT_LINES = 4 };

@@ -111,6 +111,9 @@ static void test_one_element(void) {
 static void test_three_elements(void) {
     every_group_size(ranks_as_threads, 8, 3, 60);
 }
+static void test_a_record_of_many_lines(void) {
+    every_group_size(ranks_as_threads, 8, 500, 30);
+}
 static void test_thousand_elements(void) {
     every_group_size(ranks_as_threads, 8, 1000, 30);
 }
@@ -186,8 +189,8 @@ static int weighted(wagma_handle *h, int rank, void *context) {
 }
 
 static void test_weights(void) {
-    static const int64_t counts[] = {1, 7, 3000};
-    for (int c = 0; c < 3; c++)
+    static const int64_t counts[] = {1, 7, 400, 3000};
+    for (int c = 0; c < 4; c++)
         for (int size = 1; size <= 5; size++) {
             wagma_options o = ranks_options(size, 0, WAGMA_F64, counts[c]);
             CHECK(ranks_as_threads(&o, weighted, &o) == 0, "P=%d count=%ld", size, (long)counts[c]);
@@ -302,6 +305,7 @@ int main(void) {
     RUN(test_no_elements);
     RUN(test_one_element);
     RUN(test_three_elements);
+    RUN(test_a_record_of_many_lines);
     RUN(test_thousand_elements);
     RUN(test_slices);
     RUN(test_processes);
