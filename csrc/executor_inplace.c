@@ -266,8 +266,8 @@ static int publish(wagma_handle *h) {
             if ((status = commit_stage(h)))
                 return status;
             e->mine = segment_stage(s, h->rank);
-            h->kernels->scaled_copy((wagma_dtype)s->options.dtype, e->mine, h->call.x, 1,
-                                    (size_t)s->options.count);
+            h->kernels->divided_copy((wagma_dtype)s->options.dtype, e->mine, h->call.x, 1,
+                                     (size_t)s->options.count);
         }
         record->where = (uint64_t)(e->mine - segment_region(s, h->rank));
     }
@@ -305,8 +305,8 @@ static void collect(wagma_handle *h) {
     }
 }
 
-static double scale_of(const wagma_handle *h) {
-    return h->segment->options.average ? 1 / h->inplace->divisor : 1;
+static double divisor_of(const wagma_handle *h) {
+    return h->segment->options.average ? h->inplace->divisor : 1;
 }
 
 /* For versions that need no drain. All members get the same bits, and one that is alone its x. */
@@ -317,8 +317,8 @@ static void reduce_privately(wagma_handle *h) {
         return;
     if (e->outputs == 1)
         h->inputs[0] = h->call.x;
-    h->kernels->sum((wagma_dtype)o->dtype, h->call.x, h->inputs, h->weights, e->inputs, scale_of(h),
-                    (size_t)o->count);
+    h->kernels->sum((wagma_dtype)o->dtype, h->call.x, h->inputs, h->weights, e->inputs,
+                    divisor_of(h), (size_t)o->count);
 }
 
 /* Computes slices for everybody until none is left to claim. */
@@ -326,7 +326,7 @@ static void reduce_slices(wagma_handle *h) {
     struct inplace_executor *e = h->inplace;
     const wagma_options *o = &h->segment->options;
     size_t element = reduce_dtype_size((wagma_dtype)o->dtype), at = 0;
-    double scale = scale_of(h);
+    double divisor = divisor_of(h);
     for (int slice;
          (slice = inplace_claim(h->segment, e->leader, h->call.version, e->slices)) >= 0;) {
         size_t first = (size_t)slice * e->slice_count, left = (size_t)o->count - first;
@@ -338,7 +338,7 @@ static void reduce_slices(wagma_handle *h) {
             h->outputs[k] = (unsigned char *)h->outputs[k] + by;
         at += by;
         h->kernels->sum_to_all((wagma_dtype)o->dtype, h->outputs, e->outputs, h->inputs, h->weights,
-                               e->inputs, scale, left < e->slice_count ? left : e->slice_count);
+                               e->inputs, divisor, left < e->slice_count ? left : e->slice_count);
         if (inplace_complete(h->segment, e->leader, h->call.version, e->slices))
             wait_ring(h->segment, h->call.members, h->call.n, h->rank);
     }
@@ -385,8 +385,8 @@ static int advance(wagma_handle *h, uint32_t most_pauses) {
             if ((status = wait_for_step(h, 0)))
                 return status;
             if (e->mine != h->call.x)
-                h->kernels->scaled_copy((wagma_dtype)s->options.dtype, h->call.x, e->mine, 1,
-                                        (size_t)s->options.count);
+                h->kernels->divided_copy((wagma_dtype)s->options.dtype, h->call.x, e->mine, 1,
+                                         (size_t)s->options.count);
         }
     }
     inplace_finish_version(s, h->rank, h->call.version);

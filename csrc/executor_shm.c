@@ -85,7 +85,7 @@ static void take(wagma_handle *h) {
     e->divisor = l->fresh ? e->total : e->total + h->call.weight;
 }
 
-static double scale_of(const wagma_handle *h) {
+static double divisor_of(const wagma_handle *h) {
     return h->segment->options.average ? h->shm->divisor : 1.0;
 }
 
@@ -98,9 +98,9 @@ static void deliver(wagma_handle *h, uint64_t at, const void *r, uint64_t count)
     if (e->divisor == 0)
         return; /* x unchanged */
     if (e->local.fresh)
-        h->kernels->scaled_copy(dtype, x, r, scale_of(h), count);
+        h->kernels->divided_copy(dtype, x, r, divisor_of(h), count);
     else
-        h->kernels->merge(dtype, x, r, x, h->call.weight, scale_of(h), count);
+        h->kernels->merge(dtype, x, r, x, h->call.weight, divisor_of(h), count);
 }
 
 /* out = numerators of elements [at, at+count), from the inputs. */
@@ -178,8 +178,8 @@ static void write_contribution(wagma_handle *h) {
     const wagma_dtype dtype = (wagma_dtype)s->options.dtype;
     const int b = (int)e->local.buffer;
     if (h->call.weight != 0) /* a contribution of weight 0 is never read */
-        h->kernels->scaled_copy(dtype, segment_contribution(s, h->rank, b), h->call.x, 1.0,
-                                (size_t)s->options.count);
+        h->kernels->divided_copy(dtype, segment_contribution(s, h->rank, b), h->call.x, 1.0,
+                                 (size_t)s->options.count);
     *segment_weight(s, h->rank, b) = h->call.weight;
     grace_arrive(&e->grace, s, h->rank, e->local.t);
     e->publishing = 1;
@@ -275,7 +275,7 @@ static int run(wagma_handle *h, uint64_t budget_ns) {
         case ROUND_PRIVATE:
             take(h);
             if (e->divisor != 0)
-                sum_inputs(h, h->call.x, 0, (uint64_t)s->options.count, scale_of(h));
+                sum_inputs(h, h->call.x, 0, (uint64_t)s->options.count, divisor_of(h));
             break;
         case ROUND_REDUCE:
             take(h);

@@ -1,6 +1,6 @@
 /* CPU kernels: weighted n-ary sums.
  *
- *   out[i] = scale * sum_k weights[k] * in[k][i]        k = 0..n-1, in this order
+ *   out[i] = (sum_k weights[k] * in[k][i]) / divisor      k = 0..n-1, in this order
  *
  * Bit-identical for the same inputs whoever calls, whatever the SIMD level or the split into calls:
  * no reassociation over k and no fused multiply-add that another level would not have. 16-bit
@@ -19,21 +19,22 @@ const char *reduce_dtype_name(wagma_dtype dtype);
 int reduce_dtype_is_integer(wagma_dtype dtype);
 
 /* One SIMD level. Weights are doubles, converted once per call to the accumulation type (f64 for
- * f64, f32 for the other floats; integers: int64, weights are whole and scale is 1). */
+ * f64, f32 for the other floats; integers: int64, weights are whole and the divisor is 1). */
 typedef struct reduce_kernels {
     const char *name; /* "scalar", "avx2", "avx512" */
-    /* out = scale * sum */
+    /* out = sum / divisor */
     void (*sum)(wagma_dtype dtype, void *out, const void *const *in, const double *weights, int n,
-                double scale, size_t count);
-    /* out = (r + weight * x) * scale, the merge of a late rank; out may equal r or x */
+                double divisor, size_t count);
+    /* out = (r + weight * x) / divisor, the merge of a late rank; out may equal r or x */
     void (*merge)(wagma_dtype dtype, void *out, const void *r, const void *x, double weight,
-                  double scale, size_t count);
-    /* every outs[k] = scale * sum: the in-place form, outs[k] may equal in[k] */
+                  double divisor, size_t count);
+    /* every outs[k] = sum / divisor: the in-place form, outs[k] may equal in[k] */
     void (*sum_to_all)(wagma_dtype dtype, void *const *outs, int n_outs, const void *const *in,
-                       const double *weights, int n, double scale, size_t count);
-    /* out = scale * x; scale 1 is a copy (which uses stores that bypass the cache when it is large)
+                       const double *weights, int n, double divisor, size_t count);
+    /* out = x / divisor; divisor 1 is a copy (which uses stores that bypass the cache when it is
+     * large)
      */
-    void (*scaled_copy)(wagma_dtype dtype, void *out, const void *x, double scale, size_t count);
+    void (*divided_copy)(wagma_dtype dtype, void *out, const void *x, double divisor, size_t count);
 } reduce_kernels;
 
 /* The best level that this CPU has; chosen once, thread-safe; WAGMA_SIMD=scalar|avx2|avx512

@@ -5,29 +5,31 @@
  *     LEVEL_NAME, LEVEL_TABLE                                      "avx2", reduce_avx2 */
 
 static void sum_to_all(wagma_dtype dtype, void *const *outs, int n_outs, const void *const *in,
-                       const double *weights, int n, double scale, size_t count) {
-    reduce_job job = {dtype, outs, n_outs, in, weights, n, scale};
+                       const double *weights, int n, double divisor, size_t count) {
+    reduce_job job = {dtype, outs, n_outs, in, weights, n, 0, 0};
+    reduce_set_divisor(&job, divisor);
     range(&job, count);
 }
 
 static void sum(wagma_dtype dtype, void *out, const void *const *in, const double *weights, int n,
-                double scale, size_t count) {
-    sum_to_all(dtype, &out, 1, in, weights, n, scale, count);
+                double divisor, size_t count) {
+    sum_to_all(dtype, &out, 1, in, weights, n, divisor, count);
 }
 
 static void merge(wagma_dtype dtype, void *out, const void *r, const void *x, double weight,
-                  double scale, size_t count) {
+                  double divisor, size_t count) {
     const void *in[2] = {r, x};
     const double weights[2] = {1.0, weight};
-    sum_to_all(dtype, &out, 1, in, weights, 2, scale, count);
+    sum_to_all(dtype, &out, 1, in, weights, 2, divisor, count);
 }
 
-static void scaled_copy(wagma_dtype dtype, void *out, const void *x, double scale, size_t count) {
+static void divided_copy(wagma_dtype dtype, void *out, const void *x, double divisor,
+                         size_t count) {
     const double weight = 1.0;
-    if (scale != 1.0 && !reduce_dtype_is_integer(dtype))
-        sum_to_all(dtype, &out, 1, &x, &weight, 1, scale, count);
+    if (divisor != 1.0 && !reduce_dtype_is_integer(dtype))
+        sum_to_all(dtype, &out, 1, &x, &weight, 1, divisor, count);
     else if (out != x && count > 0)
         copy(out, x, count * reduce_dtype_size(dtype));
 }
 
-const reduce_kernels LEVEL_TABLE = {LEVEL_NAME, sum, merge, sum_to_all, scaled_copy};
+const reduce_kernels LEVEL_TABLE = {LEVEL_NAME, sum, merge, sum_to_all, divided_copy};

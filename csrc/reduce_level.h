@@ -7,13 +7,16 @@
  *
  * Every level computes, in the accumulation type,
  *
- *     ((w[a]*x[a] + w[b]*x[b]) + w[c]*x[c] ...) * scale        a < b < c ... : weights that are not
+ *     ((w[a]*x[a] + w[b]*x[b]) + w[c]*x[c] ...) / divisor        a < b < c ... : weights that are
+ * not
  * 0
  *
  * each operation rounded by itself, and replaces a NaN by one quiet NaN: which of two NaNs a sum
  * passes on depends on the order of an instruction's operands, which is the compiler's choice. */
 #ifndef WAGMA_REDUCE_LEVEL_H
 #define WAGMA_REDUCE_LEVEL_H
+
+#include <math.h>
 
 #include "reduce.h"
 
@@ -32,8 +35,18 @@ typedef struct reduce_job {
     const void *const *in;
     const double *weights;
     int n;
-    double scale; /* ignored for integers */
+    double factor; /* the divisor, or its inverse where that is exact; ignored for integers */
+    int divide;    /* 1: divide by factor, 0: multiply with it */
 } reduce_job;
+
+/* Sets factor and divide. A product with the inverse of a power of two is the quotient to the bit,
+ * as long as neither leaves the normal numbers of f32. */
+static inline void reduce_set_divisor(reduce_job *job, double divisor) {
+    int exponent;
+    const double fraction = frexp(divisor, &exponent);
+    job->divide = fraction != 0.5 || exponent < -100 || exponent > 100;
+    job->factor = job->divide ? divisor : 1 / divisor;
+}
 
 /* The reference, and the ends of the other levels' ranges. */
 void reduce_scalar_range(const reduce_job *job, size_t begin, size_t end);

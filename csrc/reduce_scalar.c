@@ -46,27 +46,27 @@ static inline void store_bf16(unsigned char *p, size_t i, float x) {
     store_u16(p, i, f32_to_bf16(x));
 }
 
-static inline float finish_f32(float x, float scale) {
-    x *= scale;
+static inline float finish_f32(float x, float factor, int divide) {
+    x = divide ? x / factor : x * factor;
     return x == x ? x : quiet_nan_f32;
 }
-static inline double finish_f64(double x, double scale) {
-    x *= scale;
+static inline double finish_f64(double x, double factor, int divide) {
+    x = divide ? x / factor : x * factor;
     return x == x ? x : quiet_nan_f64;
 }
-static inline uint32_t finish_u32(uint32_t x, uint32_t scale) {
-    (void)scale;
+static inline uint32_t finish_u32(uint32_t x, uint32_t factor, int divide) {
+    (void)factor, (void)divide;
     return x;
 }
-static inline uint64_t finish_u64(uint64_t x, uint64_t scale) {
-    (void)scale;
+static inline uint64_t finish_u64(uint64_t x, uint64_t factor, int divide) {
+    (void)factor, (void)divide;
     return x;
 }
 
 /* Sums in ACC (unsigned integers wrap around) of elements that are SIZE bytes in memory. */
 #define DEFINE_RANGE(NAME, SIZE, ACC, FINISH, WEIGHT)                                              \
     static void range_##NAME(const reduce_job *job, size_t begin, size_t end) {                    \
-        ACC scale = (ACC)job->scale;                                                               \
+        ACC factor = (ACC)job->factor;                                                             \
         for (size_t at = begin; at < end; at += BLOCK) {                                           \
             size_t count = end - at < BLOCK ? end - at : BLOCK;                                    \
             ACC total[BLOCK];                                                                      \
@@ -86,7 +86,7 @@ static inline uint64_t finish_u64(uint64_t x, uint64_t scale) {
                 empty = 0;                                                                         \
             }                                                                                      \
             for (size_t i = 0; i < count; i++)                                                     \
-                total[i] = empty ? 0 : FINISH(total[i], scale);                                    \
+                total[i] = empty ? 0 : FINISH(total[i], factor, job->divide);                      \
             for (int k = 0; k < job->n_outs; k++) {                                                \
                 unsigned char *out = (unsigned char *)job->outs[k] + at * (SIZE);                  \
                 for (size_t i = 0; i < count; i++)                                                 \

@@ -114,19 +114,19 @@ ALWAYS_INLINE vec add(wagma_dtype dtype, vec a, vec b) {
     }
 }
 
-/* Scales; any NaN becomes the quiet one. */
-ALWAYS_INLINE vec finish(wagma_dtype dtype, vec x, vec scale) {
+/* Divides; any NaN becomes the quiet one. */
+ALWAYS_INLINE vec finish(wagma_dtype dtype, vec x, vec factor, int divide) {
     switch (dtype) {
     case WAGMA_I32:
     case WAGMA_I64:
         return x;
     case WAGMA_F64: {
-        vec_f64 y = (vec_f64)x * (vec_f64)scale;
+        vec_f64 y = divide ? (vec_f64)x / (vec_f64)factor : (vec_f64)x * (vec_f64)factor;
         vec_u64 nan = (vec_u64)(y != y);
         return (vec)((nan & UINT64_C(0x7ff8000000000000)) | (~nan & (vec_u64)y));
     }
     default: {
-        vec_f32 y = (vec_f32)x * (vec_f32)scale;
+        vec_f32 y = divide ? (vec_f32)x / (vec_f32)factor : (vec_f32)x * (vec_f32)factor;
         vec nan = (vec)(y != y);
         return (nan & UINT32_C(0x7fc00000)) | (~nan & (vec)y);
     }
@@ -135,7 +135,7 @@ ALWAYS_INLINE vec finish(wagma_dtype dtype, vec x, vec scale) {
 
 /* `steps` vectors from byte `at` on. n and n_outs repeat the job's, as constants where it pays. */
 ALWAYS_INLINE void step(wagma_dtype dtype, int steps, int n, int n_outs, int first,
-                        const reduce_job *job, vec scale, size_t at) {
+                        const reduce_job *job, vec factor, size_t at) {
     const size_t bytes = lanes(dtype) * lane_bytes(dtype);
     vec total[STEP];
     const unsigned char *x = (const unsigned char *)job->in[first] + at;
@@ -151,8 +151,12 @@ ALWAYS_INLINE void step(wagma_dtype dtype, int steps, int n, int n_outs, int fir
             total[v] =
                 add(dtype, total[v], multiply(dtype, weight, load(dtype, x + (size_t)v * bytes)));
     }
-    for (int v = 0; v < steps; v++)
-        total[v] = finish(dtype, total[v], scale);
+    if (job->divide)
+        for (int v = 0; v < steps; v++)
+            total[v] = finish(dtype, total[v], factor, 1);
+    else
+        for (int v = 0; v < steps; v++)
+            total[v] = finish(dtype, total[v], factor, 0);
     for (int k = 0; k < n_outs; k++) {
         unsigned char *out = (unsigned char *)job->outs[k] + at;
         for (int v = 0; v < steps; v++)
@@ -167,14 +171,14 @@ ALWAYS_INLINE void typed_range(wagma_dtype dtype, const reduce_job *job, size_t 
     size_t done = 0;
     if (first < job->n) {
         const size_t lane = lanes(dtype), size = lane_bytes(dtype);
-        vec scale = broadcast(dtype, job->scale);
+        vec factor = broadcast(dtype, job->factor);
         if (job->n == 2 && first == 0 && job->n_outs == 1)
             for (; done + STEP * lane <= count; done += STEP * lane)
-                step(dtype, STEP, 2, 1, 0, job, scale, done * size);
+                step(dtype, STEP, 2, 1, 0, job, factor, done * size);
         for (; done + STEP * lane <= count; done += STEP * lane)
-            step(dtype, STEP, job->n, job->n_outs, first, job, scale, done * size);
+            step(dtype, STEP, job->n, job->n_outs, first, job, factor, done * size);
         for (; done + lane <= count; done += lane)
-            step(dtype, 1, job->n, job->n_outs, first, job, scale, done * size);
+            step(dtype, 1, job->n, job->n_outs, first, job, factor, done * size);
     }
     reduce_scalar_range(job, done, count); /* the rest, or zeros */
 }

@@ -51,9 +51,9 @@ static void draw_weights(wagma_dtype dtype, double *weights, int n) {
         weights[k] = (reduce_dtype_is_integer(dtype) ? wholes : fractions)[random_bits() % 8];
 }
 
-static double draw_scale(wagma_dtype dtype) {
-    static const double scales[] = {1, 0.25, 1.0 / 3, 0.1};
-    return reduce_dtype_is_integer(dtype) ? 1 : scales[random_bits() % 4];
+static double draw_divisor(wagma_dtype dtype) {
+    static const double divisors[] = {1, 4, 3, 10, 0.7};
+    return reduce_dtype_is_integer(dtype) ? 1 : divisors[random_bits() % 5];
 }
 
 /* MAX_N inputs and outputs of `count` elements at odd addresses, between margins. */

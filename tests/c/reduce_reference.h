@@ -48,7 +48,7 @@ static uint64_t whole(double weight) {
 }
 
 /* volatile: each operation is rounded by itself, whatever the compiler's options. */
-static float float_element(const float *x, const double *weights, int n, double scale) {
+static float float_element(const float *x, const double *weights, int n, double divisor) {
     volatile float total = 0, product;
     int first = 1;
     for (int k = 0; k < n; k++)
@@ -57,11 +57,11 @@ static float float_element(const float *x, const double *weights, int n, double 
             total = first ? product : total + product;
             first = 0;
         }
-    product = first ? 0 : total * (float)scale;
+    product = first ? 0 : total / (float)divisor;
     return product;
 }
 
-static double double_element(const double *x, const double *weights, int n, double scale) {
+static double double_element(const double *x, const double *weights, int n, double divisor) {
     volatile double total = 0, product;
     int first = 1;
     for (int k = 0; k < n; k++)
@@ -70,7 +70,7 @@ static double double_element(const double *x, const double *weights, int n, doub
             total = first ? product : total + product;
             first = 0;
         }
-    product = first ? 0 : total * scale;
+    product = first ? 0 : total / divisor;
     return product;
 }
 
@@ -83,10 +83,10 @@ static uint64_t integer_element(const uint64_t *x, const double *weights, int n)
 
 enum { REFERENCE_MAX_N = 9 };
 
-/* out = scale * sum of weights[k] * in[k], the specification of reduce.h. Inputs may be anywhere;
- * `out` is none of them. */
+/* out = (sum of weights[k] * in[k]) / divisor, the specification of reduce.h. Inputs may be
+ * anywhere; `out` is none of them. */
 static void reference_sum(wagma_dtype dtype, void *out, const void *const *in,
-                          const double *weights, int n, double scale, size_t count) {
+                          const double *weights, int n, double divisor, size_t count) {
     static const size_t sizes[] = {4, 8, 2, 2, 4, 8};
     const half_format half = dtype == WAGMA_F16 ? format_f16 : format_bf16;
     size_t size = sizes[dtype];
@@ -105,13 +105,13 @@ static void reference_sum(wagma_dtype dtype, void *out, const void *const *in,
         }
         uint64_t bits = 0;
         if (dtype == WAGMA_F64) {
-            double total = double_element(d, weights, n, scale);
+            double total = double_element(d, weights, n, divisor);
             memcpy(&bits, &total, sizeof total);
             bits = isnan(total) ? UINT64_C(0x7ff8000000000000) : bits;
         } else if (dtype == WAGMA_I32 || dtype == WAGMA_I64) {
             bits = integer_element(q, weights, n);
         } else {
-            float total = float_element(f, weights, n, scale);
+            float total = float_element(f, weights, n, divisor);
             uint32_t word;
             memcpy(&word, &total, sizeof total);
             bits = size == 2 ? half_encode(half, total) : isnan(total) ? 0x7fc00000 : word;

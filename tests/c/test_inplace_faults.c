@@ -92,16 +92,16 @@ static void act(void) {
 
 /* The victim acts in its first slice; the others are slow, so that it certainly gets one. */
 static void sum_and_act(wagma_dtype dtype, void *const *outs, int n_outs, const void *const *in,
-                        const double *weights, int n, double scale, size_t count) {
+                        const double *weights, int n, double divisor, size_t count) {
     if (!atomic_load(&shared->acted))
         act();
-    reduce_best()->sum_to_all(dtype, outs, n_outs, in, weights, n, scale, count);
+    reduce_best()->sum_to_all(dtype, outs, n_outs, in, weights, n, divisor, count);
 }
 
 static void sum_slowly(wagma_dtype dtype, void *const *outs, int n_outs, const void *const *in,
-                       const double *weights, int n, double scale, size_t count) {
+                       const double *weights, int n, double divisor, size_t count) {
     usleep(2000);
-    reduce_best()->sum_to_all(dtype, outs, n_outs, in, weights, n, scale, count);
+    reduce_best()->sum_to_all(dtype, outs, n_outs, in, weights, n, divisor, count);
 }
 
 static void sabotage(wagma_handle *h, int is_victim) {

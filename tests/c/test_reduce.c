@@ -21,24 +21,24 @@ static void each(void (*check)(const reduce_kernels *level, wagma_dtype dtype)) 
             check(levels[l], (wagma_dtype)dtype);
 }
 
-/* All levels: one drawing of inputs, weights and scale. */
+/* All levels: one drawing of inputs, weights and divisor. */
 static void check_sum(wagma_dtype dtype, size_t count, int n, unsigned alignment) {
     arena a = arena_make(dtype, count, n, alignment);
-    double weights[MAX_N], scale = draw_scale(dtype);
+    double weights[MAX_N], divisor = draw_divisor(dtype);
     const char *wrong = NULL;
     draw_weights(dtype, weights, n);
     const void *const *in = (const void *const *)a.in;
-    reference_sum(dtype, a.expected, in, weights, n, scale, count);
+    reference_sum(dtype, a.expected, in, weights, n, divisor, count);
     for (int l = 0; l < n_levels; l++) {
         const reduce_kernels *level = levels[l];
         memset(a.out[0], 0x5a, a.bytes);
-        level->sum(dtype, a.out[0], in, weights, n, scale, count);
+        level->sum(dtype, a.out[0], in, weights, n, divisor, count);
         if (memcmp(a.out[0], a.expected, a.bytes) != 0 || !is_margin_intact(&a, a.out[0]))
             wrong = level->name;
     }
     free(a.memory);
-    CHECK(!wrong, "%s %s count=%zu n=%d alignment=%u scale=%g weights[0]=%g", wrong,
-          reduce_dtype_name(dtype), count, n, alignment, scale, weights[0]);
+    CHECK(!wrong, "%s %s count=%zu n=%d alignment=%u divisor=%g weights[0]=%g", wrong,
+          reduce_dtype_name(dtype), count, n, alignment, divisor, weights[0]);
 }
 
 static void test_sum_every_count_and_n(void) {
@@ -108,16 +108,16 @@ static void check_pieces_equal_the_whole(const reduce_kernels *level, wagma_dtyp
         enum { COUNT = 5000, N = 4 };
         arena a = arena_make(dtype, COUNT, N, 3);
         size_t size = reduce_dtype_size(dtype);
-        double weights[N], scale = draw_scale(dtype);
+        double weights[N], divisor = draw_divisor(dtype);
         draw_weights(dtype, weights, N);
-        level->sum(dtype, a.out[0], (const void *const *)a.in, weights, N, scale, COUNT);
+        level->sum(dtype, a.out[0], (const void *const *)a.in, weights, N, divisor, COUNT);
         for (size_t at = 0, piece; at < COUNT; at += piece) {
             piece = 1 + random_bits() % 200;
             piece = piece < COUNT - at ? piece : COUNT - at;
             const void *in[N];
             for (int k = 0; k < N; k++)
                 in[k] = a.in[k] + at * size;
-            level->sum(dtype, a.out[1] + at * size, in, weights, N, scale, piece);
+            level->sum(dtype, a.out[1] + at * size, in, weights, N, divisor, piece);
         }
         int equal = memcmp(a.out[0], a.out[1], a.bytes) == 0;
         free(a.memory);
@@ -132,11 +132,11 @@ static void check_output_may_be_any_input(const reduce_kernels *level, wagma_dty
     for (int n = 1; n <= 5; n++)
         for (int same = 0; same < n; same++) {
             arena a = arena_make(dtype, MANY, n, 8);
-            double weights[MAX_N], scale = draw_scale(dtype);
+            double weights[MAX_N], divisor = draw_divisor(dtype);
             draw_weights(dtype, weights, n);
             const void *const *in = (const void *const *)a.in;
-            reference_sum(dtype, a.expected, in, weights, n, scale, MANY);
-            level->sum(dtype, a.in[same], in, weights, n, scale, MANY);
+            reference_sum(dtype, a.expected, in, weights, n, divisor, MANY);
+            level->sum(dtype, a.in[same], in, weights, n, divisor, MANY);
             int equal = memcmp(a.in[same], a.expected, a.bytes) == 0;
             free(a.memory);
             CHECK(equal, "%s %s n=%d out=in[%d]", level->name, reduce_dtype_name(dtype), n, same);
@@ -152,15 +152,15 @@ static void check_sum_to_all(const reduce_kernels *level, wagma_dtype dtype) {
     for (int n = 1; n <= MAX_N; n++)
         for (int form = 0; form < FORMS; form++) {
             arena a = arena_make(dtype, MANY, MAX_N, (unsigned)(n * 4));
-            double weights[MAX_N], scale = draw_scale(dtype);
+            double weights[MAX_N], divisor = draw_divisor(dtype);
             draw_weights(dtype, weights, n);
             int n_outs = form == APART ? MAX_N + 1 - n : n;
             void *outs[MAX_N];
             for (int k = 0; k < n_outs; k++)
                 outs[k] = form == APART ? a.out[k] : form == EQUAL ? a.in[k] : a.in[n - 1 - k];
             const void *const *in = (const void *const *)a.in;
-            reference_sum(dtype, a.expected, in, weights, n, scale, MANY);
-            level->sum_to_all(dtype, outs, n_outs, in, weights, n, scale, MANY);
+            reference_sum(dtype, a.expected, in, weights, n, divisor, MANY);
+            level->sum_to_all(dtype, outs, n_outs, in, weights, n, divisor, MANY);
             int equal = 1;
             for (int k = 0; k < n_outs; k++)
                 equal &= memcmp(outs[k], a.expected, a.bytes) == 0;
@@ -180,10 +180,10 @@ static void check_merge(const reduce_kernels *level, wagma_dtype dtype) {
             if (w == 1 && reduce_dtype_is_integer(dtype))
                 continue;
             arena a = arena_make(dtype, MANY, 2, 12);
-            double pair[2] = {1, weights[w]}, scale = draw_scale(dtype);
-            reference_sum(dtype, a.expected, (const void *const *)a.in, pair, 2, scale, MANY);
+            double pair[2] = {1, weights[w]}, divisor = draw_divisor(dtype);
+            reference_sum(dtype, a.expected, (const void *const *)a.in, pair, 2, divisor, MANY);
             unsigned char *out = form == APART ? a.out[0] : form == INTO_R ? a.in[0] : a.in[1];
-            level->merge(dtype, out, a.in[0], a.in[1], weights[w], scale, MANY);
+            level->merge(dtype, out, a.in[0], a.in[1], weights[w], divisor, MANY);
             int equal = memcmp(out, a.expected, a.bytes) == 0;
             free(a.memory);
             CHECK(equal, "%s %s weight=%g form %d", level->name, reduce_dtype_name(dtype),
@@ -194,33 +194,33 @@ static void test_merge(void) {
     each(check_merge);
 }
 
-/* Scale 1 copies every bit, also where the stores bypass the cache; another scale is a sum. */
-static void check_scaled_copy(const reduce_kernels *level, wagma_dtype dtype) {
+/* Divisor 1 copies every bit, also where the stores bypass the cache; another divisor is a sum. */
+static void check_divided_copy(const reduce_kernels *level, wagma_dtype dtype) {
     static const size_t counts[] = {0, 1, 63, MANY, (3 << 19) + 5};
     for (int c = 0; c < 5; c++)
         for (unsigned alignment = 0; alignment < 64; alignment += 21) {
             arena a = arena_make(dtype, counts[c], 1, alignment);
             const void *const *in = (const void *const *)a.in;
             const double one = 1;
-            level->scaled_copy(dtype, a.out[0], a.in[0], 1.0, counts[c]);
+            level->divided_copy(dtype, a.out[0], a.in[0], 1.0, counts[c]);
             int equal = memcmp(a.out[0], a.in[0], a.bytes) == 0 && is_margin_intact(&a, a.out[0]);
             if (!reduce_dtype_is_integer(dtype)) {
                 reference_sum(dtype, a.expected, in, &one, 1, 0.3, counts[c]);
-                level->scaled_copy(dtype, a.out[0], a.in[0], 0.3, counts[c]);
+                level->divided_copy(dtype, a.out[0], a.in[0], 0.3, counts[c]);
                 equal &=
                     memcmp(a.out[0], a.expected, a.bytes) == 0 && is_margin_intact(&a, a.out[0]);
-                level->scaled_copy(dtype, a.in[0], a.in[0], 0.3, counts[c]);
+                level->divided_copy(dtype, a.in[0], a.in[0], 0.3, counts[c]);
                 equal &= memcmp(a.in[0], a.expected, a.bytes) == 0;
             }
             memcpy(a.expected, a.in[0], a.bytes);
-            level->scaled_copy(dtype, a.in[0], a.in[0], 1.0, counts[c]);
+            level->divided_copy(dtype, a.in[0], a.in[0], 1.0, counts[c]);
             equal &= memcmp(a.in[0], a.expected, a.bytes) == 0;
             free(a.memory);
             CHECK(equal, "%s %s count=%zu", level->name, reduce_dtype_name(dtype), counts[c]);
         }
 }
-static void test_scaled_copy(void) {
-    each(check_scaled_copy);
+static void test_divided_copy(void) {
+    each(check_divided_copy);
 }
 
 enum { PAGE = 4096 };
@@ -246,7 +246,7 @@ static void check_reads(const reduce_kernels *level, wagma_dtype dtype) {
               reduce_dtype_name(dtype), n);
         level->merge(dtype, x, x, forbidden, 0.0, 1.0, COUNT);
         level->sum(dtype, x, in, weights, n, 1.0, COUNT);
-        level->scaled_copy(dtype, out, x, 1.0, COUNT);
+        level->divided_copy(dtype, out, x, 1.0, COUNT);
     }
 }
 static void test_reads_nothing_but_its_inputs(void) {
@@ -349,7 +349,7 @@ int main(void) {
     RUN(test_output_may_be_any_input);
     RUN(test_sum_to_all);
     RUN(test_merge);
-    RUN(test_scaled_copy);
+    RUN(test_divided_copy);
     RUN(test_reads_nothing_but_its_inputs);
     RUN(test_without_weights_the_sum_is_zero);
     RUN(test_order_and_rounding);
