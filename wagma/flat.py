@@ -242,7 +242,7 @@ class FlatGradients:
             if parameter.grad is None:
                 self._views[index].zero_()
         self._present.copy_(torch.tensor(present))
-        self._loss.fill_(0.0 if loss is None else float(loss))
+        self._loss.fill_(loss.item() if isinstance(loss, torch.Tensor) else loss or 0.0)
 
     def distribute(self) -> float:
         """Makes the averages in `memory` the parameters' gradients; returns the averaged loss."""

@@ -1,0 +1,194 @@
+"""Parameters and gradients as views of one array."""
+
+import pytest
+import torch
+
+from wagma.flat import ALIGNMENT, FlatGradients, FlatParameters, Layout
+
+
+def parameter(*shape: int, dtype: torch.dtype = torch.float32) -> torch.nn.Parameter:
+    return torch.nn.Parameter(torch.randn(shape, dtype=dtype))
+
+
+def flatten(*tensors: torch.nn.Parameter) -> FlatParameters:
+    return FlatParameters(tensors, Layout.of(tensors))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_values_and_identity_are_kept(dtype: torch.dtype) -> None:
+    tensors = [parameter(3, 5, dtype=dtype), parameter(dtype=dtype), parameter(0, dtype=dtype)]
+    before = [tensor.detach().clone() for tensor in tensors]
+    flat = flatten(*tensors)
+    assert flat.flat.dtype == dtype
+    assert all(a is b for a, b in zip(flat.parameters, tensors, strict=True))
+    for tensor, value in zip(tensors, before, strict=True):
+        assert torch.equal(tensor, value)
+    with torch.no_grad():
+        flat.flat.fill_(2)
+    assert all(bool((tensor == 2).all()) for tensor in tensors)
+
+
+def test_each_parameter_starts_on_a_cache_line() -> None:
+    tensors = [parameter(1), parameter(17), parameter(2, 3)]
+    flat = flatten(*tensors)
+    starts = [tensor.data_ptr() - flat.flat.data_ptr() for tensor in tensors]
+    assert starts == [0, ALIGNMENT, ALIGNMENT + 2 * ALIGNMENT]
+    assert flat.flat.numel() == 16 + 32 + 16
+
+
+def test_padding_is_zero() -> None:
+    flat = flatten(torch.nn.Parameter(torch.ones(3)))
+    assert flat.flat.tolist() == [1.0] * 3 + [0.0] * 13
+
+
+def test_order_in_memory_is_kept() -> None:
+    convolution = torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    stride = convolution.weight.stride()
+    value = convolution.weight.detach().clone()
+    flatten(*convolution.parameters())
+    assert convolution.weight.stride() == stride
+    assert torch.equal(convolution.weight, value)
+
+
+def test_a_parameter_with_gaps_becomes_dense() -> None:
+    tensor = torch.nn.Parameter(torch.arange(12.0).reshape(3, 4)[:, ::2])
+    flatten(tensor)
+    assert tensor.tolist() == [[0, 2], [4, 6], [8, 10]]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "words"),
+    [
+        ([], "no parameters"),
+        ([parameter(2), parameter(2, dtype=torch.float64)], "model.float()"),
+        ([parameter(2, dtype=torch.complex64)], "supported are float32"),
+        ([torch.nn.Parameter(torch.empty(2, device="meta"))], "model.cpu()"),
+        ([torch.nn.Parameter(torch.eye(2).to_sparse())], "to_dense"),
+    ],
+)
+def test_what_cannot_be_flattened_is_refused(tensors: list[torch.nn.Parameter], words: str) -> None:
+    with pytest.raises(ValueError, match="parameter") as caught:
+        Layout.of(tensors)
+    assert words in str(caught.value)
+
+
+def test_shared_memory_is_refused() -> None:
+    first = parameter(4)
+    second = torch.nn.Parameter(first.data[2:])
+    with pytest.raises(ValueError, match=r"parameters 1 and 2 share memory.*same Parameter"):
+        Layout.of([parameter(1), first, second])
+
+
+def test_a_second_flattening_is_allowed_where_parts_do_not_overlap() -> None:
+    tensors = [parameter(4), parameter(4)]
+    flatten(*tensors)
+    flatten(*tensors).check()
+
+
+@pytest.mark.parametrize("change", ["data", "dtype", "again"])
+def test_reassigned_data_is_noticed(change: str) -> None:
+    module = torch.nn.Linear(3, 2)
+    flat = flatten(*module.parameters())
+    flat.check()
+    with torch.no_grad():
+        module.bias.copy_(torch.ones(2))
+    module.load_state_dict(torch.nn.Linear(3, 2).state_dict())
+    module.to("cpu")
+    flat.check()
+    if change == "data":
+        module.bias.data = torch.zeros(2)
+    elif change == "dtype":
+        module.double()
+    else:
+        flatten(*module.parameters())
+    with pytest.raises(RuntimeError, match=r"parameter [01] .*has left the flat array"):
+        flat.check()
+
+
+def test_fingerprints_tell_models_apart() -> None:
+    def fingerprint(*tensors: torch.nn.Parameter) -> str:
+        return Layout.of(tensors).fingerprint()
+
+    base = fingerprint(parameter(2, 3), parameter(4))
+    assert base == fingerprint(parameter(2, 3), parameter(4))
+    others = [
+        fingerprint(parameter(3, 2), parameter(4)),
+        fingerprint(parameter(2, 3)),
+        fingerprint(parameter(2, 3, dtype=torch.float64), parameter(4, dtype=torch.float64)),
+        fingerprint(torch.nn.Parameter(torch.randn(3, 2).T), parameter(4)),
+    ]
+    assert len({base, *others}) == 5
+
+
+class TestGradients:
+    def make(self) -> tuple[list[torch.nn.Parameter], FlatGradients]:
+        tensors = [parameter(3), parameter(2, 2), parameter(1)]
+        flat = flatten(*tensors)
+        memory = torch.full((FlatGradients.size_for(flat.layout),), torch.nan)
+        return tensors, FlatGradients(flat, memory)
+
+    def test_autograd_puts_them_into_the_array(self) -> None:
+        tensors, gradients = self.make()
+        (tensors[0].sum() * 2 + tensors[1].sum() * 3).backward()
+        low = gradients.memory.data_ptr()
+        high = low + gradients.memory.numel() * 4
+        assert all(low <= tensor.grad.data_ptr() < high for tensor in tensors[:2])
+        assert tensors[2].grad is None
+        gradients.collect(0.5)
+        expected = torch.zeros(16 * 3 + 3 + 1)
+        expected[0:3], expected[16:20] = 2, 3
+        expected[48:] = torch.tensor([1, 1, 0, 0.5])
+        assert torch.equal(gradients.memory, expected)
+
+    def test_backward_passes_accumulate(self) -> None:
+        tensors, gradients = self.make()
+        for _ in range(3):
+            tensors[0].sum().backward()
+        gradients.collect(None)
+        assert gradients.memory[:3].tolist() == [3, 3, 3]
+
+    def test_assigned_and_cleared_gradients_count(self) -> None:
+        tensors, gradients = self.make()
+        (tensors[0].sum() + tensors[1].sum()).backward()
+        tensors[0].grad = None
+        tensors[2].grad = torch.full((1,), 7.0)
+        gradients.collect(None)
+        assert gradients.memory[:3].tolist() == [0, 0, 0]
+        assert gradients.memory[32] == 7
+        assert gradients.memory[48:].tolist() == [0, 1, 1, 0]
+
+    def test_gradients_that_were_there_before_count(self) -> None:
+        tensor = parameter(2)
+        tensor.grad = torch.tensor([3.0, 4.0])
+        flat = flatten(tensor)
+        gradients = FlatGradients(flat, torch.empty(FlatGradients.size_for(flat.layout)))
+        gradients.collect(None)
+        assert gradients.memory[:2].tolist() == [3, 4]
+
+    def test_a_gradient_of_another_rank_only_is_given_to_the_optimizer(self) -> None:
+        tensors, gradients = self.make()
+        gradients.collect(None)
+        gradients.memory[32] = 5  # what the average over the ranks may hold
+        gradients.memory[48 + 2] = 0.25
+        gradients.distribute()
+        assert [tensor.grad is None for tensor in tensors] == [True, True, False]
+        assert tensors[2].grad is not None
+        assert tensors[2].grad.tolist() == [5]
+
+    def test_sparse_gradients_are_refused(self) -> None:
+        embedding = torch.nn.Embedding(4, 2, sparse=True)
+        flat = flatten(*embedding.parameters())
+        FlatGradients(flat, torch.empty(FlatGradients.size_for(flat.layout)))
+        with pytest.raises(ValueError, match="sparse=False"):
+            embedding(torch.tensor([1])).sum().backward()
+
+    def test_detached_gradients_leave_the_array(self) -> None:
+        tensors, gradients = self.make()
+        tensors[0].sum().backward()
+        gradients.detach()
+        gradients.memory.fill_(9)
+        assert tensors[0].grad is not None
+        assert tensors[0].grad.tolist() == [1, 1, 1]
+        tensors[1].sum().backward()
+        assert tensors[1].grad is not None
+        assert tensors[1].grad.tolist() == [[1, 1], [1, 1]]
