@@ -61,7 +61,6 @@ environment: $(VENV)/engine ## .venv, or .venv-openmpi, with everything installe
 $(VENV)/installed: pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \
 	    "wagma needs Python 3.11 or newer: make PYTHON=python3.12 ... (this is " + sys.version + ")")'
-	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet $(PIP_ARGS) -e '.[$(MPI),torch,demo,dev]' '$(TORCH)'
 	@touch $@

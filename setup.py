@@ -44,5 +44,6 @@ setup(
             )
         ],
         include_path=["collectives"],  # Cython knows packages by their folders
+        quiet=True,
     ),
 )
