@@ -19,7 +19,7 @@
 
 #include "round.h"
 
-enum { PRINTED_FAILURES = 8 };
+enum { PRINTED_FAILURES = 8, KEPT_WARNINGS = 32 };
 
 const char *const kind_name[] = {"threads", "processes"};
 
@@ -108,7 +108,7 @@ struct rank_place {
 
 struct team_news { /* shared with forked ranks */
     _Atomic int warnings[RANKS_MAX];
-    char warning[RANKS_MAX][512];
+    char warning[RANKS_MAX][KEPT_WARNINGS][512];
 };
 
 struct team {
@@ -135,8 +135,11 @@ wagma_options options_of(int size, int group_size, int quorum, int64_t count) {
 static void note_warning(void *context, const char *message) {
     rank *me = context;
     struct team_news *news = me->team->news;
-    snprintf(news->warning[me->rank], sizeof news->warning[0], "%s", message);
-    atomic_fetch_add(&news->warnings[me->rank], 1);
+    const int n = atomic_load(&news->warnings[me->rank]);
+    if (n == KEPT_WARNINGS)
+        return;
+    snprintf(news->warning[me->rank][n], sizeof news->warning[0][0], "%s", message);
+    atomic_store(&news->warnings[me->rank], n + 1);
 }
 
 static void *run_thread(void *argument) {
@@ -256,7 +259,8 @@ int team_warnings(team *t, int r) {
 }
 
 const char *team_warning(team *t, int r) {
-    return t->news->warning[r];
+    const int n = team_warnings(t, r);
+    return n ? t->news->warning[r][n - 1] : "";
 }
 
 wagma_handle *rank_join(rank *me, const void *initial) {
