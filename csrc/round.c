@@ -216,6 +216,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
                     round_pack(l->t, l->buffer | (l->sync ? ROUND_PUB_SYNC : 0)),
                     memory_order_seq_cst);
         l->own = l->buffer;
+        l->buffer = 0;
         if (l->members == 1) {
             took(l, l->t);
             return finish(l, ROUND_ALONE);
@@ -227,7 +228,6 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         /* acquire: HEAD and IN of the round; pairs with PC_PIN_SET */
         l->slot =
             round_load(m, ROUND_SLOT, l->leader, (uint32_t)(l->t % x->slots), memory_order_acquire);
-        l->i = l->present = l->gone = l->awaited = 0;
         if (round_version(l->slot) == l->t) {
             l->other = 0;
             l->u = l->t;
@@ -248,6 +248,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
             l->gone++;
         } else if (round_version(word) > l->t) {
             l->other = q + 1; /* it has left t, so the slot must be set: look again */
+            l->i = l->present = l->gone = l->awaited = 0;
             return go(l, PC_SLOT);
         } else if (round_version(word) == l->t) {
             if (!(round_low(word) & ROUND_PUB_SYNC) != !l->sync) {
@@ -263,18 +264,19 @@ enum round_action round_step(const struct round_context *x, struct round_local *
 
         const uint32_t all = l->members - l->gone;
         const uint32_t need = l->sync || x->quorum > all ? all : x->quorum;
-        l->i = 0;
-        if (l->present < need)
-            return wait_for(l, PC_SLOT, ROUND_WHY_QUORUM);
-        if (l->awaited && !in.grace_over)
-            return wait_for(l, PC_SLOT, ROUND_WHY_GRACE);
-        return go(l, PC_FREE);
+        const int too_few = l->present < need, awaiting = l->awaited && !in.grace_over;
+        l->i = l->present = l->gone = l->awaited = 0;
+        if (!too_few && !awaiting)
+            return go(l, PC_FREE);
+        l->slot = 0;
+        return wait_for(l, PC_SLOT, too_few ? ROUND_WHY_QUORUM : ROUND_WHY_GRACE);
     }
 
     /* -- pin: lock-free, the losers undo ------------------------------------------------------ */
     case PC_FREE:
         if (l->i >= x->rounds_usable) {
             l->i = 0;
+            l->slot = 0;
             return wait_for(l, PC_SLOT, ROUND_WHY_ROUND);
         }
         l->c = x->rank * x->rounds + l->i;
@@ -322,6 +324,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
     case PC_PIN_RECORD:
         /* release: HEAD before IN; pairs with PC_FRESH_IN */
         round_store(m, ROUND_IN, l->c, l->i, l->w, memory_order_release);
+        l->w = 0;
         if (++l->i < l->members)
             return go(l, PC_PIN_READ);
         l->i = 0;
@@ -353,8 +356,12 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         /* seq_cst: the event before the ring of ROUND_PINNED (see wait.h); release is included:
          * HEAD, IN and the weights; pairs with PC_SLOT */
         if (!round_cas(m, ROUND_SLOT, l->leader, (uint32_t)(l->t % x->slots), &word,
-                       round_pack(l->t, l->c), memory_order_seq_cst))
-            return unref(l, l->c, l->members, PC_SLOT);
+                       round_pack(l->t, l->c), memory_order_seq_cst)) {
+            const uint32_t lost = l->c;
+            l->c = 0;
+            return unref(l, lost, l->members, PC_SLOT);
+        }
+        l->slot = 0;
         l->u = l->t;
         return ask(l, PC_HAND_IN, ROUND_PINNED);
 
@@ -413,6 +420,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
             return ask(l, PC_RETURN, ROUND_MISMATCH);
         }
         l->fresh = 1; /* and so one of its references is this rank's */
+        l->slot = 0;
         return go(l, l->members == 2 ? PC_PRIVATE : PC_USERS);
 
     /* -- late: take the newest pinned version u >= t ------------------------------------------ */
@@ -451,6 +459,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         word = round_load(m, ROUND_HEAD, l->c, 0, memory_order_relaxed);
         if (round_version(word) != l->u) /* reused since the pointer was read */
             return unref(l, l->c, 1, PC_LATE_HOLD);
+        l->slot = 0;
         return go(l, PC_USERS);
 
     /* -- two members, both fresh: each reduces for itself (3N of traffic instead of 3.5N). The
@@ -461,18 +470,15 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         word = round_load(m, ROUND_IN, l->c, 1 - l->position, memory_order_relaxed);
         if (round_version(word) != l->t)
             return go(l, PC_USERS);
-        l->copied = all_slices(x);
         return ask(l, PC_LEAVE, ROUND_PRIVATE);
 
     /* -- reduce: slices are claimed, the shared result is written by the claimers only ----------
      */
     case PC_USERS:
-        /* relaxed: only a guess, PC_USERS_ENTER decides */
-        l->w = round_load(m, ROUND_USERS, l->c, 0, memory_order_relaxed);
-        if (l->w == 0) { /* complete, the inputs are gone */
-            return go(l, PC_COPY);
-        }
-        return go(l, PC_USERS_ENTER);
+        /* acquire: 0 means complete, and PC_COPY must see it so, because the inputs are gone; pairs
+         * with PC_DROP. Else only a guess, PC_USERS_ENTER decides */
+        l->w = round_load(m, ROUND_USERS, l->c, 0, memory_order_acquire);
+        return go(l, l->w == 0 ? PC_COPY : PC_USERS_ENTER);
 
     case PC_USERS_ENTER:
         word = l->w;
@@ -506,8 +512,10 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         return ROUND_COMPLETE;
 
     case PC_COPY:
-        if (l->copied == all_slices(x))
+        if (l->copied == all_slices(x)) {
+            l->copied = l->ready = l->s = 0;
             return go(l, PC_LEAVE);
+        }
         if (!(l->ready & ~l->copied)) {
             /* acquire: slices and, once complete, all; pairs with PC_MARK */
             l->ready = round_load(m, ROUND_DONE, l->c, 0, memory_order_acquire);

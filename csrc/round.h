@@ -72,6 +72,28 @@ static inline uint32_t round_buffer(uint64_t pub) {
     return round_low(pub) & (ROUND_PUB_SYNC - 1);
 }
 
+/* How much of everything one rank needs, so that it never waits for it (the arguments are in
+ * docs/round-protocol.md; the explorer checks them).
+ * Slots per leader: a version and those that can be called at the same time have different ones. */
+static inline uint64_t round_slots(uint64_t window) {
+    return window + 1;
+}
+/* Contribution buffers: one that is published, one to write, and those that stopped ranks keep
+ * pinned: one per rank, or two where groups of two exist (a pair reduces privately, so the inputs
+ * stay pinned for the partner, which may be stopped while it tries to pin, with an older one). When
+ * this rank calls t these are of versions t - 2 window to t - 2. */
+static inline uint32_t round_buffers_bound(uint32_t size, uint32_t group_size, uint64_t window) {
+    const uint32_t groups = (size + group_size - 1) / group_size;
+    const int pairs = size / groups == 2 || (size + groups - 1) / groups == 2;
+    const uint64_t stopped = (uint64_t)(size - 1) * (pairs ? 2 : 1);
+    return (uint32_t)(stopped < 2 * window - 1 ? stopped : 2 * window - 1) + 2;
+}
+/* Rounds: every rank can be stopped with a reference (or a duty to free) to one in its call, and
+ * hold another one; this rank holds one and takes one. */
+static inline uint32_t round_rounds_bound(uint32_t size) {
+    return 2 * size;
+}
+
 struct round_memory; /* the segment, or the explorer's model of it */
 
 /* Constant during a handle's life, except the two counts that grow on demand. */

@@ -1,0 +1,363 @@
+/* The invariants. Each has a name; the first one that is violated ends the search. */
+#include <stdarg.h>
+#include <string.h>
+
+#include "model.h"
+
+void violate(struct round_memory *m, const char *invariant, const char *format, ...) {
+    if (m->invariant)
+        return;
+    va_list args;
+    va_start(args, format);
+    m->invariant = invariant;
+    vsnprintf(m->detail, sizeof m->detail, format, args);
+    va_end(args);
+}
+
+static uint16_t *own(const struct round_memory *m, int field) {
+    return cell(m, KIND_RANK, m->rank, field);
+}
+
+static int pub_version(const struct round_memory *m, int r) {
+    const uint16_t pub = *cell(m, ROUND_PUB, r, 0);
+    return pub == 0xFFFF ? MAX_PROGRAM + 1 : (int)round_version(decode(pub));
+}
+
+static int is_departed(const struct round_memory *m, int r) {
+    return *cell(m, ROUND_PUB, r, 0) == 0xFFFF;
+}
+
+static int is_installed(const struct round_memory *m, int leader, int version) {
+    return *cell(m, KIND_INSTALLED, leader, 0) >> version & 1;
+}
+
+/* -- shared words -------------------------------------------------------------------------------
+ */
+void check_commit(struct round_memory *m, enum access_kind kind, int word, int i, int j,
+                  uint16_t value) {
+    const int installed =
+        word >= ROUND_HEAD && word <= ROUND_FREE && (*cell(m, KIND_LIFE, i, 0) & INSTALLED);
+    const int referenced =
+        word >= ROUND_HEAD && word <= ROUND_FREE && *cell(m, ROUND_REFS, i, 0) > 0;
+    (void)j;
+    if (kind == ACCESS_STORE && installed && !(word == ROUND_FREE && value))
+        violate(m, "I9-held", "round %d is prepared anew although it is pinned", i);
+    if (kind == ACCESS_RMW && (word == ROUND_NEXT || word == ROUND_DONE) && !referenced)
+        violate(m, "I9-held", "round %d is used without a reference", i);
+    if (word == ROUND_FREE && value) {
+        if (*cell(m, ROUND_FREE, i, 0))
+            violate(m, "I9-held", "round %d is freed twice", i);
+        if (referenced)
+            violate(m, "I9-held", "round %d is freed although it is referenced", i);
+    }
+}
+
+/* I2, for one member: pinned is what was its newest at some moment since the pin began. */
+void check_recorded(struct round_memory *m, int c, int k) {
+    const uint16_t in = *cell(m, ROUND_IN, c, k), floor = *own(m, R_FLOOR + k);
+    const int t = *own(m, R_t), sync = *own(m, R_sync);
+    const int q = m->config->members[sync][t][m->rank][k];
+    if (in == 0xFFFF ? !is_departed(m, q)
+                     : floor == 0xFFFF || round_version(decode(in)) < round_version(decode(floor)))
+        violate(
+            m, "I2-pinned-newest",
+            "version %d of rank %d is pinned, which was not its newest at any moment of the pin",
+            (int)round_version(decode(in)), q);
+}
+
+/* I9: the references of the fresh members are in the round until they take it. */
+void check_freed(struct round_memory *m, int c) {
+    const struct config *g = m->config;
+    const uint64_t head = decode(*cell(m, ROUND_HEAD, c, 0));
+    const int v = (int)round_version(head), sync = (int)round_low(head) & 1;
+    const int leader = (int)round_low(head) >> 1;
+    if (!(*cell(m, KIND_LIFE, c, 0) & INSTALLED))
+        return;
+    for (int k = 0; k < g->count[sync][v][leader]; k++) {
+        const int q = g->members[sync][v][leader][k];
+        const uint16_t in = *cell(m, ROUND_IN, c, k);
+        if (q != m->rank && in != 0xFFFF && (int)round_version(decode(in)) == v &&
+            rank_field(g, m->cells, q, R_OVER) == RUNNING && rank_field(g, m->cells, q, R_t) == v &&
+            rank_field(g, m->cells, q, R_DELIVERED) != (1u << g->slices) - 1)
+            violate(m, "I9-held", "round %d is freed before its fresh member %d is done with it", c,
+                    q);
+    }
+}
+
+/* I1: one input set per version and group; I2: of published contributions; I4. */
+void check_pinned(struct round_memory *m, int leader, uint64_t before, uint64_t word) {
+    const struct config *g = m->config;
+    const int t = (int)m->local.t, sync = (int)m->local.sync, c = (int)round_low(word);
+    const int old = (int)round_version(before);
+    for (int k = 0; old && !g->mismatch && k < g->count[0][old][leader]; k++) {
+        const int q = g->members[0][old][leader][k];
+        if (rank_field(g, m->cells, q, R_OVER) == RUNNING && rank_field(g, m->cells, q, R_t) == old)
+            violate(m, "I1-agreement", "the slot of version %d is reused while rank %d is in it",
+                    old, q);
+    }
+    if (is_installed(m, leader, t))
+        violate(m, "I1-agreement", "version %d of the group led by %d is pinned twice", t, leader);
+    *cell(m, KIND_INSTALLED, leader, 0) |= (uint16_t)(1u << t);
+    if ((*cell(m, KIND_LIFE, c, 0) & ~INSTALLED) != t)
+        violate(m, "I1-agreement", "slot of version %d names round %d of another one", t, c);
+    *cell(m, KIND_LIFE, c, 0) |= INSTALLED;
+    int fresh = 0;
+    for (int k = 0; k < g->count[sync][t][m->rank]; k++) {
+        const int q = g->members[sync][t][m->rank][k];
+        const uint16_t in = *cell(m, ROUND_IN, c, k);
+        if (in == 0xFFFF)
+            continue;
+        const int version = (int)round_version(decode(in)), b = (int)round_buffer(decode(in));
+        fresh += version == t;
+        if (version > t)
+            violate(m, "I2-pinned-newest", "version %d of rank %d is pinned for version %d",
+                    version, q, t);
+        if (*cell(m, KIND_DATA, q, b) != version)
+            violate(m, "I2-pinned-newest", "the pinned version %d of rank %d is overwritten",
+                    version, q);
+        if (sync && version != t)
+            violate(m, "I4-sync-fresh", "sync version %d holds version %d of rank %d", t, version,
+                    q);
+    }
+    if (!fresh)
+        violate(m, "I2-pinned-newest", "version %d is pinned without any arrival", t);
+}
+
+/* -- data ---------------------------------------------------------------------------------------
+ */
+/* The inputs of round c, which is of `version`, are readable: what was pinned, and whole. */
+static void check_inputs(struct round_memory *m, int c, int version, int sync) {
+    const struct config *g = m->config;
+    for (int k = 0; k < g->count[sync][version][m->rank]; k++) {
+        const int q = g->members[sync][version][m->rank][k];
+        const uint16_t in = data_read(m, ROUND_IN, c, k);
+        if (in == 0xFFFF)
+            continue;
+        const int b = (int)round_buffer(decode(in));
+        const uint16_t data = data_read(m, KIND_DATA, q, b);
+        if (data & TORN)
+            violate(m, "I5-torn", "rank %d writes the contribution that is being read", q);
+        if (data != round_version(decode(in)))
+            violate(m, "I9-held", "contribution %d of rank %d was replaced while in use",
+                    (int)round_version(decode(in)), q);
+    }
+}
+
+/* Round local.c is what this rank took: version local.u of its group, and still alive. */
+static void check_taken(struct round_memory *m) {
+    const struct config *g = m->config;
+    const int c = (int)m->local.c, u = (int)m->local.u, sync = (int)m->local.sync;
+    const uint64_t head = decode(data_read(m, ROUND_HEAD, c, 0));
+    if (*cell(m, KIND_LIFE, c, 0) != (u | INSTALLED) || *cell(m, ROUND_REFS, c, 0) == 0)
+        violate(m, "I9-held", "round %d was recycled under a rank that takes version %d of it", c,
+                u);
+    else if ((int)round_version(head) != u ||
+             (int)(round_low(head) >> 1) != g->members[sync][u][m->rank][0])
+        violate(m, "I1-agreement", "round %d is not of version %d of this rank's group", c, u);
+}
+
+static void deliver(struct round_memory *m, unsigned slices) {
+    if (*own(m, R_DELIVERED) & slices)
+        violate(m, "I1-agreement", "a slice is delivered twice");
+    *own(m, R_DELIVERED) |= (uint16_t)slices;
+}
+
+static void check_result(struct round_memory *m, int c, int s) {
+    const uint16_t result = data_read(m, KIND_RESULT, c, s);
+    if (result & TORN)
+        violate(m, "I5-torn", "slice %d of round %d is being written", s, c);
+    else if (result != m->local.u)
+        violate(m, "I9-held", "slice %d of round %d is not of version %d", s, c, (int)m->local.u);
+}
+
+/* Both ends of a read of local.c. */
+static void check_reading(struct round_memory *m, enum round_action action) {
+    const int c = (int)m->local.c, u = (int)m->local.u, sync = (int)m->local.sync;
+    if (action == ROUND_GATHER) {
+        check_inputs(m, c, (int)m->local.t, sync);
+        return;
+    }
+    check_taken(m);
+    if (m->invariant)
+        return;
+    if (action == ROUND_PRIVATE || action == ROUND_REDUCE || action == ROUND_REDO)
+        check_inputs(m, c, u, sync);
+    if (action == ROUND_COPY)
+        check_result(m, c, (int)m->local.s);
+    if (action == ROUND_COLLECT && data_read(m, KIND_META, c, 0) != u)
+        violate(m, "I9-held", "the weights of round %d are not of version %d", c, u);
+}
+
+static void check_fresh(struct round_memory *m) {
+    const struct config *g = m->config;
+    const int u = (int)m->local.u, sync = (int)m->local.sync;
+    int k = 0;
+    while (g->members[sync][u][m->rank][k] != m->rank)
+        k++;
+    const uint64_t in = decode(data_read(m, ROUND_IN, (int)m->local.c, k));
+    const int fresh = round_version(in) == m->local.t && m->local.u == m->local.t;
+    if (fresh != (int)m->local.fresh)
+        violate(m, "I2-pinned-newest", "rank %d takes itself for %s in version %d", m->rank,
+                m->local.fresh ? "fresh" : "late", u);
+}
+
+void check_begin(struct round_memory *m) {
+    const int c = (int)m->local.c, s = (int)m->local.s, b = (int)m->local.buffer;
+    const enum round_action action = m->action;
+    switch (action) {
+    case ROUND_WRITE:
+        data_write(m, KIND_DATA, m->rank, b, (uint16_t)(TORN | m->local.t));
+        break;
+    case ROUND_REDUCE:
+        if (data_read(m, KIND_RESULT, c, s) != 0)
+            violate(m, "I9-held", "slice %d of the shared result of round %d is written twice", s,
+                    c);
+        check_reading(m, action);
+        data_write(m, KIND_RESULT, c, s, (uint16_t)(TORN | m->local.u));
+        break;
+    case ROUND_GATHER:
+        check_reading(m, action);
+        data_write(m, KIND_META, c, 0, (uint16_t)(TORN | m->local.t));
+        break;
+    case ROUND_COLLECT:
+        check_reading(m, action);
+        check_fresh(m);
+        break;
+    case ROUND_PRIVATE:
+    case ROUND_COPY:
+    case ROUND_REDO:
+        check_reading(m, action);
+        break;
+    case ROUND_WAIT:
+        if (m->local.why == ROUND_WHY_BUFFER || m->local.why == ROUND_WHY_ROUND)
+            violate(m, "no-wait-bound", "rank %d finds no %s among all that the protocol needs",
+                    m->rank, m->local.why == ROUND_WHY_BUFFER ? "contribution buffer" : "round");
+        break;
+    default:
+        break;
+    }
+}
+
+void check_end(struct round_memory *m) {
+    const int c = (int)m->local.c, s = (int)m->local.s;
+    const enum round_action action = *own(m, R_ACTION);
+    if (action == ROUND_WRITE) {
+        data_write(m, KIND_DATA, m->rank, (int)m->local.buffer, (uint16_t)m->local.t);
+        return;
+    }
+    check_reading(m, action);
+    if (action == ROUND_GATHER)
+        data_write(m, KIND_META, c, 0, (uint16_t)m->local.t);
+    if (action == ROUND_REDUCE)
+        data_write(m, KIND_RESULT, c, s, (uint16_t)m->local.u);
+    if (action == ROUND_REDUCE || action == ROUND_COPY || action == ROUND_REDO)
+        deliver(m, 1u << s);
+    if (action == ROUND_PRIVATE)
+        deliver(m, (1u << m->config->slices) - 1);
+}
+
+/* -- calls --------------------------------------------------------------------------------------
+ */
+void check_lookup(struct round_memory *m) {
+    const int newest = *own(m, R_NEWEST);
+    if ((int)m->local.u < newest)
+        violate(m, "merge-newest", "rank %d takes version %d although %d had been pinned", m->rank,
+                (int)m->local.u, newest);
+    if (m->local.u < m->local.t)
+        violate(m, "merge-newest", "rank %d takes version %d, older than its own %d", m->rank,
+                (int)m->local.u, (int)m->local.t);
+}
+
+void check_return(struct round_memory *m) {
+    const struct round_local *l = &m->local;
+    const int t = (int)l->t, u = (int)l->u;
+    const unsigned all = (1u << m->config->slices) - 1, delivered = *own(m, R_DELIVERED);
+    const int taken = *own(m, R_TAKEN);
+    const int full = l->outcome == ROUND_FRESH || l->outcome == ROUND_LATE;
+    if (t == 0) {
+        if (l->outcome != ROUND_GONE)
+            violate(m, "I9-end", "a departure ends in another outcome");
+        return;
+    }
+    if (delivered != (full ? all : 0))
+        violate(m, "I1-agreement", "rank %d leaves version %d with slices %x of %x", m->rank, t,
+                delivered, full ? all : 0);
+    if (l->sync && l->outcome != ROUND_FRESH && l->outcome != ROUND_ALONE)
+        violate(m, "I4-sync-fresh", "rank %d is late for sync version %d", m->rank, t);
+    if (l->outcome == ROUND_ALONE && l->members != 1)
+        violate(m, "I8-any-size", "rank %d is not alone", m->rank);
+    if (l->outcome == ROUND_FRESH && u != t)
+        violate(m, "I2-pinned-newest", "fresh in version %d, called %d", u, t);
+    if (l->outcome == ROUND_LATE && u <= taken)
+        violate(m, "merge-newest", "rank %d merges version %d after %d", m->rank, u, taken);
+    if (l->outcome == ROUND_UNMERGED && u > taken)
+        violate(m, "merge-newest", "rank %d does not merge version %d after %d", m->rank, u, taken);
+    const int now = full ? u : l->outcome == ROUND_ALONE ? t : 0;
+    if (now > taken)
+        *own(m, R_TAKEN) = (uint16_t)now;
+}
+
+/* -- waiting ------------------------------------------------------------------------------------
+ */
+static int can_be_awaited(const struct round_memory *m, int q) {
+    const int over = rank_field(m->config, m->cells, q, R_OVER);
+    return over == RUNNING || over == FAILED; /* a failed rank is a PeerError, not a hang */
+}
+
+void check_alone(struct round_memory *m) {
+    const struct config *g = m->config;
+    const struct round_local *l = &m->local;
+    const int t = (int)l->t, sync = (int)l->sync;
+    int behind = 0, present = 0, gone = 0;
+    if (l->why == ROUND_WHY_WINDOW) {
+        for (int q = 0; q < g->ranks; q++)
+            behind += pub_version(m, q) + g->window < t && can_be_awaited(m, q);
+        if (!behind)
+            violate(m, "I3-run-alone", "rank %d waits at the window for nobody", m->rank);
+        return;
+    }
+    if (is_installed(m, (int)l->leader, t)) {
+        violate(m, "I6-late-waits", "rank %d waits in version %d, which is pinned", m->rank, t);
+        return;
+    }
+    for (int k = 0; k < (int)l->members; k++) {
+        const int q = g->members[sync][t][m->rank][k];
+        gone += is_departed(m, q);
+        present += !is_departed(m, q) && pub_version(m, q) >= t;
+        behind += pub_version(m, q) < t && can_be_awaited(m, q);
+    }
+    const int all = (int)l->members - gone;
+    const int need = sync || g->quorum > all ? all : g->quorum;
+    if (l->why != ROUND_WHY_QUORUM || present >= need || !behind)
+        violate(m, "I3-run-alone", "rank %d waits in version %d (why %d) with %d of %d present",
+                m->rank, t, (int)l->why, present, need);
+}
+
+void check_terminal(struct round_memory *m) {
+    const struct config *g = m->config;
+    int failed = 0;
+    for (int r = 0; r < g->ranks; r++)
+        failed += rank_field(g, m->cells, r, R_OVER) == FAILED;
+    if (g->mismatch && !failed)
+        violate(m, "mismatch", "the ranks disagreed and none was told");
+    for (int r = 0; r < g->ranks; r++)
+        if (!failed && rank_field(g, m->cells, r, R_OVER) == RUNNING)
+            violate(m, "no-deadlock", "rank %d can never go on", r);
+    if (failed)
+        return;
+    for (int r = 0; r < g->ranks; r++)
+        for (int b = 0; b < g->buffers; b++)
+            if (*cell(m, ROUND_CREF, r, b))
+                violate(m, "I9-end", "contribution %d of rank %d stays pinned", b, r);
+    for (int c = 0; c < g->ranks * g->rounds; c++) {
+        int holds = 0;
+        for (int r = 0; r < g->ranks; r++) {
+            const uint16_t hold = *cell(m, ROUND_HOLD, r, 0);
+            holds += hold != 0 && hold != 0xFFFF && (int)round_low(decode(hold)) == c;
+        }
+        if (*cell(m, ROUND_REFS, c, 0) != holds || *cell(m, ROUND_FREE, c, 0) != !holds ||
+            (holds && *cell(m, ROUND_USERS, c, 0)))
+            violate(m, "I9-end", "round %d keeps %d references, of which holds explain %d", c,
+                    *cell(m, ROUND_REFS, c, 0), holds);
+    }
+}

@@ -1,0 +1,306 @@
+/* BFS (shortest counterexample) and DFS (little memory) over all states.
+ *
+ * Invariant I3, "run alone from every reachable state each rank returns", costs one step per state
+ * and rank: a run alone follows one path of the state graph, so it stops where an earlier run alone
+ * of the same rank has passed (flag ALONE), and every state on its way is one of the graph. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "search.h"
+
+enum { PATIENCE = 5000 }; /* steps in which a rank that runs alone must have returned */
+
+double seconds_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+struct searching {
+    const struct config *g;
+    const struct limits *limits;
+    struct result *result;
+    struct table table;
+    double began;
+};
+
+/* Runs `rank` alone from `cells` until it returns, waits rightly, or meets an earlier run. The
+ * first wait can be the end of a scan that saw what is no longer so; the next one counts. */
+static void run_alone(struct searching *x, const uint16_t *cells, int rank, FILE *log) {
+    const struct config *g = x->g;
+    struct outcome *out = &x->result->outcome;
+    uint16_t state[2][MAX_CELLS];
+    memcpy(state[0], cells, (size_t)g->bytes);
+    static uint64_t path[PATIENCE + 1];
+    int length = 0, waits = 0;
+    uint64_t before = table_find(&x->table, cells, g->bytes);
+    for (;;) {
+        const int k = length;
+        uint16_t *from = state[k & 1], *to = state[~k & 1];
+        const uint64_t at = k ? table_find(&x->table, from, g->bytes) : before;
+        if (x->table.parents && k && !x->table.parents[at] && !(x->table.entries[at] & SEEN))
+            x->table.parents[at] = (uint32_t)before;
+        before = at;
+        if (!log && x->table.entries[at] & (uint64_t)ALONE << rank)
+            break;
+        path[length++] = at;
+        if (rank_field(g, from, rank, R_OVER) != RUNNING)
+            break;
+        moves_make(g, from, (struct cursor){.rank = rank, .choice = CHOICE_EXPIRED}, to, out, log);
+        x->result->alone++;
+        if (!out->invariant && out->action == ROUND_WAIT) {
+            moves_check_alone(g, from, to, rank, out->why, out);
+            if (!out->invariant)
+                break;
+            if (waits++ == 0)
+                out->invariant = NULL;
+        }
+        if (!out->invariant && length > PATIENCE) {
+            out->invariant = "I3-run-alone";
+            snprintf(out->detail, sizeof out->detail, "rank %d does not return in %d steps", rank,
+                     PATIENCE);
+        }
+        if (out->invariant)
+            return;
+        if (is_return(out->action))
+            break;
+    }
+    while (length)
+        x->table.entries[path[--length]] |= (uint64_t)ALONE << rank;
+}
+
+static void all_alone(struct searching *x, const uint16_t *cells) {
+    const struct config *g = x->g;
+    if (g->tso) /* a stopped rank's stores become visible: there is no state to run alone from */
+        return;
+    const uint64_t at = table_find(&x->table, cells, g->bytes);
+    for (int r = 0; r < g->ranks && !x->result->outcome.invariant; r++) {
+        if (x->table.entries[at] & (uint64_t)ALONE << r)
+            continue;
+        run_alone(x, cells, r, NULL);
+        if (x->result->outcome.invariant && x->limits->trace == 2) {
+            printf("  rank %d, run alone:\n", r);
+            run_alone(x, cells, r, stdout);
+        }
+    }
+}
+
+static int over_limit(struct searching *x) {
+    const struct limits *l = x->limits;
+    if (x->table.used > (x->table.mask + 1) / 10 * 9 ||
+        (l->seconds > 0 && (x->result->transitions & 0xFFF) == 0 &&
+         seconds_now() - x->began > l->seconds))
+        x->result->truncated = 1;
+    return x->result->truncated;
+}
+
+/* -- queue of states, in chunks that are freed as soon as they are read ---------------------------
+ */
+enum { CHUNK = 4096 };
+struct chunk {
+    struct chunk *next;
+    int used;
+    unsigned char states[];
+};
+struct queue {
+    struct chunk *head, *tail;
+};
+
+static void enqueue(struct queue *q, const void *state, int bytes) {
+    if (!q->tail || q->tail->used == CHUNK) {
+        struct chunk *c = malloc(sizeof *c + (size_t)CHUNK * (size_t)bytes);
+        if (!c)
+            abort();
+        c->next = NULL;
+        c->used = 0;
+        if (q->tail)
+            q->tail->next = c;
+        else
+            q->head = c;
+        q->tail = c;
+    }
+    memcpy(q->tail->states + (size_t)q->tail->used++ * (size_t)bytes, state, (size_t)bytes);
+}
+
+/* The path to entry `at`, replayed from the start and printed; the last state is left in `cells`.
+ */
+static void print_path(struct searching *x, uint64_t at, uint64_t root, uint16_t *cells) {
+    const struct config *g = x->g;
+    uint64_t length = 0;
+    for (uint64_t k = at; k != root; k = x->table.parents[k])
+        length++;
+    uint64_t *path = malloc((length + 1) * sizeof *path);
+    if (!path)
+        abort();
+    for (uint64_t k = at, n = length; n > 0; k = x->table.parents[k])
+        path[--n] = k;
+    model_initial(g, cells);
+    uint16_t to[MAX_CELLS];
+    struct outcome out;
+    struct cursor moved;
+    for (uint64_t n = 0; n < length; n++) {
+        struct cursor cursor = {0};
+        while (moves_next(g, cells, &cursor, to, &moved, &out, NULL))
+            if (table_find(&x->table, to, g->bytes) == path[n])
+                break;
+        moves_make(g, cells, moved, to, &out, stdout);
+        memcpy(cells, to, (size_t)g->bytes);
+    }
+    free(path);
+}
+
+/* Prints how the violation is reached: the path to `state` and the move that violates. */
+static void explain(struct searching *x, uint64_t at, uint64_t root, const struct cursor *moved) {
+    uint16_t cells[MAX_CELLS], to[MAX_CELLS];
+    const struct outcome found = x->result->outcome;
+    if (!x->limits->trace)
+        return;
+    print_path(x, at, root, cells);
+    if (moved) {
+        moves_make(x->g, cells, *moved, to, &x->result->outcome, stdout);
+    } else {
+        struct limits loud = *x->limits;
+        struct searching again = *x;
+        loud.trace = 2;
+        again.limits = &loud;
+        for (uint64_t k = 0; k <= x->table.mask; k++)
+            x->table.entries[k] &= ~((uint64_t)FLAGS & ~(uint64_t)SEEN);
+        x->result->outcome.invariant = NULL;
+        all_alone(&again, cells);
+    }
+    x->result->outcome = found;
+}
+
+static void breadth_first(struct searching *x) {
+    const struct config *g = x->g;
+    struct result *result = x->result;
+    uint16_t from[MAX_CELLS], to[MAX_CELLS];
+    struct queue level = {0}, next = {0};
+    struct cursor cursor, moved;
+    model_initial(g, from);
+    const uint64_t root = table_find(&x->table, from, g->bytes);
+    x->table.entries[root] |= SEEN;
+    x->table.parents[root] = (uint32_t)root;
+    enqueue(&level, from, g->bytes);
+    result->states = 1;
+    for (; level.head; level = next, next = (struct queue){0}, result->depth++) {
+        while (level.head) {
+            struct chunk *chunk = level.head;
+            for (int k = 0; k < chunk->used; k++) {
+                memcpy(from, chunk->states + (size_t)k * (size_t)g->bytes, (size_t)g->bytes);
+                const uint64_t here = table_find(&x->table, from, g->bytes);
+                all_alone(x, from);
+                if (result->outcome.invariant) {
+                    explain(x, here, root, NULL);
+                    return;
+                }
+                int moves = 0;
+                cursor = (struct cursor){0};
+                while (moves_next(g, from, &cursor, to, &moved, &result->outcome, NULL)) {
+                    moves++;
+                    result->transitions++;
+                    if (result->outcome.invariant) {
+                        explain(x, here, root, &moved);
+                        return;
+                    }
+                    const uint64_t at = table_find(&x->table, to, g->bytes);
+                    if (!(x->table.entries[at] & SEEN)) {
+                        x->table.entries[at] |= SEEN;
+                        x->table.parents[at] = (uint32_t)here;
+                        result->states++;
+                        enqueue(&next, to, g->bytes);
+                    }
+                }
+                if (!moves) {
+                    result->terminal++;
+                    moves_check_terminal(g, from, &result->outcome);
+                    if (result->outcome.invariant) {
+                        print_path(x, here, root, to);
+                        return;
+                    }
+                }
+                if (over_limit(x))
+                    return;
+            }
+            level.head = chunk->next;
+            free(chunk);
+        }
+    }
+}
+
+/* -- DFS -----------------------------------------------------------------------------------------
+ */
+struct frame {
+    struct cursor cursor, moved;
+    int moves;
+};
+
+static void depth_first(struct searching *x) {
+    const struct config *g = x->g;
+    struct result *result = x->result;
+    size_t room = 1024, depth = 0;
+    struct frame *frames = malloc(room * sizeof *frames);
+    unsigned char *states = malloc(room * (size_t)g->bytes);
+    uint16_t from[MAX_CELLS], to[MAX_CELLS];
+    if (!frames || !states)
+        abort();
+    model_initial(g, from);
+    memcpy(states, from, (size_t)g->bytes);
+    frames[0] = (struct frame){0};
+    x->table.entries[table_find(&x->table, from, g->bytes)] |= SEEN;
+    result->states = 1;
+    all_alone(x, from);
+    for (;;) {
+        struct frame *f = &frames[depth];
+        memcpy(from, states + depth * (size_t)g->bytes, (size_t)g->bytes);
+        if (!result->outcome.invariant &&
+            !moves_next(g, from, &f->cursor, to, &f->moved, &result->outcome, NULL)) {
+            if (!f->moves) {
+                result->terminal++;
+                moves_check_terminal(g, from, &result->outcome);
+            }
+            if (!result->outcome.invariant) {
+                if (depth-- == 0)
+                    break;
+                continue;
+            }
+        }
+        if (result->outcome.invariant || over_limit(x))
+            break;
+        f->moves++;
+        result->transitions++;
+        const uint64_t at = table_find(&x->table, to, g->bytes);
+        if (x->table.entries[at] & SEEN)
+            continue;
+        x->table.entries[at] |= SEEN;
+        result->states++;
+        if (++depth == room) {
+            room *= 2;
+            frames = realloc(frames, room * sizeof *frames);
+            states = realloc(states, room * (size_t)g->bytes);
+            if (!frames || !states)
+                abort();
+        }
+        result->depth = depth > result->depth ? depth : result->depth;
+        frames[depth] = (struct frame){0};
+        memcpy(states + depth * (size_t)g->bytes, to, (size_t)g->bytes);
+        all_alone(x, to);
+    }
+    free(frames);
+    free(states);
+}
+
+void search(const struct config *g, const struct limits *limits, struct result *result) {
+    struct searching x = {.g = g, .limits = limits, .result = result, .began = seconds_now()};
+    memset(result, 0, sizeof *result);
+    if (table_open(&x.table, limits->table_bits, !limits->depth_first)) {
+        result->truncated = 1;
+        return;
+    }
+    if (limits->depth_first)
+        depth_first(&x);
+    else
+        breadth_first(&x);
+    table_close(&x.table);
+}

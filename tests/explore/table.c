@@ -1,0 +1,54 @@
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "search.h"
+
+static void *zeros(uint64_t bytes) {
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+int table_open(struct table *t, int bits, int parents) {
+    memset(t, 0, sizeof *t);
+    t->mask = (UINT64_C(1) << bits) - 1;
+    t->entries = zeros((t->mask + 1) * sizeof *t->entries);
+    if (parents)
+        t->parents = zeros((t->mask + 1) * sizeof *t->parents);
+    return t->entries && (!parents || t->parents) ? 0 : -1;
+}
+
+void table_close(struct table *t) {
+    munmap(t->entries, (t->mask + 1) * sizeof *t->entries);
+    if (t->parents)
+        munmap(t->parents, (t->mask + 1) * sizeof *t->parents);
+}
+
+static uint64_t mix(uint64_t a, uint64_t b) {
+    const __uint128_t product = (__uint128_t)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+uint64_t table_find(struct table *t, const void *state, int bytes) {
+    uint64_t a = UINT64_C(0x9E3779B97F4A7C15), b = UINT64_C(0xC2B2AE3D27D4EB4F);
+    const unsigned char *p = state;
+    for (int k = 0; k < bytes; k += 16) {
+        uint64_t lanes[2];
+        memcpy(lanes, p + k, 16);
+        a = mix(a ^ lanes[0], lanes[1] ^ UINT64_C(0xD6E8FEB86659FD93));
+        b = mix(b ^ lanes[1], lanes[0] ^ UINT64_C(0xA0761D6478BD642F)) + a;
+    }
+    const uint64_t home = mix(a ^ UINT64_C(0xE7037ED1A0B428DB), b | 1);
+    const uint64_t print = (mix(b, UINT64_C(0x8EBC6AF09C88C6E3)) | 64) & ~(uint64_t)FLAGS;
+    /* place and fingerprint come from different bits, so that two states are confused only if they
+     * agree in the fingerprint and lie next to each other: about 2^-58 per lookup and neighbour */
+    for (uint64_t k = home & t->mask;; k = (k + 1) & t->mask) {
+        if (t->entries[k] == 0) {
+            t->entries[k] = print;
+            t->used++;
+            return k;
+        }
+        if ((t->entries[k] & ~(uint64_t)FLAGS) == print)
+            return k;
+    }
+}
