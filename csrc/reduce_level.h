@@ -25,7 +25,7 @@
 #if defined(__clang__)
 #pragma clang fp contract(off)
 #elif defined(__GNUC__)
-#pragma GCC optimize("O3", "fp-contract=off")
+#pragma GCC optimize("O3", "fp-contract=off", "no-trapping-math")
 #endif
 
 typedef struct reduce_job {

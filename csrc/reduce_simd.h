@@ -8,7 +8,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-enum { STEP = 8 };
+enum { STEP = 8, PREFETCH = 2048 };
 
 typedef uint32_t vec __attribute__((vector_size(VECTOR_BYTES))); /* 32-bit lanes, or any other */
 typedef uint64_t vec_u64 __attribute__((vector_size(VECTOR_BYTES)));
@@ -147,6 +147,9 @@ ALWAYS_INLINE void step(wagma_dtype dtype, int steps, int n, int n_outs, int fir
             continue;
         x = (const unsigned char *)job->in[k] + at;
         weight = broadcast(dtype, job->weights[k]);
+        /* The processor's own prefetchers lose track of many short runs. */
+        for (size_t ahead = 0; steps == STEP && ahead < STEP * bytes; ahead += 64)
+            __builtin_prefetch(x + PREFETCH + ahead);
         for (int v = 0; v < steps; v++)
             total[v] =
                 add(dtype, total[v], multiply(dtype, weight, load(dtype, x + (size_t)v * bytes)));
