@@ -103,7 +103,7 @@ struct rank_place {
     rank me;
     pthread_t thread;
     pid_t pid;
-    int gone; /* killed, as it should be */
+    int gone; /* has been waited for */
 };
 
 struct team_news { /* shared with forked ranks */
@@ -251,6 +251,13 @@ void team_await_killed(team *t, int r) {
     EXPECT(waitpid(t->place[r].pid, &status, 0) == t->place[r].pid && WIFSIGNALED(status) &&
                WTERMSIG(status) == SIGKILL,
            "rank %d has wait status %#x instead of killed", r, (unsigned)status);
+    t->place[r].gone = 1;
+}
+
+void team_await_exit(team *t, int r) {
+    int status = 0;
+    EXPECT(waitpid(t->place[r].pid, &status, 0) == t->place[r].pid && status == 0,
+           "rank %d ended with wait status %#x", r, (unsigned)status);
     t->place[r].gone = 1;
 }
 

@@ -83,6 +83,8 @@ void team_kill(team *t, int r);
 /* Waits until rank r has stopped or killed itself, which is no failure then. */
 void team_await_stopped(team *t, int r);
 void team_await_killed(team *t, int r);
+/* Waits until it has returned, or left otherwise with exit status 0. */
+void team_await_exit(team *t, int r);
 /* Warnings that rank r was given (at most 32), and the newest of them (empty: none). */
 int team_warnings(team *t, int r);
 const char *team_warning(team *t, int r);
