@@ -30,7 +30,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 ENGINE := $(sort $(wildcard $(ENGINE_SOURCES)))
 C_TESTS := $(basename $(notdir $(wildcard tests/c/test_*.c)))
-C_SUPPORT := $(filter-out $(C_TESTS),$(basename $(notdir $(wildcard tests/c/*.c))))
+C_SUPPORT := $(filter-out test_% bench_%,$(basename $(notdir $(wildcard tests/c/*.c))))
 C_FILES := $(wildcard csrc/*.c tests/c/*.c tests/explore/*.c examples/*.c)
 WARNINGS := -Wall -Wextra
 

@@ -58,7 +58,7 @@ class Result:
 def c_part(flavour: str, timeout: float) -> list[Command]:
     """Builds tests/c/test_*.c with the engine and runs each."""
     tests = sorted(path.stem for path in (ROOT / "tests/c").glob("test_*.c"))
-    make = ["make", "-s", "-j2", f"tests-{flavour}"]
+    make = ["make", "-s", "-k", "-j2", f"tests-{flavour}"]
     # TSan wants its shadow memory where address randomisation may have put a library.
     prefix = ["setarch", "-R"] if flavour == "tsan" and shutil.which("setarch") else []
     runs = [Command(f"{flavour}-{t}", [*prefix, f"build/{flavour}/{t}"], timeout) for t in tests]
@@ -111,25 +111,26 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 def execute(command: Command, environment: dict[str, str], result: Result) -> None:
     """Runs one command and adds what it did to the result of its part."""
-    log = command.logs()[0]
     reasons = []
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command.argv,
-            cwd=ROOT,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    with command.logs()[0].open("wb") as output:
         try:
+            process = subprocess.Popen(
+                command.argv,
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
             status = process.wait(timeout=command.timeout)
             if status != 0:
                 reasons.append(f"exit status {status}")
         except subprocess.TimeoutExpired:
             stop(process)
             reasons.append(f"not done after {command.timeout:g} s")
+        except OSError as error:
+            reasons.append(str(error))
     if command.counts:
         counts = executed(command)
         result.counts += counts
