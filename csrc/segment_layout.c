@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "reduce.h"
+#include "round.h"
 #include "segment.h"
 
 enum {
@@ -46,12 +47,13 @@ static uint64_t pages(uint64_t bytes) {
 
 static void count_things(wagma_segment *s) {
     const wagma_options *o = &s->options;
-    int64_t others = o->size - 1;
+    uint32_t size = (uint32_t)o->size, group_size = (uint32_t)o->group_size;
+    uint64_t window = (uint64_t)o->window;
     int all = o->quorum >= o->group_size; /* nobody can be late */
     s->size = o->size;
-    s->buffers = all ? 0 : (int)(others < o->window ? others : o->window) + 2;
-    s->rounds = all ? 0 : 2 * o->size;
-    s->slots = all ? 0 : (int)o->window + 1;
+    s->buffers = all ? 0 : (int)round_buffers_bound(size, group_size, window);
+    s->rounds = all ? 0 : (int)round_rounds_bound(size);
+    s->slots = all ? 0 : (int)round_slots(window);
 }
 
 static void cut_slices(wagma_segment *s) {

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* unshare */
 #include "check.h"
 #include "reduce.h"
+#include "round.h"
 #include "segment.h"
 
 #include <dirent.h>
@@ -70,8 +71,9 @@ static void check_layout(const wagma_options *options) {
     uint64_t n = s.bytes_n, w = 8, P = (uint64_t)s.size, element = n ? n / (uint64_t)o->count : 4;
     int all = o->quorum == o->group_size;
     CHECK(n == (uint64_t)o->count * reduce_dtype_size((wagma_dtype)o->dtype), "%lu", (long)n);
-    int64_t others = o->size - 1;
-    CHECK(s.buffers == (all ? 0 : (others < o->window ? others : o->window) + 2), "%d", s.buffers);
+    const int buffers = (int)round_buffers_bound((uint32_t)o->size, (uint32_t)o->group_size,
+                                                 (uint64_t)o->window);
+    CHECK(s.buffers == (all ? 0 : buffers), "%d", s.buffers);
     CHECK(s.rounds == (all ? 0 : 2 * s.size), "%d", s.rounds);
     const uint64_t parts[][2] = {{0, 4 * SEGMENT_LINE},
                                  {s.o_cref, w * (uint64_t)s.buffers},
