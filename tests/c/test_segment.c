@@ -347,7 +347,7 @@ static int run_full(int mebibytes) {
         return 2;
     /* Somebody else takes what rank 1 needs. */
     int fd = open("/dev/shm/other", O_RDWR | O_CREAT, 0600);
-    if (posix_fallocate(fd, 0, 4 << 20) != 0 || segment_join(s, 1) != WAGMA_ENOSPC)
+    if (posix_fallocate(fd, 0, 6 << 20) != 0 || segment_join(s, 1) != WAGMA_ENOSPC)
         return 3;
     if (atomic_load(&segment_presence_of(s, 1)->state) != SEGMENT_NOSPACE)
         return 4;
