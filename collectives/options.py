@@ -117,7 +117,7 @@ class Options:
             )
         if not isinstance(self.average, bool):
             raise TypeError(f"average={self.average!r} must be True or False")
-        operator.index(self.seed)
+        _integer("seed", self.seed)
         options: dict[str, int | float] = {
             "size": size,
             "count": count,
@@ -164,14 +164,18 @@ class Arguments(CommonArguments, total=False):
     quorum: SupportsIndex | Literal["all"]
 
 
+def _integer(name: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}={value!r} must be an int") from None
+
+
 def _positive(name: str, value: SupportsIndex | str | None, *, default: int) -> int:
     """An int >= 1; `default` is what the engine takes for None."""
     if value is None:
         return default
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise TypeError(f"{name}={value!r} must be an int") from None
+    number = _integer(name, value)
     if number < 1:
         raise ValueError(f"{name}={number} must be at least 1")
     return number

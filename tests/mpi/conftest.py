@@ -1,0 +1,70 @@
+"""Tests that every rank runs: `mpiexec -n P python -m pytest tests/mpi`.
+
+A test fails on all ranks when it fails on one. A test that hangs is ended, with the stacks of its
+threads, and takes the MPI job with it. `@pytest.mark.mpi(min_size=n)` skips with fewer ranks.
+"""
+
+import faulthandler
+import os
+import time
+from collections.abc import Generator, Iterator
+
+import pytest
+from mpi4py import MPI
+
+WATCHDOG_S = 60.0
+
+_world = MPI.COMM_WORLD.Dup()  # the tests' own traffic stays off COMM_WORLD
+_stderr = 2
+
+
+def pytest_configure() -> None:
+    global _stderr
+    _stderr = os.dup(2)  # not yet captured here
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    marker = item.get_closest_marker("mpi")
+    if marker is not None:
+        needed = marker.kwargs.get("min_size", 2)
+        if _world.size < needed:
+            pytest.skip(f"needs {needed} ranks, there are {_world.size}")
+
+
+@pytest.fixture(autouse=True)
+def watchdog() -> Iterator[None]:
+    """Exits with the stacks of all threads; the launcher then ends the other ranks."""
+    faulthandler.dump_traceback_later(WATCHDOG_S, exit=True, file=_stderr)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, object, object]:
+    """Ends a test on all ranks together, and with the same verdict."""
+    error: BaseException | None = None
+    result: object = None
+    try:
+        result = yield
+    except BaseException as caught:
+        error = caught
+    wait_for_everyone(_world)
+    text = None if error is None else f"{type(error).__name__}: {error}"
+    failed = {r: t for r, t in enumerate(_world.allgather(text)) if t is not None}
+    if error is not None:
+        raise error
+    if failed:
+        pytest.fail(f"failed on ranks {sorted(failed)}: {failed[min(failed)]}", pytrace=False)
+    return result
+
+
+def wait_for_everyone(comm: MPI.Intracomm) -> None:
+    """A barrier that sleeps: idle ranks leave the cores to those that still work."""
+    request = comm.Ibarrier()
+    while not request.Test():
+        time.sleep(0.001)
+
+
+@pytest.fixture
+def comm() -> MPI.Intracomm:
+    return MPI.COMM_WORLD

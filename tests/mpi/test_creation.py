@@ -1,0 +1,302 @@
+"""Making a collective: what is refused, with the same error on every rank, and what is left behind."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from mpi4py import MPI
+from wagma.collectives import (
+    GroupAllreduce,
+    HandleError,
+    MismatchError,
+    Options,
+    PartialAllreduce,
+    PeerError,
+    SegmentError,
+    _engine,
+)
+
+
+def x_of(count: int = 5) -> np.ndarray:
+    return np.ones(count, np.float32)
+
+
+def error_everywhere(comm: MPI.Intracomm, make: Callable[[], Any], kind: type[Exception]) -> str:
+    """The text that `make` raises; it has to be the same on every rank."""
+    with pytest.raises(kind) as caught:
+        make()
+    texts = comm.allgather((type(caught.value).__name__, str(caught.value)))
+    assert len(set(texts)) == 1, texts
+    return str(caught.value)
+
+
+# ---- arguments that differ -----------------------------------------------------------------------
+
+DIFFERENT: dict[str, tuple[Any, Any]] = {
+    "group_size": (1, 2),
+    "quorum": ("all", 1),
+    "grace": ("auto", 0.5),
+    "sync_period": (None, 10),
+    "average": (True, False),
+    "window": (5, 6),
+    "timeout": (None, 1.0),
+    "stall_warning": (60.0, 30.0),
+    "redo_after": (None, 1e-3),
+    "shm_limit": (None, 10**9),
+    "name": ("a", "b"),
+    "seed": (0, 1),
+}
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("option", DIFFERENT)
+def test_options_that_differ(comm: MPI.Intracomm, option: str) -> None:
+    """One rank alone passes the second value: the error says which rank and both values."""
+    odd = comm.size - 1
+    usual, unusual = DIFFERENT[option]
+    value = unusual if comm.rank == odd else usual
+    text = error_everywhere(
+        comm, lambda: PartialAllreduce(comm, x_of(), **{option: value}), MismatchError
+    )
+    assert text.startswith(f"{option} differs between ranks: {usual!r} on rank")
+    assert text.endswith(f"{unusual!r} on rank {odd}")
+
+
+@pytest.mark.mpi
+def test_arrays_that_differ(comm: MPI.Intracomm) -> None:
+    odd = comm.rank == 1
+    text = error_everywhere(
+        comm, lambda: PartialAllreduce(comm, x_of(6 if odd else 5)), MismatchError
+    )
+    assert text.startswith("shape differs between ranks: (5,) on rank")
+    x = x_of().astype(np.float64) if odd else x_of()
+    text = error_everywhere(comm, lambda: PartialAllreduce(comm, x), MismatchError)
+    assert text.startswith("dtype differs between ranks: 'float32' on rank")
+
+
+@pytest.mark.mpi
+def test_an_environment_that_differs(comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch) -> None:
+    if comm.rank == 0:
+        monkeypatch.setenv("WAGMA_REDO_AFTER", "0.5")
+    text = error_everywhere(comm, lambda: PartialAllreduce(comm, x_of()), MismatchError)
+    assert text.startswith("redo_after differs between ranks: 0.5 on rank 0; None on rank")
+
+
+@pytest.mark.mpi(min_size=4)
+def test_ranks_are_listed_in_runs(comm: MPI.Intracomm) -> None:
+    text = error_everywhere(
+        comm, lambda: PartialAllreduce(comm, x_of(), window=3 + (comm.rank == 2)), MismatchError
+    )
+    others = "0-1, 3" if comm.size == 4 else f"0-1, 3-{comm.size - 1}"
+    assert text == f"window differs between ranks: 3 on ranks {others}; 4 on rank 2"
+
+
+# ---- arguments that are wrong --------------------------------------------------------------------
+
+WRONG: dict[str, tuple[Callable[[], Any], dict[str, Any], type[Exception], str]] = {
+    "strided": (lambda: x_of(6)[::2], {}, ValueError, "not C-contiguous"),
+    "list": (lambda: [1.0], {}, TypeError, "expected a numpy array"),
+    "dtype": (lambda: x_of().astype(np.complex128), {}, TypeError, "complex128"),
+    "device": (lambda: torch.ones(5, device="meta"), {}, TypeError, "CPU memory only"),
+    "integers": (lambda: x_of().astype(np.int32), {}, TypeError, "integers"),
+    "group_size": (x_of, {"group_size": 0}, ValueError, "group_size"),
+    "large group": (x_of, {"group_size": 100}, ValueError, "group_size is 100"),
+    "quorum": (x_of, {"quorum": 100}, ValueError, "quorum is 100"),
+    "late": (x_of, {"late": "carry"}, ValueError, "late='carry' is not supported"),
+    "transport": (x_of, {"transport": "mpi"}, ValueError, "transport='mpi' is not supported"),
+    "window": (x_of, {"window": "wide"}, TypeError, "window"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_wrong_arguments_on_every_rank(comm: MPI.Intracomm, kind: str) -> None:
+    make, options, error, message = WRONG[kind]
+    text = error_everywhere(comm, lambda: PartialAllreduce(comm, make(), **options), error)
+    assert message in text
+    assert "rank 0:" not in text
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("kind", WRONG)
+def test_wrong_arguments_on_one_rank(comm: MPI.Intracomm, kind: str) -> None:
+    make, options, error, message = WRONG[kind]
+
+    def create() -> None:
+        if comm.rank == 1:
+            PartialAllreduce(comm, make(), **options)
+        else:
+            PartialAllreduce(comm, x_of())
+
+    text = error_everywhere(comm, create, error)
+    assert text.startswith("rank 1: ")
+    assert message in text
+
+
+def test_a_wrong_environment(comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WAGMA_TRANSPORT", "mpi")
+    text = error_everywhere(comm, lambda: PartialAllreduce(comm, x_of()), ValueError)
+    assert "transport='mpi'" in text
+
+
+# ---- trouble at the later steps ------------------------------------------------------------------
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("step", ["create", "open", "join"])
+def test_trouble_on_one_rank_is_everyones(
+    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """What fails in a step, at any rank, ends it for all, and nothing is left in /dev/shm."""
+    odd = 0 if step == "create" else comm.size - 1
+
+    class Broken:
+        @staticmethod
+        def create(*_: Any) -> Any:
+            raise SegmentError(28, "there is no room")
+
+        open = create
+
+    if comm.rank == odd:
+        if step == "join":
+            monkeypatch.setattr("wagma.collectives.arrays.match", Broken.create)
+        else:
+            monkeypatch.setattr("wagma.collectives.mpi.Segment", Broken)
+    text = error_everywhere(comm, lambda: PartialAllreduce(comm, x_of(), timeout=5.0), SegmentError)
+    assert f"rank {odd}: there is no room" in text
+    assert not leftovers()
+
+
+@pytest.mark.mpi
+def test_a_rank_that_is_interrupted(comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets its KeyboardInterrupt, the others learn about it."""
+
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    if comm.rank == 1:
+        monkeypatch.setattr("wagma.collectives.arrays.resolve", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            PartialAllreduce(comm, x_of())
+    else:
+        with pytest.raises(PeerError, match="rank 1: interrupted by KeyboardInterrupt"):
+            PartialAllreduce(comm, x_of())
+
+
+# ---- communicators -------------------------------------------------------------------------------
+
+
+def test_what_is_no_communicator(comm: MPI.Intracomm) -> None:
+    with pytest.raises(TypeError, match="mpi4py communicator, got int"):
+        PartialAllreduce(comm.rank, x_of())  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="COMM_NULL"):
+        PartialAllreduce(MPI.COMM_NULL, x_of())  # type: ignore[arg-type]
+
+
+@pytest.mark.mpi
+def test_intercommunicators(comm: MPI.Intracomm) -> None:
+    half = comm.Split(comm.rank % 2)
+    inter = half.Create_intercomm(0, comm, 1 - comm.rank % 2)
+    with pytest.raises(TypeError, match="Merge"):
+        PartialAllreduce(inter, x_of())  # type: ignore[arg-type]
+    inter.Free()
+    half.Free()
+
+
+def test_a_communicator_of_one(comm: MPI.Intracomm) -> None:
+    x = np.full(3, comm.rank, np.float32)
+    with GroupAllreduce(MPI.COMM_SELF, x, group_size=1, sync_period=3) as coll:
+        for version in range(7):
+            outcome = coll.allreduce(x)
+            assert (outcome.contributors, outcome.versions) == ((0,), (version,))
+            assert (x == comm.rank).all()
+
+
+def test_the_communicator_is_not_used_afterwards(comm: MPI.Intracomm) -> None:
+    own = comm.Dup()
+    coll = PartialAllreduce(own, x_of())
+    own.Free()
+    coll.allreduce(x_of())
+    coll.close()
+
+
+@pytest.mark.mpi
+def test_nodes(comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if rank 0 had a node for itself."""
+    split = MPI.Intracomm.Split_type
+
+    class Nodes(MPI.Intracomm):
+        def Dup(self) -> "Nodes":
+            return Nodes(super().Dup())
+
+        def Split_type(self, kind: int, *_: Any) -> MPI.Intracomm:
+            assert kind == MPI.COMM_TYPE_SHARED
+            return self.Split(self.rank > 0)
+
+    assert split is MPI.Intracomm.Split_type
+    spread = Nodes(comm)
+    text = error_everywhere(comm, lambda: PartialAllreduce(spread, x_of()), NotImplementedError)
+    assert f"{comm.size} ranks are on several nodes, at most {comm.size - 1} on each" in text
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("variable", ["SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
+def test_a_launcher_that_mpi_did_not_notice(
+    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    for name in ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, "4")
+    if comm.size > 1:
+        PartialAllreduce(comm, x_of()).close()
+    else:
+        with pytest.raises(RuntimeError, match=f"{variable} is 4"):
+            PartialAllreduce(comm, x_of())
+    PartialAllreduce(MPI.COMM_SELF, x_of()).close()
+
+
+# ---- what is made --------------------------------------------------------------------------------
+
+
+def leftovers() -> list[str]:
+    return [path.name for path in Path("/dev/shm").glob(f"wagma-{os.getpid()}-*")]
+
+
+def test_nothing_is_left_in_dev_shm(comm: MPI.Intracomm) -> None:
+    coll = PartialAllreduce(comm, x_of())
+    assert not leftovers()
+    coll.close()
+    assert not leftovers()
+
+
+def test_the_options_in_force(comm: MPI.Intracomm) -> None:
+    with GroupAllreduce(comm, x_of(), group_size=1, sync_period=7, name="weights") as coll:
+        assert coll.options == Options(
+            group_size=1, quorum=1, sync_period=7, window=7, name="weights"
+        )
+        assert coll.rank == comm.rank
+        assert coll.size == comm.size
+        text = repr(coll)
+    assert text.startswith(f"GroupAllreduce(name='weights', rank={comm.rank}, size={comm.size}")
+    with PartialAllreduce(comm, x_of()) as coll:
+        assert coll.options.group_size == comm.size
+        assert coll.options.window == 64
+
+
+def test_group_allreduce_is_what_it_says(comm: MPI.Intracomm) -> None:
+    assert issubclass(GroupAllreduce, PartialAllreduce)
+    with pytest.raises(TypeError, match="group_size"):
+        GroupAllreduce(comm, x_of())  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="quorum"):
+        GroupAllreduce(comm, x_of(), group_size=1, quorum=1)  # type: ignore[call-arg]
+
+
+def test_a_handle_that_could_not_be_made_is_unusable(comm: MPI.Intracomm) -> None:
+    coll = PartialAllreduce.__new__(PartialAllreduce)
+    with pytest.raises(HandleError):
+        coll.allreduce(x_of())
+    coll.close()
+    assert isinstance(coll, _engine.Handle)

@@ -1,0 +1,227 @@
+"""Contributions that say which version of whom they are, and the invariants of their sums.
+
+The array of P ranks has P slots of SLOT elements, of which rank r fills only its own, with the
+number of its version (+2, so that the first contribution, -1, counts 1). A sum of them shows in slot
+r which version of rank r it holds, exactly, and whether parts of two versions were mixed. Behind the
+slots follow random numbers whose sums depend on the order of the additions: two ranks that agree on
+them to the bit had the same inputs and added them in the same order.
+
+Every rank keeps a log of its calls; `check` takes the logs of all ranks (empty: it was killed). I1, I2, I4, I5, I8 and I9
+are those of the specification.
+"""
+
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from wagma.collectives import topology
+
+SLOT = 5
+NOISE = 37
+Vector = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run: the options that the invariants depend on, and the weights."""
+
+    size: int
+    group_size: int
+    quorum: int
+    sync_period: int | None = None
+    window: int = 64
+    average: bool = False
+    weights: bool = False  # of 0, 1 and 2, by rank and version
+    slot: int = SLOT
+    noise: int = NOISE
+
+    @property
+    def count(self) -> int:
+        return self.size * self.slot + self.noise
+
+    def weight(self, rank: int, version: int) -> float:
+        return float((rank + version) % 3) if self.weights and version >= 0 else 1.0
+
+    def is_sync(self, version: int) -> bool:
+        return self.sync_period is not None and (version + 1) % self.sync_period == 0
+
+    def group(self, rank: int, version: int, sync: bool) -> tuple[int, ...]:
+        if sync:
+            return tuple(range(self.size))
+        return topology.group_of(rank, self.size, self.group_size, version)
+
+    def contribution(self, rank: int, version: int) -> Vector:
+        x = np.zeros(self.count, np.float32)
+        x[rank * self.slot : (rank + 1) * self.slot] = version + 2
+        x[self.size * self.slot :] = np.random.default_rng((rank, version + 1)).standard_normal(
+            self.noise, np.float32
+        )
+        return x
+
+
+@dataclass
+class Call:
+    """One call of one rank; picklable."""
+
+    rank: int
+    sync: bool
+    began: float
+    ended: float
+    version: int
+    late: bool
+    merged: bool
+    weight: float
+    contributors: tuple[int, ...]
+    versions: tuple[int, ...]
+    result: Vector
+
+
+def run(
+    plan: Plan,
+    rank: int,
+    coll: Any,
+    x: Vector,
+    steps: int,
+    *,
+    delay: Callable[[random.Random], float] | None = None,
+    final_sync: bool = True,
+) -> list[Call]:
+    """Calls `steps` versions and a sync in `x`, which holds the first contribution."""
+    rng = random.Random(rank)
+    log = []
+    while coll.version < steps or (final_sync and coll.version == steps):
+        version = coll.version
+        sync = version == steps
+        if delay is not None and (pause := delay(rng)):
+            time.sleep(pause)
+        x[:] = plan.contribution(rank, version)
+        weight = plan.weight(rank, version)
+        began = time.monotonic()
+        outcome = (coll.sync if sync else coll.allreduce)(x, weight)
+        ended = time.monotonic()
+        assert outcome.version == version
+        log.append(
+            Call(
+                rank=rank,
+                sync=sync or plan.is_sync(version),
+                began=began,
+                ended=ended,
+                version=version,
+                late=outcome.late,
+                merged=outcome.merged,
+                weight=outcome.weight,
+                contributors=outcome.contributors,
+                versions=outcome.versions,
+                result=x.copy(),
+            )
+        )
+        if delay is not None and (pause := delay(rng)):
+            time.sleep(pause)
+        assert np.array_equal(x, log[-1].result), "I9: the array changed after the call"
+    return log
+
+
+def check(plan: Plan, logs: Sequence[Sequence[Call]]) -> dict[str, int]:
+    """Asserts the invariants; returns how often what happened, so that tests see what they saw."""
+    seen: dict[str, int] = defaultdict(int)
+    rounds: dict[tuple[int, int], list[Call]] = defaultdict(list)
+    for log in logs:
+        newest = -1  # version that this rank took part in or merged
+        for call in log:
+            seen["calls"] += 1
+            seen["late"] += call.late
+            if not call.merged:
+                seen["unmerged"] += 1
+                _check_unchanged(plan, call)
+                continue
+            taken = _check_call(plan, call)
+            assert not call.late or taken > newest, f"{call}: merged, but {newest} was newer"
+            newest = max(newest, taken)
+            seen["skipped versions"] += taken - call.version
+            leader = plan.group(call.rank, taken, call.sync)[0]
+            rounds[(taken, leader)].append(call)
+    for (version, _), calls in rounds.items():
+        _check_agreement(plan, calls)
+        if all(logs):  # a rank without a log may have begun the version before all others
+            _check_newest(version, calls, logs)
+        seen["agreements"] += len(calls) > 1
+    return seen
+
+
+def _own_weight(plan: Plan, call: Call) -> float:
+    return plan.weight(call.rank, call.version)
+
+
+def _check_unchanged(plan: Plan, call: Call) -> None:
+    assert np.array_equal(call.result, plan.contribution(call.rank, call.version))
+    assert call.late or call.weight == 0
+
+
+def _check_call(plan: Plan, call: Call) -> int:
+    """What a result holds; returns the version that was merged."""
+    holds = dict(zip(call.contributors, call.versions, strict=True))
+    assert list(holds) == sorted(holds)
+    taken = call.version
+    if call.late:  # a version is pinned by a rank that has called it
+        taken = max([call.version, *holds.values()])
+    group = plan.group(call.rank, taken, call.sync)
+    assert set(holds) <= set(group), f"{call} holds a rank that is not in group {group}"
+    for rank, version in holds.items():
+        assert version <= taken, "I2: a contribution from a later version"
+        assert plan.weight(rank, version) > 0
+        assert version >= taken - plan.window - 1, "a contribution older than the window allows"
+    assert not (call.sync and call.late), "I4: late in a sync version"
+    if call.sync:
+        assert all(version == taken for version in holds.values()), "I4: a stale one in a sync"
+    if not call.late and _own_weight(plan, call) > 0:
+        assert holds.get(call.rank) == call.version, "fresh, but the own contribution is missing"
+    if call.late:
+        assert holds.get(call.rank, -1) < taken or taken > call.version
+    if not plan.weights:
+        present = sum(version == taken for version in holds.values())
+        quorum = len(group) if call.sync else min(plan.quorum, len(group))
+        assert present >= quorum, f"{present} members were present, the quorum is {quorum}"
+        if plan.window > 0:
+            assert set(holds) == set(group)
+    own = _own_weight(plan, call) if call.late else 0.0
+    divisor = sum(plan.weight(rank, version) for rank, version in holds.items()) + own
+    assert call.weight == divisor
+    expected = [plan.weight(r, holds[r]) * (holds[r] + 2) if r in holds else 0.0
+                for r in range(plan.size)]  # fmt: skip
+    expected[call.rank] += own * (call.version + 2)
+    slots = call.result[: plan.size * plan.slot].reshape(plan.size, plan.slot)
+    if plan.average:
+        slots = slots * np.float32(divisor)
+    np.testing.assert_allclose(slots, np.repeat([expected], plan.slot, 0).T, rtol=1e-6, err_msg="I5")
+    return taken
+
+
+def _check_agreement(plan: Plan, calls: list[Call]) -> None:
+    """I1: the members that take a version get the same, to the bit."""
+    assert len({(call.contributors, call.versions) for call in calls}) == 1
+    fresh = [call for call in calls if not call.late]
+    assert len({(call.weight, call.result.tobytes()) for call in fresh}) <= 1
+    if plan.average or not fresh:
+        return
+    for call in calls:
+        if call.late:  # R is what the fresh ones got, to which a late one adds its own
+            own = plan.contribution(call.rank, call.version)
+            expected = fresh[0].result + np.float32(_own_weight(plan, call)) * own
+            assert expected.tobytes() == call.result.tobytes()
+
+
+def _check_newest(version: int, calls: list[Call], logs: Sequence[Sequence[Call]]) -> None:
+    """I2: what a member had published before anyone began the version is not older."""
+    began = min(
+        (call.began for log in logs for call in log if call.version == version), default=0.0
+    )
+    for rank, contributed in zip(calls[0].contributors, calls[0].versions, strict=True):
+        before = [call.version for call in logs[rank] if call.ended < began]
+        before = [v for v in before if v <= version]
+        if before:
+            assert contributed >= max(before), f"I2: rank {rank} had published {max(before)}"
