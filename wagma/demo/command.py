@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--steps",
         type=_integer(1),
-        default=400,
+        default=300,
         metavar="N",
         help="steps of every rank (default: %(default)s)",
     )

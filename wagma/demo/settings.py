@@ -46,7 +46,7 @@ class Settings:
     sync_period: int
     seed: int
     batch: int = 32
-    learning_rate: float = 0.2
+    learning_rate: float = 0.15
     momentum: float = 0.9
     target: float = 0.95
     snapshot_every: int = 5

@@ -1,0 +1,249 @@
+"""DistributedOptimizer on several ranks."""
+
+import copy
+import hashlib
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from mpi4py import MPI
+from torch.optim import Optimizer
+from wagma.collectives import PeerError
+
+import wagma
+from wagma.algorithms import Algorithm
+
+torch.set_num_threads(1)  # the models are tiny
+
+COMM = MPI.COMM_WORLD
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
+    "SGD": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+    "Adam": lambda p: torch.optim.Adam(p, lr=0.02),
+    "LBFGS": lambda p: torch.optim.LBFGS(p, max_iter=4, line_search_fn="strong_wolfe"),
+}
+ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
+    "WAGMA": wagma.WAGMA,
+    "AllreduceSGD": wagma.AllreduceSGD,
+}
+
+
+def build_model(seed: int = 0) -> torch.nn.Sequential:
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(
+        torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Linear(6, 1)
+    ).double()
+
+
+def batch(step: int, rank: int) -> torch.Tensor:
+    return torch.randn(8, 4, generator=torch.Generator().manual_seed(100 * step + rank)).double()
+
+
+def step_on(model: torch.nn.Module, optimizer: Optimizer, inputs: torch.Tensor) -> float:
+    def closure() -> float:
+        optimizer.zero_grad()
+        loss = (model(inputs)[:, 0] - inputs.prod(dim=1)).square().mean()
+        loss.backward()
+        return loss  # type: ignore[return-value]
+
+    return torch.as_tensor(optimizer.step(closure)).detach().item()
+
+
+def values(model: torch.nn.Module) -> torch.Tensor:
+    return torch.nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+
+
+def on_all_ranks(model: torch.nn.Module) -> list[str]:
+    """Digests of the ranks' parameters."""
+    return COMM.allgather(hashlib.sha256(values(model).numpy().tobytes()).hexdigest()[:8])
+
+
+@pytest.fixture(params=ALGORITHMS)
+def make(request: pytest.FixtureRequest) -> Callable[..., Algorithm]:
+    return ALGORITHMS[request.param]
+
+
+def test_training_starts_with_the_model_of_rank_0(make: Callable[..., Algorithm]) -> None:
+    model = build_model(seed=COMM.rank)
+    with wagma.DistributedOptimizer(OPTIMIZERS["SGD"](model.parameters()), make(COMM)):
+        assert torch.equal(values(model), values(build_model(seed=0)))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_allreduce_equals_one_process_with_all_batches(name: str) -> None:
+    model, alone = build_model(), build_model()
+    bare = OPTIMIZERS[name](alone.parameters())
+    inner = OPTIMIZERS[name](model.parameters())
+    with wagma.DistributedOptimizer(inner, wagma.AllreduceSGD(COMM)) as optimizer:
+        for step in range(10):
+            loss = step_on(model, optimizer, batch(step, COMM.rank))
+            batches = torch.cat([batch(step, rank) for rank in range(COMM.size)])
+            assert loss == pytest.approx(step_on(alone, bare, batches), rel=1e-9)
+            assert len(set(on_all_ranks(model))) == 1
+        optimizer.synchronize()
+        assert len(set(on_all_ranks(model))) == 1
+    torch.testing.assert_close(values(model), values(alone), rtol=1e-7, atol=1e-9)
+
+
+def test_wagma_that_always_synchronises_averages_the_models() -> None:
+    model = build_model()
+    inner = OPTIMIZERS["Adam"](model.parameters())
+    local = build_model()
+    bare = OPTIMIZERS["Adam"](local.parameters())
+    with wagma.DistributedOptimizer(inner, wagma.WAGMA(COMM, sync_period=1)) as optimizer:
+        for step in range(5):
+            step_on(model, optimizer, batch(step, COMM.rank))
+            step_on(local, bare, batch(step, COMM.rank))
+            mean = np.empty(values(local).shape)
+            COMM.Allreduce(values(local).numpy(), mean)
+            mean /= COMM.size
+            torch.nn.utils.vector_to_parameters(torch.from_numpy(mean), local.parameters())
+            assert len(set(on_all_ranks(model))) == 1
+            torch.testing.assert_close(values(model), values(local), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("group_size", [1, 2, 3, None])
+def test_wagma_synchronises_every_period_and_at_the_end(group_size: int | None) -> None:
+    if group_size is not None and group_size > COMM.size:
+        group_size = COMM.size
+    model = build_model()
+    inner = OPTIMIZERS["SGD"](model.parameters())
+    algorithm = wagma.WAGMA(COMM, group_size, sync_period=4)
+    with wagma.DistributedOptimizer(inner, algorithm) as optimizer:
+        while optimizer.version < 22:
+            time.sleep(0.001 * ((optimizer.version + COMM.rank) % 3))
+            step_on(model, optimizer, batch(optimizer.version, COMM.rank))
+            outcome = optimizer.outcome
+            assert outcome is not None
+            if optimizer.version % 4 == 0:
+                assert tuple(outcome.contributors) == tuple(range(COMM.size))
+                assert set(outcome.versions) == {outcome.version}
+                assert len(set(on_all_ranks(model))) == 1
+        if group_size == 1 < COMM.size:
+            assert len(set(on_all_ranks(model))) == COMM.size
+        optimizer.synchronize()
+        assert optimizer.version == 23
+        assert len(set(on_all_ranks(model))) == 1
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_gradient_that_only_one_rank_has_is_averaged() -> None:
+    used, rare, unused = (torch.nn.Parameter(torch.ones(3)) for _ in range(3))
+    inner = torch.optim.SGD([used, rare, unused], lr=1.0, weight_decay=0.5)
+    with wagma.DistributedOptimizer(inner, wagma.AllreduceSGD(COMM)) as optimizer:
+        loss = used.sum() + (rare.sum() if COMM.rank == 1 else 0)
+        loss.backward()
+        optimizer.step()
+    torch.testing.assert_close(used.data, torch.full((3,), 1 - 1 - 0.5))
+    torch.testing.assert_close(rare.data, torch.full((3,), 1 - 1 / COMM.size - 0.5))
+    assert unused.tolist() == [1, 1, 1]
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("difference", ["shape", "number", "dtype", "none", "mixed"])
+def test_different_models_are_refused_on_every_rank(
+    difference: str, make: Callable[..., Algorithm]
+) -> None:
+    tensors = [torch.nn.Parameter(torch.ones(2, 3)), torch.nn.Parameter(torch.ones(4))]
+    if COMM.rank == COMM.size - 1:
+        if difference == "shape":
+            tensors[1] = torch.nn.Parameter(torch.ones(5))
+        elif difference == "number":
+            tensors.append(torch.nn.Parameter(torch.ones(1)))
+        elif difference == "dtype":
+            tensors = [torch.nn.Parameter(tensor.detach().double()) for tensor in tensors]
+        elif difference == "mixed":
+            tensors[1] = torch.nn.Parameter(torch.ones(4, dtype=torch.float64))
+        else:
+            tensors = []
+    inner = torch.optim.SGD([{"params": tensors}], lr=0.1)
+    words = {"none": "has no parameters", "mixed": "parameter 1 is of torch.float64"}
+    with pytest.raises(ValueError, match=words.get(difference, "different models")) as caught:
+        wagma.DistributedOptimizer(inner, make(COMM))
+    last = COMM.size - 1
+    assert f"ranks [{last}]" in str(caught.value) or difference in words
+    if COMM.rank == last:
+        found = {"shape": "parameter 1 as float32 [5]", "number": "3 parameters, rank 0 has 2"}
+        assert found.get(difference, "parameter") in str(caught.value)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_resumed_ranks_are_at_one_version_and_share_no_old_model() -> None:
+    model = build_model()
+    inner = OPTIMIZERS["SGD"](model.parameters())
+    with wagma.DistributedOptimizer(inner, wagma.WAGMA(COMM, sync_period=None)) as optimizer:
+        while optimizer.version < 5 + COMM.rank:
+            step_on(model, optimizer, batch(optimizer.version, COMM.rank))
+        saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+        assert saved[1]["wagma"] == {"version": 5 + COMM.rank}
+        COMM.Barrier()
+
+    resumed_model = build_model(seed=7)
+    inner = OPTIMIZERS["SGD"](resumed_model.parameters())
+    algorithm = wagma.WAGMA(COMM, sync_period=None)
+    with wagma.DistributedOptimizer(inner, algorithm) as optimizer:
+        optimizer.load_state_dict(saved[1])
+        resumed_model.load_state_dict(saved[0])
+        assert set(COMM.allgather(optimizer.version)) == {5}
+        time.sleep(0.05 * COMM.rank)
+        step_on(resumed_model, optimizer, batch(5, COMM.rank))
+        outcome = optimizer.outcome
+        assert outcome is not None
+        assert tuple(outcome.contributors) == tuple(range(COMM.size))
+        assert set(outcome.versions) == {0}, "the random first models must not be averaged"
+        assert optimizer.version == 6
+        assert len(set(on_all_ranks(resumed_model))) == 1
+        step_on(resumed_model, optimizer, batch(6, COMM.rank))
+        assert optimizer.version == 7
+
+
+@pytest.mark.mpi(min_size=2)
+def test_loading_at_different_versions_is_refused_on_every_rank() -> None:
+    model = build_model()
+    inner = OPTIMIZERS["SGD"](model.parameters())
+    with wagma.DistributedOptimizer(inner, wagma.WAGMA(COMM, sync_period=None)) as optimizer:
+        state = copy.deepcopy(optimizer.state_dict())
+        if COMM.rank == 0:
+            step_on(model, optimizer, batch(0, 0))
+        with pytest.raises(RuntimeError, match="load it before the first step"):
+            optimizer.load_state_dict(state)
+        COMM.Barrier()
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_rank_that_fails_is_named_to_the_others(make: Callable[..., Algorithm]) -> None:
+    class LocalError(Exception):
+        pass
+
+    model = build_model()
+    inner = OPTIMIZERS["SGD"](model.parameters())
+    expected = LocalError if COMM.rank == 1 else PeerError
+    with (
+        pytest.raises(expected) as caught,
+        wagma.DistributedOptimizer(inner, make(COMM)) as optimizer,
+    ):
+        while optimizer.version < 100:
+            step_on(model, optimizer, batch(optimizer.version, COMM.rank))
+            if optimizer.version == 3 and COMM.rank == 1:
+                raise LocalError
+    if COMM.rank != 1:
+        assert "1" in str(caught.value)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_rank_that_leaves_is_not_waited_for(make: Callable[..., Algorithm]) -> None:
+    model = build_model()
+    inner = OPTIMIZERS["SGD"](model.parameters())
+    optimizer = wagma.DistributedOptimizer(inner, make(COMM))
+    leaves = COMM.rank == COMM.size - 1
+    while optimizer.version < (3 if leaves else 25):
+        step_on(model, optimizer, batch(optimizer.version, COMM.rank))
+    if not leaves:
+        optimizer.synchronize()
+        outcome = optimizer.outcome
+        assert outcome is not None
+        assert tuple(outcome.contributors) == tuple(range(COMM.size - 1))
+    optimizer.close()
+    everybody = on_all_ranks(model)
+    assert len(set(everybody[:-1])) == 1
