@@ -139,13 +139,13 @@ static void run_until_error(rank *me) {
     contribute(WAGMA_F64, x, me->rank, -1, count);
     wagma_handle *h = rank_join(me, x);
     int status = WAGMA_OK;
+    atomic_fetch_add(&p->let_go, 1);
     while (h && status == WAGMA_OK) {
         wagma_outcome o;
         contribute(WAGMA_F64, x, me->rank, wagma_version(h), count);
         status = wagma_allreduce(h, x, 1, &o);
         if (status == WAGMA_OK)
             expect_sum(WAGMA_F64, x, me->rank, count, &o);
-        atomic_store(&p->let_go, 1);
     }
     p->status[me->rank] = status;
     wagma_free(h);
@@ -159,7 +159,7 @@ static void test_any_moment(void) {
         o.window = 1 + i % 8;
         o.sync_period = i % 5 == 0 ? 10 : 0;
         team *t = team_start(PROCESSES, &o, run_until_error, p);
-        while (!atomic_load(&p->let_go))
+        while (atomic_load(&p->let_go) < 4) /* all have joined */
             sleep_ms(0.2);
         random = random * 1664525u + 1013904223u;
         sleep_ms((random >> 16) % 128 * 0.1);
