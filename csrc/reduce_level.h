@@ -1,4 +1,4 @@
-/* Inside of the kernels: what their levels (scalar, AVX2, AVX-512) share. reduce.h is the
+/* Inside of the kernels: what their levels (scalar, AVX2, AVX-512) share; reduce.h is the
  * interface.
  *
  * All four entry points are one operation, the *range*: elements begin..end-1 of a weighted sum,
@@ -7,10 +7,9 @@
  *
  * Every level computes, in the accumulation type,
  *
- *     ((w[a]*x[a] + w[b]*x[b]) + w[c]*x[c] ...) / divisor        a < b < c ... : weights that are
- * not
- * 0
+ *     ((w[a]*x[a] + w[b]*x[b]) + w[c]*x[c] ...) / divisor
  *
+ * over the inputs a < b < c ... whose weights are not 0,
  * each operation rounded by itself, and replaces a NaN by one quiet NaN: which of two NaNs a sum
  * passes on depends on the order of an instruction's operands, which is the compiler's choice. */
 #ifndef WAGMA_REDUCE_LEVEL_H
