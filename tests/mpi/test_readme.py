@@ -1,0 +1,38 @@
+"""The code that README.md shows, run as it stands."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from mpi4py import MPI
+
+README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+TRAINING, COLLECTIVE = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def draw_batch() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.rand(4, 64), torch.randint(10, (4,))
+
+
+def equal_everywhere(array: np.ndarray) -> bool:
+    return all(np.array_equal(array, other) for other in MPI.COMM_WORLD.allgather(array))
+
+
+def test_training() -> None:
+    names = {"draw_batch": draw_batch}
+    exec(TRAINING, names)
+    assert names["optimizer"].version >= 100
+    for parameter in names["model"].parameters():
+        assert equal_everywhere(parameter.detach().numpy())
+
+
+@pytest.mark.mpi(min_size=2)
+def test_collective() -> None:
+    names = {}
+    exec(COLLECTIVE, names)
+    assert names["coll"].version == 101
+    assert equal_everywhere(names["x"])
+    # Averages of arrays to each of which its rank was added a hundred times.
+    assert 0 < names["x"][0] <= 100 * (MPI.COMM_WORLD.size - 1)
