@@ -1,1 +1,7 @@
-"""Puts this folder on the path: ranks.py and versioned.py are shared by the folders below."""
+"""For all tests: ranks.py and versioned.py can be imported, and options are what tests say."""
+
+import os
+
+# They would override the options that tests set.
+for _name in ("WAGMA_TRANSPORT", "WAGMA_STALL_WARNING", "WAGMA_REDO_AFTER", "WAGMA_SHM_LIMIT"):
+    os.environ.pop(_name, None)

@@ -1,4 +1,4 @@
-"""Ranks without MPI: as threads of this process, or as forked processes that tests stop and kill."""
+"""Ranks without MPI: threads of this process, or forked processes that tests stop and kill."""
 
 import faulthandler
 import multiprocessing
@@ -8,6 +8,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from wagma.collectives import Segment
@@ -124,5 +125,4 @@ class ForkedRanks:
 
 def state_of(pid: int) -> str:
     """One letter: R, S, T (stopped), Z."""
-    with open(f"/proc/{pid}/stat") as stat:
-        return stat.read().rpartition(")")[2].split()[0]
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -1,13 +1,13 @@
 """Contributions that say which version of whom they are, and the invariants of their sums.
 
 The array of P ranks has P slots of SLOT elements, of which rank r fills only its own, with the
-number of its version (+2, so that the first contribution, -1, counts 1). A sum of them shows in slot
-r which version of rank r it holds, exactly, and whether parts of two versions were mixed. Behind the
-slots follow random numbers whose sums depend on the order of the additions: two ranks that agree on
-them to the bit had the same inputs and added them in the same order.
+number of its version (+2, so that the first contribution, -1, counts 1). A sum of them shows in
+slot r which version of rank r it holds, exactly, and whether parts of two versions were mixed.
+Behind the slots follow random numbers whose sums depend on the order of the additions: two ranks
+that agree on them to the bit had the same inputs and added them in the same order.
 
-Every rank keeps a log of its calls; `check` takes the logs of all ranks (empty: it was killed). I1, I2, I4, I5, I8 and I9
-are those of the specification.
+Every rank keeps a log of its calls; `check` takes the logs of all ranks (empty: it was killed). I1,
+I2, I4, I5, I8 and I9 are those of the specification.
 """
 
 import random
@@ -36,7 +36,7 @@ class Plan:
     sync_period: int | None = None
     window: int = 64
     average: bool = False
-    weights: bool = False  # of 0, 1 and 2, by rank and version
+    weights: bool = False  # of 1, 2 and 3, by rank and version
     slot: int = SLOT
     noise: int = NOISE
 
@@ -45,7 +45,7 @@ class Plan:
         return self.size * self.slot + self.noise
 
     def weight(self, rank: int, version: int) -> float:
-        return float((rank + version) % 3) if self.weights and version >= 0 else 1.0
+        return 1.0 + (rank + version) % 3 if self.weights and version >= 0 else 1.0
 
     def is_sync(self, version: int) -> bool:
         return self.sync_period is not None and (version + 1) % self.sync_period == 0
@@ -159,35 +159,31 @@ def _own_weight(plan: Plan, call: Call) -> float:
 
 def _check_unchanged(plan: Plan, call: Call) -> None:
     assert np.array_equal(call.result, plan.contribution(call.rank, call.version))
-    assert call.late or call.weight == 0
+    assert call.late
 
 
 def _check_call(plan: Plan, call: Call) -> int:
     """What a result holds; returns the version that was merged."""
     holds = dict(zip(call.contributors, call.versions, strict=True))
     assert list(holds) == sorted(holds)
-    taken = call.version
-    if call.late:  # a version is pinned by a rank that has called it
-        taken = max([call.version, *holds.values()])
+    taken = max(holds.values())  # a version is pinned by a rank that has called it
+    assert taken == call.version or (call.late and taken > call.version)
     group = plan.group(call.rank, taken, call.sync)
     assert set(holds) <= set(group), f"{call} holds a rank that is not in group {group}"
-    for rank, version in holds.items():
+    for version in holds.values():
         assert version <= taken, "I2: a contribution from a later version"
-        assert plan.weight(rank, version) > 0
         assert version >= taken - plan.window - 1, "a contribution older than the window allows"
     assert not (call.sync and call.late), "I4: late in a sync version"
     if call.sync:
         assert all(version == taken for version in holds.values()), "I4: a stale one in a sync"
-    if not call.late and _own_weight(plan, call) > 0:
+    if not call.late:
         assert holds.get(call.rank) == call.version, "fresh, but the own contribution is missing"
     if call.late:
-        assert holds.get(call.rank, -1) < taken or taken > call.version
-    if not plan.weights:
-        present = sum(version == taken for version in holds.values())
-        quorum = len(group) if call.sync else min(plan.quorum, len(group))
-        assert present >= quorum, f"{present} members were present, the quorum is {quorum}"
-        if plan.window > 0:
-            assert set(holds) == set(group)
+        assert holds[call.rank] < call.version, "late, but the own contribution is in the result"
+    present = sum(version == taken for version in holds.values())
+    quorum = len(group) if call.sync else min(plan.quorum, len(group))
+    assert present >= quorum, f"{present} members were present, the quorum is {quorum}"
+    assert set(holds) == set(group)
     own = _own_weight(plan, call) if call.late else 0.0
     divisor = sum(plan.weight(rank, version) for rank, version in holds.items()) + own
     assert call.weight == divisor
@@ -197,7 +193,8 @@ def _check_call(plan: Plan, call: Call) -> int:
     slots = call.result[: plan.size * plan.slot].reshape(plan.size, plan.slot)
     if plan.average:
         slots = slots * np.float32(divisor)
-    np.testing.assert_allclose(slots, np.repeat([expected], plan.slot, 0).T, rtol=1e-6, err_msg="I5")
+    desired = np.repeat([expected], plan.slot, 0).T
+    np.testing.assert_allclose(slots, desired, rtol=1e-6, err_msg="I5")
     return taken
 
 

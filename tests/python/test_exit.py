@@ -1,6 +1,5 @@
 """Leaving a program: with and without close, by an exception, by signals, and through a fork."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -306,8 +305,3 @@ def test_the_other_ranks_learn_that_one_got_no_memory(small_shm: list[str]) -> N
         check=False,
     )
     assert done.stdout == "0 False\n2 True\n", done.stderr
-
-
-def test_the_environment_of_a_test_run_is_clean() -> None:
-    """Variables that override options would make tests mean something else."""
-    assert not [name for name in os.environ if name.startswith("WAGMA_") and "TEST" not in name]

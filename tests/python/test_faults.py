@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import ranks
 import versioned
-
 from wagma.collectives import Handle, HandleError, PeerError, Segment
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -43,9 +42,7 @@ def calls_until(
 ) -> Callable[[int, Segment, Callable[[Any], None]], list[versioned.Call]]:
     """Ranks that tell the version that they are about to call, after every pause."""
 
-    def body(
-        rank: int, segment: Segment, tell: Callable[[Any], None]
-    ) -> list[versioned.Call]:
+    def body(rank: int, segment: Segment, tell: Callable[[Any], None]) -> list[versioned.Call]:
         x = plan.contribution(rank, -1)
         with Handle(segment, rank, x) as coll:
 

@@ -1,4 +1,4 @@
-"""Invariants over ranks that are threads of one process, for many numbers of ranks and group sizes."""
+"""Invariants over ranks that are threads of one process, for all small sizes and group sizes."""
 
 import random
 
