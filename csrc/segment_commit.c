@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 enum {
-    COMMIT_STEP = 32 << 20, /* bytes per fallocate: a signal that interrupts it repeats only this */
+    COMMIT_STEP = 4 << 20, /* bytes per fallocate: a signal that interrupts it repeats only this */
 };
 
 /* ---- committing ------------------------------------------------------------------------------ */
@@ -150,6 +150,8 @@ int segment_join(wagma_segment *s, int rank) {
                          strerror(errno));
     error = commit_region(s, rank);
     if (error) {
+        uint64_t lines = (uint64_t)SEGMENT_LINES * SEGMENT_LINE;
+        give_back(s, region_start(s, rank) + lines, s->region_bytes - lines);
         segment_leave(s, rank, SEGMENT_NOSPACE);
         char what[64];
         snprintf(what, sizeof what, "rank %d", rank);

@@ -22,7 +22,7 @@
 
 #include "wagma.h"
 
-enum { RANKS_MAX = 16, RANKS_SECONDS = 100, RANKS_KILLED = -9 };
+enum { RANKS_MAX = 24, RANKS_SECONDS = 100, RANKS_KILLED = -9 };
 
 /* In a body: prints and leaves it with 1. */
 #define EXPECT(condition, ...)                                                                     \

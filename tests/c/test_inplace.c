@@ -1,24 +1,30 @@
 /* Quorum "all": sums that tell which version of which rank they hold. No barriers: ranks run as far
  * ahead of each other as the groups let them. */
 #include "check.h"
+#include "inplace.h"
 #include "ranks.h"
 #include "topology.h"
 
 #include <math.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
+
+enum { GLANCES = 20000 };
 
 typedef struct plan {
     wagma_options options;
     int versions;
     int departs[RANKS_MAX]; /* version before which the rank closes; 0: never */
     int both_arrays;        /* private and shared arrays in turn */
+    int lag;                /* every so many versions the members of rank 0's group come late */
 } plan;
 
-/* One digit of base 64 per rank: the sum is exact and holds every contributor's version. */
+/* One digit of base 64 per rank (from 8 on, ranks share them): the sum is exact and holds every
+ * contributor's version. */
 static double digit(int rank, int64_t version, int64_t i) {
-    return ldexp((double)((version * 5 + i) % 63 + 1), 6 * rank);
+    return ldexp((double)((version * 5 + rank / 8 + i) % 63 + 1), 6 * (rank % 8));
 }
 
 static int members_of(const plan *p, int rank, int64_t t, int sync, int32_t *members) {
@@ -34,6 +40,13 @@ static int members_of(const plan *p, int rank, int64_t t, int sync, int32_t *mem
         if (!p->departs[group[k]] || t < p->departs[group[k]])
             members[present++] = group[k];
     return present;
+}
+
+static int lags(const plan *p, int rank, int64_t t) {
+    const wagma_options *o = &p->options;
+    return p->lag && t % p->lag == p->lag - 1 &&
+           topology_group_index(rank, o->size, o->group_size, t) ==
+               topology_group_index(0, o->size, o->group_size, t);
 }
 
 static int check_outcome(const wagma_outcome *out, int64_t t, const int32_t *members, int n) {
@@ -62,7 +75,9 @@ static int sums(wagma_handle *h, int rank, void *context) {
         double *x = p->both_arrays && (t + rank) % 3 == 0 ? own : wagma_shared_array(h);
         if (p->departs[rank] && t == p->departs[rank])
             break;
-        if (rand_r(&seed) % 16 == 0)
+        if (lags(p, rank, t))
+            usleep(10000);
+        else if (!p->lag && rand_r(&seed) % 16 == 0)
             usleep((unsigned)rand_r(&seed) % 300);
         for (int64_t i = 0; i < count; i++)
             x[i] = digit(rank, t, i);
@@ -87,7 +102,7 @@ static int sums(wagma_handle *h, int rank, void *context) {
 }
 
 static plan make_plan(int size, int group_size, int64_t count, int versions) {
-    plan p = {ranks_options(size, group_size, WAGMA_F64, count), versions, {0}, 1};
+    plan p = {ranks_options(size, group_size, WAGMA_F64, count), versions, {0}, 1, 0};
     p.options.average = 0;
     return p;
 }
@@ -145,6 +160,58 @@ static void test_departures(void) {
                 CHECK(ranks_as_threads(&p.options, sums, &p) == 0, "P=%d S=%d count=%ld", size,
                       group, (long)counts[c]);
             }
+}
+
+/* P=18, S=3: after the leader of {0, a, b} departed, {0, c, d} gets two versions ahead of a and b,
+ * so that the words of rank 0 must not serve both groups. */
+static void test_departed_leader(void) {
+    plan p = make_plan(18, 3, 9001, 30);
+    p.departs[0] = 1;
+    p.lag = 3;
+    CHECK(ranks_as_threads(&p.options, sums, &p) == 0, "see above");
+}
+
+/* A rank that publishes and departs at once: whoever looks while it does, finds its contribution.
+ */
+typedef struct glance {
+    wagma_segment *s;
+    _Atomic int64_t go, looked; /* version */
+} glance;
+
+static void *publish_and_depart(void *argument) {
+    glance *g = argument;
+    for (int64_t t = 0; t < GLANCES; t++) {
+        while (atomic_load(&g->go) < t)
+            sched_yield();
+        inplace_publish(g->s, 1, t, 0);
+        segment_leave(g->s, 1, SEGMENT_DEPARTED);
+        while (atomic_load(&g->looked) < t)
+            sched_yield();
+    }
+    return NULL;
+}
+
+static void test_departure_is_seen_alike(void) {
+    wagma_options o = ranks_options(2, 0, WAGMA_F64, 1);
+    glance g = {ranks_segment(&o), -1, -1};
+    pthread_t thread;
+    int missed = 0;
+    CHECK(g.s, "no segment");
+    pthread_create(&thread, NULL, publish_and_depart, &g);
+    for (int64_t t = 0; t < GLANCES; t++) {
+        int seen;
+        atomic_store(&segment_presence_of(g.s, 1)->state, SEGMENT_READY);
+        atomic_store(&g.go, t);
+        while ((seen = inplace_look(g.s, 1, t, 0)) == INPLACE_AWAITED)
+            ;
+        missed += seen != INPLACE_HERE;
+        while (atomic_load(&segment_presence_of(g.s, 1)->state) != SEGMENT_DEPARTED)
+            sched_yield();
+        atomic_store(&g.looked, t);
+    }
+    pthread_join(thread, NULL);
+    wagma_segment_close(g.s);
+    CHECK(missed == 0, "%d of %d contributions were overlooked", missed, GLANCES);
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
@@ -311,6 +378,8 @@ int main(void) {
     RUN(test_processes);
     RUN(test_large);
     RUN(test_departures);
+    RUN(test_departed_leader);
+    RUN(test_departure_is_seen_alike);
     RUN(test_weights);
     RUN(test_same_bits);
     RUN(test_start_and_finish);
