@@ -2,7 +2,7 @@
 
 Element j of rank r's array of version v is p(j) + d(r, v): p depends on the position, so that parts
 in the wrong place are noticed; d has five bits for each of four ranks, so that sums of other ranks
-or versions differ. All sums are integers below 2**24, which float32 holds exactly.
+or versions (modulo 30) differ. All sums are integers below 2**24, which float32 holds exactly.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ Vector = npt.NDArray[np.float32]
 
 CHUNK = 1 << 18  # elements: 1 MiB, which stays in the caches while it is written or compared
 PERIOD, CHUNK_PERIOD = 1021, 101
-DIGIT_BITS, DIGITS = 5, 4
+DIGIT_BITS, DIGIT_PERIOD, DIGITS = 5, 30, 4
 
 
 def _digit(rank: int, version: int) -> int:
-    return (version + 1) % ((1 << DIGIT_BITS) - 1) << DIGIT_BITS * (rank % DIGITS)
+    # Never 0, which would hide a missing rank; 1 to 30, twice that where a late rank adds its own.
+    return 1 + (version + 1) % DIGIT_PERIOD << DIGIT_BITS * (rank % DIGITS)
 
 
 class Contributions:

@@ -77,7 +77,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         metavar="SIZES",
         help="default: 1MiB,16MiB,100MiB",
     )
-    add("--timeout", type=float, default=240, metavar="S", help="of a launch (default: 240)")
+    add("--timeout", type=float, default=600, metavar="S", help="of a launch (default: 600)")
     add("--json", type=Path, metavar="FILE", help="write raw samples and the table's rows there")
     add(
         "--from",

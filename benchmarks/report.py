@@ -12,7 +12,7 @@ from rows import Row, size_text
 
 __all__ = ["show"]
 
-WIDTH = 220  # wide enough for the longest row: a wrapped one cannot be pasted
+WIDTH = 1000  # no row is cut or wrapped; tables are only as wide as their longest row
 
 
 def show(report: dict[str, Any], rows: list[Row], file: TextIO, *, markdown: bool) -> None:
@@ -43,11 +43,12 @@ def _environment(report: dict[str, Any]) -> list[str]:
     ]
     for launch in report["launches"]:
         first = launch["by_rank"][0]
+        library = " ".join(first["library"].partition(",")[0].split())
         cores = [rank["affinity"] for rank in launch["by_rank"]]
         where = f"on cores {cores}" if launch["bound"] else "not bound"
         sizes = ", ".join(size_text(case["bytes"]) for case in launch["cases"])
         lines.append(
-            f"{launch['ranks']} ranks, {where}: {first['library']}, THREAD_"
+            f"{launch['ranks']} ranks, {where}: {library}, THREAD_"
             f"{first['thread_level'].upper()}{': ' + sizes if sizes else ''}."
         )
     return lines
