@@ -125,7 +125,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         # Without another MPI the scenarios of wagma alone can run under MPICH.
         for environment in usable or environments[:1]:
             levels = ["multiple"]
-            if environment.mpi == "mpich" and environment in usable:
+            compared = not plan.COMPARED.keys().isdisjoint(options.rows)
+            if environment.mpi == "mpich" and environment in usable and compared:
                 levels.append("single")
             for level in levels:
                 with_mpi = environment in usable

@@ -214,10 +214,14 @@ def _straggler(report: Report) -> Iterator[Row]:
         handles = [handle for rank in others for handle in rank["handles"]]
         times = np.concatenate([handle["samples_ns"] for handle in handles]) * 1e-9
         grace = float(np.median(np.concatenate([handle["grace"] for handle in handles])))
+        behind = max(max(handle["behind"]) for handle in handles)
         mpi = [rank["mpi"]["samples_ns"] for rank in others if "mpi" in rank]
         for percent, goal in ((50, P50_GOAL), (99, P99_GOAL)):
             blocked = float(np.percentile(times, percent))
-            details = f"{times.size} calls, grace {time_text(grace)} (median)"
+            details = (
+                f"{times.size} calls, grace {time_text(grace)} (median), sleeper at most {behind} "
+                f"of {s['window']} versions behind"
+            )
             if mpi:
                 mpi_times = np.array(mpi) * 1e-9
                 theirs = float(np.percentile(mpi_times, percent))

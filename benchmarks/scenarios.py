@@ -27,7 +27,7 @@ def _run(
     what: str, x: Vector, checked: Checked, reduce: Reduce, pauses: list[float]
 ) -> dict[str, list[Any]]:
     """One version for each pause: write, pause, call, check."""
-    calls: dict[str, list[Any]] = {"samples_ns": [], "late": [], "grace": []}
+    calls: dict[str, list[Any]] = {"samples_ns": [], "late": [], "grace": [], "behind": []}
     for version, pause in enumerate(pauses):
         checked.contributions.write(x, checked.rank, version)
         if pause > 0:
@@ -37,6 +37,7 @@ def _run(
         calls["samples_ns"].append(time.perf_counter_ns() - began)
         calls["late"].append(late)
         calls["grace"].append(grace)
+        calls["behind"].append(version - min(contributed for _, contributed in holds))
         checked.check(what, x, holds, late)
     return calls
 
