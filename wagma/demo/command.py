@@ -18,6 +18,7 @@ import platform
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,16 +143,19 @@ def _number(lowest: float, highest: float) -> Callable[[str], float]:
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Runs the demo on the ranks of COMM_WORLD; returns the exit status."""
-    try:
-        import torch
-        from mpi4py import MPI
-        from rich.console import Console
+    for name in ("matplotlib", "rich", "sklearn", "torch"):
+        if find_spec(name) is None:
+            parser.error(f"{name} is not installed: python -m pip install 'wagma[demo]'")
+    # MPI first: ranks meet in its initialisation, and spin there while others import.
+    from mpi4py import MPI
 
-        from wagma.demo import data, figure  # noqa: F401 (what is missing shows before the run)
-    except ModuleNotFoundError as error:
-        parser.error(f"{error.name} is not installed: python -m pip install 'wagma[demo]'")
+    from wagma.demo.ranks import meet
 
     comm = MPI.COMM_WORLD
+    import torch
+    from rich.console import Console
+
+    meet(comm)
     settings = _settings(arguments, comm.size, parser)
     problem = comm.bcast(_prepare_files(arguments) if comm.rank == 0 else None, root=0)
     if problem:
@@ -168,6 +172,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     record = _train_all(comm, settings, console, shown)
     if comm.rank == 0:
         _report(record, arguments)
+    meet(comm)
     return 0
 
 
@@ -211,6 +216,7 @@ def _train_all(
 ) -> dict[str, Any]:
     from wagma.demo.data import load
     from wagma.demo.progress import progress_line
+    from wagma.demo.ranks import meet
     from wagma.demo.training import train
 
     console.print(
@@ -221,7 +227,9 @@ def _train_all(
     )
     if comm.size == 1:
         console.print("One rank waits for nobody: try mpiexec -n 4 python -m wagma demo")
-    digits = load(settings.seed)
+    digits = load(settings.seed) if comm.rank == 0 else None
+    meet(comm)
+    digits = comm.bcast(digits, root=0)
     runs = []
     for name in settings.algorithms:
         label = ALGORITHMS[name]

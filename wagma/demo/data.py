@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
 
 __all__ = ["Digits", "build_model", "delayed_ranks", "draw_batch", "load"]
@@ -35,6 +34,8 @@ class Digits:
 
 def load(seed: int) -> Digits:
     """Loads scikit-learn's digits, split by `seed` into training and test samples."""
+    from sklearn.datasets import load_digits  # seconds of import, which one rank needs
+
     digits = load_digits()
     order = np.random.default_rng(seed).permutation(len(digits.target))
     images = torch.from_numpy((digits.data[order] / 16).astype(np.float32))

@@ -18,6 +18,7 @@ from torch import nn
 
 from wagma.algorithms import WAGMA, Algorithm, AllreduceSGD
 from wagma.demo.data import Digits, build_model, delayed_ranks, draw_batch
+from wagma.demo.ranks import meet
 from wagma.demo.settings import Settings
 from wagma.optimizer import DistributedOptimizer
 
@@ -117,7 +118,7 @@ def _loop(
     record = RankRecord(comm.rank)
     flat = optimizer.algorithm.parameters.flat
     snapshots = torch.zeros(settings.steps // settings.snapshot_every, flat.numel())
-    comm.Barrier()
+    meet(comm)
     start = time.perf_counter()
     while (step := optimizer.version) < settings.steps:
         begin = time.perf_counter()
