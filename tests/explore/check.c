@@ -89,6 +89,8 @@ void check_pinned(struct round_memory *m, int leader, uint64_t before, uint64_t 
     const struct config *g = m->config;
     const int t = (int)m->local.t, sync = (int)m->local.sync, c = (int)round_low(word);
     const int old = (int)round_version(before);
+    if ((int)round_version(word) != t)
+        return; /* not what a slot says of a pinned version */
     for (int k = 0; old && !g->mismatch && k < g->count[0][old][leader]; k++) {
         const int q = g->members[0][old][leader][k];
         if (rank_field(g, m->cells, q, R_OVER) == RUNNING && rank_field(g, m->cells, q, R_t) == old)
@@ -317,7 +319,8 @@ void check_alone(struct round_memory *m) {
         return;
     }
     if (is_installed(m, (int)l->leader, t)) {
-        violate(m, "I6-late-waits", "rank %d waits in version %d, which is pinned", m->rank, t);
+        violate(m, l->fresh ? "I3-run-alone" : "I6-late-waits",
+                "rank %d waits in version %d, which is pinned", m->rank, t);
         return;
     }
     for (int k = 0; k < (int)l->members; k++) {
@@ -336,6 +339,8 @@ void check_alone(struct round_memory *m) {
 void check_terminal(struct round_memory *m) {
     const struct config *g = m->config;
     int failed = 0;
+    if (g->switches) /* the bound may have ended the run */
+        return;
     for (int r = 0; r < g->ranks; r++)
         failed += rank_field(g, m->cells, r, R_OVER) == FAILED;
     if (g->mismatch && !failed)

@@ -15,6 +15,7 @@ static const char usage[] =
     "  --quorum N  members that start a version (1)     --window N  versions ahead (3)\n"
     "  --slices N  slices of a result (1)               --tso       store buffers\n"
     "  --buffers N, --rounds N  instead of the protocol's bounds\n"
+    "  --switches N  only runs with at most N switches between ranks\n"
     "  --dfs       depth first                          --no-collapse  every step by itself\n"
     "  --table N   2^N entries (22)                     --seconds N    limit\n"
     "  --walks N   random walks instead                 --seed N       of the first (1)\n"
@@ -44,18 +45,20 @@ static void print(const struct config *g, const struct limits *limits, const str
     struct rusage usage_now;
     getrusage(RUSAGE_SELF, &usage_now);
     const double mib = (double)usage_now.ru_maxrss / 1024;
+    const double cpu = (double)(usage_now.ru_utime.tv_sec + usage_now.ru_stime.tv_sec) +
+                       1e-6 * (double)(usage_now.ru_utime.tv_usec + usage_now.ru_stime.tv_usec);
     if (r->outcome.invariant)
         printf("VIOLATED %s: %s\n", r->outcome.invariant, r->outcome.detail);
     if (r->truncated)
         printf("TRUNCATED: a limit was reached before the frontier was empty\n");
     printf("%s states=%llu transitions=%llu alone=%llu depth=%llu terminal=%llu bytes=%d "
-           "seconds=%.1f mib=%.0f\n",
+           "seconds=%.1f cpu=%.1f mib=%.0f\n",
            limits->walks         ? "walks"
            : limits->depth_first ? "dfs"
                                  : "bfs",
            (unsigned long long)r->states, (unsigned long long)r->transitions,
            (unsigned long long)r->alone, (unsigned long long)r->depth,
-           (unsigned long long)r->terminal, g->bytes, seconds, mib);
+           (unsigned long long)r->terminal, g->bytes, seconds, cpu, mib);
 }
 
 int main(int argc, char **argv) {
@@ -75,7 +78,8 @@ int main(int argc, char **argv) {
         SECONDS,
         WALKS,
         SEED,
-        NO_TRACE
+        NO_TRACE,
+        SWITCHES
     };
     static const struct option options[] = {{"ranks", 1, 0, RANKS},
                                             {"group", 1, 0, GROUP},
@@ -93,6 +97,7 @@ int main(int argc, char **argv) {
                                             {"walks", 1, 0, WALKS},
                                             {"seed", 1, 0, SEED},
                                             {"no-trace", 0, 0, NO_TRACE},
+                                            {"switches", 1, 0, SWITCHES},
                                             {0, 0, 0, 0}};
     static struct config g = {.quorum = 1, .window = 3, .slices = 1, .collapse = 1};
     static struct result result;
@@ -148,6 +153,9 @@ int main(int argc, char **argv) {
             break;
         case NO_TRACE:
             limits.trace = 0;
+            break;
+        case SWITCHES:
+            g.switches = n;
             break;
         default:
             return wrong("unknown option");

@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "../../csrc/round.h"
+#include "round.h"
 
 enum { MAX_RANKS = 5, MAX_PROGRAM = 15, MAX_SLICES = 4, STORE_BUFFER = 12, MAX_CELLS = 4096 };
 
@@ -26,7 +26,8 @@ enum kind {
     KIND_LIFE,                  /* (c)     ghost: version of this life | INSTALLED once in a slot */
     KIND_INSTALLED,             /* (L)     ghost: bitmap of versions that L's slots have held */
     KIND_RANK,                  /* (r, field) */
-    KIND_STORES,                /* (r, k)  store buffer: count, then (cell, value) pairs */
+    KIND_SWITCH, /* rank + 1 of the last step, and switches so far (if they are bounded) */
+    KIND_STORES, /* (r, k)  store buffer: count, then (cell, value) pairs */
     KINDS
 };
 
@@ -39,9 +40,10 @@ enum kind {
     X(last) X(horizon) X(t) X(u) X(slot) X(w) X(low) X(copied) X(ready) X(drop_head) X(drop_in)
 #define LOCAL_SHORT(X)                                                                             \
     X(own)                                                                                         \
-    X(pc) X(sync) X(leader) X(members) X(position) X(i) X(present) X(gone) X(awaited) X(buffer)    \
-        X(c) X(s) X(inputs) X(fresh) X(other) X(unref_c) X(unref_k) X(unref_return) X(drop_c)      \
-            X(drop_i) X(drop_return)
+    X(pc)                                                                                          \
+    X(sync) X(leader) X(members) X(position) X(i) X(present) X(gone) X(awaited) X(buffer) X(c)     \
+        X(s) X(inputs) X(fresh) X(other) X(unref_c) X(unref_k) X(unref_return) X(drop_c) X(drop_i) \
+            X(drop_return)
 
 enum rank_field {
 #define FIELD(name) R_##name,
@@ -64,9 +66,10 @@ struct config {
     int ranks, group_size, quorum, window, slices, versions, tso, collapse;
     int rounds, buffers;                      /* per rank */
     char program[MAX_RANKS][MAX_PROGRAM + 1]; /* n: version, s: sync version, d: departure */
-    int mismatch;                             /* programs disagree about a sync version */
-    int cells;                                /* of a state */
-    int bytes;                                /* of a state, a multiple of 16 */
+    int switches; /* explore only runs with at most so many switches between ranks; 0: all */
+    int mismatch; /* programs disagree about a sync version */
+    int cells;    /* of a state */
+    int bytes;    /* of a state, a multiple of 32 */
     int base[KINDS], stride[KINDS];
     struct round_context context[MAX_RANKS];
     /* members[sync][version][rank] and their number */

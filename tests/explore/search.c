@@ -25,24 +25,21 @@ struct searching {
     double began;
 };
 
-/* Runs `rank` alone from `cells` until it returns, waits rightly, or meets an earlier run. The
- * first wait can be the end of a scan that saw what is no longer so; the next one counts. */
-static void run_alone(struct searching *x, const uint16_t *cells, int rank, FILE *log) {
+/* Runs `rank` alone from `cells`, entry `at`, until it returns, waits rightly, or meets an earlier
+ * run. The first wait can be the end of a scan that saw what is no longer so; the next one counts.
+ */
+static void run_alone(struct searching *x, const uint16_t *cells, uint64_t at, int rank,
+                      FILE *log) {
+    static uint64_t path[PATIENCE + 1];
     const struct config *g = x->g;
+    const uint64_t flag = (uint64_t)ALONE << rank;
     struct outcome *out = &x->result->outcome;
     uint16_t state[2][MAX_CELLS];
-    memcpy(state[0], cells, (size_t)g->bytes);
-    static uint64_t path[PATIENCE + 1];
     int length = 0, waits = 0;
-    uint64_t before = table_find(&x->table, cells, g->bytes);
+    memcpy(state[0], cells, (size_t)g->bytes);
     for (;;) {
-        const int k = length;
-        uint16_t *from = state[k & 1], *to = state[~k & 1];
-        const uint64_t at = k ? table_find(&x->table, from, g->bytes) : before;
-        if (x->table.parents && k && !x->table.parents[at] && !(x->table.entries[at] & SEEN))
-            x->table.parents[at] = (uint32_t)before;
-        before = at;
-        if (!log && x->table.entries[at] & (uint64_t)ALONE << rank)
+        uint16_t *from = state[length & 1], *to = state[~length & 1];
+        if (x->table.entries[at] & flag && !log)
             break;
         path[length++] = at;
         if (rank_field(g, from, rank, R_OVER) != RUNNING)
@@ -65,23 +62,27 @@ static void run_alone(struct searching *x, const uint16_t *cells, int rank, FILE
             return;
         if (is_return(out->action))
             break;
+        const uint64_t next = table_find(&x->table, to, g->bytes);
+        if (x->table.parents && !x->table.parents[next] && !(x->table.entries[next] & SEEN))
+            x->table.parents[next] = (uint32_t)at;
+        at = next;
     }
     while (length)
-        x->table.entries[path[--length]] |= (uint64_t)ALONE << rank;
+        x->table.entries[path[--length]] |= flag;
 }
 
-static void all_alone(struct searching *x, const uint16_t *cells) {
+/* Every rank alone from `cells`, entry `at`. */
+static void all_alone(struct searching *x, const uint16_t *cells, uint64_t at) {
     const struct config *g = x->g;
     if (g->tso) /* a stopped rank's stores become visible: there is no state to run alone from */
         return;
-    const uint64_t at = table_find(&x->table, cells, g->bytes);
     for (int r = 0; r < g->ranks && !x->result->outcome.invariant; r++) {
         if (x->table.entries[at] & (uint64_t)ALONE << r)
             continue;
-        run_alone(x, cells, r, NULL);
+        run_alone(x, cells, at, r, NULL);
         if (x->result->outcome.invariant && x->limits->trace == 2) {
             printf("  rank %d, run alone:\n", r);
-            run_alone(x, cells, r, stdout);
+            run_alone(x, cells, at, r, stdout);
         }
     }
 }
@@ -101,13 +102,14 @@ enum { CHUNK = 4096 };
 struct chunk {
     struct chunk *next;
     int used;
+    uint64_t entries[CHUNK];
     unsigned char states[];
 };
 struct queue {
     struct chunk *head, *tail;
 };
 
-static void enqueue(struct queue *q, const void *state, int bytes) {
+static void enqueue(struct queue *q, const void *state, int bytes, uint64_t entry) {
     if (!q->tail || q->tail->used == CHUNK) {
         struct chunk *c = malloc(sizeof *c + (size_t)CHUNK * (size_t)bytes);
         if (!c)
@@ -120,6 +122,7 @@ static void enqueue(struct queue *q, const void *state, int bytes) {
             q->head = c;
         q->tail = c;
     }
+    q->tail->entries[q->tail->used] = entry;
     memcpy(q->tail->states + (size_t)q->tail->used++ * (size_t)bytes, state, (size_t)bytes);
 }
 
@@ -138,7 +141,7 @@ static void print_path(struct searching *x, uint64_t at, uint64_t root, uint16_t
     model_initial(g, cells);
     uint16_t to[MAX_CELLS];
     struct outcome out;
-    struct cursor moved;
+    struct cursor moved = {0};
     for (uint64_t n = 0; n < length; n++) {
         struct cursor cursor = {0};
         while (moves_next(g, cells, &cursor, to, &moved, &out, NULL))
@@ -167,7 +170,7 @@ static void explain(struct searching *x, uint64_t at, uint64_t root, const struc
         for (uint64_t k = 0; k <= x->table.mask; k++)
             x->table.entries[k] &= ~((uint64_t)FLAGS & ~(uint64_t)SEEN);
         x->result->outcome.invariant = NULL;
-        all_alone(&again, cells);
+        all_alone(&again, cells, at);
     }
     x->result->outcome = found;
 }
@@ -182,15 +185,15 @@ static void breadth_first(struct searching *x) {
     const uint64_t root = table_find(&x->table, from, g->bytes);
     x->table.entries[root] |= SEEN;
     x->table.parents[root] = (uint32_t)root;
-    enqueue(&level, from, g->bytes);
+    enqueue(&level, from, g->bytes, root);
     result->states = 1;
     for (; level.head; level = next, next = (struct queue){0}, result->depth++) {
         while (level.head) {
             struct chunk *chunk = level.head;
             for (int k = 0; k < chunk->used; k++) {
                 memcpy(from, chunk->states + (size_t)k * (size_t)g->bytes, (size_t)g->bytes);
-                const uint64_t here = table_find(&x->table, from, g->bytes);
-                all_alone(x, from);
+                const uint64_t here = chunk->entries[k];
+                all_alone(x, from, here);
                 if (result->outcome.invariant) {
                     explain(x, here, root, NULL);
                     return;
@@ -209,7 +212,7 @@ static void breadth_first(struct searching *x) {
                         x->table.entries[at] |= SEEN;
                         x->table.parents[at] = (uint32_t)here;
                         result->states++;
-                        enqueue(&next, to, g->bytes);
+                        enqueue(&next, to, g->bytes, at);
                     }
                 }
                 if (!moves) {
@@ -248,9 +251,10 @@ static void depth_first(struct searching *x) {
     model_initial(g, from);
     memcpy(states, from, (size_t)g->bytes);
     frames[0] = (struct frame){0};
-    x->table.entries[table_find(&x->table, from, g->bytes)] |= SEEN;
+    const uint64_t root = table_find(&x->table, from, g->bytes);
+    x->table.entries[root] |= SEEN;
     result->states = 1;
-    all_alone(x, from);
+    all_alone(x, from, root);
     for (;;) {
         struct frame *f = &frames[depth];
         memcpy(from, states + depth * (size_t)g->bytes, (size_t)g->bytes);
@@ -285,7 +289,7 @@ static void depth_first(struct searching *x) {
         result->depth = depth > result->depth ? depth : result->depth;
         frames[depth] = (struct frame){0};
         memcpy(states + depth * (size_t)g->bytes, to, (size_t)g->bytes);
-        all_alone(x, to);
+        all_alone(x, to, at);
     }
     free(frames);
     free(states);

@@ -32,16 +32,18 @@ static uint64_t mix(uint64_t a, uint64_t b) {
 uint64_t table_find(struct table *t, const void *state, int bytes) {
     uint64_t a = UINT64_C(0x9E3779B97F4A7C15), b = UINT64_C(0xC2B2AE3D27D4EB4F);
     const unsigned char *p = state;
-    for (int k = 0; k < bytes; k += 16) {
-        uint64_t lanes[2];
-        memcpy(lanes, p + k, 16);
+    for (int k = 0; k < bytes; k += 32) {
+        uint64_t lanes[4];
+        memcpy(lanes, p + k, 32);
         a = mix(a ^ lanes[0], lanes[1] ^ UINT64_C(0xD6E8FEB86659FD93));
-        b = mix(b ^ lanes[1], lanes[0] ^ UINT64_C(0xA0761D6478BD642F)) + a;
+        b = mix(b ^ lanes[2], lanes[3] ^ UINT64_C(0xA0761D6478BD642F));
     }
-    const uint64_t home = mix(a ^ UINT64_C(0xE7037ED1A0B428DB), b | 1);
-    const uint64_t print = (mix(b, UINT64_C(0x8EBC6AF09C88C6E3)) | 64) & ~(uint64_t)FLAGS;
-    /* place and fingerprint come from different bits, so that two states are confused only if they
-     * agree in the fingerprint and lie next to each other: about 2^-58 per lookup and neighbour */
+    /* Place and fingerprint are different functions of 128 bits: two states are taken for one only
+     * if half of those agree by chance, about n * n / 2^65 for n states. */
+    const uint64_t home = mix(a ^ UINT64_C(0xE7037ED1A0B428DB), b ^ UINT64_C(0x589965CC75374CC3));
+    const uint64_t print =
+        (mix(b ^ UINT64_C(0x1D8E4E27C47D124F), a ^ UINT64_C(0x8EBC6AF09C88C6E3)) | (FLAGS + 1)) &
+        ~(uint64_t)FLAGS;
     for (uint64_t k = home & t->mask;; k = (k + 1) & t->mask) {
         if (t->entries[k] == 0) {
             t->entries[k] = print;
