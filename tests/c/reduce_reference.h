@@ -5,6 +5,7 @@
 
 #include "wagma.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -90,6 +91,7 @@ static void reference_sum(wagma_dtype dtype, void *out, const void *const *in,
     static const size_t sizes[] = {4, 8, 2, 2, 4, 8};
     const half_format half = dtype == WAGMA_F16 ? format_f16 : format_bf16;
     size_t size = sizes[dtype];
+    assert(n <= REFERENCE_MAX_N);
     for (size_t i = 0; i < count; i++) {
         float f[REFERENCE_MAX_N] = {0};
         double d[REFERENCE_MAX_N] = {0};
