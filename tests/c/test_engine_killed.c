@@ -206,11 +206,45 @@ static void test_freed_without_close(void) {
     CHECK(expectations_failed() == 0, "see above");
 }
 
+typedef struct arrival {
+    wagma_handle *handle[2];
+    double x[2];
+} arrival;
+
+static void *arrive_later(void *argument) {
+    arrival *a = argument;
+    sleep_ms(200);
+    for (int i = 0; i < 2; i++) {
+        const int status = wagma_start(a->handle[i], &a->x[i], 1, 0, NULL);
+        EXPECT(status == (i ? WAGMA_OK : WAGMA_INPROGRESS), "%d", status);
+    }
+    EXPECT(wagma_finish(a->handle[0], &a->x[0], NULL) == WAGMA_OK, "%s", wagma_last_error());
+    return NULL;
+}
+
+/* One that waits long for a quorum of living ranks does not care that another one has failed. */
+static void test_enough_are_alive(void) {
+    wagma_options options = options_of(4, 4, 3, 1);
+    double x = 1;
+    pthread_t thread;
+    cast c;
+    CHECK(cast_open(&c, &options, NULL, NULL), "%s", wagma_last_error());
+    wagma_fail(c.handle[3]);
+    arrival a = {.handle = {c.handle[1], c.handle[2]}, .x = {10, 100}};
+    pthread_create(&thread, NULL, arrive_later, &a);
+    EXPECT(wagma_allreduce(c.handle[0], &x, 1, NULL) == WAGMA_OK, "%s", wagma_last_error());
+    pthread_join(thread, NULL);
+    EXPECT(x == 111 && a.x[0] == 111 && a.x[1] == 111, "%g %g %g", x, a.x[0], a.x[1]);
+    cast_drop(&c);
+    CHECK(expectations_failed() == 0, "see above");
+}
+
 int main(void) {
     RUN(test_window);
     RUN(test_sync_version);
     RUN(test_quorum);
     RUN(test_any_moment);
     RUN(test_freed_without_close);
+    RUN(test_enough_are_alive);
     return check_summary();
 }
