@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
@@ -242,13 +243,22 @@ static void test_commit(void) {
     wagma_segment_close(s);
 }
 
+/* A process that ends with the one that started it, so that a failed test leaves none. */
+static pid_t fork_child(void) {
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return pid;
+}
+
 /* A rank in another process: joins, then does as it is told by `end`. */
 static pid_t spawn_rank(wagma_segment *s, int rank, const char *end) {
     int ready[2];
     char byte = 0;
     if (pipe(ready) != 0)
         return -1;
-    pid_t pid = fork();
+    pid_t pid = fork_child();
     if (pid == 0) {
         char joined = segment_join(s, rank) == WAGMA_OK;
         if (strcmp(end, "depart") == 0)
@@ -299,23 +309,27 @@ static void test_forked_child(void) {
     wagma_options o = options_for(2, 2, 1, 100);
     wagma_segment *s;
     const char *name = unique_name();
-    int to_rank[2], from_rank[2];
-    char byte = 0;
+    int from_rank[2];
     CHECK(wagma_segment_create(&o, name, &s) == WAGMA_OK, "%s", wagma_last_error());
-    CHECK(pipe(to_rank) == 0 && pipe(from_rank) == 0, "pipe");
-    pid_t rank = fork(), loader = -1;
+    CHECK(pipe(from_rank) == 0, "pipe");
+    pid_t rank = fork_child(), loader = -1;
     if (rank == 0) {
         segment_join(s, 1);
-        loader = fork();
+        loader = fork_child();
         if (loader == 0) {
-            wagma_segment_close(s); /* keeps its parent's lock and name */
-            byte = read(to_rank[0], &byte, 1) == 1;
+            wagma_segment_close(s);
             _exit(0);
         }
-        usleep(50000);
-        byte = write(from_rank[1], &loader, sizeof loader) > 0;
-        for (;;)
-            pause();
+        waitpid(loader, NULL, 0);
+        loader = fork();
+        if (loader == 0) {
+            alarm(20); /* it outlives its parent, the rank, and has the file open */
+            for (;;)
+                pause();
+        }
+        if (write(from_rank[1], &loader, sizeof loader) > 0)
+            for (;;)
+                pause();
     }
     CHECK(read(from_rank[0], &loader, sizeof loader) == sizeof loader, "no loader");
     CHECK(!segment_is_dead(s, 1), "its child's close made the rank look dead");
@@ -368,8 +382,7 @@ static int run_full(int mebibytes) {
 
 static int in_small_shm(int mebibytes) {
     int status;
-    fflush(stdout);
-    pid_t pid = fork();
+    pid_t pid = fork_child();
     if (pid == 0) {
         char size[32];
         snprintf(size, sizeof size, "size=%dm", mebibytes);
