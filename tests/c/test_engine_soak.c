@@ -58,10 +58,10 @@ static void run_long(rank *me) {
     wagma_free(h);
 }
 
-static void soak_ranks(int size) {
+static void soak_ranks(int size, int group_size, int64_t sync_period) {
     soak *k = shared_memory(sizeof *k);
-    wagma_options o = options_of(size, size, 1, COUNT);
-    o.sync_period = 100;
+    wagma_options o = options_of(size, group_size, 1, COUNT);
+    o.sync_period = sync_period;
     team *t = team_start(PROCESSES, &o, run_long, k);
     wagma_segment *s = team_segment(t);
     /* Up to the protocol's bound more can be committed late, when a rank was stopped for long. */
@@ -86,15 +86,20 @@ static void soak_ranks(int size) {
 }
 
 static void test_two_ranks(void) {
-    soak_ranks(2);
+    soak_ranks(2, 2, 100);
 }
 
 static void test_four_ranks(void) {
-    soak_ranks(4);
+    soak_ranks(4, 4, 100);
+}
+
+static void test_pairs_of_four(void) {
+    soak_ranks(4, 2, 0);
 }
 
 int main(void) {
     RUN(test_two_ranks);
     RUN(test_four_ranks);
+    RUN(test_pairs_of_four);
     return check_summary();
 }
