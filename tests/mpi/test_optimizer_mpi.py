@@ -40,12 +40,16 @@ def batch(step: int, rank: int) -> torch.Tensor:
     return torch.randn(8, 4, generator=torch.Generator().manual_seed(100 * step + rank)).double()
 
 
-def step_on(model: torch.nn.Module, optimizer: Optimizer, inputs: torch.Tensor) -> float:
+def step_on(
+    model: torch.nn.Module, optimizer: Optimizer, inputs: torch.Tensor, number: bool = False
+) -> float:
+    """One step whose closure returns a tensor, or a number."""
+
     def closure() -> float:
         optimizer.zero_grad()
         loss = (model(inputs)[:, 0] - inputs.prod(dim=1)).square().mean()
         loss.backward()
-        return loss  # type: ignore[return-value]
+        return loss.item() if number else loss
 
     return torch.as_tensor(optimizer.step(closure)).detach().item()
 
@@ -70,14 +74,15 @@ def test_training_starts_with_the_model_of_rank_0(make: Callable[..., Algorithm]
         assert torch.equal(values(model), values(build_model(seed=0)))
 
 
+@pytest.mark.parametrize("number", [False, True])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_allreduce_equals_one_process_with_all_batches(name: str) -> None:
+def test_allreduce_equals_one_process_with_all_batches(name: str, number: bool) -> None:
     model, alone = build_model(), build_model()
     bare = OPTIMIZERS[name](alone.parameters())
     inner = OPTIMIZERS[name](model.parameters())
     with wagma.DistributedOptimizer(inner, wagma.AllreduceSGD(COMM)) as optimizer:
         for step in range(10):
-            loss = step_on(model, optimizer, batch(step, COMM.rank))
+            loss = step_on(model, optimizer, batch(step, COMM.rank), number)
             batches = torch.cat([batch(step, rank) for rank in range(COMM.size)])
             assert loss == pytest.approx(step_on(alone, bare, batches), rel=1e-9)
             assert len(set(on_all_ranks(model))) == 1

@@ -61,7 +61,7 @@ def train(
             optimizer.zero_grad()
             loss = (model(inputs) - inputs[:, 0, :2]).square().mean()
             loss.backward()
-            return loss  # type: ignore[return-value]
+            return loss
 
         losses.append(torch.as_tensor(optimizer.step(closure)).detach().item())
         for scheduler in schedulers:
@@ -283,9 +283,9 @@ def test_wrong_arguments_are_refused(algorithm: Algorithm) -> None:
     model = build_model()
     inner = OPTIMIZERS["SGD"](model.parameters())
     with pytest.raises(TypeError, match=r"torch\.optim\.Optimizer"):
-        wagma.DistributedOptimizer(model, algorithm)  # type: ignore[arg-type]
+        wagma.DistributedOptimizer(model, algorithm)
     with pytest.raises(TypeError, match=r"wagma\.WAGMA\(comm\)"):
-        wagma.DistributedOptimizer(inner, MPI.COMM_SELF)  # type: ignore[arg-type]
+        wagma.DistributedOptimizer(inner, MPI.COMM_SELF)
     with pytest.raises(ValueError, match=r"parameter 1 is of torch\.float64"):
         mixed = [torch.nn.Parameter(torch.ones(1, dtype=d)) for d in (torch.float, torch.double)]
         wagma.DistributedOptimizer(torch.optim.SGD(mixed), algorithm)
