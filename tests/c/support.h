@@ -122,8 +122,9 @@ void cast_drop(cast *c);
 double contribution(int dtype, int rank, int64_t version, int64_t i);
 void contribute(int dtype, void *x, int rank, int64_t version, int64_t count);
 /* Expects x to be the sum of what `o` lists, and the own contribution of o->version if it was late;
- * the own contribution alone if it was not merged. For average 0 and weights of 1. Bit by bit. */
-int expect_sum(int dtype, const void *x, int rank, int64_t count, const wagma_outcome *o);
+ * the own contribution alone if it was not merged. For weights of 1. Bit by bit; averages to within
+ * their last digits. */
+int expect_result(const rank *me, const void *x, const wagma_outcome *o);
 
 /* ---- the segment ------------------------------------------------------------------------------
  */

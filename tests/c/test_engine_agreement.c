@@ -61,7 +61,7 @@ static void run_freely(rank *me) {
             break;
         EXPECT(o.version == t && o.skipped == 0 && wagma_version(h) == t + 1,
                "outcome %" PRId64 " of version %" PRId64, o.version, t);
-        expect_sum(dtype, x, me->rank, g->count, &o);
+        expect_result(me, x, &o);
         mine->late = o.late;
         mine->merged = o.merged;
         mine->members = o.contributors_count;
@@ -236,6 +236,17 @@ static void test_rounding_agrees(void) {
     }
 }
 
+/* Averages of slices, fresh and late, are divided once. */
+static void test_averages(void) {
+    for (int size = 2; size <= 4; size++) {
+        wagma_options o = options_of(size, size, 1, size == 3 ? 50021 : 100);
+        o.average = 1;
+        o.dtype = size == 4 ? WAGMA_F32 : WAGMA_F64;
+        const int late = free_run(THREADS, o, size == 3 ? 40 : 300 / SLOWDOWN);
+        CHECK(late > 0, "P=%d: %d late calls", size, late);
+    }
+}
+
 static void test_every_size_and_group(void) {
     for (int size = 1; size <= RANKS_MAX; size++)
         for (int group = 1; group <= size; group++) {
@@ -274,6 +285,7 @@ int main(void) {
     shared = shared_memory(sizeof *shared);
     RUN(test_sums_decode);
     RUN(test_rounding_agrees);
+    RUN(test_averages);
     RUN(test_every_size_and_group);
     RUN(test_every_quorum);
     RUN(test_counts);

@@ -63,7 +63,7 @@ static void run_with_victims(rank *me) {
             break;
         }
         p->done[me->rank] = t + 1;
-        expect_sum(WAGMA_F64, x, me->rank, count, &o);
+        expect_result(me, x, &o);
     }
     wagma_free(h);
 }
@@ -145,7 +145,7 @@ static void run_until_error(rank *me) {
         contribute(WAGMA_F64, x, me->rank, wagma_version(h), count);
         status = wagma_allreduce(h, x, 1, &o);
         if (status == WAGMA_OK)
-            expect_sum(WAGMA_F64, x, me->rank, count, &o);
+            expect_result(me, x, &o);
     }
     p->status[me->rank] = status;
     wagma_free(h);

@@ -46,7 +46,7 @@ static void run_long(rank *me) {
         x = contribution(WAGMA_F64, me->rank, t, 0);
         if (!EXPECT(wagma_allreduce(h, &x, 1, &o) == WAGMA_OK, "rank %d: %s", me->rank,
                     wagma_last_error()) ||
-            !expect_sum(WAGMA_F64, &x, me->rank, COUNT, &o))
+            !expect_result(me, &x, &o))
             break;
         if (t == EARLY)
             k->early[me->rank] = measure(me->segment, h);

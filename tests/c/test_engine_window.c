@@ -61,7 +61,7 @@ static void run_observed(rank *me) {
         if (!EXPECT(wagma_allreduce(h, x, 1, &o) == WAGMA_OK, "rank %d: %s", me->rank,
                     wagma_last_error()))
             break;
-        expect_sum(WAGMA_F64, x, me->rank, 3, &o);
+        expect_result(me, x, &o);
         for (int q = 0; q < me->size; q++)
             for (int p = 0; p < me->size; p++) {
                 const int64_t fast = published(me->segment, q), slow = published(me->segment, p);
@@ -135,7 +135,7 @@ static void run_limited(rank *me) {
         if (!EXPECT(wagma_allreduce(h, x, 1, &o) == WAGMA_OK, "rank %d: %s", me->rank,
                     wagma_last_error()))
             break;
-        expect_sum(WAGMA_F64, x, me->rank, COUNT, &o);
+        expect_result(me, x, &o);
     }
     if (h)
         note_stats(l, me->rank, h);
