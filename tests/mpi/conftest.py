@@ -4,23 +4,18 @@ A test fails on all ranks when it fails on one. A test that hangs is ended, with
 threads, and takes the MPI job with it. `@pytest.mark.mpi(min_size=n)` skips with fewer ranks.
 """
 
-import faulthandler
-import os
 import time
 from collections.abc import Generator, Iterator
 
 import pytest
+import watchdog
 from mpi4py import MPI
 
-WATCHDOG_S = 60.0
-
 _world = MPI.COMM_WORLD.Dup()  # the tests' own traffic stays off COMM_WORLD
-_stderr = 2
 
 
 def pytest_configure() -> None:
-    global _stderr
-    _stderr = os.dup(2)  # not yet captured here
+    watchdog.keep_stderr()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -32,11 +27,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(autouse=True)
-def watchdog() -> Iterator[None]:
-    """Exits with the stacks of all threads; the launcher then ends the other ranks."""
-    faulthandler.dump_traceback_later(WATCHDOG_S, exit=True, file=_stderr)
-    yield
-    faulthandler.cancel_dump_traceback_later()
+def watched() -> Iterator[None]:
+    with watchdog.watched():
+        yield
 
 
 @pytest.hookimpl(wrapper=True)

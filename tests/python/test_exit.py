@@ -36,11 +36,11 @@ def fork_pair(child, **options):
 """
 
 
-def run(script: str, expected: int = 0) -> subprocess.CompletedProcess[str]:
+def run(script: str, expected: int = 0, first: str = "") -> subprocess.CompletedProcess[str]:
     """Runs a script to its end; it must leave nothing in /dev/shm and say nothing on stderr."""
     before = leftovers()
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PRELUDE + textwrap.dedent(script)],
+        [sys.executable, "-P", "-W", "error", "-c", first + PRELUDE + textwrap.dedent(script)],
         capture_output=True,
         text=True,
         timeout=60,
@@ -114,6 +114,35 @@ def test_an_exit_without_close_fails_the_rank() -> None:
     assert done.stdout == "PeerError True True\n"
 
 
+def test_a_rank_has_failed_before_its_process_is_gone() -> None:
+    """The end of a program may wait for the others, as MPI's does: they must not wait for it."""
+    lingering = """
+import atexit, os, time
+parent = os.getpid()
+atexit.register(lambda: os.getpid() != parent and time.sleep(50))  # runs after wagma's
+"""
+    done = run(
+        """
+        import builtins
+
+        def child(coll):
+            builtins.kept = coll
+            coll.allreduce(x)
+
+        coll, pid = fork_pair(child)
+        coll.allreduce(x)
+        try:
+            coll.allreduce(x)
+        except PeerError as error:
+            print("PeerError", os.waitpid(pid, os.WNOHANG))
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        """,
+        first=lingering,
+    )
+    assert done.stdout == "PeerError (0, 0)\n"
+
+
 def test_an_exit_after_close_departs() -> None:
     done = run(
         """
@@ -159,7 +188,7 @@ def test_ctrl_c_ends_a_wait() -> None:
         coll.allreduce(x)
         """
     process = subprocess.Popen(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(script)],
+        [sys.executable, "-P", "-c", PRELUDE + textwrap.dedent(script)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -208,19 +237,29 @@ def test_a_forked_child_leaves_the_parents_rank_alone() -> None:
         kept[:] = 2
         assert coll.allreduce(kept).contributors == (0, 1)
         other.allreduce(x)
-        threading.Thread(target=other.sync, args=(x,)).start()
+        # Long enough for rank 0 to ask whether rank 1 is alive.
+        threading.Timer(0.3, other.sync, (x,)).start()
         print(coll.sync(kept).contributors)
         """
     )
     assert done.stdout == "(0, 1)\n"
 
 
-def test_importing_needs_no_mpi() -> None:
-    run(
+def test_importing_needs_no_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where mpi4py finds no MPI library, only what needs it says so, and says what to do."""
+    monkeypatch.setenv("MPI4PY_LIBMPI", "/nonexistent/libmpi.so")
+    done = run(
         """
         assert not any(name.startswith("mpi4py") for name in sys.modules)
+        from wagma.collectives.mpi import import_mpi
+        try:
+            import_mpi()
+        except ImportError as error:
+            print(error)
         """
     )
+    assert "/nonexistent/libmpi.so" in done.stdout
+    assert "pip install 'wagma[mpich]'" in done.stdout
 
 
 @pytest.fixture
@@ -265,7 +304,7 @@ def test_shared_memory_too_small(small_shm: list[str]) -> None:
         print("ok")
         """
     done = subprocess.run(
-        [*small_shm, sys.executable, "-c", PRELUDE + textwrap.dedent(script)],
+        [*small_shm, sys.executable, "-P", "-c", PRELUDE + textwrap.dedent(script)],
         capture_output=True,
         text=True,
         timeout=60,
@@ -298,7 +337,7 @@ def test_the_other_ranks_learn_that_one_got_no_memory(small_shm: list[str]) -> N
             print(len(errors), errors.count(SegmentError) > 0)
         """
     done = subprocess.run(
-        [*small_shm, sys.executable, "-c", PRELUDE + textwrap.dedent(script)],
+        [*small_shm, sys.executable, "-P", "-c", PRELUDE + textwrap.dedent(script)],
         capture_output=True,
         text=True,
         timeout=60,

@@ -370,7 +370,7 @@ def test_a_signal_ends_a_wait(x: np.ndarray) -> None:
     def on_alarm(*_: object) -> None:
         raise AlarmError
 
-    a, b = pair()
+    a, b = pair(timeout=30.0)
     before = signal.signal(signal.SIGALRM, on_alarm)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.1)

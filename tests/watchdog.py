@@ -1,0 +1,27 @@
+"""Ends a process whose test hangs, with the stacks of its threads.
+
+Works without the GIL, so that a call that waits while it holds it is ended too. Under MPI the
+launcher then ends the other ranks. Set `WATCHDOG_S` beyond what any test takes on a busy machine.
+"""
+
+import faulthandler
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+WATCHDOG_S = 120.0
+
+_stderr = 2
+
+
+def keep_stderr() -> None:
+    """To be called by pytest_configure, where the output is not captured."""
+    global _stderr
+    _stderr = os.dup(2)
+
+
+@contextmanager
+def watched(seconds: float = WATCHDOG_S) -> Iterator[None]:
+    faulthandler.dump_traceback_later(seconds, exit=True, file=_stderr)
+    yield
+    faulthandler.cancel_dump_traceback_later()
