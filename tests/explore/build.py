@@ -8,7 +8,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PROTOCOL = ("round.c", "topology.c")
-FLAGS = ("-std=gnu11", "-O3", "-flto", "-Wall", "-Wextra", "-Werror")
+FLAGS = ("-std=gnu11", "-O3", "-Wall", "-Wextra", "-Werror")
 
 
 def build(csrc: Path, executable: Path) -> None:

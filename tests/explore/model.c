@@ -169,25 +169,12 @@ static const char *check_numbers(const struct config *g) {
 static void lay_out(struct config *g) {
     const int p = g->ranks, c = p * g->rounds;
     const int count[KINDS] = {
-        [ROUND_PUB] = p,
-        [ROUND_HOLD] = p,
-        [ROUND_SLOT] = p,
-        [ROUND_CREF] = p,
-        [ROUND_HEAD] = c,
-        [ROUND_IN] = c,
-        [ROUND_REFS] = c,
-        [ROUND_USERS] = c,
-        [ROUND_NEXT] = c,
-        [ROUND_DONE] = c,
-        [ROUND_FREE] = c,
-        [KIND_DATA] = p,
-        [KIND_RESULT] = c,
-        [KIND_META] = c,
-        [KIND_LIFE] = c,
-        [KIND_INSTALLED] = p,
-        [KIND_RANK] = p,
-        [KIND_SWITCH] = g->switches ? 1 : 0,
-        [KIND_STORES] = g->tso ? p : 0,
+        [ROUND_PUB] = p,      [ROUND_HOLD] = p,  [ROUND_SLOT] = p,
+        [ROUND_CREF] = p,     [ROUND_HEAD] = c,  [ROUND_IN] = c,
+        [ROUND_REFS] = c,     [ROUND_USERS] = c, [ROUND_NEXT] = c,
+        [ROUND_DONE] = c,     [ROUND_FREE] = c,  [KIND_DATA] = p,
+        [KIND_RESULT] = c,    [KIND_META] = c,   [KIND_LIFE] = c,
+        [KIND_INSTALLED] = p, [KIND_RANK] = p,   [KIND_STORES] = g->tso ? p : 0,
     };
     for (int k = 0; k < KINDS; k++) {
         g->stride[k] = 1;
@@ -201,8 +188,6 @@ static void lay_out(struct config *g) {
             g->stride[k] = g->slices;
         else if (k == KIND_RANK)
             g->stride[k] = RANK_FIELDS;
-        else if (k == KIND_SWITCH)
-            g->stride[k] = 2;
         else if (k == KIND_STORES)
             g->stride[k] = 1 + 2 * STORE_BUFFER;
         g->base[k] = g->cells;

@@ -26,8 +26,7 @@ enum kind {
     KIND_LIFE,                  /* (c)     ghost: version of this life | INSTALLED once in a slot */
     KIND_INSTALLED,             /* (L)     ghost: bitmap of versions that L's slots have held */
     KIND_RANK,                  /* (r, field) */
-    KIND_SWITCH, /* rank + 1 of the last step, and switches so far (if they are bounded) */
-    KIND_STORES, /* (r, k)  store buffer: count, then (cell, value) pairs */
+    KIND_STORES,                /* (r, k)  store buffer: count, then (cell, value) pairs */
     KINDS
 };
 
@@ -36,6 +35,7 @@ enum kind {
 
 /* Fields of round_local that are part of the state; `why` and `outcome` only speak to the caller.
  */
+/* clang-format off */
 #define LOCAL_LONG(X)                                                                              \
     X(last) X(horizon) X(t) X(u) X(slot) X(w) X(low) X(copied) X(ready) X(drop_head) X(drop_in)
 #define LOCAL_SHORT(X)                                                                             \
@@ -44,6 +44,7 @@ enum kind {
     X(sync) X(leader) X(members) X(position) X(i) X(present) X(gone) X(awaited) X(buffer) X(c)     \
         X(s) X(inputs) X(fresh) X(other) X(unref_c) X(unref_k) X(unref_return) X(drop_c) X(drop_i) \
             X(drop_return)
+/* clang-format on */
 
 enum rank_field {
 #define FIELD(name) R_##name,
@@ -66,10 +67,9 @@ struct config {
     int ranks, group_size, quorum, window, slices, versions, tso, collapse;
     int rounds, buffers;                      /* per rank */
     char program[MAX_RANKS][MAX_PROGRAM + 1]; /* n: version, s: sync version, d: departure */
-    int switches; /* explore only runs with at most so many switches between ranks; 0: all */
-    int mismatch; /* programs disagree about a sync version */
-    int cells;    /* of a state */
-    int bytes;    /* of a state, a multiple of 32 */
+    int mismatch;                             /* programs disagree about a sync version */
+    int cells;                                /* of a state */
+    int bytes;                                /* of a state, a multiple of 32 */
     int base[KINDS], stride[KINDS];
     struct round_context context[MAX_RANKS];
     /* members[sync][version][rank] and their number */

@@ -12,8 +12,8 @@ static void report(const struct round_memory *m, struct outcome *out) {
 
 static const char *name_of(int kind) {
     static const char *const names[KINDS] = {
-        "PUB",  "HOLD", "SLOT",   "CREF",    "HEAD", "IN",        "REFS", "USERS",  "NEXT",  "DONE",
-        "FREE", "data", "result", "weights", "life", "installed", "rank", "switch", "stores"};
+        "PUB",  "HOLD", "SLOT", "CREF",   "HEAD",    "IN",   "REFS",      "USERS", "NEXT",
+        "DONE", "FREE", "data", "result", "weights", "life", "installed", "rank",  "stores"};
     return names[kind];
 }
 
@@ -158,23 +158,12 @@ int moves_make(const struct config *g, const uint16_t *from, struct cursor move,
         if (m.blocked)
             return 0;
     }
-    if (g->switches) {
-        uint16_t *last = cell(&m, KIND_SWITCH, 0, 0);
-        last[1] += last[0] != 0 && last[0] != move.rank + 1;
-        last[0] = (uint16_t)(move.rank + 1);
-    }
     report(&m, out);
     if (log)
         print_step(log, &m, rank_field(g, from, move.rank, R_t));
     if (g->collapse && move.choice != CHOICE_FLUSH)
         collapse(g, to, move.rank, out, log);
     return 1;
-}
-
-/* Would a step of `rank` be one switch too many? */
-static int is_beyond(const struct config *g, const uint16_t *from, int rank) {
-    const uint16_t *last = from + cell_index(g, KIND_SWITCH, 0, 0);
-    return g->switches && last[1] == g->switches && last[0] != rank + 1;
 }
 
 int moves_next(const struct config *g, const uint16_t *from, struct cursor *at, uint16_t *to,
@@ -185,7 +174,7 @@ int moves_next(const struct config *g, const uint16_t *from, struct cursor *at, 
             at->choice++;
             if (moved->choice == CHOICE_EXPIRED && !moved->waits)
                 continue;
-            if (is_beyond(g, from, at->rank) || !moves_make(g, from, *moved, to, out, log))
+            if (!moves_make(g, from, *moved, to, out, log))
                 continue;
             if (moved->choice == CHOICE_EARLY)
                 at->waits = out->action == ROUND_WAIT &&

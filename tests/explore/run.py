@@ -19,64 +19,80 @@ FIGURES = re.compile(r"(\w+)=([\d.]+)")
 
 @dataclass(frozen=True)
 class Row:
-    """One configuration; `bits`: log2 of the table's entries; `same`: compare with another search."""
+    """One configuration: options of the explorer, and log2 of the entries of its table.
+
+    With `second` it is searched once more with that option, and the figures in SAME must be equal.
+    """
 
     arguments: str
     bits: int = 22
-    same: tuple[str, ...] = ()  # figures of a second search that must be equal
-    second: str = ""  # how the second search differs
+    second: str = ""
 
 
-DFS = {"same": ("states", "transitions", "terminal"), "second": "--dfs"}
-SINGLE_STEPS = {"same": ("terminal",), "second": "--no-collapse"}
+DFS = "--dfs"
+SINGLE_STEPS = "--no-collapse"
+SAME = {DFS: ("states", "transitions", "terminal"), SINGLE_STEPS: ("terminal",)}
 
 QUICK = (
     # groups of one
-    Row("--ranks 1 --group 1 --programs nsd", **DFS),
-    Row("--ranks 2 --group 1 --programs nnd", **DFS),
-    # two ranks: many versions, slot reuse (window 1 and 2), slices, quorum, departure
-    Row("--ranks 2 --group 2 --programs nn", **DFS),
-    Row("--ranks 2 --group 2 --programs nnn", **SINGLE_STEPS),
+    Row("--ranks 1 --group 1 --programs nsd", second=DFS),
+    Row("--ranks 2 --group 1 --programs nnd", second=DFS),
+    # two ranks: many versions, slots that are reused, slices, quorum, departure
+    Row("--ranks 2 --group 2 --programs nn", second=DFS),
+    Row("--ranks 2 --group 2 --programs nnn", second=SINGLE_STEPS),
     Row("--ranks 2 --group 2 --programs nnnn --window 3", bits=23),
-    Row("--ranks 2 --group 2 --programs nnn --window 1 --slices 2", **DFS),
-    Row("--ranks 2 --group 2 --programs nnnn --window 2 --slices 2", bits=23),
-    Row("--ranks 2 --group 2 --programs nnnd --quorum 2", **DFS),
+    Row("--ranks 2 --group 2 --programs nnn --window 1 --slices 2", second=DFS),
+    Row("--ranks 2 --group 2 --programs nnnn --window 1", bits=23),
+    Row("--ranks 2 --group 2 --programs nnnd --quorum 2", second=DFS),
     Row("--ranks 2 --group 2 --programs nnnd,nnd --quorum 2"),
-    Row("--ranks 2 --group 2 --programs nnnd,nnd,nnd"),
-    # sync versions, periodic and at the end
-    Row("--ranks 2 --group 2 --programs nsns", **DFS),
+    Row("--ranks 2 --group 2 --programs nnnd,nnd"),
+    # sync versions: periodic, the first, the last
+    Row("--ranks 2 --group 2 --programs nsns", second=DFS),
     Row("--ranks 2 --group 2 --programs nnsd,nd"),
-    Row("--ranks 3 --group 2 --programs ns", bits=23),
-    Row("--ranks 3 --group 3 --programs sn", bits=23),
-    # ranks that disagree about the sync version: everybody is told or goes on
-    Row("--ranks 2 --group 2 --programs nnn,nsn", **SINGLE_STEPS),
+    Row("--ranks 3 --group 2 --programs ns"),
+    Row("--ranks 3 --group 2 --programs sn"),
+    Row("--ranks 3 --group 3 --programs s", second=DFS),
+    # ranks that disagree about the sync version: nobody hangs, and somebody is told
+    Row("--ranks 2 --group 2 --programs nnn,nsn", second=SINGLE_STEPS),
     Row("--ranks 3 --group 2 --programs sn,sn,nn"),
     Row("--ranks 3 --group 2 --programs ns,nn,nn"),
     # three ranks: groups whose composition changes, and all in one
-    Row("--ranks 3 --group 2 --programs n --slices 2", **SINGLE_STEPS),
-    Row("--ranks 3 --group 2 --programs nn", **DFS),
-    Row("--ranks 3 --group 2 --programs nd", bits=23),
-    Row("--ranks 3 --group 3 --programs n", bits=22, **DFS),
-    Row("--ranks 3 --group 3 --programs n --slices 2", bits=23),
-    Row("--ranks 3 --group 3 --programs nn --quorum 2", bits=25),
-    Row("--ranks 3 --group 3 --programs nnd --quorum 3"),
+    Row("--ranks 3 --group 2 --programs n --slices 2", second=SINGLE_STEPS),
+    Row("--ranks 3 --group 2 --programs nn", second=DFS),
+    Row("--ranks 3 --group 2 --programs nd,nnd,nn"),
+    Row("--ranks 3 --group 3 --programs n", second=DFS),
+    Row("--ranks 3 --group 3 --programs n --slices 2"),
+    Row("--ranks 3 --group 3 --programs nn --quorum 3", second=DFS),
+    Row("--ranks 3 --group 3 --programs n --quorum 2 --slices 2"),
     # four ranks
-    Row("--ranks 4 --group 2 --programs n", bits=24),
-    # store buffers (x86)
-    Row("--ranks 2 --group 2 --programs nn --tso", **DFS),
-    Row("--ranks 2 --group 2 --programs nnn --tso", bits=24),
+    Row("--ranks 4 --group 2 --programs n", bits=23),
+    # store buffers, as on x86
+    Row("--ranks 2 --group 2 --programs nn --tso", second=DFS),
+    Row("--ranks 2 --group 2 --programs nnn --tso", bits=23),
     # beyond: random walks
-    Row("--ranks 3 --group 2 --programs nnnnnnnn --window 2 --slices 2 --walks 20000"),
-    Row("--ranks 3 --group 3 --programs nnnnnnsd --window 3 --slices 3 --walks 10000"),
-    Row("--ranks 4 --group 2 --programs nnnsnnnd --window 2 --slices 2 --walks 10000"),
-    Row("--ranks 4 --group 4 --programs nnnnnnnn --window 2 --slices 2 --walks 10000"),
-    Row("--ranks 4 --group 4 --programs nnnnnn --window 1 --quorum 3 --walks 10000"),
-    Row("--ranks 4 --group 3 --programs nnnnnn,nnnd,nnnnnn --window 3 --walks 10000"),
-    Row("--ranks 5 --group 3 --programs nnnnnnnn --window 3 --slices 2 --walks 5000"),
-    Row("--ranks 5 --group 5 --programs nnnnnsnn --window 2 --slices 4 --walks 5000"),
+    Row("--ranks 3 --group 2 --programs nnnnnnnn --window 3 --slices 2 --walks 3000"),
+    Row("--ranks 3 --group 3 --programs nnnnnnsd --window 3 --slices 3 --walks 3000"),
+    Row("--ranks 4 --group 2 --programs nnnsnnnd --window 2 --slices 2 --walks 2000"),
+    Row("--ranks 4 --group 4 --programs nnnnnnnn --window 2 --slices 2 --walks 2000"),
+    Row("--ranks 4 --group 4 --programs nnnnnn --window 1 --quorum 3 --walks 2000"),
+    Row("--ranks 4 --group 3 --programs nnnnnn,nnnd,nnnnnn --window 3 --walks 2000"),
+    Row("--ranks 5 --group 3 --programs nnnnnnnn --window 3 --slices 2 --walks 1000"),
+    Row("--ranks 5 --group 5 --programs nnnnnsnn --window 2 --slices 4 --walks 1000"),
 )
 
-FULL = ()
+# Depth first: the table alone takes memory, 2 GiB at 28 bits.
+FULL = (
+    Row("--ranks 2 --group 2 --programs nnnnn --window 2 --dfs", bits=28),
+    Row("--ranks 2 --group 2 --programs nnnn --window 3 --slices 2 --dfs", bits=26),
+    Row("--ranks 2 --group 2 --programs nnnn --window 3 --tso --dfs", bits=28),
+    Row("--ranks 3 --group 2 --programs nnn --window 1 --dfs", bits=26),
+    Row("--ranks 3 --group 2 --programs nnn --window 2 --dfs", bits=28),
+    Row("--ranks 3 --group 3 --programs nn --dfs", bits=28),
+    Row("--ranks 4 --group 2 --programs nn --dfs", bits=28),
+    Row("--ranks 4 --group 4 --programs nnnnnnnn --window 3 --slices 2 --walks 200000"),
+    Row("--ranks 5 --group 3 --programs nnnnnnnn --window 3 --slices 2 --walks 100000"),
+    Row("--ranks 5 --group 5 --programs nnnnnsnnd --window 2 --slices 4 --walks 100000"),
+)
 
 
 def explore(arguments: str, bits: int) -> tuple[str, dict[str, float], str]:
@@ -94,11 +110,11 @@ def run_row(row: Row) -> tuple[str, str, str]:
     """Explores a row, twice where two searches are compared; returns verdict, line, output."""
     verdict, figures, output = explore(row.arguments, row.bits)
     note = ""
-    if verdict == "ok" and row.same:
-        bits = row.bits + (3 if "collapse" in row.second else 0)
+    if verdict == "ok" and row.second:
+        bits = row.bits + (3 if row.second == SINGLE_STEPS else 0)
         verdict, other, output = explore(f"{row.arguments} {row.second}", bits)
-        unequal = [name for name in row.same if figures[name] != other[name]]
-        note = f" {row.second}: {other['states']:.0f} states, same {', '.join(row.same)}"
+        unequal = [name for name in SAME[row.second] if figures[name] != other[name]]
+        note = f" {row.second}: {other['states']:.0f} states, same {', '.join(SAME[row.second])}"
         if verdict == "ok" and unequal:
             verdict = f"UNEQUAL {', '.join(unequal)}"
     line = "{states:10.0f} {transitions:11.0f} {depth:6.0f} {cpu:7.1f} {mib:6.0f}".format(

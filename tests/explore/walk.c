@@ -14,6 +14,11 @@ static uint64_t next_random(uint64_t *s) { /* splitmix64 */
     return z ^ z >> 31;
 }
 
+/* One in three ranks is stopped, until it is drawn again. */
+static uint64_t draw_pace(uint64_t *random) {
+    return next_random(random) % 3 ? 1 + next_random(random) % 8 : 0;
+}
+
 static void alone(const struct config *g, const uint16_t *cells, int rank, struct result *result,
                   FILE *log) {
     uint16_t state[2][MAX_CELLS];
@@ -47,18 +52,20 @@ static int one_walk(const struct config *g, uint64_t seed, struct result *result
     int now = 0, burst = 0, rank = 0;
     model_initial(g, state[0]);
     for (int r = 0; r < g->ranks; r++)
-        pace[r] = 1 + next_random(&random) % 8;
+        pace[r] = draw_pace(&random);
     for (uint64_t steps = 0;; steps++) {
         if (burst-- == 0) {
             uint64_t sum = 0;
+            if (next_random(&random) % 32 == 0)
+                pace[next_random(&random) % (uint64_t)g->ranks] = draw_pace(&random);
             for (int r = 0; r < g->ranks; r++)
                 sum += pace[r];
+            if (sum == 0)
+                sum = pace[next_random(&random) % (uint64_t)g->ranks] = 1;
             uint64_t drawn = next_random(&random) % sum;
             for (rank = 0; drawn >= pace[rank]; rank++)
                 drawn -= pace[rank];
             burst = (int)(next_random(&random) % (next_random(&random) % 4 ? 4 : 120));
-            if (next_random(&random) % 16 == 0)
-                pace[next_random(&random) % (uint64_t)g->ranks] = 1 + next_random(&random) % 8;
         }
         int running = 0;
         for (int r = 0; r < g->ranks; r++)
