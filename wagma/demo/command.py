@@ -260,11 +260,10 @@ def _report(record: dict[str, Any], arguments: argparse.Namespace) -> None:
     from wagma.demo.report import render, table
 
     sys.stdout.write(render(table(record)) + "\n")
-    sync_period = record["settings"]["sync_period"]
     sys.stdout.write(
-        f"Other steps: all but every {sync_period}th, in which WAGMA waits for all ranks. Ranks on "
-        "time: not delayed\nthemselves. Models are evaluated after the training, from copies made "
-        "during it.\n"
+        "Other steps: those in which WAGMA does not wait for all ranks, as it does every "
+        f"{record['settings']['sync_period']} steps.\nRanks on time: not delayed themselves. "
+        "Models are evaluated afterwards, from copies.\n"
     )
     draw(record, arguments.out)
     sys.stdout.write(f"Picture: {arguments.out}\n")

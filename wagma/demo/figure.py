@@ -47,14 +47,17 @@ def _draw_accuracy(axes: Any, record: dict[str, Any]) -> None:
         seconds, accuracies = mean_model_curve(run)
         colour = COLOURS[run["algorithm"]]
         name = ALGORITHMS[run["algorithm"]]
-        axes.plot(seconds, 100 * accuracies, color=colour, linewidth=2, label=name)
+        (line,) = axes.plot(seconds, 100 * accuracies, color=colour, linewidth=2, label=name)
         if accuracies.size:
+            axes.plot(seconds[-1], 100 * accuracies[-1], "|", color=colour, markersize=16, mew=2)
             lowest = min(lowest, 100 * float(np.quantile(accuracies, 0.02)))
         reached = time_to_accuracy(run, target)
         if reached is not None:
             axes.plot(reached, 100 * target, "o", color=colour, markersize=7)
             label = f"{name}: {100 * target:g} % after {reached:.1f} s"
-            axes.lines[-2].set_label(label)
+            line.set_label(label)
+    steps = record["settings"]["steps"]
+    axes.plot([], [], "|", color="0.3", markersize=12, mew=2, label=f"{steps} steps done")
     axes.set_xlim(left=0)
     axes.set_ylim(max(0.0, 5 * np.floor(lowest / 5)), 100)
     axes.set_xlabel("wall time, s")
