@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -262,12 +261,15 @@ void team_await_exit(team *t, int r) {
     t->place[r].gone = 1;
 }
 
-int team_warnings(team *t, int r) {
-    return atomic_load(&t->news->warnings[r]);
+int team_warnings(team *t, int r, const char *text) {
+    int n = 0;
+    for (int i = atomic_load(&t->news->warnings[r]); i-- > 0;)
+        n += strstr(t->news->warning[r][i], text) != NULL;
+    return n;
 }
 
 const char *team_warning(team *t, int r) {
-    const int n = team_warnings(t, r);
+    const int n = atomic_load(&t->news->warnings[r]);
     return n ? t->news->warning[r][n - 1] : "";
 }
 
@@ -344,76 +346,6 @@ void cast_close(cast *c) {
 
 void cast_drop(cast *c) {
     leave(c, 0);
-}
-
-/* ---- contributions --------------------------------------------------------------------------- */
-
-static uint64_t mixed(uint64_t a) { /* splitmix64's finaliser */
-    a = (a ^ a >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    a = (a ^ a >> 27) * UINT64_C(0x94d049bb133111eb);
-    return a ^ a >> 31;
-}
-
-double contribution(int dtype, int rank, int64_t version, int64_t i) {
-    const uint64_t bits = mixed((uint64_t)(version + 2) << 40 ^ (uint64_t)rank << 32 ^ (uint64_t)i);
-    if (dtype == WAGMA_F64)
-        return (double)(bits >> 15); /* 49 bits: 8 ranks and a merge fit into 53 */
-    const uint32_t word = (uint32_t)(117 + (bits >> 23) % 20) << 23 | (uint32_t)(bits & 0x7fffff);
-    float value;
-    memcpy(&value, &word, sizeof value);
-    return value;
-}
-
-void contribute(int dtype, void *x, int rank, int64_t version, int64_t count) {
-    for (int64_t i = 0; i < count; i++)
-        if (dtype == WAGMA_F64)
-            ((double *)x)[i] = contribution(dtype, rank, version, i);
-        else
-            ((float *)x)[i] = (float)contribution(dtype, rank, version, i);
-}
-
-static double expected(const wagma_options *options, int rank, int64_t i, const wagma_outcome *o) {
-    const int single = options->dtype == WAGMA_F32;
-    const double own = contribution(options->dtype, rank, o->version, i);
-    if (!o->merged)
-        return own;
-    double sum = 0;
-    for (int k = 0; k < o->contributors_count; k++) {
-        sum += contribution(options->dtype, o->contributors[k], o->versions[k], i);
-        if (single)
-            sum = (float)sum; /* of two floats: rounding twice changes nothing */
-    }
-    if (o->late)
-        sum += own;
-    if (single)
-        sum = (float)sum;
-    return options->average ? sum / o->weight : sum;
-}
-
-static int is_result(const wagma_options *options, double got, double want) {
-    if (!options->average)
-        return got == want;
-    return fabs(got - want) <= fabs(want) * (options->dtype == WAGMA_F32 ? 2e-7 : 4e-16);
-}
-
-int expect_result(const rank *me, const void *x, const wagma_outcome *o) {
-    const wagma_options *options = &me->segment->options;
-    for (int64_t i = 0; i < options->count; i++) {
-        const double want = expected(options, me->rank, i, o);
-        const double got =
-            options->dtype == WAGMA_F64 ? ((const double *)x)[i] : (double)((const float *)x)[i];
-        if (is_result(options, got, want))
-            continue;
-        char list[256] = "";
-        for (int k = 0, at = 0; k < o->contributors_count && at < 200; k++)
-            at += snprintf(list + at, sizeof list - (size_t)at, " %d@%" PRId64, o->contributors[k],
-                           o->versions[k]);
-        return EXPECT(0,
-                      "rank %d version %" PRId64 " late %d merged %d of%s: x[%" PRId64
-                      "] is %.17g, not %.17g",
-                      me->rank, o->version, o->late, o->merged, list, i, got, want);
-    }
-    return 1;
 }
 
 /* ---- the segment ----------------------------------------------------------------------------- */

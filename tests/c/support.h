@@ -85,8 +85,9 @@ void team_await_stopped(team *t, int r);
 void team_await_killed(team *t, int r);
 /* Waits until it has returned, or left otherwise with exit status 0. */
 void team_await_exit(team *t, int r);
-/* Warnings that rank r was given (at most 32), and the newest of them (empty: none). */
-int team_warnings(team *t, int r);
+/* How many of the warnings that rank r was given (of the first 32) contain `text`, and the newest
+ * of them (empty: none). */
+int team_warnings(team *t, int r, const char *text);
 const char *team_warning(team *t, int r);
 
 /* wagma_create() with `initial`, or NULL and a failed EXPECT. */
@@ -112,19 +113,6 @@ int cast_open(cast *c, const wagma_options *options, const void *const *initial,
 void cast_close(cast *c);
 /* The same without the check, for handles that an error has broken. */
 void cast_drop(cast *c);
-
-/* ---- contributions ----------------------------------------------------------------------------
- */
-
-/* Element i of what `rank` contributes at `version` (-1: at creation), F64 or F32. F64: whole
- * numbers, so that sums are exact. F32: of many magnitudes, so that the order of a sum shows. Any
- * two contributions differ in (almost) every element. */
-double contribution(int dtype, int rank, int64_t version, int64_t i);
-void contribute(int dtype, void *x, int rank, int64_t version, int64_t count);
-/* Expects x to be the sum of what `o` lists, and the own contribution of o->version if it was late;
- * the own contribution alone if it was not merged. For weights of 1. Bit by bit; averages to within
- * their last digits. */
-int expect_result(const rank *me, const void *x, const wagma_outcome *o);
 
 /* ---- the segment ------------------------------------------------------------------------------
  */

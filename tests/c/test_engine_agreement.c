@@ -3,6 +3,7 @@
  * Every sum is compared with the contributions that its outcome lists, bit by bit; then the records
  * of all ranks are compared with each other. No barriers between versions. */
 #include "check.h"
+#include "contribution.h"
 #include "support.h"
 
 #include <inttypes.h>

@@ -1,5 +1,6 @@
 /* Ranks that close() while others go on, and ranks that disagree about sync(x). */
 #include "check.h"
+#include "contribution.h"
 #include "support.h"
 
 #include <inttypes.h>

@@ -1,5 +1,6 @@
 /* Grace: the pure rule against a plain reading of it, and whom a version waits for and how long. */
 #include "check.h"
+#include "contribution.h"
 #include "grace.h"
 #include "support.h"
 

@@ -2,6 +2,7 @@
  * and the first version that needs the dead rank ends in WAGMA_EPEER within a second (I7). */
 #define _GNU_SOURCE
 #include "check.h"
+#include "contribution.h"
 #include "support.h"
 #include "trap.h"
 

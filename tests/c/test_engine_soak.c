@@ -2,6 +2,7 @@
  * used that was not in use early on (shared, private). */
 #define _GNU_SOURCE
 #include "check.h"
+#include "contribution.h"
 #include "support.h"
 
 #include <inttypes.h>
