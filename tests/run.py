@@ -91,7 +91,7 @@ def all_parts(mpiexec: list[str]) -> dict[str, list[Command]]:
         "c": c_part("c", 120),
         "asan": c_part("asan", 180),
         "tsan": c_part("tsan", 240),
-        "explore": [Command("explore", explore, 360)],
+        "explore": [Command("explore", explore, 480)],
         "python": pytest_part("python", "tests/python", 300),
         "mpi": mpi_part(mpiexec),
         "install": pytest_part("install", "tests/install/test_package.py", 300),
