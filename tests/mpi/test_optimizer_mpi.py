@@ -51,7 +51,9 @@ def step_on(
         loss.backward()
         return loss.item() if number else loss
 
-    return torch.as_tensor(optimizer.step(closure)).detach().item()
+    loss = optimizer.step(closure)
+    assert isinstance(loss, float if number else torch.Tensor)
+    return loss if number else loss.item()
 
 
 def values(model: torch.nn.Module) -> torch.Tensor:

@@ -2,8 +2,11 @@
 
 import copy
 import io
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -336,3 +339,21 @@ def test_package_lists_what_it_has() -> None:
     assert {"WAGMA", "AllreduceSGD", "DistributedOptimizer"} <= set(dir(wagma))
     with pytest.raises(AttributeError, match="no attribute 'Wagma'"):
         _: Any = wagma.Wagma
+
+
+def test_without_torch_the_collectives_work(tmp_path: Path) -> None:
+    code = """
+import sys
+sys.modules["torch"] = None  # as if it were not installed
+import wagma
+from wagma.collectives import topology
+assert topology.groups(4, 2, 0)
+for name in ("WAGMA", "AllreduceSGD", "DistributedOptimizer"):
+    try:
+        getattr(wagma, name)
+    except ImportError as error:
+        assert "pip install 'wagma[torch]'" in str(error), error
+    else:
+        raise AssertionError(name)
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60)

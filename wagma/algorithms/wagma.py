@@ -34,7 +34,9 @@ class WAGMA(Algorithm):
     `sync_period` versions all ranks average their new models and wait for each other (line 16):
     no model is older than that.
 
-    Momentum and other state of the inner optimizer stay each rank's own.
+    Only parameters are averaged. Momentum and other state of the inner optimizer stay each rank's
+    own, and so do buffers such as BatchNorm's statistics: average those of the ranks, or recompute
+    them, before a model with BatchNorm is evaluated.
 
     Args:
         comm: the ranks that train together, P of them.
