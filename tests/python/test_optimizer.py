@@ -357,3 +357,16 @@ for name in ("WAGMA", "AllreduceSGD", "DistributedOptimizer"):
         raise AssertionError(name)
 """
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_lie_in_the_memory_of_the_collective(dtype: torch.dtype) -> None:
+    model = build_model(dtype)
+    algorithm = wagma.AllreduceSGD(MPI.COMM_SELF)
+    with wagma.DistributedOptimizer(OPTIMIZERS["SGD"](model.parameters()), algorithm) as optimizer:
+        train(model, optimizer, 1)
+        shared = algorithm.collective.empty()
+        first = next(model.parameters()).grad
+        assert first is not None
+        assert first.data_ptr() == shared.ctypes.data == algorithm.gradients.memory.data_ptr()
+        assert algorithm.gradients.memory.nbytes == shared.nbytes
