@@ -17,6 +17,8 @@ enum round_pc {
     PC_BUFFER,
     PC_PUBLISH,
     PC_SLOT,
+    PC_LET_GO,
+    PC_LET_GO_SWAP,
     PC_QUORUM,
     PC_FREE,
     PC_TAKE,
@@ -74,10 +76,19 @@ static inline enum round_action ask(struct round_local *l, enum round_pc pc,
     return action;
 }
 
+static inline enum round_action pause_for(struct round_local *l, enum round_pc pc,
+                                          enum round_why why) {
+    l->why = why;
+    return ask(l, pc, ROUND_WAIT);
+}
+
+/* Waits, then goes on at `pc`, without a hold that has become useless: its round may be what the
+ * rank that is waited for waits for, if fewer rounds than the bound were committed. */
 static inline enum round_action wait_for(struct round_local *l, enum round_pc pc,
                                          enum round_why why) {
     l->why = why;
-    return ask(l, pc, ROUND_WAIT);
+    l->unref_return = pc;
+    return ask(l, PC_LET_GO, ROUND_WAIT);
 }
 
 /* Subroutine: gives back k references of round c, then goes on at `pc`. */
@@ -222,6 +233,31 @@ enum round_action round_step(const struct round_context *x, struct round_local *
             return finish(l, ROUND_ALONE);
         }
         return go(l, PC_SLOT);
+
+    /* -- after a wait: give back a hold of an older version ------------------------------------ */
+    case PC_LET_GO: {
+        const enum round_pc pc = (enum round_pc)l->unref_return;
+        /* acquire: the round that the hold names; pairs with PC_HAND_SWAP */
+        word = round_load(m, ROUND_HOLD, x->rank, 0, memory_order_acquire);
+        if (word != 0 && round_version(word) < l->t) {
+            l->w = word;
+            return go(l, PC_LET_GO_SWAP);
+        }
+        l->unref_return = 0;
+        return go(l, pc);
+    }
+
+    case PC_LET_GO_SWAP: {
+        const enum round_pc pc = (enum round_pc)l->unref_return;
+        word = l->w;
+        l->w = 0;
+        l->unref_return = 0;
+        const uint32_t c = round_low(word);
+        /* acq_rel: pairs with PC_HAND_SWAP. Should it fail, a newer round was handed over */
+        if (round_cas(m, ROUND_HOLD, x->rank, 0, &word, 0, memory_order_acq_rel))
+            return unref(l, c, 1, pc);
+        return go(l, pc);
+    }
 
     /* -- is the version pinned? may it be? --------------------------------------------------- */
     case PC_SLOT:
@@ -522,7 +558,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
             if (l->ready & ~l->copied)
                 return go(l, PC_COPY);
             if (!in.redo)
-                return wait_for(l, PC_COPY, ROUND_WHY_SLICES);
+                return pause_for(l, PC_COPY, ROUND_WHY_SLICES);
             l->s = (uint32_t)__builtin_ctzll(~l->copied);
             l->copied |= UINT64_C(1) << l->s;
             return ask(l, PC_COPY, ROUND_REDO);

@@ -6,29 +6,35 @@
  * rank has to wait for.
  *
  *   shared words (64 bit; version 40 | low 24)
- *     PUB[r]    (version, sync flag 1 | buffer 23)     newest contribution of rank r
- *     HOLD[r]   (version, round), 0: none              newest round that r was late for; owns a
- * reference SLOT[L][v mod W]  (version, round)               round of version v of the group led by
- * L CREF[r][b]                                       rounds that have pinned contribution b of r
+ *     PUB[r]            (version, sync flag 1 | buffer 23)  newest contribution of rank r
+ *     HOLD[r]           (version, round), 0: none           newest round that r was late for; owns
+ *                                                           a reference
+ *     SLOT[L][v mod W]  (version, round)                    round of version v of L's group
+ *     CREF[r][b]        rounds that have pinned contribution b of r
  *   per round c (owner c / rounds, used only by its owner)
- *     HEAD      (version, leader 23 | sync flag 1)     IN[i] = PUB word of member i, pinned
- *     REFS      life of the round and its result: one reference per member, counted beforehand
- *     USERS     life of the pinned inputs: a token (dropped when the result is complete, or with
- * the last reference) and every rank that works on them NEXT      next slice to claim      DONE
- * bitmap of finished slices      FREE  1: reusable
+ *     HEAD   (version, leader 23 | sync flag 1)
+ *     IN[i]  PUB word of member i, pinned
+ *     REFS   life of the round and its result: one reference per member, counted beforehand
+ *     USERS  life of the pinned inputs: a token (dropped when the result is complete, or with the
+ *            last reference) and every rank that works on them
+ *     NEXT   next slice to claim
+ *     DONE   bitmap of finished slices
+ *     FREE   1: reusable
  *
- *   WINDOW -> BUFFER -> write -> PUBLISH -> SLOT -+-> (pinned) FRESH -+-> USERS -> CLAIM/MARK* ->
- * COPY* -> leave ^    |                   `-> LATE --^ |    `-> QUORUM -> FREE -> PIN* -> CAS ->
- * HAND* -> USERS
- *                                            `--- wait (quorum, grace, round), or CAS lost
+ *   WINDOW -> BUFFER -> write -> PUBLISH -> SLOT -+-> pinned: FRESH -+-> USERS -> CLAIM/MARK* -.
+ *                                           ^     |         `-> LATE-+                         |
+ *                   wait (quorum, grace,    |     v                  |      leave <- COPY* <---'
+ *                   round) or CAS lost      `-- QUORUM               |
+ *                                           ^     v                  |
+ *                                           `-- FREE -> PIN* -> CAS -+-> HAND* -> USERS
  *
  * Why nothing deadlocks: a rank waits only (a) at WINDOW, for ranks at a lower version; (b) for a
  * quorum, for ranks that have not published this version, that is, at a lower version; (c) in a
  * sync version, likewise; and no pin, claim or reference that another rank needs is held while
  * waiting: a pinned round can be reduced by any member (REDO), a slot taken by a CAS that the loser
  * undoes. So the rank at the lowest version can always proceed. Waiting for a buffer or a round
- * happens only when fewer than the protocol's bound were committed; they are held by ranks inside a
- * call at, or late for, a lower version.
+ * happens only when fewer than the bounds below were committed; they are kept by ranks inside a
+ * call, or by holds, of which a rank that waits keeps none that it could not use (LET_GO).
  *
  * Versions in here are 1 + the public ones; 0 is the contribution given at creation.
  *

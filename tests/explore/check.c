@@ -231,7 +231,8 @@ void check_begin(struct round_memory *m) {
         check_reading(m, action);
         break;
     case ROUND_WAIT:
-        if (m->local.why == ROUND_WHY_BUFFER || m->local.why == ROUND_WHY_ROUND)
+        if (!m->config->limited &&
+            (m->local.why == ROUND_WHY_BUFFER || m->local.why == ROUND_WHY_ROUND))
             violate(m, "no-wait-bound", "rank %d finds no %s among all that the protocol needs",
                     m->rank, m->local.why == ROUND_WHY_BUFFER ? "contribution buffer" : "round");
         break;
@@ -311,6 +312,8 @@ void check_alone(struct round_memory *m) {
     const struct round_local *l = &m->local;
     const int t = (int)l->t, sync = (int)l->sync;
     int behind = 0, present = 0, gone = 0;
+    if (g->limited && (l->why == ROUND_WHY_BUFFER || l->why == ROUND_WHY_ROUND))
+        return;
     if (l->why == ROUND_WHY_WINDOW) {
         for (int q = 0; q < g->ranks; q++)
             behind += pub_version(m, q) + g->window < t && can_be_awaited(m, q);

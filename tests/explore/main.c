@@ -15,6 +15,7 @@ static const char usage[] =
     "  --quorum N  members that start a version (1)     --window N  versions ahead (3)\n"
     "  --slices N  slices of a result (1)               --tso       store buffers\n"
     "  --buffers N, --rounds N  instead of the protocol's bounds\n"
+    "  --limited   these are fewer, and a rank may wait for them\n"
     "  --dfs       depth first                          --no-collapse  every step by itself\n"
     "  --table N   2^N entries (22)                     --seconds N    limit\n"
     "  --walks N   random walks instead                 --seed N       of the first (1)\n"
@@ -77,7 +78,8 @@ int main(int argc, char **argv) {
         SECONDS,
         WALKS,
         SEED,
-        NO_TRACE
+        NO_TRACE,
+        LIMITED
     };
     static const struct option options[] = {{"ranks", 1, 0, RANKS},
                                             {"group", 1, 0, GROUP},
@@ -95,6 +97,7 @@ int main(int argc, char **argv) {
                                             {"walks", 1, 0, WALKS},
                                             {"seed", 1, 0, SEED},
                                             {"no-trace", 0, 0, NO_TRACE},
+                                            {"limited", 0, 0, LIMITED},
                                             {0, 0, 0, 0}};
     static struct config g = {.quorum = 1, .window = 3, .slices = 1, .collapse = 1};
     static struct result result;
@@ -150,6 +153,9 @@ int main(int argc, char **argv) {
             break;
         case NO_TRACE:
             limits.trace = 0;
+            break;
+        case LIMITED:
+            g.limited = 1;
             break;
         default:
             return wrong("unknown option");

@@ -120,7 +120,7 @@ static void record(struct round_memory *m, enum access_kind kind, const char *na
 uint64_t model_load(struct round_memory *m, int kind, uint32_t i, uint32_t j, int order) {
     record(m, ACCESS_LOAD, "load", kind, i, j, order);
     if (kind == ROUND_HOLD && (int)i == m->rank)
-        m->looked_up = 1;
+        m->looked_up = 1; /* if the rank is late; else it is about to let it go */
     return m->access.before;
 }
 

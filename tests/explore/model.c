@@ -121,7 +121,7 @@ void model_step(struct round_memory *m, struct round_input input) {
         return;
     if (m->accesses > 1)
         violate(m, "one-access", "%d shared accesses in one step", m->accesses);
-    if (m->looked_up)
+    if (m->looked_up && m->local.u)
         check_lookup(m);
     if (m->action == ROUND_PINNED) {
         f[R_HANDING] = 1;

@@ -67,9 +67,10 @@ struct config {
     int ranks, group_size, quorum, window, slices, versions, tso, collapse;
     int rounds, buffers;                      /* per rank */
     char program[MAX_RANKS][MAX_PROGRAM + 1]; /* n: version, s: sync version, d: departure */
-    int mismatch;                             /* programs disagree about a sync version */
-    int cells;                                /* of a state */
-    int bytes;                                /* of a state, a multiple of 32 */
+    int limited;  /* buffers or rounds are fewer than the bounds: waiting for them is allowed */
+    int mismatch; /* programs disagree about a sync version */
+    int cells;    /* of a state */
+    int bytes;    /* of a state, a multiple of 32 */
     int base[KINDS], stride[KINDS];
     struct round_context context[MAX_RANKS];
     /* members[sync][version][rank] and their number */

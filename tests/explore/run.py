@@ -66,6 +66,9 @@ QUICK = (
     Row("--ranks 3 --group 3 --programs n --quorum 2 --slices 2"),
     # four ranks
     Row("--ranks 4 --group 2 --programs n", bits=23),
+    # fewer buffers and rounds than the bounds, as with little shared memory
+    Row("--ranks 2 --group 2 --programs nnnd --rounds 1 --buffers 2 --limited", second=DFS),
+    Row("--ranks 3 --group 2 --programs nnd --rounds 1 --buffers 2 --limited", bits=23),
     # store buffers, as on x86
     Row("--ranks 2 --group 2 --programs nn --tso", second=DFS),
     Row("--ranks 2 --group 2 --programs nnn --tso", bits=23),
@@ -78,6 +81,8 @@ QUICK = (
     Row("--ranks 4 --group 3 --programs nnnnnn,nnnd,nnnnnn --window 3 --walks 2000"),
     Row("--ranks 5 --group 3 --programs nnnnnnnn --window 3 --slices 2 --walks 1000"),
     Row("--ranks 5 --group 5 --programs nnnnnsnn --window 2 --slices 4 --walks 1000"),
+    Row("--ranks 4 --group 2 --programs nnnnsnnnnnd --rounds 1 --buffers 2 --limited --walks 2000"),
+    Row("--ranks 4 --group 4 --programs nnnnsnnnnnd --rounds 2 --buffers 3 --limited --walks 2000"),
 )
 
 # Depth first: the table alone takes memory, 2 GiB at 28 bits.
