@@ -133,5 +133,5 @@ int shm_mismatch(wagma_handle *h) {
                      "rank has to call sync(x) at the same version",
                      h->rank, h->call.explicit_sync ? "sync(x)" : "allreduce(x)",
                      (long long)h->call.version, other, version,
-                     round_low(word) & ROUND_PUB_SYNC ? " in sync(x)" : "");
+                     round_low(word) & ROUND_PUB_SYNC ? " in sync(x)" : " in allreduce(x)");
 }
