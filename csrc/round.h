@@ -94,8 +94,8 @@ static inline uint32_t round_buffers_bound(uint32_t size, uint32_t group_size, u
     const uint64_t stopped = (uint64_t)(size - 1) * (pairs ? 2 : 1);
     return (uint32_t)(stopped < 2 * window - 1 ? stopped : 2 * window - 1) + 2;
 }
-/* Rounds: every rank can be stopped with a reference (or a duty to free) to one in its call, and
- * hold another one; this rank holds one and takes one. */
+/* Rounds: every other rank can be stopped with a reference (or the duty to free) to one in its
+ * call, and hold another one; this rank takes one. That is one less. */
 static inline uint32_t round_rounds_bound(uint32_t size) {
     return 2 * size;
 }
