@@ -126,7 +126,7 @@ typedef struct wagma_outcome {
     int64_t skipped; /* versions that the counter jumped over */
     double weight;   /* divisor that average=1 uses */
     double waited;   /* seconds spent waiting for others */
-    int32_t late;    /* 1: the result holds no contribution of this version from this rank */
+    int32_t late;    /* 1: the version was pinned without this rank's contribution of it */
     int32_t merged;  /* 0: x is unchanged, a newer result had been merged before */
     int32_t contributors_count;
     int32_t reserved;

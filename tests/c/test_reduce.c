@@ -196,7 +196,7 @@ static void test_merge(void) {
 
 /* Divisor 1 copies every bit, also where the stores bypass the cache; another divisor is a sum. */
 static void check_divided_copy(const reduce_kernels *level, wagma_dtype dtype) {
-    static const size_t counts[] = {0, 1, 63, MANY, (3 << 19) + 5};
+    const size_t counts[] = {0, 1, 63, MANY, (8 << 20) / reduce_dtype_size(dtype) + 5};
     for (int c = 0; c < 5; c++)
         for (unsigned alignment = 0; alignment < 64; alignment += 21) {
             arena a = arena_make(dtype, counts[c], 1, alignment);
