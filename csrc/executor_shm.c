@@ -89,21 +89,34 @@ static double divisor_of(const wagma_handle *h) {
     return h->segment->options.average ? h->shm->divisor : 1.0;
 }
 
-/* x[at, at+count) = the result, given its numerators R. */
-static void deliver(wagma_handle *h, uint64_t at, const void *r, uint64_t count) {
+/* What a round's result is divided by where it is stored: 1, it holds the numerators R. But 16-bit
+ * floats would overflow (30000 + 30000 is infinite in f16) and be rounded twice: where an average
+ * is wanted they hold it. */
+static double stored_divisor_of(const wagma_handle *h) {
+    const wagma_options *o = &h->segment->options;
+    const int average = o->average && reduce_dtype_size((wagma_dtype)o->dtype) == 2;
+    return average && h->shm->total != 0 ? h->shm->total : 1.0;
+}
+
+/* x[at, at+count) = the result, given what is stored of it. */
+static void deliver(wagma_handle *h, uint64_t at, const void *stored, uint64_t count) {
     const wagma_segment *s = h->segment;
     const struct shm_executor *e = h->shm;
     const wagma_dtype dtype = (wagma_dtype)s->options.dtype;
     unsigned char *x = (unsigned char *)h->call.x + at * reduce_dtype_size(dtype);
+    const double times = stored_divisor_of(h);
     if (e->divisor == 0)
         return; /* x unchanged */
-    if (e->local.fresh)
-        h->kernels->divided_copy(dtype, x, r, divisor_of(h), count);
-    else
-        h->kernels->merge(dtype, x, r, x, h->call.weight, divisor_of(h), count);
+    if (e->local.fresh) {
+        h->kernels->divided_copy(dtype, x, stored, times == 1 ? divisor_of(h) : 1.0, count);
+        return;
+    }
+    const void *const in[2] = {stored, x};
+    const double weights[2] = {times, h->call.weight};
+    h->kernels->sum(dtype, x, in, weights, 2, divisor_of(h), count);
 }
 
-/* out = numerators of elements [at, at+count), from the inputs. */
+/* out = elements [at, at+count) of the inputs' sum, divided. */
 static void sum_inputs(wagma_handle *h, void *out, uint64_t at, uint64_t count, double divisor) {
     const wagma_dtype dtype = (wagma_dtype)h->segment->options.dtype;
     const size_t offset = at * reduce_dtype_size(dtype);
@@ -127,7 +140,7 @@ static void reduce_slice(wagma_handle *h) {
     uint64_t at, count;
     slice_range(s, e->local.s, &at, &count);
     void *result = segment_round_result(s, e->local.c) + at * size;
-    sum_inputs(h, result, at, count, 1.0);
+    sum_inputs(h, result, at, count, stored_divisor_of(h));
     deliver(h, at, result, count);
     const uint64_t took = wait_now() - began;
     if (took > e->slice_ns)
@@ -141,7 +154,7 @@ static void redo_slice(wagma_handle *h) {
     slice_range(h->segment, e->local.s, &at, &count);
     for (uint64_t i = 0; i < count; i += step) {
         const uint64_t n = count - i < step ? count - i : step;
-        sum_inputs(h, e->block, at + i, n, 1.0);
+        sum_inputs(h, e->block, at + i, n, stored_divisor_of(h));
         deliver(h, at + i, e->block, n);
     }
     h->stats.redone_slices++;
@@ -266,8 +279,10 @@ static int run(wagma_handle *h, uint64_t budget_ns) {
             write_contribution(h);
             break;
         case ROUND_PINNED:
-        case ROUND_COMPLETE:
             wait_ring(s, h->call.members, h->call.n, h->rank);
+            break;
+        case ROUND_COMPLETE: /* of version u, which may have another group */
+            wait_ring(s, e->members, e->n, h->rank);
             break;
         case ROUND_GATHER:
             gather_weights(h);

@@ -76,6 +76,18 @@ static int trouble(wagma_handle *h, enum round_why why) {
     return handle_heartbeat(h, phase_of(h, why), e->missing, missing, needed);
 }
 
+/* In the grace nobody has to come: it is over when all that are awaited are dead or failed. */
+static int trouble_in_grace(wagma_handle *h) {
+    struct shm_executor *e = h->shm;
+    const wagma_segment *s = h->segment;
+    int alive = 0;
+    for (int i = 0; i < h->call.n && !alive; i++)
+        alive = round_version(publication(s, h->call.members[i])) + 1 == e->local.t &&
+                !segment_is_dead(s, h->call.members[i]);
+    e->input.grace_over |= !alive;
+    return handle_interrupted(h, "grace");
+}
+
 int shm_pause(wagma_handle *h, uint64_t budget_ns) {
     struct shm_executor *e = h->shm;
     wagma_segment *s = h->segment;
@@ -111,9 +123,9 @@ int shm_pause(wagma_handle *h, uint64_t budget_ns) {
     }
     if (budget_ns != 0 && (h->wait.spin < 0 || wait_now() - h->call.began > budget_ns))
         return WAGMA_INPROGRESS;
-    if (wait_pause(&h->wait, e->until) == WAIT_HEARTBEAT && why != ROUND_WHY_GRACE)
-        return trouble(h, why);
-    return WAGMA_OK;
+    if (wait_pause(&h->wait, e->until) != WAIT_HEARTBEAT)
+        return WAGMA_OK;
+    return why == ROUND_WHY_GRACE ? trouble_in_grace(h) : trouble(h, why);
 }
 
 void shm_resume(wagma_handle *h) {

@@ -81,8 +81,9 @@ static segment_atomic *arrival(const wagma_segment *s, int r, uint64_t t) {
 
 void grace_arrive(const struct grace *g, wagma_segment *s, int rank, uint64_t t) {
     if (g->automatic || g->fixed != 0)
-        /* relaxed: published with the contribution */
-        atomic_store_explicit(arrival(s, rank, t), wait_now(), memory_order_relaxed);
+        /* release: who reads it sees the publication before this one, and so that the cell was
+         * reused; pairs with spread_of() */
+        atomic_store_explicit(arrival(s, rank, t), wait_now(), memory_order_release);
 }
 
 /* The spread of a pending version into *spread. 1: known; 0: somebody is still to come; -1: never

@@ -58,12 +58,21 @@ static int create_arrays(wagma_handle *h) {
 }
 
 static int check_weight(const wagma_handle *h, double weight) {
+    const wagma_dtype dtype = (wagma_dtype)h->segment->options.dtype;
     if (!isfinite(weight) || weight < 0)
         return error_set(WAGMA_EINVAL, "weight=%g: must be finite and not negative", weight);
-    if (reduce_dtype_is_integer((wagma_dtype)h->segment->options.dtype) && weight != floor(weight))
+    if (reduce_dtype_is_integer(dtype) && weight != floor(weight))
         return error_set(WAGMA_ETYPE,
                          "weight=%g: integer arrays take whole weights only; use a floating dtype",
                          weight);
+    /* all but f64 are accumulated in f32, where smaller weights vanish and sums of larger ones are
+     * infinite */
+    if (!reduce_dtype_is_integer(dtype) && dtype != WAGMA_F64 && weight != 0 &&
+        (weight < 1e-30 || weight > 1e30))
+        return error_set(WAGMA_EINVAL,
+                         "weight=%g: %s arrays take 0 and weights from 1e-30 to 1e30; scale all "
+                         "weights alike, or use float64",
+                         weight, reduce_dtype_name(dtype));
     return WAGMA_OK;
 }
 

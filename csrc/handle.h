@@ -69,5 +69,7 @@ double shm_grace(const wagma_handle *h);   /* seconds */
  * interrupted hook, the stall warning. `phase` is a word for the message: "quorum", "window",
  * "sync", "buffer", "round", "slices". WAGMA_OK: go on waiting. */
 int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing, int n, int needed);
+/* The interrupted hook alone. WAGMA_OK or WAGMA_EINTERRUPTED. */
+int handle_interrupted(const wagma_handle *h, const char *phase);
 
 #endif

@@ -24,6 +24,13 @@ static int failed(const wagma_segment *s, int r) {
            SEGMENT_FAILED;
 }
 
+int handle_interrupted(const wagma_handle *h, const char *phase) {
+    if (!h->hooks.interrupted || !h->hooks.interrupted(h->hooks.context))
+        return WAGMA_OK;
+    return error_set(WAGMA_EINTERRUPTED, "interrupted in version %lld (phase %s)",
+                     (long long)h->call.version, phase);
+}
+
 int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing, int n,
                      int needed) {
     wagma_segment *s = h->segment;
@@ -43,9 +50,8 @@ int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing,
                          "without it",
                          first, failed(s, first) ? "failed or left without close()" : "is dead",
                          version, phase);
-    if (h->hooks.interrupted && h->hooks.interrupted(h->hooks.context))
-        return error_set(WAGMA_EINTERRUPTED, "interrupted in version %lld (phase %s)", version,
-                         phase);
+    if (handle_interrupted(h, phase) != WAGMA_OK)
+        return WAGMA_EINTERRUPTED;
     if (s->options.timeout >= 0 && waited >= s->options.timeout)
         return error_set(WAGMA_ESTALL,
                          "version %lld (phase %s) has waited %.3g s (timeout %.3g s) for %d of the "
@@ -57,7 +63,8 @@ int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing,
         char message[512];
         h->call.warnings++;
         snprintf(message, sizeof message,
-                 "version %lld (phase %s) has waited %.3g s for %d of the ranks %s; they are alive",
+                 "version %lld (phase %s) has waited %.3g s for %d of the ranks %s; none of them "
+                 "is known to be dead",
                  version, phase, waited, needed, list_ranks(missing, n, ranks, sizeof ranks));
         h->hooks.warn(h->hooks.context, message);
     }

@@ -25,9 +25,6 @@ typedef struct reduce_kernels {
     /* out = sum / divisor */
     void (*sum)(wagma_dtype dtype, void *out, const void *const *in, const double *weights, int n,
                 double divisor, size_t count);
-    /* out = (r + weight * x) / divisor, the merge of a late rank; out may equal r or x */
-    void (*merge)(wagma_dtype dtype, void *out, const void *r, const void *x, double weight,
-                  double divisor, size_t count);
     /* every outs[k] = sum / divisor: the in-place form, outs[k] may equal in[k] */
     void (*sum_to_all)(wagma_dtype dtype, void *const *outs, int n_outs, const void *const *in,
                        const double *weights, int n, double divisor, size_t count);

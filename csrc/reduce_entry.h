@@ -16,13 +16,6 @@ static void sum(wagma_dtype dtype, void *out, const void *const *in, const doubl
     sum_to_all(dtype, &out, 1, in, weights, n, divisor, count);
 }
 
-static void merge(wagma_dtype dtype, void *out, const void *r, const void *x, double weight,
-                  double divisor, size_t count) {
-    const void *in[2] = {r, x};
-    const double weights[2] = {1.0, weight};
-    sum_to_all(dtype, &out, 1, in, weights, 2, divisor, count);
-}
-
 static void divided_copy(wagma_dtype dtype, void *out, const void *x, double divisor,
                          size_t count) {
     const double weight = 1.0;
@@ -32,4 +25,4 @@ static void divided_copy(wagma_dtype dtype, void *out, const void *x, double div
         copy(out, x, count * reduce_dtype_size(dtype));
 }
 
-const reduce_kernels LEVEL_TABLE = {LEVEL_NAME, sum, merge, sum_to_all, divided_copy};
+const reduce_kernels LEVEL_TABLE = {LEVEL_NAME, sum, sum_to_all, divided_copy};

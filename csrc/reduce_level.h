@@ -1,7 +1,7 @@
 /* Inside of the kernels: what their levels (scalar, AVX2, AVX-512) share; reduce.h is the
  * interface.
  *
- * All four entry points are one operation, the *range*: elements begin..end-1 of a weighted sum,
+ * All three entry points are one operation, the *range*: elements begin..end-1 of a weighted sum,
  * written to one or several outputs. A level implements the range (and a copy) and includes
  * reduce_entry.h for the rest.
  *

@@ -44,9 +44,6 @@ static void sum_4_in_place(const work *w) {
     w->level->sum_to_all(w->dtype, (void *const *)w->array, 4, (const void *const *)w->array, ones,
                          4, 1.0, w->count);
 }
-static void merge(const work *w) {
-    w->level->merge(w->dtype, w->array[0], w->array[1], w->array[0], 1.0, 1.0, w->count);
-}
 static void copy(const work *w) {
     w->level->divided_copy(w->dtype, w->array[INPUTS], w->array[0], 1.0, w->count);
 }
@@ -67,7 +64,6 @@ static const struct {
     {"sum of 4", sum_4, 5, 0},
     {"sum of 8", sum_8, 9, 0},
     {"4 in place", sum_4_in_place, 8, 0},
-    {"merge", merge, 3, 0},
 };
 
 static double now(void) {
