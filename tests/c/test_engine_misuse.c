@@ -64,6 +64,30 @@ static void test_arguments_of_calls(void) {
     CHECK(expectations_failed() == 0, "see above");
 }
 
+/* f32 accumulates: weights that it cannot hold, or sums of them, would give NaN. */
+static void test_range_of_weights(void) {
+    const int types[] = {WAGMA_F32, WAGMA_F16, WAGMA_BF16, WAGMA_F64};
+    for (int i = 0; i < 4; i++) {
+        wagma_options options = options_of(2, 2, 1, 1);
+        double x = 0;
+        cast c;
+        options.dtype = types[i];
+        CHECK(cast_open(&c, &options, NULL, NULL), "%s", wagma_last_error());
+        if (types[i] == WAGMA_F64) {
+            CHECK(wagma_allreduce(c.handle[0], &x, 1e300, NULL) == WAGMA_OK, "%s",
+                  wagma_last_error());
+        } else {
+            REFUSED(wagma_allreduce(c.handle[0], &x, 1e31, NULL), WAGMA_EINVAL, "weight=1e+31",
+                    "1e-30 to 1e30", "float64");
+            REFUSED(wagma_allreduce(c.handle[0], &x, 1e-50, NULL), WAGMA_EINVAL, "weight=1e-50");
+            CHECK(wagma_allreduce(c.handle[0], &x, 1e30, NULL) == WAGMA_OK, "%s",
+                  wagma_last_error());
+        }
+        cast_close(&c);
+    }
+    CHECK(expectations_failed() == 0, "see above");
+}
+
 static void test_types(void) {
     wagma_options options = options_of(2, 2, 1, 1);
     wagma_segment *s;
@@ -163,14 +187,41 @@ static void test_interrupted(void) {
     CHECK(expectations_failed() == 0, "see above");
 }
 
+/* A long grace does not hold an interrupted rank, nor one whose awaited member has failed. */
+static void test_trouble_in_grace(void) {
+    for (int failure = 0; failure <= 1; failure++) {
+        wagma_options options = options_of(2, 2, 1, 1);
+        int asked = 0;
+        const wagma_hooks hooks = {.context = &asked, .interrupted = stop_at_third};
+        double x = 1;
+        cast c;
+        options.grace = 40;
+        CHECK(cast_open(&c, &options, NULL, failure ? NULL : &hooks), "%s", wagma_last_error());
+        asked = 0;
+        const double began = seconds();
+        if (failure) {
+            wagma_fail(c.handle[1]);
+            CHECK(wagma_allreduce(c.handle[0], &x, 1, NULL) == WAGMA_OK, "%s", wagma_last_error());
+        } else {
+            REFUSED(wagma_allreduce(c.handle[0], &x, 1, NULL), WAGMA_EINTERRUPTED, "interrupted",
+                    "grace");
+        }
+        CHECK(seconds() - began < 20, "it took %g s", seconds() - began);
+        cast_drop(&c);
+    }
+    CHECK(expectations_failed() == 0, "see above");
+}
+
 int main(void) {
     RUN(test_halves_of_a_call);
     RUN(test_arguments_of_calls);
+    RUN(test_range_of_weights);
     RUN(test_types);
     RUN(test_creation);
     RUN(test_rank_twice);
     RUN(test_after_close);
     RUN(test_broken_handle);
     RUN(test_interrupted);
+    RUN(test_trouble_in_grace);
     return check_summary();
 }

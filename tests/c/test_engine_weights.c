@@ -196,6 +196,35 @@ static void test_divisor_zero(void) {
     CHECK(expectations_failed() == 0, "see above");
 }
 
+/* An average of 16-bit floats is finite where their sum is not, and is rounded once: fresh, taken
+ * by all of a larger group, and merged late. */
+static void test_16_bit_averages(void) {
+    const int types[] = {WAGMA_F16, WAGMA_BF16};
+    const double values[] = {30000, 1.0078125}; /* bf16 has the range of f32 */
+    for (int i = 0; i < 2; i++) {
+        wagma_options options = options_of(SIZE, SIZE, 1, 1);
+        uint16_t initial, x;
+        const void *const first[SIZE] = {&initial, &initial, &initial};
+        wagma_outcome o;
+        cast c;
+        options.dtype = types[i];
+        options.average = 1;
+        put(types[i], &initial, 0, values[i]);
+        CHECK(cast_open(&c, &options, first, NULL), "%s", wagma_last_error());
+        for (int t = 0; t < 3; t++)
+            for (int r = 0; r < SIZE; r++) { /* the first one is fresh, the others are late */
+                const int weight = t == 1 ? 1024 : 1;
+                x = initial;
+                CHECK(wagma_allreduce(c.handle[r], &x, weight, &o) == WAGMA_OK, "%s",
+                      wagma_last_error());
+                CHECK(o.merged && o.late == (r > 0) && x == initial,
+                      "%s t=%d rank %d: %#x is not %#x", dtype_name[types[i]], t, r, x, initial);
+            }
+        cast_close(&c);
+    }
+    CHECK(expectations_failed() == 0, "see above");
+}
+
 /* Groups of one: x is the result, of the weight that was given. */
 static void test_group_of_one(void) {
     wagma_options options = options_of(3, 2, 1, 1); /* {a, b} and {c} */
@@ -227,6 +256,7 @@ int main(void) {
     RUN(test_whole_weights);
     RUN(test_fractional_weights);
     RUN(test_divisor_zero);
+    RUN(test_16_bit_averages);
     RUN(test_group_of_one);
     return check_summary();
 }
