@@ -17,8 +17,8 @@
  *   gathered, so every array is complete by then.
  *   Claims: the words of leader L serve t, t + 2, ...; they are stamped t + 2 by somebody who saw
  *   that L arrived at t + 2. L did so after every member of its group of t had finished t, so a
- * slow member never finds the stamp of t replaced; were it replaced, it would only claim nothing.
- * The leader of t is the first member that took part in t, which all members see alike, since a
+ *   slow member never finds the stamp of t replaced; were it replaced, it would only claim nothing.
+ *   The leader of t is the first member that took part in t, which all members see alike, since a
  *   departed rank leaves its records as they are.
  *
  * Why nobody waits for ever: admit waits for ranks at lower versions, gather for ranks that have
@@ -28,8 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "handle.h"
-#include "inplace.h"
+#include "executor_inplace.h"
 
 enum {
     START_PAUSES = 64,     /* of start(): 2 to 4 us of spinning */
@@ -37,29 +36,6 @@ enum {
     SLICE_MAX = 256 << 10, /* ... large enough that claiming costs nothing */
     SLICES_WANTED = 32,
     LINE = 64,
-};
-
-enum step { ADMIT, GATHER, DRAIN };
-
-struct inplace_executor {
-    /* the call in progress */
-    enum step step;
-    int cursor; /* members before it need not be waited for, in this step */
-    int leader;
-    int inputs;          /* in h->inputs, h->weights */
-    int outputs;         /* in h->outputs */
-    double divisor;      /* sum of the weights */
-    unsigned char *mine; /* where this rank's result of a large version appears */
-    /* remembered */
-    int64_t *seen;     /* [P] newest version that each rank was seen to have arrived at */
-    int32_t *group[2]; /* [P] members of the newest version of each parity */
-    int group_n[2];
-    int64_t group_version[2];
-    int64_t slowest;  /* all ranks that have not departed have arrived at it */
-    int32_t *missing; /* [P] scratch */
-    int slices;
-    size_t slice_count; /* elements */
-    int staged;         /* the stage is committed */
 };
 
 static int is_small(const wagma_segment *s) {
@@ -116,123 +92,6 @@ void inplace_free(wagma_handle *h) {
 
 uint64_t inplace_bytes(const wagma_handle *h) {
     return segment_joined_bytes(h->segment) + (h->inplace->staged ? h->segment->bytes_n : 0);
-}
-
-/* ---- conditions: 1 holds, 0 not yet, negative error; cheap to evaluate again -------------------
- */
-
-static int admitted(wagma_handle *h) {
-    struct inplace_executor *e = h->inplace;
-    const wagma_segment *s = h->segment;
-    int64_t t = h->call.version;
-    int parity = (int)(t & 1);
-    for (; e->cursor < e->group_n[parity]; e->cursor++) {
-        int q = e->group[parity][e->cursor];
-        if (q != h->rank && e->seen[q] <= e->group_version[parity] &&
-            !inplace_has_finished(s, q, e->group_version[parity]))
-            return 0;
-    }
-    if (t - e->slowest > s->options.window)
-        e->slowest = inplace_slowest(s);
-    return t - e->slowest <= s->options.window;
-}
-
-static int error_mismatch(const wagma_handle *h, int q) {
-    int64_t version = h->call.version;
-    uint64_t stamp = atomic_load(&inplace_record_of(h->segment, q, version)->stamp);
-    static const char *const names[] = {"without sync", "with sync"};
-    return error_set(
-        WAGMA_EMISMATCH,
-        "rank %d is at version %lld %s, but rank %d came to version %lld %s: all ranks "
-        "have to call sync at the same version",
-        h->rank, (long long)version, names[h->call.sync != 0], q,
-        (long long)inplace_stamp_version(stamp), names[stamp & 1]);
-}
-
-static int gathered(wagma_handle *h) {
-    struct inplace_executor *e = h->inplace;
-    for (; e->cursor < h->call.n; e->cursor++) {
-        int q = h->call.members[e->cursor];
-        switch (inplace_look(h->segment, q, h->call.version, h->call.sync)) {
-        case INPLACE_AWAITED:
-            return 0;
-        case INPLACE_MISMATCH:
-            return error_mismatch(h, q);
-        case INPLACE_HERE:
-            e->seen[q] = h->call.version;
-            break;
-        case INPLACE_DEPARTED:
-            break;
-        }
-    }
-    return 1;
-}
-
-static int drained(wagma_handle *h) {
-    struct inplace_executor *e = h->inplace;
-    return inplace_all_done(h->segment, e->leader, h->call.version, e->slices);
-}
-
-/* ---- waiting --------------------------------------------------------------------------------- */
-
-static int (*const condition_of[])(wagma_handle *) = {
-    [ADMIT] = admitted, [GATHER] = gathered, [DRAIN] = drained};
-
-/* The ranks that keep the current step from being over. */
-static int list_missing(wagma_handle *h) {
-    struct inplace_executor *e = h->inplace;
-    const wagma_segment *s = h->segment;
-    int64_t t = h->call.version;
-    int n = 0, parity = (int)(t & 1);
-    switch (e->step) {
-    case ADMIT:
-        for (int k = e->cursor; k < e->group_n[parity]; k++)
-            if (!inplace_has_finished(s, e->group[parity][k], e->group_version[parity]))
-                e->missing[n++] = e->group[parity][k];
-        for (int q = 0; q < s->size && n == 0; q++)
-            if ((int64_t)atomic_load(&segment_sync(s, q)->arrive) - 1 < t - s->options.window)
-                e->missing[n++] = q;
-        break;
-    case GATHER:
-        for (int k = e->cursor; k < h->call.n; k++)
-            if (inplace_look(s, h->call.members[k], t, h->call.sync) == INPLACE_AWAITED)
-                e->missing[n++] = h->call.members[k];
-        break;
-    default: /* a slice that is not done is held by somebody who still claims */
-        for (int k = 0; k < h->call.n; k++)
-            if (e->seen[h->call.members[k]] == t && !inplace_has_sliced(s, h->call.members[k], t))
-                e->missing[n++] = h->call.members[k];
-    }
-    return n;
-}
-
-static int look_for_trouble(wagma_handle *h) {
-    struct inplace_executor *e = h->inplace;
-    const char *phase = e->step == DRAIN   ? "slices"
-                        : e->step == ADMIT ? "window"
-                        : h->call.sync     ? "sync"
-                                           : "quorum";
-    int n = list_missing(h);
-    return handle_heartbeat(h, phase, e->missing, n, n);
-}
-
-/* Waits until the current step's condition holds, or for so many pauses: then WAGMA_INPROGRESS. */
-static int wait_for_step(wagma_handle *h, uint32_t most_pauses) {
-    int (*condition)(wagma_handle *) = condition_of[h->inplace->step];
-    int holds = condition(h), status = WAGMA_OK;
-    if (holds)
-        return holds < 0 ? holds : WAGMA_OK;
-    if (most_pauses && h->wait.spin <= 0)
-        return WAGMA_INPROGRESS; /* the first pause would already give the core away */
-    wait_begin(&h->wait, h->segment, h->rank);
-    while (status == WAGMA_OK && (holds = condition(h)) == 0) {
-        if (most_pauses && h->wait.pauses >= most_pauses)
-            status = WAGMA_INPROGRESS;
-        else if (wait_pause(&h->wait, 0) == WAIT_HEARTBEAT)
-            status = look_for_trouble(h);
-    }
-    h->call.waited += wait_end(&h->wait);
-    return holds < 0 ? holds : status;
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -362,27 +221,29 @@ static int advance(wagma_handle *h, uint32_t most_pauses) {
     struct inplace_executor *e = h->inplace;
     wagma_segment *s = h->segment;
     int status;
-    if (e->step == ADMIT) {
-        if ((status = wait_for_step(h, most_pauses)) || (status = publish(h)))
+    if (e->step == INPLACE_ADMIT) {
+        if ((status = inplace_wait(h, most_pauses)) || (status = publish(h)))
             return status;
-        e->step = GATHER;
+        e->step = INPLACE_GATHER;
         e->cursor = 0;
+        if (s->options.group_size < s->size) /* one group of all never waits for its window */
+            wait_ring_window(s, h->rank);
         /* The last one to come wakes the others, who have nothing to do before. */
-        if (h->call.n > 1 && gathered(h) > 0)
+        if (h->call.n > 1 && inplace_holds(h) > 0)
             wait_ring(s, h->call.members, h->call.n, h->rank);
     }
-    if (e->step == GATHER) {
+    if (e->step == INPLACE_GATHER) {
         if (most_pauses && is_heavy(h))
             return WAGMA_INPROGRESS;
-        if ((status = wait_for_step(h, most_pauses)))
+        if ((status = inplace_wait(h, most_pauses)))
             return status;
         collect(h);
         if (is_small(s) || e->outputs == 1 || e->divisor == 0) {
             reduce_privately(h);
         } else {
-            e->step = DRAIN;
+            e->step = INPLACE_DRAIN;
             reduce_slices(h);
-            if ((status = wait_for_step(h, 0)))
+            if ((status = inplace_wait(h, 0)))
                 return status;
             if (e->mine != h->call.x)
                 h->kernels->divided_copy((wagma_dtype)s->options.dtype, h->call.x, e->mine, 1,
@@ -390,14 +251,14 @@ static int advance(wagma_handle *h, uint32_t most_pauses) {
         }
     }
     inplace_finish_version(s, h->rank, h->call.version);
-    if (h->call.n < s->size) /* other groups may wait for this at t + 2; with one group none does */
+    if (s->options.group_size < s->size) /* with groups, t + 2 may wait for this */
         wait_ring(s, h->call.members, h->call.n, h->rank);
     fill_outcome(h);
     return WAGMA_OK;
 }
 
 int inplace_start(wagma_handle *h) {
-    h->inplace->step = ADMIT;
+    h->inplace->step = INPLACE_ADMIT;
     h->inplace->cursor = 0;
     if (is_heavy(h) && h->call.x != segment_array(h->segment, h->rank))
         return WAGMA_INPROGRESS; /* publishing copies */

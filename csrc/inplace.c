@@ -1,10 +1,15 @@
 /* See inplace.h. */
 #include "inplace.h"
 
+static int has_departed(const wagma_segment *s, int rank) {
+    /* seq_cst: condition of a sleeper. Acquires all that the rank has written; pairs with the store
+     * in segment_leave(). */
+    return atomic_load(&segment_presence_of(s, rank)->state) == SEGMENT_DEPARTED;
+}
+
 void inplace_publish(const wagma_segment *s, int rank, int64_t version, int sync) {
-    /* relaxed: only the window and messages look at it. */
-    atomic_store_explicit(&segment_sync(s, rank)->arrive, (uint64_t)version + 1,
-                          memory_order_relaxed);
+    /* seq_cst: the event of a ring for those whom the window holds; pairs with arrived_at(). */
+    atomic_store(&segment_sync(s, rank)->arrive, (uint64_t)version + 1);
     /* seq_cst: the last one to publish sees all others' stamps, and rings (also the event of that
      * ring). Releases weight and payload; pairs with the load in inplace_look(). */
     atomic_store(&inplace_record_of(s, rank, version)->stamp, inplace_stamp(version, sync));
@@ -18,8 +23,8 @@ enum inplace_presence inplace_look(const wagma_segment *s, int rank, int64_t ver
         return INPLACE_HERE;
     if (stamp < inplace_stamp(version, 0)) {
         /* A departed rank writes no more: what its record says now, it said when it departed, so
-         * that all who ask get the same answer. Pairs with the store in segment_leave(). */
-        if (atomic_load(&segment_presence_of(s, rank)->state) != SEGMENT_DEPARTED)
+         * that all who ask get the same answer. */
+        if (!has_departed(s, rank))
             return INPLACE_AWAITED;
         stamp = atomic_load(&record->stamp);
         if (stamp == want)
@@ -35,8 +40,7 @@ enum inplace_presence inplace_look(const wagma_segment *s, int rank, int64_t ver
 int inplace_has_finished(const wagma_segment *s, int rank, int64_t version) {
     /* seq_cst: conditions of a sleeper. Acquires the end of that rank's reads; pairs with
      * inplace_finish_version() and segment_leave(). */
-    return atomic_load(&segment_sync(s, rank)->finish) > (uint64_t)version ||
-           atomic_load(&segment_presence_of(s, rank)->state) == SEGMENT_DEPARTED;
+    return atomic_load(&segment_sync(s, rank)->finish) > (uint64_t)version || has_departed(s, rank);
 }
 
 void inplace_finish_version(const wagma_segment *s, int rank, int64_t version) {
@@ -56,12 +60,20 @@ void inplace_end_slicing(const wagma_segment *s, int rank, int64_t version) {
                           memory_order_relaxed);
 }
 
+static int64_t arrived_at(const wagma_segment *s, int rank) {
+    /* seq_cst: condition of a sleeper, pairs with inplace_publish(); no data depends on it. */
+    return (int64_t)atomic_load(&segment_sync(s, rank)->arrive) - 1;
+}
+
+int inplace_is_behind(const wagma_segment *s, int rank, int64_t version) {
+    return arrived_at(s, rank) < version && !has_departed(s, rank);
+}
+
 int64_t inplace_slowest(const wagma_segment *s) {
     int64_t slowest = INT64_MAX;
     for (int r = 0; r < s->size; r++) {
-        /* seq_cst: conditions of a sleeper; no data depends on them. */
-        int64_t version = (int64_t)atomic_load(&segment_sync(s, r)->arrive) - 1;
-        if (version < slowest && atomic_load(&segment_presence_of(s, r)->state) != SEGMENT_DEPARTED)
+        const int64_t version = arrived_at(s, r);
+        if (version < slowest && !has_departed(s, r))
             slowest = version;
     }
     return slowest;

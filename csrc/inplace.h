@@ -1,5 +1,5 @@
 /* The shared words of quorum "all": who has arrived at a version, and who computes which slice.
- * No waiting, no data; executor_inplace.c does both.
+ * No waiting, no data; executor_inplace.c does both, with executor_inplace_wait.c.
  *
  * A rank's record of version t lies in its flat[t mod 2] (one line with up to 48 bytes of payload,
  * so that a tiny message is one transfer between caches). The rank may write the record of t + 2
@@ -70,6 +70,8 @@ void inplace_end_slicing(const wagma_segment *s, int rank, int64_t version);
 /* The oldest of the newest versions at which the ranks have arrived; departed ones do not count.
  * INT64_MAX if all have departed. */
 int64_t inplace_slowest(const wagma_segment *s);
+/* 1: `rank` has not arrived at `version`, and has not departed. */
+int inplace_is_behind(const wagma_segment *s, int rank, int64_t version);
 
 /* A slice that nobody else has, or -1. */
 int inplace_claim(const wagma_segment *s, int leader, int64_t version, int slices);

@@ -4,6 +4,7 @@
 #include "ranks.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 
@@ -63,6 +64,95 @@ static void test_sync_mismatch(void) {
             check_disagreement(size, group, 3, 4);
             check_disagreement(size, group, 5, 2);
         }
+}
+
+/* ---- failed behind somebody else --------------------------------------------------------------
+ */
+
+enum { PATIENCE = 8 }; /* seconds; an unnoticed failure ends so much later */
+
+typedef struct obstruction {
+    wagma_options options;
+    int slow, departing, failing; /* ranks; -1: none */
+    int status[RANKS_MAX];
+    _Atomic int joined; /* a rank that fails before this is `size` spoils the creation */
+    _Atomic int ended;  /* ranks that run until an error */
+} obstruction;
+
+static int run_until_error(wagma_handle *h, int rank, void *context) {
+    obstruction *o = context;
+    double x[SMALL] = {0}, began = seconds();
+    atomic_fetch_add(&o->joined, 1);
+    while (atomic_load(&o->joined) < o->options.size)
+        usleep(200);
+    if (rank == o->departing)
+        return 0;
+    if (rank == o->failing)
+        return 1;
+    if (rank == o->slow) { /* lives, but comes to no version before the others have noticed */
+        while (!atomic_load(&o->ended) && seconds() - began < PATIENCE)
+            usleep(1000);
+        return 1;
+    }
+    for (int t = 0; t < 12 && o->status[rank] == WAGMA_OK; t++)
+        o->status[rank] = wagma_allreduce(h, x, 1, NULL);
+    atomic_fetch_add(&o->ended, 1);
+    return 1;
+}
+
+/* The window needs the failed rank, whoever else is behind, too. */
+static void check_obstruction(int size, int group, int slow, int departing, int failing) {
+    obstruction o = {.options = ranks_options(size, group, WAGMA_F64, SMALL),
+                     .slow = slow,
+                     .departing = departing,
+                     .failing = failing};
+    o.options.window = 1;
+    o.options.timeout = PATIENCE / 2.0;
+    ranks_as_threads(&o.options, run_until_error, &o);
+    for (int r = 0; r < size; r++)
+        CHECK(r == slow || r == departing || r == failing || o.status[r] == WAGMA_EPEER,
+              "P=%d S=%d, rank %d: %d instead of WAGMA_EPEER", size, group, r, o.status[r]);
+}
+
+static void test_failed_behind_a_departed_rank(void) {
+    check_obstruction(4, 2, -1, 0, 3);
+    check_obstruction(3, 1, -1, 0, 2);
+}
+
+static void test_failed_behind_a_slow_rank(void) {
+    check_obstruction(3, 1, 0, -1, 2);
+    check_obstruction(4, 2, 0, -1, 3);
+}
+
+/* ---- asleep ---------------------------------------------------------------------------------- */
+
+enum { NAPS = 20 };
+
+/* Groups of one: rank 0 sleeps before its window until rank 1 has published. */
+static int nap(wagma_handle *h, int rank, void *context) {
+    segment_presence *sleeper = segment_presence_of(h->segment, 0);
+    _Atomic uint32_t *rung = context;
+    double x[SMALL] = {0}, began = seconds();
+    for (int t = 0; t < NAPS; t++) {
+        /* Rank 0 is two versions ahead, but for its last ones. */
+        while (rank == 1 && t + 2 < NAPS && !atomic_load(&sleeper->asleep) &&
+               seconds() - began < PATIENCE)
+            usleep(100);
+        uint32_t before = atomic_load(&sleeper->bell);
+        EXPECT(wagma_allreduce(h, x, 1, NULL) == WAGMA_OK, "%s", wagma_last_error());
+        if (rank == 1)
+            atomic_fetch_add(rung, atomic_load(&sleeper->bell) - before);
+    }
+    return 0;
+}
+
+static void test_window_rings(void) {
+    wagma_options o = ranks_options(2, 1, WAGMA_F64, SMALL);
+    _Atomic uint32_t rung = 0;
+    o.window = 1;
+    CHECK(ranks_as_threads(&o, nap, &rung) == 0, "see above");
+    /* A sleeper that looks by itself just then needs no ring. */
+    CHECK(atomic_load(&rung) > 0, "nobody woke rank 0 in %d versions", NAPS);
 }
 
 /* ---- killed ---------------------------------------------------------------------------------- */
@@ -243,6 +333,9 @@ static void test_timeout(void) {
 
 int main(void) {
     RUN(test_sync_mismatch);
+    RUN(test_failed_behind_a_departed_rank);
+    RUN(test_failed_behind_a_slow_rank);
+    RUN(test_window_rings);
     RUN(test_killed_between_versions);
     RUN(test_killed_in_a_slice);
     RUN(test_stopped_between_versions);
