@@ -145,9 +145,12 @@ int segment_join(wagma_segment *s, int rank) {
                          "rank %d has joined already, as process %" PRIu32
                          ": every rank joins a segment once",
                          rank, nobody);
-    if (fcntl(s->fd, F_SETLK, &lock) != 0)
+    if (fcntl(s->fd, F_SETLK, &lock) != 0) {
+        error = errno;
+        segment_leave(s, rank, SEGMENT_FAILED); /* the others must not wait for it */
         return error_set(WAGMA_ESYS, "cannot lock byte %d of the segment's file: %s", rank,
-                         strerror(errno));
+                         strerror(error));
+    }
     error = commit_region(s, rank);
     if (error) {
         uint64_t lines = (uint64_t)SEGMENT_LINES * SEGMENT_LINE;

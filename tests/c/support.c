@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -71,6 +72,17 @@ void sleep_ms(double ms) {
     struct timespec time = {(time_t)(ns / 1e9), (long)(ns - 1e9 * (double)(time_t)(ns / 1e9))};
     while (nanosleep(&time, &time) != 0 && errno == EINTR)
         ;
+}
+
+pid_t fork_child(void) {
+    fflush(stdout);
+    const pid_t parent = getpid(), pid = fork();
+    if (pid != 0)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    return 0;
 }
 
 /* ---- watchdog -------------------------------------------------------------------------------- */
@@ -149,13 +161,9 @@ static void *run_thread(void *argument) {
 }
 
 static pid_t run_process(struct rank_place *place) {
-    fflush(stdout);
-    const pid_t parent = getpid(), pid = fork();
+    const pid_t pid = fork_child();
     if (pid != 0)
         return pid;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(1);
     place->me.team->body(&place->me);
     wagma_segment_close(place->me.segment);
     fflush(stdout);
@@ -353,6 +361,11 @@ void cast_drop(cast *c) {
 int64_t published(const wagma_segment *s, int r) {
     const uint64_t word = atomic_load(segment_pub(s, r));
     return word == ROUND_DEPARTED ? INT64_MAX : (int64_t)round_version(word) - 1;
+}
+
+uint64_t file_bytes(const wagma_segment *s) {
+    struct stat file;
+    return fstat(s->fd, &file) == 0 ? (uint64_t)file.st_blocks * 512 : 0;
 }
 
 int expect_clean(wagma_segment *s) {

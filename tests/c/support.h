@@ -9,6 +9,7 @@
 #define WAGMA_TESTS_SUPPORT_H
 
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "segment.h"
 #include "wagma.h"
@@ -47,6 +48,9 @@ void *shared_memory(size_t bytes);
 
 double seconds(void); /* CLOCK_MONOTONIC */
 void sleep_ms(double ms);
+
+/* fork(); the child is killed with its parent, so that a failed test leaves none. */
+pid_t fork_child(void);
 
 /* ---- teams: ranks that run by themselves ------------------------------------------------------
  */
@@ -119,6 +123,8 @@ void cast_drop(cast *c);
 
 /* Expects every reference in the segment to be gone and every round to be free. */
 int expect_clean(wagma_segment *s);
+/* What its file occupies. */
+uint64_t file_bytes(const wagma_segment *s);
 /* Newest version that rank r has published; -1: its first contribution, INT64_MAX: departed. */
 int64_t published(const wagma_segment *s, int r);
 

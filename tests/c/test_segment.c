@@ -1,22 +1,14 @@
-/* The segment: layout, joining, death, and a full /dev/shm. */
-#define _GNU_SOURCE /* unshare */
+/* The segment: layout, names, joining, death. */
 #include "check.h"
 #include "reduce.h"
 #include "round.h"
 #include "segment.h"
+#include "support.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -212,11 +204,6 @@ static void test_mismatch(void) {
 
 /* ---- joining, committing, death -------------------------------------------------------------- */
 
-static uint64_t file_bytes(const wagma_segment *s) {
-    struct stat file;
-    return fstat(s->fd, &file) == 0 ? (uint64_t)file.st_blocks * 512 : 0;
-}
-
 static void test_commit(void) {
     wagma_options o = options_for(4, 4, 1, 100000);
     wagma_segment *s;
@@ -241,15 +228,6 @@ static void test_commit(void) {
     CHECK(segment_commit_round(s, 2, 7, &rounds) == 0 && rounds == 8, "%d", rounds);
     CHECK(segment_commit_round(s, 2, 8, &rounds) == -1, "beyond the bound");
     wagma_segment_close(s);
-}
-
-/* A process that ends with the one that started it, so that a failed test leaves none. */
-static pid_t fork_child(void) {
-    fflush(stdout);
-    pid_t pid = fork();
-    if (pid == 0)
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-    return pid;
 }
 
 /* A rank in another process: joins, then does as it is told by `end`. */
@@ -341,69 +319,22 @@ static void test_forked_child(void) {
     wagma_segment_close(s);
 }
 
-/* ---- a full /dev/shm ------------------------------------------------------------------------- */
-
-static wagma_options hungry(void) {
-    return options_for(8, 8, 1, 1 << 18);
-} /* 1 MiB each */
-
-/* In a process with a private /dev/shm of so many MiB. Returns an exit status: 0 as expected. */
-static int run_full(int mebibytes) {
-    wagma_options o = hungry();
+/* A rank that fails to join has failed: the others do not wait for it. */
+static void test_byte_taken(void) {
+    wagma_options o = options_for(2, 2, 1, 100);
     wagma_segment *s;
-    int contributions, status = wagma_segment_create(&o, "/wagma-full", &s);
-    if (mebibytes < 48) { /* 8 ranks of 1 array, 3 contributions, 2 rounds */
-        if (status != WAGMA_ENOSPC || s || access("/dev/shm/wagma-full", F_OK) == 0 ||
-            !strstr(wagma_last_error(), "/dev/shm"))
-            return 1;
-        return 0;
-    }
-    if (status != WAGMA_OK || segment_join(s, 0) != WAGMA_OK)
-        return 2;
-    /* Somebody else takes it, all but 5 MiB. */
-    struct statvfs fs;
-    int fd = open("/dev/shm/other", O_RDWR | O_CREAT, 0600);
-    if (fstatvfs(fd, &fs) != 0 ||
-        posix_fallocate(fd, 0, (off_t)(fs.f_bavail * fs.f_frsize) - (5 << 20)) != 0)
-        return 3;
-    uint64_t before = file_bytes(s);
-    if (segment_join(s, 1) != WAGMA_ENOSPC ||
-        atomic_load(&segment_presence_of(s, 1)->state) != SEGMENT_NOSPACE ||
-        file_bytes(s) != before)
-        return 4;
-    contributions = segment_joined_contributions(s);
-    if (segment_commit_contribution(s, 0, s->buffers - 1, &contributions) != -1)
-        return 5;
-    if (contributions != 3 || file_bytes(s) != before)
-        return 6; /* a failed commit kept something */
+    CHECK(wagma_segment_create(&o, NULL, &s) == WAGMA_OK, "%s", wagma_last_error());
+    segment_presence *presence = segment_presence_of(s, 1);
+    pid_t pid = spawn_rank(s, 1, "live"); /* its lock stays, the rest is taken back */
+    atomic_store(&presence->pid, 0);
+    atomic_store(&presence->state, SEGMENT_ABSENT);
+    CHECK(segment_join(s, 1) == WAGMA_ESYS, "joined over the lock of another");
+    CHECK(strstr(wagma_last_error(), "lock"), "%s", wagma_last_error());
+    CHECK(atomic_load(&presence->state) == SEGMENT_FAILED && segment_is_dead(s, 1), "state %u",
+          atomic_load(&presence->state));
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
     wagma_segment_close(s);
-    return access("/dev/shm/wagma-full", F_OK) == 0 ? 7 : 0;
-}
-
-static int in_small_shm(int mebibytes) {
-    int status;
-    pid_t pid = fork_child();
-    if (pid == 0) {
-        char size[32];
-        snprintf(size, sizeof size, "size=%dm", mebibytes);
-        if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-            mount("tmpfs", "/dev/shm", "tmpfs", 0, size) != 0)
-            _exit(77);
-        _exit(run_full(mebibytes));
-    }
-    waitpid(pid, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
-}
-
-static void test_full(void) {
-    for (int mebibytes = 1; mebibytes <= 51; mebibytes += 25) {
-        int result = in_small_shm(mebibytes);
-        if (result == 77) {
-            printf("  not allowed to mount a small /dev/shm: nothing was tested\n");
-            return;
-        }
-        CHECK(result == 0, "%d MiB: step %d (above 100: signal)", mebibytes, result);
-    }
 }
 
 int main(void) {
@@ -415,6 +346,6 @@ int main(void) {
     RUN(test_commit);
     RUN(test_death);
     RUN(test_forked_child);
-    RUN(test_full);
+    RUN(test_byte_taken);
     return check_summary();
 }

@@ -1,0 +1,77 @@
+/* A full /dev/shm: creating, joining and growing fail with WAGMA_ENOSPC and keep nothing. */
+#define _GNU_SOURCE /* unshare */
+#include "check.h"
+#include "support.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* In a process with a private /dev/shm of so many MiB. Returns an exit status: 0 as expected. */
+static int run_full(int mebibytes) {
+    wagma_options o = options_of(8, 8, 1, 1 << 17); /* 1 MiB each */
+    wagma_segment *s;
+    int contributions, status = wagma_segment_create(&o, "/wagma-full", &s);
+    if (mebibytes < 48) { /* 8 ranks of 1 array, 3 contributions, 2 rounds */
+        if (status != WAGMA_ENOSPC || s || access("/dev/shm/wagma-full", F_OK) == 0 ||
+            !strstr(wagma_last_error(), "/dev/shm"))
+            return 1;
+        return 0;
+    }
+    if (status != WAGMA_OK || segment_join(s, 0) != WAGMA_OK)
+        return 2;
+    /* Somebody else takes it, all but 5 MiB. */
+    struct statvfs fs;
+    int fd = open("/dev/shm/other", O_RDWR | O_CREAT, 0600);
+    if (fstatvfs(fd, &fs) != 0 ||
+        posix_fallocate(fd, 0, (off_t)(fs.f_bavail * fs.f_frsize) - (5 << 20)) != 0)
+        return 3;
+    uint64_t before = file_bytes(s);
+    if (segment_join(s, 1) != WAGMA_ENOSPC ||
+        atomic_load(&segment_presence_of(s, 1)->state) != SEGMENT_NOSPACE ||
+        file_bytes(s) != before)
+        return 4;
+    contributions = segment_joined_contributions(s);
+    if (segment_commit_contribution(s, 0, s->buffers - 1, &contributions) != -1)
+        return 5;
+    if (contributions != 3 || file_bytes(s) != before)
+        return 6; /* a failed commit kept something */
+    wagma_segment_close(s);
+    return access("/dev/shm/wagma-full", F_OK) == 0 ? 7 : 0;
+}
+
+static int in_small_shm(int mebibytes) {
+    int status;
+    pid_t pid = fork_child();
+    if (pid == 0) {
+        char size[32];
+        snprintf(size, sizeof size, "size=%dm", mebibytes);
+        if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+            mount("tmpfs", "/dev/shm", "tmpfs", 0, size) != 0)
+            _exit(77);
+        _exit(run_full(mebibytes));
+    }
+    waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
+}
+
+static void test_full(void) {
+    for (int mebibytes = 1; mebibytes <= 51; mebibytes += 25) {
+        int result = in_small_shm(mebibytes);
+        if (result == 77) {
+            printf("  not allowed to mount a small /dev/shm: nothing was tested\n");
+            return;
+        }
+        CHECK(result == 0, "%d MiB: step %d (above 100: signal)", mebibytes, result);
+    }
+}
+
+int main(void) {
+    RUN(test_full);
+    return check_summary();
+}
