@@ -68,10 +68,14 @@ void wait_begin(wait_state *w, wagma_segment *s, int rank) {
 static void arm(wait_state *w) {
     segment_presence *me = segment_presence_of(w->segment, w->rank);
     w->armed = 1;
-    /* seq_cst: before the caller's condition; pairs with the event and the load in wait_ring(). */
+    /* seq_cst: pairs with the event and the load in ring(). */
     atomic_store(&me->asleep, w->window ? ASLEEP_WINDOW : ASLEEP);
     /* Before the condition too: a ring after it changes the word, and the futex does not sleep. */
     w->bell = atomic_load(&me->bell);
+    /* Conditions may be acquire loads, which a processor may move before a seq_cst store and load
+     * of other words (LDAPR of ARM). After this fence they see every event whose ringer's load in
+     * ring() came before the store above. */
+    atomic_thread_fence(memory_order_seq_cst);
 }
 
 static void sleep_until_rung(wait_state *w, uint64_t now, uint64_t not_after) {

@@ -8,8 +8,8 @@
  *   wait_end(&w)
  *
  * Sleeping is armed by one pause (sets `asleep`, reads the bell) and done by the next, with the
- * condition evaluated in between: seq_cst on both sides (asleep-then-condition here,
- * event-then-asleep in wait_ring) excludes that both miss each other. */
+ * condition evaluated in between: seq_cst on both sides (asleep, fence, condition here, which may
+ * be acquire loads; event, asleep in wait_ring) excludes that both miss each other. */
 #ifndef WAGMA_WAIT_H
 #define WAGMA_WAIT_H
 
