@@ -1,4 +1,5 @@
-/* The round protocol; see round.h. One case per step, at most one shared access in each. */
+/* The round protocol; see round.h. One case per step, at most one shared access in each; the file
+ * is long because the protocol is one state machine, and this switch is all of it. */
 #include "round.h"
 
 #include <stdatomic.h>
