@@ -127,7 +127,7 @@ static void test_three_elements(void) {
     every_group_size(ranks_as_threads, 8, 3, 60);
 }
 static void test_a_record_of_many_lines(void) {
-    every_group_size(ranks_as_threads, 8, 500, 30);
+    every_group_size(ranks_as_threads, 8, 250, 30);
 }
 static void test_thousand_elements(void) {
     every_group_size(ranks_as_threads, 8, 1000, 30);
@@ -256,7 +256,7 @@ static int weighted(wagma_handle *h, int rank, void *context) {
 }
 
 static void test_weights(void) {
-    static const int64_t counts[] = {1, 7, 400, 3000};
+    static const int64_t counts[] = {1, 7, 250, 3000};
     for (int c = 0; c < 4; c++)
         for (int size = 1; size <= 5; size++) {
             wagma_options o = ranks_options(size, 0, WAGMA_F64, counts[c]);
@@ -292,7 +292,7 @@ static int rounding(wagma_handle *h, int rank, void *context) {
 /* Every member gets the same bits, whoever computed them and how the work was cut. */
 static void test_same_bits(void) {
     static agreement a;
-    static const int64_t counts[] = {3, 1000, 20011};
+    static const int64_t counts[] = {3, 500, 20011};
     for (int c = 0; c < 3; c++) {
         wagma_options o = ranks_options(AGREEING, 0, WAGMA_F32, counts[c]);
         a.count = counts[c];
