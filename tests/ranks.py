@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from wagma.collectives import Segment
+from wagma.collectives import Handle, Segment
 
 LIVENESS_S = 60.0  # far beyond what any test takes: a hang becomes a failure
 
@@ -40,6 +40,13 @@ def thread_ranks(size: int, body: Callable[[int], Any]) -> list[Any]:
         faulthandler.dump_traceback(all_threads=True)
         raise AssertionError(f"ranks {stuck} hang")
     return results
+
+
+def pair(**options: float) -> tuple[Handle, Handle]:
+    """Two ranks in one thread, for arrays of three elements unless `count` says otherwise."""
+    segment = Segment.create({"size": 2, "count": 3, **options})
+    made = thread_ranks(2, lambda rank: Handle(segment, rank))
+    return made[0], made[1]
 
 
 class ForkedRanks:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import watchdog
 
@@ -14,3 +15,9 @@ def pytest_configure() -> None:
 def watched() -> Iterator[None]:
     with watchdog.watched():
         yield
+
+
+@pytest.fixture
+def x() -> np.ndarray:
+    """An array for `ranks.pair`."""
+    return np.ones(3, np.float32)

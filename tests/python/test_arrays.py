@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
 from wagma.collectives import Handle, Segment, arrays
 
 CODES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3, "int32": 4, "int64": 5}
@@ -137,6 +138,7 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "read-only DLPack": (lambda: Export(read_only()), ValueError, "read-only"),
     "shape": (lambda: np.ones(6, np.float32), ValueError, r"shape \(2, 3\)"),
     "transposed shape": (lambda: np.ones((3, 2), np.float32), ValueError, r"\(3, 2\)"),
+    "negated view": (lambda: torch._neg_view(torch.ones(2, 3)), ValueError, "pending negation"),
     "torch shape": (lambda: torch.ones(6), ValueError, r"\(6,\)"),
     "larger": (lambda: np.ones((2, 4), np.float32), ValueError, r"\(2, 4\)"),
     "dtype": (lambda: np.ones((2, 3), np.float64), TypeError, "float64"),

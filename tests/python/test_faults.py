@@ -6,6 +6,7 @@ they hold, not only for arriving.
 
 import logging
 import random
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import ranks
 import versioned
+
 from wagma.collectives import Handle, HandleError, PeerError, Segment
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -164,7 +166,9 @@ def test_survivors_of_a_killed_rank(quorum: int, slot: int, seed: int) -> None:
         logs[rank] = log
         assert message, "nobody noticed"
         assert failed - max(began, killed) < 2.0  # 1 s, and what a busy machine adds
-        assert any(f"rank {dead}" in message or f" {dead}" in message for dead in (0, 1, 2, 3))
+    messages = [message for _, message, _, _ in results.values()]
+    # The others may have been told of a survivor that gave up for its sake.
+    assert any(re.search(r"\branks? 1\b", message) for message in messages), messages
     versioned.check(plan, logs)
 
 

@@ -1,8 +1,6 @@
-"""Life cycle and misuse of a handle, outcomes, statistics, waiting."""
+"""Life cycle and misuse of a handle, outcomes, statistics."""
 
-import logging
 import os
-import signal
 import threading
 import time
 from pathlib import Path
@@ -10,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import ranks
+
 from wagma.collectives import (
     Handle,
     HandleError,
@@ -17,24 +16,10 @@ from wagma.collectives import (
     PeerError,
     Segment,
     SegmentError,
-    StallError,
     WagmaError,
     _engine,
 )
 from wagma.collectives._engine import Outcome
-
-
-def pair(**options: float) -> tuple[Handle, Handle]:
-    """Two ranks in one thread."""
-    segment = Segment.create({"size": 2, "count": 3, **options})
-    made = ranks.thread_ranks(2, lambda rank: Handle(segment, rank))
-    return made[0], made[1]
-
-
-@pytest.fixture
-def x() -> np.ndarray:
-    return np.ones(3, np.float32)
-
 
 # ---- life cycle ----------------------------------------------------------------------------------
 
@@ -90,7 +75,7 @@ def test_repr_names_what_matters() -> None:
 
 def test_a_departed_rank_is_not_waited_for(x: np.ndarray) -> None:
     for quorum in (0, 1, 2):
-        a, b = pair(quorum=quorum, sync_period=2, grace=60.0)
+        a, b = ranks.pair(quorum=quorum, sync_period=2, grace=60.0)
         a.close()
         for _ in range(4):
             outcome = b.allreduce(x)
@@ -100,7 +85,7 @@ def test_a_departed_rank_is_not_waited_for(x: np.ndarray) -> None:
 
 
 def test_close_with_sync_waits_for_the_others(x: np.ndarray) -> None:
-    a, b = pair(quorum=1, grace=0.0)
+    a, b = ranks.pair(quorum=1, grace=0.0)
     order = []
 
     def first() -> None:
@@ -122,8 +107,33 @@ def test_close_with_sync_waits_for_the_others(x: np.ndarray) -> None:
     assert np.array_equal(x, result)
 
 
+@pytest.mark.parametrize("quorum", [0, 1])
+@pytest.mark.parametrize("kept", [True, False])
+def test_close_with_sync_costs_no_shared_memory(quorum: int, kept: bool) -> None:
+    """It reads nothing of the rank's own array and leaves it as it was."""
+    count = 100_000
+    a, b = ranks.pair(count=count, quorum=quorum, grace=0.0)
+    array = a.empty()
+    array[:] = np.nan
+    own = b.empty()
+    own[:] = 3
+    before = a.stats().segment_bytes
+    if not kept:
+        del array
+    thread = threading.Thread(target=a.close, args=(True,))
+    thread.start()
+    outcome = b.sync(own)
+    thread.join(ranks.LIVENESS_S)
+    assert a.closed
+    assert outcome.contributors == (1,)
+    assert (own == 3).all()
+    assert a.stats().segment_bytes == before
+    if kept:
+        assert np.isnan(array).all()
+
+
 def test_an_exception_in_the_block_fails_the_rank(x: np.ndarray) -> None:
-    a, b = pair()
+    a, b = ranks.pair()
     with pytest.raises(ZeroDivisionError), a:
         raise ZeroDivisionError
     assert a.closed
@@ -136,7 +146,7 @@ def test_an_exception_in_the_block_fails_the_rank(x: np.ndarray) -> None:
 
 
 def test_a_forgotten_handle_fails_its_rank(x: np.ndarray) -> None:
-    a, b = pair()
+    a, b = ranks.pair()
     del a
     with pytest.raises(PeerError, match="rank 0"):
         b.allreduce(x)
@@ -160,7 +170,7 @@ def test_a_cycle_of_garbage_is_collected_in_a_safe_order(x: np.ndarray) -> None:
 
 
 def test_two_threads_at_once(x: np.ndarray) -> None:
-    a, b = pair()
+    a, b = ranks.pair()
     thread = threading.Thread(target=lambda: a.allreduce(x.copy()))
     thread.start()
     deadline = time.monotonic() + ranks.LIVENESS_S
@@ -215,7 +225,7 @@ def test_a_rank_joins_once() -> None:
 
 
 def test_sync_at_different_versions(x: np.ndarray) -> None:
-    a, b = pair(quorum=1, grace=0.0)
+    a, b = ranks.pair(quorum=1, grace=0.0)
     a.allreduce(x)
     raised: list[BaseException] = []
 
@@ -301,7 +311,7 @@ def test_outcomes_come_from_a_free_list(x: np.ndarray) -> None:
 
 
 def test_stats(x: np.ndarray) -> None:
-    a, b = pair(quorum=1, grace=0.0)
+    a, b = ranks.pair(quorum=1, grace=0.0)
     assert a.stats().calls == 0
     assert a.stats().late_share == 0
     for _ in range(4):
@@ -315,90 +325,6 @@ def test_stats(x: np.ndarray) -> None:
     assert b.stats().late_share == 1
     assert a.stats().grace == 0
     assert a.stats().segment_bytes > 0
-
-
-# ---- waiting -------------------------------------------------------------------------------------
-
-
-def test_timeout_names_the_missing(x: np.ndarray) -> None:
-    a, _b = pair(timeout=0.2)
-    started = time.monotonic()
-    with pytest.raises(StallError, match=r"rank.* 1") as caught:
-        a.allreduce(x)
-    assert time.monotonic() - started >= 0.2
-    assert isinstance(caught.value, TimeoutError)
-    with pytest.raises(HandleError):
-        a.allreduce(x)
-
-
-def test_stall_warnings_go_to_the_log(x: np.ndarray, caplog: pytest.LogCaptureFixture) -> None:
-    segment = Segment.create({"size": 2, "count": 3, "stall_warning": 0.1, "timeout": 0.5})
-    a, _b = ranks.thread_ranks(2, lambda rank: Handle(segment, rank, name="weights"))
-    with caplog.at_level(logging.WARNING, "wagma"), pytest.raises(StallError):
-        a.allreduce(x)
-    assert len(caplog.records) >= 2
-    for record in caplog.records:
-        assert record.name == "wagma"
-        text = record.getMessage()
-        assert text.startswith("rank 0 (weights): ")
-        assert "version 0" in text
-        assert "1" in text.removeprefix("rank 0 (weights): ")
-
-
-def test_other_threads_run_while_a_call_waits() -> None:
-    """Both for small payloads, which are tried with the GIL held, and for large ones."""
-    for count in (1, 100_000):
-        segment = Segment.create({"size": 2, "count": count})
-
-        def body(rank: int, segment: Segment = segment, count: int = count) -> float:
-            x = np.full(count, rank, np.float32)
-            with Handle(segment, rank, x) as coll:
-                if rank == 1:
-                    time.sleep(0.1)
-                coll.allreduce(x)
-            return float(x[0])
-
-        assert ranks.thread_ranks(2, body) == [0.5, 0.5]
-
-
-def test_a_signal_ends_a_wait(x: np.ndarray) -> None:
-    """What the handler raises comes out of the call, and the rank has failed."""
-
-    class AlarmError(Exception):
-        pass
-
-    def on_alarm(*_: object) -> None:
-        raise AlarmError
-
-    a, b = pair(timeout=30.0)
-    before = signal.signal(signal.SIGALRM, on_alarm)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.1)
-        with pytest.raises(AlarmError):
-            a.allreduce(x)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    with pytest.raises(HandleError):
-        a.allreduce(x)
-    with pytest.raises(PeerError, match="rank 0"):
-        while b.version < 2:  # the version that rank 0 had called may still be executed
-            b.allreduce(x)
-
-
-def test_a_signal_handler_that_returns_does_not_disturb_a_wait(x: np.ndarray) -> None:
-    seen = []
-    a, b = pair()
-    before = signal.signal(signal.SIGALRM, lambda *_: seen.append(1))
-    thread = threading.Timer(0.3, lambda: b.allreduce(x.copy()))
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.05)
-        thread.start()
-        a.allreduce(x)
-    finally:
-        signal.signal(signal.SIGALRM, before)
-        thread.join()
-    assert seen == [1]
 
 
 def test_max_ranks_is_known() -> None:

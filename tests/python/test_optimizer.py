@@ -13,11 +13,11 @@ import pytest
 import torch
 from mpi4py import MPI
 from torch.optim import Optimizer
-from wagma.collectives import Handle, PartialAllreduce
 
 import wagma
 from wagma.algorithms import Algorithm
 from wagma.algorithms.wagma import default_group_size
+from wagma.collectives import Handle, PartialAllreduce
 
 torch.set_num_threads(1)  # the models are tiny
 
@@ -353,7 +353,7 @@ for name in ("WAGMA", "AllreduceSGD", "DistributedOptimizer"):
     try:
         getattr(wagma, name)
     except ImportError as error:
-        assert "pip install 'wagma[torch]'" in str(error), error
+        assert "root of the sources: python -m pip install '.[torch]'" in str(error), error
     else:
         raise AssertionError(name)
 """

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+
 from wagma.collectives import Options
 from wagma.collectives._engine import check_options
 from wagma.collectives.options import Arguments

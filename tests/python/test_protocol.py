@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import ranks
 import versioned
+
 from wagma.collectives import Handle, Segment
 
 

@@ -1,6 +1,7 @@
 """The Python face of the grouping; the grouping itself is tested exhaustively in C."""
 
 import pytest
+
 from wagma.collectives import topology
 
 
