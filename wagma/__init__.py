@@ -42,8 +42,8 @@ def __getattr__(name: str) -> Any:
         if error.name is None or error.name.split(".")[0] != "torch":
             raise
         raise ImportError(
-            f"wagma.{name} needs PyTorch, which is not installed: "
-            "python -m pip install 'wagma[torch]'"
+            f"wagma.{name} needs PyTorch, which is not installed; in the root of the "
+            "sources: python -m pip install '.[torch]'"
         ) from error
     return getattr(module, name)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from mpi4py import MPI
+
 from wagma.collectives import (
     GroupAllreduce,
     HandleError,
@@ -109,6 +110,7 @@ WRONG: dict[str, tuple[Callable[[], Any], dict[str, Any], type[Exception], str]]
     "late": (x_of, {"late": "carry"}, ValueError, "late='carry' is not supported"),
     "transport": (x_of, {"transport": "mpi"}, ValueError, "transport='mpi' is not supported"),
     "window": (x_of, {"window": "wide"}, TypeError, "window"),
+    "keyword": (x_of, {"groupsize": 2}, TypeError, "unexpected keyword argument 'groupsize'"),
 }
 
 
@@ -237,17 +239,36 @@ def test_nodes(comm: MPI.Intracomm) -> None:
     assert f"{comm.size} ranks are on several nodes, at most {comm.size - 1} on each" in text
 
 
-@pytest.mark.parametrize("variable", ["SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
+SLURM_STEP = {"SLURM_NTASKS": "4", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
+# Environments of a process that MPI says is alone: what the error names; None: it is right.
+LAUNCHED: dict[str, tuple[dict[str, str], str | None]] = {
+    "mpiexec of MPICH": ({"PMI_SIZE": "4"}, "PMI_SIZE is 4.*Use the mpiexec of the MPI"),
+    "mpiexec of Open MPI": ({"OMPI_COMM_WORLD_SIZE": "4"}, "OMPI_COMM_WORLD_SIZE is 4.*Use the mp"),
+    "srun": (SLURM_STEP, "SLURM_STEP_NUM_TASKS is 4.*--mpi=pmi2.*--mpi=pmix"),
+    "srun, wrong PMI": (SLURM_STEP | {"PMI_SIZE": "4"}, "PMI_SIZE is 4.*--mpi=pmi2.*--mpi=pmix"),
+    "srun, PMIx": (SLURM_STEP | {"PMIX_RANK": "2"}, "--mpi=pmi2.*--mpi=pmix"),
+    "srun of one": (SLURM_STEP | {"SLURM_STEP_NUM_TASKS": "1"}, None),
+    "salloc": ({"SLURM_NTASKS": "4"}, None),
+    "sbatch": ({"SLURM_NTASKS": "4", "SLURM_PROCID": "0"}, None),
+    "mpiexec -n 1 in salloc": ({"SLURM_NTASKS": "4", "PMI_SIZE": "1"}, None),
+    "mpiexec -n 1 in a step": (SLURM_STEP | {"PMI_SIZE": "1"}, None),
+    "Open MPI's -n 1 in a step": (SLURM_STEP | {"OMPI_COMM_WORLD_SIZE": "1"}, None),
+}
+
+
+@pytest.mark.parametrize("case", LAUNCHED)
 def test_a_launcher_that_mpi_did_not_notice(
-    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch, variable: str
+    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-    for name in ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
+    environment, message = LAUNCHED[case]
+    for name in {name for variables, _ in LAUNCHED.values() for name in variables}:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(variable, "4")
-    if comm.size > 1:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    if comm.size > 1 or message is None:
         PartialAllreduce(comm, x_of()).close()
     else:
-        with pytest.raises(RuntimeError, match=f"{variable} is 4"):
+        with pytest.raises(RuntimeError, match=message):
             PartialAllreduce(comm, x_of())
     PartialAllreduce(MPI.COMM_SELF, x_of()).close()
 

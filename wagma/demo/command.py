@@ -145,7 +145,10 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Runs the demo on the ranks of COMM_WORLD; returns the exit status."""
     for name in ("matplotlib", "rich", "sklearn", "torch"):
         if find_spec(name) is None:
-            parser.error(f"{name} is not installed: python -m pip install 'wagma[demo]'")
+            parser.error(
+                f"{name} is not installed; in the root of the sources: "
+                "python -m pip install '.[demo]'"
+            )
     # MPI first: ranks meet in its initialisation, and spin there while others import.
     from mpi4py import MPI
 
