@@ -40,7 +40,8 @@ _log = logging.getLogger("wagma")
 if wagma_abi_version() != WAGMA_ABI_VERSION:
     raise ImportError(
         f"wagma.collectives was built for ABI {WAGMA_ABI_VERSION} of the engine and runs with ABI "
-        f"{wagma_abi_version()}: build it again (pip install --force-reinstall wagma)")
+        f"{wagma_abi_version()}: build it again, in the root of the sources: "
+        "python -m pip install --force-reinstall .")
 
 # ---- fork: a handle belongs to the process that made it -----------------------------------------
 # Counts the forks between the first process and this one. A child that forgot about its copies of

@@ -208,7 +208,7 @@ cdef class Handle:
             self.torch_dtype = arrays.torch_dtype(self.dtype_)
         try:
             if (x.dtype is not self.torch_dtype or not x.is_cpu or x.shape != self.shape
-                    or not x.is_contiguous()):
+                    or not x.is_contiguous() or x.is_neg()):  # is_conj(): complex numbers only
                 return False
             address[0] = <void *><uintptr_t>x.data_ptr()
             return True
@@ -254,15 +254,18 @@ cdef class Handle:
                 raise BufferError(
                     f"the array that empty() of rank {self.rank} gave out is still alive, and a "
                     "second one would be the same memory: use that one, or delete it and its views")
-            memory = _SharedMemory.__new__(_SharedMemory)
-            storage = self.dtype_.storage
-            (<_SharedMemory>memory).segment = self.segment
-            (<_SharedMemory>memory).address = wagma_shared_array(self.handle)
-            (<_SharedMemory>memory).nbytes = self.used.count * storage.itemsize
+            memory = self._memory()
             self.shared = weakref.ref(memory)
-            return np.ndarray(self.shape, storage, memory)
+            return np.ndarray(self.shape, self.dtype_.storage, memory)
         finally:
             self.busy = False
+
+    cdef _SharedMemory _memory(self):
+        cdef _SharedMemory memory = _SharedMemory.__new__(_SharedMemory)
+        memory.segment = self.segment
+        memory.address = wagma_shared_array(self.handle)
+        memory.nbytes = self.used.count * self.dtype_.storage.itemsize
+        return memory
 
     # ---- state ---------------------------------------------------------------------------------
     @property
@@ -302,10 +305,22 @@ cdef class Handle:
         if self.handle == NULL or self.generation != generation:
             return
         if sync:
-            self._call(np.zeros(self.shape, self.dtype_.storage), 0.0, 1)
+            self._meet()
         self._enter()
         wagma_close(self.handle)
         self._release()
+
+    cdef int _meet(self) except -1:
+        """A sync version at weight 0, in the rank's own array: another could need more memory."""
+        self._enter()
+        try:
+            array = np.ndarray(self.shape, self.dtype_.storage, self._memory())
+            kept = array.copy()  # a view that empty() gave out may be alive
+        finally:
+            self.busy = False
+        self._call(array, 0.0, 1)
+        array[...] = kept
+        return 0
 
     def fail(self):
         """Marks this rank as failed: every wait that needs it ends in PeerError at once."""

@@ -57,7 +57,7 @@ class Options:
         timeout: seconds until a wait ends in StallError; None: never.
         stall_warning: seconds between warnings about a stuck wait; None: no warnings.
         seed: of the draws that some options make; those supported now make none.
-        name: for messages; None: the class's name.
+        name: shown in warnings and by repr; None: no name.
         shm_limit: bytes of shared memory per rank; None: as many as the protocol can use.
         redo_after: seconds until the work of a stopped rank is done by another; None: 200e-6.
     """
