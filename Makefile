@@ -8,6 +8,8 @@ PYTHON ?= python3
 PREFIX ?= /usr/local
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+# Under mpiexec standard error is a pipe, and make's own says whether somebody is looking.
+DEMO_PROGRESS := $(if $(MAKE_TERMERR),--progress always)
 PARTS ?=
 
 include csrc/engine.mk
@@ -42,7 +44,7 @@ help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: $(VENV)/engine ## train with stragglers on 4 ranks: AllreduceSGD, then WAGMA
-	$(MPIEXEC) -n 4 $(RUN) -m wagma demo $(DEMO_ARGS)
+	$(MPIEXEC) -n 4 $(RUN) -m wagma demo $(DEMO_PROGRESS) $(DEMO_ARGS)
 
 test: $(VENV)/engine ## every test; PARTS="c mpi" runs some parts (tests/run.py lists them)
 	$(RUN) tests/run.py --mpi "$(MPI)" --mpiexec "$(MPIEXEC)" $(PARTS)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from compare import GRACE, Checked, taken
 from contributions import Contributions
+
 from wagma.collectives import Handle, Segment
 
 __all__ = ["binding", "memory", "memory_formula", "passive"]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from contributions import Contributions, Vector
 from plan import Case
+
 from wagma.collectives import PartialAllreduce
 
 if TYPE_CHECKING:

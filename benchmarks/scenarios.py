@@ -10,6 +10,7 @@ import numpy as np
 from compare import Checked, taken
 from contributions import Contributions, Vector
 from plan import Scenario
+
 from wagma.collectives import PartialAllreduce
 
 if TYPE_CHECKING:

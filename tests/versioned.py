@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from wagma.collectives import topology
 
 SLOT = 5

@@ -11,6 +11,7 @@ import pytest
 import torch
 import versioned
 from mpi4py import MPI
+
 from wagma.collectives import GroupAllreduce, PartialAllreduce, PeerError
 
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from mpi4py import MPI
 from torch.optim import Optimizer
-from wagma.collectives import PeerError
 
 import wagma
 from wagma.algorithms import Algorithm
+from wagma.collectives import PeerError
 
 torch.set_num_threads(1)  # the models are tiny
 
