@@ -30,7 +30,7 @@ enum { SLOWDOWN = 4 };
 enum { SLOWDOWN = 1 };
 #endif
 
-enum { RANKS_MAX = 8, WATCHDOG_SECONDS = 60 };
+enum { RANKS_MAX = 24, WATCHDOG_SECONDS = 60 };
 
 /* ---- expectations ---------------------------------------------------------------------------- */
 

@@ -3,16 +3,13 @@
 #include "handle.h"
 #include "ranks.h"
 
-#include <errno.h>
 #include <stdatomic.h>
+#include <signal.h>
 #include <string.h>
-#include <time.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 enum { SMALL = 3, LARGE = 40000 };
-
-static double seconds(void) {
-    return (double)wait_now() * 1e-9;
-}
 
 /* ---- sync at different versions -------------------------------------------------------------- */
 
@@ -40,7 +37,7 @@ static void check_disagreement(int size, int group, int at0, int at1) {
     for (int r = 0; r < size; r++)
         d.at[r] = at1;
     d.at[0] = at0;
-    ranks_as_threads(&d.options, disagree, &d);
+    ranks_run(THREADS, &d.options, disagree, &d);
     for (int r = 0; r < size; r++) {
         /* A group that is over with its versions before needs nobody. */
         CHECK(d.status[r] == WAGMA_EMISMATCH || d.status[r] == WAGMA_EPEER ||
@@ -108,7 +105,7 @@ static void check_obstruction(int size, int group, int slow, int departing, int 
                      .failing = failing};
     o.options.window = 1;
     o.options.timeout = PATIENCE / 2.0;
-    ranks_as_threads(&o.options, run_until_error, &o);
+    ranks_run(THREADS, &o.options, run_until_error, &o);
     for (int r = 0; r < size; r++)
         CHECK(r == slow || r == departing || r == failing || o.status[r] == WAGMA_EPEER,
               "P=%d S=%d, rank %d: %d instead of WAGMA_EPEER", size, group, r, o.status[r]);
@@ -139,7 +136,7 @@ static int nap(wagma_handle *h, int rank, void *context) {
                seconds() - began < PATIENCE)
             usleep(100);
         uint32_t before = atomic_load(&sleeper->bell);
-        EXPECT(wagma_allreduce(h, x, 1, NULL) == WAGMA_OK, "%s", wagma_last_error());
+        REQUIRE(wagma_allreduce(h, x, 1, NULL) == WAGMA_OK, "%s", wagma_last_error());
         if (rank == 1)
             atomic_fetch_add(rung, atomic_load(&sleeper->bell) - before);
     }
@@ -150,7 +147,7 @@ static void test_window_rings(void) {
     wagma_options o = ranks_options(2, 1, WAGMA_F64, SMALL);
     _Atomic uint32_t rung = 0;
     o.window = 1;
-    CHECK(ranks_as_threads(&o, nap, &rung) == 0, "see above");
+    CHECK(ranks_run(THREADS, &o, nap, &rung) == 0, "see above");
     /* A sleeper that looks by itself just then needs no ring. */
     CHECK(atomic_load(&rung) > 0, "nobody woke rank 0 in %d versions", NAPS);
 }
@@ -222,7 +219,7 @@ static int iterate(wagma_handle *h, int rank, void *context) {
 }
 
 static report *make_report(int size, int64_t count, int signal) {
-    report *r = ranks_shared(sizeof *r);
+    report *r = shared_memory(sizeof *r);
     r->options = ranks_options(size, 0, WAGMA_F64, count);
     r->options.average = 0;
     r->victim = 1;
@@ -235,12 +232,12 @@ static report *make_report(int size, int64_t count, int signal) {
 
 static void check_killed(int size, int64_t count) {
     report *r = make_report(size, count, SIGKILL);
-    pid_t pids[RANKS_MAX];
-    int results[RANKS_MAX];
-    wagma_segment *s = ranks_fork(&r->options, NULL, iterate, r, pids);
-    CHECK(s, "no segment");
-    ranks_collect(s, size, pids, results);
-    CHECK(results[r->victim] == RANKS_KILLED, "the victim returned %d", results[r->victim]);
+    struct ranks_job *job;
+    team *t = ranks_start(PROCESSES, &r->options, NULL, iterate, r, &job);
+    CHECK(t, "no segment");
+    team_await_killed(t, r->victim);
+    team_join(t);
+    CHECK(expectations_failed() == 0, "see above");
     for (int q = 0; q < size; q++) {
         if (q == r->victim)
             continue;
@@ -278,20 +275,19 @@ static void note_warning(void *context, const char *message) {
 static void check_stopped(int64_t count, const char *phase) {
     report *r = make_report(3, count, SIGSTOP);
     wagma_hooks hooks = {r, note_warning, NULL};
-    pid_t pids[RANKS_MAX];
-    int results[RANKS_MAX], status;
+    struct ranks_job *job;
     r->options.stall_warning = 0.2;
-    wagma_segment *s = ranks_fork(&r->options, &hooks, iterate, r, pids);
-    CHECK(s, "no segment");
-    waitpid(pids[r->victim], &status, WUNTRACED);
-    int stopped = WIFSTOPPED(status);
+    team *t = ranks_start(PROCESSES, &r->options, &hooks, iterate, r, &job);
+    CHECK(t, "no segment");
+    team_await_stopped(t, r->victim);
     usleep(600000);
     int early = r->ended[0] || r->ended[2];
-    kill(pids[r->victim], SIGCONT);
-    int failed = ranks_collect(s, 3, pids, results);
-    CHECK(stopped, "the victim did not stop");
+    team_continue(t, r->victim);
+    team_join(t);
+    CHECK(expectations_failed() == 0, "see above");
     CHECK(!early, "a rank went on without the stopped one");
-    CHECK(failed == 0, "%s", r->message[0]);
+    for (int q = 0; q < 3; q++)
+        CHECK(r->status[q] == WAGMA_OK, "rank %d: %s", q, r->message[q]);
     for (int q = 0; q < 3; q++)
         CHECK(!r->wrong[q], "rank %d had a wrong sum", q);
     CHECK(strstr(r->warning[0], phase) && strstr(r->warning[0], "ranks 1"), "warning: %s",
@@ -316,19 +312,19 @@ static int come_late(wagma_handle *h, int rank, void *context) {
     int status = wagma_allreduce(h, x, 1, NULL);
     if (rank == 0)
         return 0;
-    EXPECT(status == WAGMA_ESTALL, "%d %s", status, wagma_last_error());
-    EXPECT(strstr(wagma_last_error(), "quorum") && strstr(wagma_last_error(), "ranks 0"), "%s",
-           wagma_last_error());
-    EXPECT(seconds() - began >= 0.3, "after %.2f s", seconds() - began);
+    REQUIRE(status == WAGMA_ESTALL, "%d %s", status, wagma_last_error());
+    REQUIRE(strstr(wagma_last_error(), "quorum") && strstr(wagma_last_error(), "ranks 0"), "%s",
+            wagma_last_error());
+    REQUIRE(seconds() - began >= 0.3, "after %.2f s", seconds() - began);
     status = wagma_allreduce(h, x, 1, NULL);
-    EXPECT(status == WAGMA_ECLOSED, "%d %s", status, wagma_last_error());
+    REQUIRE(status == WAGMA_ECLOSED, "%d %s", status, wagma_last_error());
     return 0;
 }
 
 static void test_timeout(void) {
     wagma_options o = ranks_options(2, 0, WAGMA_F64, SMALL);
     o.timeout = 0.3;
-    CHECK(ranks_as_threads(&o, come_late, NULL) == 0, "see above");
+    CHECK(ranks_run(THREADS, &o, come_late, NULL) == 0, "see above");
 }
 
 int main(void) {
