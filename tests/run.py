@@ -200,14 +200,19 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", help="default: all")
     options = parser.parse_args()
 
-    parts = all_parts(shlex.split(options.mpiexec))
+    launcher = shlex.split(options.mpiexec)
+    if Path(launcher[0]).exists():
+        launcher[0] = str(Path(launcher[0]).absolute())  # tests change the working directory
+    parts = all_parts(launcher)
     if unknown := set(options.parts) - set(parts):
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(parts)}")
     chosen = {name: parts[name] for name in parts if name in options.parts or not options.parts}
 
     shutil.rmtree(LOGS, ignore_errors=True)
     LOGS.mkdir(parents=True)
-    results = run_parts(chosen, {**os.environ, **SANITIZERS, "WAGMA_TEST_MPIEXEC": options.mpiexec})
+    results = run_parts(
+        chosen, {**os.environ, **SANITIZERS, "WAGMA_TEST_MPIEXEC": shlex.join(launcher)}
+    )
 
     total: Counter[str] = sum((result.counts for result in results.values()), Counter())
     failed = [name for name, result in results.items() if result.reasons]
