@@ -7,8 +7,11 @@ import numpy.typing as npt
 from .stats import Stats
 
 MAX_RANKS: int
+GROUPINGS: dict[str, int]
 
-def group_of(rank: int, size: int, group_size: int, version: int) -> tuple[int, ...]: ...
+def group_of(
+    rank: int, size: int, group_size: int, version: int, *, grouping: str = "dynamic", seed: int = 0
+) -> tuple[int, ...]: ...
 def check_options(options: Mapping[str, int | float]) -> dict[str, int | float]: ...
 
 @final

@@ -21,7 +21,7 @@ from cpython.buffer cimport (
     PyObject_CheckBuffer,
 )
 from cpython.exc cimport PyErr_CheckSignals, PyErr_Clear
-from libc.stdint cimport int32_t, int64_t, uintptr_t
+from libc.stdint cimport int32_t, int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
@@ -89,14 +89,25 @@ cdef object _error(int status):
 
 
 # ---- grouping ------------------------------------------------------------------------------------
-def group_of(int rank, int size, int group_size, int64_t version):
+GROUPINGS = {"dynamic": WAGMA_GROUPING_DYNAMIC, "fixed": WAGMA_GROUPING_FIXED,
+             "pairs": WAGMA_GROUPING_PAIRS}
+
+
+def group_of(int rank, int size, int group_size, int64_t version, *, str grouping="dynamic",
+             uint64_t seed=0):
     """Members of `rank`'s group at `version`, ascending.
+
+    Args:
+        grouping: "dynamic", "fixed" or "pairs", see `Options`.
+        seed: of the pairs.
 
     Raises:
         ValueError: an argument is out of its range.
     """
     cdef int32_t members[WAGMA_MAX_RANKS]
-    cdef int n = wagma_group_of(rank, size, group_size, version, members)
+    if grouping not in GROUPINGS:
+        raise ValueError(f"grouping={grouping!r}: must be one of {', '.join(map(repr, GROUPINGS))}")
+    cdef int n = wagma_group_of(rank, size, group_size, GROUPINGS[grouping], seed, version, members)
     if n < 0:
         raise _error(n)
     return tuple([members[i] for i in range(n)])
@@ -120,6 +131,10 @@ cdef int _read_option(str key, value, wagma_options *o) except -1:
     if key == "size": o.size = value
     elif key == "group_size": o.group_size = value
     elif key == "quorum": o.quorum = value
+    elif key == "late": o.late = value
+    elif key == "missed": o.missed = value
+    elif key == "activation": o.activation = value
+    elif key == "grouping": o.grouping = value
     elif key == "dtype": o.dtype = value
     elif key == "average": o.average = value
     elif key == "count": o.count = value
@@ -130,6 +145,7 @@ cdef int _read_option(str key, value, wagma_options *o) except -1:
     elif key == "stall_warning": o.stall_warning = value
     elif key == "redo_after": o.redo_after = value
     elif key == "shm_limit": o.shm_limit = value
+    elif key == "seed": o.seed = value
     else: raise TypeError(f"the engine has no option {key!r}")
     return 0
 

@@ -20,11 +20,36 @@ cdef extern from "wagma.h" nogil:
         WAGMA_EINTERRUPTED
         WAGMA_ETYPE
 
+    enum wagma_late:
+        WAGMA_LATE_STALE
+        WAGMA_LATE_SKIP
+        WAGMA_LATE_CARRY
+
+    enum wagma_missed:
+        WAGMA_MISSED_ONCE
+        WAGMA_MISSED_FAST_FORWARD
+
+    enum wagma_activation:
+        WAGMA_ACTIVATION_GROUP
+        WAGMA_ACTIVATION_WORLD
+
+    enum wagma_grouping:
+        WAGMA_GROUPING_DYNAMIC
+        WAGMA_GROUPING_FIXED
+        WAGMA_GROUPING_PAIRS
+
+    enum:
+        WAGMA_QUORUM_MAJORITY
+
     ctypedef struct wagma_options:
         uint32_t struct_size
         int32_t size
         int32_t group_size
         int32_t quorum
+        int32_t late
+        int32_t missed
+        int32_t activation
+        int32_t grouping
         int32_t dtype
         int32_t average
         int64_t count
@@ -35,6 +60,7 @@ cdef extern from "wagma.h" nogil:
         double stall_warning
         double redo_after
         uint64_t shm_limit
+        uint64_t seed
 
     void wagma_options_init(wagma_options *options)
     int wagma_options_check(wagma_options *options)
@@ -70,12 +96,19 @@ cdef extern from "wagma.h" nogil:
         int32_t late
         int32_t merged
         int32_t contributors_count
+        int32_t results_count
         const int32_t *contributors
         const int64_t *versions
+        const void *const *results
+        const void *result
 
     int wagma_start(wagma_handle *handle, void *x, double weight, int sync,
                     wagma_outcome *outcome)
     int wagma_finish(wagma_handle *handle, void *x, wagma_outcome *outcome)
+    int wagma_post(wagma_handle *handle, void *x, double weight, int sync)
+    int wagma_test(wagma_handle *handle, void *x, wagma_outcome *outcome)
+    int wagma_wait(wagma_handle *handle, void *x, double timeout, wagma_outcome *outcome)
+    int wagma_next_contribution(wagma_handle *handle, void **buffer)
     int64_t wagma_version(const wagma_handle *handle)
     void *wagma_shared_array(wagma_handle *handle)
 
@@ -95,4 +128,5 @@ cdef extern from "wagma.h" nogil:
     void wagma_free(wagma_handle *handle)
 
     int wagma_group_count(int size, int group_size)
-    int wagma_group_of(int rank, int size, int group_size, int64_t version, int32_t *members)
+    int wagma_group_of(int rank, int size, int group_size, int grouping, uint64_t seed,
+                       int64_t version, int32_t *members)

@@ -13,22 +13,29 @@ from ._engine import group_of
 __all__ = ["group_of", "groups"]
 
 
-def groups(size: int, group_size: int, version: int) -> list[tuple[int, ...]]:
+def groups(
+    size: int, group_size: int, version: int, *, grouping: str = "dynamic", seed: int = 0
+) -> list[tuple[int, ...]]:
     """All groups of a version, each ascending, in ascending order.
 
     Args:
         size: number of ranks, at least 1.
         group_size: maximum members of a group, 1 <= group_size <= size.
         version: version of the collective, at least 0.
+        grouping: "dynamic"; "fixed": the groups of version 0; "pairs": two ranks each (one of them
+            alone where size is odd), drawn from (seed, version), group_size 2.
+        seed: of the pairs, at least 0.
 
     Raises:
         ValueError: an argument is out of its range.
     """
-    found: list[tuple[int, ...]] = [group_of(0, size, group_size, version)]
+    found: list[tuple[int, ...]] = [
+        group_of(0, size, group_size, version, grouping=grouping, seed=seed)
+    ]
     seen = set(found[0])
     for rank in range(1, size):
         if rank not in seen:
-            group = group_of(rank, size, group_size, version)
+            group = group_of(rank, size, group_size, version, grouping=grouping, seed=seed)
             found.append(group)
             seen.update(group)
     return found

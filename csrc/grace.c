@@ -90,8 +90,7 @@ void grace_arrive(const struct grace *g, wagma_segment *s, int rank, uint64_t t)
  * to be known, because an arrival time was overwritten since, or a member departed. */
 static int spread_of(struct grace *g, const wagma_segment *s, const struct wagma_handle *h,
                      const struct grace_pending *p, uint64_t *spread) {
-    const int n =
-        topology_group(h->rank, s->size, s->options.group_size, (int64_t)p->t - 1, g->members);
+    const int n = round_members_of(&h->shm->context, p->t, (uint32_t)h->rank, 0, g->members);
     uint64_t first = UINT64_MAX, last = 0;
     for (int i = 0; i < n; i++) {
         if (!(p->awaited[i / 64] >> (i % 64) & 1))

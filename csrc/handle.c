@@ -141,8 +141,7 @@ static int is_sync_version(const wagma_handle *h, int64_t version) {
 static void find_group(wagma_handle *h) {
     const wagma_segment *s = h->segment;
     if (!h->call.sync) {
-        h->call.n =
-            topology_group(h->rank, s->size, s->options.group_size, h->call.version, h->members);
+        h->call.n = topology_members(&s->topology, h->rank, h->call.version, h->members);
     } else {
         h->call.n = s->size;
         for (int r = 0; r < s->size; r++)

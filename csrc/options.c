@@ -8,6 +8,7 @@
 
 enum {
     DEFAULT_WINDOW = 64,     /* without sync versions */
+    DEFAULT_RESULTS = 8,     /* window where every result is kept until all ranks have it */
     WINDOW_MAX = 1 << 20,    /* two words per version of the window and rank are kept */
     SECONDS_MAX = 1000000000 /* fits into 64 bits of nanoseconds */
 };
@@ -43,15 +44,77 @@ static int check_ranks(wagma_options *o) {
                          "group_size is %" PRId32 ": it must be 1 to size (%" PRId32
                          "), or 0 for all",
                          o->group_size, o->size);
+    return WAGMA_OK;
+}
+
+static int check_choice(const char *name, int32_t value, int32_t last, const char *choices) {
+    if (value >= 0 && value <= last)
+        return WAGMA_OK;
+    return error_set(WAGMA_EINVAL, "%s is %" PRId32 ": it must be %s", name, value, choices);
+}
+
+/* Pairs are groups of two. */
+static int check_grouping(wagma_options *o) {
+    const int32_t pair = o->size < 2 ? o->size : 2;
+    int status = check_choice("grouping", o->grouping, WAGMA_GROUPING_PAIRS,
+                              "WAGMA_GROUPING_DYNAMIC (0), _FIXED (1) or _PAIRS (2)");
+    if (status != WAGMA_OK)
+        return status;
     if (o->group_size == 0)
-        o->group_size = o->size;
-    if (o->quorum < 0 || o->quorum > o->group_size)
+        o->group_size = o->grouping == WAGMA_GROUPING_PAIRS ? pair : o->size;
+    if (o->grouping == WAGMA_GROUPING_PAIRS && o->group_size != pair)
         return error_set(WAGMA_EINVAL,
-                         "quorum is %" PRId32 ": it must be 1 to group_size (%" PRId32
-                         "), or 0 for all",
-                         o->quorum, o->group_size);
+                         "group_size is %" PRId32 " and grouping is WAGMA_GROUPING_PAIRS: it must "
+                         "be %" PRId32 ", or 0 for that",
+                         o->group_size, pair);
+    return WAGMA_OK;
+}
+
+/* Whose arrival starts a version. */
+static int check_start(wagma_options *o) {
+    int status = check_choice("activation", o->activation, WAGMA_ACTIVATION_WORLD,
+                              "WAGMA_ACTIVATION_GROUP (0) or _WORLD (1)");
+    if (status != WAGMA_OK)
+        return status;
+    if (o->group_size == o->size) /* the group is the world */
+        o->activation = WAGMA_ACTIVATION_GROUP;
+    const int world = o->activation == WAGMA_ACTIVATION_WORLD;
+    const int32_t most = world ? o->size : o->group_size;
     if (o->quorum == 0)
+        o->quorum = most;
+    if (o->quorum != WAGMA_QUORUM_MAJORITY && (o->quorum < 1 || o->quorum > most))
+        return error_set(WAGMA_EINVAL,
+                         "quorum is %" PRId32 ": it must be 1 to %s (%" PRId32
+                         "), 0 for all, or WAGMA_QUORUM_MAJORITY (-1)",
+                         o->quorum, world ? "size" : "group_size", most);
+    if (world && o->quorum == o->size) { /* nobody is late: no need to wait for other groups */
+        o->activation = WAGMA_ACTIVATION_GROUP;
         o->quorum = o->group_size;
+    }
+    return WAGMA_OK;
+}
+
+/* What becomes of a rank that is late. */
+static int check_late(const wagma_options *o) {
+    int status = check_choice("late", o->late, WAGMA_LATE_CARRY,
+                              "WAGMA_LATE_STALE (0), _SKIP (1) or _CARRY (2)");
+    if (status == WAGMA_OK)
+        status = check_choice("missed", o->missed, WAGMA_MISSED_FAST_FORWARD,
+                              "WAGMA_MISSED_ONCE (0) or _FAST_FORWARD (1)");
+    if (status != WAGMA_OK || o->late == WAGMA_LATE_STALE)
+        return status;
+    const char *late = o->late == WAGMA_LATE_SKIP ? "WAGMA_LATE_SKIP" : "WAGMA_LATE_CARRY";
+    if (o->missed != WAGMA_MISSED_ONCE)
+        return error_set(WAGMA_EINVAL,
+                         "missed is WAGMA_MISSED_FAST_FORWARD and late is %s, which delivers every "
+                         "result: set missed to WAGMA_MISSED_ONCE, or late to WAGMA_LATE_STALE",
+                         late);
+    if (o->activation == WAGMA_ACTIVATION_WORLD)
+        return error_set(WAGMA_EINVAL,
+                         "activation is WAGMA_ACTIVATION_WORLD, late is %s and group_size is "
+                         "%" PRId32 ": set activation to WAGMA_ACTIVATION_GROUP, or group_size to "
+                         "size (%" PRId32 ")",
+                         late, o->group_size, o->size);
     return WAGMA_OK;
 }
 
@@ -83,7 +146,8 @@ static int check_versions(wagma_options *o) {
                          "window is %" PRId64 ": it must be 1 to %d versions, or 0 for the default",
                          o->window, WINDOW_MAX);
     if (o->window == 0)
-        o->window = o->sync_period == 0           ? DEFAULT_WINDOW
+        o->window = o->late != WAGMA_LATE_STALE   ? DEFAULT_RESULTS
+                    : o->sync_period == 0         ? DEFAULT_WINDOW
                     : o->sync_period > WINDOW_MAX ? WINDOW_MAX
                                                   : o->sync_period;
     return WAGMA_OK;
@@ -98,8 +162,9 @@ int wagma_options_check(wagma_options *options) {
                          "options.struct_size is %" PRIu32 ", this library's is %zu: call "
                          "wagma_options_init() first, and build against this library's wagma.h",
                          options->struct_size, sizeof *options);
-    if ((status = check_ranks(options)) || (status = check_data(options)) ||
-        (status = check_versions(options)) ||
+    if ((status = check_ranks(options)) || (status = check_grouping(options)) ||
+        (status = check_start(options)) || (status = check_late(options)) ||
+        (status = check_data(options)) || (status = check_versions(options)) ||
         (status = check_seconds("grace", options->grace, "auto")) ||
         (status = check_seconds("timeout", options->timeout, "never")) ||
         (status = check_seconds("stall_warning", options->stall_warning, "none")) ||

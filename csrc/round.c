@@ -139,9 +139,8 @@ static inline enum round_action finish(struct round_local *l, enum round_outcome
 
 int round_members_of(const struct round_context *x, uint64_t version, uint32_t rank, int sync,
                      int32_t *members) {
-    if (!sync)
-        return topology_group((int)rank, (int)x->size, (int)x->group_size, (int64_t)version - 1,
-                              members);
+    if (!sync && !x->world)
+        return topology_members(&x->topology, (int)rank, (int64_t)version - 1, members);
     for (uint32_t r = 0; r < x->size; r++)
         members[r] = (int32_t)r;
     return (int)x->size;

@@ -45,6 +45,8 @@
 
 #include <stdint.h>
 
+#include "topology.h"
+
 enum round_word {              /* of shared memory, addressed (word, i, j) */
                   ROUND_PUB,   /* (r) */
                   ROUND_HOLD,  /* (r) */
@@ -105,11 +107,13 @@ struct round_memory; /* the segment, or the explorer's model of it */
 /* Constant during a handle's life, except the two counts that grow on demand. */
 struct round_context {
     struct round_memory *memory;
-    uint32_t rank, size, group_size;
-    uint32_t quorum;
-    uint32_t slots;                         /* W >= window + 1 */
-    uint32_t rounds;                        /* per rank: numbering of rounds */
-    uint32_t slices;                        /* NS, 1..64 */
+    uint32_t rank, size;
+    struct topology topology;
+    int world;       /* a round pins all ranks' inputs, whatever the groups */
+    uint32_t quorum; /* 0: a drawn member has to be present ("majority") */
+    uint32_t slots;  /* W >= window + 1 */
+    uint32_t rounds; /* per rank: numbering of rounds */
+    uint32_t slices; /* NS, 1..64 */
     uint32_t buffers_usable, rounds_usable; /* committed */
     uint64_t window;
     int32_t *scratch; /* [size] members of a round that is dropped */

@@ -27,6 +27,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "topology.h"
 #include "wagma.h"
 
 typedef _Atomic uint64_t segment_atomic;
@@ -65,10 +66,11 @@ struct wagma_segment {
     unsigned char *base; /* mapping */
     uint64_t bytes;      /* of the mapping (mostly sparse until committed) */
     int fd;
-    int owner;              /* pid of the process that made it with segment_create; 0: opened */
-    char name[256];         /* empty: none, or removed */
-    wagma_options options;  /* checked, defaults filled in */
-    int size;               /* P */
+    int owner;             /* pid of the process that made it with segment_create; 0: opened */
+    char name[256];        /* empty: none, or removed */
+    wagma_options options; /* checked, defaults filled in */
+    int size;              /* P */
+    struct topology topology;
     int buffers;            /* contribution buffers per rank, 0 when quorum is "all" */
     int rounds;             /* rounds per rank, 0 when quorum is "all" */
     int slots;              /* W, 0 when quorum is "all" */

@@ -49,7 +49,8 @@ static void count_things(wagma_segment *s) {
     const wagma_options *o = &s->options;
     uint32_t size = (uint32_t)o->size, group_size = (uint32_t)o->group_size;
     uint64_t window = (uint64_t)o->window;
-    int all = o->quorum >= o->group_size; /* nobody can be late */
+    int all = o->activation == WAGMA_ACTIVATION_GROUP && o->quorum == o->group_size;
+    s->topology = (struct topology){o->size, o->group_size, o->grouping, o->seed};
     s->size = o->size;
     s->buffers = all ? 0 : (int)round_buffers_bound(size, group_size, window);
     s->rounds = all ? 0 : (int)round_rounds_bound(size);

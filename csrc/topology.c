@@ -38,6 +38,8 @@
  *    to WAGMA_MAX_RANKS; the tests repeat a part of it). */
 #include "topology.h"
 
+#include "mix.h"
+
 typedef struct butterfly {
     unsigned p;     /* log2 of the size */
     unsigned s;     /* log2 of the group size */
@@ -142,6 +144,32 @@ int topology_group(int rank, int size, int group_size, int64_t version, int32_t 
             height -= groups;
     }
     return n;
+}
+
+/* Pairs: the rounds of a tournament, one drawn per version. With m the largest odd number <= size,
+ * round k of 0..m-1 pairs i with j where i + j = k modulo m; the one rank that would meet itself
+ * meets rank m (size even) or stays alone. P=6, k=2: {0 2} {3 4} {1 5}. Every two ranks meet in
+ * exactly one round, so that a uniform draw gives each rank a uniform partner. */
+int topology_partner(int rank, int size, uint64_t seed, int64_t version) {
+    const int m = size % 2 ? size : size - 1;
+    const int k = (int)(mix(seed ^ mix((uint64_t)version)) % (uint64_t)m);
+    const int half = (int)((int64_t)k * ((m + 1) / 2) % m); /* half + half = k modulo m */
+    if (rank == m)
+        return half;
+    if (rank == half)
+        return m == size ? rank : m;
+    const int other = k - rank;
+    return other < 0 ? other + m : other;
+}
+
+int topology_members(const struct topology *topology, int rank, int64_t version, int32_t *members) {
+    if (topology->grouping != WAGMA_GROUPING_PAIRS || topology->size == 1)
+        return topology_group(rank, topology->size, topology->group_size,
+                              topology->grouping == WAGMA_GROUPING_FIXED ? 0 : version, members);
+    const int other = topology_partner(rank, topology->size, topology->seed, version);
+    members[0] = rank < other ? rank : other;
+    members[other != rank] = rank < other ? other : rank;
+    return 1 + (other != rank);
 }
 
 int topology_mixing_bound(int size, int group_size) {

@@ -16,10 +16,19 @@ int wagma_group_count(int size, int group_size) {
     return status == WAGMA_OK ? topology_group_count(size, group_size) : status;
 }
 
-int wagma_group_of(int rank, int size, int group_size, int64_t version, int32_t *members) {
+int wagma_group_of(int rank, int size, int group_size, int grouping, uint64_t seed, int64_t version,
+                   int32_t *members) {
     int status = check_sizes(size, group_size);
     if (status != WAGMA_OK)
         return status;
+    if (grouping < 0 || grouping > WAGMA_GROUPING_PAIRS)
+        return error_set(WAGMA_EINVAL,
+                         "grouping is %d; it must be WAGMA_GROUPING_DYNAMIC (0), _FIXED (1) or "
+                         "_PAIRS (2)",
+                         grouping);
+    if (grouping == WAGMA_GROUPING_PAIRS && group_size != (size < 2 ? size : 2))
+        return error_set(WAGMA_EINVAL, "group_size is %d; pairs are groups of %d", group_size,
+                         size < 2 ? size : 2);
     if (rank < 0 || rank >= size)
         return error_set(WAGMA_EINVAL, "rank is %d; it must be in 0..size-1, that is 0..%d", rank,
                          size - 1);
@@ -30,5 +39,6 @@ int wagma_group_of(int rank, int size, int group_size, int64_t version, int32_t 
         return error_set(WAGMA_EINVAL,
                          "members is NULL; it must have room for group_size (%d) ranks",
                          group_size);
-    return topology_group(rank, size, group_size, version, members);
+    const struct topology topology = {size, group_size, grouping, seed};
+    return topology_members(&topology, rank, version, members);
 }

@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 /* Grows by one whenever a struct, a status or the meaning of a call changes. */
-#define WAGMA_ABI_VERSION 1
+#define WAGMA_ABI_VERSION 2
 
 /* 40 bits hold a version and 24 a round (2 per rank and rank), which limits the number of ranks. */
 #define WAGMA_MAX_RANKS 2896
@@ -59,22 +59,56 @@ typedef enum wagma_dtype {
     WAGMA_I64 = 5,
 } wagma_dtype;
 
+enum wagma_late { /* what a rank contributes to a version that was pinned without its contribution
+                   */
+                  WAGMA_LATE_STALE = 0, /* its newest contribution, of an earlier version */
+                  WAGMA_LATE_SKIP = 1,  /* nothing; every result reaches every rank, in order */
+                  WAGMA_LATE_CARRY = 2, /* the same, and what was missed is added to its next one */
+};
+
+enum wagma_missed { /* what a late rank makes of several missed versions ("stale") */
+                    WAGMA_MISSED_ONCE = 0,         /* merges the newest */
+                    WAGMA_MISSED_FAST_FORWARD = 1, /* and goes on with the version after it */
+};
+
+enum wagma_activation {                             /* whose arrival starts a version */
+                        WAGMA_ACTIVATION_GROUP = 0, /* `quorum` members of the group */
+                        WAGMA_ACTIVATION_WORLD =
+                            1, /* `quorum` ranks: all groups are pinned at once */
+};
+
+enum wagma_grouping {                             /* how groups follow from the version */
+                      WAGMA_GROUPING_DYNAMIC = 0, /* they change so that updates spread fastest */
+                      WAGMA_GROUPING_FIXED = 1,   /* those of version 0 */
+                      WAGMA_GROUPING_PAIRS = 2,   /* two ranks each, drawn from (seed, version) */
+};
+
+/* wagma_options.quorum: a member drawn from (seed, version, group) starts the version. */
+#define WAGMA_QUORUM_MAJORITY (-1)
+
 /* What all ranks of a handle agree on; set defaults with wagma_options_init(). */
 typedef struct wagma_options {
     uint32_t struct_size; /* sizeof(wagma_options) */
     int32_t size;         /* ranks P, 1 <= P <= WAGMA_MAX_RANKS */
     int32_t group_size;   /* maximum members S of a group, 1 <= S <= P; 0: P */
-    int32_t quorum;       /* members that start a version, 1 <= quorum <= group_size; 0: all */
+    int32_t quorum;       /* members that start a version, 1 <= quorum <= group_size (activation
+                             WORLD: <= size); 0: all; or WAGMA_QUORUM_MAJORITY */
+    int32_t late;         /* wagma_late */
+    int32_t missed;       /* wagma_missed */
+    int32_t activation;   /* wagma_activation */
+    int32_t grouping;     /* wagma_grouping */
     int32_t dtype;        /* wagma_dtype */
     int32_t average;      /* 1: results are divided by the sum of the weights */
     int64_t count;        /* elements per contribution, >= 0 */
     int64_t sync_period;  /* version t is a sync version when (t+1) % sync_period == 0; 0: never */
-    int64_t window;       /* versions a rank may be ahead of the slowest; 0: sync_period, or 64 */
+    int64_t window;       /* versions a rank may be ahead of the slowest; 0: sync_period, or 64;
+                             8 where late is not STALE: so many results are kept */
     double grace;         /* seconds that a version waits for recent members; negative: auto */
     double timeout;       /* seconds until a wait ends in WAGMA_ESTALL; negative: never */
     double stall_warning; /* seconds between warnings about a stuck wait; negative: none */
     double redo_after;  /* seconds until a slice of a stopped rank is recomputed; default 200e-6 */
     uint64_t shm_limit; /* bytes of shared memory per rank; 0: as many as the protocol can use */
+    uint64_t seed;      /* of the draws of MAJORITY and PAIRS */
 } wagma_options;
 
 WAGMA_API void wagma_options_init(wagma_options *options);
@@ -123,15 +157,22 @@ WAGMA_API int wagma_create(wagma_segment *segment, int rank, const void *initial
 /* What a version gave this rank. The arrays belong to the handle, until its next call. */
 typedef struct wagma_outcome {
     int64_t version; /* the version that this call took */
-    int64_t skipped; /* versions that the counter jumped over */
+    int64_t skipped; /* versions that the counter jumped over (FAST_FORWARD) */
     double weight;   /* divisor that average=1 uses */
     double waited;   /* seconds spent waiting for others */
     int32_t late;    /* 1: the version was pinned without this rank's contribution of it */
     int32_t merged;  /* 0: x is unchanged, a newer result had been merged before */
     int32_t contributors_count;
-    int32_t reserved;
-    const int32_t *contributors; /* ranks whose weight was not 0, ascending */
+    int32_t results_count;       /* SKIP, CARRY: versions that this call delivered, 1 or more */
+    const int32_t *contributors; /* ranks whose weight was not 0, ascending; of the newest result */
     const int64_t *versions;     /* of their contributions; -1: the first, given at creation */
+    /* SKIP, CARRY: the results of `version` and of those after it, oldest first, as average says;
+     * count elements each, NULL where the weights sum to 0. The counter moved on by as many. x is
+     * the newest of them. */
+    const void *const *results;
+    /* x was wagma_next_contribution(): the result undivided (`weight` is the divisor), which x has
+     * not become. NULL: merged is 0. Otherwise NULL. */
+    const void *result;
 } wagma_outcome;
 
 /* x (count elements) becomes the result of this rank's next version; `weight` is finite, >= 0. */
@@ -146,6 +187,23 @@ WAGMA_API int wagma_sync(wagma_handle *handle, void *x, double weight, wagma_out
 WAGMA_API int wagma_start(wagma_handle *handle, void *x, double weight, int sync,
                           wagma_outcome *outcome);
 WAGMA_API int wagma_finish(wagma_handle *handle, void *x, wagma_outcome *outcome);
+
+/* Non-blocking: publishes x as far as that needs no waiting, and returns WAGMA_INPROGRESS; then
+ * this rank counts as arrived, and others may execute the version. x must be left alone until
+ * wagma_test or wagma_wait returns WAGMA_OK: they merge the result. One call at a time per handle.
+ */
+WAGMA_API int wagma_post(wagma_handle *handle, void *x, double weight, int sync);
+/* Goes on without waiting: WAGMA_OK, or WAGMA_INPROGRESS. */
+WAGMA_API int wagma_test(wagma_handle *handle, void *x, wagma_outcome *outcome);
+/* Goes on for `timeout` seconds (negative: until done): WAGMA_OK, or WAGMA_INPROGRESS. */
+WAGMA_API int wagma_wait(wagma_handle *handle, void *x, double timeout, wagma_outcome *outcome);
+
+/* Out of place, without a copy: a free contribution buffer (count elements, uninitialised) into
+ * *buffer, to be filled and passed to the next call instead of x; from then on it must be left
+ * alone. The same buffer until it is used. Views of the last call stay valid. Waits only when
+ * shm_limit was reached. WAGMA_EINVAL: quorum is all (use wagma_shared_array()), or the elements
+ * have 16 bits and average is 1. */
+WAGMA_API int wagma_next_contribution(wagma_handle *handle, void **buffer);
 
 /* The next version that this rank calls; -1 never occurs: the first is 0. */
 WAGMA_API int64_t wagma_version(const wagma_handle *handle);
@@ -182,9 +240,11 @@ WAGMA_API void wagma_free(wagma_handle *handle);
 /* Number of groups: ceil(size / group_size). */
 WAGMA_API int wagma_group_count(int size, int group_size);
 
-/* Writes the members of `rank`'s group at `version`, ascending, to members[group_size];
- * returns their number, or WAGMA_EINVAL. */
-WAGMA_API int wagma_group_of(int rank, int size, int group_size, int64_t version, int32_t *members);
+/* Writes the members of `rank`'s group at `version`, ascending, to members[group_size]; returns
+ * their number, or WAGMA_EINVAL. `grouping` is one of wagma_grouping; PAIRS draws from `seed`, and
+ * its group_size is 2 (1 where size is 1). */
+WAGMA_API int wagma_group_of(int rank, int size, int group_size, int grouping, uint64_t seed,
+                             int64_t version, int32_t *members);
 
 #ifdef __cplusplus
 }

@@ -94,7 +94,7 @@ static int is_sync(const wagma_options *o, int64_t t) {
 
 static int group_at(const wagma_options *o, int r, int64_t t, int32_t *members) {
     if (!is_sync(o, t))
-        return wagma_group_of(r, o->size, o->group_size, t, members);
+        return wagma_group_of(r, o->size, o->group_size, o->grouping, o->seed, t, members);
     for (int q = 0; q < o->size; q++)
         members[q] = q;
     return o->size;

@@ -99,7 +99,7 @@ static void test_fresh_does_not_forget(void) {
     wagma_outcome o;
     cast c;
     for (int t = 0; t < 3; t++)
-        wagma_group_of(0, 4, 2, t, with0[t]);
+        wagma_group_of(0, 4, 2, 0, 0, t, with0[t]);
     CHECK(with0[0][1] == 1 && with0[1][1] == 2 && with0[2][1] == 1, "other groups than meant");
     CHECK(cast_open(&c, &options, NULL, NULL), "%s", wagma_last_error());
     for (int t = 0; t < 5; t++)

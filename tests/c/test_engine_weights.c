@@ -235,7 +235,7 @@ static void test_group_of_one(void) {
     for (int t = 0; t < 6; t++)
         for (int r = 0; r < SIZE; r++) {
             int32_t members[2];
-            const int n = wagma_group_of(r, SIZE, 2, t, members);
+            const int n = wagma_group_of(r, SIZE, 2, 0, 0, t, members);
             double x = 10 + t;
             const double weight = t % 2 ? 0.5 : 0;
             CHECK(wagma_allreduce(c.handle[r], &x, weight, &o) == WAGMA_OK, "%s",

@@ -45,11 +45,65 @@ static void test_bad_shapes(void) {
     REFUSED(group_size, 5, WAGMA_EINVAL);
     REFUSED(group_size, -1, WAGMA_EINVAL);
     REFUSED(quorum, 5, WAGMA_EINVAL);
-    REFUSED(quorum, -1, WAGMA_EINVAL);
+    REFUSED(quorum, -2, WAGMA_EINVAL);
+    REFUSED(late, 3, WAGMA_EINVAL);
+    REFUSED(missed, -1, WAGMA_EINVAL);
+    REFUSED(activation, 2, WAGMA_EINVAL);
+    REFUSED(grouping, 3, WAGMA_EINVAL);
     REFUSED(dtype, 6, WAGMA_EINVAL);
     REFUSED(dtype, -1, WAGMA_EINVAL);
     REFUSED(average, 2, WAGMA_EINVAL);
     REFUSED(count, -1, WAGMA_EINVAL);
+}
+
+/* options_for(4, 4, 2) with these choices */
+static int check_choices(wagma_options *o, int late, int missed, int activation, int group_size) {
+    *o = options_for(4, 4, 2);
+    o->late = late;
+    o->missed = missed;
+    o->activation = activation;
+    o->group_size = group_size;
+    return wagma_options_check(o);
+}
+
+static void test_choices_that_contradict_each_other(void) {
+    wagma_options o;
+    CHECK(check_choices(&o, WAGMA_LATE_STALE, WAGMA_MISSED_FAST_FORWARD, 0, 2) == WAGMA_OK, "%s",
+          wagma_last_error());
+    for (int late = WAGMA_LATE_SKIP; late <= WAGMA_LATE_CARRY; late++) {
+        CHECK(check_choices(&o, late, WAGMA_MISSED_FAST_FORWARD, 0, 2) == WAGMA_EINVAL, "late=%d",
+              late);
+        CHECK(strstr(wagma_last_error(), "missed"), "%s", wagma_last_error());
+        CHECK(check_choices(&o, late, 0, WAGMA_ACTIVATION_WORLD, 2) == WAGMA_EINVAL, "late=%d",
+              late);
+        CHECK(strstr(wagma_last_error(), "activation"), "%s", wagma_last_error());
+        CHECK(check_choices(&o, late, 0, WAGMA_ACTIVATION_WORLD, 4) == WAGMA_OK, "%s",
+              wagma_last_error());
+        CHECK(o.window == 8, "window %ld", (long)o.window);
+    }
+    o = options_for(4, 2, 0);
+    o.grouping = WAGMA_GROUPING_PAIRS;
+    o.group_size = 3;
+    CHECK(wagma_options_check(&o) == WAGMA_EINVAL && strstr(wagma_last_error(), "group_size"), "%s",
+          wagma_last_error());
+    o.group_size = 0;
+    CHECK(wagma_options_check(&o) == WAGMA_OK && o.group_size == 2, "%d", o.group_size);
+}
+
+static void test_activation_by_the_world_is_normalised(void) {
+    wagma_options o;
+    CHECK(check_choices(&o, 0, 0, WAGMA_ACTIVATION_WORLD, 4) == WAGMA_OK, "%s", wagma_last_error());
+    CHECK(o.activation == WAGMA_ACTIVATION_GROUP, "the group is the world");
+    o = options_for(4, 2, 3);
+    o.activation = WAGMA_ACTIVATION_WORLD;
+    CHECK(wagma_options_check(&o) == WAGMA_OK && o.activation == WAGMA_ACTIVATION_WORLD &&
+              o.quorum == 3,
+          "quorum %d of the world", o.quorum);
+    o = options_for(4, 2, 4);
+    o.activation = WAGMA_ACTIVATION_WORLD;
+    CHECK(wagma_options_check(&o) == WAGMA_OK && o.activation == WAGMA_ACTIVATION_GROUP &&
+              o.quorum == 2,
+          "nobody is late: quorum %d", o.quorum);
 }
 
 static void test_bad_times(void) {
@@ -73,6 +127,8 @@ static void test_bad_times(void) {
 int main(void) {
     RUN(test_defaults);
     RUN(test_bad_shapes);
+    RUN(test_choices_that_contradict_each_other);
+    RUN(test_activation_by_the_world_is_normalised);
     RUN(test_bad_times);
     return check_summary();
 }

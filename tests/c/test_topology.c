@@ -3,6 +3,7 @@
 #include "topology.h"
 #include "wagma.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -245,41 +246,108 @@ static void test_largest_size(void) {
     }
 }
 
+static int group_at(const struct topology *topology, int rank, int64_t version, int32_t *members) {
+    return topology_members(topology, rank, version, members);
+}
+
+static void test_fixed_groups_are_those_of_version_0(void) {
+    for (int size = 1; size <= SMALL; size++)
+        for (int s = 1; s <= size; s++) {
+            const struct topology fixed = {size, s, WAGMA_GROUPING_FIXED, 5};
+            for (int r = 0; r < size; r++) {
+                int32_t first[SMALL], now[SMALL];
+                const int n = topology_group(r, size, s, 0, first);
+                CHECK(group_at(&fixed, r, 7, now) == n &&
+                          !memcmp(first, now, sizeof *now * (size_t)n),
+                      "P=%d S=%d rank=%d", size, s, r);
+            }
+        }
+}
+
+static void test_pairs_partition_and_every_partner_is_drawn_equally_often(void) {
+    enum { VERSIONS = 2000 };
+    for (int size = 1; size <= SMALL; size++) {
+        const struct topology pairs = {size, size < 2 ? 1 : 2, WAGMA_GROUPING_PAIRS, 11};
+        int met[SMALL][SMALL] = {{0}};
+        for (int t = 0; t < VERSIONS; t++) {
+            int alone = 0;
+            for (int r = 0; r < size; r++) {
+                int32_t mine[2] = {-1, -1}, theirs[2] = {-1, -1};
+                const int n = group_at(&pairs, r, t, mine);
+                CHECK(n == 1 || (n == 2 && mine[0] < mine[1]), "P=%d t=%d rank=%d", size, t, r);
+                CHECK(mine[0] == r || (n == 2 && mine[1] == r), "P=%d t=%d rank=%d", size, t, r);
+                const int other = mine[0] == r ? mine[n - 1] : mine[0];
+                CHECK(other >= 0 && other < size, "P=%d t=%d rank=%d: %d", size, t, r, other);
+                CHECK(group_at(&pairs, other, t, theirs) == n && theirs[0] == mine[0] &&
+                          theirs[1] == mine[1],
+                      "P=%d t=%d: %d and %d differ", size, t, r, other);
+                alone += n == 1;
+                met[r][other]++;
+            }
+            CHECK(alone == size % 2, "P=%d t=%d: %d alone", size, t, alone);
+        }
+        /* 6 standard deviations of a binomial draw around the mean */
+        const double share = 1.0 / (size % 2 ? size : size - 1);
+        const double mean = VERSIONS * share, most = 6 * sqrt(mean * (1 - share));
+        for (int r = 0; r < size && size > 1; r++)
+            for (int q = 0; q < size; q++)
+                CHECK((q == r && size % 2 == 0) || fabs(met[r][q] - mean) <= most,
+                      "P=%d: %d met %d %d times", size, r, q, met[r][q]);
+    }
+}
+
+static void test_pairs_depend_on_seed_and_version(void) {
+    int differ_in_seed = 0, differ_in_version = 0;
+    for (int t = 0; t < 100; t++) {
+        differ_in_seed += topology_partner(0, 16, 1, t) != topology_partner(0, 16, 2, t);
+        differ_in_version += topology_partner(0, 16, 1, t) != topology_partner(0, 16, 1, t + 1);
+    }
+    CHECK(differ_in_seed > 70 && differ_in_version > 70, "%d, %d", differ_in_seed,
+          differ_in_version);
+}
+
 static void test_public_functions_check_their_arguments(void) {
     static const struct {
         int rank, size, group_size;
+        int grouping;
         int64_t version;
         const char *names;
     } wrong[] = {
-        {0, 0, 1, 0, "size"},
-        {0, -4, 1, 0, "size"},
-        {0, WAGMA_MAX_RANKS + 1, 1, 0, "size"},
-        {0, 4, 0, 0, "group_size"},
-        {0, 4, 5, 0, "group_size"},
-        {-1, 4, 2, 0, "rank"},
-        {4, 4, 2, 0, "rank"},
-        {0, 4, 2, -1, "version"},
+        {0, 0, 1, 0, 0, "size"},
+        {0, -4, 1, 0, 0, "size"},
+        {0, WAGMA_MAX_RANKS + 1, 1, 0, 0, "size"},
+        {0, 4, 0, 0, 0, "group_size"},
+        {0, 4, 5, 0, 0, "group_size"},
+        {0, 4, 4, WAGMA_GROUPING_PAIRS, 0, "group_size"},
+        {0, 4, 2, -1, 0, "grouping"},
+        {0, 4, 2, 3, 0, "grouping"},
+        {-1, 4, 2, 0, 0, "rank"},
+        {4, 4, 2, 0, 0, "rank"},
+        {0, 4, 2, 0, -1, "version"},
     };
     int32_t members[4];
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         int status = wagma_group_of(wrong[i].rank, wrong[i].size, wrong[i].group_size,
-                                    wrong[i].version, members);
+                                    wrong[i].grouping, 0, wrong[i].version, members);
         CHECK(status == WAGMA_EINVAL, "case %d: %d", (int)i, status);
         CHECK(strncmp(wagma_last_error(), wrong[i].names, strlen(wrong[i].names)) == 0,
               "case %d: \"%s\"", (int)i, wagma_last_error());
     }
-    CHECK(wagma_group_of(0, 4, 2, 0, NULL) == WAGMA_EINVAL, "members NULL");
+    CHECK(wagma_group_of(0, 4, 2, 0, 0, 0, NULL) == WAGMA_EINVAL, "members NULL");
     CHECK(wagma_group_count(4, 5) == WAGMA_EINVAL && wagma_group_count(0, 1) == WAGMA_EINVAL,
           "group_count");
     CHECK(wagma_group_count(10, 3) == 4, "group_count");
-    CHECK(wagma_group_of(3, 4, 2, 1, members) == 2 && members[0] == 1 && members[1] == 3, "%d %d",
-          members[0], members[1]);
+    CHECK(wagma_group_of(3, 4, 2, 0, 0, 1, members) == 2 && members[0] == 1 && members[1] == 3,
+          "%d %d", members[0], members[1]);
 }
 
 int main(void) {
     RUN(test_partition_every_p_and_s);
     RUN(test_powers_of_two_follow_algorithm_1);
     RUN(test_examples_of_the_paper);
+    RUN(test_fixed_groups_are_those_of_version_0);
+    RUN(test_pairs_partition_and_every_partner_is_drawn_equally_often);
+    RUN(test_pairs_depend_on_seed_and_version);
     RUN(test_example_of_slanted_columns);
     RUN(test_composition_changes_with_the_version);
     RUN(test_mixing_bound_every_p_and_s);

@@ -218,7 +218,7 @@ const char *config_finish(struct config *g) {
         g->context[r] = (struct round_context){
             .rank = (uint32_t)r,
             .size = (uint32_t)g->ranks,
-            .group_size = (uint32_t)g->group_size,
+            .topology = {.size = g->ranks, .group_size = g->group_size},
             .quorum = (uint32_t)g->quorum,
             .slots = (uint32_t)round_slots((uint64_t)g->window),
             .rounds = (uint32_t)g->rounds,
