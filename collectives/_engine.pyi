@@ -8,6 +8,10 @@ from .stats import Stats
 
 MAX_RANKS: int
 GROUPINGS: dict[str, int]
+LATE: dict[str, int]
+MISSED: dict[str, int]
+ACTIVATIONS: dict[str, int]
+QUORUM_MAJORITY: int
 
 def group_of(
     rank: int, size: int, group_size: int, version: int, *, grouping: str = "dynamic", seed: int = 0

@@ -114,6 +114,12 @@ def group_of(int rank, int size, int group_size, int64_t version, *, str groupin
 
 
 # ---- options -------------------------------------------------------------------------------------
+LATE = {"stale": WAGMA_LATE_STALE, "skip": WAGMA_LATE_SKIP, "carry": WAGMA_LATE_CARRY}
+MISSED = {"once": WAGMA_MISSED_ONCE, "fast-forward": WAGMA_MISSED_FAST_FORWARD}
+ACTIVATIONS = {"group": WAGMA_ACTIVATION_GROUP, "world": WAGMA_ACTIVATION_WORLD}
+QUORUM_MAJORITY = WAGMA_QUORUM_MAJORITY
+
+
 cdef int _read_options(options, wagma_options *o) except -1:
     wagma_options_init(o)
     for key, value in options.items():
