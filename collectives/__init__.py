@@ -1,29 +1,41 @@
 """Wait-avoiding collectives: reductions that do not wait for stragglers.
 
-`PartialAllreduce` is the collective, `GroupAllreduce` its wait-avoiding form; both are made over an
-mpi4py communicator. Importing this package needs no MPI.
+`PartialAllreduce` is the collective; `GroupAllreduce`, `SoloAllreduce`, `MajorityAllreduce`,
+`QuorumAllreduce` and `SyncAllreduce` are those of the papers, with its choices made. All are made
+over an mpi4py communicator. Importing this package needs no MPI.
 """
 
 from . import topology
 from ._engine import Handle, Outcome, Segment
 from .errors import HandleError, MismatchError, PeerError, SegmentError, StallError, WagmaError
+from .methods import (
+    GroupAllreduce,
+    MajorityAllreduce,
+    QuorumAllreduce,
+    SoloAllreduce,
+    SyncAllreduce,
+)
 from .options import Options
-from .partial_allreduce import GroupAllreduce, PartialAllreduce
+from .partial_allreduce import PartialAllreduce
 from .stats import Stats
 
 __all__ = [
     "GroupAllreduce",
     "Handle",
     "HandleError",
+    "MajorityAllreduce",
     "MismatchError",
     "Options",
     "Outcome",
     "PartialAllreduce",
     "PeerError",
+    "QuorumAllreduce",
     "Segment",
     "SegmentError",
+    "SoloAllreduce",
     "StallError",
     "Stats",
+    "SyncAllreduce",
     "WagmaError",
     "topology",
 ]

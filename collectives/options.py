@@ -1,27 +1,49 @@
 """Options of a collective: what users write, checked and translated for the engine.
 
-Ranges are checked by the engine (csrc/options.c); here are only the values that Python spells
-differently ("all", "auto", None), and what this version of the engine does not know yet.
+Checked here is whatever Python spells differently from C ("all", "auto", "carry", None), so that
+messages speak of what the user wrote; the other ranges are the engine's (csrc/options.c).
 """
 
 from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, SupportsFloat, SupportsIndex, TypedDict
+from typing import Any, Literal, SupportsFloat, SupportsIndex, TypeAlias, TypedDict
 
-__all__ = ["Arguments", "CommonArguments", "Options"]
+from . import arrays
+from ._engine import ACTIVATIONS, GROUPINGS, LATE, MISSED, QUORUM_MAJORITY
 
-# What the engine of this version supports; anything else is refused, never ignored.
-_SUPPORTED: dict[str, tuple[str, ...]] = {
-    "late": ("stale",),
-    "missed": ("once",),
-    "activation": ("group",),
-    "grouping": ("dynamic",),
-    "transport": ("auto", "shm"),
+__all__ = [
+    "Activation",
+    "Arguments",
+    "CommonArguments",
+    "Grouping",
+    "Late",
+    "Missed",
+    "Options",
+    "Quorum",
+    "Transport",
+    "WorldArguments",
+]
+
+Quorum: TypeAlias = SupportsIndex | Literal["all", "majority"]
+Late: TypeAlias = Literal["stale", "skip", "carry"]
+Missed: TypeAlias = Literal["once", "fast-forward"]
+Activation: TypeAlias = Literal["group", "world"]
+Grouping: TypeAlias = Literal["dynamic", "fixed", "pairs"]
+Transport: TypeAlias = Literal["auto", "shm"]
+
+# What users write, and what the engine calls it.
+_CHOICES: dict[str, dict[str, int]] = {
+    "late": LATE,
+    "missed": MISSED,
+    "activation": ACTIVATIONS,
+    "grouping": GROUPINGS,
 }
+_TRANSPORTS = ("auto", "shm")
+_QUORUMS = {"all": 0, "majority": QUORUM_MAJORITY}
 
 
 def _number(text: str) -> float | None:
@@ -42,40 +64,59 @@ class Options:
     """What the ranks of a collective have to agree on, beside the array's shape and dtype.
 
     Attributes:
-        group_size: maximum members of a group; None: all ranks.
-        quorum: members that start a version; "all": every member.
+        group_size: maximum members of a group, 1 to the number of ranks; None: all ranks, or 2 with
+            grouping="pairs" (which takes no other number).
+        quorum: members of a version's scope that start it; the scope is the group, or all ranks
+            with activation="world". An int from 1 to the scope's size (capped where a group is
+            smaller than group_size); "all": every member, nobody is late; "majority": one member,
+            drawn from (seed, version, group) among those not departed, has to be there, so that
+            half of the others are as well, on average.
         grace: seconds that a version is held open for recent members once the quorum is present;
-            "auto": measured.
-        late: what a late rank contributes. "stale": its newest contribution.
-        missed: what a late rank makes of several missed versions. "once": the newest is merged.
-        activation: whose quorum starts a version. "group": the group's own.
-        grouping: how groups follow from the version. "dynamic": `topology.groups`.
+            "auto": measured, at least 50 us.
+        late: what becomes of a rank that comes after its version was pinned.
+            "stale": its newest contribution of an earlier version is in the result, and it merges
+            its own array with that result. For models. Gradients are allowed, but then old
+            gradients are averaged, at full weight and perhaps several times: prefer "carry".
+            "skip": the version has nothing of it. "carry": the same, and what was left out is
+            added to its next contribution. With both no result is lost: every rank gets all of
+            them in order, each once (`Outcome.results`).
+        missed: what a late rank makes of several missed versions. "once": it merges the newest
+            result and calls the missed versions all the same. "fast-forward": it goes on with the
+            version after that result, never past a sync version (`Outcome.skipped` counts what it
+            left out). Refused with late="skip" and "carry", which deliver every result.
+        activation: whose quorum starts a version. "group": each group's own. "world": that of all
+            ranks, which pins the contributions of all groups at once, as in the paper (Algorithm
+            2). Refused with late="skip" and "carry" unless the group is the world.
+        grouping: how groups follow from the version. "dynamic": they change so that updates spread
+            fastest, see `topology.groups`; "fixed": those of version 0; "pairs": two ranks each,
+            drawn from (seed, version).
         sync_period: version t is a sync version when (t+1) % sync_period == 0; None: never.
         average: whether results are divided by the sum of the weights.
-        window: versions that a rank may be ahead of the slowest; None: sync_period, or 64.
+        window: versions that a rank may be ahead of the slowest; None: sync_period, 64 without one,
+            8 with late="skip" and "carry": so many results are kept.
         transport: "auto" or "shm": the ranks share memory on one node.
         timeout: seconds until a wait ends in StallError; None: never.
         stall_warning: seconds between warnings about a stuck wait; None: no warnings.
-        seed: of the draws that some options make; those supported now make none.
+        seed: of the draws of quorum="majority" and grouping="pairs", 0 to 2**64 - 1.
         name: shown in warnings and by repr; None: no name.
         shm_limit: bytes of shared memory per rank; None: as many as the protocol can use.
         redo_after: seconds until the work of a stopped rank is done by another; None: 200e-6.
     """
 
     group_size: SupportsIndex | None = None
-    quorum: SupportsIndex | Literal["all"] = "all"
+    quorum: Quorum = "all"
     grace: SupportsFloat | Literal["auto"] = "auto"
-    late: str = "stale"
-    missed: str = "once"
-    activation: str = "group"
-    grouping: str = "dynamic"
+    late: Late = "stale"
+    missed: Missed = "once"
+    activation: Activation = "group"
+    grouping: Grouping = "dynamic"
     sync_period: SupportsIndex | None = None
     average: bool = True
     window: SupportsIndex | None = None
-    transport: str = "auto"
+    transport: Transport = "auto"
     timeout: SupportsFloat | None = None
     stall_warning: SupportsFloat | None = 60.0
-    seed: int = 0
+    seed: SupportsIndex = 0
     name: str | None = None
     shm_limit: SupportsIndex | None = None
     redo_after: SupportsFloat | None = None
@@ -103,65 +144,141 @@ class Options:
         """The engine's wagma_options for `size` ranks and arrays of `count` elements.
 
         Raises:
-            TypeError, ValueError: an option has a value of the wrong type or that is not supported;
-                the ranges are the engine's business.
+            TypeError, ValueError: an option has a value of the wrong type, one that it does not
+                know, or one that does not go with another's. What is left is for the engine.
         """
-        for option, supported in _SUPPORTED.items():
-            value = getattr(self, option)
-            if value not in supported:
-                expected = " or ".join(map(repr, supported))
-                raise ValueError(f"{option}={value!r} is not supported by this version: {expected}")
-        if isinstance(self.quorum, str) and self.quorum != "all":
+        if self.transport not in _TRANSPORTS:
             raise ValueError(
-                f"quorum={self.quorum!r} is not supported by this version: an int or 'all'"
+                f"transport={self.transport!r} is not supported by this version: "
+                f"{_alternatives(_TRANSPORTS)}"
             )
         if not isinstance(self.average, bool):
             raise TypeError(f"average={self.average!r} must be True or False")
-        _integer("seed", self.seed)
         options: dict[str, int | float] = {
             "size": size,
             "count": count,
             "dtype": dtype,
             "average": int(self.average),
             "group_size": _positive("group_size", self.group_size, default=0),
-            "quorum": _positive("quorum", None if self.quorum == "all" else self.quorum, default=0),
+            "quorum": _quorum(self.quorum),
             "sync_period": _positive("sync_period", self.sync_period, default=0),
             "window": _positive("window", self.window, default=0),
             "shm_limit": _positive("shm_limit", self.shm_limit, default=0),
+            "seed": _seed(self.seed),
             "grace": _seconds("grace", None if self.grace == "auto" else self.grace),
             "timeout": _seconds("timeout", self.timeout),
             "stall_warning": _seconds("stall_warning", self.stall_warning),
         }
+        for option, known in _CHOICES.items():
+            options[option] = _choice(option, getattr(self, option), known)
         if self.redo_after is not None:
             options["redo_after"] = _seconds("redo_after", self.redo_after)
+        group_size = self._check_groups(size, int(options["group_size"]))
+        self._check_start(size, group_size, int(options["quorum"]))
+        self._check_late(size, group_size)
+        element = arrays.dtype_of_code(dtype)
+        if self.average and element.storage.kind == "i":
+            raise TypeError(
+                f"average=True and dtype {element.name}: integers are only summed, "
+                "pass average=False"
+            )
         return options
 
+    def _check_groups(self, size: int, group_size: int) -> int:
+        """The members of a group; `group_size` is 0 for None."""
+        pair = min(size, 2)
+        if self.grouping == "pairs" and group_size not in (0, pair):
+            raise ValueError(
+                f"group_size={group_size} and grouping='pairs': leave group_size out, or pass "
+                f"{pair}"
+            )
+        if group_size > size:
+            raise ValueError(f"group_size={group_size} must be 1 to {size}, the number of ranks")
+        return group_size or (pair if self.grouping == "pairs" else size)
 
-class CommonArguments(TypedDict, total=False):
-    """Keyword arguments of every collective class: `Options` without group_size and quorum."""
+    def _check_start(self, size: int, group_size: int, quorum: int) -> None:
+        most = size if self.activation == "world" else group_size
+        if quorum > most:
+            scope = "the number of ranks" if most == size else "the members of a group"
+            raise ValueError(
+                f"quorum={quorum} must be 1 to {most} ({scope}), {_alternatives(_QUORUMS)}"
+            )
+
+    def _check_late(self, size: int, group_size: int) -> None:
+        if self.late == "stale":
+            return
+        if self.missed != "once":
+            raise ValueError(
+                f"missed={self.missed!r} and late={self.late!r}, which delivers every result: "
+                "pass missed='once', or late='stale'"
+            )
+        if self.activation == "world" and group_size != size:
+            raise ValueError(
+                f"activation='world', late={self.late!r} and group_size={group_size}: pass "
+                f"activation='group', or group_size={size}, the number of ranks"
+            )
+
+
+class WorldArguments(TypedDict, total=False):
+    """Keyword arguments of collectives whose group is the world: no groups and no quorum."""
 
     grace: SupportsFloat | Literal["auto"]
-    late: str
-    missed: str
-    activation: str
-    grouping: str
+    late: Late
+    missed: Missed
     sync_period: SupportsIndex | None
     average: bool
     window: SupportsIndex | None
-    transport: str
+    transport: Transport
     timeout: SupportsFloat | None
     stall_warning: SupportsFloat | None
-    seed: int
+    seed: SupportsIndex
     name: str | None
     shm_limit: SupportsIndex | None
     redo_after: SupportsFloat | None
+
+
+class CommonArguments(WorldArguments, total=False):
+    """Keyword arguments of every collective with groups: `Options` but group_size and quorum."""
+
+    activation: Activation
+    grouping: Grouping
 
 
 class Arguments(CommonArguments, total=False):
     """Keyword arguments of `PartialAllreduce`: the fields of `Options`."""
 
     group_size: SupportsIndex | None
-    quorum: SupportsIndex | Literal["all"]
+    quorum: Quorum
+
+
+def _alternatives(values: Iterable[str]) -> str:
+    """'a', 'b' or 'c'."""
+    *others, last = map(repr, values)
+    return f"{', '.join(others)} or {last}"
+
+
+def _choice(name: str, value: Any, known: Mapping[str, int]) -> int:
+    if not isinstance(value, str):
+        raise TypeError(f"{name}={value!r} must be {_alternatives(known)}")
+    if value not in known:
+        raise ValueError(f"{name}={value!r} must be {_alternatives(known)}")
+    return known[value]
+
+
+def _quorum(value: Any) -> int:
+    """What the engine takes for a number of members, "all" or "majority"."""
+    if isinstance(value, str):
+        if value not in _QUORUMS:
+            raise ValueError(f"quorum={value!r} must be an int, {_alternatives(_QUORUMS)}")
+        return _QUORUMS[value]
+    return _positive("quorum", value, default=0)
+
+
+def _seed(value: Any) -> int:
+    number = _integer("seed", value)
+    if not 0 <= number < 2**64:
+        raise ValueError(f"seed={number} must be 0 to 2**64 - 1")
+    return number
 
 
 def _integer(name: str, value: Any) -> int:

@@ -8,23 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 from . import _engine, arrays
 from .mpi import Meeting
-from .options import Arguments, CommonArguments, Options
+from .options import Arguments, Options
 
 if TYPE_CHECKING:
-    from typing import SupportsIndex, Unpack
+    from typing import Unpack
 
     from mpi4py import MPI
 
-__all__ = ["GroupAllreduce", "PartialAllreduce"]
+__all__ = ["PartialAllreduce"]
 
 
 class PartialAllreduce(_engine.Handle):
     """Allreduce that starts when `quorum` members of a rank's group have arrived.
 
     ``allreduce(x)`` reduces version after version: the others of the group get at most `grace`
-    seconds more, and a rank that comes later contributes what it had contributed last and merges
-    the newest result. Nobody waits for it, except at sync versions and when it is more than
-    `window` versions behind.
+    seconds more, and a rank that comes later contributes by the rule `late` ("stale": what it had
+    contributed last; it merges the newest result). Nobody waits for it, except at sync versions and
+    when it is more than `window` versions behind. A counter may move on by more than one version in
+    a call: loops are ``while coll.version < steps``.
 
     Creation, with keyword arguments that are the fields of `Options`, is collective over `comm`,
     and errors are raised on every rank::
@@ -86,28 +87,3 @@ class PartialAllreduce(_engine.Handle):
         self.options = replace(
             used, group_size=int(engine["group_size"]), window=int(engine["window"])
         )
-
-
-class GroupAllreduce(PartialAllreduce):
-    """Wait-avoiding group allreduce: `PartialAllreduce` whose versions start with one member.
-
-    ``GroupAllreduce(comm, x, group_size=4, sync_period=10)`` is
-    ``PartialAllreduce(comm, x, group_size=4, sync_period=10, quorum=1)``; everything else is the
-    same.
-
-    Args:
-        comm: intracommunicator whose ranks share a node.
-        x: array that gives shape and dtype, and this rank's first contribution.
-        group_size: maximum members of a group.
-        options: see `Options`; quorum is 1.
-    """
-
-    def __init__(
-        self,
-        comm: MPI.Intracomm,
-        x: Any,
-        *,
-        group_size: SupportsIndex,
-        **options: Unpack[CommonArguments],
-    ) -> None:
-        super().__init__(comm, x, group_size=group_size, quorum=1, **options)

@@ -1,6 +1,7 @@
 """Options: translation for the engine, what is refused, and the environment."""
 
 import dataclasses
+import re
 from typing import Any
 
 import pytest
@@ -10,8 +11,8 @@ from wagma.collectives._engine import check_options
 from wagma.collectives.options import Arguments
 
 
-def engine(**options: Any) -> dict[str, int | float]:
-    return check_options(Options(**options).engine(size=4, count=10, dtype=0))
+def engine(size: int = 4, **options: Any) -> dict[str, int | float]:
+    return check_options(Options(**options).engine(size=size, count=10, dtype=0))
 
 
 def test_defaults() -> None:
@@ -19,6 +20,10 @@ def test_defaults() -> None:
         "size": 4,
         "group_size": 4,
         "quorum": 4,
+        "late": 0,
+        "missed": 0,
+        "activation": 0,
+        "grouping": 0,
         "dtype": 0,
         "average": 1,
         "count": 10,
@@ -29,6 +34,7 @@ def test_defaults() -> None:
         "stall_warning": 60,
         "redo_after": 200e-6,
         "shm_limit": 0,
+        "seed": 0,
     }
 
 
@@ -44,32 +50,113 @@ def test_values_reach_the_engine() -> None:
         "stall_warning": None,
         "redo_after": 0.5,
         "shm_limit": 123456,
+        "seed": 2**64 - 1,
     }
     used = engine(**given)
     assert {name: used[name] for name in given} == {**given, "average": 0, "stall_warning": -1}
 
 
-def test_the_window_is_the_sync_period() -> None:
-    assert engine(sync_period=9)["window"] == 9
+# The numbers are those of the enumerations in csrc/wagma.h.
+@pytest.mark.parametrize(
+    ("option", "value", "number", "others"),
+    [
+        ("late", "stale", 0, {}),
+        ("late", "skip", 1, {}),
+        ("late", "carry", 2, {}),
+        ("missed", "once", 0, {}),
+        ("missed", "fast-forward", 1, {}),
+        ("activation", "group", 0, {"quorum": 1, "group_size": 2}),
+        ("activation", "world", 1, {"quorum": 1, "group_size": 2}),
+        ("grouping", "dynamic", 0, {}),
+        ("grouping", "fixed", 1, {}),
+        ("grouping", "pairs", 2, {}),
+        ("quorum", "majority", -1, {}),
+        ("quorum", "all", 4, {}),
+    ],
+)
+def test_words_reach_the_engine(
+    option: str, value: str, number: int, others: dict[str, Any]
+) -> None:
+    assert engine(**{option: value}, **others)[option] == number
 
 
 @pytest.mark.parametrize(
-    ("option", "value"),
+    ("given", "window"),
     [
-        ("late", "skip"),
-        ("late", "carry"),
-        ("missed", "fast-forward"),
-        ("activation", "world"),
-        ("grouping", "pairs"),
-        ("grouping", "fixed"),
-        ("quorum", "majority"),
-        ("transport", "mpi"),
-        ("transport", "carrier pigeon"),
+        ({"sync_period": 9}, 9),
+        ({"late": "skip"}, 8),
+        ({"late": "carry", "sync_period": 9}, 8),
+        ({"late": "carry", "window": 3}, 3),
     ],
 )
-def test_what_is_not_supported_is_refused(option: str, value: str) -> None:
-    with pytest.raises(ValueError, match=f"{option}='{value}' is not supported by this version"):
+def test_the_default_window(given: dict[str, Any], window: int) -> None:
+    assert engine(**given)["window"] == window
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
+def test_pairs_are_groups_of_two(size: int) -> None:
+    pair = min(size, 2)
+    assert engine(size, grouping="pairs")["group_size"] == pair
+    assert engine(size, grouping="pairs", group_size=pair)["group_size"] == pair
+    with pytest.raises(ValueError, match=rf"group_size=3 and grouping='pairs': .* pass {pair}$"):
+        engine(size, grouping="pairs", group_size=3)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "known"),
+    [
+        ("late", "STALE", "'stale', 'skip' or 'carry'"),
+        ("late", "never", "'stale', 'skip' or 'carry'"),
+        ("missed", "twice", "'once' or 'fast-forward'"),
+        ("activation", "solo", "'group' or 'world'"),
+        ("grouping", "ring", "'dynamic', 'fixed' or 'pairs'"),
+        ("quorum", "minority", "an int, 'all' or 'majority'"),
+        ("transport", "mpi", "'auto' or 'shm'"),
+        ("transport", "carrier pigeon", "'auto' or 'shm'"),
+    ],
+)
+def test_unknown_words_are_answered_with_the_known_ones(
+    option: str, value: str, known: str
+) -> None:
+    with pytest.raises(ValueError, match=f"{option}='{value}' .*{known}"):
         engine(**{option: value})
+
+
+LATE_RULES = [
+    ({"late": "skip", "missed": "fast-forward"}, "missed='fast-forward' and late='skip'"),
+    ({"late": "carry", "missed": "fast-forward"}, "missed='fast-forward' and late='carry'"),
+    ({"late": "skip", "activation": "world", "group_size": 2}, "pass activation='group', or gr"),
+    ({"late": "carry", "activation": "world", "group_size": 3}, "pass activation='group', or gr"),
+    ({"late": "carry", "activation": "world", "grouping": "pairs"}, "and group_size=2"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), LATE_RULES)
+@pytest.mark.parametrize("quorum", [1, "all", "majority"])
+def test_late_rules_that_make_no_sense(given: dict[str, Any], message: str, quorum: Any) -> None:
+    with pytest.raises(ValueError, match=message):
+        engine(quorum=quorum, **given)
+
+
+@pytest.mark.parametrize("late", ["stale", "skip", "carry"])
+def test_a_world_that_is_the_group_is_nothing_special(late: str) -> None:
+    assert engine(late=late, activation="world")["activation"] == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "most"),
+    [
+        ({"group_size": 2}, r"1 to 2 \(the members of a group\)"),
+        ({"grouping": "pairs"}, r"1 to 2 \(the members of a group\)"),
+        ({}, r"1 to 4 \(the number of ranks\)"),
+        ({"group_size": 2, "activation": "world"}, r"1 to 4 \(the number of ranks\)"),
+    ],
+)
+def test_the_largest_quorum(given: dict[str, Any], most: str) -> None:
+    largest = int(re.findall(r"1 to (\d)", most)[0])
+    engine(quorum=largest, **given)
+    with pytest.raises(ValueError, match=f"quorum={largest + 1} must be {most}, 'all' or 'major"):
+        engine(quorum=largest + 1, **given)
 
 
 @pytest.mark.parametrize(
@@ -106,19 +193,27 @@ def test_what_is_not_supported_is_refused(option: str, value: str) -> None:
         ("average", 1, TypeError),
         ("average", "no", TypeError),
         ("seed", 1.0, TypeError),
+        ("seed", -1, ValueError),
+        ("seed", 2**64, ValueError),
+        ("late", None, TypeError),
+        ("late", 1, TypeError),
+        ("missed", [], TypeError),
+        ("activation", True, TypeError),
+        ("grouping", b"pairs", TypeError),
     ],
 )
 def test_wrong_values_are_named(option: str, value: Any, error: type[Exception] | None) -> None:
     if error is None:
         engine(**{option: value})
         return
-    with pytest.raises(error, match=option):
+    with pytest.raises(error, match=option) as caught:
         engine(**{option: value})
+    assert "WAGMA_" not in str(caught.value)
 
 
 @pytest.mark.parametrize("dtype", [4, 5])
 def test_integers_are_not_averaged(dtype: int) -> None:
-    with pytest.raises(TypeError, match="integers"):
+    with pytest.raises(TypeError, match=r"average=True .* integers .* pass average=False"):
         check_options(Options().engine(4, 10, dtype))
     check_options(Options(average=False).engine(4, 10, dtype))
 

@@ -8,6 +8,7 @@ from mpi4py import MPI
 
 from wagma.algorithms.base import Algorithm
 from wagma.collectives import PartialAllreduce
+from wagma.collectives.options import Activation, Grouping, Missed
 from wagma.flat import FlatParameters
 
 __all__ = ["WAGMA", "default_group_size"]
@@ -41,9 +42,17 @@ class WAGMA(Algorithm):
     Args:
         comm: the ranks that train together, P of them.
         group_size: largest number of ranks in a group, 1 to P; None: sqrt(P), see
-            `default_group_size`.
+            `default_group_size`, or 2 with grouping="pairs".
         sync_period: versions from one synchronisation to the next, the paper's tau; None: never.
         grace: seconds that a version stays open for members that are about to arrive, or "auto".
+        missed: what a rank does that is several versions behind. "once": it averages with the
+            newest model and calls the missed versions all the same; "fast-forward": it goes on with
+            the version after that model, never past a synchronisation. Loops then count `version`,
+            and a rank that is slow all the time makes fewer steps.
+        activation: whose arrival starts a version. "group": a member's, for its own group; "world":
+            any rank's, for all groups. The paper's algorithm to the letter is "world" with grace=0.
+        grouping: "dynamic": groups change so that updates spread fastest; "fixed": they stay;
+            "pairs": two ranks each, drawn per version from `seed` (group_size is 2).
         window: versions that a rank may be ahead of the slowest; None: `sync_period`.
         timeout: seconds until a wait ends in StallError; None: never.
         stall_warning: seconds between warnings about a stuck wait.
@@ -60,6 +69,9 @@ class WAGMA(Algorithm):
         sync_period: int | None = 10,
         *,
         grace: float | Literal["auto"] = "auto",
+        missed: Missed = "once",
+        activation: Activation = "group",
+        grouping: Grouping = "dynamic",
         window: int | None = None,
         timeout: float | None = None,
         stall_warning: float = 60.0,
@@ -67,7 +79,8 @@ class WAGMA(Algorithm):
     ) -> None:
         super().__init__(comm)
         if group_size is None:
-            group_size = default_group_size(comm.size)
+            pairs = grouping == "pairs"
+            group_size = min(comm.size, 2) if pairs else default_group_size(comm.size)
         if not 1 <= group_size <= comm.size:
             raise ValueError(
                 f"group_size is {group_size}: it has to be from 1 to {comm.size}, the ranks of comm"
@@ -75,6 +88,9 @@ class WAGMA(Algorithm):
         self.group_size = group_size
         self.sync_period = sync_period
         self._grace = grace
+        self._missed = missed
+        self._activation = activation
+        self._grouping = grouping
         self._window = window
         self._timeout = timeout
         self._stall_warning = stall_warning
@@ -88,6 +104,9 @@ class WAGMA(Algorithm):
             group_size=self.group_size,
             quorum=1,
             grace=self._grace,
+            missed=self._missed,
+            activation=self._activation,
+            grouping=self._grouping,
             sync_period=self.sync_period,
             window=self._window,
             timeout=self._timeout,

@@ -1,0 +1,160 @@
+"""The methods of the papers: `PartialAllreduce` with the choices made.
+
+| class | averages | a version starts with | a late rank's contribution | of |
+|---|---|---|---|---|
+| `GroupAllreduce` | models, in groups | one member of the group | an older one | WAGMA-SGD |
+| `SoloAllreduce` | gradients | any one rank | is added to its next | Eager-SGD (solo) |
+| `MajorityAllreduce` | gradients | one rank, drawn | is added to its next | Eager-SGD (majority) |
+| `QuorumAllreduce` | gradients | k ranks | is left out | K-sync, fastest-k SGD |
+| `SyncAllreduce` | either | all ranks | (nobody is late) | Allreduce-SGD, Local SGD |
+
+AD-PSGD averages models in pairs: ``GroupAllreduce(comm, x, group_size=2, grouping="pairs")``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from .partial_allreduce import PartialAllreduce
+
+if TYPE_CHECKING:
+    from typing import SupportsIndex, Unpack
+
+    from mpi4py import MPI
+
+    from .options import CommonArguments, WorldArguments
+
+__all__ = [
+    "GroupAllreduce",
+    "MajorityAllreduce",
+    "QuorumAllreduce",
+    "SoloAllreduce",
+    "SyncAllreduce",
+]
+
+
+class _World(TypedDict):
+    group_size: None
+    activation: Literal["group"]
+    grouping: Literal["dynamic"]
+
+
+# One group of all ranks. Who passes one of these to a class that has them chosen gets TypeError.
+_WORLD: _World = {"group_size": None, "activation": "group", "grouping": "dynamic"}
+
+
+class GroupAllreduce(PartialAllreduce):
+    """Wait-avoiding group allreduce: a version starts with one member of a rank's group.
+
+    The averaging of models of WAGMA-SGD (Li et al., "Breaking (Global) Barriers in Parallel
+    Stochastic Optimization with Wait-Avoiding Group Averaging", TPDS 2021); the paper's activation
+    to the letter is ``activation="world", grace=0``.
+
+    ``GroupAllreduce(comm, x, group_size=4, sync_period=10)`` is
+    ``PartialAllreduce(comm, x, group_size=4, sync_period=10, quorum=1)``; everything else is the
+    same.
+
+    Args:
+        comm: intracommunicator whose ranks share a node.
+        x: array that gives shape and dtype, and this rank's first contribution.
+        group_size: maximum members of a group.
+        options: see `Options`; quorum is 1.
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        x: Any,
+        *,
+        group_size: SupportsIndex,
+        **options: Unpack[CommonArguments],
+    ) -> None:
+        super().__init__(comm, x, group_size=group_size, quorum=1, **options)
+
+
+class SoloAllreduce(PartialAllreduce):
+    """Solo allreduce: a version of all ranks starts with any one of them.
+
+    The averaging of gradients of Eager-SGD (Li et al., "Taming Unbalanced Training Workloads in
+    Deep Learning with Partial Collective Operations", PPoPP 2020): a gradient that comes too late
+    is added to the rank's next one. Each result reaches every rank, see `Outcome.results`.
+
+    ``SoloAllreduce(comm, x)`` is ``PartialAllreduce(comm, x, quorum=1, late="carry")``.
+
+    Args:
+        comm: intracommunicator whose ranks share a node.
+        x: array that gives shape and dtype, and this rank's first contribution.
+        options: see `Options`; quorum is 1, the group is the world, late is "carry" unless given.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, x: Any, **options: Unpack[WorldArguments]) -> None:
+        chosen: WorldArguments = {"late": "carry", **options}
+        super().__init__(comm, x, quorum=1, **_WORLD, **chosen)
+
+
+class MajorityAllreduce(PartialAllreduce):
+    """Majority allreduce: a version of all ranks starts with one that is drawn for it.
+
+    The other form of Eager-SGD (see `SoloAllreduce`): every rank draws the same one from `seed` and
+    the version, and on average half of the others have arrived before it.
+
+    ``MajorityAllreduce(comm, x)`` is
+    ``PartialAllreduce(comm, x, quorum="majority", late="carry")``.
+
+    Args:
+        comm: intracommunicator whose ranks share a node.
+        x: array that gives shape and dtype, and this rank's first contribution.
+        options: see `Options`; quorum is "majority", the group is the world, late is "carry" unless
+            given.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, x: Any, **options: Unpack[WorldArguments]) -> None:
+        chosen: WorldArguments = {"late": "carry", **options}
+        super().__init__(comm, x, quorum="majority", **_WORLD, **chosen)
+
+
+class QuorumAllreduce(PartialAllreduce):
+    """Allreduce of the first k ranks: the others are left out of the version.
+
+    The averaging of gradients of K-sync SGD (Dutta et al., "Slow and Stale Gradients Can Win the
+    Race", AISTATS 2018) and of fastest-k SGD, without their server: the result is the mean of the k
+    gradients, or of more where several arrive together. Each result reaches every rank, see
+    `Outcome.results`.
+
+    ``QuorumAllreduce(comm, x, k)`` is ``PartialAllreduce(comm, x, quorum=k, late="skip")``.
+
+    Args:
+        comm: intracommunicator whose ranks share a node.
+        x: array that gives shape and dtype, and this rank's first contribution.
+        k: ranks that start a version, 1 to the number of ranks.
+        options: see `Options`; quorum is k, the group is the world, late is "skip" unless given.
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        x: Any,
+        k: SupportsIndex,
+        **options: Unpack[WorldArguments],
+    ) -> None:
+        chosen: WorldArguments = {"late": "skip", **options}
+        super().__init__(comm, x, quorum=k, **_WORLD, **chosen)
+
+
+class SyncAllreduce(PartialAllreduce):
+    """Allreduce of all ranks, each waiting for all.
+
+    Of gradients in each step it is Allreduce-SGD, of models every tau steps Local SGD (Stich,
+    "Local SGD Converges Fast and Communicates Little", ICLR 2019). Arrays of `empty()` are reduced
+    in place.
+
+    ``SyncAllreduce(comm, x)`` is ``PartialAllreduce(comm, x, quorum="all")``.
+
+    Args:
+        comm: intracommunicator whose ranks share a node.
+        x: array that gives shape and dtype, and this rank's first contribution.
+        options: see `Options`; quorum is "all", the group is the world.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, x: Any, **options: Unpack[WorldArguments]) -> None:
+        super().__init__(comm, x, quorum="all", **_WORLD, **options)
