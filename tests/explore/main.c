@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "model.h"
+#include "round_space.h"
 #include "search.h"
 
 static const char usage[] =
@@ -172,10 +174,11 @@ int main(int argc, char **argv) {
     if (limits.table_bits < 8 || limits.table_bits > 31)
         return wrong("--table is out of range");
     const double began = seconds_now();
+    const struct space space = round_space(&g);
     if (limits.walks)
-        walk(&g, &limits, &result);
+        walk(&space, &limits, &result);
     else
-        search(&g, &limits, &result);
+        search(&space, &limits, &result);
     print(&g, &limits, &result, seconds_now() - began);
     return result.outcome.invariant ? 1 : result.truncated ? 3 : 0;
 }

@@ -4,23 +4,13 @@
 #define EXPLORE_MOVES_H
 
 #include "model.h"
+#include "space.h"
 
 enum choice {
     CHOICE_EARLY,   /* grace has not run out, no slice is late */
     CHOICE_EXPIRED, /* both have; only where the rank asked to wait for that */
     CHOICE_FLUSH,   /* the oldest store of the rank becomes visible (tso) */
     CHOICES
-};
-
-struct cursor { /* iterates over the moves of a state; starts as all zeros */
-    int rank, choice, waits;
-};
-
-struct outcome {
-    enum round_action action; /* of the last step */
-    enum round_why why;
-    const char *invariant; /* NULL, or what was violated */
-    char detail[200];
 };
 
 /* The next move of `from`, made in `to`; 0: there is none. `*moved`: the move. If `log` is not NULL

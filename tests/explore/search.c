@@ -18,7 +18,7 @@ double seconds_now(void) {
 }
 
 struct searching {
-    const struct config *g;
+    const struct space *g;
     const struct limits *limits;
     struct result *result;
     struct table table;
@@ -31,10 +31,10 @@ struct searching {
 static void run_alone(struct searching *x, const uint16_t *cells, uint64_t at, int rank,
                       FILE *log) {
     static uint64_t path[PATIENCE + 1];
-    const struct config *g = x->g;
+    const struct space *g = x->g;
     const uint64_t flag = (uint64_t)ALONE << rank;
     struct outcome *out = &x->result->outcome;
-    uint16_t state[2][MAX_CELLS];
+    uint16_t state[2][SPACE_CELLS];
     int length = 0, waits = 0;
     memcpy(state[0], cells, (size_t)g->bytes);
     for (;;) {
@@ -42,12 +42,12 @@ static void run_alone(struct searching *x, const uint16_t *cells, uint64_t at, i
         if (x->table.entries[at] & flag && !log)
             break;
         path[length++] = at;
-        if (rank_field(g, from, rank, R_OVER) != RUNNING)
+        if (!g->is_running(g->config, from, rank))
             break;
-        moves_make(g, from, (struct cursor){.rank = rank, .choice = CHOICE_EXPIRED}, to, out, log);
+        g->make(g->config, from, (struct cursor){.rank = rank, .choice = g->expired}, to, out, log);
         x->result->alone++;
-        if (!out->invariant && out->action == ROUND_WAIT) {
-            moves_check_alone(g, from, to, rank, out->why, out);
+        if (!out->invariant && out->action == g->wait) {
+            g->check_alone(g->config, from, to, rank, out->why, out);
             if (!out->invariant)
                 break;
             if (waits++ == 0)
@@ -60,7 +60,7 @@ static void run_alone(struct searching *x, const uint16_t *cells, uint64_t at, i
         }
         if (out->invariant)
             return;
-        if (is_return(out->action))
+        if (g->is_return(out->action))
             break;
         const uint64_t next = table_find(&x->table, to, g->bytes);
         if (x->table.parents && !x->table.parents[next] && !(x->table.entries[next] & SEEN))
@@ -73,8 +73,8 @@ static void run_alone(struct searching *x, const uint16_t *cells, uint64_t at, i
 
 /* Every rank alone from `cells`, entry `at`. */
 static void all_alone(struct searching *x, const uint16_t *cells, uint64_t at) {
-    const struct config *g = x->g;
-    if (g->tso) /* a stopped rank's stores become visible: there is no state to run alone from */
+    const struct space *g = x->g;
+    if (!g->runs_alone)
         return;
     for (int r = 0; r < g->ranks && !x->result->outcome.invariant; r++) {
         if (x->table.entries[at] & (uint64_t)ALONE << r)
@@ -129,7 +129,7 @@ static void enqueue(struct queue *q, const void *state, int bytes, uint64_t entr
 /* The path to entry `at`, replayed from the start and printed; the last state is left in `cells`.
  */
 static void print_path(struct searching *x, uint64_t at, uint64_t root, uint16_t *cells) {
-    const struct config *g = x->g;
+    const struct space *g = x->g;
     uint64_t length = 0;
     for (uint64_t k = at; k != root; k = x->table.parents[k])
         length++;
@@ -138,16 +138,16 @@ static void print_path(struct searching *x, uint64_t at, uint64_t root, uint16_t
         abort();
     for (uint64_t k = at, n = length; n > 0; k = x->table.parents[k])
         path[--n] = k;
-    model_initial(g, cells);
-    uint16_t to[MAX_CELLS];
+    g->initial(g->config, cells);
+    uint16_t to[SPACE_CELLS];
     struct outcome out;
     struct cursor moved = {0};
     for (uint64_t n = 0; n < length; n++) {
         struct cursor cursor = {0};
-        while (moves_next(g, cells, &cursor, to, &moved, &out, NULL))
+        while (g->next(g->config, cells, &cursor, to, &moved, &out, NULL))
             if (table_find(&x->table, to, g->bytes) == path[n])
                 break;
-        moves_make(g, cells, moved, to, &out, stdout);
+        g->make(g->config, cells, moved, to, &out, stdout);
         memcpy(cells, to, (size_t)g->bytes);
     }
     free(path);
@@ -155,13 +155,13 @@ static void print_path(struct searching *x, uint64_t at, uint64_t root, uint16_t
 
 /* Prints how the violation is reached: the path to `state` and the move that violates. */
 static void explain(struct searching *x, uint64_t at, uint64_t root, const struct cursor *moved) {
-    uint16_t cells[MAX_CELLS], to[MAX_CELLS];
+    uint16_t cells[SPACE_CELLS], to[SPACE_CELLS];
     const struct outcome found = x->result->outcome;
     if (!x->limits->trace)
         return;
     print_path(x, at, root, cells);
     if (moved) {
-        moves_make(x->g, cells, *moved, to, &x->result->outcome, stdout);
+        x->g->make(x->g->config, cells, *moved, to, &x->result->outcome, stdout);
     } else {
         struct limits loud = *x->limits;
         struct searching again = *x;
@@ -176,12 +176,12 @@ static void explain(struct searching *x, uint64_t at, uint64_t root, const struc
 }
 
 static void breadth_first(struct searching *x) {
-    const struct config *g = x->g;
+    const struct space *g = x->g;
     struct result *result = x->result;
-    uint16_t from[MAX_CELLS], to[MAX_CELLS];
+    uint16_t from[SPACE_CELLS], to[SPACE_CELLS];
     struct queue level = {0}, next = {0};
     struct cursor cursor, moved;
-    model_initial(g, from);
+    g->initial(g->config, from);
     const uint64_t root = table_find(&x->table, from, g->bytes);
     x->table.entries[root] |= SEEN;
     x->table.parents[root] = (uint32_t)root;
@@ -200,7 +200,7 @@ static void breadth_first(struct searching *x) {
                 }
                 int moves = 0;
                 cursor = (struct cursor){0};
-                while (moves_next(g, from, &cursor, to, &moved, &result->outcome, NULL)) {
+                while (g->next(g->config, from, &cursor, to, &moved, &result->outcome, NULL)) {
                     moves++;
                     result->transitions++;
                     if (result->outcome.invariant) {
@@ -217,7 +217,7 @@ static void breadth_first(struct searching *x) {
                 }
                 if (!moves) {
                     result->terminal++;
-                    moves_check_terminal(g, from, &result->outcome);
+                    g->check_terminal(g->config, from, &result->outcome);
                     if (result->outcome.invariant) {
                         print_path(x, here, root, to);
                         return;
@@ -240,15 +240,15 @@ struct frame {
 };
 
 static void depth_first(struct searching *x) {
-    const struct config *g = x->g;
+    const struct space *g = x->g;
     struct result *result = x->result;
     size_t room = 1024, depth = 0;
     struct frame *frames = malloc(room * sizeof *frames);
     unsigned char *states = malloc(room * (size_t)g->bytes);
-    uint16_t from[MAX_CELLS], to[MAX_CELLS];
+    uint16_t from[SPACE_CELLS], to[SPACE_CELLS];
     if (!frames || !states)
         abort();
-    model_initial(g, from);
+    g->initial(g->config, from);
     memcpy(states, from, (size_t)g->bytes);
     frames[0] = (struct frame){0};
     const uint64_t root = table_find(&x->table, from, g->bytes);
@@ -259,10 +259,10 @@ static void depth_first(struct searching *x) {
         struct frame *f = &frames[depth];
         memcpy(from, states + depth * (size_t)g->bytes, (size_t)g->bytes);
         if (!result->outcome.invariant &&
-            !moves_next(g, from, &f->cursor, to, &f->moved, &result->outcome, NULL)) {
+            !g->next(g->config, from, &f->cursor, to, &f->moved, &result->outcome, NULL)) {
             if (!f->moves) {
                 result->terminal++;
-                moves_check_terminal(g, from, &result->outcome);
+                g->check_terminal(g->config, from, &result->outcome);
             }
             if (!result->outcome.invariant) {
                 if (depth-- == 0)
@@ -295,7 +295,7 @@ static void depth_first(struct searching *x) {
     free(states);
 }
 
-void search(const struct config *g, const struct limits *limits, struct result *result) {
+void search(const struct space *g, const struct limits *limits, struct result *result) {
     struct searching x = {.g = g, .limits = limits, .result = result, .began = seconds_now()};
     memset(result, 0, sizeof *result);
     if (table_open(&x.table, limits->table_bits, !limits->depth_first)) {

@@ -1,8 +1,8 @@
-/* Exhaustive search over the states of a configuration, and random walks. */
+/* Exhaustive search over the states of a space, and random walks. */
 #ifndef EXPLORE_SEARCH_H
 #define EXPLORE_SEARCH_H
 
-#include "moves.h"
+#include "space.h"
 
 struct limits {
     int table_bits; /* the table holds at most 0.9 * 2^table_bits states */
@@ -18,8 +18,8 @@ struct result {
     struct outcome outcome;
 };
 
-void search(const struct config *g, const struct limits *limits, struct result *result);
-void walk(const struct config *g, const struct limits *limits, struct result *result);
+void search(const struct space *g, const struct limits *limits, struct result *result);
+void walk(const struct space *g, const struct limits *limits, struct result *result);
 double seconds_now(void);
 
 /* -- table.c: the set of states seen, by fingerprint --------------------------------------------
@@ -33,7 +33,7 @@ struct table {
 enum table_flag {
     SEEN = 1,  /* discovered by the search (else only by a run alone) */
     ALONE = 2, /* << rank: this rank, run alone from here, was checked */
-    FLAGS = 63
+    FLAGS = (ALONE << SPACE_RANKS) - 1
 };
 
 int table_open(struct table *t, int bits, int parents);

@@ -19,18 +19,18 @@ static uint64_t draw_pace(uint64_t *random) {
     return next_random(random) % 3 ? 1 + next_random(random) % 8 : 0;
 }
 
-static void alone(const struct config *g, const uint16_t *cells, int rank, struct result *result,
+static void alone(const struct space *g, const uint16_t *cells, int rank, struct result *result,
                   FILE *log) {
-    uint16_t state[2][MAX_CELLS];
+    uint16_t state[2][SPACE_CELLS];
     struct outcome *out = &result->outcome;
     memcpy(state[0], cells, (size_t)g->bytes);
     int waits = 0;
-    for (int k = 0; rank_field(g, state[k & 1], rank, R_OVER) == RUNNING; k++) {
-        moves_make(g, state[k & 1], (struct cursor){.rank = rank, .choice = CHOICE_EXPIRED},
-                   state[~k & 1], out, log);
+    for (int k = 0; g->is_running(g->config, state[k & 1], rank); k++) {
+        g->make(g->config, state[k & 1], (struct cursor){.rank = rank, .choice = g->expired},
+                state[~k & 1], out, log);
         result->alone++;
-        if (!out->invariant && out->action == ROUND_WAIT) {
-            moves_check_alone(g, state[k & 1], state[~k & 1], rank, out->why, out);
+        if (!out->invariant && out->action == g->wait) {
+            g->check_alone(g->config, state[k & 1], state[~k & 1], rank, out->why, out);
             if (!out->invariant || waits++ > 0)
                 return;
             out->invariant = NULL; /* the scan began before the run alone; the next wait counts */
@@ -39,18 +39,18 @@ static void alone(const struct config *g, const uint16_t *cells, int rank, struc
             out->invariant = "I3-run-alone";
             snprintf(out->detail, sizeof out->detail, "rank %d does not return", rank);
         }
-        if (out->invariant || is_return(out->action))
+        if (out->invariant || g->is_return(out->action))
             return;
     }
 }
 
 /* One walk to the end of all programs; 1: an invariant was violated. */
-static int one_walk(const struct config *g, uint64_t seed, struct result *result, FILE *log) {
-    uint16_t state[2][MAX_CELLS];
-    uint64_t pace[MAX_RANKS], random = seed;
+static int one_walk(const struct space *g, uint64_t seed, struct result *result, FILE *log) {
+    uint16_t state[2][SPACE_CELLS];
+    uint64_t pace[SPACE_RANKS], random = seed;
     struct outcome *out = &result->outcome;
     int now = 0, burst = 0, rank = 0;
-    model_initial(g, state[0]);
+    g->initial(g->config, state[0]);
     for (int r = 0; r < g->ranks; r++)
         pace[r] = draw_pace(&random);
     for (uint64_t steps = 0;; steps++) {
@@ -69,15 +69,15 @@ static int one_walk(const struct config *g, uint64_t seed, struct result *result
         }
         int running = 0;
         for (int r = 0; r < g->ranks; r++)
-            running += rank_field(g, state[now], r, R_OVER) == RUNNING;
+            running += g->is_running(g->config, state[now], r);
         if (!running) {
-            moves_check_terminal(g, state[now], out);
+            g->check_terminal(g->config, state[now], out);
             result->terminal++;
             return out->invariant != NULL;
         }
-        const struct cursor move = {
-            .rank = rank, .choice = next_random(&random) % 2 ? CHOICE_EXPIRED : CHOICE_EARLY};
-        if (!moves_make(g, state[now], move, state[!now], out, log)) {
+        const struct cursor move = {.rank = rank,
+                                    .choice = next_random(&random) % 2 ? g->expired : g->early};
+        if (!g->make(g->config, state[now], move, state[!now], out, log)) {
             burst = 0;
             continue;
         }
@@ -95,7 +95,7 @@ static int one_walk(const struct config *g, uint64_t seed, struct result *result
     }
 }
 
-void walk(const struct config *g, const struct limits *limits, struct result *result) {
+void walk(const struct space *g, const struct limits *limits, struct result *result) {
     memset(result, 0, sizeof *result);
     const double began = seconds_now();
     for (uint64_t n = 0; n < limits->walks; n++) {
