@@ -205,7 +205,7 @@ static void reduce_slices(wagma_handle *h) {
 }
 
 static void fill_outcome(wagma_handle *h) {
-    const struct inplace_executor *e = h->inplace;
+    struct inplace_executor *e = h->inplace;
     h->outcome.skipped = 0;
     h->outcome.late = 0;
     h->outcome.merged = e->divisor != 0;
@@ -213,28 +213,43 @@ static void fill_outcome(wagma_handle *h) {
     h->outcome.contributors_count = e->inputs;
     h->outcome.contributors = h->contributors;
     h->outcome.versions = h->versions;
+    if (h->segment->options.late != WAGMA_LATE_STALE) { /* every result reaches every rank: this */
+        e->result = e->divisor != 0 ? h->call.x : NULL;
+        h->outcome.results = &e->result;
+        h->outcome.results_count = 1;
+    }
 }
 
-/* From the first step on; at most so many pauses (0: as many as it takes), then WAGMA_INPROGRESS.
- */
-static int advance(wagma_handle *h, uint32_t most_pauses) {
+static void begin_steps(wagma_handle *h) {
+    h->inplace->step = INPLACE_ADMIT;
+    h->inplace->cursor = 0;
+}
+
+/* These go on where the call was left, and return WAGMA_INPROGRESS where a wait lasts more than
+ * `most_pauses`. */
+static int publish_when_admitted(wagma_handle *h, uint32_t most_pauses) {
     struct inplace_executor *e = h->inplace;
     wagma_segment *s = h->segment;
     int status;
-    if (e->step == INPLACE_ADMIT) {
-        if ((status = inplace_wait(h, most_pauses)) || (status = publish(h)))
-            return status;
-        e->step = INPLACE_GATHER;
-        e->cursor = 0;
-        if (s->options.group_size < s->size) /* one group of all never waits for its window */
-            wait_ring_window(s, h->rank);
-        /* The last one to come wakes the others, who have nothing to do before. */
-        if (h->call.n > 1 && inplace_holds(h) > 0)
-            wait_ring(s, h->call.members, h->call.n, h->rank);
-    }
+    if (e->step != INPLACE_ADMIT)
+        return WAGMA_OK;
+    if ((status = inplace_wait(h, most_pauses)) || (status = publish(h)))
+        return status;
+    e->step = INPLACE_GATHER;
+    e->cursor = 0;
+    if (s->options.group_size < s->size) /* one group of all never waits for its window */
+        wait_ring_window(s, h->rank);
+    /* The last one to come wakes the others, who have nothing to do before. */
+    if (h->call.n > 1 && inplace_holds(h) > 0)
+        wait_ring(s, h->call.members, h->call.n, h->rank);
+    return WAGMA_OK;
+}
+
+static int complete(wagma_handle *h, uint32_t most_pauses) {
+    struct inplace_executor *e = h->inplace;
+    wagma_segment *s = h->segment;
+    int status;
     if (e->step == INPLACE_GATHER) {
-        if (most_pauses && is_heavy(h))
-            return WAGMA_INPROGRESS;
         if ((status = inplace_wait(h, most_pauses)))
             return status;
         collect(h);
@@ -243,12 +258,14 @@ static int advance(wagma_handle *h, uint32_t most_pauses) {
         } else {
             e->step = INPLACE_DRAIN;
             reduce_slices(h);
-            if ((status = inplace_wait(h, 0)))
-                return status;
-            if (e->mine != h->call.x)
-                h->kernels->divided_copy((wagma_dtype)s->options.dtype, h->call.x, e->mine, 1,
-                                         (size_t)s->options.count);
         }
+    }
+    if (e->step == INPLACE_DRAIN) {
+        if ((status = inplace_wait(h, most_pauses)))
+            return status;
+        if (e->mine != h->call.x)
+            h->kernels->divided_copy((wagma_dtype)s->options.dtype, h->call.x, e->mine, 1,
+                                     (size_t)s->options.count);
     }
     inplace_finish_version(s, h->rank, h->call.version);
     if (s->options.group_size < s->size) /* with groups, t + 2 may wait for this */
@@ -257,14 +274,32 @@ static int advance(wagma_handle *h, uint32_t most_pauses) {
     return WAGMA_OK;
 }
 
+static int advance(wagma_handle *h, uint32_t most_pauses) {
+    const int status = publish_when_admitted(h, most_pauses);
+    return status != WAGMA_OK ? status : complete(h, most_pauses);
+}
+
 int inplace_start(wagma_handle *h) {
-    h->inplace->step = INPLACE_ADMIT;
-    h->inplace->cursor = 0;
-    if (is_heavy(h) && h->call.x != segment_array(h->segment, h->rank))
-        return WAGMA_INPROGRESS; /* publishing copies */
+    begin_steps(h);
+    if (is_heavy(h)) {
+        if (h->call.x != segment_array(h->segment, h->rank))
+            return WAGMA_INPROGRESS; /* publishing copies */
+        const int status = publish_when_admitted(h, START_PAUSES);
+        return status != WAGMA_OK ? status : WAGMA_INPROGRESS;
+    }
     return advance(h, START_PAUSES);
 }
 
+int inplace_post(wagma_handle *h) {
+    begin_steps(h);
+    const int status = publish_when_admitted(h, INPLACE_NO_PAUSE);
+    return status != WAGMA_OK ? status : WAGMA_INPROGRESS;
+}
+
+int inplace_poll(wagma_handle *h) {
+    return advance(h, INPLACE_NO_PAUSE);
+}
+
 int inplace_finish(wagma_handle *h) {
-    return advance(h, 0);
+    return advance(h, INPLACE_ANY_PAUSES);
 }

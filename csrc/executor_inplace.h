@@ -27,11 +27,15 @@ struct inplace_executor {
     int slices;
     size_t slice_count; /* elements */
     int staged;         /* the stage is committed */
+    const void *result; /* outcome.results of a handle that delivers every result */
 };
+
+/* How many pauses a wait may take. */
+enum { INPLACE_NO_PAUSE = 0, INPLACE_ANY_PAUSES = 1 << 30 };
 
 /* 1: the current step is over, 0: not yet, negative: an error. Cheap to evaluate again. */
 int inplace_holds(wagma_handle *h);
-/* Waits until it is, or for so many pauses (0: as many as it takes): then WAGMA_INPROGRESS. */
+/* Waits until it is, or for so many pauses, or until call.until: then WAGMA_INPROGRESS. */
 int inplace_wait(wagma_handle *h, uint32_t most_pauses);
 
 #endif

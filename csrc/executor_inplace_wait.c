@@ -110,17 +110,23 @@ static int look_for_trouble(wagma_handle *h) {
 
 int inplace_wait(wagma_handle *h, uint32_t most_pauses) {
     int holds = inplace_holds(h), status = WAGMA_OK;
+    const uint64_t until = h->call.until;
     if (holds)
         return holds < 0 ? holds : WAGMA_OK;
-    if (most_pauses && h->wait.spin <= 0)
+    if (most_pauses == INPLACE_NO_PAUSE) {
+        if (handle_look_due(h))
+            status = look_for_trouble(h);
+        return status == WAGMA_OK ? WAGMA_INPROGRESS : status;
+    }
+    if (most_pauses != INPLACE_ANY_PAUSES && h->wait.spin <= 0)
         return WAGMA_INPROGRESS; /* the first pause would already give the core away */
     wait_begin(&h->wait, h->segment, h->rank);
     /* Of this step's two waits only that for the window needs it; rings for members wake both. */
     h->wait.window = h->inplace->step == INPLACE_ADMIT;
     while (status == WAGMA_OK && (holds = inplace_holds(h)) == 0) {
-        if (most_pauses && h->wait.pauses >= most_pauses)
+        if (h->wait.pauses >= most_pauses)
             status = WAGMA_INPROGRESS;
-        else if (wait_pause(&h->wait, 0) == WAIT_HEARTBEAT)
+        else if (wait_pause(&h->wait, until) == WAIT_HEARTBEAT || (until && wait_now() >= until))
             status = look_for_trouble(h);
     }
     h->call.waited += wait_end(&h->wait);

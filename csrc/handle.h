@@ -15,6 +15,7 @@ typedef struct call { /* the call in progress */
     int sync;         /* explicit sync(x), or a sync version: scope world, quorum all */
     int explicit_sync;
     int64_t version; /* public version, from 0 */
+    int64_t next;    /* version of the next call; version + 1 unless the executor says otherwise */
     void *x;
     double weight;
     uint64_t began;         /* ns */
@@ -22,6 +23,12 @@ typedef struct call { /* the call in progress */
     int n;
     uint64_t waited; /* ns */
     int warnings;    /* given about this call */
+    /* of calls that return to the caller in between; ns on wait_now()'s clock */
+    int testing;    /* went on in wagma_test(), not in a wait */
+    uint64_t until; /* finish() ends then with WAGMA_INPROGRESS; 0: never */
+    uint64_t left;  /* when it returned to the caller */
+    uint64_t away;  /* how long it was there, less what counts as waiting */
+    uint64_t look;  /* poll() looks for trouble from then on, see handle_look_due() */
 } call;
 
 struct wagma_handle {
@@ -46,19 +53,30 @@ struct wagma_handle {
     struct inplace_executor *inplace;
 };
 
-/* Executor interface: create frees nothing on failure but what it made itself. start() and finish()
- * fill h->outcome (version and waited excepted, which handle.c does) and return WAGMA_OK,
- * WAGMA_INPROGRESS (start only) or an error set by error_set(). start() must not wait longer than a
- * few microseconds. After an error handle.c marks the handle broken and the rank failed. */
+/* Executor interface: create frees nothing on failure but what it made itself. The others return
+ * WAGMA_OK, WAGMA_INPROGRESS or an error set by error_set(), after which handle.c marks the handle
+ * broken and the rank failed. With WAGMA_OK they have filled h->outcome (version and waited
+ * excepted, which handle.c does).
+ *   start   goes as far as is possible within a few microseconds
+ *   post    publishes and ends there with WAGMA_INPROGRESS; it never waits, not even for what
+ *           publishing has to wait for
+ *   poll    goes on without a pause; looks for trouble when handle_look_due()
+ *   finish  goes on until the call is over, or call.until has passed: it looks for trouble then as
+ *           on a heartbeat, and returns the WAGMA_INPROGRESS that handle_heartbeat() says */
 int inplace_create(wagma_handle *h);
 int inplace_start(wagma_handle *h);
+int inplace_post(wagma_handle *h);
+int inplace_poll(wagma_handle *h);
 int inplace_finish(wagma_handle *h);
 void inplace_free(wagma_handle *h);
 uint64_t inplace_bytes(const wagma_handle *h); /* committed part of the rank's region */
 
 int shm_create(wagma_handle *h, const void *initial, double weight);
 int shm_start(wagma_handle *h);
+int shm_post(wagma_handle *h);
+int shm_poll(wagma_handle *h);
 int shm_finish(wagma_handle *h);
+int shm_next_contribution(wagma_handle *h, void **buffer);
 void shm_close(wagma_handle *h); /* departs: local, does not block */
 void shm_free(wagma_handle *h);
 uint64_t shm_bytes(const wagma_handle *h); /* committed part of the rank's region */
@@ -67,9 +85,13 @@ double shm_grace(const wagma_handle *h);   /* seconds */
 /* Trouble in a wait, called by an executor on WAIT_HEARTBEAT; `needed` of the `n` missing ranks
  * have to come. Too many of them dead or failed (WAGMA_EPEER), timeout (WAGMA_ESTALL), the
  * interrupted hook, the stall warning. `phase` is a word for the message: "quorum", "window",
- * "sync", "buffer", "round", "slices". WAGMA_OK: go on waiting. */
+ * "sync", "buffer", "round", "slices". WAGMA_OK: go on waiting; WAGMA_INPROGRESS: call.until has
+ * passed, and wagma_last_error() names who is missing. */
 int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing, int n, int needed);
-/* The interrupted hook alone. WAGMA_OK or WAGMA_EINTERRUPTED. */
+/* The interrupted hook (not from wagma_test(), where nobody waits) and call.until alone. WAGMA_OK,
+ * WAGMA_EINTERRUPTED or WAGMA_INPROGRESS. */
 int handle_interrupted(const wagma_handle *h, const char *phase);
+/* 1, once per heartbeat: poll() has to look for trouble. */
+int handle_look_due(wagma_handle *h);
 
 #endif

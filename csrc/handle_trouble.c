@@ -24,18 +24,38 @@ static int failed(const wagma_segment *s, int r) {
            SEGMENT_FAILED;
 }
 
-int handle_interrupted(const wagma_handle *h, const char *phase) {
-    if (!h->hooks.interrupted || !h->hooks.interrupted(h->hooks.context))
+static int asked_to_stop(const wagma_handle *h, const char *phase) {
+    if (h->call.testing || !h->hooks.interrupted || !h->hooks.interrupted(h->hooks.context))
         return WAGMA_OK;
     return error_set(WAGMA_EINTERRUPTED, "interrupted in version %lld (phase %s)",
                      (long long)h->call.version, phase);
+}
+
+static int is_overdue(const wagma_handle *h) {
+    return h->call.until != 0 && wait_now() >= h->call.until;
+}
+
+int handle_interrupted(const wagma_handle *h, const char *phase) {
+    const int status = asked_to_stop(h, phase);
+    if (status != WAGMA_OK || !is_overdue(h))
+        return status;
+    return error_set(WAGMA_INPROGRESS, "version %lld is still in phase %s",
+                     (long long)h->call.version, phase);
+}
+
+int handle_look_due(wagma_handle *h) {
+    const uint64_t now = wait_now();
+    if (now < h->call.look)
+        return 0;
+    h->call.look = now + WAIT_HEARTBEAT_NS;
+    return 1;
 }
 
 int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing, int n,
                      int needed) {
     wagma_segment *s = h->segment;
     const long long version = (long long)h->call.version;
-    const double waited = (double)(wait_now() - h->call.began) * 1e-9;
+    const double waited = (double)(wait_now() - h->call.began - h->call.away) * 1e-9;
     char ranks[256];
     int lost = 0, first = -1;
     for (int i = 0; i < n; i++) {
@@ -50,7 +70,7 @@ int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing,
                          "without it",
                          first, failed(s, first) ? "failed or left without close()" : "is dead",
                          version, phase);
-    if (handle_interrupted(h, phase) != WAGMA_OK)
+    if (asked_to_stop(h, phase) != WAGMA_OK)
         return WAGMA_EINTERRUPTED;
     if (s->options.timeout >= 0 && waited >= s->options.timeout)
         return error_set(WAGMA_ESTALL,
@@ -68,5 +88,9 @@ int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing,
                  version, phase, waited, needed, list_ranks(missing, n, ranks, sizeof ranks));
         h->hooks.warn(h->hooks.context, message);
     }
+    if (is_overdue(h))
+        return error_set(WAGMA_INPROGRESS,
+                         "version %lld (phase %s) is still waiting for %d of the ranks %s", version,
+                         phase, needed, list_ranks(missing, n, ranks, sizeof ranks));
     return WAGMA_OK;
 }
