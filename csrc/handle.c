@@ -52,7 +52,8 @@ static int create_arrays(wagma_handle *h) {
     h->inputs = calloc(n, sizeof *h->inputs);
     h->outputs = calloc(n, sizeof *h->outputs);
     h->weights = calloc(n, sizeof *h->weights);
-    if (!h->members || !h->contributors || !h->versions || !h->inputs || !h->outputs || !h->weights)
+    if (!h->members || !h->contributors || !h->versions || !h->inputs || !h->outputs ||
+        !h->weights || rank_stats_create(h) != 0)
         return error_set(WAGMA_ENOMEM, "no memory for a handle of %zu ranks", n);
     return WAGMA_OK;
 }
@@ -175,6 +176,7 @@ static int conclude(wagma_handle *h, int status, wagma_outcome *outcome) {
     h->version++;
     h->stats.calls++;
     h->stats.waited += h->outcome.waited;
+    rank_stats_return(h);
     if (outcome)
         *outcome = h->outcome;
     return WAGMA_OK;
@@ -204,6 +206,7 @@ int wagma_start(wagma_handle *h, void *x, double weight, int sync, wagma_outcome
         .began = wait_now(),
     };
     find_group(h);
+    rank_stats_call(h);
     h->outcome = (wagma_outcome){0};
     return conclude(h, h->shm ? shm_start(h) : inplace_start(h), outcome);
 }
@@ -258,6 +261,7 @@ int wagma_close(wagma_handle *h) {
         return WAGMA_OK;
     if (h->call.active)
         return error_set(WAGMA_EINVAL, "a call of this handle is in progress: finish it first");
+    rank_stats_depart(h);
     if (h->shm)
         shm_close(h);
     h->closed = 1;
@@ -284,5 +288,6 @@ void wagma_free(wagma_handle *h) {
     free(h->inputs);
     free(h->outputs);
     free(h->weights);
+    rank_stats_free(h);
     free(h);
 }

@@ -3,6 +3,7 @@
 #ifndef WAGMA_HANDLE_H
 #define WAGMA_HANDLE_H
 
+#include "rank_stats.h"
 #include "reduce.h"
 #include "segment.h"
 #include "wait.h"
@@ -42,6 +43,7 @@ struct wagma_handle {
     wait_state wait;
     call call;
     wagma_stats stats;
+    struct rank_stats ranks;
     wagma_outcome outcome; /* of the last call; arrays below */
     int32_t *members;      /* [P] group of the current call */
     int32_t *contributors; /* [P] */

@@ -12,6 +12,7 @@
  *               claim[2], done[2] slices of in-place versions led by r
  *               flat[2]       small payloads, double-buffered by version parity
  *               meta[b]       weight of contribution b              plain, guarded like its data
+ *               stats[2]      counters at sync versions             plain, see rank_stats.h
  *               array         the rank's empty() array              N bytes, 64-byte aligned
  *               stage         copies of private arrays (quorum "all", N > SEGMENT_FLAT_MAX)
  *               contribution[b], b < buffers                        N bytes each
@@ -81,7 +82,8 @@ struct wagma_segment {
     uint64_t region_bytes;  /* distance from a rank's region to the next */
     uint64_t region_offset; /* of rank 0's region */
     /* offsets within a region */
-    uint64_t o_cref, o_slot, o_arrival, o_flat, o_meta, o_array, o_stage, o_contribution, o_round;
+    uint64_t o_cref, o_slot, o_arrival, o_flat, o_meta, o_stats, o_array, o_stage, o_contribution,
+        o_round;
     uint64_t contribution_bytes, round_bytes, round_result_offset, flat_bytes;
 };
 

@@ -85,6 +85,7 @@ static void place(wagma_segment *s, cursor *c) {
     s->o_arrival = reserve(&region, SEGMENT_LINE, product(c, (uint64_t)s->slots, word));
     s->o_flat = reserve(&region, SEGMENT_LINE, 2 * s->flat_bytes);
     s->o_meta = reserve(&region, SEGMENT_LINE, product(c, (uint64_t)s->buffers, sizeof(double)));
+    s->o_stats = reserve(&region, SEGMENT_LINE, 2 * SEGMENT_LINE);
     s->words_bytes = region.at;
     s->o_array = reserve(&region, unit, n);
     s->o_stage = reserve(&region, unit, s->buffers || n <= SEGMENT_FLAT_MAX ? 0 : n);

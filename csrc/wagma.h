@@ -226,6 +226,27 @@ typedef struct wagma_stats {
 
 WAGMA_API void wagma_get_stats(const wagma_handle *handle, wagma_stats *stats);
 
+/* A rank's counters since creation, as it arrived at a sync version. */
+typedef struct wagma_rank_stats {
+    int64_t synced;  /* the sync version; -1: there was none yet */
+    int64_t version; /* the same; of a departed rank the version that it would have called next */
+    int64_t calls;
+    int64_t late;
+    int64_t unmerged;
+    int64_t used;      /* results that the rank got and that hold a contribution of its own */
+    int64_t staleness; /* sum over them: versions that this contribution was behind the newest */
+    int64_t staleness_max; /* of one of them */
+    double waited;         /* seconds spent waiting for others */
+    double compute;        /* seconds from call to call, waiting excluded; `calls` intervals */
+    double compute_median; /* seconds, of the last 32 intervals */
+    double behind;         /* seconds after the first rank, summed over its arrivals at syncs */
+    int32_t departed;      /* 1: these are its last counters */
+} wagma_rank_stats;
+
+/* Counters of `rank`, of the last sync version that this handle took: the same on every rank that
+ * took it. Local, also after wagma_close(). */
+WAGMA_API int wagma_gathered_stats(const wagma_handle *handle, int rank, wagma_rank_stats *stats);
+
 /* Departs: weight 0 from the next version on, never waited for. Local and does not block. */
 WAGMA_API int wagma_close(wagma_handle *handle);
 

@@ -1,0 +1,40 @@
+/* Who is slow: every rank's counters, as it arrived at the last sync version.
+ *
+ * A call at a sync version first copies the rank's counters into its record in the segment, and
+ * afterwards everybody's records into memory of its own. Nothing is shared between sync versions.
+ *
+ * Records are plain memory, two per rank: the k-th sync version uses record k mod 2.
+ *   Reading: whoever takes the k-th sync version has acquired every rank's publication of it, or
+ *   its departure, and the rank wrote its record before. So all ranks read the same.
+ *   Writing: a rank overwrites record k when it calls the sync version k + 2. It has taken k + 1
+ *   then, to which everybody came (or departed) after having read k.
+ *   Departing: close() writes the record of the next sync version, which the rank will not call.
+ *   Later ones find an older record there and keep what they have. */
+#ifndef WAGMA_RANK_STATS_H
+#define WAGMA_RANK_STATS_H
+
+#include "grace.h"
+#include "wagma.h"
+
+struct rank_stats { /* of a handle */
+    uint64_t began; /* ns: of the previous call; 0: there was none */
+    uint64_t waited;
+    uint64_t compute; /* ns, sum */
+    uint64_t recent[GRACE_SAMPLES];
+    uint64_t intervals; /* in recent and before */
+    int64_t used, staleness, staleness_max;
+    uint64_t syncs;             /* sync versions called */
+    wagma_rank_stats *gathered; /* [P] */
+};
+
+int rank_stats_create(struct wagma_handle *h); /* 0, or -1: no memory */
+void rank_stats_free(struct wagma_handle *h);
+
+/* A call begins; before it publishes anything. */
+void rank_stats_call(struct wagma_handle *h);
+/* A call has succeeded; its outcome and h->stats are complete. */
+void rank_stats_return(struct wagma_handle *h);
+/* The rank is about to depart. */
+void rank_stats_depart(struct wagma_handle *h);
+
+#endif
