@@ -1,7 +1,8 @@
 """Wait-avoiding group averaging for data-parallel training on CPUs.
 
 ``wagma.collectives`` holds the collectives; this package holds what trains with them:
-`DistributedOptimizer` with `WAGMA` or `AllreduceSGD`, and ``python -m wagma``.
+`DistributedOptimizer` with `WAGMA` or `AllreduceSGD`, ``wagma.inject``, which makes stragglers and
+faults on purpose, and ``python -m wagma``.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ if find_spec("wagma.collectives") is None:
     )
 
 if TYPE_CHECKING:
+    from wagma import inject
     from wagma.algorithms import WAGMA, AllreduceSGD
     from wagma.optimizer import DistributedOptimizer
 
-__all__ = ["WAGMA", "AllreduceSGD", "DistributedOptimizer"]
+__all__ = ["WAGMA", "AllreduceSGD", "DistributedOptimizer", "inject"]
 
 # What needs torch is imported when it is used: the collectives work without torch.
 _HOMES = {
@@ -34,6 +36,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "inject":  # imported when it is used, because it needs numpy
+        return import_module("wagma.inject")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
@@ -49,4 +53,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *__all__})

@@ -1,9 +1,10 @@
 """Trains on handwritten digits while stragglers are injected, and compares algorithms.
 
 At every step some ranks, drawn anew and alike on every rank, sleep for a while: the imbalance of
-the paper's experiments (Sec. 5). AllreduceSGD and WAGMA train the same model on the same batches
-with the same delays, one after the other. At the end there is a table, and a picture of accuracy
-over wall time and of what every rank waited. Everything in them was measured in this run.
+the paper's experiments (Sec. 5), unless --imbalance asks for another one. AllreduceSGD and WAGMA
+train the same model on the same batches with the same delays, one after the other. At the end there
+is a table, and a picture of accuracy over wall time and of what every rank waited. Everything in
+them was measured in this run.
 
     mpiexec -n 4 python -m wagma demo
 """
@@ -22,7 +23,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wagma.demo.settings import ALGORITHMS, Settings, default_delayed_ranks
+from wagma.demo.settings import ALGORITHMS, DELAY, Settings, default_delayed_ranks
+from wagma.inject import Injector, Paper, forms, parse
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -38,6 +40,10 @@ SNAPSHOTS = 80
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the demo's options to its parser."""
+    parser.epilog = (
+        "SPEC is none, or one or more of the following, separated by commas; times are in\n"
+        "seconds, ranks and steps count from 0:\n  " + "\n  ".join(forms())
+    )
     add = parser.add_argument
     add(
         "--algorithms",
@@ -49,15 +55,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--delay",
         type=_number(0.0, 60.0),
-        default=0.05,
         metavar="SECONDS",
-        help="sleep of a delayed rank (default: %(default)s)",
+        help=f"sleep of a delayed rank (default: {DELAY})",
     )
     add(
         "--delayed-ranks",
         type=_integer(0),
         metavar="N",
         help="ranks delayed at every step (default: 2, with fewer than 3 ranks all but one)",
+    )
+    add(
+        "--imbalance",
+        metavar="SPEC",
+        help="other delays, and faults, instead of the last two, see below",
     )
     add(
         "--steps",
@@ -85,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_integer(0),
         default=1,
         metavar="N",
-        help="of model, batches and delays (default: %(default)s)",
+        help="of model, batches and imbalance (default: %(default)s)",
     )
     add(
         "--out",
@@ -159,10 +169,12 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     from rich.console import Console
 
     meet(comm)
-    settings = _settings(arguments, comm.size, parser)
-    problem = comm.bcast(_prepare_files(arguments) if comm.rank == 0 else None, root=0)
-    if problem:
-        parser.error(problem)
+    _check_sizes(arguments, comm.size, parser)
+    # By one rank for all: files are written and read, and may not be the same everywhere.
+    imbalance = comm.bcast(_prepare(arguments, comm.size) if comm.rank == 0 else None, root=0)
+    if isinstance(imbalance, str):
+        parser.error(imbalance)
+    settings = _settings(arguments, comm.size, imbalance)
     torch.set_num_threads(1)  # one core per rank, as on a machine that is fully used
     shown = arguments.progress == "always" or (arguments.progress == "auto" and sys.stderr.isatty())
     console = Console(
@@ -172,36 +184,33 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         highlight=False,
         soft_wrap=True,
     )
-    record = _train_all(comm, settings, console, shown)
+    record = _train_all(comm, settings, imbalance, console, shown)
     if comm.rank == 0:
         _report(record, arguments)
     meet(comm)
     return 0
 
 
-def _settings(
-    arguments: argparse.Namespace, size: int, parser: argparse.ArgumentParser
-) -> Settings:
-    from wagma.algorithms.wagma import default_group_size
-
+def _check_sizes(arguments: argparse.Namespace, size: int, parser: argparse.ArgumentParser) -> None:
+    """What can be wrong with the arguments for this number of ranks, and with two of them."""
     delayed, group = arguments.delayed_ranks, arguments.group_size
     for option, value in (("--delayed-ranks", delayed), ("--group-size", group)):
         if value is not None and value > size:
             parser.error(f"argument {option}: {value} is more than the {size} ranks of this run")
-    return Settings(
-        algorithms=arguments.algorithms,
-        delay=arguments.delay,
-        delayed_ranks=default_delayed_ranks(size) if delayed is None else delayed,
-        steps=arguments.steps,
-        group_size=default_group_size(size) if group is None else group,
-        sync_period=arguments.sync_period,
-        seed=arguments.seed,
-        snapshot_every=math.ceil(arguments.steps / SNAPSHOTS),
-    )
+    for option, value in (("--delay", arguments.delay), ("--delayed-ranks", delayed)):
+        if value is not None and arguments.imbalance is not None:
+            parser.error(f"argument --imbalance: not allowed with argument {option}")
 
 
-def _prepare_files(arguments: argparse.Namespace) -> str | None:
-    """Finds out before the training whether its results can be written; says what is wrong."""
+def _prepare(arguments: argparse.Namespace, size: int) -> Injector | str:
+    """Returns the imbalance, or what is wrong.
+
+    Whether the results can be written is found out here, before the training.
+    """
+    try:
+        imbalance = _imbalance(arguments, size)
+    except (OSError, ValueError) as error:
+        return f"argument --imbalance: {error}"
     for option, path in (("--out", arguments.out), ("--json", arguments.json)):
         if path is None:
             continue
@@ -211,11 +220,39 @@ def _prepare_files(arguments: argparse.Namespace) -> str | None:
                 pass
         except OSError as error:
             return f"argument {option}: cannot write {path}: {error.strerror}"
-    return None
+    return imbalance
+
+
+def _imbalance(arguments: argparse.Namespace, size: int) -> Injector:
+    if arguments.imbalance is not None:
+        return parse(arguments.imbalance, size, arguments.seed)
+    delayed, delay = arguments.delayed_ranks, arguments.delay
+    pattern = Paper(
+        size,
+        delayed_ranks=default_delayed_ranks(size) if delayed is None else delayed,
+        seconds=DELAY if delay is None else delay,
+        seed=arguments.seed,
+    )
+    return Injector(size, (pattern,))
+
+
+def _settings(arguments: argparse.Namespace, size: int, imbalance: Injector) -> Settings:
+    from wagma.algorithms.wagma import default_group_size
+
+    group = arguments.group_size
+    return Settings(
+        algorithms=arguments.algorithms,
+        imbalance=str(imbalance),
+        steps=arguments.steps,
+        group_size=default_group_size(size) if group is None else group,
+        sync_period=arguments.sync_period,
+        seed=arguments.seed,
+        snapshot_every=math.ceil(arguments.steps / SNAPSHOTS),
+    )
 
 
 def _train_all(
-    comm: MPI.Intracomm, settings: Settings, console: Console, shown: bool
+    comm: MPI.Intracomm, settings: Settings, imbalance: Injector, console: Console, shown: bool
 ) -> dict[str, Any]:
     from wagma.demo.data import load
     from wagma.demo.progress import progress_line
@@ -223,8 +260,7 @@ def _train_all(
     from wagma.demo.training import train
 
     console.print(
-        f"{comm.size} ranks, {settings.delayed_ranks} of them delayed by "
-        f"{1e3 * settings.delay:g} ms at every step; {settings.steps} steps of "
+        f"{comm.size} ranks, {imbalance.describe()}; {settings.steps} steps of "
         f"{settings.batch} samples per rank; WAGMA in groups of {settings.group_size}, "
         f"all ranks every {settings.sync_period} steps"
     )
@@ -237,11 +273,16 @@ def _train_all(
     for name in settings.algorithms:
         label = ALGORITHMS[name]
         with progress_line(console, label, settings.steps, shown and comm.rank == 0) as advance:
-            runs.append(train(comm, settings, name, digits, advance))
+            runs.append(train(comm, settings, imbalance, name, digits, advance))
         if comm.rank == 0 and not shown:
             seconds = max(rank["end_seconds"] for rank in runs[-1]["ranks"])
             console.print(f"{label}: {settings.steps} steps in {seconds:.1f} s")
-    return {"settings": asdict(settings), "environment": _environment(comm), "runs": runs}
+    return {
+        "settings": asdict(settings),
+        "imbalance": imbalance.describe(),
+        "environment": _environment(comm),
+        "runs": runs,
+    }
 
 
 def _environment(comm: MPI.Intracomm) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The demo's data, model and delays; all of them functions of the seed."""
+"""The demo's data and model, functions of the seed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-__all__ = ["Digits", "build_model", "delayed_ranks", "draw_batch", "load"]
+__all__ = ["Digits", "build_model", "draw_batch", "load"]
 
 TEST_SHARE = 0.2
 
@@ -59,9 +59,3 @@ def draw_batch(
     draw = np.random.default_rng((seed, rank, step))
     rows = torch.from_numpy(draw.integers(len(shard.train_classes), size=batch))
     return shard.train_images[rows], shard.train_classes[rows]
-
-
-def delayed_ranks(seed: int, step: int, size: int, count: int) -> frozenset[int]:
-    """The `count` of `size` ranks that are delayed at `step`: the same draw on every rank."""
-    draw = np.random.default_rng((seed, step)).choice(size, size=count, replace=False)
-    return frozenset(int(rank) for rank in draw)

@@ -24,18 +24,13 @@ def draw(record: dict[str, Any], path: Path) -> None:
         record: what ``python -m wagma demo --json FILE`` writes.
         path: of the file.
     """
-    settings = record["settings"]
     with mpl.rc_context({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False}):
         figure = Figure(figsize=(11, 4.6), layout="constrained")  # needs no display
         left, right = figure.subplots(1, 2, width_ratios=(3, 2))
         _draw_accuracy(left, record)
         _draw_waiting(right, record)
         ranks = len(record["runs"][0]["ranks"])
-        figure.suptitle(
-            f"{ranks} ranks, {settings['delayed_ranks']} of them delayed by "
-            f"{1e3 * settings['delay']:g} ms at every step",
-            fontsize=13,
-        )
+        figure.suptitle(f"{ranks} ranks, {record['imbalance']}", fontsize=13)
         figure.savefig(path, dpi=150, format="png")
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ALGORITHMS", "Settings", "default_delayed_ranks"]
+__all__ = ["ALGORITHMS", "DELAY", "Settings", "default_delayed_ranks"]
 
 # Names on the command line and what they are called in tables.
 ALGORITHMS = {"allreduce": "AllreduceSGD", "wagma": "WAGMA"}
+
+# Seconds by which a rank is delayed unless something else is asked for.
+DELAY = 0.05
 
 
 def default_delayed_ranks(size: int) -> int:
@@ -25,12 +28,11 @@ class Settings:
 
     Attributes:
         algorithms: keys of `ALGORITHMS`, in the order in which they run.
-        delay: seconds that a delayed rank sleeps in a step.
-        delayed_ranks: ranks that are delayed at every step, drawn anew for each.
+        imbalance: who is delayed when, in the text form of `wagma.inject`; drawn by the seed.
         steps: steps of every rank.
         group_size: of WAGMA.
         sync_period: of WAGMA, in steps.
-        seed: of model, data and delays.
+        seed: of model, data and imbalance.
         batch: samples per rank and step.
         learning_rate: of SGD.
         momentum: of SGD.
@@ -39,8 +41,7 @@ class Settings:
     """
 
     algorithms: tuple[str, ...]
-    delay: float
-    delayed_ranks: int
+    imbalance: str
     steps: int
     group_size: int
     sync_period: int

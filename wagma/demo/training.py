@@ -17,9 +17,10 @@ from mpi4py import MPI
 from torch import nn
 
 from wagma.algorithms import WAGMA, Algorithm, AllreduceSGD
-from wagma.demo.data import Digits, build_model, delayed_ranks, draw_batch
+from wagma.demo.data import Digits, build_model, draw_batch
 from wagma.demo.ranks import meet
 from wagma.demo.settings import Settings
+from wagma.inject import Injector
 from wagma.optimizer import DistributedOptimizer
 
 __all__ = ["RankRecord", "train"]
@@ -36,7 +37,7 @@ class RankRecord:
         rank: whose record it is.
         step_seconds: duration of each step, its delay and waiting included.
         waited_seconds: how much of it was waiting for other ranks.
-        delayed: whether this rank was delayed in the step.
+        delayed: whether a delay was injected in this rank's step.
         late: whether its contribution came too late.
         snapshot_seconds: when each snapshot was taken, from the common start.
         end_seconds: when the training was over, its final averaging included, from the start.
@@ -52,13 +53,19 @@ class RankRecord:
 
 
 def train(
-    comm: MPI.Intracomm, settings: Settings, name: str, digits: Digits, progress: Progress
+    comm: MPI.Intracomm,
+    settings: Settings,
+    imbalance: Injector,
+    name: str,
+    digits: Digits,
+    progress: Progress,
 ) -> dict[str, Any]:
     """Trains with one algorithm; collective.
 
     Args:
         comm: the ranks that train together.
         settings: the same on every rank.
+        imbalance: what the settings say of it.
         name: of the algorithm, a key of `ALGORITHMS`.
         digits: all samples.
         progress: is told after every step.
@@ -74,7 +81,7 @@ def train(
         model.parameters(), lr=settings.learning_rate, momentum=settings.momentum
     )
     with DistributedOptimizer(inner, _algorithm(comm, settings, name)) as optimizer:
-        record, snapshots = _loop(comm, settings, model, optimizer, shard, progress)
+        record, snapshots = _loop(comm, settings, imbalance, model, optimizer, shard, progress)
         flat = optimizer.algorithm.parameters.flat
         final = flat.clone()
     records = comm.gather(asdict(record), root=0)
@@ -109,6 +116,7 @@ def _warm_up(settings: Settings, shard: Digits) -> None:
 def _loop(
     comm: MPI.Intracomm,
     settings: Settings,
+    imbalance: Injector,
     model: nn.Module,
     optimizer: DistributedOptimizer,
     shard: Digits,
@@ -122,19 +130,17 @@ def _loop(
     start = time.perf_counter()
     while (step := optimizer.version) < settings.steps:
         begin = time.perf_counter()
-        delayed = comm.rank in delayed_ranks(settings.seed, step, comm.size, settings.delayed_ranks)
         batch = draw_batch(shard, settings.seed, comm.rank, step, settings.batch)
         optimizer.zero_grad()
         _loss(model, *batch).backward()  # type: ignore[no-untyped-call]
-        if delayed:
-            time.sleep(settings.delay)
+        delay = imbalance.inject(comm.rank, step)
         optimizer.step()
         end = time.perf_counter()
         outcome = optimizer.outcome
         assert outcome is not None
         record.step_seconds.append(end - begin)
         record.waited_seconds.append(outcome.waited)
-        record.delayed.append(delayed)
+        record.delayed.append(delay > 0)
         record.late.append(bool(outcome.late))
         done = optimizer.version
         if done % settings.snapshot_every == 0:
