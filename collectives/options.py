@@ -271,7 +271,7 @@ def _quorum(value: Any) -> int:
         if value not in _QUORUMS:
             raise ValueError(f"quorum={value!r} must be an int, {_alternatives(_QUORUMS)}")
         return _QUORUMS[value]
-    return _positive("quorum", value, default=0)
+    return _positive("quorum", _integer("quorum", value), default=0)
 
 
 def _seed(value: Any) -> int:
