@@ -38,6 +38,10 @@ class Plan:
     window: int = 64
     average: bool = False
     weights: bool = False  # of 1, 2 and 3, by rank and version
+    grouping: str = "dynamic"
+    seed: int = 0  # of grouping="pairs"
+    activation: str = "group"
+    fast_forward: bool = False
     slot: int = SLOT
     noise: int = NOISE
 
@@ -54,7 +58,9 @@ class Plan:
     def group(self, rank: int, version: int, sync: bool) -> tuple[int, ...]:
         if sync:
             return tuple(range(self.size))
-        return topology.group_of(rank, self.size, self.group_size, version)
+        return topology.group_of(
+            rank, self.size, self.group_size, version, grouping=self.grouping, seed=self.seed
+        )
 
     def contribution(self, rank: int, version: int) -> Vector:
         x = np.zeros(self.count, np.float32)
@@ -76,6 +82,7 @@ class Call:
     version: int
     late: bool
     merged: bool
+    skipped: int
     weight: float
     contributors: tuple[int, ...]
     versions: tuple[int, ...]
@@ -106,6 +113,7 @@ def run(
         outcome = (coll.sync if sync else coll.allreduce)(x, weight)
         ended = time.monotonic()
         assert outcome.version == version
+        assert coll.version == version + 1 + outcome.skipped
         log.append(
             Call(
                 rank=rank,
@@ -115,6 +123,7 @@ def run(
                 version=version,
                 late=outcome.late,
                 merged=outcome.merged,
+                skipped=outcome.skipped,
                 weight=outcome.weight,
                 contributors=outcome.contributors,
                 versions=outcome.versions,
@@ -140,16 +149,21 @@ def check(plan: Plan, logs: Sequence[Sequence[Call]]) -> dict[str, int]:
                 seen["unmerged"] += 1
                 _check_unchanged(plan, call)
                 continue
-            taken = _check_call(plan, call)
+            taken = _taken(plan, call)
+            _check_call(plan, call, taken)
+            if taken is None:
+                continue
             assert not call.late or taken > newest, f"{call}: merged, but {newest} was newer"
             newest = max(newest, taken)
             seen["skipped versions"] += taken - call.version
             leader = plan.group(call.rank, taken, call.sync)[0]
             rounds[(taken, leader)].append(call)
+    fresh = {(c.rank, c.version) for log in logs for c in log if not c.late}
     for (version, _), calls in rounds.items():
         _check_agreement(plan, calls)
         if all(logs):  # a rank without a log may have begun the version before all others
             _check_newest(version, calls, logs)
+            _check_fresh(plan, version, calls[0], fresh)
         seen["agreements"] += len(calls) > 1
     return seen
 
@@ -163,12 +177,30 @@ def _check_unchanged(plan: Plan, call: Call) -> None:
     assert call.late
 
 
-def _check_call(plan: Plan, call: Call) -> int:
-    """What a result holds; returns the version that was merged."""
+def _taken(plan: Plan, call: Call) -> int | None:
+    """The version whose result a call got; None where nothing says it."""
+    if not call.late:
+        return call.version
+    if plan.fast_forward:
+        return call.version + call.skipped
+    if plan.activation == "group":
+        return max(call.versions)  # a version is pinned by a member that has called it
+    return None
+
+
+def _check_call(plan: Plan, call: Call, taken: int | None) -> None:
+    """What a result holds, which is of version `taken`."""
     holds = dict(zip(call.contributors, call.versions, strict=True))
     assert list(holds) == sorted(holds)
-    taken = max(holds.values())  # a version is pinned by a rank that has called it
+    assert call.skipped == 0 or (call.late and plan.fast_forward)
+    if taken is not None:
+        _check_versions(plan, call, taken, holds)
+    _check_sum(plan, call, holds)
+
+
+def _check_versions(plan: Plan, call: Call, taken: int, holds: dict[int, int]) -> None:
     assert taken == call.version or (call.late and taken > call.version)
+    assert not any(plan.is_sync(v) for v in range(call.version, taken)), "I4: past a sync version"
     group = plan.group(call.rank, taken, call.sync)
     assert set(holds) <= set(group), f"{call} holds a rank that is not in group {group}"
     for version in holds.values():
@@ -183,9 +215,13 @@ def _check_call(plan: Plan, call: Call) -> int:
         newest = call.version - (taken == call.version)  # a newer round may hold the own one
         assert holds[call.rank] <= newest, "late, but the own contribution is in the result"
     present = sum(version == taken for version in holds.values())
-    quorum = len(group) if call.sync else min(plan.quorum, len(group))
-    assert present >= quorum, f"{present} members were present, the quorum is {quorum}"
+    if call.sync or plan.activation == "group":
+        quorum = len(group) if call.sync else min(plan.quorum, len(group))
+        assert present >= quorum, f"{present} members were present, the quorum is {quorum}"
     assert set(holds) == set(group)
+
+
+def _check_sum(plan: Plan, call: Call, holds: dict[int, int]) -> None:
     own = _own_weight(plan, call) if call.late else 0.0
     divisor = sum(plan.weight(rank, version) for rank, version in holds.items()) + own
     assert call.weight == divisor
@@ -197,7 +233,6 @@ def _check_call(plan: Plan, call: Call) -> int:
         slots = slots * np.float32(divisor)
     desired = np.repeat([expected], plan.slot, 0).T
     np.testing.assert_allclose(slots, desired, rtol=1e-6, err_msg="I5")
-    return taken
 
 
 def _check_agreement(plan: Plan, calls: list[Call]) -> None:
@@ -212,6 +247,15 @@ def _check_agreement(plan: Plan, calls: list[Call]) -> None:
             own = plan.contribution(call.rank, call.version)
             expected = fresh[0].result + np.float32(_own_weight(plan, call)) * own
             assert expected.tobytes() == call.result.tobytes()
+
+
+def _check_fresh(plan: Plan, version: int, call: Call, fresh: set[tuple[int, int]]) -> None:
+    """I2: a contribution of the version itself is in it exactly if its rank was not late."""
+    for rank, contributed in zip(call.contributors, call.versions, strict=True):
+        assert (contributed == version) == ((rank, version) in fresh), f"I2: rank {rank}: {call}"
+    if plan.activation == "world":  # any ranks start a version, not only those of this group
+        present = sum((rank, version) in fresh for rank in range(plan.size))
+        assert present >= plan.quorum, f"{present} ranks were present, not {plan.quorum}"
 
 
 def _check_newest(version: int, calls: list[Call], logs: Sequence[Sequence[Call]]) -> None:
