@@ -44,15 +44,17 @@ static void add_compute(struct rank_stats *r, uint64_t now) {
     r->waited = 0;
 }
 
-static uint64_t median(const struct rank_stats *r) {
-    struct grace_samples samples = {0};
-    for (uint64_t i = 0; i < r->intervals && i < GRACE_SAMPLES; i++)
-        grace_add(&samples, r->recent[i]);
-    return samples.count ? grace_quantile(&samples, 0.5) : 0;
+/* Of the last GRACE_SAMPLES intervals. */
+static uint64_t median(struct rank_stats *r) {
+    if (r->intervals - r->sampled > GRACE_SAMPLES)
+        r->sampled = r->intervals - GRACE_SAMPLES;
+    for (; r->sampled < r->intervals; r->sampled++)
+        grace_add(&r->samples, r->recent[r->sampled % GRACE_SAMPLES]);
+    return r->samples.count ? grace_quantile(&r->samples, 0.5) : 0;
 }
 
-static void store(const wagma_handle *h, uint64_t syncs, int departed) {
-    const struct rank_stats *r = &h->ranks;
+static void store(wagma_handle *h, uint64_t syncs, int departed) {
+    struct rank_stats *r = &h->ranks;
     *record_of(h->segment, h->rank, syncs) = (rank_record){
         .syncs = syncs,
         .arrived = r->began,

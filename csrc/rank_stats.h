@@ -19,9 +19,13 @@
 struct rank_stats { /* of a handle */
     uint64_t began; /* ns: of the previous call; 0: there was none */
     uint64_t waited;
-    uint64_t compute; /* ns, sum */
+    uint64_t compute;   /* ns, sum */
+    uint64_t intervals; /* between calls */
+    /* The newest intervals, of number i at i mod GRACE_SAMPLES; the first `sampled` of all are in
+     * `samples`, which takes the others at sync versions. */
     uint64_t recent[GRACE_SAMPLES];
-    uint64_t intervals; /* in recent and before */
+    uint64_t sampled;
+    struct grace_samples samples;
     int64_t used, staleness, staleness_max;
     uint64_t syncs;             /* sync versions called */
     wagma_rank_stats *gathered; /* [P] */

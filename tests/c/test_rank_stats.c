@@ -125,6 +125,39 @@ static void test_departed(void) {
     depart(0);
 }
 
+/* The median is that of the last 32 intervals, however many there were since the last sync version.
+ */
+static void test_median_is_recent(void) {
+    for (int sync = 0; sync <= 1; sync++) {
+        const wagma_options options = options_of(1, 1, 1, 1);
+        double x = 0;
+        cast c;
+        CHECK(cast_open(&c, &options, NULL, NULL), "%s", wagma_last_error());
+        for (int t = 0; t < 100; t++) {
+            EXPECT(wagma_start(c.handle[0], &x, 1, sync, NULL) == WAGMA_OK, "%s",
+                   wagma_last_error());
+            if (t < 30 || (t >= 60 && t < 77))
+                sleep_ms(1);
+        }
+        EXPECT(wagma_sync(c.handle[0], &x, 1, NULL) == WAGMA_OK, "%s", wagma_last_error());
+        wagma_rank_stats s = gathered(c.handle[0], 0);
+        EXPECT(s.compute_median < 1e-3, "few of the last 32 are long: %g", s.compute_median);
+        for (int t = 0; t < 8; t++) {
+            sleep_ms(1);
+            EXPECT(wagma_sync(c.handle[0], &x, 1, NULL) == WAGMA_OK, "%s", wagma_last_error());
+        }
+        EXPECT(gathered(c.handle[0], 0).compute_median < 1e-3, "few of the last 32 are long");
+        for (int t = 0; t < 9; t++)
+            sleep_ms(1), wagma_start(c.handle[0], &x, 1, sync, NULL);
+        EXPECT(wagma_sync(c.handle[0], &x, 1, NULL) == WAGMA_OK, "%s", wagma_last_error());
+        s = gathered(c.handle[0], 0);
+        EXPECT(s.compute_median >= 1e-3, "most of the last 32 are long: %g", s.compute_median);
+        EXPECT(s.compute >= 64e-3, "64 long ones: %g", s.compute);
+        cast_close(&c);
+    }
+    CHECK(expectations_failed() == 0, "see above");
+}
+
 static void test_wrong_arguments(void) {
     const wagma_options options = options_of(2, 2, 1, 1);
     wagma_rank_stats s;
@@ -244,6 +277,7 @@ static void test_slow_rank(void) {
 int main(void) {
     RUN(test_counters);
     RUN(test_departed);
+    RUN(test_median_is_recent);
     RUN(test_wrong_arguments);
     RUN(test_all_ranks_get_the_same);
     RUN(test_slow_rank);
