@@ -17,7 +17,7 @@ from .methods import (
 )
 from .options import Options
 from .partial_allreduce import PartialAllreduce
-from .stats import Stats
+from .stats import RankStats, Stats
 
 __all__ = [
     "GroupAllreduce",
@@ -30,6 +30,7 @@ __all__ = [
     "PartialAllreduce",
     "PeerError",
     "QuorumAllreduce",
+    "RankStats",
     "Segment",
     "SegmentError",
     "SoloAllreduce",

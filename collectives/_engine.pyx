@@ -13,7 +13,7 @@ import numpy as np
 
 from . import arrays
 from .errors import HandleError, MismatchError, PeerError, SegmentError, StallError
-from .stats import Stats
+from .stats import RankStats, Stats
 
 cimport cython
 from cpython.buffer cimport (

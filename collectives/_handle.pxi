@@ -67,6 +67,7 @@ cdef class Handle:
     cdef int64_t nothing     # stands for arrays without elements
     cdef int64_t last_version
     cdef wagma_stats last_stats
+    cdef tuple last_ranks    # what _ranks() said at the end
 
     def __init__(self, Segment segment not None, int rank, initial=None, *, double weight=1.0,
                  shape=None, str name=None):
@@ -284,12 +285,30 @@ cdef class Handle:
         return self.dtype_.name
 
     def stats(self):
-        """Counters of this rank since creation; local."""
+        """Counters of this rank since creation, and of all ranks as of the last sync version.
+
+        Local; works after `close()` too. ``stats().summary()`` says who is slow.
+        """
         cdef wagma_stats s = self.last_stats
         if self.handle != NULL:
             wagma_get_stats(self.handle, &s)
         return Stats(s.calls, s.late, s.unmerged, s.redone_slices, s.buffer_waits, s.waited,
-                     s.grace, s.segment_bytes)
+                     s.grace, s.segment_bytes, self._ranks())
+
+    cdef tuple _ranks(self):
+        cdef wagma_rank_stats s
+        if self.handle == NULL:
+            return self.last_ranks or ()
+        wagma_gathered_stats(self.handle, self.rank, &s)
+        if s.synced < 0:
+            return ()
+        gathered = []
+        for rank in range(self.used.size):
+            wagma_gathered_stats(self.handle, rank, &s)
+            gathered.append(RankStats(
+                rank, s.version, bool(s.departed), s.calls, s.late, s.unmerged, s.used, s.staleness,
+                s.staleness_max, s.waited, s.compute, s.compute_median, s.behind))
+        return tuple(gathered)
 
     # ---- leaving -------------------------------------------------------------------------------
     def close(self, sync=False):
@@ -333,6 +352,7 @@ cdef class Handle:
     cdef int _release(self) except -1:
         self.last_version = wagma_version(self.handle)
         wagma_get_stats(self.handle, &self.last_stats)
+        self.last_ranks = self._ranks()
         wagma_free(self.handle)
         self.handle = NULL
         self.segment = None  # unmaps, if no other handle and no empty() array needs it

@@ -123,6 +123,23 @@ cdef extern from "wagma.h" nogil:
         uint64_t segment_bytes
 
     void wagma_get_stats(const wagma_handle *handle, wagma_stats *stats)
+
+    ctypedef struct wagma_rank_stats:
+        int64_t synced
+        int64_t version
+        int64_t calls
+        int64_t late
+        int64_t unmerged
+        int64_t used
+        int64_t staleness
+        int64_t staleness_max
+        double waited
+        double compute
+        double compute_median
+        double behind
+        int32_t departed
+
+    int wagma_gathered_stats(const wagma_handle *handle, int rank, wagma_rank_stats *stats)
     int wagma_close(wagma_handle *handle)
     void wagma_fail(wagma_handle *handle)
     void wagma_free(wagma_handle *handle)
