@@ -8,10 +8,10 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from wagma.collectives import Handle, Segment
+from wagma.inject import suspend
 
 LIVENESS_S = 60.0  # far beyond what any test takes: a hang becomes a failure
 
@@ -94,14 +94,12 @@ class ForkedRanks:
 
     def signal(self, rank: int, signum: signal.Signals) -> None:
         """Sends a signal and, for SIGSTOP and SIGKILL, waits until it has taken effect."""
+        if signum == signal.SIGSTOP:
+            suspend(self.pid(rank))
+            return
         os.kill(self.pid(rank), signum)
         if signum == signal.SIGKILL:
             self._processes[rank].join(LIVENESS_S)
-        elif signum == signal.SIGSTOP:
-            deadline = time.monotonic() + LIVENESS_S
-            while state_of(self.pid(rank)) != "T":
-                assert time.monotonic() < deadline
-                time.sleep(0.001)
 
     def told(self, rank: int, timeout: float = LIVENESS_S) -> Any:
         """The next thing that the rank sends with tell()."""
@@ -128,8 +126,3 @@ class ForkedRanks:
     def _receive(self, rank: int, timeout: float) -> Any:
         assert self._pipes[rank].poll(timeout), f"rank {rank} said nothing for {timeout:.0f} s"
         return self._pipes[rank].recv()
-
-
-def state_of(pid: int) -> str:
-    """One letter: R, S, T (stopped), Z."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

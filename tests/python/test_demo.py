@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from wagma.demo.data import delayed_ranks, load
+from wagma.demo.data import load
 from wagma.demo.figure import draw
 from wagma.demo.report import render, table, time_to_accuracy
+from wagma.inject import parse
 
 LIVENESS_S = 120.0
 SEEDS = (1, 2, 3)
@@ -111,6 +112,8 @@ def test_wagma_reaches_the_accuracy_sooner(runs: Runs) -> None:
 def test_every_rank_recorded_every_step(runs: Runs) -> None:
     for record, _, _ in runs:
         settings = record["settings"]
+        assert settings["imbalance"] == f"paper:2:{DELAY}"
+        delays = parse(settings["imbalance"], 4, settings["seed"]).table(settings["steps"])
         for run in record["runs"]:
             assert [rank["rank"] for rank in run["ranks"]] == [0, 1, 2, 3]
             for rank in run["ranks"]:
@@ -119,10 +122,7 @@ def test_every_rank_recorded_every_step(runs: Runs) -> None:
                 assert sum(rank["step_seconds"]) <= rank["end_seconds"]
                 slept = [s for s, d in zip(rank["step_seconds"], rank["delayed"], strict=True) if d]
                 assert min(slept) >= DELAY
-                assert rank["delayed"] == [
-                    rank["rank"] in delayed_ranks(settings["seed"], step, 4, 2)
-                    for step in range(settings["steps"])
-                ]
+                assert rank["delayed"] == (delays[:, rank["rank"]] > 0).tolist()
             assert len(run["snapshot_steps"]) == len(run["snapshot_accuracies"])
         first, second = record["runs"]
         assert [rank["delayed"] for rank in first["ranks"]] == [
@@ -248,6 +248,10 @@ def test_three_ranks_with_other_options(tmp_path: Path) -> None:
         (["--delay", "soon"], "--delay: invalid number value: 'soon'"),
         (["--delayed-ranks", "-1"], "--delayed-ranks: -1 is too small: at least 0"),
         (["--delayed-ranks", "2"], "--delayed-ranks: 2 is more than the 1 ranks"),
+        (["--imbalance", "papr"], "--imbalance: unknown imbalance 'papr': choose from none, paper"),
+        (["--imbalance", "kill:1:0"], "--imbalance: kill:1:0: rank is 1: the 1 ranks are 0 to 0"),
+        (["--imbalance", "trace:none.csv"], "--imbalance: [Errno 2] No such file or directory"),
+        (["--imbalance", "none", "--delay", "0"], "--imbalance: not allowed with argument --delay"),
         (["--group-size", "0"], "--group-size: 0 is too small: at least 1"),
         (["--group-size", "5"], "--group-size: 5 is more than the 1 ranks"),
         (["--steps", "0"], "--steps: 0 is too small: at least 1"),
@@ -278,8 +282,16 @@ def test_help(tmp_path: Path) -> None:
     done = demo(tmp_path, 0, "--help")
     assert done.returncode == 0
     for option in (
-        *("--algorithms", "--delay", "--delayed-ranks", "--steps", "--group-size"),
-        *("--sync-period", "--seed", "--out", "--json", "mpiexec -n 4 python -m wagma demo"),
+        *("--algorithms", "--delay", "--delayed-ranks", "--imbalance", "--steps", "--group-size"),
+        *(
+            "lognormal:SECONDS[:MEAN[:SIGMA[:CAP]]]",
+            "stop:RANK:STEP:SECONDS",
+            "--sync-period",
+            "--seed",
+            "--out",
+            "--json",
+            "mpiexec -n 4 python -m wagma demo",
+        ),
     ):
         assert option in done.stdout
 
@@ -312,13 +324,31 @@ def test_shards_are_disjoint_and_complete() -> None:
     assert not load(seed=4).train_images.equal(digits.train_images)
 
 
-def test_delays_are_drawn_for_each_step() -> None:
-    draws = [delayed_ranks(1, step, 4, 2) for step in range(400)]
-    assert all(len(draw) == 2 for draw in draws)
-    for rank in range(4):
-        assert 150 < sum(rank in draw for draw in draws) < 250
-    assert delayed_ranks(1, 0, 4, 0) == frozenset()
-    assert draws != [delayed_ranks(2, step, 4, 2) for step in range(400)]
+def test_an_imbalance_of_delays_and_faults(tmp_path: Path) -> None:
+    """One rank is late by a trace, which it reads once; another is stopped once."""
+    (tmp_path / "late.csv").write_text("step,rank,seconds\n1,0,0.02\n3,0,0\n")
+    done = demo(
+        tmp_path,
+        2,
+        *("--steps", "8", "--json", "times.json", "--algorithms", "allreduce"),
+        *("--imbalance", "trace:late.csv, stop:1:5:0.3"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "2 ranks, delayed as late.csv says, rank 1 stopped for 0.3 s at step 5" in done.stderr
+    record = json.loads((tmp_path / "times.json").read_text())
+    assert record["settings"]["imbalance"] == "trace:late.csv:cycle,stop:1:5:0.3"
+    late, stopped = run_of(record, "allreduce")["ranks"]
+    assert late["delayed"] == [False, True, False, False] * 2
+    assert not any(stopped["delayed"])
+    assert min(late["step_seconds"][1], late["step_seconds"][5]) >= 0.02
+    for rank in (late, stopped):
+        assert rank["step_seconds"][5] >= 0.3, "all wait for a stopped rank"
+
+
+def test_a_killed_rank_ends_the_demo(tmp_path: Path) -> None:
+    done = demo(tmp_path, 2, "--imbalance", "kill:1:3")
+    assert done.returncode != 0
+    assert "throughput" not in done.stdout
 
 
 def test_a_target_that_is_not_reached(runs: Runs, tmp_path: Path) -> None:
