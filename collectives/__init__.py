@@ -2,7 +2,7 @@
 
 `PartialAllreduce` is the collective; `GroupAllreduce`, `SoloAllreduce`, `MajorityAllreduce`,
 `QuorumAllreduce` and `SyncAllreduce` are those of the papers, with its choices made. All are made
-over an mpi4py communicator. Importing this package needs no MPI.
+over an mpi4py communicator or, without MPI, by the ranks that a launcher such as torchrun started.
 """
 
 from . import topology

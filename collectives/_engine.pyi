@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, SupportsFloat, final
 
@@ -25,6 +25,7 @@ class Segment:
     @staticmethod
     def open(options: Mapping[str, int | float], name: str) -> Segment: ...
     def unlink(self) -> None: ...
+    def fail(self, rank: int) -> None: ...
 
 @final
 class Outcome:
@@ -55,6 +56,7 @@ class Handle:
         weight: SupportsFloat = 1.0,
         shape: Iterable[int] | None = None,
         name: str | None = None,
+        watch: Callable[[], object] | None = None,
     ) -> None: ...
     @property
     def rank(self) -> int: ...

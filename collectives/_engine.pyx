@@ -235,6 +235,12 @@ cdef class Segment:
         if status != WAGMA_OK:
             raise _error(status)
 
+    def fail(self, int rank):
+        """Says that `rank` will not join: those that wait for it get PeerError."""
+        cdef int status = wagma_segment_fail(self.segment, rank)
+        if status != WAGMA_OK:
+            raise _error(status)
+
     def __dealloc__(self):
         # In a forked child the mapping may still hold ranks that were made there, and the name
         # is the parent's: the child's exit cleans up.

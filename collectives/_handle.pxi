@@ -17,7 +17,9 @@ cdef int _interrupted(void *context) noexcept with gil:
     cdef Handle self = <Handle>context
     try:
         PyErr_CheckSignals()
-    except BaseException as error:  # KeyboardInterrupt, or what a signal handler raised
+        if self.watch is not None:
+            self.watch()
+    except BaseException as error:  # KeyboardInterrupt, or what a signal handler or watch raised
         self.pending = error
         return 1
     return 0
@@ -36,6 +38,7 @@ cdef class Handle:
         weight: of that contribution, finite and >= 0.
         shape: of the arrays; None: the shape of `initial`, or one dimension.
         name: for messages.
+        watch: called about every 50 ms while creation waits for others; what it raises ends that.
 
     Raises:
         ValueError, TypeError: an argument is wrong.
@@ -54,6 +57,7 @@ cdef class Handle:
     cdef readonly bint closed
     cdef object dtype_
     cdef object torch_dtype
+    cdef object watch        # during creation
     cdef object pending      # exception of a signal handler that ran inside a wait
     cdef object shared       # weak reference to the memory that empty() gave out
     cdef object __weakref__
@@ -70,7 +74,7 @@ cdef class Handle:
     cdef tuple last_ranks    # what _ranks() said at the end
 
     def __init__(self, Segment segment not None, int rank, initial=None, *, double weight=1.0,
-                 shape=None, str name=None):
+                 shape=None, str name=None, watch=None):
         if self.dtype_ is not None:
             raise HandleError("the handle was initialised before")
         cdef int64_t count = segment.used.count
@@ -109,8 +113,10 @@ cdef class Handle:
         hooks.warn = _warn
         hooks.interrupted = _interrupted
         cdef int status
+        self.watch = watch
         with nogil:
             status = wagma_create(segment.segment, rank, address, weight, &hooks, &self.handle)
+        self.watch = None
         if status != WAGMA_OK:
             raise self._failure(status)
         self.segment = segment

@@ -75,6 +75,7 @@ cdef extern from "wagma.h" nogil:
     int wagma_segment_open(const wagma_options *options, const char *name,
                            wagma_segment **segment)
     int wagma_segment_unlink(wagma_segment *segment)
+    int wagma_segment_fail(wagma_segment *segment, int rank)
     void wagma_segment_close(wagma_segment *segment)
 
     ctypedef struct wagma_handle:

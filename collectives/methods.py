@@ -55,7 +55,7 @@ class GroupAllreduce(PartialAllreduce):
     same.
 
     Args:
-        comm: intracommunicator whose ranks share a node.
+        comm: intracommunicator whose ranks share a node; or None, see `PartialAllreduce`.
         x: array that gives shape and dtype, and this rank's first contribution.
         group_size: maximum members of a group.
         options: see `Options`; quorum is 1.
@@ -63,7 +63,7 @@ class GroupAllreduce(PartialAllreduce):
 
     def __init__(
         self,
-        comm: MPI.Intracomm,
+        comm: MPI.Intracomm | None,
         x: Any,
         *,
         group_size: SupportsIndex,
@@ -82,12 +82,14 @@ class SoloAllreduce(PartialAllreduce):
     ``SoloAllreduce(comm, x)`` is ``PartialAllreduce(comm, x, quorum=1, late="carry")``.
 
     Args:
-        comm: intracommunicator whose ranks share a node.
+        comm: intracommunicator whose ranks share a node; or None, see `PartialAllreduce`.
         x: array that gives shape and dtype, and this rank's first contribution.
         options: see `Options`; quorum is 1, the group is the world, late is "carry" unless given.
     """
 
-    def __init__(self, comm: MPI.Intracomm, x: Any, **options: Unpack[WorldArguments]) -> None:
+    def __init__(
+        self, comm: MPI.Intracomm | None, x: Any, **options: Unpack[WorldArguments]
+    ) -> None:
         chosen: WorldArguments = {"late": "carry", **options}
         super().__init__(comm, x, quorum=1, **_WORLD, **chosen)
 
@@ -102,13 +104,15 @@ class MajorityAllreduce(PartialAllreduce):
     ``PartialAllreduce(comm, x, quorum="majority", late="carry")``.
 
     Args:
-        comm: intracommunicator whose ranks share a node.
+        comm: intracommunicator whose ranks share a node; or None, see `PartialAllreduce`.
         x: array that gives shape and dtype, and this rank's first contribution.
         options: see `Options`; quorum is "majority", the group is the world, late is "carry" unless
             given.
     """
 
-    def __init__(self, comm: MPI.Intracomm, x: Any, **options: Unpack[WorldArguments]) -> None:
+    def __init__(
+        self, comm: MPI.Intracomm | None, x: Any, **options: Unpack[WorldArguments]
+    ) -> None:
         chosen: WorldArguments = {"late": "carry", **options}
         super().__init__(comm, x, quorum="majority", **_WORLD, **chosen)
 
@@ -124,7 +128,7 @@ class QuorumAllreduce(PartialAllreduce):
     ``QuorumAllreduce(comm, x, k)`` is ``PartialAllreduce(comm, x, quorum=k, late="skip")``.
 
     Args:
-        comm: intracommunicator whose ranks share a node.
+        comm: intracommunicator whose ranks share a node; or None, see `PartialAllreduce`.
         x: array that gives shape and dtype, and this rank's first contribution.
         k: ranks that start a version, 1 to the number of ranks.
         options: see `Options`; quorum is k, the group is the world, late is "skip" unless given.
@@ -132,7 +136,7 @@ class QuorumAllreduce(PartialAllreduce):
 
     def __init__(
         self,
-        comm: MPI.Intracomm,
+        comm: MPI.Intracomm | None,
         x: Any,
         k: SupportsIndex,
         **options: Unpack[WorldArguments],
@@ -151,10 +155,12 @@ class SyncAllreduce(PartialAllreduce):
     ``SyncAllreduce(comm, x)`` is ``PartialAllreduce(comm, x, quorum="all")``.
 
     Args:
-        comm: intracommunicator whose ranks share a node.
+        comm: intracommunicator whose ranks share a node; or None, see `PartialAllreduce`.
         x: array that gives shape and dtype, and this rank's first contribution.
         options: see `Options`; quorum is "all", the group is the world.
     """
 
-    def __init__(self, comm: MPI.Intracomm, x: Any, **options: Unpack[WorldArguments]) -> None:
+    def __init__(
+        self, comm: MPI.Intracomm | None, x: Any, **options: Unpack[WorldArguments]
+    ) -> None:
         super().__init__(comm, x, quorum="all", **_WORLD, **options)

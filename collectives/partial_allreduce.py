@@ -1,4 +1,4 @@
-"""The collective that does not wait for stragglers, over an mpi4py communicator."""
+"""The collective that does not wait for stragglers, with the ranks of a job."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from . import _engine, arrays
-from .mpi import Meeting
+from .meeting import Meeting, Telling
 from .options import Arguments, Options
+from .patience import Patience
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["PartialAllreduce"]
 
 
-class PartialAllreduce(_engine.Handle):
+class PartialAllreduce(_engine.Handle, metaclass=Telling):
     """Allreduce that starts when `quorum` members of a rank's group have arrived.
 
     ``allreduce(x)`` reduces version after version: the others of the group get at most `grace`
@@ -39,17 +40,23 @@ class PartialAllreduce(_engine.Handle):
     and so on. The communicator is not used afterwards.
 
     Args:
-        comm: intracommunicator whose ranks share a node.
+        comm: mpi4py intracommunicator whose ranks share a node; None, which needs no MPI: the
+            ranks that a launcher such as torchrun started on this machine and numbered in RANK and
+            WORLD_SIZE. They find each other by WAGMA_JOB, or else by TORCHELASTIC_RUN_ID,
+            MASTER_ADDR and MASTER_PORT, within one user, machine and network namespace.
         like: array that gives shape and dtype, and this rank's first contribution: numpy, torch on
             the CPU, a C-contiguous buffer or DLPack.
         options: see `Options`.
 
     Raises:
-        TypeError, ValueError: an argument is wrong, or not supported by this version.
+        TypeError, ValueError: an argument is wrong, or not supported by this version; `comm` is
+            None and no launcher has told the ranks.
         MismatchError: the ranks passed different arguments.
         SegmentError: /dev/shm is too small.
-        NotImplementedError: the communicator spans nodes.
-        RuntimeError: MPI is not running, or does not know of the other ranks of the job.
+        NotImplementedError: the ranks are on several nodes.
+        RuntimeError: MPI is not running, or does not know of the other ranks of the job; `comm` is
+            None and another process has the job's address.
+        PeerError, StallError: another rank ended; it did not come within `timeout`.
 
     Used as a context manager it is closed at the end; an exception marks this rank as failed. Left
     open at the exit of the interpreter, too. Thread-safety: different collectives may be used by
@@ -59,8 +66,9 @@ class PartialAllreduce(_engine.Handle):
         options: the options in force, group_size and window filled in.
     """
 
-    def __init__(self, comm: MPI.Intracomm, like: Any, **options: Unpack[Arguments]) -> None:
-        with Meeting(comm) as meeting:
+    def __init__(self, comm: MPI.Intracomm | None, like: Any, **options: Unpack[Arguments]) -> None:
+        self.met = True
+        with Meeting(comm, Patience.of(options)) as meeting:
             used = Options()
             engine: dict[str, int | float] = {}
 
@@ -78,8 +86,9 @@ class PartialAllreduce(_engine.Handle):
             try:
                 meeting.exchange(
                     lambda: super(PartialAllreduce, self).__init__(
-                        segment, meeting.rank, like, name=used.name
-                    )
+                        segment, meeting.rank, like, name=used.name, watch=meeting.check
+                    ),
+                    last=True,
                 )
             except BaseException:
                 self.fail()

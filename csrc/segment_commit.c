@@ -10,6 +10,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "wait.h"
+
 enum {
     COMMIT_STEP = 4 << 20, /* bytes per fallocate: a signal that interrupts it repeats only this */
 };
@@ -175,6 +177,16 @@ void segment_leave(wagma_segment *s, int rank, enum segment_state state) {
     if (now < (uint32_t)state)
         atomic_store(&presence->state, (uint32_t)state);
     fcntl(s->fd, F_SETLK, &lock);
+}
+
+int wagma_segment_fail(wagma_segment *segment, int rank) {
+    if (!segment)
+        return error_set(WAGMA_EINVAL, "segment is NULL: pass a segment that is open");
+    if (rank < 0 || rank >= segment->size)
+        return error_set(WAGMA_EINVAL, "rank=%d: must be in 0..%d", rank, segment->size - 1);
+    segment_leave(segment, rank, SEGMENT_FAILED);
+    wait_ring(segment, NULL, 0, rank);
+    return WAGMA_OK;
 }
 
 int segment_is_dead(const wagma_segment *s, int rank) {

@@ -136,6 +136,10 @@ WAGMA_API int wagma_segment_open(const wagma_options *options, const char *name,
 /* Removes the name; the memory lives until the last rank has closed it. Harmless when repeated. */
 WAGMA_API int wagma_segment_unlink(wagma_segment *segment);
 
+/* Says that `rank` will not join, or could not: who waits for it in wagma_create() gets
+ * WAGMA_EPEER. Harmless when repeated. */
+WAGMA_API int wagma_segment_fail(wagma_segment *segment, int rank);
+
 /* Unmaps; every handle over it must have been freed. NULL is allowed. */
 WAGMA_API void wagma_segment_close(wagma_segment *segment);
 

@@ -337,6 +337,23 @@ static void test_byte_taken(void) {
     wagma_segment_close(s);
 }
 
+/* Nobody waits in wagma_create() for a rank that said that it will not come. */
+static void test_fail(void) {
+    wagma_options o = options_for(2, 2, 1, 100);
+    wagma_segment *s;
+    wagma_handle *h;
+    CHECK(wagma_segment_create(&o, NULL, &s) == WAGMA_OK, "%s", wagma_last_error());
+    CHECK(wagma_segment_fail(NULL, 0) == WAGMA_EINVAL, "no segment");
+    CHECK(wagma_segment_fail(s, 2) == WAGMA_EINVAL, "no such rank");
+    CHECK(wagma_segment_fail(s, 1) == WAGMA_OK, "%s", wagma_last_error());
+    CHECK(wagma_segment_fail(s, 1) == WAGMA_OK, "repeated: %s", wagma_last_error());
+    alarm(20);
+    CHECK(wagma_create(s, 0, NULL, 1, NULL, &h) == WAGMA_EPEER && !h, "waited for it");
+    CHECK(strstr(wagma_last_error(), "rank 1 failed"), "%s", wagma_last_error());
+    alarm(0);
+    wagma_segment_close(s);
+}
+
 int main(void) {
     RUN(test_too_large);
     RUN(test_layout);
@@ -347,5 +364,6 @@ int main(void) {
     RUN(test_death);
     RUN(test_forked_child);
     RUN(test_byte_taken);
+    RUN(test_fail);
     return check_summary();
 }

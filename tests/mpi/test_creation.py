@@ -175,7 +175,7 @@ def test_trouble_on_one_rank_is_everyones(
         open = create
 
     if comm.rank == odd:
-        monkeypatch.setattr("wagma.collectives.mpi.Segment", Broken)
+        monkeypatch.setattr("wagma.collectives.meeting.Segment", Broken)
     text = error_everywhere(comm, lambda: PartialAllreduce(comm, x_of()), SegmentError)
     assert f"rank {odd}: there is no room" in text
     assert not leftovers()

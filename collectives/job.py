@@ -1,0 +1,107 @@
+"""The job of this process, as a launcher describes it in the environment: ranks without MPI."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+__all__ = ["Job"]
+
+# Ranks of the launchers of MPI, whose processes should pass a communicator.
+_MPI_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+_MPI_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_START = (
+    "start the ranks with torchrun (python -m torch.distributed.run --standalone "
+    "--nproc-per-node N), or with mpiexec and pass a communicator: comm=MPI.COMM_WORLD"
+)
+
+
+class Job(NamedTuple):
+    """The ranks of a job on this machine.
+
+    Attributes:
+        rank: this process, 0 <= rank < size.
+        size: number of ranks.
+        key: what tells the job from others of the same user; empty where size is 1.
+    """
+
+    rank: int
+    size: int
+    key: str
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> Job:
+        """Reads RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE, as torchrun sets them.
+
+        The job is told from others by WAGMA_JOB or, where that is not set, by TORCHELASTIC_RUN_ID,
+        MASTER_ADDR and MASTER_PORT; and by TORCHELASTIC_RESTART_COUNT, so that a restarted job
+        never meets what is left of itself.
+
+        Raises:
+            ValueError: a variable is missing or wrong.
+            NotImplementedError: the ranks are on several nodes.
+        """
+        if not environ.get("RANK") or not environ.get("WORLD_SIZE"):
+            raise ValueError(_nothing(environ))
+        rank, size = _number(environ, "RANK"), _number(environ, "WORLD_SIZE")
+        if rank >= size:
+            raise ValueError(
+                f"RANK={rank} in the environment must be less than WORLD_SIZE={size}: {_START}"
+            )
+        _check_mpi(environ, size)
+        _check_node(environ, rank, size)
+        return cls(rank, size, _key(environ) if size > 1 else "")
+
+
+def _nothing(environ: Mapping[str, str]) -> str:
+    for variable in _MPI_RANKS:
+        if variable in environ:
+            return (
+                f"comm is None, but a launcher of MPI started this process ({variable} is set, "
+                "RANK and WORLD_SIZE are not): pass comm=MPI.COMM_WORLD (from mpi4py import MPI)"
+            )
+    return f"comm is None, and RANK and WORLD_SIZE are not set in the environment: {_START}"
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    text = environ[name]
+    if not (text.isascii() and text.isdecimal()) or (name.endswith("SIZE") and int(text) == 0):
+        least = "1 or more" if name.endswith("SIZE") else "0 or more"
+        raise ValueError(f"{name}={text!r} in the environment must be a number, {least}: {_START}")
+    return int(text)
+
+
+def _check_mpi(environ: Mapping[str, str], size: int) -> None:
+    """RANK and WORLD_SIZE may be left over in the shell that ran mpiexec."""
+    for variable in _MPI_SIZES:
+        if environ.get(variable, "1") not in ("1", str(size)):
+            raise ValueError(
+                f"WORLD_SIZE={size} in the environment, but {variable}={environ[variable]}: pass "
+                "comm=MPI.COMM_WORLD, or unset RANK and WORLD_SIZE where mpiexec is called"
+            )
+
+
+def _check_node(environ: Mapping[str, str], rank: int, size: int) -> None:
+    """Within one node the local rank and number are the global ones."""
+    for of, expected in (("WORLD_SIZE", size), ("RANK", rank)):
+        name = f"LOCAL_{of}"
+        if environ.get(name) and _number(environ, name) != expected:
+            raise NotImplementedError(
+                f"{name}={environ[name]} and {of}={expected} in the environment: the job's ranks "
+                "are on several nodes, and this version works within one. Start one job per node, "
+                "or use MPI and pass comm.Split_type(MPI.COMM_TYPE_SHARED)"
+            )
+
+
+def _key(environ: Mapping[str, str]) -> str:
+    name = environ.get("WAGMA_JOB")
+    run, address, port = (
+        environ.get(part, "") for part in ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
+    )
+    if not name and not run and not port:
+        raise ValueError(
+            "nothing in the environment tells this job from others: set WAGMA_JOB to a name that "
+            "all of its ranks have and no other job, or MASTER_PORT (torchrun sets it)"
+        )
+    parts = ["WAGMA_JOB", name] if name else [run, address, port]
+    return "\n".join([*parts, environ.get("TORCHELASTIC_RESTART_COUNT", "")])

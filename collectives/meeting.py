@@ -1,0 +1,228 @@
+"""The ranks of a job while they make a collective, whatever they talk through.
+
+The ranks compare their arguments, rank 0 makes the shared memory, the others open it, and all join.
+An error on any rank is raised on every rank, with the same type and text, so that no rank waits for
+one that has given up. Ranks talk through an mpi4py communicator (mpi.py) or, where that is None,
+through sockets of this machine (local.py).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from . import errors
+from ._engine import Segment
+from .job import Job
+from .local import local_ranks
+from .mpi import MPIRanks, check_communicator
+from .patience import Patience
+from .reports import Report, common_error, describe_ranks, report
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["Meeting", "Telling", "rank_and_size"]
+
+T = TypeVar("T")
+
+
+class Ranks(Protocol):
+    """What a meeting talks through.
+
+    All ranks call `allgather` equally often, but for one that leaves with a report, which ends the
+    meeting for all.
+    """
+
+    rank: int
+    size: int
+    on_this_node: int  # how many of them can share memory with this one
+
+    def allgather(self, value: Any, *, last: bool) -> list[Any]:
+        """`value` of every rank; `last`: the others will not call it again."""
+        ...
+
+    def check(self) -> None:
+        """Raises what another rank's end made of the meeting, if that is known; does not wait."""
+        ...
+
+    def leave(self, reason: Report | None) -> None:
+        """The end of the meeting for this rank; `reason`: what the others do not know yet."""
+        ...
+
+
+def rank_and_size(comm: MPI.Intracomm | None) -> tuple[int, int]:
+    """This rank, and how many there are: of a communicator, or of the job that a launcher started.
+
+    Raises:
+        TypeError, ValueError: it is no intracommunicator; None, and no launcher has told them.
+        NotImplementedError: the job spans nodes.
+        RuntimeError: MPI is not running, or does not know of the other ranks of the job.
+    """
+    if comm is None:
+        job = Job.of(os.environ)
+        return job.rank, job.size
+    check_communicator(comm)
+    return comm.Get_rank(), comm.Get_size()
+
+
+class Meeting:
+    """The ranks while they make a collective; a context manager. Every method is collective.
+
+    Args:
+        comm: intracommunicator, of which a duplicate is used and freed at the end; None: the ranks
+            that a launcher started on this machine.
+        patience: with which ranks that do not come are waited for, if `comm` is None.
+
+    Raises:
+        what `rank_and_size` does, and if `comm` is None
+        PeerError, StallError: another rank ended, or did not come.
+    """
+
+    def __init__(self, comm: MPI.Intracomm | None, patience: Patience) -> None:
+        self._ranks: Ranks = (
+            local_ranks(Job.of(os.environ), patience) if comm is None else MPIRanks(comm)
+        )
+        self.rank = self._ranks.rank
+        self.size = self._ranks.size
+        self._segment: Segment | None = None
+        self._agreed_error = False  # every rank raises it, none has to be told
+
+    def __enter__(self) -> Meeting:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None or self._agreed_error:
+            self._ranks.leave(None)
+        else:
+            self._fail_segment()
+            self._ranks.leave(report(error))
+
+    def exchange(self, function: Callable[[], T], *, last: bool = False) -> list[T]:
+        """What `function()` returned on every rank, by rank; raises what it raised on any.
+
+        Where ranks raise different things, see `common_error`. `last`: the meeting ends here.
+        """
+        value: T | None = None
+        error: BaseException | None = None
+        try:
+            value = function()
+        except BaseException as caught:  # KeyboardInterrupt too: the others must not wait
+            error = caught
+            self._fail_segment()
+        mine = None if error is None else report(error)
+        gathered = self._ranks.allgather((value, mine), last=last)
+        reports = {rank: theirs for rank, (_, theirs) in enumerate(gathered) if theirs is not None}
+        self._agreed_error = bool(reports)
+        if error is not None and not isinstance(error, Exception):
+            raise error
+        if reports:
+            raise common_error(reports, self.size) from error
+        return [value for value, _ in gathered]
+
+    def agree(self, function: Callable[[], Mapping[str, object]]) -> None:
+        """Compares the named arguments that `function()` returns.
+
+        Raises:
+            MismatchError: they differ between ranks; names the first that does and its values.
+        """
+        gathered = self.exchange(function)
+        for name, value in gathered[0].items():
+            if all(arguments[name] == value for arguments in gathered):
+                continue
+            holders: dict[str, list[int]] = {}
+            for rank, arguments in enumerate(gathered):
+                holders.setdefault(repr(arguments[name]), []).append(rank)
+            values = "; ".join(
+                f"{text} on {describe_ranks(ranks)}" for text, ranks in holders.items()
+            )
+            self._agreed_error = True
+            raise errors.MismatchError(f"{name} differs between ranks: {values}")
+
+    def check_one_node(self) -> None:
+        """Raises NotImplementedError unless all ranks can share memory."""
+        here = self._ranks.on_this_node
+        if here != self.size:  # on every rank
+            most = max(self.exchange(lambda: here))
+            self._agreed_error = True
+            raise NotImplementedError(
+                f"the communicator's {self.size} ranks are on several nodes, at most {most} on "
+                "each: this version works within a node. Use "
+                "comm.Split_type(MPI.COMM_TYPE_SHARED) for one collective per node"
+            )
+
+    def segment(self, options: Mapping[str, int | float]) -> Segment:
+        """The shared memory of these ranks: made by rank 0, opened by the others, name removed.
+
+        From here on a rank that fails in the meeting is marked as failed in the segment as well.
+
+        Raises:
+            ValueError, TypeError: an option is out of its range.
+            SegmentError: the memory could not be had.
+        """
+        # Known to all before it exists: whoever is left removes it, also if rank 0 is killed.
+        name = self.exchange(lambda: f"/wagma-{os.getpid()}-{secrets.token_hex(8)}")[0]
+
+        def create() -> None:
+            if self.rank == 0:
+                self._segment = Segment.create(options, name)
+
+        def open_() -> None:
+            if self.rank != 0:
+                self._segment = Segment.open(options, name)
+
+        try:
+            self.exchange(create)
+            self.exchange(open_)
+        finally:
+            if self._segment is not None:
+                self._segment.unlink()
+            else:
+                Path("/dev/shm", name[1:]).unlink(missing_ok=True)
+        assert self._segment is not None
+        return self._segment
+
+    def check(self) -> None:
+        """Raises what another rank's end made of the meeting, if that is known; does not wait."""
+        self._ranks.check()
+
+    def _fail_segment(self) -> None:
+        """The others may be waiting for this rank inside the segment, not here."""
+        if self._segment is not None:
+            self._segment.fail(self.rank)
+
+
+class Telling(type):
+    """Metaclass of collectives: a rank whose call has wrong arguments tells the ranks that wait.
+
+    The others have called rightly and are in the meeting, to which this one would never come. An
+    instance is in a meeting, or has been, when its attribute `met` is set.
+    """
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Makes an instance."""
+        kind: Any = cls
+        made = kind.__new__(kind, *args, **kwargs)
+        try:
+            kind.__init__(made, *args, **kwargs)
+        except Exception as error:
+            if getattr(made, "met", False) or not (args or "comm" in kwargs):
+                raise
+            wrong = error
+        else:
+            return made
+
+        def fail() -> None:
+            raise wrong
+
+        with Meeting(args[0] if args else kwargs["comm"], Patience.of(kwargs)) as meeting:
+            return meeting.exchange(fail)

@@ -1,0 +1,83 @@
+"""How long a rank waits for others while a collective is made, and what it says meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from .errors import StallError
+from .options import Options
+from .reports import describe_ranks
+
+__all__ = ["Patience", "Wait"]
+
+_log = logging.getLogger("wagma")
+
+
+class Patience(NamedTuple):
+    """The options that govern waits, as far as they make sense: the meeting refuses wrong ones.
+
+    Attributes:
+        timeout: seconds until a wait ends in StallError, infinity for never.
+        stall_warning: seconds between warnings, infinity for none.
+        name: of the collective, shown in warnings.
+    """
+
+    timeout: float = math.inf
+    stall_warning: float = 60.0
+    name: str | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Patience:
+        """Of the keyword arguments of a collective and of the environment."""
+        chosen = {name: options[name] for name in cls._fields if name in options}
+        try:
+            used = Options(**chosen).with_environment()
+            return cls(_seconds(used.timeout), _seconds(used.stall_warning), used.name)
+        except (TypeError, ValueError):
+            return cls()
+
+
+class Wait:
+    """One wait for other ranks, from now on.
+
+    Args:
+        rank: that waits.
+    """
+
+    def __init__(self, patience: Patience, rank: int) -> None:
+        self._patience = patience
+        self._rank = rank
+        self._began = time.monotonic()
+        self._warnings = 0
+
+    @property
+    def seconds(self) -> float:
+        """Since the beginning."""
+        return time.monotonic() - self._began
+
+    def check(self, missing: Sequence[int]) -> None:
+        """To be called every now and then: warns of the ranks that have not come.
+
+        Raises:
+            StallError: the time is over.
+        """
+        seconds, (timeout, stall_warning, name) = self.seconds, self._patience
+        waits = f"has waited {seconds:.3g} s for {describe_ranks(missing)}"
+        hint = (
+            "ranks that are started without MPI meet if they are on one machine, of one user, and "
+            "have the same WAGMA_JOB, or else the same MASTER_ADDR and MASTER_PORT"
+        )
+        if seconds >= timeout:
+            raise StallError(f"creation {waits} (timeout {timeout:.3g} s): {hint}")
+        if seconds >= stall_warning * (self._warnings + 1):
+            self._warnings += 1
+            title = "" if name is None else f" ({name})"
+            _log.warning("rank %d%s: creation %s: %s", self._rank, title, waits, hint)
+
+
+def _seconds(value: Any) -> float:
+    return math.inf if value is None else float(value)

@@ -1,0 +1,77 @@
+"""Errors of one rank that every rank raises: how they travel, and which of several is chosen."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from . import errors
+
+__all__ = ["Report", "common_error", "describe_ranks", "report"]
+
+_ERRORS: dict[str, Callable[[str], Exception]] = {
+    kind.__name__: kind
+    for kind in (
+        ValueError,
+        TypeError,
+        MemoryError,
+        NotImplementedError,
+        errors.MismatchError,
+        errors.HandleError,
+        errors.StallError,
+        errors.PeerError,
+        errors.SegmentError,
+    )
+}
+# KeyboardInterrupt and its like: the others get PeerError, for it is not they who are interrupted.
+_INTERRUPTED = "interrupted"
+_ERRORS[_INTERRUPTED] = errors.PeerError
+_CONSEQUENCES = (errors.PeerError.__name__, errors.StallError.__name__)
+
+
+class Report(NamedTuple):
+    """An exception, as it travels between ranks."""
+
+    kind: str
+    code: int | None
+    text: str
+
+
+def report(error: BaseException) -> Report:
+    """What the other ranks are told about an exception of this one."""
+    kind = type(error).__name__
+    if not isinstance(error, Exception):
+        return Report(_INTERRUPTED, None, f"interrupted by {kind}")
+    if isinstance(error, OSError) and error.errno is not None:
+        return Report(kind, error.errno, error.strerror or errno.errorcode[error.errno])
+    return Report(kind, None, str(error) if kind in _ERRORS else f"{kind}: {error}")
+
+
+def common_error(reports: Mapping[int, Report], size: int) -> Exception:
+    """The one exception that all `size` ranks raise for the reports of some.
+
+    The cause is preferred to its consequences (PeerError, StallError), and a lower rank to a higher
+    one.
+    """
+    first = min(reports, key=lambda rank: (reports[rank].kind in _CONSEQUENCES, rank))
+    chosen = reports[first]
+    text = chosen.text
+    same = [rank for rank, other in reports.items() if other == chosen]
+    if len(same) < size:
+        text = f"{describe_ranks(same)}: {text}"
+    if chosen.kind == errors.SegmentError.__name__ and chosen.code is not None:
+        return errors.SegmentError(chosen.code, text)
+    return _ERRORS.get(chosen.kind, errors.WagmaError)(text)
+
+
+def describe_ranks(ranks: Sequence[int]) -> str:
+    """'rank 3', 'ranks 0-2, 5'; ascending."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and runs[-1][1] == rank - 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    text = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    return f"rank {text}" if len(ranks) == 1 else f"ranks {text}"
