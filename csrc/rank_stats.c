@@ -82,8 +82,6 @@ void rank_stats_call(wagma_handle *h) {
 }
 
 void rank_stats_depart(wagma_handle *h) {
-    if (h->call.active && h->call.sync)
-        return; /* its record says how it arrived; others may still read the one before */
     add_compute(&h->ranks, wait_now());
     store(h, h->ranks.syncs + 1, 1);
 }
@@ -101,12 +99,10 @@ static void gather(wagma_handle *h) {
         const rank_record *record = record_of(s, r, syncs);
         wagma_rank_stats *gathered = &h->ranks.gathered[r];
         double behind = gathered->behind;
-        if (record->syncs == syncs) {
+        if (record->syncs == syncs) { /* otherwise it departed before, and this is known */
             *gathered = record->stats;
             if (!gathered->departed)
                 behind += (double)(record->arrived - first) * 1e-9;
-        } else {
-            gathered->departed = 1;
         }
         gathered->behind = behind;
         gathered->synced = h->call.version;

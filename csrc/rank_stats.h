@@ -38,7 +38,7 @@ void rank_stats_free(struct wagma_handle *h);
 void rank_stats_call(struct wagma_handle *h);
 /* A call has succeeded; its outcome and h->stats are complete. */
 void rank_stats_return(struct wagma_handle *h);
-/* The rank is about to depart. */
+/* The rank is about to depart; no call is in progress, or others could still read the record. */
 void rank_stats_depart(struct wagma_handle *h);
 
 #endif
