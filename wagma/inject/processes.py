@@ -65,6 +65,7 @@ def suspend_self(seconds: float) -> None:
     helper = subprocess.run(
         [sys.executable, "-I", "-S", __file__, str(os.getpid()), repr(float(seconds))],
         stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,  # a launcher reads a rank's output until nobody can write it
         stderr=subprocess.PIPE,
         text=True,
         check=False,
@@ -77,7 +78,7 @@ def _main() -> None:
     """Stops the process that started this one, and continues it."""
     pid, seconds = int(sys.argv[1]), float(sys.argv[2])
     if os.getppid() != pid:
-        return  # it has ended: its number may be somebody else's
+        sys.exit(f"process {pid} is not its parent")  # it has ended, and others may get its number
     suspend(pid)
     try:
         time.sleep(seconds)
