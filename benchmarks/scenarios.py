@@ -12,6 +12,7 @@ from contributions import Contributions, Vector
 from plan import Scenario
 
 from wagma.collectives import PartialAllreduce
+from wagma.inject import Heterogeneous, Injector, Normal, OneServer
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -68,12 +69,10 @@ def _wagma(
 
 def jitter(comm: MPI.Intracomm, line: StartLine, s: Scenario, spoil: int | None) -> dict[str, Any]:
     """grace="auto" while every rank sleeps for about `grace_step` before each version."""
-    rank = comm.Get_rank()
-    rng = np.random.default_rng((s.seed, rank))
-    deviation = s.grace_step * s.grace_jitter
-    drawn = rng.normal(s.grace_step, deviation, s.grace_versions)
+    rank, size = comm.Get_rank(), comm.Get_size()
+    steps = Normal(size, s.grace_step, s.grace_step * s.grace_jitter, seed=s.seed)
     checked = Checked(rank, Contributions(s.bytes // 4), spoil)
-    pauses = [max(0.0, float(pause)) for pause in drawn]
+    pauses = steps.table(s.grace_versions)[:, rank].tolist()
     calls = _wagma("jitter", comm, line, s.bytes, checked, pauses, window=s.window)
     return {**calls, "counts": checked.counts()}
 
@@ -90,10 +89,9 @@ def straggler(
 
     rank, size = comm.Get_rank(), comm.Get_size()
     sleeper = rank == size - 1
-    pauses = [
-        (s.sleep if version % s.period == 0 else 0.0) if sleeper else s.step
-        for version in range(s.versions)
-    ]
+    steps = Heterogeneous(size, s.step, (1,) * (size - 1) + (0,))
+    imbalance = Injector(size, (steps, OneServer(size, size - 1, s.sleep, s.period)))
+    pauses = imbalance.table(s.versions)[:, rank].tolist()
     contributions = Contributions(s.bytes // 4)
     checked = Checked(rank, contributions, spoil)
     handles = [
