@@ -6,8 +6,6 @@ import logging
 from collections.abc import MutableMapping
 from typing import Any
 
-from mpi4py import MPI
-
 __all__ = ["RankLogger"]
 
 
@@ -16,12 +14,13 @@ class RankLogger(logging.LoggerAdapter[logging.Logger]):
 
     Args:
         name: of the logger, as for `logging.getLogger`.
-        comm: whose rank is named.
+        rank: that is named.
+        size: number of ranks.
     """
 
-    def __init__(self, name: str, comm: MPI.Intracomm) -> None:
+    def __init__(self, name: str, rank: int, size: int) -> None:
         super().__init__(logging.getLogger(name))
-        self._prefix = f"[rank {comm.rank}/{comm.size}]"
+        self._prefix = f"[rank {rank}/{size}]"
 
     def process(
         self, msg: Any, kwargs: MutableMapping[str, Any]

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, overload
 
-import numpy as np
 import torch
-from mpi4py import MPI
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
@@ -72,11 +70,11 @@ class DistributedOptimizer(Optimizer):
             )
         self._inner = optimizer
         self._algorithm = algorithm
-        self._log = RankLogger(__name__, algorithm.comm)
+        self._log = RankLogger(__name__, algorithm.rank, algorithm.size)
         tensors = [tensor for group in optimizer.param_groups for tensor in group["params"]]
-        layout = _agree(algorithm.comm, tensors)
+        layout = _agree(algorithm, tensors)
         self._parameters = FlatParameters(tensors, layout)
-        algorithm.comm.Bcast(_bytes(self._parameters.flat), root=0)
+        algorithm.broadcast(self._parameters.flat)
         algorithm.attach(self._parameters)
 
     # ---- training --------------------------------------------------------------------------------
@@ -184,8 +182,9 @@ class DistributedOptimizer(Optimizer):
             RuntimeError: the ranks are at different versions; nothing is loaded.
         """
         counters = state_dict.get("wagma", {"version": self.version})
-        versions = self._algorithm.comm.allgather(int(counters["version"]))
-        if len(set(versions)) > 1 and self._algorithm.comm.rank == 0:
+        with self._algorithm.meet() as meeting:
+            versions = meeting.exchange(lambda: int(counters["version"]), last=True)
+        if len(set(versions)) > 1 and self._algorithm.rank == 0:
             self._log.warning(
                 "the ranks saved versions %s; all continue at %d", versions, min(versions)
             )
@@ -258,36 +257,28 @@ class DistributedOptimizer(Optimizer):
         return f"DistributedOptimizer({self._algorithm!r}, {self._inner!r})"
 
 
-def _bytes(flat: torch.Tensor) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """The memory of `flat`, whatever its dtype."""
-    array: np.ndarray[Any, np.dtype[np.uint8]] = flat.view(torch.uint8).numpy()
-    return array
-
-
-def _agree(comm: MPI.Intracomm, tensors: list[torch.Tensor]) -> Layout:
+def _agree(algorithm: Algorithm, tensors: list[torch.Tensor]) -> Layout:
     """Lays the parameters out; fails on every rank when one rank's cannot be, or is another's."""
-    layout: Layout | None = None
-    error = ""
-    try:
-        layout = Layout.of(tensors)
-    except ValueError as refusal:
-        error = str(refusal)
-    reports = comm.allgather((error, layout.fingerprint() if layout else ""))
-    if layout is None:
-        raise ValueError(error)
-    for rank, (message, _) in enumerate(reports):
-        if message:
-            raise ValueError(f"rank {rank}: {message}")
-    others = [rank for rank, (_, print_) in enumerate(reports) if print_ != reports[0][1]]
+    with algorithm.meet() as meeting:
+        layouts: list[Layout] = []
+
+        def lay_out() -> str:
+            layouts.append(Layout.of(tensors))
+            return layouts[0].fingerprint()
+
+        prints = meeting.exchange(lay_out)
+        mine = layouts[0].describe()
+        others = [rank for rank, print_ in enumerate(prints) if print_ != prints[0]]
+        # Of rank 0, and only where it is needed: it can be long.
+        needed = others and algorithm.rank == 0
+        theirs = meeting.exchange(lambda: mine if needed else [], last=True)[0]
     if others:
-        mine = layout.describe()
-        theirs = comm.bcast(mine, root=0)
         raise ValueError(
             f"the ranks train different models: those of ranks {others} are not that of rank 0; "
-            f"rank {comm.rank} has {_first_difference(mine, theirs)}. "
+            f"rank {algorithm.rank} has {_first_difference(mine, theirs)}. "
             "Build the same model and the same optimizer on every rank"
         )
-    return layout
+    return layouts[0]
 
 
 def _first_difference(mine: list[str], theirs: list[str]) -> str:

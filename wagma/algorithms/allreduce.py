@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
-from mpi4py import MPI
 
 from wagma.algorithms.base import Algorithm
 from wagma.collectives import PartialAllreduce
 from wagma.flat import FlatGradients, FlatParameters
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 __all__ = ["AllreduceSGD"]
 
@@ -22,17 +26,20 @@ class AllreduceSGD(Algorithm):
     a closure one evaluation of it.
 
     Args:
-        comm: the ranks that train together.
+        comm: the ranks that train together; None: those that a launcher such as torchrun started
+            on this machine, see `PartialAllreduce`.
         timeout: seconds until a wait ends in StallError; None: never.
         stall_warning: seconds between warnings about a stuck wait.
     """
 
     def __init__(
-        self, comm: MPI.Intracomm, *, timeout: float | None = None, stall_warning: float = 60.0
+        self,
+        comm: MPI.Intracomm | None,
+        *,
+        timeout: float | None = None,
+        stall_warning: float = 60.0,
     ) -> None:
-        super().__init__(comm)
-        self._timeout = timeout
-        self._stall_warning = stall_warning
+        super().__init__(comm, timeout=timeout, stall_warning=stall_warning)
         self._gradients: FlatGradients | None = None
 
     def _connect(self, parameters: FlatParameters) -> PartialAllreduce:
@@ -84,4 +91,4 @@ class AllreduceSGD(Algorithm):
             self._gradients = None
 
     def __repr__(self) -> str:
-        return f"AllreduceSGD({self.comm.size} ranks)"
+        return f"AllreduceSGD({self.size} ranks)"

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from types import TracebackType
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
-from mpi4py import MPI
 
 from wagma.collectives import Outcome, PartialAllreduce
+from wagma.collectives.meeting import Meeting, rank_and_size
+from wagma.collectives.patience import Patience
 from wagma.flat import FlatParameters
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 __all__ = ["Algorithm"]
 
@@ -21,16 +27,29 @@ class Algorithm(ABC):
     `after_step` (the parameters are new). Each algorithm averages in one of the two.
 
     Args:
-        comm: the ranks that train together. Making the optimizer is collective over it.
+        comm: the ranks that train together; None: those that a launcher such as torchrun started
+            on this machine, see `PartialAllreduce`. Making the optimizer is collective over them.
+        timeout: seconds until a wait ends in StallError; None: never.
+        stall_warning: seconds between warnings about a stuck wait.
 
     Attributes:
+        rank: this one of them.
+        size: how many they are.
         outcome: what the latest version gave this rank, None before the first.
+
+    Raises:
+        what `PartialAllreduce` raises for a wrong `comm`.
 
     Not thread-safe; different optimizers may be used by different threads.
     """
 
-    def __init__(self, comm: MPI.Intracomm) -> None:
+    def __init__(
+        self, comm: MPI.Intracomm | None, *, timeout: float | None, stall_warning: float
+    ) -> None:
         self.comm = comm
+        self.rank, self.size = rank_and_size(comm)
+        self._timeout = timeout
+        self._stall_warning = stall_warning
         self.outcome: Outcome | None = None
         self._base = 0
         self._parameters: FlatParameters | None = None
@@ -48,6 +67,36 @@ class Algorithm(ABC):
             )
         self._parameters = parameters
         self._collective = self._connect(parameters)
+
+    def meet(self) -> Meeting:
+        """The ranks, to compare something; a context manager. Collective."""
+        waits = {"timeout": self._timeout, "stall_warning": self._stall_warning}
+        return Meeting(self.comm, Patience.of({**waits, "name": type(self).__name__}))
+
+    def broadcast(self, array: torch.Tensor) -> None:
+        """Rank 0's `array` becomes everybody's, bit for bit; collective.
+
+        Args:
+            array: contiguous, of one shape and dtype on all ranks.
+        """
+        if self.size == 1:
+            return
+        content = array.view(-1).view(torch.uint8).numpy()
+        words = np.zeros(-(-content.size // 4), np.int32)  # a sum that has one summand
+        with PartialAllreduce(
+            self.comm,
+            words,
+            average=False,
+            timeout=self._timeout,
+            stall_warning=self._stall_warning,
+            name=f"{type(self).__name__}, parameters of rank 0",
+        ) as collective:
+            memory = collective.empty()
+            shared = memory.view(np.uint8)[: content.size]
+            if self.rank == 0:
+                shared[:] = content
+            collective.allreduce(memory, weight=float(self.rank == 0))
+            content[:] = shared
 
     @abstractmethod
     def _connect(self, parameters: FlatParameters) -> PartialAllreduce:
@@ -102,7 +151,8 @@ class Algorithm(ABC):
         Raises:
             RuntimeError: the ranks are at different versions of the collective.
         """
-        versions = self.comm.allgather(self.collective.version)
+        with self.meet() as meeting:
+            versions = meeting.exchange(lambda: self.collective.version, last=True)
         if len(set(versions)) > 1:
             raise RuntimeError(
                 f"state can only be loaded when all ranks are at one version, they are at "

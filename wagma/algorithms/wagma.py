@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from mpi4py import MPI
+from typing import TYPE_CHECKING, Literal
 
 from wagma.algorithms.base import Algorithm
 from wagma.collectives import PartialAllreduce
 from wagma.collectives.options import Activation, Grouping, Missed
 from wagma.flat import FlatParameters
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 __all__ = ["WAGMA", "default_group_size"]
 
@@ -40,7 +41,8 @@ class WAGMA(Algorithm):
     them, before a model with BatchNorm is evaluated.
 
     Args:
-        comm: the ranks that train together, P of them.
+        comm: the ranks that train together, P of them; None: those that a launcher such as torchrun
+            started on this machine, see `PartialAllreduce`.
         group_size: largest number of ranks in a group, 1 to P; None: sqrt(P), see
             `default_group_size`, or 2 with grouping="pairs".
         sync_period: versions from one synchronisation to the next, the paper's tau; None: never.
@@ -64,7 +66,7 @@ class WAGMA(Algorithm):
 
     def __init__(
         self,
-        comm: MPI.Intracomm,
+        comm: MPI.Intracomm | None,
         group_size: int | None = None,
         sync_period: int | None = 10,
         *,
@@ -77,13 +79,14 @@ class WAGMA(Algorithm):
         stall_warning: float = 60.0,
         seed: int = 0,
     ) -> None:
-        super().__init__(comm)
+        super().__init__(comm, timeout=timeout, stall_warning=stall_warning)
         if group_size is None:
             pairs = grouping == "pairs"
-            group_size = min(comm.size, 2) if pairs else default_group_size(comm.size)
-        if not 1 <= group_size <= comm.size:
+            group_size = min(self.size, 2) if pairs else default_group_size(self.size)
+        if not 1 <= group_size <= self.size:
             raise ValueError(
-                f"group_size is {group_size}: it has to be from 1 to {comm.size}, the ranks of comm"
+                f"group_size is {group_size}: it has to be from 1 to {self.size}, the number of "
+                "ranks"
             )
         self.group_size = group_size
         self.sync_period = sync_period
@@ -92,8 +95,6 @@ class WAGMA(Algorithm):
         self._activation = activation
         self._grouping = grouping
         self._window = window
-        self._timeout = timeout
-        self._stall_warning = stall_warning
         self._seed = seed
         self._sync_next = False
 
@@ -138,6 +139,6 @@ class WAGMA(Algorithm):
 
     def __repr__(self) -> str:
         return (
-            f"WAGMA({self.comm.size} ranks, group_size={self.group_size}, "
+            f"WAGMA({self.size} ranks, group_size={self.group_size}, "
             f"sync_period={self.sync_period})"
         )
