@@ -126,8 +126,9 @@ class Stats:
         if slow:
             more = f" and {len(slow) - SHOWN} more" if len(slow) > SHOWN else ""
             verdict = f"Slow: {', '.join(slow[:SHOWN])}{more}."
+        version = max(entry.version for entry in present)
         lines = [
-            f"{len(present)} rank{'s' * (len(present) != 1)} at sync version {max(entry.version for entry in present)}, "
+            f"{len(present)} rank{'s' * (len(present) != 1)} at sync version {version}, "
             f"the median one computes {_seconds(median)} per call. {verdict}",
             f"{'rank':>5} {'calls':>9} {'late':>7} {'stale':>7} {'compute':>9} {'rel.':>7} "
             f"{'waited':>9} {'behind':>9}",
