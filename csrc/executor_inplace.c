@@ -1,30 +1,10 @@
 /* Quorum "all": nobody can be late, so sums go straight into the members' arrays.
  *
- * A call at version t:
- *   admit     the record of t - 2 may be overwritten, and the window has room
- *   publish   weight, and a small payload or where a large one lies
- *   gather    all members have published t or departed before it
- *   reduce    small: privately, from the records; everybody computes the same bits
- *             large: slice by slice into ALL members' arrays, each slice by whoever claims it
- *   drain     (large) all slices are done
- *   finish    this rank reads nothing of t any more
- *
- * Why no array or word changes under somebody who still uses it.
- *   Records: a rank writes its record of t + 2 over that of t after every member of its group of t
- *   has finished t (admit). Arriving at a later version implies having finished t.
- *   Arrays: those of t are touched only by slices of t, and only their owner overwrites them, after
- *   its own call returned, that is after all slices of t were done (drain). Who claims a slice has
- *   gathered, so every array is complete by then.
- *   Claims: the words of leader L serve t, t + 2, ...; they are stamped t + 2 by somebody who saw
- *   that L arrived at t + 2. L did so after every member of its group of t had finished t, so a
- *   slow member never finds the stamp of t replaced; were it replaced, it would only claim nothing.
- *   The leader of t is the first member that took part in t, which all members see alike, since a
- *   departed rank leaves its records as they are.
- *
- * Why nobody waits for ever: admit waits for ranks at lower versions, gather for ranks that have
- * not published t (they are at t and in admit, or lower), drain for ranks that compute. So the rank
- * at the lowest version, and among those the one in the earliest step, can always go on. A rank
- * that is dead or failed is found by the heartbeat. */
+ * inplace.c is the protocol, one rank's call as a state machine; what it asks for is done here:
+ *   write    weight, and a small payload or where a large one lies
+ *   private  (small) the sum, from the records; everybody computes the same bits
+ *   reduce   (large) slice by slice into ALL members' arrays, each slice by whoever claims it
+ *   deliver  (large) all slices are done */
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,35 +26,45 @@ static int is_heavy(const wagma_handle *h) {
     return h->call.n > 1 && !is_small(h->segment);
 }
 
-static void cut_slices(struct inplace_executor *e, const wagma_segment *s) {
+/* Slices of a version, and the elements of each. */
+static uint32_t cut_slices(const wagma_segment *s, size_t *count) {
     uint64_t element = reduce_dtype_size((wagma_dtype)s->options.dtype);
     uint64_t bytes = s->bytes_n / SLICES_WANTED;
     bytes = bytes < SLICE_MIN ? SLICE_MIN : bytes > SLICE_MAX ? SLICE_MAX : bytes;
     if (bytes < s->bytes_n / INPLACE_SLICES_MAX + 1)
         bytes = s->bytes_n / INPLACE_SLICES_MAX + 1;
     bytes = (bytes + LINE - 1) / LINE * LINE;
-    e->slice_count = bytes / element;
-    e->slices = (int)((s->bytes_n + bytes - 1) / bytes);
+    *count = bytes / element;
+    return (uint32_t)((s->bytes_n + bytes - 1) / bytes);
 }
 
 int inplace_create(wagma_handle *h) {
-    size_t size = (size_t)h->segment->size;
+    wagma_segment *s = h->segment;
+    size_t size = (size_t)s->size;
     struct inplace_executor *e = calloc(1, sizeof *e);
-    if (e) {
-        e->seen = malloc(size * sizeof *e->seen);
-        e->group[0] = malloc(size * sizeof **e->group);
-        e->group[1] = malloc(size * sizeof **e->group);
-        e->missing = malloc(size * sizeof *e->missing);
-    }
+    if (!e)
+        return error_set(WAGMA_ENOMEM, "no memory for the executor");
     h->inplace = e;
-    if (!e || !e->seen || !e->group[0] || !e->group[1] || !e->missing) {
+    struct inplace_local *l = &e->local;
+    l->seen = malloc(size * sizeof *l->seen);
+    l->group[0] = malloc(size * sizeof **l->group);
+    l->group[1] = malloc(size * sizeof **l->group);
+    l->present = malloc(size * sizeof *l->present);
+    l->missing = malloc(size * sizeof *l->missing);
+    if (!l->seen || !l->group[0] || !l->group[1] || !l->present || !l->missing) {
         inplace_free(h);
         return error_set(WAGMA_ENOMEM, "no memory for a handle of %zu ranks", size);
     }
-    for (size_t r = 0; r < size; r++)
-        e->seen[r] = -1;
-    e->slowest = -1;
-    cut_slices(e, h->segment);
+    l->contributors = h->contributors;
+    l->weights = h->weights;
+    e->context = (struct inplace_context){
+        .memory = (struct inplace_memory *)s,
+        .rank = h->rank,
+        .size = s->size,
+        .window = s->options.window,
+        .slices = is_small(s) ? 0 : cut_slices(s, &e->slice_count),
+    };
+    inplace_init(&e->context, l);
     return WAGMA_OK;
 }
 
@@ -82,10 +72,11 @@ void inplace_free(wagma_handle *h) {
     struct inplace_executor *e = h->inplace;
     if (!e)
         return;
-    free(e->seen);
-    free(e->group[0]);
-    free(e->group[1]);
-    free(e->missing);
+    free(e->local.seen);
+    free(e->local.group[0]);
+    free(e->local.group[1]);
+    free(e->local.present);
+    free(e->local.missing);
     free(e);
     h->inplace = NULL;
 }
@@ -108,13 +99,12 @@ static int commit_stage(wagma_handle *h) {
     return WAGMA_OK;
 }
 
-/* Copies x or says where it lies, and publishes. */
-static int publish(wagma_handle *h) {
+/* Copies x or says where it lies. */
+static int write_record(wagma_handle *h) {
     struct inplace_executor *e = h->inplace;
     wagma_segment *s = h->segment;
-    int64_t t = h->call.version;
-    inplace_record *record = inplace_record_of(s, h->rank, t);
-    int parity = (int)(t & 1), status;
+    inplace_record *record = inplace_record_of(s, h->rank, (int)(h->call.version & 1));
+    int status;
     record->weight = h->call.weight;
     record->where = 0;
     e->mine = h->call.x;
@@ -130,176 +120,181 @@ static int publish(wagma_handle *h) {
         }
         record->where = (uint64_t)(e->mine - segment_region(s, h->rank));
     }
-    inplace_publish(s, h->rank, t, h->call.sync);
-    memcpy(e->group[parity], h->call.members, (size_t)h->call.n * sizeof *h->call.members);
-    e->group_n[parity] = h->call.n;
-    e->group_version[parity] = t;
     return WAGMA_OK;
 }
 
-/* Notes who takes part, with which weight and payload; the same on all members. */
-static void collect(wagma_handle *h) {
-    struct inplace_executor *e = h->inplace;
+/* Where rank q's contribution is. */
+static void *payload_of(const wagma_handle *h, int q) {
     const wagma_segment *s = h->segment;
-    e->inputs = e->outputs = 0;
-    e->leader = -1;
-    e->divisor = 0;
-    for (int k = 0; k < h->call.n; k++) {
-        int q = h->call.members[k];
-        if (e->seen[q] != h->call.version)
-            continue; /* departed */
-        inplace_record *record = inplace_record_of(s, q, h->call.version);
-        void *payload = is_small(s) ? (void *)inplace_payload(s, record)
-                                    : (void *)(segment_region(s, q) + record->where);
-        if (e->leader < 0)
-            e->leader = q;
-        h->outputs[e->outputs++] = payload;
-        if (record->weight == 0)
-            continue;
-        e->divisor += record->weight;
-        h->contributors[e->inputs] = q;
-        h->versions[e->inputs] = h->call.version;
-        h->weights[e->inputs] = record->weight;
-        h->inputs[e->inputs++] = payload;
-    }
+    inplace_record *record = inplace_record_of(s, q, (int)(h->call.version & 1));
+    return is_small(s) ? inplace_payload(s, record) : segment_region(s, q) + record->where;
 }
 
 static double divisor_of(const wagma_handle *h) {
-    return h->segment->options.average ? h->inplace->divisor : 1;
+    return h->segment->options.average ? h->inplace->local.divisor : 1;
 }
 
 /* For versions that need no drain. All members get the same bits, and one that is alone its x. */
 static void reduce_privately(wagma_handle *h) {
-    struct inplace_executor *e = h->inplace;
+    const struct inplace_local *l = &h->inplace->local;
     const wagma_options *o = &h->segment->options;
-    if (e->divisor == 0 || (e->outputs == 1 && (o->average || e->divisor == 1)))
+    if (l->divisor == 0 || (l->present_n == 1 && (o->average || l->divisor == 1)))
         return;
-    if (e->outputs == 1)
-        h->inputs[0] = h->call.x;
-    h->kernels->sum((wagma_dtype)o->dtype, h->call.x, h->inputs, h->weights, e->inputs,
+    for (int k = 0; k < l->contributors_n; k++)
+        h->inputs[k] = l->present_n == 1 ? h->call.x : payload_of(h, l->contributors[k]);
+    h->kernels->sum((wagma_dtype)o->dtype, h->call.x, h->inputs, h->weights, l->contributors_n,
                     divisor_of(h), (size_t)o->count);
 }
 
-/* Computes slices for everybody until none is left to claim. */
-static void reduce_slices(wagma_handle *h) {
+static void begin_slices(wagma_handle *h) {
     struct inplace_executor *e = h->inplace;
+    const struct inplace_local *l = &e->local;
+    for (int k = 0; k < l->contributors_n; k++)
+        h->inputs[k] = payload_of(h, l->contributors[k]);
+    for (int k = 0; k < l->present_n; k++)
+        h->outputs[k] = payload_of(h, l->present[k]);
+    e->at = 0;
+}
+
+/* Computes slice local.s for everybody. */
+static void reduce_slice(wagma_handle *h) {
+    struct inplace_executor *e = h->inplace;
+    const struct inplace_local *l = &e->local;
     const wagma_options *o = &h->segment->options;
-    size_t element = reduce_dtype_size((wagma_dtype)o->dtype), at = 0;
-    double divisor = divisor_of(h);
-    for (int slice;
-         (slice = inplace_claim(h->segment, e->leader, h->call.version, e->slices)) >= 0;) {
-        size_t first = (size_t)slice * e->slice_count, left = (size_t)o->count - first;
-        /* The pointers move along: slices are claimed in rising order. */
-        size_t by = first * element - at;
-        for (int k = 0; k < e->inputs; k++)
-            h->inputs[k] = (const unsigned char *)h->inputs[k] + by;
-        for (int k = 0; k < e->outputs; k++)
-            h->outputs[k] = (unsigned char *)h->outputs[k] + by;
-        at += by;
-        h->kernels->sum_to_all((wagma_dtype)o->dtype, h->outputs, e->outputs, h->inputs, h->weights,
-                               e->inputs, divisor, left < e->slice_count ? left : e->slice_count);
-        if (inplace_complete(h->segment, e->leader, h->call.version, e->slices))
-            wait_ring(h->segment, h->call.members, h->call.n, h->rank);
-    }
-    inplace_end_slicing(h->segment, h->rank, h->call.version);
+    const size_t first = (size_t)l->s * e->slice_count, left = (size_t)o->count - first;
+    /* The pointers move along: slices are claimed in rising order. */
+    const size_t by = (first - e->at) * reduce_dtype_size((wagma_dtype)o->dtype);
+    for (int k = 0; k < l->contributors_n; k++)
+        h->inputs[k] = (const unsigned char *)h->inputs[k] + by;
+    for (int k = 0; k < l->present_n; k++)
+        h->outputs[k] = (unsigned char *)h->outputs[k] + by;
+    e->at = first;
+    h->kernels->sum_to_all((wagma_dtype)o->dtype, h->outputs, l->present_n, h->inputs, h->weights,
+                           l->contributors_n, divisor_of(h),
+                           left < e->slice_count ? left : e->slice_count);
+}
+
+/* x = the result, where it appeared in the stage. */
+static void deliver(wagma_handle *h) {
+    const wagma_options *o = &h->segment->options;
+    const unsigned char *mine = h->inplace->mine;
+    if (mine != h->call.x)
+        h->kernels->divided_copy((wagma_dtype)o->dtype, h->call.x, mine, 1, (size_t)o->count);
 }
 
 static void fill_outcome(wagma_handle *h) {
     struct inplace_executor *e = h->inplace;
+    const struct inplace_local *l = &e->local;
+    for (int k = 0; k < l->contributors_n; k++)
+        h->versions[k] = l->t;
     h->outcome.skipped = 0;
     h->outcome.late = 0;
-    h->outcome.merged = e->divisor != 0;
-    h->outcome.weight = e->divisor;
-    h->outcome.contributors_count = e->inputs;
+    h->outcome.merged = l->divisor != 0;
+    h->outcome.weight = l->divisor;
+    h->outcome.contributors_count = l->contributors_n;
     h->outcome.contributors = h->contributors;
     h->outcome.versions = h->versions;
     if (h->segment->options.late != WAGMA_LATE_STALE) { /* every result reaches every rank: this */
-        e->result = e->divisor != 0 ? h->call.x : NULL;
+        e->result = l->divisor != 0 ? h->call.x : NULL;
         h->outcome.results = &e->result;
         h->outcome.results_count = 1;
     }
 }
 
-static void begin_steps(wagma_handle *h) {
-    h->inplace->step = INPLACE_ADMIT;
-    h->inplace->cursor = 0;
-}
+/* ---- the loop ----------------------------------------------------------------------------------
+ */
 
-/* These go on where the call was left, and return WAGMA_INPROGRESS where a wait lasts more than
- * `most_pauses`. */
-static int publish_when_admitted(wagma_handle *h, uint32_t most_pauses) {
-    struct inplace_executor *e = h->inplace;
+/* The record is published: `action` is what comes next. */
+static void ring_after_publishing(wagma_handle *h, enum inplace_action action) {
     wagma_segment *s = h->segment;
-    int status;
-    if (e->step != INPLACE_ADMIT)
-        return WAGMA_OK;
-    if ((status = inplace_wait(h, most_pauses)) || (status = publish(h)))
-        return status;
-    e->step = INPLACE_GATHER;
-    e->cursor = 0;
+    h->inplace->publishing = 0;
     if (s->options.group_size < s->size) /* one group of all never waits for its window */
         wait_ring_window(s, h->rank);
     /* The last one to come wakes the others, who have nothing to do before. */
-    if (h->call.n > 1 && inplace_holds(h) > 0)
+    if (h->call.n > 1 && (action == INPLACE_PRIVATE || action == INPLACE_SHARE))
         wait_ring(s, h->call.members, h->call.n, h->rank);
-    return WAGMA_OK;
 }
 
-static int complete(wagma_handle *h, uint32_t most_pauses) {
+/* Does what inplace.c asks for until the call is over (WAGMA_OK), an error, or a wait that lasts
+ * more than `most_pauses` (WAGMA_INPROGRESS). With `publish_only` it ends (WAGMA_INPROGRESS) where
+ * the record is published. Goes on where the call was left. */
+static int advance(wagma_handle *h, uint32_t most_pauses, int publish_only) {
     struct inplace_executor *e = h->inplace;
     wagma_segment *s = h->segment;
-    int status;
-    if (e->step == INPLACE_GATHER) {
-        if ((status = inplace_wait(h, most_pauses)))
+    for (int status;;) {
+        enum inplace_action action = e->held;
+        e->held = INPLACE_STEP;
+        if (action == INPLACE_STEP)
+            action = inplace_run(&e->context, &e->local);
+        if (e->publishing) {
+            ring_after_publishing(h, action);
+            if (publish_only) {
+                e->held = action == INPLACE_WAIT ? INPLACE_STEP : action;
+                return WAGMA_INPROGRESS;
+            }
+        }
+        if (action == INPLACE_WAIT && (status = inplace_wait(h, most_pauses, &action)) != WAGMA_OK)
             return status;
-        collect(h);
-        if (is_small(s) || e->outputs == 1 || e->divisor == 0) {
+        switch (action) {
+        case INPLACE_WRITE:
+            if ((status = write_record(h)) != WAGMA_OK)
+                return status;
+            e->publishing = 1;
+            break;
+        case INPLACE_PRIVATE:
             reduce_privately(h);
-        } else {
-            e->step = INPLACE_DRAIN;
-            reduce_slices(h);
+            break;
+        case INPLACE_SHARE:
+            begin_slices(h);
+            break;
+        case INPLACE_REDUCE:
+            reduce_slice(h);
+            break;
+        case INPLACE_COMPLETE:
+            wait_ring(s, h->call.members, h->call.n, h->rank);
+            break;
+        case INPLACE_DELIVER:
+            deliver(h);
+            break;
+        case INPLACE_RETURN:
+            if (s->options.group_size < s->size) /* with groups, t + 2 may wait for this */
+                wait_ring(s, h->call.members, h->call.n, h->rank);
+            fill_outcome(h);
+            return WAGMA_OK;
+        case INPLACE_MISMATCH:
+        case INPLACE_PEER:
+            return inplace_trouble(h, action);
+        case INPLACE_STEP:
+        case INPLACE_WAIT:
+        case INPLACE_SOUGHT:
+            break;
         }
     }
-    if (e->step == INPLACE_DRAIN) {
-        if ((status = inplace_wait(h, most_pauses)))
-            return status;
-        if (e->mine != h->call.x)
-            h->kernels->divided_copy((wagma_dtype)s->options.dtype, h->call.x, e->mine, 1,
-                                     (size_t)s->options.count);
-    }
-    inplace_finish_version(s, h->rank, h->call.version);
-    if (s->options.group_size < s->size) /* with groups, t + 2 may wait for this */
-        wait_ring(s, h->call.members, h->call.n, h->rank);
-    fill_outcome(h);
-    return WAGMA_OK;
 }
 
-static int advance(wagma_handle *h, uint32_t most_pauses) {
-    const int status = publish_when_admitted(h, most_pauses);
-    return status != WAGMA_OK ? status : complete(h, most_pauses);
+static void begin(wagma_handle *h) {
+    struct inplace_executor *e = h->inplace;
+    e->held = INPLACE_STEP;
+    e->publishing = 0;
+    inplace_begin(&e->local, h->call.version, h->call.sync, h->call.members, h->call.n);
 }
 
 int inplace_start(wagma_handle *h) {
-    begin_steps(h);
-    if (is_heavy(h)) {
-        if (h->call.x != segment_array(h->segment, h->rank))
-            return WAGMA_INPROGRESS; /* publishing copies */
-        const int status = publish_when_admitted(h, START_PAUSES);
-        return status != WAGMA_OK ? status : WAGMA_INPROGRESS;
-    }
-    return advance(h, START_PAUSES);
+    begin(h);
+    if (is_heavy(h) && h->call.x != segment_array(h->segment, h->rank))
+        return WAGMA_INPROGRESS; /* publishing copies */
+    return advance(h, START_PAUSES, is_heavy(h));
 }
 
 int inplace_post(wagma_handle *h) {
-    begin_steps(h);
-    const int status = publish_when_admitted(h, INPLACE_NO_PAUSE);
-    return status != WAGMA_OK ? status : WAGMA_INPROGRESS;
+    begin(h);
+    return advance(h, INPLACE_NO_PAUSE, 1);
 }
 
 int inplace_poll(wagma_handle *h) {
-    return advance(h, INPLACE_NO_PAUSE);
+    return advance(h, INPLACE_NO_PAUSE, 0);
 }
 
 int inplace_finish(wagma_handle *h) {
-    return advance(h, INPLACE_ANY_PAUSES);
+    return advance(h, INPLACE_ANY_PAUSES, 0);
 }

@@ -90,6 +90,9 @@ double shm_grace(const wagma_handle *h);   /* seconds */
  * "sync", "buffer", "round", "slices". WAGMA_OK: go on waiting; WAGMA_INPROGRESS: call.until has
  * passed, and wagma_last_error() names who is missing. */
 int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing, int n, int needed);
+/* Its parts: the error of a rank that is dead or failed; and all the rest. */
+int handle_lost(const wagma_handle *h, const char *phase, int32_t rank);
+int handle_delayed(wagma_handle *h, const char *phase, const int32_t *missing, int n, int needed);
 /* The interrupted hook (not from wagma_test(), where nobody waits) and call.until alone. WAGMA_OK,
  * WAGMA_EINTERRUPTED or WAGMA_INPROGRESS. */
 int handle_interrupted(const wagma_handle *h, const char *phase);

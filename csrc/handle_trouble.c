@@ -51,12 +51,17 @@ int handle_look_due(wagma_handle *h) {
     return 1;
 }
 
+int handle_lost(const wagma_handle *h, const char *phase, int32_t rank) {
+    return error_set(WAGMA_EPEER,
+                     "rank %d %s, and version %lld (phase %s) needs it: make a new handle "
+                     "without it",
+                     rank, failed(h->segment, rank) ? "failed or left without close()" : "is dead",
+                     (long long)h->call.version, phase);
+}
+
 int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing, int n,
                      int needed) {
     wagma_segment *s = h->segment;
-    const long long version = (long long)h->call.version;
-    const double waited = (double)(wait_now() - h->call.began - h->call.away) * 1e-9;
-    char ranks[256];
     int lost = 0, first = -1;
     for (int i = 0; i < n; i++) {
         if (!failed(s, missing[i]) && !segment_is_dead(s, missing[i]))
@@ -64,12 +69,15 @@ int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing,
         if (lost++ == 0)
             first = missing[i];
     }
-    if (n - lost < needed)
-        return error_set(WAGMA_EPEER,
-                         "rank %d %s, and version %lld (phase %s) needs it: make a new handle "
-                         "without it",
-                         first, failed(s, first) ? "failed or left without close()" : "is dead",
-                         version, phase);
+    return n - lost < needed ? handle_lost(h, phase, first)
+                             : handle_delayed(h, phase, missing, n, needed);
+}
+
+int handle_delayed(wagma_handle *h, const char *phase, const int32_t *missing, int n, int needed) {
+    wagma_segment *s = h->segment;
+    const long long version = (long long)h->call.version;
+    const double waited = (double)(wait_now() - h->call.began - h->call.away) * 1e-9;
+    char ranks[256];
     if (asked_to_stop(h, phase) != WAGMA_OK)
         return WAGMA_EINTERRUPTED;
     if (s->options.timeout >= 0 && waited >= s->options.timeout)

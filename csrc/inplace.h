@@ -1,44 +1,58 @@
-/* The shared words of quorum "all": who has arrived at a version, and who computes which slice.
- * No waiting, no data; executor_inplace.c does both, with executor_inplace_wait.c.
+/* The shared-memory protocol of quorum "all": one rank's calls as a state machine. Everybody waits
+ * for everybody in its group, so nobody can be late, and sums go straight into the members' arrays.
+ * No waiting and no data here: executor_inplace.c does what inplace_run() asks for.
  *
  * A rank's record of version t lies in its flat[t mod 2] (one line with up to 48 bytes of payload,
- * so that a tiny message is one transfer between caches). The rank may write the record of t + 2
- * there once everybody in its group of t has finished t.
+ * so that a tiny message is one transfer between caches).
  *
- *            publish                      arrived everywhere             all slices done
- *   idle ----------------> published ----------------------> slicing -----------------> idle,
- * finish = t
+ *   shared words (64 bit)
+ *     STAMP[r][t mod 2]   (version + 1) << 1 | sync: the record is of that version
+ *     ARRIVE[r]           (newest version that r has published) + 1
+ *     FINISH[r]           (newest version of which r reads nothing any more) + 1
+ *     SLICED[r]           (newest version of which r claims no more slices) + 1
+ *     CLAIM[L][t mod 2]   (version + 1) << 24 | slices claimed      of the group led by L; an older
+ *     DONE[L][t mod 2]    (version + 1) << 24 | slices done         stamp: none yet
+ *     STATE[r]            enum segment_state: departed, failed
  *
- * Slices are claimed in words of the version's leader, the first member that has not departed.
- * They are stamped with the version and only grow, so nobody has to reset them:
+ *   ADMIT* -> write -> ARRIVE -> PUBLISH -> GATHER* -+-> private sum ------------------------.
+ *     |                                       |     `-> CLAIM -> reduce -> DONE -.          v
+ *     wait (t - 2 finished, window)         wait         ^  |____________________|   .--> FINISH
+ *                                                        none left -> SLICED -> DRAIN --> WELL*
+ *                                                                               wait
+ * A version is cut into slices if it is large and two or more take part; its leader is the first
+ * member that takes part. Claims and counts are stamped with the version and only grow, so that
+ * nobody has to reset them.
  *
- *   claim, done:   (version + 1) << 24 | slices claimed / done       older stamp: none yet */
+ * While a rank waits it looks from time to time (inplace_seek) whom it waits for, and whether those
+ * are dead or have failed. docs/inplace-protocol.md says why nobody waits for ever, and why nothing
+ * changes under somebody who still uses it; the explorer checks it (tests/explore/). Each
+ * inplace_step() makes at most one shared access; the local state is a plain struct. */
 #ifndef WAGMA_INPLACE_H
 #define WAGMA_INPLACE_H
 
-#include "segment.h"
+#include <stdint.h>
 
 enum {
     INPLACE_SLICE_BITS = 24,
     INPLACE_SLICES_MAX = 1 << 16,
-    INPLACE_INLINE = 48, /* payload bytes in the record's line */
 };
 
-typedef struct inplace_record {
-    segment_atomic stamp; /* (version + 1) << 1 | sync */
-    double weight;
-    union {
-        unsigned char payload[INPLACE_INLINE];
-        uint64_t where; /* offset of a large payload in the owner's region */
-    };
-} inplace_record;
-
-enum inplace_presence {
-    INPLACE_AWAITED,
-    INPLACE_HERE,
-    INPLACE_DEPARTED, /* before this version */
-    INPLACE_MISMATCH, /* it took this version with another scope (sync or not) */
+enum inplace_word { /* of shared memory, addressed (word, rank, version mod 2) */
+                    INPLACE_STAMP,
+                    INPLACE_ARRIVE,
+                    INPLACE_FINISH,
+                    INPLACE_SLICED,
+                    INPLACE_CLAIM,
+                    INPLACE_DONE,
+                    INPLACE_STATE,
 };
+
+enum { /* values of INPLACE_STATE that matter here */
+       INPLACE_STATE_DEPARTED = 3,
+       INPLACE_STATE_FAILED = 4,
+};
+
+enum inplace_fate { INPLACE_LIVES, INPLACE_DEPARTED, INPLACE_LOST /* dead, or failed */ };
 
 static inline uint64_t inplace_stamp(int64_t version, int sync) {
     return ((uint64_t)version + 1) << 1 | (sync != 0);
@@ -47,36 +61,78 @@ static inline int64_t inplace_stamp_version(uint64_t stamp) {
     return (int64_t)(stamp >> 1) - 1;
 }
 
-static inline inplace_record *inplace_record_of(const wagma_segment *s, int rank, int64_t version) {
-    return (inplace_record *)segment_flat(s, rank, (int)(version & 1));
-}
-/* Where the payload of a small contribution is. */
-static inline unsigned char *inplace_payload(const wagma_segment *s, inplace_record *record) {
-    return s->bytes_n <= INPLACE_INLINE ? record->payload : (unsigned char *)(record + 1);
-}
+struct inplace_memory; /* the segment, or the explorer's model of it */
 
-/* Makes the record, whose weight and payload have been written, visible. */
-void inplace_publish(const wagma_segment *s, int rank, int64_t version, int sync);
-enum inplace_presence inplace_look(const wagma_segment *s, int rank, int64_t version, int sync);
+struct inplace_context { /* constant during a handle's life */
+    struct inplace_memory *memory;
+    int32_t rank, size;
+    int64_t window;
+    uint32_t slices; /* of a version that is reduced in slices; 0: payloads are in the records */
+};
 
-/* 1: `rank` reads nothing of `version` any more, or has departed. */
-int inplace_has_finished(const wagma_segment *s, int rank, int64_t version);
-void inplace_finish_version(const wagma_segment *s, int rank, int64_t version);
+enum inplace_action {                  /* what inplace_step() asks for before it is called again */
+                      INPLACE_STEP,    /* nothing */
+                      INPLACE_WAIT,    /* pause (local.why), then step again */
+                      INPLACE_WRITE,   /* write the record of version t */
+                      INPLACE_PRIVATE, /* all have come: sum the inputs into x */
+                      INPLACE_SHARE,   /* all have come, and there are slices to reduce */
+                      INPLACE_REDUCE,  /* reduce slice local.s into the arrays of all that take part
+                                        */
+                      INPLACE_COMPLETE, /* that was the last slice: wake the members that sleep */
+                      INPLACE_DELIVER,  /* this rank's array holds the result */
+                      INPLACE_RETURN,   /* the call is over */
+                      INPLACE_SOUGHT,   /* local.missing lists whom this rank waits for */
+                      INPLACE_MISMATCH, /* rank local.other called sync at another version */
+                      INPLACE_PEER,     /* rank local.other is needed, and dead or failed */
+};
 
-/* The rank has no unfinished slice of `version` and claims no more. */
-int inplace_has_sliced(const wagma_segment *s, int rank, int64_t version);
-void inplace_end_slicing(const wagma_segment *s, int rank, int64_t version);
+enum inplace_why { INPLACE_WHY_WINDOW, INPLACE_WHY_MEMBERS, INPLACE_WHY_SLICES };
 
-/* The oldest of the newest versions at which the ranks have arrived; departed ones do not count.
- * INT64_MAX if all have departed. */
-int64_t inplace_slowest(const wagma_segment *s);
-/* 1: `rank` has not arrived at `version`, and has not departed. */
-int inplace_is_behind(const wagma_segment *s, int rank, int64_t version);
+struct inplace_local {
+    /* lasts from call to call; arrays of [size], the caller's */
+    int64_t *seen;     /* newest version that each rank was seen to take part in */
+    int32_t *group[2]; /* members of the newest version of each parity */
+    int32_t group_n[2];
+    int64_t group_version[2];
+    int64_t slowest; /* all ranks that have not departed have arrived at it */
+    uint32_t pc;
+    /* of this call; arrays of [size], the caller's */
+    uint32_t sync;
+    int64_t t; /* version */
+    const int32_t *members;
+    int32_t *present;      /* who takes part */
+    int32_t *contributors; /* those whose weight is not 0 */
+    double *weights;       /* of the contributors */
+    int32_t *missing;      /* whom this rank waits for, after INPLACE_SOUGHT */
+    int32_t n, present_n, contributors_n, missing_n;
+    int32_t i;       /* index into members or ranks; before it all is well */
+    int32_t other;   /* of whom INPLACE_MISMATCH or INPLACE_PEER speaks */
+    uint32_t s;      /* slice */
+    uint32_t why;    /* it waits */
+    int64_t low;     /* lowest version seen */
+    uint64_t word;   /* that was read */
+    double divisor;  /* sum of the weights */
+    uint32_t resume; /* where it waits, and for looking whom for: */
+    uint32_t fate;   /* of the rank that is looked at */
+    int32_t j, lost; /* index of that rank; a dead one that may hold a slice, or -1 */
+};
 
-/* A slice that nobody else has, or -1. */
-int inplace_claim(const wagma_segment *s, int leader, int64_t version, int slices);
-/* A claimed slice is done; 1: it was the last. */
-int inplace_complete(const wagma_segment *s, int leader, int64_t version, int slices);
-int inplace_all_done(const wagma_segment *s, int leader, int64_t version, int slices);
+/* Resets `local`, whose arrays are allocated, for a new handle. */
+void inplace_init(const struct inplace_context *context, struct inplace_local *local);
+
+/* Starts the call of version t, one more than the last. `members`: group of this rank at t,
+ * ascending (all ranks in a sync version); it must stay valid during the call. */
+void inplace_begin(struct inplace_local *local, int64_t t, int sync, const int32_t *members,
+                   int32_t n);
+
+/* Only after INPLACE_WAIT: the next steps look for those whom the rank waits for, and end in
+ * INPLACE_SOUGHT, INPLACE_PEER, or where the wait has ended meanwhile, in what comes then. */
+void inplace_seek(const struct inplace_context *context, struct inplace_local *local);
+
+enum inplace_action inplace_step(const struct inplace_context *context,
+                                 struct inplace_local *local);
+
+/* Steps until something other than INPLACE_STEP is asked for. */
+enum inplace_action inplace_run(const struct inplace_context *context, struct inplace_local *local);
 
 #endif

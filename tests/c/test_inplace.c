@@ -2,6 +2,7 @@
  * ahead of each other as the groups let them. */
 #include "check.h"
 #include "inplace.h"
+#include "inplace_record.h"
 #include "ranks.h"
 #include "topology.h"
 
@@ -187,7 +188,7 @@ static void *publish_and_depart(void *argument) {
     for (int64_t t = 0; t < GLANCES; t++) {
         while (atomic_load(&g->go) < t)
             sched_yield();
-        inplace_publish(g->s, 1, t, 0);
+        atomic_store(&inplace_record_of(g->s, 1, (int)(t & 1))->stamp, inplace_stamp(t, 0));
         segment_leave(g->s, 1, SEGMENT_DEPARTED);
         while (atomic_load(&g->looked) < t)
             sched_yield();
@@ -200,15 +201,28 @@ static void test_departure_is_seen_alike(void) {
     glance g = {NULL, -1, -1};
     pthread_t thread;
     int missed = 0;
+    int32_t ranks[2] = {0, 1}, group[2][2], present[2], contributors[2], missing[2];
+    int64_t seen_at[2];
+    double weights[2];
+    struct inplace_local l = {.seen = seen_at,
+                              .group = {group[0], group[1]},
+                              .present = present,
+                              .contributors = contributors,
+                              .weights = weights,
+                              .missing = missing};
     CHECK(wagma_segment_create(&o, NULL, &g.s) == WAGMA_OK, "%s", wagma_last_error());
+    const struct inplace_context c = {
+        .memory = (struct inplace_memory *)g.s, .size = 2, .window = GLANCES};
     pthread_create(&thread, NULL, publish_and_depart, &g);
     for (int64_t t = 0; t < GLANCES; t++) {
-        int seen;
+        enum inplace_action action;
         atomic_store(&segment_presence_of(g.s, 1)->state, SEGMENT_READY);
-        atomic_store(&g.go, t);
-        while ((seen = inplace_look(g.s, 1, t, 0)) == INPLACE_AWAITED)
-            ;
-        missed += seen != INPLACE_HERE;
+        inplace_init(&c, &l);
+        inplace_begin(&l, t, 0, ranks, 2);
+        do
+            action = inplace_run(&c, &l); /* up to the record, then publishes and looks */
+        while (action == INPLACE_WRITE ? (atomic_store(&g.go, t), 1) : action == INPLACE_WAIT);
+        missed += l.present_n != 2;
         while (atomic_load(&segment_presence_of(g.s, 1)->state) != SEGMENT_DEPARTED)
             sched_yield();
         atomic_store(&g.looked, t);

@@ -1,0 +1,26 @@
+/* A rank's record of a version of quorum "all". */
+#ifndef WAGMA_INPLACE_RECORD_H
+#define WAGMA_INPLACE_RECORD_H
+
+#include "segment.h"
+
+enum { INPLACE_INLINE = 48 }; /* payload bytes in the record's line */
+
+typedef struct inplace_record {
+    segment_atomic stamp; /* INPLACE_STAMP */
+    double weight;
+    union {
+        unsigned char payload[INPLACE_INLINE];
+        uint64_t where; /* offset of a large payload in the owner's region */
+    };
+} inplace_record;
+
+static inline inplace_record *inplace_record_of(const wagma_segment *s, int rank, int parity) {
+    return (inplace_record *)segment_flat(s, rank, parity);
+}
+/* Where the payload of a small contribution is. */
+static inline unsigned char *inplace_payload(const wagma_segment *s, inplace_record *record) {
+    return s->bytes_n <= INPLACE_INLINE ? record->payload : (unsigned char *)(record + 1);
+}
+
+#endif
