@@ -1,6 +1,7 @@
 """The code that README.md shows, run as it stands."""
 
 import re
+import time
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,12 @@ import pytest
 import torch
 from mpi4py import MPI
 
+from wagma import inject
+
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-TRAINING, COLLECTIVE = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+TRAINING, COLLECTIVE, IMBALANCE = re.findall(
+    r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL
+)
 
 
 def draw_batch() -> tuple[torch.Tensor, torch.Tensor]:
@@ -36,3 +41,15 @@ def test_collective() -> None:
     assert equal_everywhere(names["x"])
     # Averages of arrays to each of which its rank was added a hundred times.
     assert 0 < names["x"][0] <= 100 * (MPI.COMM_WORLD.size - 1)
+
+
+def test_imbalance(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    exec(IMBALANCE, {"rank": 3})
+    assert 30 <= len(slept) <= 70  # two of four ranks are drawn for each of a hundred steps
+    assert set(slept) == {0.3}
+
+
+def test_every_imbalance_is_listed() -> None:
+    assert re.findall(r"^\| `(\S+)` \|", README, re.MULTILINE) == inject.forms()
