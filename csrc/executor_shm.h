@@ -1,4 +1,5 @@
-/* State of the wait-avoiding executor; executor_shm.c moves data, executor_shm_wait.c waits. */
+/* State of the wait-avoiding executor. executor_shm.c drives the round protocol (round.c),
+ * executor_shm_data.c moves the data that it asks for, executor_shm_wait.c waits. */
 #ifndef WAGMA_EXECUTOR_SHM_H
 #define WAGMA_EXECUTOR_SHM_H
 
@@ -8,6 +9,10 @@
 
 /* What start() may wait before it hands over to finish(). */
 enum { SHM_START_NS = 3000 };
+/* Of a slice that is computed again: stays in the first-level cache. */
+enum { SHM_BLOCK_BYTES = 16384 };
+
+enum shm_mode { SHM_START, SHM_POST, SHM_POLL, SHM_FINISH }; /* see handle.h */
 
 struct shm_executor {
     struct round_context context;
@@ -16,29 +21,56 @@ struct shm_executor {
     struct grace grace;
     int committed_contributions, committed_rounds;
     int publishing; /* a contribution was written, the next step publishes it */
-    /* round local.c, looked up once per call by take() */
-    int taken;
-    const int32_t *members; /* of the group of version u */
+
+    /* round local.c of version local.u, looked up once by shm_take() */
+    uint64_t taken;         /* version; 0: none */
+    const int32_t *members; /* who is reduced */
     int n;
     double total, divisor;
     uint64_t slice_ns; /* longest slice that this call reduced */
+
+    /* results that are not copied to x */
+    int out_of_place; /* x is the reserved buffer */
+    unsigned char
+        *alone; /* N bytes on first use: a result that cannot be looked at in the segment */
+    const void **results;   /* ordered: of the versions of this call, [window + 1] */
+    unsigned char **copies; /* ordered: N bytes each on first use, [window + 1] */
+    int results_count;
+
+    /* "carry": the newest contribution is in no result yet */
+    int carries;
+    double carried_weight;
+
     /* the wait in progress */
     int waiting;
+    int timed; /* why and until are set */
     enum round_why why;
     uint64_t until; /* ns: end of the grace, or when to redo */
     int counted;    /* this call was counted in buffer_waits */
+
     /* memory */
     int32_t *scratch, *members_u, *missing; /* [P] */
     const void **shifted;                   /* [P] */
     unsigned char *block;
 };
 
-/* Pauses once for what local.why says. WAGMA_OK: step again; WAGMA_INPROGRESS: the budget (ns;
- * 0: none) is used up; or an error. */
-int shm_pause(wagma_handle *h, uint64_t budget_ns);
+/* -- executor_shm_wait.c ------------------------------------------------------------------------
+ */
+/* Pauses once for what local.why says, or, by the mode, does not. WAGMA_OK: step again;
+ * WAGMA_INPROGRESS: return to the caller; or an error. */
+int shm_pause(wagma_handle *h, enum shm_mode mode);
 /* The wait, if there was one, is over. */
 void shm_resume(wagma_handle *h);
+/* The call returns to its caller, who does not wait. */
+void shm_leave(wagma_handle *h);
 /* The error for ranks that called sync(x) at different versions. */
 int shm_mismatch(wagma_handle *h);
+
+/* -- executor_shm_data.c ------------------------------------------------------------------------
+ */
+/* Does one of the actions that round.c asks for. WAGMA_OK, or WAGMA_ENOMEM. */
+int shm_data(wagma_handle *h, enum round_action action);
+/* The call is over: the outcome, and x. WAGMA_OK, or WAGMA_ENOMEM. */
+int shm_outcome(wagma_handle *h);
 
 #endif

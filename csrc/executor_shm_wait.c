@@ -45,6 +45,31 @@ static const char *phase_of(const wagma_handle *h, enum round_why why) {
     return h->call.sync ? "sync" : "quorum";
 }
 
+/* How far rank r has come: its newest contribution, or where its counter jumped to. */
+static uint64_t progress(const wagma_segment *s, int r) {
+    const uint64_t version = round_version(publication(s, r));
+    /* acquire: as publication() */
+    const uint64_t at = atomic_load_explicit(segment_at(s, r), memory_order_acquire);
+    return at > version ? at : version;
+}
+
+/* The member that starts the version, of those that have not departed or gone past it. */
+static int starter(const wagma_handle *h) {
+    const struct shm_executor *e = h->shm;
+    const struct round_local *l = &e->local;
+    uint64_t least = UINT64_MAX;
+    int found = -1;
+    for (int i = 0; i < h->call.n; i++) {
+        const int r = h->call.members[i];
+        const uint64_t number = round_draw(&e->context, l->t, l->leader, (uint32_t)r);
+        if (progress(h->segment, r) > l->t || number > least)
+            continue;
+        least = number;
+        found = r;
+    }
+    return found;
+}
+
 /* Ranks that the wait is for, and how many of them have to come. */
 static int trouble(wagma_handle *h, enum round_why why) {
     struct shm_executor *e = h->shm;
@@ -55,12 +80,11 @@ static int trouble(wagma_handle *h, enum round_why why) {
     int missing = 0, present = 0, gone = 0;
     for (int i = 0; i < n; i++) {
         const int r = in_group ? h->call.members[i] : i;
-        const uint64_t word = publication(s, r);
-        if (word == ROUND_DEPARTED) {
+        const uint64_t word = publication(s, r), version = progress(s, r);
+        if (word == ROUND_DEPARTED || (in_group && round_version(word) < t && version >= t)) {
             gone++;
             continue;
         }
-        const uint64_t version = round_version(word);
         if (in_group && version >= t)
             present++;
         if (in_group                  ? version < t
@@ -69,7 +93,13 @@ static int trouble(wagma_handle *h, enum round_why why) {
             e->missing[missing++] = r;
     }
     int needed = missing;
-    if (in_group && !h->call.sync) {
+    if (in_group && !h->call.sync && s->options.quorum == WAGMA_QUORUM_MAJORITY) {
+        const int drawn = starter(h);
+        if (drawn < 0 || progress(s, drawn) >= t) /* it came meanwhile */
+            return handle_interrupted(h, phase_of(h, why));
+        e->missing[0] = drawn;
+        missing = needed = 1;
+    } else if (in_group && !h->call.sync) {
         const int quorum = s->options.quorum < n - gone ? s->options.quorum : n - gone;
         needed = quorum - present;
     }
@@ -88,52 +118,83 @@ static int trouble_in_grace(wagma_handle *h) {
     return handle_interrupted(h, "grace");
 }
 
-int shm_pause(wagma_handle *h, uint64_t budget_ns) {
+/* When the wait for `why` ends by itself; 0: never. */
+static uint64_t deadline(wagma_handle *h, enum round_why why) {
     struct shm_executor *e = h->shm;
-    wagma_segment *s = h->segment;
+    if (why == ROUND_WHY_GRACE)
+        return grace_deadline(&e->grace, h);
+    if (why != ROUND_WHY_SLICES)
+        return 0;
+    const uint64_t redo = (uint64_t)(h->segment->options.redo_after * 1e9);
+    return wait_now() + (redo > 2 * e->slice_ns ? redo : 2 * e->slice_ns);
+}
+
+static int look(wagma_handle *h, enum round_why why) {
+    return why == ROUND_WHY_GRACE ? trouble_in_grace(h) : trouble(h, why);
+}
+
+/* Sleeps, or looks for trouble. */
+static int sleep_once(wagma_handle *h, enum round_why why) {
+    const struct shm_executor *e = h->shm;
+    const uint64_t until = h->call.until;
+    uint64_t wake = e->until;
+    if (until != 0 && (wake == 0 || until < wake))
+        wake = until;
+    if (wait_pause(&h->wait, wake) != WAIT_HEARTBEAT && (until == 0 || wait_now() < until))
+        return WAGMA_OK;
+    const int status = look(h, why);
+    if (status == WAGMA_INPROGRESS)
+        shm_leave(h);
+    return status;
+}
+
+int shm_pause(wagma_handle *h, enum shm_mode mode) {
+    struct shm_executor *e = h->shm;
     const enum round_why why = (enum round_why)e->local.why;
 
-    if ((why == ROUND_WHY_BUFFER || why == ROUND_WHY_ROUND)) {
+    if (why == ROUND_WHY_BUFFER || why == ROUND_WHY_ROUND) {
         if (commit_more(h, why))
             return WAGMA_OK;
         h->stats.buffer_waits += !e->counted;
         e->counted = 1;
     }
-    if (!e->waiting) {
-        wait_begin(&h->wait, s, h->rank);
-        e->waiting = 1;
-        e->until = 0;
-        e->why = ROUND_WHY_WINDOW;
-    }
-    if (e->why != why || e->until == 0) {
-        h->wait.window = why == ROUND_WHY_WINDOW;
+    if (!e->timed || e->why != why) {
+        e->timed = 1;
         e->why = why;
-        e->until = 0;
-        if (why == ROUND_WHY_GRACE)
-            e->until = grace_deadline(&e->grace, h);
-        if (why == ROUND_WHY_SLICES) {
-            const uint64_t redo = (uint64_t)(s->options.redo_after * 1e9);
-            e->until = wait_now() + (redo > 2 * e->slice_ns ? redo : 2 * e->slice_ns);
-        }
+        e->until = deadline(h, why);
     }
     if (e->until != 0 && wait_now() >= e->until) {
         e->input.grace_over |= why == ROUND_WHY_GRACE;
         e->input.redo |= why == ROUND_WHY_SLICES;
         return WAGMA_OK;
     }
-    if (budget_ns != 0 && (h->wait.spin < 0 || wait_now() - h->call.began > budget_ns))
+    if (mode == SHM_POST)
         return WAGMA_INPROGRESS;
-    if (wait_pause(&h->wait, e->until) != WAIT_HEARTBEAT)
-        return WAGMA_OK;
-    return why == ROUND_WHY_GRACE ? trouble_in_grace(h) : trouble(h, why);
+    if (mode == SHM_POLL) {
+        const int status = handle_look_due(h) ? look(h, why) : WAGMA_OK;
+        return status == WAGMA_OK ? WAGMA_INPROGRESS : status;
+    }
+    if (!e->waiting) {
+        wait_begin(&h->wait, h->segment, h->rank);
+        e->waiting = 1;
+    }
+    h->wait.window = why == ROUND_WHY_WINDOW;
+    if (mode == SHM_START && (h->wait.spin < 0 || wait_now() - h->call.began > SHM_START_NS))
+        return WAGMA_INPROGRESS;
+    return sleep_once(h, why);
 }
 
-void shm_resume(wagma_handle *h) {
+void shm_leave(wagma_handle *h) {
     struct shm_executor *e = h->shm;
     if (!e->waiting)
         return;
     h->call.waited += wait_end(&h->wait);
     e->waiting = 0;
+}
+
+void shm_resume(wagma_handle *h) {
+    shm_leave(h);
+    h->shm->timed = 0;
 }
 
 int shm_mismatch(wagma_handle *h) {

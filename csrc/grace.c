@@ -102,6 +102,9 @@ static int spread_of(struct grace *g, const wagma_segment *s, const struct wagma
             atomic_load_explicit(arrival(s, g->members[i], p->t), memory_order_acquire);
         if (newest(s, g->members[i]) + 1 >= p->t + (uint64_t)s->slots)
             return -1;
+        /* relaxed: ordered by newest(). Its counter may have jumped over the version */
+        if (atomic_load_explicit(segment_at(s, g->members[i]), memory_order_relaxed) >= p->t)
+            return -1;
         if (at < first)
             first = at;
         if (at > last)
@@ -135,13 +138,25 @@ static int compare_times(const void *a, const void *b) {
 
 uint64_t grace_deadline(struct grace *g, const struct wagma_handle *h) {
     const wagma_segment *s = h->segment;
-    const uint64_t t = (uint64_t)h->call.version + 1;
+    const struct round_local *l = &h->shm->local;
+    const uint64_t t = l->t;
+    uint64_t least = UINT64_MAX, starter = 0; /* of "majority": the smallest number, its arrival */
     int present = 0;
-    for (int i = 0; i < h->call.n; i++)
-        if (newest(s, h->call.members[i]) == t)
-            /* relaxed: ordered by the acquire in newest() */
-            g->times[present++] =
-                atomic_load_explicit(arrival(s, h->call.members[i], t), memory_order_relaxed);
+    for (int i = 0; i < h->call.n; i++) {
+        const int r = h->call.members[i];
+        if (newest(s, r) != t)
+            continue;
+        /* relaxed: ordered by the acquire in newest() */
+        g->times[present] = atomic_load_explicit(arrival(s, r, t), memory_order_relaxed);
+        const uint64_t number = round_draw(&h->shm->context, t, l->leader, (uint32_t)r);
+        if (number <= least) {
+            least = number;
+            starter = g->times[present];
+        }
+        present++;
+    }
+    if (s->options.quorum == WAGMA_QUORUM_MAJORITY)
+        return starter + grace_value(g);
     qsort(g->times, (size_t)present, sizeof *g->times, compare_times);
     const int quorum = s->options.quorum < present ? s->options.quorum : present;
     return g->times[quorum - 1] + grace_value(g);

@@ -141,7 +141,7 @@ static int is_sync_version(const wagma_handle *h, int64_t version) {
 
 static void find_group(wagma_handle *h) {
     const wagma_segment *s = h->segment;
-    if (!h->call.sync) {
+    if (!h->call.sync && s->options.activation != WAGMA_ACTIVATION_WORLD) {
         h->call.n = topology_members(&s->topology, h->rank, h->call.version, h->members);
     } else {
         h->call.n = s->size;
@@ -173,7 +173,7 @@ static int conclude(wagma_handle *h, int status, wagma_outcome *outcome) {
     h->outcome.waited = (double)h->call.waited * 1e-9;
     h->outcome.contributors = h->contributors;
     h->outcome.versions = h->versions;
-    h->version++;
+    h->version = h->call.next;
     h->stats.calls++;
     h->stats.waited += h->outcome.waited;
     rank_stats_return(h);
@@ -201,6 +201,7 @@ int wagma_start(wagma_handle *h, void *x, double weight, int sync, wagma_outcome
         .sync = sync || is_sync_version(h, h->version),
         .explicit_sync = sync,
         .version = h->version,
+        .next = h->version + 1,
         .x = x,
         .weight = weight,
         .began = wait_now(),

@@ -9,6 +9,7 @@
 enum {
     DEFAULT_WINDOW = 64,     /* without sync versions */
     DEFAULT_RESULTS = 8,     /* window where every result is kept until all ranks have it */
+    RESULTS_MAX = 1 << 24,   /* rounds are numbered with 24 bits, window + 2 for each rank */
     WINDOW_MAX = 1 << 20,    /* two words per version of the window and rank are kept */
     SECONDS_MAX = 1000000000 /* fits into 64 bits of nanoseconds */
 };
@@ -150,6 +151,13 @@ static int check_versions(wagma_options *o) {
                     : o->sync_period == 0         ? DEFAULT_WINDOW
                     : o->sync_period > WINDOW_MAX ? WINDOW_MAX
                                                   : o->sync_period;
+    const int64_t results = RESULTS_MAX / o->size - 2;
+    if (o->late != WAGMA_LATE_STALE && o->window > results)
+        return error_set(WAGMA_EINVAL,
+                         "window is %" PRId64
+                         ": where late is WAGMA_LATE_SKIP or _CARRY it must be "
+                         "1 to %" PRId64 " versions for %" PRId32 " ranks",
+                         o->window, results, o->size);
     return WAGMA_OK;
 }
 

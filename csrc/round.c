@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "mix.h"
 #include "topology.h"
 
 #ifdef ROUND_MEMORY_H
@@ -14,14 +15,25 @@
 #endif
 
 enum round_pc {
+    PC_UNVIEW,
+    PC_AT,
     PC_WINDOW,
+    PC_WINDOW_AT,
+    PC_PASSED,
     PC_BUFFER,
+    PC_RESERVE,
     PC_PUBLISH,
     PC_SLOT,
     PC_LET_GO,
     PC_LET_GO_SWAP,
     PC_QUORUM,
+    PC_QUORUM_AT,
+    PC_QUORUM_NEXT,
     PC_FREE,
+    PC_OLD,
+    PC_HORIZON,
+    PC_RETIRE,
+    PC_RETIRED,
     PC_TAKE,
     PC_HEAD,
     PC_PIN_READ,
@@ -53,6 +65,8 @@ enum round_pc {
     PC_LEAVE,
     PC_LEAVE_USERS,
     PC_LEAVE_ROUND,
+    PC_NEXT,
+    PC_JUMP,
     PC_RETURN,
     PC_DEPART,
     PC_DEPART_HOLD,
@@ -152,26 +166,87 @@ void round_init(struct round_local *l) {
 
 /* Forgets everything but what lasts, so that equal situations are equal states. */
 static void round_reset(struct round_local *l) {
-    const struct round_local lasting = {.last = l->last, .horizon = l->horizon, .own = l->own};
+    const struct round_local lasting = {.last = l->last,
+                                        .horizon = l->horizon,
+                                        .own = l->own,
+                                        .reserved = l->reserved,
+                                        .jumped = l->jumped,
+                                        .kept = l->kept};
     *l = lasting;
 }
 
 void round_begin(const struct round_context *x, struct round_local *l, uint64_t t, int sync,
-                 const int32_t *members, int count) {
+                 int reserved, const int32_t *members, int count) {
     round_reset(l);
     l->t = t;
     l->sync = sync != 0;
+    l->out_of_place = reserved != 0;
+    l->view = x->ordered || reserved;
     l->members = (uint32_t)count;
     l->leader = (uint32_t)members[0];
     while ((uint32_t)members[l->position] != x->rank)
         l->position++;
     l->low = ROUND_DEPARTED_VERSION;
-    l->pc = PC_WINDOW;
+    l->pc = l->kept ? PC_UNVIEW : x->ordered ? PC_AT : PC_WINDOW;
+}
+
+void round_begin_reserve(struct round_local *l, uint64_t t) {
+    round_reset(l);
+    l->t = t;
+    l->pc = PC_RESERVE;
 }
 
 void round_begin_departure(struct round_local *l) {
     round_reset(l);
-    l->pc = PC_DEPART;
+    l->pc = l->kept ? PC_UNVIEW : PC_DEPART;
+}
+
+uint64_t round_draw(const struct round_context *x, uint64_t t, uint32_t leader, uint32_t rank) {
+    return mix(x->topology.seed ^ mix(t ^ mix((uint64_t)leader << 32 | rank)));
+}
+
+/* Of the members looked at so far: has the one that is drawn to start the version arrived? */
+static void draw(const struct round_context *x, struct round_local *l, const int32_t *members,
+                 int here) {
+    const uint32_t q = (uint32_t)members[l->i];
+    if (l->drawn && round_draw(x, l->t, l->leader, (uint32_t)members[l->drawn - 1]) <=
+                        round_draw(x, l->t, l->leader, q))
+        return;
+    l->drawn = l->i + 1;
+    l->drawn_here = (uint32_t)here;
+}
+
+/* Forgets a scan of the members. */
+static void scan_again(struct round_local *l) {
+    l->i = l->present = l->gone = l->awaited = l->drawn = l->drawn_here = 0;
+}
+
+/* At the window: rank l->i has gone as far as `version`. */
+static enum round_action passed(const struct round_context *x, struct round_local *l,
+                                uint64_t version) {
+    if (version + x->window < l->t)
+        return wait_for(l, PC_WINDOW, ROUND_WHY_WINDOW);
+    if (version < l->low)
+        l->low = version;
+    if (++l->i < x->size)
+        return go(l, PC_WINDOW);
+    l->horizon = l->low;
+    l->low = ROUND_DEPARTED_VERSION;
+    l->i = 0;
+    return go(l, PC_PASSED);
+}
+
+/* Leader of this rank's group of version v, which is no sync version. */
+static uint32_t leader_at(const struct round_context *x, uint64_t v) {
+    (void)round_members_of(x, v, x->rank, 0, x->scratch);
+    return (uint32_t)x->scratch[0];
+}
+
+/* A round of this rank's group is taken: where the result comes from. With two fresh members each
+ * reduces for itself (3N of traffic instead of 3.5N), unless one of them wants to look at the
+ * result; in a round of all ranks there is no shared result, for there are many groups. */
+static inline enum round_pc reduce_of(const struct round_context *x, const struct round_local *l) {
+    return x->world || (l->fresh && l->members == 2 && !l->view) ? PC_PRIVATE : PC_USERS;
 }
 
 enum round_action round_step(const struct round_context *x, struct round_local *l,
@@ -180,51 +255,97 @@ enum round_action round_step(const struct round_context *x, struct round_local *
     uint64_t word;
 
     switch ((enum round_pc)l->pc) {
+    /* -- the view of the last result ends ------------------------------------------------------ */
+    case PC_UNVIEW: {
+        const uint32_t c = l->kept - 1;
+        l->kept = 0;
+        return unref(l, c, 1, l->t == 0 ? PC_DEPART : PC_WINDOW); /* ordered: nothing is kept */
+    }
+
+    /* -- ordered: the results up to t - 1 are not looked at any more ----------------------------
+     */
+    case PC_AT:
+        l->pc = PC_WINDOW;
+        if (l->last + 1 == l->t && l->jumped) { /* others may wait for it at the window */
+            /* seq_cst: the event before a ring; release is included: all reads of the results;
+             * pairs with PC_WINDOW_AT */
+            round_store(m, ROUND_AT, x->rank, 0, l->t - 1, memory_order_seq_cst);
+            return ask(l, PC_WINDOW, ROUND_PASSED);
+        }
+        __attribute__((fallthrough)); /* nothing was accessed */
+
     /* -- run-ahead window -------------------------------------------------------------------- */
     case PC_WINDOW:
-        if (l->t > l->horizon + x->window) {
+        /* ordered: always, since the horizon says which rounds are old (PC_OLD) */
+        if (x->ordered || l->t > l->horizon + x->window) {
             /* acquire: a rank seen at t - window has left the versions whose slot and arrival
              * cells this version reuses; pairs with the store in PC_PUBLISH */
             word = round_load(m, ROUND_PUB, l->i, 0, memory_order_acquire);
-            if (round_version(word) + x->window < l->t)
-                return wait_for(l, PC_WINDOW, ROUND_WHY_WINDOW);
-            if (round_version(word) < l->low)
-                l->low = round_version(word);
-            if (++l->i < x->size)
-                return go(l, PC_WINDOW);
-            l->horizon = l->low;
-            l->low = ROUND_DEPARTED_VERSION;
-            l->i = 0;
-            return go(l, PC_BUFFER);
+            if ((x->ordered || x->forward) && round_version(word) + 1 < l->t) {
+                l->w = word;
+                return go(l, PC_WINDOW_AT);
+            }
+            return passed(x, l, round_version(word));
         }
         l->low = ROUND_DEPARTED_VERSION;
+        return go(l, PC_PASSED); /* nothing was read */
+
+    case PC_WINDOW_AT: {
+        const uint64_t published = round_version(l->w);
+        l->w = 0;
+        /* acquire: as in PC_WINDOW; pairs with PC_AT and PC_JUMP */
+        word = round_load(m, ROUND_AT, l->i, 0, memory_order_acquire);
+        return passed(x, l, word > published ? word : published);
+    }
+
+    case PC_PASSED:
+        if (x->world) { /* a hold keeps the inputs of all ranks: not one that is of no use */
+            l->unref_return = PC_BUFFER;
+            return go(l, PC_LET_GO);
+        }
         __attribute__((fallthrough)); /* nothing was read */
 
     /* -- contribution ------------------------------------------------------------------------ */
     case PC_BUFFER:
-        if (l->i == l->own)
+        if (l->out_of_place) {
+            l->buffer = l->reserved - 1;
+            l->reserved = 0;
+            return ask(l, PC_PUBLISH, ROUND_WRITE);
+        }
+        __attribute__((fallthrough)); /* nothing was accessed */
+
+    case PC_RESERVE: {
+        const enum round_pc pc = l->pc == PC_RESERVE ? PC_RESERVE : PC_BUFFER;
+        while (l->i == l->own || l->i + 1 == l->reserved)
             l->i++;
         if (l->i >= x->buffers_usable) {
             l->i = 0;
-            return wait_for(l, PC_BUFFER, ROUND_WHY_BUFFER);
+            return wait_for(l, pc, ROUND_WHY_BUFFER);
         }
         /* seq_cst: Dekker with PC_PIN_REFER/PC_PIN_CHECK: either this load sees the pinner's
          * reference, or the pinner sees that PUB names another buffer. acquire is included: the
          * readers of the buffer are done; pairs with PC_DROP_CREF and PC_PIN_UNDO */
-        if (round_load(m, ROUND_CREF, x->rank, l->i, memory_order_seq_cst) == 0) {
-            l->buffer = l->i;
-            l->i = 0;
-            return ask(l, PC_PUBLISH, ROUND_WRITE);
+        if (round_load(m, ROUND_CREF, x->rank, l->i, memory_order_seq_cst) != 0) {
+            l->i++;
+            return go(l, pc);
         }
-        l->i++;
-        return go(l, PC_BUFFER);
+        if (pc == PC_RESERVE) {
+            l->reserved = l->i + 1;
+            l->i = 0;
+            return finish(l, ROUND_RESERVED);
+        }
+        l->buffer = l->i;
+        l->i = 0;
+        return ask(l, PC_PUBLISH, ROUND_WRITE);
+    }
 
     case PC_PUBLISH:
         /* seq_cst: the store side of the Dekker above (for the buffer published before), and
          * store-then-scan of PC_QUORUM: of k arrivals the last one in the total order sees all k.
          * release is included: the contribution is readable; pairs with PC_PIN_CHECK */
         round_store(m, ROUND_PUB, x->rank, 0,
-                    round_pack(l->t, l->buffer | (l->sync ? ROUND_PUB_SYNC : 0)),
+                    round_pack(l->t, l->buffer | (l->sync ? ROUND_PUB_SYNC : 0) |
+                                         (l->view ? ROUND_PUB_VIEW : 0)),
                     memory_order_seq_cst);
         l->own = l->buffer;
         l->buffer = 0;
@@ -234,7 +355,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         }
         return go(l, PC_SLOT);
 
-    /* -- after a wait: give back a hold of an older version ------------------------------------ */
+    /* -- give back a hold of an older version -------------------------------------------------- */
     case PC_LET_GO: {
         const enum round_pc pc = (enum round_pc)l->unref_return;
         /* acquire: the round that the hold names; pairs with PC_HAND_SWAP */
@@ -280,11 +401,12 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         const uint32_t q = (uint32_t)members[l->i];
         /* seq_cst: the scan of store-then-scan, see PC_PUBLISH */
         word = round_load(m, ROUND_PUB, q, 0, memory_order_seq_cst);
-        if (word == ROUND_DEPARTED) {
+        const int past = x->forward && !l->sync && round_version(word) > l->t;
+        if (word == ROUND_DEPARTED || past) { /* past: without t, which its counter jumped over */
             l->gone++;
         } else if (round_version(word) > l->t) {
             l->other = q + 1; /* it has left t, so the slot must be set: look again */
-            l->i = l->present = l->gone = l->awaited = 0;
+            scan_again(l);
             return go(l, PC_SLOT);
         } else if (round_version(word) == l->t) {
             if (!(round_low(word) & ROUND_PUB_SYNC) != !l->sync) {
@@ -292,16 +414,42 @@ enum round_action round_step(const struct round_context *x, struct round_local *
                 return ask(l, PC_RETURN, ROUND_MISMATCH);
             }
             l->present++;
+        } else if (x->forward && !l->sync) { /* it may be about to go past t */
+            l->w = word;
+            return go(l, PC_QUORUM_AT);
         } else if (round_version(word) + 1 == l->t) {
             l->awaited++; /* one further behind cannot arrive in time */
         }
-        if (++l->i < l->members)
-            return go(l, PC_QUORUM);
+        if (x->quorum == 0 && word != ROUND_DEPARTED && !past)
+            draw(x, l, members, round_version(word) == l->t);
+        l->i++;
+        return go(l, PC_QUORUM_NEXT);
+    }
 
+    case PC_QUORUM_AT: {
+        const uint64_t published = round_version(l->w);
+        l->w = 0;
+        /* seq_cst: as PC_QUORUM; pairs with PC_JUMP */
+        word = round_load(m, ROUND_AT, (uint32_t)members[l->i], 0, memory_order_seq_cst);
+        if (word >= l->t) {
+            l->gone++;
+        } else {
+            l->awaited += published + 1 == l->t;
+            if (x->quorum == 0)
+                draw(x, l, members, 0);
+        }
+        l->i++;
+        return go(l, PC_QUORUM_NEXT);
+    }
+
+    case PC_QUORUM_NEXT: {
+        if (l->i < l->members)
+            return go(l, PC_QUORUM);
         const uint32_t all = l->members - l->gone;
         const uint32_t need = l->sync || x->quorum > all ? all : x->quorum;
-        const int too_few = l->present < need, awaiting = l->awaited && !in.grace_over;
-        l->i = l->present = l->gone = l->awaited = 0;
+        const int too_few = l->present < need || (x->quorum == 0 && !l->drawn_here);
+        const int awaiting = l->awaited && !in.grace_over;
+        scan_again(l);
         if (!too_few && !awaiting)
             return go(l, PC_FREE);
         l->slot = 0;
@@ -313,15 +461,49 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         if (l->i >= x->rounds_usable) {
             l->i = 0;
             l->slot = 0;
-            return wait_for(l, PC_SLOT, ROUND_WHY_ROUND);
+            return wait_for(l, x->ordered ? PC_HORIZON : PC_SLOT, ROUND_WHY_ROUND);
         }
         l->c = x->rank * x->rounds + l->i;
         /* acquire: all users of its last life are gone; pairs with PC_UNREF_FREE */
         if (!round_load(m, ROUND_FREE, l->c, 0, memory_order_acquire)) {
+            if (x->ordered)
+                return go(l, PC_OLD);
             l->i++;
             return go(l, PC_FREE);
         }
         l->i = 0;
+        return go(l, PC_TAKE);
+
+    /* -- ordered: a round is kept until every rank has gone past its version ------------------- */
+    case PC_OLD:
+        /* relaxed: written by this rank. That all are done with an old one: acquire in PC_WINDOW */
+        word = round_load(m, ROUND_HEAD, l->c, 0, memory_order_relaxed);
+        if (round_version(word) >= l->horizon) {
+            l->i++;
+            return go(l, PC_FREE);
+        }
+        l->i = 0;
+        return go(l, PC_RETIRE);
+
+    case PC_HORIZON: /* they were too few: some may be old by now */
+        /* acquire: as PC_WINDOW */
+        word = round_load(m, ROUND_PUB, l->i, 0, memory_order_acquire);
+        if (round_version(word) < l->low)
+            l->low = round_version(word);
+        if (++l->i < x->size)
+            return go(l, PC_HORIZON);
+        l->horizon = l->low;
+        l->low = ROUND_DEPARTED_VERSION;
+        l->i = 0;
+        return go(l, PC_SLOT);
+
+    case PC_RETIRE:
+        /* relaxed: nobody looks at it any more */
+        round_store(m, ROUND_REFS, l->c, 0, 0, memory_order_relaxed);
+        return go(l, PC_RETIRED);
+
+    case PC_RETIRED:
+        round_store(m, ROUND_FREE, l->c, 0, 1, memory_order_relaxed); /* of interest to this rank */
         return go(l, PC_TAKE);
 
     case PC_TAKE:
@@ -338,6 +520,8 @@ enum round_action round_step(const struct round_context *x, struct round_local *
     case PC_PIN_READ:
         /* relaxed: only a guess, PC_PIN_CHECK decides */
         l->w = round_load(m, ROUND_PUB, (uint32_t)members[l->i], 0, memory_order_relaxed);
+        if (x->forward && round_version(l->w) > l->t)
+            l->w = ROUND_DEPARTED; /* from this version */
         return go(l, l->w == ROUND_DEPARTED ? PC_PIN_RECORD : PC_PIN_REFER);
 
     case PC_PIN_REFER:
@@ -399,6 +583,10 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         }
         l->slot = 0;
         l->u = l->t;
+        if (x->ordered) { /* who is late finds it in the slot */
+            l->fresh = 1;
+            return ask(l, PC_USERS, ROUND_PINNED);
+        }
         return ask(l, PC_HAND_IN, ROUND_PINNED);
 
     /* -- hand each late member its reference ------------------------------------------------- */
@@ -435,7 +623,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         l->i = 0;
         l->w = 0;
         l->fresh = 1;
-        return go(l, l->members == 2 ? PC_PRIVATE : PC_USERS);
+        return go(l, reduce_of(x, l));
 
     /* -- pinned by another: does the round hold this contribution? ---------------------------- */
     case PC_FRESH_IN:
@@ -457,7 +645,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         }
         l->fresh = 1; /* and so one of its references is this rank's */
         l->slot = 0;
-        return go(l, l->members == 2 ? PC_PRIVATE : PC_USERS);
+        return go(l, reduce_of(x, l));
 
     /* -- late: take the newest pinned version u >= t ------------------------------------------ */
     case PC_LATE_HOLD:
@@ -465,6 +653,12 @@ enum round_action round_step(const struct round_context *x, struct round_local *
             l->other = l->leader;
             return ask(l, PC_RETURN, ROUND_MISMATCH);
         }
+        l->late = 1;
+        if (x->ordered) { /* its results stay until this rank has gone past them */
+            l->slot = 0;
+            return go(l, PC_USERS);
+        }
+        l->view = 0; /* the result is merged with this rank's own */
         /* acquire: the round it names; pairs with PC_HAND_SWAP */
         l->w = round_load(m, ROUND_HOLD, x->rank, 0, memory_order_acquire);
         if (round_version(l->w) <= l->t)
@@ -496,15 +690,16 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         if (round_version(word) != l->u) /* reused since the pointer was read */
             return unref(l, l->c, 1, PC_LATE_HOLD);
         l->slot = 0;
-        return go(l, PC_USERS);
+        return go(l, reduce_of(x, l));
 
-    /* -- two members, both fresh: each reduces for itself (3N of traffic instead of 3.5N). The
-     * inputs stay pinned by this rank's reference, since DONE stays empty
-     * ---------------------------- */
+    /* -- each reduces for itself: the inputs stay pinned by this rank's reference, since DONE stays
+     * empty ----------------------------------------------------------------------------------- */
     case PC_PRIVATE:
+        if (x->world)
+            return ask(l, PC_LEAVE, ROUND_PRIVATE);
         /* relaxed: ordered by PC_FRESH_IN, or this rank's own */
         word = round_load(m, ROUND_IN, l->c, 1 - l->position, memory_order_relaxed);
-        if (round_version(word) != l->t)
+        if (round_version(word) != l->t || (round_low(word) & ROUND_PUB_VIEW))
             return go(l, PC_USERS);
         return ask(l, PC_LEAVE, ROUND_PRIVATE);
 
@@ -539,7 +734,8 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         /* seq_cst: the event before the ring of ROUND_COMPLETE; release is included: the slice, and
          * acquire: the others', for who completes; pairs with PC_COPY */
         word = round_or(m, ROUND_DONE, l->c, 0, UINT64_C(1) << l->s, memory_order_seq_cst);
-        l->copied |= UINT64_C(1) << l->s;
+        if (!l->view)
+            l->copied |= UINT64_C(1) << l->s;
         word |= UINT64_C(1) << l->s;
         l->s = 0;
         if (word != all_slices(x))
@@ -548,6 +744,17 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         return ROUND_COMPLETE;
 
     case PC_COPY:
+        if (l->view && !l->copying) {
+            /* acquire: the slices; pairs with PC_MARK */
+            word = round_load(m, ROUND_DONE, l->c, 0, memory_order_acquire);
+            if (word == all_slices(x))
+                return go(l, PC_LEAVE);
+            if (!in.redo)
+                return pause_for(l, PC_COPY, ROUND_WHY_SLICES);
+            l->copying = 1; /* who has a slice may be stopped: a copy of this rank's own */
+            l->ready = word;
+            return go(l, PC_COPY);
+        }
         if (l->copied == all_slices(x)) {
             l->copied = l->ready = l->s = 0;
             return go(l, PC_LEAVE);
@@ -578,10 +785,37 @@ enum round_action round_step(const struct round_context *x, struct round_local *
 
     case PC_LEAVE_ROUND:
         took(l, l->u);
+        if (x->ordered)
+            return go(l, PC_NEXT);
+        if (x->forward && l->u > l->t)
+            return unref(l, l->c, 1, PC_JUMP);
+        if (l->view && !l->copying && !x->world) { /* until the next call */
+            l->kept = l->c + 1;
+            return go(l, PC_RETURN);
+        }
         return unref(l, l->c, 1, PC_RETURN);
 
+    /* -- ordered: is the next version pinned, too? This rank cannot be in it ------------------- */
+    case PC_NEXT:
+        /* acquire: as PC_SLOT */
+        word = round_load(m, ROUND_SLOT, leader_at(x, l->u + 1), (uint32_t)((l->u + 1) % x->slots),
+                          memory_order_acquire);
+        if (round_version(word) != l->u + 1)
+            return go(l, PC_RETURN);
+        l->u++;
+        l->c = round_low(word);
+        l->fresh = l->sync = l->inputs = l->copying = 0;
+        return go(l, PC_USERS);
+
+    /* -- forward: the versions up to u are skipped --------------------------------------------- */
+    case PC_JUMP:
+        /* seq_cst: the event before a ring; pairs with PC_WINDOW_AT */
+        round_store(m, ROUND_AT, x->rank, 0, l->u, memory_order_seq_cst);
+        return ask(l, PC_RETURN, ROUND_PASSED);
+
     case PC_RETURN:
-        return finish(l, l->t == 0 ? ROUND_GONE : l->fresh ? ROUND_FRESH : ROUND_LATE);
+        l->jumped = x->ordered && l->u > l->t;
+        return finish(l, l->t == 0 ? ROUND_GONE : l->late ? ROUND_LATE : ROUND_FRESH);
 
     /* -- departure ---------------------------------------------------------------------------- */
     case PC_DEPART:

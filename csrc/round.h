@@ -6,7 +6,9 @@
  * rank has to wait for.
  *
  *   shared words (64 bit; version 40 | low 24)
- *     PUB[r]            (version, sync flag 1 | buffer 23)  newest contribution of rank r
+ *     PUB[r]            (version, sync 1 | view 1 | buffer 22)  newest contribution of rank r
+ *     AT[r]             a version that rank r has gone past without a contribution of it, because
+ *                       its counter jumped (ordered, forward)
  *     HOLD[r]           (version, round), 0: none           newest round that r was late for; owns
  *                                                           a reference
  *     SLOT[L][v mod W]  (version, round)                    round of version v of L's group
@@ -49,6 +51,7 @@
 
 enum round_word {              /* of shared memory, addressed (word, i, j) */
                   ROUND_PUB,   /* (r) */
+                  ROUND_AT,    /* (r) */
                   ROUND_HOLD,  /* (r) */
                   ROUND_SLOT,  /* (leader, v mod W) */
                   ROUND_CREF,  /* (r, b) */
@@ -66,6 +69,7 @@ enum round_word {              /* of shared memory, addressed (word, i, j) */
 #define ROUND_DEPARTED_VERSION ((UINT64_C(1) << 40) - 1)
 #define ROUND_DEPARTED (ROUND_DEPARTED_VERSION << ROUND_LOW_BITS)
 #define ROUND_PUB_SYNC (UINT32_C(1) << 23)
+#define ROUND_PUB_VIEW (UINT32_C(1) << 22)
 
 static inline uint64_t round_pack(uint64_t version, uint32_t low) {
     return version << ROUND_LOW_BITS | low;
@@ -77,7 +81,7 @@ static inline uint32_t round_low(uint64_t word) {
     return (uint32_t)(word & ROUND_LOW_MASK);
 }
 static inline uint32_t round_buffer(uint64_t pub) {
-    return round_low(pub) & (ROUND_PUB_SYNC - 1);
+    return round_low(pub) & (ROUND_PUB_VIEW - 1);
 }
 
 /* How much of everything one rank needs, so that it never waits for it (the arguments are in
@@ -86,20 +90,26 @@ static inline uint32_t round_buffer(uint64_t pub) {
 static inline uint64_t round_slots(uint64_t window) {
     return window + 1;
 }
-/* Contribution buffers: one that is published, one to write, and those that stopped ranks keep
- * pinned: one per rank, or two where groups of two exist (a pair reduces privately, so the inputs
- * stay pinned for the partner, which may be stopped while it tries to pin, with an older one). When
- * this rank calls t these are of versions t - 2 window to t - 2. */
-static inline uint32_t round_buffers_bound(uint32_t size, uint32_t group_size, uint64_t window) {
-    const uint32_t groups = (size + group_size - 1) / group_size;
+/* Contribution buffers: one that is published, one to write, one that is reserved, and those that
+ * stopped ranks keep pinned: one per rank, or two where groups of two exist (a pair reduces
+ * privately, so the inputs stay pinned for the partner, which may be stopped while it tries to pin,
+ * with an older one). When this rank calls t these are of versions t - 2 window to t - 2. Rounds of
+ * all ranks keep their inputs as long as they are referenced: by the hold of every rank, and in a
+ * call twice, one of them by the duty to free a hold that was replaced, from t - 3 window on. */
+static inline uint32_t round_buffers_bound(const struct topology *topology, int world,
+                                           uint64_t window) {
+    const uint64_t size = (uint64_t)topology->size, most = (uint64_t)topology->group_size;
+    const uint64_t groups = (size + most - 1) / most;
     const int pairs = size / groups == 2 || (size + groups - 1) / groups == 2;
-    const uint64_t stopped = (uint64_t)(size - 1) * (pairs ? 2 : 1);
-    return (uint32_t)(stopped < 2 * window - 1 ? stopped : 2 * window - 1) + 2;
+    const uint64_t stopped = world ? 3 * (size - 1) + 1 : (size - 1) * (pairs ? 2 : 1);
+    const uint64_t versions = (world ? 3 : 2) * window - 1;
+    return (uint32_t)(stopped < versions ? stopped : versions) + 3;
 }
 /* Rounds: every other rank can be stopped with a reference (or the duty to free) to one in its
- * call, and hold another one; this rank takes one. That is one less. */
-static inline uint32_t round_rounds_bound(uint32_t size) {
-    return 2 * size;
+ * call, and hold another one, or look at it; this rank takes one. That is one less. Ordered: those
+ * that the slowest rank has not gone past, and one. */
+static inline uint32_t round_rounds_bound(uint32_t size, int ordered, uint64_t window) {
+    return ordered ? (uint32_t)window + 2 : 2 * size;
 }
 
 struct round_memory; /* the segment, or the explorer's model of it */
@@ -110,6 +120,8 @@ struct round_context {
     uint32_t rank, size;
     struct topology topology;
     int world;       /* a round pins all ranks' inputs, whatever the groups */
+    int ordered;     /* every rank gets every result, in order ("skip", "carry") */
+    int forward;     /* after a late version u a rank goes on with u + 1 ("fast-forward") */
     uint32_t quorum; /* 0: a drawn member has to be present ("majority") */
     uint32_t slots;  /* W >= window + 1 */
     uint32_t rounds; /* per rank: numbering of rounds */
@@ -129,6 +141,7 @@ enum round_action {                /* what round_step() asks for before it is ca
                     ROUND_STEP,    /* nothing */
                     ROUND_WAIT,    /* pause (local.why), then step again */
                     ROUND_WRITE,   /* write the contribution into buffer local.buffer */
+                    ROUND_PASSED,  /* wake those that sleep at the window */
                     ROUND_PINNED,  /* wake the members that sleep */
                     ROUND_GATHER,  /* copy the weights of IN[] into round local.c, whose inputs are
                                       pinned */
@@ -159,14 +172,18 @@ enum round_outcome {
     ROUND_FRESH,    /* x holds the result of version t */
     ROUND_LATE,     /* x was merged with the result of version u >= t */
     ROUND_UNMERGED, /* late, and nothing newer than `last`: x is unchanged */
+    ROUND_RESERVED, /* buffer local.reserved - 1 is free to be filled */
     ROUND_GONE,     /* departure is complete */
 };
 
 struct round_local {
     /* lasts from call to call */
-    uint64_t last;    /* newest version that this rank took part in or merged */
-    uint64_t horizon; /* every rank was seen at this version or beyond */
-    uint32_t own;     /* buffer of the published contribution */
+    uint64_t last;     /* newest version that this rank took part in or merged */
+    uint64_t horizon;  /* every rank was seen at this version or beyond */
+    uint32_t own;      /* buffer of the published contribution */
+    uint32_t reserved; /* 1 + buffer that was handed out to be filled; 0: none */
+    uint32_t jumped;   /* ordered: the last call gave more than one version */
+    uint32_t kept;     /* 1 + round whose result is being looked at; 0: none */
     uint32_t pc;
     /* of this call */
     uint64_t t;                         /* version */
@@ -180,8 +197,13 @@ struct round_local {
     uint32_t i;                         /* index into members, buffers or rounds */
     uint32_t present, gone, awaited;
     uint32_t buffer, c, s;
-    uint32_t inputs; /* 1: counted in USERS of c */
-    uint32_t fresh, other;
+    uint32_t inputs;            /* 1: counted in USERS of c */
+    uint32_t fresh;             /* in round c */
+    uint32_t late;              /* in version t */
+    uint32_t out_of_place;      /* the contribution is in the reserved buffer */
+    uint32_t view, copying;     /* the result is looked at where it is / it is copied after all */
+    uint32_t drawn, drawn_here; /* 1 + index of the member that is drawn, and that it arrived */
+    uint32_t other;
     uint32_t why, outcome;
     /* subroutines: unref(round, k) and drop(round) */
     uint32_t unref_c, unref_k, unref_return;
@@ -192,12 +214,19 @@ struct round_local {
 /* Resets `local` for a new handle whose first contribution is in buffer 0 (PUB = 0). */
 void round_init(struct round_local *local);
 
-/* Starts the call of version t (>= 1, one more than the last) or, the departure. `members`: group
- * of this rank at t, ascending (all ranks in a sync version); it must stay valid during the call.
- */
+/* Starts the call of version t (>= 1, above the last), or the departure. `members`: those of this
+ * rank's round at t (round_members_of), ascending; it must stay valid during the call. `reserved`:
+ * the contribution is in the buffer that was reserved, and the result is looked at where it is. */
 void round_begin(const struct round_context *context, struct round_local *local, uint64_t t,
-                 int sync, const int32_t *members, int count);
+                 int sync, int reserved, const int32_t *members, int count);
+/* Reserves a buffer for the contribution of the next version, t, if there is none yet. */
+void round_begin_reserve(struct round_local *local, uint64_t t);
 void round_begin_departure(struct round_local *local);
+
+/* Which member starts a version of quorum 0: the one whose number here is lowest, of those not
+ * departed. */
+uint64_t round_draw(const struct round_context *context, uint64_t t, uint32_t leader,
+                    uint32_t rank);
 
 /* One step. `members`: as given to round_begin, from then on. */
 enum round_action round_step(const struct round_context *context, struct round_local *local,
@@ -207,7 +236,7 @@ enum round_action round_step(const struct round_context *context, struct round_l
 enum round_action round_run(const struct round_context *context, struct round_local *local,
                             const int32_t *members, struct round_input input);
 
-/* Members of the group of the round that `local` has taken (version u), ascending. */
+/* Members of the round of this version that `rank` is in, ascending: those of its group, or all. */
 int round_members_of(const struct round_context *context, uint64_t version, uint32_t rank, int sync,
                      int32_t *members);
 

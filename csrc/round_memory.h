@@ -12,6 +12,8 @@ static inline segment_atomic *round_word_of(const struct round_memory *memory, e
     switch (word) {
     case ROUND_PUB:
         return segment_pub(s, (int)i);
+    case ROUND_AT:
+        return segment_at(s, (int)i);
     case ROUND_HOLD:
         return segment_hold(s, (int)i);
     case ROUND_SLOT:

@@ -2,7 +2,7 @@
  * orderings. One region per rank, page-aligned, first touched (and committed) by its owner.
  *
  *   header      magic, ABI, the options that all ranks agree on, offsets
- *   region[r]   rank line A   pub                                   written by r, read by all
+ *   region[r]   rank line A   pub, at                               written by r, read by all
  *               rank line B   hold                                  written by r and by pinners
  *               rank line C   bell, state, pid                      written by r and by ringers
  *               rank line D   arrive, finish (quorum "all")         written by r
@@ -99,6 +99,9 @@ enum { SEGMENT_FLAT_MAX = 2048 };
 enum { SEGMENT_LINE = 128, SEGMENT_LINES = 4 };
 static inline segment_atomic *segment_pub(const wagma_segment *s, int r) {
     return (segment_atomic *)segment_region(s, r);
+}
+static inline segment_atomic *segment_at(const wagma_segment *s, int r) {
+    return segment_pub(s, r) + 1;
 }
 static inline segment_atomic *segment_hold(const wagma_segment *s, int r) {
     return (segment_atomic *)(segment_region(s, r) + 1 * SEGMENT_LINE);

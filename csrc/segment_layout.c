@@ -47,13 +47,15 @@ static uint64_t pages(uint64_t bytes) {
 
 static void count_things(wagma_segment *s) {
     const wagma_options *o = &s->options;
-    uint32_t size = (uint32_t)o->size, group_size = (uint32_t)o->group_size;
     uint64_t window = (uint64_t)o->window;
     int all = o->activation == WAGMA_ACTIVATION_GROUP && o->quorum == o->group_size;
     s->topology = (struct topology){o->size, o->group_size, o->grouping, o->seed};
     s->size = o->size;
-    s->buffers = all ? 0 : (int)round_buffers_bound(size, group_size, window);
-    s->rounds = all ? 0 : (int)round_rounds_bound(size);
+    s->buffers = all ? 0
+                     : (int)round_buffers_bound(&s->topology,
+                                                o->activation == WAGMA_ACTIVATION_WORLD, window);
+    s->rounds =
+        all ? 0 : (int)round_rounds_bound((uint32_t)o->size, o->late != WAGMA_LATE_STALE, window);
     s->slots = all ? 0 : (int)round_slots(window);
 }
 

@@ -81,6 +81,13 @@ static void test_choices_that_contradict_each_other(void) {
               wagma_last_error());
         CHECK(o.window == 8, "window %ld", (long)o.window);
     }
+    o = options_for(2000, 2000, 1);
+    o.late = WAGMA_LATE_SKIP;
+    o.window = 8386;
+    CHECK(wagma_options_check(&o) == WAGMA_OK, "%s", wagma_last_error());
+    o.window = 8387;
+    CHECK(wagma_options_check(&o) == WAGMA_EINVAL && strstr(wagma_last_error(), "window"), "%s",
+          wagma_last_error());
     o = options_for(4, 2, 0);
     o.grouping = WAGMA_GROUPING_PAIRS;
     o.group_size = 3;

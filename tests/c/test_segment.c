@@ -65,8 +65,8 @@ static void check_layout(const wagma_options *options) {
     uint64_t n = s.bytes_n, w = 8, P = (uint64_t)s.size, element = n ? n / (uint64_t)o->count : 4;
     int all = o->quorum == o->group_size;
     CHECK(n == (uint64_t)o->count * reduce_dtype_size((wagma_dtype)o->dtype), "%lu", (long)n);
-    const int buffers =
-        (int)round_buffers_bound((uint32_t)o->size, (uint32_t)o->group_size, (uint64_t)o->window);
+    const int buffers = (int)round_buffers_bound(
+        &s.topology, o->activation == WAGMA_ACTIVATION_WORLD, (uint64_t)o->window);
     CHECK(s.buffers == (all ? 0 : buffers), "%d", s.buffers);
     CHECK(s.rounds == (all ? 0 : 2 * s.size), "%d", s.rounds);
     const uint64_t parts[][2] = {{0, 4 * SEGMENT_LINE},
@@ -126,7 +126,7 @@ static void test_limit(void) {
           wagma_last_error());
     uint64_t joined = segment_joined_bytes(&s), n = s.bytes_n;
     CHECK(joined >= 6 * n && joined < 6 * n + 65536, "%lu", (long)joined); /* 3 + 2 + array */
-    CHECK(segment_most_contributions(&s) == 9 && segment_most_rounds(&s) == 16, "unlimited");
+    CHECK(segment_most_contributions(&s) == 10 && segment_most_rounds(&s) == 16, "unlimited");
     s.options.shm_limit = joined - 1;
     CHECK(segment_layout(&s) == WAGMA_ENOSPC, "below the least");
     char needed[32];
@@ -140,7 +140,7 @@ static void test_limit(void) {
     CHECK(segment_most_contributions(&s) == 5 && segment_most_rounds(&s) == 4, "%d %d",
           segment_most_contributions(&s), segment_most_rounds(&s));
     s.options.shm_limit = joined + 40 * n;
-    CHECK(segment_most_contributions(&s) == 9 && segment_most_rounds(&s) == 16, "%d %d",
+    CHECK(segment_most_contributions(&s) == 10 && segment_most_rounds(&s) == 16, "%d %d",
           segment_most_contributions(&s), segment_most_rounds(&s));
 }
 
@@ -224,7 +224,7 @@ static void test_commit(void) {
           "two more");
     CHECK(file_bytes(s) == before + 2 * s->contribution_bytes, "%lu",
           (long)(file_bytes(s) - before));
-    CHECK(segment_commit_contribution(s, 2, 5, &contributions) == -1, "beyond the bound");
+    CHECK(segment_commit_contribution(s, 2, s->buffers, &contributions) == -1, "beyond the bound");
     CHECK(segment_commit_round(s, 2, 7, &rounds) == 0 && rounds == 8, "%d", rounds);
     CHECK(segment_commit_round(s, 2, 8, &rounds) == -1, "beyond the bound");
     wagma_segment_close(s);

@@ -40,7 +40,8 @@ void check_commit(struct round_memory *m, enum access_kind kind, int word, int i
     const int referenced =
         word >= ROUND_HEAD && word <= ROUND_FREE && *cell(m, ROUND_REFS, i, 0) > 0;
     (void)j;
-    if (kind == ACCESS_STORE && installed && !(word == ROUND_FREE && value))
+    const int retired = m->config->ordered && word == ROUND_REFS && !value;
+    if (kind == ACCESS_STORE && installed && !(word == ROUND_FREE && value) && !retired)
         violate(m, "I9-held", "round %d is prepared anew although it is pinned", i);
     if (kind == ACCESS_RMW && (word == ROUND_NEXT || word == ROUND_DONE) && !referenced)
         violate(m, "I9-held", "round %d is used without a reference", i);
@@ -57,7 +58,8 @@ void check_recorded(struct round_memory *m, int c, int k) {
     const uint16_t in = *cell(m, ROUND_IN, c, k), floor = *own(m, R_FLOOR + k);
     const int t = *own(m, R_t), sync = *own(m, R_sync);
     const int q = m->config->members[sync][t][m->rank][k];
-    if (in == 0xFFFF ? !is_departed(m, q)
+    const int past = m->config->forward && pub_version(m, q) > t;
+    if (in == 0xFFFF ? !is_departed(m, q) && !past
                      : floor == 0xFFFF || round_version(decode(in)) < round_version(decode(floor)))
         violate(
             m, "I2-pinned-newest",
@@ -76,12 +78,47 @@ void check_freed(struct round_memory *m, int c) {
     for (int k = 0; k < g->count[sync][v][leader]; k++) {
         const int q = g->members[sync][v][leader][k];
         const uint16_t in = *cell(m, ROUND_IN, c, k);
+        const uint16_t *f = cell(m, KIND_RANK, q, 0);
+        if (f[R_kept] == c + 1 || (f[R_VIEW] && f[R_VIEW] <= v && v <= f[R_VIEW_LAST]))
+            violate(m, "I9-held", "round %d is freed while rank %d looks at its result", c, q);
+        if (g->ordered) {
+            if (f[R_OVER] == RUNNING && f[R_t] && f[R_t] <= v && !is_departed(m, q))
+                violate(m, "I9-held", "round %d is freed before rank %d has gone past it", c, q);
+            continue;
+        }
         if (q != m->rank && in != 0xFFFF && (int)round_version(decode(in)) == v &&
             rank_field(g, m->cells, q, R_OVER) == RUNNING && rank_field(g, m->cells, q, R_t) == v &&
             rank_field(g, m->cells, q, R_DELIVERED) != (1u << g->slices) - 1)
             violate(m, "I9-held", "round %d is freed before its fresh member %d is done with it", c,
                     q);
     }
+}
+
+/* Has q no part in version t: departed, or its counter jumped over it? */
+static int is_past(const struct round_memory *m, int q, int t) {
+    return is_departed(m, q) ||
+           (m->config->forward && (pub_version(m, q) > t || *cell(m, ROUND_AT, q, 0) >= t));
+}
+
+/* The member that is drawn is fresh; who would have been drawn instead is past the version. */
+static void check_drawn(struct round_memory *m, int c) {
+    const struct config *g = m->config;
+    const struct round_local *l = &m->local;
+    const int t = (int)l->t;
+    uint64_t least = UINT64_MAX;
+    int drawn = 0;
+    for (int k = 0; k < g->count[0][t][m->rank]; k++) {
+        const int q = g->members[0][t][m->rank][k];
+        const uint16_t in = *cell(m, ROUND_IN, c, k);
+        const uint64_t number = round_draw(&g->context[m->rank], l->t, l->leader, (uint32_t)q);
+        const int fresh = in != 0xFFFF && (int)round_version(decode(in)) == t;
+        if (number > least || (!fresh && is_past(m, q, t)))
+            continue;
+        least = number;
+        drawn = fresh;
+    }
+    if (!drawn)
+        violate(m, "quorum", "version %d is pinned without the member that starts it", t);
 }
 
 /* I1: one input set per version and group; I2: of published contributions; I4. */
@@ -114,7 +151,7 @@ void check_pinned(struct round_memory *m, int leader, uint64_t before, uint64_t 
         if (version > t)
             violate(m, "I2-pinned-newest", "version %d of rank %d is pinned for version %d",
                     version, q, t);
-        if (*cell(m, KIND_DATA, q, b) != version)
+        if ((*cell(m, KIND_DATA, q, b) & ~EMPTY) != version)
             violate(m, "I2-pinned-newest", "the pinned version %d of rank %d is overwritten",
                     version, q);
         if (sync && version != t)
@@ -123,23 +160,27 @@ void check_pinned(struct round_memory *m, int leader, uint64_t before, uint64_t 
     }
     if (!fresh)
         violate(m, "I2-pinned-newest", "version %d is pinned without any arrival", t);
+    if (g->majority && !sync)
+        check_drawn(m, c);
 }
 
 /* -- data ---------------------------------------------------------------------------------------
  */
 /* The inputs of round c, which is of `version`, are readable: what was pinned, and whole. */
-static void check_inputs(struct round_memory *m, int c, int version, int sync) {
+static void check_inputs(struct round_memory *m, int c, int version, int sync, int fresh_only) {
     const struct config *g = m->config;
     for (int k = 0; k < g->count[sync][version][m->rank]; k++) {
         const int q = g->members[sync][version][m->rank][k];
         const uint16_t in = data_read(m, ROUND_IN, c, k);
         if (in == 0xFFFF)
             continue;
+        if (fresh_only && (int)round_version(decode(in)) != version)
+            continue;
         const int b = (int)round_buffer(decode(in));
         const uint16_t data = data_read(m, KIND_DATA, q, b);
         if (data & TORN)
             violate(m, "I5-torn", "rank %d writes the contribution that is being read", q);
-        if (data != round_version(decode(in)))
+        if ((data & ~EMPTY) != round_version(decode(in)))
             violate(m, "I9-held", "contribution %d of rank %d was replaced while in use",
                     (int)round_version(decode(in)), q);
     }
@@ -176,17 +217,18 @@ static void check_result(struct round_memory *m, int c, int s) {
 static void check_reading(struct round_memory *m, enum round_action action) {
     const int c = (int)m->local.c, u = (int)m->local.u, sync = (int)m->local.sync;
     if (action == ROUND_GATHER) {
-        check_inputs(m, c, (int)m->local.t, sync);
+        check_inputs(m, c, (int)m->local.t, sync, 0);
         return;
     }
     check_taken(m);
     if (m->invariant)
         return;
     if (action == ROUND_PRIVATE || action == ROUND_REDUCE || action == ROUND_REDO)
-        check_inputs(m, c, u, sync);
+        check_inputs(m, c, u, sync, m->config->ordered);
     if (action == ROUND_COPY)
         check_result(m, c, (int)m->local.s);
-    if (action == ROUND_COLLECT && data_read(m, KIND_META, c, 0) != u)
+    /* the weights say which inputs are read at all */
+    if (data_read(m, KIND_META, c, 0) != u)
         violate(m, "I9-held", "the weights of round %d are not of version %d", c, u);
 }
 
@@ -198,9 +240,31 @@ static void check_fresh(struct round_memory *m) {
         k++;
     const uint64_t in = decode(data_read(m, ROUND_IN, (int)m->local.c, k));
     const int fresh = round_version(in) == m->local.t && m->local.u == m->local.t;
+    if (m->config->ordered && (int)m->local.u != *own(m, R_TAKEN) + 1)
+        violate(m, "ordered", "rank %d gets the result of version %d after that of %d", m->rank, u,
+                *own(m, R_TAKEN));
+    if (m->local.u == m->local.t && fresh == (int)m->local.late)
+        violate(m, "I2-pinned-newest", "rank %d is %s in version %d", m->rank,
+                fresh ? "fresh, not late," : "late, not fresh,", u);
     if (fresh != (int)m->local.fresh)
         violate(m, "I2-pinned-newest", "rank %d takes itself for %s in version %d", m->rank,
                 m->local.fresh ? "fresh" : "late", u);
+}
+
+/* What the rank leaves with: every slice in its own array, or a complete result to look at. */
+static void check_result_whole(struct round_memory *m) {
+    const unsigned all = (1u << m->config->slices) - 1;
+    const int looks = m->local.view && !m->local.copying && !m->config->world;
+    const unsigned expected = looks ? 0 : all;
+    if (*own(m, R_DELIVERED) != expected)
+        violate(m, "I1-agreement", "rank %d leaves version %d with slices %x of %x", m->rank,
+                (int)m->local.u, *own(m, R_DELIVERED), expected);
+    for (int s = 0; looks && s < m->config->slices; s++)
+        check_result(m, (int)m->local.c, s);
+    if (!m->config->ordered)
+        return;
+    *own(m, R_DELIVERED) = 0;
+    *own(m, R_TAKEN) = (uint16_t)m->local.u;
 }
 
 void check_begin(struct round_memory *m) {
@@ -245,7 +309,8 @@ void check_end(struct round_memory *m) {
     const int c = (int)m->local.c, s = (int)m->local.s;
     const enum round_action action = *own(m, R_ACTION);
     if (action == ROUND_WRITE) {
-        data_write(m, KIND_DATA, m->rank, (int)m->local.buffer, (uint16_t)m->local.t);
+        const int empty = m->config->program[m->rank][m->local.t - 1] == 'z' ? EMPTY : 0;
+        data_write(m, KIND_DATA, m->rank, (int)m->local.buffer, (uint16_t)(m->local.t | empty));
         return;
     }
     check_reading(m, action);
@@ -253,10 +318,12 @@ void check_end(struct round_memory *m) {
         data_write(m, KIND_META, c, 0, (uint16_t)m->local.t);
     if (action == ROUND_REDUCE)
         data_write(m, KIND_RESULT, c, s, (uint16_t)m->local.u);
-    if (action == ROUND_REDUCE || action == ROUND_COPY || action == ROUND_REDO)
+    if ((action == ROUND_REDUCE && !m->local.view) || action == ROUND_COPY || action == ROUND_REDO)
         deliver(m, 1u << s);
     if (action == ROUND_PRIVATE)
         deliver(m, (1u << m->config->slices) - 1);
+    if (action == ROUND_COLLECT)
+        check_result_whole(m);
 }
 
 /* -- calls --------------------------------------------------------------------------------------
@@ -277,12 +344,27 @@ void check_return(struct round_memory *m) {
     const unsigned all = (1u << m->config->slices) - 1, delivered = *own(m, R_DELIVERED);
     const int taken = *own(m, R_TAKEN);
     const int full = l->outcome == ROUND_FRESH || l->outcome == ROUND_LATE;
+    if (l->outcome == ROUND_RESERVED) {
+        data_write(m, KIND_DATA, m->rank, (int)l->reserved - 1, (uint16_t)(TORN | t));
+        return;
+    }
     if (t == 0) {
         if (l->outcome != ROUND_GONE)
             violate(m, "I9-end", "a departure ends in another outcome");
         return;
     }
-    if (delivered != (full ? all : 0))
+    for (int v = t + 1; v <= u; v++)
+        if ((m->config->ordered || m->config->forward) && m->config->program[m->rank][v - 1] == 's')
+            violate(m, "I4-sync-fresh", "rank %d goes past sync version %d", m->rank, v);
+    if (m->config->ordered) {
+        if (taken != (full ? u : t - 1))
+            violate(m, "ordered", "rank %d leaves version %d with the results up to %d", m->rank,
+                    full ? u : t, taken);
+        if (l->outcome == ROUND_ALONE)
+            *own(m, R_TAKEN) = (uint16_t)t;
+        return;
+    }
+    if (l->kept ? !l->out_of_place || delivered : delivered != (full ? all : 0))
         violate(m, "I1-agreement", "rank %d leaves version %d with slices %x of %x", m->rank, t,
                 delivered, full ? all : 0);
     if (l->sync && l->outcome != ROUND_FRESH && l->outcome != ROUND_ALONE)
@@ -307,6 +389,23 @@ static int can_be_awaited(const struct round_memory *m, int q) {
     return over == RUNNING || over == FAILED; /* a failed rank is a PeerError, not a hang */
 }
 
+/* Has the member that is drawn to start the version arrived? */
+static int starter_is_present(const struct round_memory *m) {
+    const struct config *g = m->config;
+    const struct round_local *l = &m->local;
+    uint64_t least = UINT64_MAX;
+    int present = 0;
+    for (int k = 0; k < (int)l->members; k++) {
+        const int q = g->members[0][l->t][m->rank][k];
+        const uint64_t number = round_draw(&g->context[m->rank], l->t, l->leader, (uint32_t)q);
+        if (number > least || is_past(m, q, (int)l->t))
+            continue;
+        least = number;
+        present = pub_version(m, q) >= (int)l->t;
+    }
+    return present;
+}
+
 void check_alone(struct round_memory *m) {
     const struct config *g = m->config;
     const struct round_local *l = &m->local;
@@ -316,7 +415,8 @@ void check_alone(struct round_memory *m) {
         return;
     if (l->why == ROUND_WHY_WINDOW) {
         for (int q = 0; q < g->ranks; q++)
-            behind += pub_version(m, q) + g->window < t && can_be_awaited(m, q);
+            behind += pub_version(m, q) + g->window < t &&
+                      *cell(m, ROUND_AT, q, 0) + g->window < t && can_be_awaited(m, q);
         if (!behind)
             violate(m, "I3-run-alone", "rank %d waits at the window for nobody", m->rank);
         return;
@@ -328,15 +428,32 @@ void check_alone(struct round_memory *m) {
     }
     for (int k = 0; k < (int)l->members; k++) {
         const int q = g->members[sync][t][m->rank][k];
-        gone += is_departed(m, q);
-        present += !is_departed(m, q) && pub_version(m, q) >= t;
-        behind += pub_version(m, q) < t && can_be_awaited(m, q);
+        const int past =
+            g->forward && !sync && (pub_version(m, q) > t || *cell(m, ROUND_AT, q, 0) >= t);
+        gone += is_departed(m, q) || past;
+        present += !is_departed(m, q) && !past && pub_version(m, q) >= t;
+        behind += pub_version(m, q) < t && !past && can_be_awaited(m, q);
     }
     const int all = (int)l->members - gone;
-    const int need = sync || g->quorum > all ? all : g->quorum;
+    int need = sync || g->quorum > all ? all : g->quorum;
+    if (g->majority && !sync) {
+        need = 1;
+        present = starter_is_present(m);
+    }
     if (l->why != ROUND_WHY_QUORUM || present >= need || !behind)
         violate(m, "I3-run-alone", "rank %d waits in version %d (why %d) with %d of %d present",
                 m->rank, t, (int)l->why, present, need);
+}
+
+/* Rounds of all ranks are never complete: those that are held keep their inputs. */
+static int pins_of_holds(const struct round_memory *m, int r, int b) {
+    const struct config *g = m->config;
+    int pins = 0;
+    for (int c = 0; g->world && c < g->ranks * g->rounds; c++) {
+        const uint16_t in = *cell(m, ROUND_IN, c, r);
+        pins += *cell(m, ROUND_REFS, c, 0) && in != 0xFFFF && (int)round_buffer(decode(in)) == b;
+    }
+    return pins;
 }
 
 void check_terminal(struct round_memory *m) {
@@ -353,16 +470,22 @@ void check_terminal(struct round_memory *m) {
         return;
     for (int r = 0; r < g->ranks; r++)
         for (int b = 0; b < g->buffers; b++)
-            if (*cell(m, ROUND_CREF, r, b))
+            if (*cell(m, ROUND_CREF, r, b) != pins_of_holds(m, r, b))
                 violate(m, "I9-end", "contribution %d of rank %d stays pinned", b, r);
     for (int c = 0; c < g->ranks * g->rounds; c++) {
         int holds = 0;
         for (int r = 0; r < g->ranks; r++) {
             const uint16_t hold = *cell(m, ROUND_HOLD, r, 0);
             holds += hold != 0 && hold != 0xFFFF && (int)round_low(decode(hold)) == c;
+            holds += rank_field(g, m->cells, r, R_kept) == c + 1;
+        }
+        if (g->ordered) {
+            if (!*cell(m, ROUND_FREE, c, 0) && *cell(m, ROUND_USERS, c, 0))
+                violate(m, "I9-end", "the inputs of round %d stay pinned", c);
+            continue;
         }
         if (*cell(m, ROUND_REFS, c, 0) != holds || *cell(m, ROUND_FREE, c, 0) != !holds ||
-            (holds && *cell(m, ROUND_USERS, c, 0)))
+            (holds && *cell(m, ROUND_USERS, c, 0) && !g->world))
             violate(m, "I9-end", "round %d keeps %d references, of which holds explain %d", c,
                     *cell(m, ROUND_REFS, c, 0), holds);
     }

@@ -12,9 +12,13 @@
 
 static const char usage[] =
     "explore --ranks P --group S --programs W[,W...] [options]\n"
-    "  --programs  what each rank does (the last word counts for the rest): n version, s sync\n"
-    "              version, d departure at the end\n"
+    "  --programs  what each rank does (the last word counts for the rest): n version, z version\n"
+    "              with weight 0, s sync version, o version out of place, p version with a buffer\n"
+    "              reserved in vain, d departure at the end\n"
     "  --quorum N  members that start a version (1)     --window N  versions ahead (3)\n"
+    "  --majority  a drawn member starts it             --world     rounds of all ranks\n"
+    "  --ordered   every result for every rank (late = skip, carry)\n"
+    "  --forward   on after the version merged          --pairs, --fixed  grouping\n"
     "  --slices N  slices of a result (1)               --tso       store buffers\n"
     "  --buffers N, --rounds N  instead of the protocol's bounds\n"
     "  --limited   these are fewer, and a rank may wait for them\n"
@@ -81,7 +85,13 @@ int main(int argc, char **argv) {
         WALKS,
         SEED,
         NO_TRACE,
-        LIMITED
+        LIMITED,
+        MAJORITY,
+        WORLD,
+        ORDERED,
+        FORWARD,
+        PAIRS,
+        FIXED
     };
     static const struct option options[] = {{"ranks", 1, 0, RANKS},
                                             {"group", 1, 0, GROUP},
@@ -100,6 +110,12 @@ int main(int argc, char **argv) {
                                             {"seed", 1, 0, SEED},
                                             {"no-trace", 0, 0, NO_TRACE},
                                             {"limited", 0, 0, LIMITED},
+                                            {"majority", 0, 0, MAJORITY},
+                                            {"world", 0, 0, WORLD},
+                                            {"ordered", 0, 0, ORDERED},
+                                            {"forward", 0, 0, FORWARD},
+                                            {"pairs", 0, 0, PAIRS},
+                                            {"fixed", 0, 0, FIXED},
                                             {0, 0, 0, 0}};
     static struct config g = {.quorum = 1, .window = 3, .slices = 1, .collapse = 1};
     static struct result result;
@@ -158,6 +174,24 @@ int main(int argc, char **argv) {
             break;
         case LIMITED:
             g.limited = 1;
+            break;
+        case MAJORITY:
+            g.majority = 1;
+            break;
+        case WORLD:
+            g.world = 1;
+            break;
+        case ORDERED:
+            g.ordered = 1;
+            break;
+        case FORWARD:
+            g.forward = 1;
+            break;
+        case PAIRS:
+            g.grouping = WAGMA_GROUPING_PAIRS;
+            break;
+        case FIXED:
+            g.grouping = WAGMA_GROUPING_FIXED;
             break;
         default:
             return wrong("unknown option");

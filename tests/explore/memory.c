@@ -3,7 +3,10 @@
  * and seq_cst stores need it empty. */
 #include "model.h"
 
-enum { POISON = 511 }; /* contents of words that nobody may read any more */
+enum {
+    POISON = 255, /* contents of words that nobody may read any more */
+    VIEW = 256,   /* stands for ROUND_PUB_VIEW */
+};
 
 uint16_t encode(uint64_t word) {
     if (word == ROUND_DEPARTED)
@@ -12,8 +15,9 @@ uint16_t encode(uint64_t word) {
         return 0xFFFE;
     const uint64_t version = round_version(word);
     const uint32_t flag = (round_low(word) & ROUND_PUB_SYNC) != 0;
-    const uint32_t low = round_low(word) & (ROUND_PUB_SYNC - 1);
-    if (version > 60 || low > 511)
+    const uint32_t view = round_low(word) & ROUND_PUB_VIEW ? VIEW : 0;
+    const uint32_t low = (round_low(word) & (ROUND_PUB_VIEW - 1)) | view;
+    if (version > 60 || (low & ~view) >= VIEW)
         __builtin_trap(); /* the configuration is too large for the cells */
     return (uint16_t)(version << 10 | flag << 9 | low);
 }
@@ -23,7 +27,8 @@ uint64_t decode(uint16_t cell) {
         return ROUND_DEPARTED;
     if (cell == 0xFFFE)
         return ROUND_DEPARTED_VERSION;
-    return round_pack(cell >> 10, (cell & 511u) | (cell & 512u ? ROUND_PUB_SYNC : 0));
+    return round_pack(cell >> 10, (cell & 255u) | (cell & VIEW ? ROUND_PUB_VIEW : 0) |
+                                      (cell & 512u ? ROUND_PUB_SYNC : 0));
 }
 
 static uint16_t *stores(const struct round_memory *m) {
@@ -54,6 +59,14 @@ static void end_life(struct round_memory *m, int c) {
     *cell(m, KIND_META, c, 0) = 0;
     *cell(m, KIND_LIFE, c, 0) = 0;
     *cell(m, ROUND_DONE, c, 0) = *cell(m, ROUND_NEXT, c, 0) = POISON;
+}
+
+/* The same for a round that every rank has gone past, but for what its owner will ask about. */
+void forget_round(struct round_memory *m, int c) {
+    const uint16_t head = *cell(m, ROUND_HEAD, c, 0), life = *cell(m, KIND_LIFE, c, 0);
+    end_life(m, c);
+    *cell(m, ROUND_HEAD, c, 0) = head;
+    *cell(m, KIND_LIFE, c, 0) = life;
 }
 
 static void forget_data(struct round_memory *m, int r, int b) {

@@ -31,7 +31,7 @@ static void pack(const struct round_local *l, uint16_t *f) {
 }
 
 static int versions_of(const char *program) {
-    return (int)strspn(program, "ns");
+    return (int)strspn(program, "nzsop");
 }
 
 /* Starts the next operation of the program; nothing shared is touched. */
@@ -44,16 +44,18 @@ static void begin_next(struct round_memory *m) {
     if (program[op] == 'd') {
         f[R_OP]++;
         round_begin_departure(l);
+    } else if ((program[op] == 'o' || program[op] == 'p') && !l->reserved) {
+        round_begin_reserve(l, (uint64_t)op + 1);
     } else if (program[op]) {
         const int t = ++f[R_OP], sync = program[op] == 's';
-        round_begin(&g->context[m->rank], l, (uint64_t)t, sync, g->members[sync][t][m->rank],
-                    g->count[sync][t][m->rank]);
+        round_begin(&g->context[m->rank], l, (uint64_t)t, sync, program[op] == 'o',
+                    g->members[sync][t][m->rank], g->count[sync][t][m->rank]);
         if (f[R_NEWEST] <= t)
             f[R_NEWEST] = 0; /* what the slot tells anyway */
     } else {
         f[R_OVER] = op && program[op - 1] == 'd' ? DEPARTED : FINISHED;
-        f[R_OP] = f[R_NEWEST] = f[R_TAKEN] = 0;
-        memset(l, 0, sizeof *l);
+        f[R_OP] = f[R_NEWEST] = f[R_TAKEN] = f[R_VIEW] = f[R_VIEW_LAST] = 0;
+        *l = (struct round_local){.kept = l->kept};
     }
 }
 
@@ -76,6 +78,14 @@ static void forget_left(struct round_memory *m) {
             if (*slot && (int)round_version(decode(*slot)) < lowest)
                 *slot = 0;
         }
+    }
+    for (int c = 0; g->ordered && c < g->ranks * g->rounds; c++) {
+        const uint16_t life = *cell(m, KIND_LIFE, c, 0);
+        int looked_at = 0;
+        for (int r = 0; r < g->ranks; r++)
+            looked_at |= rank_field(g, m->cells, r, R_VIEW) != 0;
+        if (life & INSTALLED && (life & ~INSTALLED) < lowest && !looked_at)
+            forget_round(m, c);
     }
 }
 
@@ -116,6 +126,8 @@ void model_step(struct round_memory *m, struct round_input input) {
     if (m->invariant)
         return;
     const int sync = (int)m->local.sync, t = (int)m->local.t;
+    if (f[R_OP] == f[R_t] || !f[R_t]) /* a call or departure, not a reservation */
+        f[R_VIEW] = f[R_VIEW_LAST] = 0;
     m->action = round_step(&context, &m->local, g->members[sync][t][m->rank], input);
     if (m->blocked || m->invariant)
         return;
@@ -124,7 +136,7 @@ void model_step(struct round_memory *m, struct round_input input) {
     if (m->looked_up && m->local.u)
         check_lookup(m);
     if (m->action == ROUND_PINNED) {
-        f[R_HANDING] = 1;
+        f[R_HANDING] = !g->ordered;
     } else if (f[R_HANDING] && m->action != ROUND_STEP) {
         f[R_HANDING] = 0;
         handed_over(m);
@@ -134,6 +146,12 @@ void model_step(struct round_memory *m, struct round_input input) {
     if (m->action == ROUND_RETURN) {
         check_return(m);
         f[R_DELIVERED] = 0;
+        if (g->ordered && m->local.t && m->local.outcome != ROUND_RESERVED) {
+            f[R_VIEW] = (uint16_t)m->local.t;
+            f[R_VIEW_LAST] = (uint16_t)m->local.u;
+        }
+        if (m->local.t && m->local.u > m->local.t && (g->ordered || g->forward))
+            f[R_OP] = (uint16_t)m->local.u;
         begin_next(m);
     } else if (m->action == ROUND_MISMATCH) {
         f[R_OVER] = FAILED;
@@ -156,25 +174,38 @@ static const char *check_numbers(const struct config *g) {
         return "--ranks is out of range";
     if (g->group_size < 1 || g->group_size > g->ranks)
         return "--group is out of range";
-    if (g->quorum < 1 || g->quorum > g->group_size)
+    if (g->quorum < 1 || g->quorum > (g->world ? g->ranks : g->group_size))
         return "--quorum is out of range";
     if (g->window < 1 || g->slices < 1 || g->slices > MAX_SLICES)
         return "--window or --slices is out of range";
     for (int r = 0; r < g->ranks; r++)
-        if (strspn(g->program[r], "nsd") != strlen(g->program[r]) || !g->program[r][0])
-            return "a program is a word of n, s and, at its end, d";
+        if (strspn(g->program[r], "nzsopd") != strlen(g->program[r]) || !g->program[r][0])
+            return "a program is a word of n, z, s, o, p and, at its end, d";
     return NULL;
 }
 
 static void lay_out(struct config *g) {
     const int p = g->ranks, c = p * g->rounds;
     const int count[KINDS] = {
-        [ROUND_PUB] = p,      [ROUND_HOLD] = p,  [ROUND_SLOT] = p,
-        [ROUND_CREF] = p,     [ROUND_HEAD] = c,  [ROUND_IN] = c,
-        [ROUND_REFS] = c,     [ROUND_USERS] = c, [ROUND_NEXT] = c,
-        [ROUND_DONE] = c,     [ROUND_FREE] = c,  [KIND_DATA] = p,
-        [KIND_RESULT] = c,    [KIND_META] = c,   [KIND_LIFE] = c,
-        [KIND_INSTALLED] = p, [KIND_RANK] = p,   [KIND_STORES] = g->tso ? p : 0,
+        [ROUND_PUB] = p,
+        [ROUND_HOLD] = p,
+        [ROUND_SLOT] = p,
+        [ROUND_AT] = p,
+        [ROUND_CREF] = p,
+        [ROUND_HEAD] = c,
+        [ROUND_IN] = c,
+        [ROUND_REFS] = c,
+        [ROUND_USERS] = c,
+        [ROUND_NEXT] = c,
+        [ROUND_DONE] = c,
+        [ROUND_FREE] = c,
+        [KIND_DATA] = p,
+        [KIND_RESULT] = c,
+        [KIND_META] = c,
+        [KIND_LIFE] = c,
+        [KIND_INSTALLED] = p,
+        [KIND_RANK] = p,
+        [KIND_STORES] = g->tso ? p : 0,
     };
     for (int k = 0; k < KINDS; k++) {
         g->stride[k] = 1;
@@ -204,22 +235,31 @@ const char *config_finish(struct config *g) {
         const int n = versions_of(g->program[r]);
         g->versions = n > g->versions ? n : g->versions;
         for (int k = 0; k < n && k < versions_of(g->program[0]); k++)
-            g->mismatch |= g->program[r][k] != g->program[0][k];
+            g->mismatch |= (g->program[r][k] == 's') != (g->program[0][k] == 's');
     }
+    const struct topology topology = {g->ranks, g->group_size, g->grouping, (uint64_t)g->seed};
+    int reserves = 0;
+    for (int r = 0; r < g->ranks; r++)
+        reserves |= strpbrk(g->program[r], "op") != NULL;
     /* A rank pins at most one round per version, and writes one contribution: more than that are
      * never touched. */
     if (!g->buffers)
-        g->buffers = least((int)round_buffers_bound((uint32_t)g->ranks, (uint32_t)g->group_size,
-                                                    (uint64_t)g->window),
-                           g->versions + 1);
+        g->buffers =
+            least((int)round_buffers_bound(&topology, g->world, (uint64_t)g->window) - !reserves,
+                  g->versions + 1 + reserves);
     if (!g->rounds)
-        g->rounds = least((int)round_rounds_bound((uint32_t)g->ranks), g->versions);
+        g->rounds =
+            least((int)round_rounds_bound((uint32_t)g->ranks, g->ordered, (uint64_t)g->window),
+                  g->versions);
     for (int r = 0; r < g->ranks; r++)
         g->context[r] = (struct round_context){
             .rank = (uint32_t)r,
             .size = (uint32_t)g->ranks,
-            .topology = {.size = g->ranks, .group_size = g->group_size},
-            .quorum = (uint32_t)g->quorum,
+            .topology = topology,
+            .world = g->world,
+            .ordered = g->ordered,
+            .forward = g->forward,
+            .quorum = g->majority ? 0 : (uint32_t)g->quorum,
             .slots = (uint32_t)round_slots((uint64_t)g->window),
             .rounds = (uint32_t)g->rounds,
             .slices = (uint32_t)g->slices,

@@ -31,6 +31,7 @@ enum kind {
 };
 
 #define TORN 0x8000
+#define EMPTY 0x4000 /* of weight 0: never written, and not to be read */
 #define INSTALLED 0x8000
 
 /* Fields of round_local that are part of the state; `why` and `outcome` only speak to the caller.
@@ -43,7 +44,8 @@ enum kind {
     X(pc)                                                                                          \
     X(sync) X(leader) X(members) X(position) X(i) X(present) X(gone) X(awaited) X(buffer) X(c)     \
         X(s) X(inputs) X(fresh) X(other) X(unref_c) X(unref_k) X(unref_return) X(drop_c) X(drop_i) \
-            X(drop_return)
+            X(drop_return) X(reserved) X(jumped) X(kept) X(late) X(out_of_place) X(view) X(copying) X(drawn) \
+                X(drawn_here)
 /* clang-format on */
 
 enum rank_field {
@@ -56,8 +58,10 @@ enum rank_field {
     R_TAKEN,     /* ghost: newest version taken part in or merged */
     R_HANDING,   /* ghost: 1 from the pin until its late members must have been told */
     R_NEWEST,    /* ghost: newest version whose round this rank must be able to find */
-    R_OVER,      /* enum over */
-    R_FLOOR,     /* ghost, per member: newest publication when the pin began */
+    R_VIEW,      /* ghost, ordered: first and last version whose results are looked at */
+    R_VIEW_LAST,
+    R_OVER,  /* enum over */
+    R_FLOOR, /* ghost, per member: newest publication when the pin began */
     RANK_FIELDS = R_FLOOR + MAX_RANKS
 };
 
@@ -65,8 +69,14 @@ enum over { RUNNING, FINISHED, DEPARTED, FAILED };
 
 struct config {
     int ranks, group_size, quorum, window, slices, versions, tso, collapse;
-    int rounds, buffers;                      /* per rank */
-    char program[MAX_RANKS][MAX_PROGRAM + 1]; /* n: version, s: sync version, d: departure */
+    int rounds, buffers; /* per rank */
+    int world, ordered;  /* as in round_context */
+    int majority;        /* instead of the quorum */
+    int forward;         /* after a late version u the rank goes on with u + 1 */
+    int grouping, seed;
+    /* n: version, z: with weight 0, s: sync version, o: out of place, p: with a buffer reserved
+     * that is not used, d: departure */
+    char program[MAX_RANKS][MAX_PROGRAM + 1];
     int limited;  /* buffers or rounds are fewer than the bounds: waiting for them is allowed */
     int mismatch; /* programs disagree about a sync version */
     int cells;    /* of a state */
@@ -115,6 +125,7 @@ static inline uint16_t rank_field(const struct config *g, const uint16_t *cells,
 /* 16 bits for a word (version 6 | flag 1 | low 9) or a small number. */
 uint16_t encode(uint64_t word);
 uint64_t decode(uint16_t cell);
+void forget_round(struct round_memory *m, int c);
 
 /* -- model.c ---------------------------------------------------------------------------------- */
 /* Fills in what follows from ranks, group_size, ..., program. Returns an error message or NULL. */

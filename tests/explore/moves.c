@@ -12,8 +12,8 @@ static void report(const struct round_memory *m, struct outcome *out) {
 
 static const char *name_of(int kind) {
     static const char *const names[KINDS] = {
-        "PUB",  "HOLD", "SLOT", "CREF",   "HEAD",    "IN",   "REFS",      "USERS", "NEXT",
-        "DONE", "FREE", "data", "result", "weights", "life", "installed", "rank",  "stores"};
+        "PUB",  "AT",   "HOLD", "SLOT",   "CREF",    "HEAD", "IN",        "REFS", "USERS", "NEXT",
+        "DONE", "FREE", "data", "result", "weights", "life", "installed", "rank", "stores"};
     return names[kind];
 }
 
@@ -36,8 +36,8 @@ static void print_step(FILE *log, const struct round_memory *m, int t) {
     static const char *const orders[] = {"relaxed", "consume", "acquire",
                                          "release", "acq_rel", "seq_cst"};
     static const char *const actions[] = {
-        "",        "WAIT",    "WRITE...", "PINNED",     "GATHER...", "PRIVATE...", "REDUCE...",
-        "COPY...", "REDO...", "COMPLETE", "COLLECT...", "RETURN",    "MISMATCH"};
+        "",          "WAIT",    "WRITE...", "PASSED",   "PINNED",     "GATHER...", "PRIVATE...",
+        "REDUCE...", "COPY...", "REDO...",  "COMPLETE", "COLLECT...", "RETURN",    "MISMATCH"};
     static const char *const whys[] = {"window", "buffer", "quorum", "grace", "round", "slices"};
     const struct access *a = &m->access;
     fprintf(log, "    rank %d", m->rank);
@@ -76,6 +76,8 @@ static int is_named(const struct config *g, const uint16_t *cells, int c, int ra
             return 1;
     for (int q = 0; q < g->ranks; q++) {
         const uint16_t *f = cells + cell_index(g, KIND_RANK, q, 0);
+        if (f[R_kept] == c + 1)
+            return 1;
         if (q != rank &&
             ((f[R_u] && f[R_c] == c) || names(f[R_slot], c) || names(f[R_w], c) ||
              (f[R_unref_return] && f[R_unref_c] == c) || (f[R_drop_return] && f[R_drop_c] == c)))
@@ -97,6 +99,7 @@ static int is_invisible(const struct config *g, const uint16_t *before,
     if (a->kind == ACCESS_NONE)
         return 1;
     switch (a->word) {
+    case ROUND_AT:
     case ROUND_PUB: /* of this rank, or of one that is over: nobody else changes it */
         return load && (i == m->rank || rank_field(g, before, i, R_OVER) != RUNNING);
     case ROUND_CREF: /* only its owner looks at it; the others add and subtract */

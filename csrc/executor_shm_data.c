@@ -1,0 +1,393 @@
+/* The data of wait-avoiding versions: contributions, slices, results and outcomes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "executor_shm.h"
+
+static wagma_dtype dtype_of(const wagma_handle *h) {
+    return (wagma_dtype)h->segment->options.dtype;
+}
+
+static size_t elements(const wagma_handle *h) {
+    return (size_t)h->segment->options.count;
+}
+
+/* N bytes in *memory, made when they are first needed; NULL: error_set(). */
+static unsigned char *memory_for(const wagma_handle *h, unsigned char **memory) {
+    const size_t bytes = h->segment->bytes_n ? h->segment->bytes_n : 1;
+    if (!*memory && !(*memory = aligned_alloc(64, (bytes + 63) / 64 * 64)))
+        (void)error_set(WAGMA_ENOMEM, "no memory for a result of %zu bytes", bytes);
+    return *memory;
+}
+
+/* ---- taking a round: its members, inputs and weights ------------------------------------------
+ */
+
+/* Where member i of those that are reduced stands in the round. */
+static int place(const struct shm_executor *e, int i) {
+    return e->context.world ? e->members[i] : i;
+}
+
+static void find_members(wagma_handle *h) {
+    struct shm_executor *e = h->shm;
+    const struct round_local *l = &e->local;
+    const int sync = h->call.sync && l->u == l->t;
+    e->members = h->call.members;
+    e->n = h->call.n;
+    if (sync || (l->u == l->t && !e->context.world))
+        return;
+    e->members = e->members_u;
+    e->n = topology_members(&e->context.topology, h->rank, (int64_t)l->u - 1, e->members_u);
+}
+
+/* Looks up, once per round, what every action on round local.c needs. */
+static void take(wagma_handle *h) {
+    struct shm_executor *e = h->shm;
+    wagma_segment *s = h->segment;
+    const struct round_local *l = &e->local;
+    const int carry = s->options.late == WAGMA_LATE_CARRY;
+    if (e->taken == l->u)
+        return;
+    e->taken = l->u;
+    find_members(h);
+    e->total = 0;
+    for (int i = 0; i < e->n; i++) {
+        /* relaxed: ordered by the reference to the round */
+        const uint64_t in =
+            atomic_load_explicit(segment_round_in(s, l->c, place(e, i)), memory_order_relaxed);
+        const double weight = *segment_round_weight(s, l->c, place(e, i));
+        const int absent = e->context.ordered && round_version(in) != l->u;
+        if (!absent || carry)
+            e->total += weight;
+        h->weights[i] = absent ? 0 : weight;
+        h->inputs[i] = NULL;
+        if (in != ROUND_DEPARTED && !absent)
+            h->inputs[i] = segment_contribution(s, e->members[i], (int)round_buffer(in));
+        /* x still holds what this rank contributed, and it is nearer */
+        if (l->fresh && e->members[i] == h->rank && !carry)
+            h->inputs[i] = h->call.x;
+    }
+    e->divisor = l->fresh || e->context.ordered ? e->total : e->total + h->call.weight;
+}
+
+/* What the sum is divided by where it is delivered. */
+static double divisor_of(const wagma_handle *h) {
+    return h->segment->options.average && !h->shm->out_of_place ? h->shm->divisor : 1.0;
+}
+
+/* What a round's result is divided by where it is stored: 1, it holds the numerators R, with which
+ * late ranks merge their own. Nobody merges where every rank gets every result; and 16-bit floats
+ * would overflow (30000 + 30000 is infinite in f16) and be rounded twice: where an average is
+ * wanted they hold it. */
+static double stored_divisor_of(const wagma_handle *h) {
+    const wagma_options *o = &h->segment->options;
+    const int early = h->shm->context.ordered || reduce_dtype_size((wagma_dtype)o->dtype) == 2;
+    return o->average && early && h->shm->total != 0 ? h->shm->total : 1.0;
+}
+
+/* Where the result of local.c goes; NULL: no memory. */
+static unsigned char *destination(wagma_handle *h) {
+    struct shm_executor *e = h->shm;
+    if (e->context.ordered)
+        return memory_for(h, &e->copies[e->results_count]);
+    return e->out_of_place ? memory_for(h, &e->alone) : h->call.x;
+}
+
+/* out[at, at+count) = the result, given what is stored of it. */
+static void deliver(wagma_handle *h, unsigned char *out, uint64_t at, const void *stored,
+                    uint64_t count) {
+    const struct shm_executor *e = h->shm;
+    const wagma_dtype dtype = dtype_of(h);
+    const size_t offset = at * reduce_dtype_size(dtype);
+    const double times = stored_divisor_of(h);
+    if (e->divisor == 0)
+        return; /* unchanged */
+    if (e->local.fresh || e->context.ordered) {
+        h->kernels->divided_copy(dtype, out + offset, stored,
+                                 times == 1 && !e->context.ordered ? divisor_of(h) : 1.0, count);
+        return;
+    }
+    const void *const in[2] = {stored, (unsigned char *)h->call.x + offset};
+    const double weights[2] = {times, h->call.weight};
+    h->kernels->sum(dtype, out + offset, in, weights, 2, divisor_of(h), count);
+}
+
+/* out = elements [at, at+count) of the inputs' sum, divided. */
+static void sum_inputs(wagma_handle *h, void *out, uint64_t at, uint64_t count, double divisor) {
+    const wagma_dtype dtype = dtype_of(h);
+    const size_t offset = at * reduce_dtype_size(dtype);
+    const void **inputs = h->shm->shifted;
+    for (int i = 0; i < h->shm->n; i++)
+        inputs[i] = h->inputs[i] ? (const unsigned char *)h->inputs[i] + offset : NULL;
+    h->kernels->sum(dtype, out, inputs, h->weights, h->shm->n, divisor, count);
+}
+
+static void slice_range(const wagma_segment *s, uint32_t slice, uint64_t *at, uint64_t *count) {
+    const uint64_t total = (uint64_t)s->options.count;
+    *at = slice * s->slice_count;
+    *count = slice + 1 == (uint32_t)s->slices ? total - *at : s->slice_count;
+}
+
+/* ---- slices ------------------------------------------------------------------------------------
+ */
+
+static int reduce_slice(wagma_handle *h) {
+    wagma_segment *s = h->segment;
+    struct shm_executor *e = h->shm;
+    const uint64_t began = wait_now();
+    uint64_t at, count;
+    slice_range(s, e->local.s, &at, &count);
+    unsigned char *result =
+        segment_round_result(s, e->local.c) + at * reduce_dtype_size(dtype_of(h));
+    sum_inputs(h, result, at, count, stored_divisor_of(h));
+    if (!e->local.view) {
+        unsigned char *out = destination(h);
+        if (!out)
+            return WAGMA_ENOMEM;
+        deliver(h, out, at, result, count);
+    }
+    const uint64_t took = wait_now() - began;
+    if (took > e->slice_ns)
+        e->slice_ns = took;
+    return WAGMA_OK;
+}
+
+static int redo_slice(wagma_handle *h) {
+    struct shm_executor *e = h->shm;
+    const uint64_t step = SHM_BLOCK_BYTES / reduce_dtype_size(dtype_of(h));
+    unsigned char *out = destination(h);
+    uint64_t at, count;
+    if (!out)
+        return WAGMA_ENOMEM;
+    slice_range(h->segment, e->local.s, &at, &count);
+    for (uint64_t i = 0; i < count; i += step) {
+        const uint64_t n = count - i < step ? count - i : step;
+        sum_inputs(h, e->block, at + i, n, stored_divisor_of(h));
+        deliver(h, out, at + i, e->block, n);
+    }
+    h->stats.redone_slices++;
+    return WAGMA_OK;
+}
+
+static int copy_slice(wagma_handle *h) {
+    const wagma_segment *s = h->segment;
+    unsigned char *out = destination(h);
+    uint64_t at, count;
+    if (!out)
+        return WAGMA_ENOMEM;
+    slice_range(s, h->shm->local.s, &at, &count);
+    deliver(h, out, at,
+            segment_round_result(s, h->shm->local.c) + at * reduce_dtype_size(dtype_of(h)), count);
+    return WAGMA_OK;
+}
+
+/* Everything from the inputs. In a round of all ranks this rank may be late, or its group be it
+ * alone: then x is the result. */
+static int reduce_private(wagma_handle *h) {
+    struct shm_executor *e = h->shm;
+    if (e->divisor == 0 || e->n == 1)
+        return WAGMA_OK;
+    unsigned char *out = destination(h);
+    if (!out)
+        return WAGMA_ENOMEM;
+    if (e->local.fresh) {
+        sum_inputs(h, out, 0, elements(h), divisor_of(h));
+        return WAGMA_OK;
+    }
+    const uint64_t step = SHM_BLOCK_BYTES / reduce_dtype_size(dtype_of(h));
+    for (uint64_t i = 0; i < elements(h); i += step) {
+        const uint64_t n = elements(h) - i < step ? elements(h) - i : step;
+        sum_inputs(h, e->block, i, n, stored_divisor_of(h));
+        deliver(h, out, i, e->block, n);
+    }
+    return WAGMA_OK;
+}
+
+/* ---- contributions -----------------------------------------------------------------------------
+ */
+
+/* Weights of the pinned contributions, kept with the round: the buffers may be gone sooner. */
+static void gather_weights(wagma_handle *h) {
+    wagma_segment *s = h->segment;
+    const struct round_local *l = &h->shm->local;
+    for (int i = 0; i < h->call.n; i++) {
+        /* relaxed: written by this rank */
+        const uint64_t in =
+            atomic_load_explicit(segment_round_in(s, l->c, i), memory_order_relaxed);
+        *segment_round_weight(s, l->c, i) =
+            in == ROUND_DEPARTED ? 0
+                                 : *segment_weight(s, h->call.members[i], (int)round_buffer(in));
+    }
+}
+
+/* Adds what is carried, in units of this contribution's weight: it adds no weight of its own. */
+static void add_carried(wagma_handle *h, void *contribution) {
+    struct shm_executor *e = h->shm;
+    const void *carried = segment_contribution(h->segment, h->rank, (int)e->local.own);
+    if (h->call.weight == 0) { /* nothing is contributed: it is carried on */
+        h->kernels->divided_copy(dtype_of(h), contribution, carried, 1.0, elements(h));
+        return;
+    }
+    const void *const in[2] = {h->call.x, carried};
+    const double weights[2] = {1, e->carried_weight / h->call.weight};
+    h->kernels->sum(dtype_of(h), contribution, in, weights, 2, 1.0, elements(h));
+    e->carried_weight = h->call.weight;
+}
+
+static void write_contribution(wagma_handle *h) {
+    wagma_segment *s = h->segment;
+    struct shm_executor *e = h->shm;
+    const int b = (int)e->local.buffer;
+    unsigned char *contribution = segment_contribution(s, h->rank, b);
+    if (e->carries)
+        add_carried(h, contribution);
+    else if (h->call.weight != 0 && !e->out_of_place) /* of weight 0 it is never read */
+        h->kernels->divided_copy(dtype_of(h), contribution, h->call.x, 1.0, elements(h));
+    *segment_weight(s, h->rank, b) = h->call.weight;
+    grace_arrive(&e->grace, s, h->rank, e->local.t);
+    e->publishing = 1;
+}
+
+/* ---- outcomes ----------------------------------------------------------------------------------
+ */
+
+static void collect(wagma_handle *h) {
+    struct shm_executor *e = h->shm;
+    wagma_outcome *o = &h->outcome;
+    o->contributors_count = 0;
+    for (int i = 0; i < e->n; i++) {
+        if (h->weights[i] == 0)
+            continue;
+        /* relaxed: ordered by the reference to the round */
+        const uint64_t in = atomic_load_explicit(
+            segment_round_in(h->segment, e->local.c, place(e, i)), memory_order_relaxed);
+        h->contributors[o->contributors_count] = e->members[i];
+        h->versions[o->contributors_count++] = (int64_t)round_version(in) - 1;
+    }
+    o->weight = e->divisor;
+    o->merged |= e->divisor != 0;
+    if (!e->context.ordered)
+        return;
+    const void *result = e->local.copying ? (const void *)e->copies[e->results_count]
+                                          : segment_round_result(h->segment, e->local.c);
+    e->results[e->results_count++] = e->divisor == 0 ? NULL : result;
+}
+
+int shm_data(wagma_handle *h, enum round_action action) {
+    if (action == ROUND_WRITE) {
+        write_contribution(h);
+        return WAGMA_OK;
+    }
+    if (action == ROUND_GATHER) {
+        gather_weights(h);
+        return WAGMA_OK;
+    }
+    take(h);
+    switch (action) {
+    case ROUND_PRIVATE:
+        return reduce_private(h);
+    case ROUND_REDUCE:
+        return reduce_slice(h);
+    case ROUND_COPY:
+        return copy_slice(h);
+    case ROUND_REDO:
+        return redo_slice(h);
+    case ROUND_COLLECT:
+        collect(h);
+        return WAGMA_OK;
+    default:
+        __builtin_unreachable();
+    }
+}
+
+/* A group of one: the contribution is the result. */
+static int outcome_alone(wagma_handle *h) {
+    struct shm_executor *e = h->shm;
+    wagma_outcome *o = &h->outcome;
+    const double weight = h->call.weight;
+    const int scale = !h->segment->options.average || (e->out_of_place && !e->context.ordered);
+    const void *contribution = h->call.x;
+    o->weight = weight;
+    o->merged = weight != 0;
+    o->contributors_count = weight != 0;
+    h->contributors[0] = h->rank;
+    h->versions[0] = h->call.version;
+    if (e->context.ordered) { /* with what is carried; and x may change while it is looked at */
+        contribution = segment_contribution(h->segment, h->rank, (int)e->local.own);
+        e->results[e->results_count++] = NULL;
+    }
+    if (weight == 0)
+        return WAGMA_OK;
+    if (scale && weight != 1) {
+        unsigned char *out = e->context.ordered ? memory_for(h, &e->copies[0]) : destination(h);
+        if (!out)
+            return WAGMA_ENOMEM;
+        h->kernels->sum(dtype_of(h), out, &contribution, &weight, 1, 1.0, elements(h));
+        contribution = out;
+    }
+    if (e->context.ordered)
+        e->results[0] = contribution;
+    else if (e->out_of_place)
+        o->result = contribution;
+    return WAGMA_OK;
+}
+
+/* Ordered: the results of this call; x becomes the newest one. */
+static void outcome_ordered(wagma_handle *h) {
+    struct shm_executor *e = h->shm;
+    wagma_outcome *o = &h->outcome;
+    const void *newest = NULL;
+    for (int k = 0; k < e->results_count; k++)
+        newest = e->results[k] ? e->results[k] : newest;
+    if (newest && !e->out_of_place)
+        h->kernels->divided_copy(dtype_of(h), h->call.x, newest, 1.0, elements(h));
+    o->results = e->results;
+    o->results_count = e->results_count;
+    if (e->local.u != 0)
+        h->call.next = (int64_t)e->local.u;
+    if (h->segment->options.late != WAGMA_LATE_CARRY)
+        return;
+    if (o->late && h->call.weight != 0) {
+        e->carries = 1;
+        e->carried_weight = h->call.weight;
+    } else if (h->call.weight != 0) {
+        e->carries = 0;
+    }
+}
+
+/* Out of place: where the undivided sum is. */
+static void outcome_out_of_place(wagma_handle *h) {
+    const struct shm_executor *e = h->shm;
+    if (h->outcome.merged)
+        h->outcome.result =
+            e->local.kept ? segment_round_result(h->segment, e->local.kept - 1) : e->alone;
+}
+
+int shm_outcome(wagma_handle *h) {
+    struct shm_executor *e = h->shm;
+    wagma_outcome *o = &h->outcome;
+    const struct round_local *l = &e->local;
+    int status = WAGMA_OK;
+    o->late = l->outcome == ROUND_LATE || l->outcome == ROUND_UNMERGED;
+    if (l->outcome == ROUND_ALONE)
+        status = outcome_alone(h);
+    if (l->outcome == ROUND_UNMERGED) {
+        o->weight = h->call.weight;
+        h->stats.unmerged++;
+    }
+    if (l->outcome == ROUND_LATE && e->context.forward) {
+        h->call.next = (int64_t)l->u;
+        o->skipped = (int64_t)(l->u - l->t);
+    }
+    if (status == WAGMA_OK && l->outcome != ROUND_UNMERGED && e->context.world && e->n == 1 &&
+        !h->call.sync) { /* its group is this rank: late for nobody */
+        o->late = 0;
+        status = outcome_alone(h);
+    } else if (e->context.ordered) {
+        outcome_ordered(h);
+    } else if (e->out_of_place && l->outcome != ROUND_ALONE) {
+        outcome_out_of_place(h);
+    }
+    h->stats.late += o->late;
+    return status;
+}
