@@ -3,7 +3,8 @@
  * inplace.c is the protocol, one rank's call as a state machine; what it asks for is done here:
  *   write    weight, and a small payload or where a large one lies
  *   private  (small) the sum, from the records; everybody computes the same bits
- *   reduce   (large) slice by slice into ALL members' arrays, each slice by whoever claims it
+ *   reduce   (large) slice by slice into ALL members' arrays, each slice by whoever claims it;
+ *            chunk by chunk if one of them is private (executor_chunks.c)
  *   deliver  (large) all slices are done */
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +52,8 @@ int inplace_create(wagma_handle *h) {
     l->group[1] = malloc(size * sizeof **l->group);
     l->present = malloc(size * sizeof *l->present);
     l->missing = malloc(size * sizeof *l->missing);
-    if (!l->seen || !l->group[0] || !l->group[1] || !l->present || !l->missing) {
+    const int has_chunks = chunks_create(&e->chunks, s);
+    if (!l->seen || !l->group[0] || !l->group[1] || !l->present || !l->missing || !has_chunks) {
         inplace_free(h);
         return error_set(WAGMA_ENOMEM, "no memory for a handle of %zu ranks", size);
     }
@@ -77,61 +79,73 @@ void inplace_free(wagma_handle *h) {
     free(e->local.group[1]);
     free(e->local.present);
     free(e->local.missing);
+    chunks_free(&e->chunks);
     free(e);
     h->inplace = NULL;
 }
 
 uint64_t inplace_bytes(const wagma_handle *h) {
-    return segment_joined_bytes(h->segment) + (h->inplace->staged ? h->segment->bytes_n : 0);
+    const struct inplace_executor *e = h->inplace;
+    const wagma_segment *s = h->segment;
+    return segment_joined_bytes(s) + (e->staged ? s->bytes_n : 0) +
+           (e->chunked ? s->chunks_bytes : 0);
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* Room for a copy of a private array, from its first use on. */
-static int commit_stage(wagma_handle *h) {
-    struct inplace_executor *e = h->inplace;
-    if (!e->staged && segment_commit_stage(h->segment, h->rank) != 0)
-        return error_set(WAGMA_ENOSPC,
-                         "no %llu bytes of shared memory for the copy of a private array: enlarge "
-                         "/dev/shm, or pass the handle's shared array",
-                         (unsigned long long)h->segment->bytes_n);
-    e->staged = 1;
-    return WAGMA_OK;
+static int no_space(uint64_t bytes) {
+    return error_set(WAGMA_ENOSPC,
+                     "no %llu bytes of shared memory to pass on a private array: enlarge /dev/shm, "
+                     "or pass the handle's shared array",
+                     (unsigned long long)bytes);
 }
 
-/* Copies x or says where it lies. */
-static int write_record(wagma_handle *h) {
+/* Says where a large x lies. Of a private one there is a copy in the segment if others may need it
+ * while this rank is elsewhere; otherwise it passes in chunks. Memory for either is committed when
+ * it is first used. */
+static int place(wagma_handle *h, inplace_record *record) {
     struct inplace_executor *e = h->inplace;
     wagma_segment *s = h->segment;
-    inplace_record *record = inplace_record_of(s, h->rank, (int)(h->call.version & 1));
-    int status;
-    record->weight = h->call.weight;
-    record->where = 0;
-    e->mine = h->call.x;
-    if (h->call.n > 1 && is_small(s)) {
-        memcpy(inplace_payload(s, record), h->call.x, s->bytes_n);
-    } else if (h->call.n > 1) {
-        if (h->call.x != segment_array(s, h->rank)) {
-            if ((status = commit_stage(h)))
-                return status;
-            e->mine = segment_stage(s, h->rank);
-            h->kernels->divided_copy((wagma_dtype)s->options.dtype, e->mine, h->call.x, 1,
-                                     (size_t)s->options.count);
-        }
-        record->where = (uint64_t)(e->mine - segment_region(s, h->rank));
+    if (h->call.x == segment_array(s, h->rank)) {
+        record->where = s->o_array;
+    } else if (e->posted) {
+        if (!e->staged && segment_commit_stage(s, h->rank) != 0)
+            return no_space(s->bytes_n);
+        e->staged = 1;
+        e->mine = segment_stage(s, h->rank);
+        h->kernels->divided_copy((wagma_dtype)s->options.dtype, e->mine, h->call.x, 1,
+                                 (size_t)s->options.count);
+        record->where = s->o_stage;
+    } else {
+        if (!e->chunked && segment_commit_chunks(s, h->rank) != 0)
+            return no_space(s->chunks_bytes);
+        e->chunked = 1;
     }
     return WAGMA_OK;
 }
 
-/* Where rank q's contribution is. */
+/* Copies a small x or says where a large one lies. */
+static int write_record(wagma_handle *h) {
+    struct inplace_executor *e = h->inplace;
+    wagma_segment *s = h->segment;
+    inplace_record *record = inplace_record_of(s, h->rank, (int)(h->call.version & 1));
+    record->weight = h->call.weight;
+    record->where = INPLACE_NOWHERE;
+    e->mine = h->call.x;
+    if (is_heavy(h))
+        return place(h, record);
+    if (h->call.n > 1)
+        memcpy(inplace_payload(s, record), h->call.x, s->bytes_n);
+    return WAGMA_OK;
+}
+
+/* Where rank q's contribution is; NULL: in its own memory. */
 static void *payload_of(const wagma_handle *h, int q) {
     const wagma_segment *s = h->segment;
     inplace_record *record = inplace_record_of(s, q, (int)(h->call.version & 1));
-    return is_small(s) ? inplace_payload(s, record) : segment_region(s, q) + record->where;
-}
-
-static double divisor_of(const wagma_handle *h) {
-    return h->segment->options.average ? h->inplace->local.divisor : 1;
+    if (is_small(s))
+        return inplace_payload(s, record);
+    return record->where == INPLACE_NOWHERE ? NULL : segment_region(s, q) + record->where;
 }
 
 /* For versions that need no drain. All members get the same bits, and one that is alone its x. */
@@ -143,17 +157,30 @@ static void reduce_privately(wagma_handle *h) {
     for (int k = 0; k < l->contributors_n; k++)
         h->inputs[k] = l->present_n == 1 ? h->call.x : payload_of(h, l->contributors[k]);
     h->kernels->sum((wagma_dtype)o->dtype, h->call.x, h->inputs, h->weights, l->contributors_n,
-                    divisor_of(h), (size_t)o->count);
+                    inplace_divisor(h), (size_t)o->count);
 }
 
-static void begin_slices(wagma_handle *h) {
+/* Slices, or chunks if an array is private. */
+static void begin_sharing(wagma_handle *h) {
     struct inplace_executor *e = h->inplace;
-    const struct inplace_local *l = &e->local;
+    struct inplace_local *l = &e->local;
+    int outputs = 0;
     for (int k = 0; k < l->contributors_n; k++)
         h->inputs[k] = payload_of(h, l->contributors[k]);
-    for (int k = 0; k < l->present_n; k++)
-        h->outputs[k] = payload_of(h, l->present[k]);
+    chunks_clear(&e->chunks);
+    for (int k = 0; k < l->present_n; k++) {
+        void *payload = payload_of(h, l->present[k]);
+        if (payload)
+            h->outputs[outputs++] = payload;
+        else
+            chunks_add_owner(&e->chunks, l->present[k]);
+    }
     e->at = 0;
+    if (outputs == l->present_n)
+        return;
+    chunks_begin(h, outputs);
+    inplace_pass_slices(l);
+    e->chunking = 1;
 }
 
 /* Computes slice local.s for everybody. */
@@ -170,7 +197,7 @@ static void reduce_slice(wagma_handle *h) {
         h->outputs[k] = (unsigned char *)h->outputs[k] + by;
     e->at = first;
     h->kernels->sum_to_all((wagma_dtype)o->dtype, h->outputs, l->present_n, h->inputs, h->weights,
-                           l->contributors_n, divisor_of(h),
+                           l->contributors_n, inplace_divisor(h),
                            left < e->slice_count ? left : e->slice_count);
 }
 
@@ -224,6 +251,9 @@ static int advance(wagma_handle *h, uint32_t most_pauses, int publish_only) {
     for (int status;;) {
         enum inplace_action action = e->held;
         e->held = INPLACE_STEP;
+        if (e->chunking && (status = chunks_run(h, most_pauses)) != WAGMA_OK)
+            return status;
+        e->chunking = 0;
         if (action == INPLACE_STEP)
             action = inplace_run(&e->context, &e->local);
         if (e->publishing) {
@@ -245,7 +275,7 @@ static int advance(wagma_handle *h, uint32_t most_pauses, int publish_only) {
             reduce_privately(h);
             break;
         case INPLACE_SHARE:
-            begin_slices(h);
+            begin_sharing(h);
             break;
         case INPLACE_REDUCE:
             reduce_slice(h);
@@ -257,7 +287,8 @@ static int advance(wagma_handle *h, uint32_t most_pauses, int publish_only) {
             deliver(h);
             break;
         case INPLACE_RETURN:
-            if (s->options.group_size < s->size) /* with groups, t + 2 may wait for this */
+            /* With groups, t + 2 may wait for this; the next chunks do. */
+            if (s->options.group_size < s->size || e->chunks.unrung)
                 wait_ring(s, h->call.members, h->call.n, h->rank);
             fill_outcome(h);
             return WAGMA_OK;
@@ -272,22 +303,23 @@ static int advance(wagma_handle *h, uint32_t most_pauses, int publish_only) {
     }
 }
 
-static void begin(wagma_handle *h) {
+static void begin(wagma_handle *h, int posted) {
     struct inplace_executor *e = h->inplace;
+    e->posted = posted;
+    e->chunking = 0;
+    e->chunks.unrung = 0;
     e->held = INPLACE_STEP;
     e->publishing = 0;
     inplace_begin(&e->local, h->call.version, h->call.sync, h->call.members, h->call.n);
 }
 
 int inplace_start(wagma_handle *h) {
-    begin(h);
-    if (is_heavy(h) && h->call.x != segment_array(h->segment, h->rank))
-        return WAGMA_INPROGRESS; /* publishing copies */
+    begin(h, 0);
     return advance(h, START_PAUSES, is_heavy(h));
 }
 
 int inplace_post(wagma_handle *h) {
-    begin(h);
+    begin(h, 1);
     return advance(h, INPLACE_NO_PAUSE, 1);
 }
 

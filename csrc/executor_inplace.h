@@ -3,6 +3,7 @@
 #ifndef WAGMA_EXECUTOR_INPLACE_H
 #define WAGMA_EXECUTOR_INPLACE_H
 
+#include "executor_chunks.h"
 #include "handle.h"
 #include "inplace.h"
 #include "inplace_record.h"
@@ -13,19 +14,28 @@ struct inplace_executor {
     /* the call in progress */
     enum inplace_action held; /* asked for and not yet done, or INPLACE_STEP */
     int publishing;           /* the record is written, and not yet published */
-    unsigned char *mine;      /* where this rank's result of a large version appears */
-    size_t at;                /* h->inputs, h->outputs point to this element */
+    int posted;               /* others may execute it while this rank is elsewhere */
+    int chunking;             /* between INPLACE_SHARE and what comes after all chunks */
+    struct chunks chunks;
+    unsigned char *mine; /* where this rank's result of a large version appears */
+    size_t at;           /* h->inputs, h->outputs point to this element */
     /* remembered */
     size_t slice_count; /* elements */
     int staged;         /* the stage is committed */
+    int chunked;        /* the places for chunks are */
     const void *result; /* outcome.results of a handle that delivers every result */
 };
+
+/* What results are divided by. */
+static inline double inplace_divisor(const wagma_handle *h) {
+    return h->segment->options.average ? h->inplace->local.divisor : 1;
+}
 
 /* How many pauses a wait may take. */
 enum { INPLACE_NO_PAUSE = 0, INPLACE_ANY_PAUSES = 1 << 30 };
 
-/* After INPLACE_WAIT: goes on until something else is asked for (WAGMA_OK, `*action`), or for so
- * many pauses, or until call.until: then WAGMA_INPROGRESS. */
+/* After INPLACE_WAIT, and while chunks cannot go on: goes on until something else is asked for
+ * (WAGMA_OK, `*action`), or for so many pauses, or until call.until: then WAGMA_INPROGRESS. */
 int inplace_wait(wagma_handle *h, uint32_t most_pauses, enum inplace_action *action);
 /* Sets the error of INPLACE_MISMATCH or INPLACE_PEER and returns it. */
 int inplace_trouble(wagma_handle *h, enum inplace_action action);

@@ -2,6 +2,8 @@
 #include "executor_inplace.h"
 
 static const char *phase_of(const wagma_handle *h) {
+    if (h->inplace->chunking)
+        return "slices";
     switch ((enum inplace_why)h->inplace->local.why) {
     case INPLACE_WHY_WINDOW:
         return "window";
@@ -30,6 +32,8 @@ int inplace_trouble(wagma_handle *h, enum inplace_action action) {
 static int look_for_trouble(wagma_handle *h, enum inplace_action *action) {
     struct inplace_executor *e = h->inplace;
     const struct inplace_local *l = &e->local;
+    if (e->chunking)
+        return chunks_look_for_trouble(h, phase_of(h));
     inplace_seek(&e->context, &e->local);
     *action = inplace_run(&e->context, &e->local);
     if (*action != INPLACE_SOUGHT)
@@ -38,6 +42,13 @@ static int look_for_trouble(wagma_handle *h, enum inplace_action *action) {
     if (l->missing_n == 0) /* they have come meanwhile */
         return handle_interrupted(h, phase_of(h));
     return handle_delayed(h, phase_of(h), l->missing, l->missing_n, l->missing_n);
+}
+
+static enum inplace_action go_on(wagma_handle *h) {
+    struct inplace_executor *e = h->inplace;
+    if (e->chunking)
+        return chunks_can_go_on(h) ? INPLACE_STEP : INPLACE_WAIT;
+    return inplace_run(&e->context, &e->local);
 }
 
 int inplace_wait(wagma_handle *h, uint32_t most_pauses, enum inplace_action *action) {
@@ -55,13 +66,13 @@ int inplace_wait(wagma_handle *h, uint32_t most_pauses, enum inplace_action *act
     do {
         /* Of the waits before publishing only that for the window needs it; rings for members wake
          * both. */
-        h->wait.window = e->local.why == INPLACE_WHY_WINDOW;
+        h->wait.window = !e->chunking && e->local.why == INPLACE_WHY_WINDOW;
         if (h->wait.pauses >= most_pauses)
             status = WAGMA_INPROGRESS;
         else if (wait_pause(&h->wait, until) == WAIT_HEARTBEAT || (until && wait_now() >= until))
             status = look_for_trouble(h, action);
         if (status == WAGMA_OK && *action == INPLACE_WAIT)
-            *action = inplace_run(&e->context, &e->local);
+            *action = go_on(h);
     } while (status == WAGMA_OK && *action == INPLACE_WAIT);
     h->call.waited += wait_end(&h->wait);
     return status;

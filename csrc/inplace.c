@@ -401,6 +401,11 @@ step(const struct inplace_context *c, struct inplace_local *l) {
     return ask(l, PC_RETURN, INPLACE_MISMATCH);
 }
 
+void inplace_pass_slices(struct inplace_local *l) {
+    l->i = 0;
+    l->pc = PC_WELL;
+}
+
 enum inplace_action inplace_step(const struct inplace_context *c, struct inplace_local *l) {
     return step(c, l);
 }

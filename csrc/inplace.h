@@ -19,6 +19,9 @@
  *     wait (t - 2 finished, window)         wait         ^  |____________________|   .--> FINISH
  *                                                        none left -> SLICED -> DRAIN --> WELL*
  *                                                                               wait
+ * Where a member's array is private, the executor lets it pass through the segment in chunks
+ * instead of slices (executor_chunks.h), and goes on with WELL.
+ *
  * A version is cut into slices if it is large and two or more take part; its leader is the first
  * member that takes part. Claims and counts are stamped with the version and only grow, so that
  * nobody has to reset them.
@@ -124,6 +127,9 @@ void inplace_init(const struct inplace_context *context, struct inplace_local *l
  * ascending (all ranks in a sync version); it must stay valid during the call. */
 void inplace_begin(struct inplace_local *local, int64_t t, int sync, const int32_t *members,
                    int32_t n);
+
+/* Only after INPLACE_SHARE: the next step takes the version for reduced. */
+void inplace_pass_slices(struct inplace_local *local);
 
 /* Only after INPLACE_WAIT: the next steps look for those whom the rank waits for, and end in
  * INPLACE_SOUGHT, INPLACE_PEER, or where the wait has ended meanwhile, in what comes then. */

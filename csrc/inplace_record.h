@@ -4,14 +4,17 @@
 
 #include "segment.h"
 
-enum { INPLACE_INLINE = 48 }; /* payload bytes in the record's line */
+enum {
+    INPLACE_INLINE = 48, /* payload bytes in the record's line */
+    INPLACE_NOWHERE = 0, /* as `where`: the array is private */
+};
 
 typedef struct inplace_record {
     segment_atomic stamp; /* INPLACE_STAMP */
     double weight;
     union {
         unsigned char payload[INPLACE_INLINE];
-        uint64_t where; /* offset of a large payload in the owner's region */
+        uint64_t where; /* offset of a large payload in the owner's region, or INPLACE_NOWHERE */
     };
 } inplace_record;
 

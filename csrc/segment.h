@@ -14,14 +14,15 @@
  *               meta[b]       weight of contribution b              plain, guarded like its data
  *               stats[2]      counters at sync versions             plain, see rank_stats.h
  *               array         the rank's empty() array              N bytes, 64-byte aligned
- *               stage         copies of private arrays (quorum "all", N > SEGMENT_FLAT_MAX)
+ *               stage         copy of a private array of a posted call (quorum "all", large N)
+ *               chunks        a private array passes through here in a blocking call (the same)
  *               contribution[b], b < buffers                        N bytes each
  *               round[i], i < rounds                                record + result of N bytes each
  *
  * Words that different ranks write never share a 128-byte line with a hot word of another.
- * stage, contribution and round are committed on demand (segment_commit_*), the rest at joining, so
- * that a full /dev/shm is an error and never a SIGBUS. The page with the rank lines is committed by
- * the creator, because others look at a rank's state before it has joined. */
+ * stage, chunks, contribution and round are committed on demand (segment_commit_*), the rest at
+ * joining, so that a full /dev/shm is an error and never a SIGBUS. The page with the rank lines is
+ * committed by the creator, because others look at a rank's state before it has joined. */
 #ifndef WAGMA_SEGMENT_H
 #define WAGMA_SEGMENT_H
 
@@ -82,8 +83,9 @@ struct wagma_segment {
     uint64_t region_bytes;  /* distance from a rank's region to the next */
     uint64_t region_offset; /* of rank 0's region */
     /* offsets within a region */
-    uint64_t o_cref, o_slot, o_arrival, o_flat, o_meta, o_stats, o_array, o_stage, o_contribution,
-        o_round;
+    uint64_t o_cref, o_slot, o_arrival, o_flat, o_meta, o_stats, o_array, o_stage, o_chunks,
+        o_contribution, o_round;
+    uint64_t chunk_bytes, chunks_bytes; /* of one chunk; of all places for chunks */
     uint64_t contribution_bytes, round_bytes, round_result_offset, flat_bytes;
 };
 
@@ -94,6 +96,10 @@ static inline unsigned char *segment_region(const wagma_segment *s, int rank) {
 /* Payloads of up to so many bytes fit into flat[]; otherwise it is a record of 128 bytes. Above,
  * slices are faster than a sum of everything on every rank, even on two. */
 enum { SEGMENT_FLAT_MAX = 2048 };
+
+/* Places for chunks, per rank. They are to stay in the cache of a core, but a rank that does not
+ * run for a moment must not stop the others at once. */
+enum { SEGMENT_CHUNKS = 8 };
 
 /* Rank lines: 128 bytes each, at the start of the region. */
 enum { SEGMENT_LINE = 128, SEGMENT_LINES = 4 };
@@ -121,6 +127,8 @@ typedef struct segment_sync_line { /* line D, quorum "all" */
     segment_atomic sliced;         /* (newest version whose slices r claims no more) + 1 */
     segment_atomic claim[2];       /* led by r: (version, next slice), by version parity */
     segment_atomic done[2];        /* led by r: (version, finished slices) */
+    uint64_t pad;
+    segment_atomic chunks[3]; /* by r: (version, chunks), of each chunks_stage */
 } segment_sync_line;
 static inline segment_sync_line *segment_sync(const wagma_segment *s, int r) {
     return (segment_sync_line *)(segment_region(s, r) + 3 * SEGMENT_LINE);
@@ -145,6 +153,10 @@ static inline unsigned char *segment_array(const wagma_segment *s, int r) {
 }
 static inline unsigned char *segment_stage(const wagma_segment *s, int r) {
     return segment_region(s, r) + s->o_stage;
+}
+/* Where chunk number `chunk` of a large private array of rank r passes. */
+static inline unsigned char *segment_chunk(const wagma_segment *s, int r, int64_t chunk) {
+    return segment_region(s, r) + s->o_chunks + (uint64_t)(chunk % SEGMENT_CHUNKS) * s->chunk_bytes;
 }
 static inline unsigned char *segment_contribution(const wagma_segment *s, int r, int b) {
     return segment_region(s, r) + s->o_contribution + (uint64_t)b * s->contribution_bytes;
@@ -181,6 +193,7 @@ int segment_join(wagma_segment *s, int rank);
 int segment_commit_contribution(wagma_segment *s, int rank, int b, int *committed);
 int segment_commit_round(wagma_segment *s, int rank, int i, int *committed);
 int segment_commit_stage(wagma_segment *s, int rank);     /* may be repeated; 0 or -1 as above */
+int segment_commit_chunks(wagma_segment *s, int rank);    /* likewise */
 int segment_joined_contributions(const wagma_segment *s); /* committed by join */
 int segment_joined_rounds(const wagma_segment *s);
 uint64_t segment_joined_bytes(const wagma_segment *s);

@@ -101,6 +101,10 @@ int segment_commit_stage(wagma_segment *s, int rank) {
     return commit_items(s, rank, s->o_stage, s->bytes_n, 0, 1);
 }
 
+int segment_commit_chunks(wagma_segment *s, int rank) {
+    return commit_items(s, rank, s->o_chunks, s->chunks_bytes, 0, 1);
+}
+
 /* ---- joining and leaving --------------------------------------------------------------------- */
 
 /* Byte `rank` of the file, locked as long as the process of that rank lives. These are the classic

@@ -12,6 +12,9 @@ enum {
     SLICES_MAX = 64,     /* one bit each in segment_round.done */
     SLICE_MIN = 64 << 10, /* bytes */
     SLICE_ALIGN = 64,
+    CHUNK_MIN = 16 << 10,  /* bytes; smaller ones cost more waits than they save ... */
+    CHUNK_MAX = 256 << 10, /* ... and larger ones do not stay in the cache of a core */
+    CHUNKS_WANTED = 4,     /* of an array: reading one overlaps with writing another */
     TYPICAL_CONTRIBUTIONS = 3,
     TYPICAL_ROUNDS = 2,
 };
@@ -68,6 +71,17 @@ static void cut_slices(wagma_segment *s) {
     s->slices = count == 0 ? 1 : (int)(count / slice + (count % slice != 0));
 }
 
+static void cut_chunks(wagma_segment *s) {
+    const uint64_t n = s->bytes_n, all = (uint64_t)SEGMENT_CHUNKS;
+    uint64_t bytes = n / CHUNKS_WANTED;
+    bytes = bytes < CHUNK_MIN ? CHUNK_MIN : bytes > CHUNK_MAX ? CHUNK_MAX : bytes;
+    bytes = (bytes + SLICE_ALIGN - 1) / SLICE_ALIGN * SLICE_ALIGN;
+    const uint64_t chunks = n / bytes + (n % bytes != 0);
+    s->chunk_bytes = bytes;
+    s->chunks_bytes =
+        s->buffers || n <= SEGMENT_FLAT_MAX ? 0 : (chunks < all ? chunks : all) * bytes;
+}
+
 static void place(wagma_segment *s, cursor *c) {
     uint64_t n = s->bytes_n, word = sizeof(segment_atomic);
     /* Large arrays are committed one by one, so that they must not share pages. */
@@ -91,6 +105,7 @@ static void place(wagma_segment *s, cursor *c) {
     s->words_bytes = region.at;
     s->o_array = reserve(&region, unit, n);
     s->o_stage = reserve(&region, unit, s->buffers || n <= SEGMENT_FLAT_MAX ? 0 : n);
+    s->o_chunks = reserve(&region, unit, s->chunks_bytes);
 
     cursor contribution = {n, 0};
     align(&contribution, unit);
@@ -119,6 +134,7 @@ int segment_layout(wagma_segment *s) {
     count_things(s);
     cut_slices(s);
     s->bytes_n = product(&c, (uint64_t)o->count, reduce_dtype_size((wagma_dtype)o->dtype));
+    cut_chunks(s);
     place(s, &c);
     s->bytes = c.at;
     if (c.failed || s->bytes > (uint64_t)INT64_MAX)

@@ -77,6 +77,7 @@ static void check_layout(const wagma_options *options) {
                                  {s.o_meta, w * (uint64_t)s.buffers},
                                  {s.o_array, n},
                                  {s.o_stage, all && n > SEGMENT_FLAT_MAX ? n : 0},
+                                 {s.o_chunks, s.chunks_bytes},
                                  {s.o_contribution, s.contribution_bytes * (uint64_t)s.buffers},
                                  {s.o_round, s.round_bytes * (uint64_t)s.rounds}};
     uint64_t end = 0;

@@ -1,0 +1,284 @@
+/* See executor_chunks.h. */
+#include "executor_chunks.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "executor_inplace.h"
+
+enum { LINE = 64 };
+
+int chunks_create(struct chunks *c, const wagma_segment *s) {
+    const size_t size = (size_t)s->size;
+    c->n = (int64_t)(s->bytes_n / s->chunk_bytes + (s->bytes_n % s->chunk_bytes != 0));
+    c->placed_version = -1; /* and nobody read it */
+    c->owners = malloc(size * sizeof *c->owners);
+    c->placed_owners = malloc(size * sizeof *c->placed_owners);
+    c->in = malloc(size * sizeof *c->in);
+    c->out = malloc(size * sizeof *c->out);
+    return c->owners && c->placed_owners && c->in && c->out;
+}
+
+void chunks_free(struct chunks *c) {
+    free(c->owners);
+    free(c->placed_owners);
+    free(c->in);
+    free(c->out);
+}
+
+void chunks_clear(struct chunks *c) {
+    c->owners_n = 0;
+}
+
+void chunks_add_owner(struct chunks *c, int rank) {
+    c->owners[c->owners_n++] = rank;
+}
+
+void chunks_begin(wagma_handle *h, int outputs) {
+    struct chunks *c = &h->inplace->chunks;
+    c->index = -1;
+    for (int k = 0; k < c->owners_n; k++)
+        if (c->owners[k] == h->rank)
+            c->index = k;
+    for (int stage = CHUNKS_COPIED; stage <= CHUNKS_COLLECTED; stage++)
+        c->reached[stage] = c->others_reached[stage] = 0;
+    for (int k = 0; k < h->inplace->local.contributors_n; k++)
+        c->in[k] = h->inputs[k];
+    for (int k = 0; k < outputs; k++)
+        c->out[k] = h->outputs[k];
+    c->out_n = outputs;
+}
+
+/* ---- shared words ------------------------------------------------------------------------------
+ */
+
+/* Counts of chunks are stamped with the version and only grow, like those of slices. */
+static void publish(wagma_handle *h, enum chunks_stage stage) {
+    struct chunks *c = &h->inplace->chunks;
+    const uint64_t stamp = ((uint64_t)h->call.version + 1) << INPLACE_SLICE_BITS;
+    /* seq_cst: the event of a ring. Releases what this rank wrote into these chunks, and the end of
+     * its reads of the others'; pairs with count_of(). */
+    atomic_store(&segment_sync(h->segment, h->rank)->chunks[stage],
+                 stamp + (uint64_t)++c->reached[stage]);
+    c->unrung = 1;
+}
+
+/* How far owner q has come; INT64_MAX once it is at a later version. */
+static int64_t count_of(const wagma_handle *h, int q, enum chunks_stage stage) {
+    const uint64_t stamp = ((uint64_t)h->call.version + 1) << INPLACE_SLICE_BITS;
+    /* seq_cst: condition of a sleeper; acquires, see publish(). */
+    const uint64_t word = atomic_load(&segment_sync(h->segment, q)->chunks[stage]);
+    if (word >= stamp + (UINT64_C(1) << INPLACE_SLICE_BITS))
+        return INT64_MAX;
+    return word < stamp ? 0 : (int64_t)(word - stamp);
+}
+
+/* Rank q reads nothing of `version` any more, or has departed. */
+static int has_finished(const wagma_segment *s, int q, int64_t version) {
+    /* seq_cst: conditions of a sleeper. Acquires the end of that rank's reads; pairs with
+     * PC_FINISH in inplace.c and segment_leave(). */
+    return atomic_load(&segment_sync(s, q)->finish) > (uint64_t)version ||
+           atomic_load(&segment_presence_of(s, q)->state) == SEGMENT_DEPARTED;
+}
+
+/* ---- conditions ------------------------------------------------------------------------------ */
+
+/* All other owners have come so far with `chunks` chunks. */
+static int others_reached(wagma_handle *h, enum chunks_stage stage, int64_t chunks) {
+    struct chunks *c = &h->inplace->chunks;
+    if (c->others_reached[stage] >= chunks)
+        return 1;
+    int64_t least = INT64_MAX;
+    for (int k = 0; k < c->owners_n; k++) {
+        if (k == c->index)
+            continue;
+        const int64_t n = count_of(h, c->owners[k], stage);
+        least = n < least ? n : least;
+    }
+    c->others_reached[stage] = least;
+    return least >= chunks;
+}
+
+/* An owner of the version before that may still read this rank's places, or -1. */
+static int still_reading(const wagma_handle *h) {
+    const struct chunks *c = &h->inplace->chunks;
+    for (int k = 0; c->placed_version != h->call.version && k < c->placed_n; k++)
+        if (c->placed_owners[k] != h->rank &&
+            !has_finished(h->segment, c->placed_owners[k], c->placed_version))
+            return c->placed_owners[k];
+    return -1;
+}
+
+static int can_copy(wagma_handle *h) {
+    struct chunks *c = &h->inplace->chunks;
+    const int64_t chunk = c->reached[CHUNKS_COPIED];
+    if (chunk == c->n)
+        return 0;
+    if (chunk >= SEGMENT_CHUNKS)
+        return c->reached[CHUNKS_COLLECTED] > chunk - SEGMENT_CHUNKS &&
+               others_reached(h, CHUNKS_COLLECTED, chunk - SEGMENT_CHUNKS + 1);
+    return still_reading(h) < 0;
+}
+
+static int can_reduce(wagma_handle *h) {
+    struct chunks *c = &h->inplace->chunks;
+    const int64_t chunk = c->reached[CHUNKS_REDUCED];
+    return chunk < c->reached[CHUNKS_COPIED] && others_reached(h, CHUNKS_COPIED, chunk + 1);
+}
+
+static int can_collect(wagma_handle *h) {
+    struct chunks *c = &h->inplace->chunks;
+    const int64_t chunk = c->reached[CHUNKS_COLLECTED];
+    return chunk < c->reached[CHUNKS_REDUCED] && others_reached(h, CHUNKS_REDUCED, chunk + 1);
+}
+
+int chunks_can_go_on(wagma_handle *h) {
+    const struct chunks *c = &h->inplace->chunks;
+    if (c->index < 0)
+        return others_reached(h, CHUNKS_REDUCED, c->n);
+    return can_collect(h) || can_reduce(h) || can_copy(h);
+}
+
+/* ---- trouble ----------------------------------------------------------------------------------
+ */
+
+/* Owner q has yet to do something that this rank needs. */
+static int is_needed(const wagma_handle *h, int q) {
+    const struct chunks *c = &h->inplace->chunks;
+    return count_of(h, q, CHUNKS_REDUCED) < c->n ||
+           (c->index >= 0 && count_of(h, q, CHUNKS_COLLECTED) < c->n - SEGMENT_CHUNKS);
+}
+
+int chunks_look_for_trouble(wagma_handle *h, const char *phase) {
+    const struct chunks *c = &h->inplace->chunks;
+    int32_t *missing = h->inplace->local.missing;
+    int64_t least = INT64_MAX;
+    int32_t n = 0, reader = c->index < 0 ? -1 : still_reading(h);
+    if (reader >= 0) {
+        /* First what has become of it: the dead and the failed do no more. */
+        const int is_dead = segment_is_dead(h->segment, reader);
+        if (is_dead && !has_finished(h->segment, reader, c->placed_version))
+            return handle_lost(h, phase, reader);
+        return handle_delayed(h, phase, &reader, 1, 1);
+    }
+    /* Most of those that are not done only wait like this rank: it is for who has come the least
+     * far, unless one is dead. */
+    for (int k = 0; k < c->owners_n; k++) {
+        const int q = c->owners[k];
+        const int is_dead = q != h->rank && segment_is_dead(h->segment, q);
+        int64_t done = 0;
+        if (q == h->rank || !is_needed(h, q))
+            continue;
+        if (is_dead)
+            return handle_lost(h, phase, q);
+        for (int stage = CHUNKS_COPIED; stage <= CHUNKS_COLLECTED; stage++)
+            done += count_of(h, q, (enum chunks_stage)stage);
+        if (done < least)
+            n = 0;
+        if (done <= least)
+            missing[n++] = q;
+        least = done < least ? done : least;
+    }
+    if (n == 0) /* they have come meanwhile */
+        return handle_interrupted(h, phase);
+    return handle_delayed(h, phase, missing, n, n);
+}
+
+/* ---- stages ---------------------------------------------------------------------------------- */
+
+/* The part of owner k of a chunk: its offset in the chunk. `*bytes`: its length. */
+static size_t part_of(const wagma_handle *h, int64_t chunk, int k, size_t *bytes) {
+    const wagma_segment *s = h->segment;
+    const size_t owners = (size_t)h->inplace->chunks.owners_n;
+    const size_t left = s->bytes_n - (size_t)chunk * s->chunk_bytes;
+    const size_t whole = left < s->chunk_bytes ? left : s->chunk_bytes;
+    const size_t part = (whole / owners + (whole % owners != 0) + LINE - 1) / LINE * LINE;
+    const size_t first = (size_t)k * part < whole ? (size_t)k * part : whole;
+    *bytes = whole - first < part ? whole - first : part;
+    return first;
+}
+
+static unsigned char *in_x(const wagma_handle *h, int64_t chunk) {
+    return (unsigned char *)h->call.x + (size_t)chunk * h->segment->chunk_bytes;
+}
+
+static void copy(wagma_handle *h) {
+    struct chunks *c = &h->inplace->chunks;
+    const int64_t chunk = c->reached[CHUNKS_COPIED];
+    unsigned char *place = segment_chunk(h->segment, h->rank, chunk);
+    for (int k = 0; k < c->owners_n && h->call.weight != 0; k++) {
+        size_t bytes, first = part_of(h, chunk, k, &bytes);
+        if (k != c->index)
+            memcpy(place + first, in_x(h, chunk) + first, bytes);
+    }
+    if (chunk == 0) {
+        c->placed_version = h->call.version;
+        c->placed_n = c->owners_n;
+        memcpy(c->placed_owners, c->owners, (size_t)c->owners_n * sizeof *c->owners);
+    }
+    publish(h, CHUNKS_COPIED);
+}
+
+static void reduce(wagma_handle *h) {
+    struct chunks *c = &h->inplace->chunks;
+    const wagma_segment *s = h->segment;
+    const wagma_dtype dtype = (wagma_dtype)s->options.dtype;
+    const int64_t chunk = c->reached[CHUNKS_REDUCED];
+    size_t bytes, first = part_of(h, chunk, c->index, &bytes);
+    unsigned char *x = in_x(h, chunk) + first;
+    const int inputs = h->inplace->local.contributors_n;
+    int outputs = 0;
+    for (int k = 0; k < inputs; k++) {
+        const int q = h->contributors[k];
+        h->inputs[k] = c->in[k]       ? c->in[k] + (size_t)chunk * s->chunk_bytes + first
+                       : q == h->rank ? x
+                                      : segment_chunk(s, q, chunk) + first;
+    }
+    for (; outputs < c->out_n; outputs++)
+        h->outputs[outputs] = c->out[outputs] + (size_t)chunk * s->chunk_bytes + first;
+    h->outputs[outputs++] = x;
+    if (c->owners_n > 1)
+        h->outputs[outputs++] = segment_chunk(s, h->rank, chunk) + first;
+    if (bytes)
+        h->kernels->sum_to_all(dtype, h->outputs, outputs, h->inputs, h->weights, inputs,
+                               inplace_divisor(h), bytes / reduce_dtype_size(dtype));
+    publish(h, CHUNKS_REDUCED);
+}
+
+static void collect(wagma_handle *h) {
+    struct chunks *c = &h->inplace->chunks;
+    const int64_t chunk = c->reached[CHUNKS_COLLECTED];
+    for (int k = 0; k < c->owners_n; k++) {
+        size_t bytes, first = part_of(h, chunk, k, &bytes);
+        if (k != c->index)
+            memcpy(in_x(h, chunk) + first, segment_chunk(h->segment, c->owners[k], chunk) + first,
+                   bytes);
+    }
+    publish(h, CHUNKS_COLLECTED);
+}
+
+int chunks_run(wagma_handle *h, uint32_t most_pauses) {
+    struct chunks *c = &h->inplace->chunks;
+    while (c->index < 0 ? !chunks_can_go_on(h) : c->reached[CHUNKS_COLLECTED] < c->n) {
+        /* What is farthest goes first, while it is in the cache. */
+        if (c->index >= 0 && can_collect(h)) {
+            collect(h);
+        } else if (c->index >= 0 && can_reduce(h)) {
+            reduce(h);
+        } else if (c->index >= 0 && can_copy(h)) {
+            copy(h);
+        } else {
+            enum inplace_action action = INPLACE_WAIT;
+            /* Ringing for each chunk would only make ranks without a core of their own take turns
+             * more often. */
+            if (c->unrung)
+                wait_ring(h->segment, h->call.members, h->call.n, h->rank);
+            c->unrung = 0;
+            const int status = inplace_wait(h, most_pauses, &action);
+            if (status != WAGMA_OK)
+                return status;
+        }
+    }
+    return WAGMA_OK;
+}

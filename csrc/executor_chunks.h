@@ -1,0 +1,65 @@
+/* Large private arrays, quorum "all": each array passes in chunks through a few places in the
+ * segment that stay in the cache. The owners, the members whose array is private, cut each chunk
+ * into one part per owner; an owner takes each chunk through three stages:
+ *
+ *   copied      the other owners' parts lie in its place
+ *   reduced     its own part is summed over all members, into its array, its place, and the arrays
+ *               of those members that have theirs in the segment
+ *   collected   the other owners' parts were copied from their places into its array
+ *
+ *   may go on when         copied     its place is free: all owners have collected the chunk before
+ *                                     in this place (of an earlier version: have finished that)
+ *                          reduced    all owners have copied this chunk
+ *                          collected  all owners have reduced it
+ *
+ * So nobody touches another rank's private memory, and no sum is computed twice. Members whose
+ * array lies in the segment have nothing to do: their array is read and written by the owners. They
+ * may be elsewhere (posted calls), and are done when all owners have reduced all chunks.
+ *
+ * Nobody waits for ever: among the owners that are not done take one with the fewest collected
+ * chunks, c, and among those one with the fewest reduced. If it cannot collect c, an owner has not
+ * reduced c; that one cannot because an owner has not copied c; and that one can, as all have
+ * collected what was in that place before. Earlier versions need nothing of this one. */
+#ifndef WAGMA_EXECUTOR_CHUNKS_H
+#define WAGMA_EXECUTOR_CHUNKS_H
+
+#include "handle.h"
+
+/* What an owner does with each chunk of its array. */
+enum chunks_stage { CHUNKS_COPIED, CHUNKS_REDUCED, CHUNKS_COLLECTED };
+
+struct chunks {
+    int64_t n;       /* of an array */
+    int32_t *owners; /* [P] ascending */
+    int owners_n;
+    int index;                /* of this rank among them; -1: its array lies in the segment */
+    const unsigned char **in; /* [P] the contributors' arrays, NULL: private */
+    unsigned char **out;      /* [P] the arrays in the segment */
+    int out_n;
+    int64_t reached[3];        /* by this rank, of each chunks_stage */
+    int64_t others_reached[3]; /* at least, by all other owners */
+    int unrung;                /* others may wait for what was reached */
+    /* the newest version whose chunks lie in this rank's places; -1: none */
+    int64_t placed_version;
+    int32_t *placed_owners; /* [P] who may read them */
+    int placed_n;
+};
+
+/* 1, or 0: no memory. */
+int chunks_create(struct chunks *c, const wagma_segment *s);
+void chunks_free(struct chunks *c);
+
+/* Who has a private array in the version that is being gathered. */
+void chunks_clear(struct chunks *c);
+void chunks_add_owner(struct chunks *c, int rank);
+
+/* After all members were gathered, with h->inputs and `outputs` of h->outputs set. */
+void chunks_begin(wagma_handle *h, int outputs);
+/* WAGMA_OK: this rank has its result, or WAGMA_INPROGRESS as inplace_wait(), or an error. */
+int chunks_run(wagma_handle *h, uint32_t most_pauses);
+/* 1: chunks_run() has something to do. */
+int chunks_can_go_on(wagma_handle *h);
+/* The part of handle_heartbeat() in a wait. */
+int chunks_look_for_trouble(wagma_handle *h, const char *phase);
+
+#endif

@@ -1,0 +1,412 @@
+/* Quorum "all" with private arrays, which pass through a few places in the segment, chunk by chunk.
+ */
+#include "check.h"
+#include "executor_inplace.h"
+#include "ranks.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* ---- the same bits as one sum -----------------------------------------------------------------
+ */
+
+enum arrays { PRIVATE, MIXED, ODD, ARRAYS }; /* ODD: private, at any address */
+static const char *const arrays_name[] = {"private", "mixed", "odd"};
+
+typedef struct plan {
+    wagma_options options;
+    enum arrays arrays;
+    int versions;
+    int departs[RANKS_MAX]; /* version before which the rank closes; 0: never */
+} plan;
+
+static double weight_of(int rank, int64_t t, int is_integer) {
+    const double weight = (double)((rank + 2 * t + 1) % 4);
+    return is_integer ? weight : 0.75 * weight;
+}
+
+/* Contributions whose sums are rounded; of weight 0 they are not to be read. */
+static void fill(void *x, const wagma_options *o, int rank, int64_t t) {
+    const wagma_dtype dtype = (wagma_dtype)o->dtype;
+    const int is_integer = reduce_dtype_is_integer(dtype);
+    const int unread = weight_of(rank, t, is_integer) == 0;
+    for (int64_t i = 0; i < o->count; i++) {
+        const int64_t whole = (rank * 31 + i * 7 + t * 13) % 1009;
+        const float fraction = unread ? NAN : 1.0f / (float)(whole + 1);
+        uint32_t bits;
+        memcpy(&bits, &fraction, sizeof bits);
+        switch (dtype) {
+        case WAGMA_F32:
+            ((float *)x)[i] = fraction;
+            break;
+        case WAGMA_F64:
+            ((double *)x)[i] = unread ? NAN : 1.0 / (double)(whole + 1);
+            break;
+        case WAGMA_F16: /* 0x3c00 is 1.0 */
+            ((uint16_t *)x)[i] = unread ? 0x7e00 : (uint16_t)(0x3c00 + whole);
+            break;
+        case WAGMA_BF16:
+            ((uint16_t *)x)[i] = (uint16_t)(bits >> 16);
+            break;
+        case WAGMA_I32:
+            ((int32_t *)x)[i] = (int32_t)whole;
+            break;
+        case WAGMA_I64:
+            ((int64_t *)x)[i] = whole;
+        }
+    }
+}
+
+/* The whole sum at once, by whoever asks. 0: all weights are. */
+static int expected(void *sum, const plan *p, const int32_t *members, int n, int64_t t) {
+    const wagma_options *o = &p->options;
+    const wagma_dtype dtype = (wagma_dtype)o->dtype;
+    const size_t bytes = (size_t)o->count * reduce_dtype_size(dtype);
+    const void *in[RANKS_MAX];
+    double weights[RANKS_MAX], divisor = 0;
+    int inputs = 0;
+    for (int k = 0; k < n; k++) {
+        const double weight = weight_of(members[k], t, reduce_dtype_is_integer(dtype));
+        if (weight == 0)
+            continue;
+        void *x = malloc(bytes + 1);
+        fill(x, o, members[k], t);
+        divisor += weights[inputs] = weight;
+        in[inputs++] = x;
+    }
+    if (inputs)
+        reduce_best()->sum(dtype, sum, in, weights, inputs, o->average ? divisor : 1,
+                           (size_t)o->count);
+    for (int k = 0; k < inputs; k++)
+        free((void *)(uintptr_t)in[k]);
+    return inputs;
+}
+
+static int members_of(const plan *p, int rank, int64_t t, int32_t *members) {
+    const wagma_options *o = &p->options;
+    int32_t group[RANKS_MAX];
+    const int n = wagma_group_of(rank, o->size, o->group_size, WAGMA_GROUPING_DYNAMIC, 0, t, group);
+    int present = 0;
+    for (int k = 0; k < n; k++)
+        if (!p->departs[group[k]] || t < p->departs[group[k]])
+            members[present++] = group[k];
+    return present;
+}
+
+static void *array_of(const plan *p, wagma_handle *h, unsigned char *own, int rank, int64_t t) {
+    const size_t element = reduce_dtype_size((wagma_dtype)p->options.dtype);
+    if (p->arrays == MIXED && (t * 3 + rank * 5) % 4 < 2)
+        return wagma_shared_array(h);
+    /* Elements are aligned, as C wants it; lines and vectors are not. */
+    return own + (p->arrays == ODD ? element * (size_t)((rank * 5 + t * 3) % 16) : 0);
+}
+
+static int sums(wagma_handle *h, int rank, void *context) {
+    const plan *p = context;
+    const wagma_options *o = &p->options;
+    const int is_integer = reduce_dtype_is_integer((wagma_dtype)o->dtype);
+    const size_t bytes = (size_t)o->count * reduce_dtype_size((wagma_dtype)o->dtype);
+    unsigned char *own = malloc(bytes + 128), *sum = malloc(bytes + 1);
+    unsigned seed = (unsigned)rank * 7919 + 1;
+    int result = 0;
+    for (int64_t t = 0; t < p->versions && result == 0; t++) {
+        int32_t members[RANKS_MAX];
+        wagma_outcome out;
+        unsigned char *x = array_of(p, h, own, rank, t);
+        if (p->departs[rank] && t == p->departs[rank])
+            break;
+        const int n = members_of(p, rank, t, members), inputs = expected(sum, p, members, n, t);
+        fill(x, o, rank, t);
+        if (rand_r(&seed) % 16 == 0)
+            usleep((unsigned)rand_r(&seed) % 300);
+        const int status = wagma_allreduce(h, x, weight_of(rank, t, is_integer), &out);
+        result = !EXPECT(status == WAGMA_OK && out.contributors_count == inputs && !out.late,
+                         "%s rank %d version %ld: %d, %d contributors instead of %d; %s",
+                         arrays_name[p->arrays], rank, (long)t, status, out.contributors_count,
+                         inputs, wagma_last_error());
+        if (inputs && (n > 1 || !o->average) && result == 0)
+            for (size_t i = 0; i < bytes && result == 0; i++)
+                result =
+                    !EXPECT(x[i] == sum[i], "%s rank %d version %ld byte %zu of %zu: %d, not %d",
+                            arrays_name[p->arrays], rank, (long)t, i, bytes, x[i], sum[i]);
+    }
+    free(own);
+    free(sum);
+    return result;
+}
+
+static plan make_plan(int size, int group_size, wagma_dtype dtype, int64_t count, int versions) {
+    return (plan){.options = ranks_options(size, group_size, dtype, count), .versions = versions};
+}
+
+static void every_shape(enum kind kind, int most, int64_t count, int versions) {
+    for (int size = 1; size <= most; size++)
+        for (int group = 1; group <= size; group++)
+            for (int arrays = PRIVATE; arrays < ARRAYS; arrays++) {
+                plan p = make_plan(size, group, WAGMA_F32, count, versions);
+                p.arrays = (enum arrays)arrays;
+                CHECK(ranks_run(kind, &p.options, sums, &p) == 0, "P=%d S=%d count=%ld %s", size,
+                      group, (long)count, arrays_name[arrays]);
+            }
+}
+
+static void test_few_elements(void) {
+    every_shape(THREADS, 3, 0, 10);
+    every_shape(THREADS, 3, 1, 20);
+    every_shape(THREADS, 3, 3, 20);
+}
+static void test_one_chunk(void) {
+    every_shape(THREADS, 5, SEGMENT_FLAT_MAX / 4 + 1, 30);
+}
+static void test_some_chunks(void) {
+    every_shape(THREADS, 5, 20011, 20);
+}
+static void test_processes(void) {
+    every_shape(PROCESSES, 4, 20011, 20);
+}
+
+/* More chunks than places for them. */
+static void test_many_chunks(void) {
+    static const int shapes[][2] = {{2, 2}, {3, 2}, {4, 4}, {5, 3}, {8, 8}};
+    for (size_t i = 0; i<sizeof shapes / sizeof *shapes; i += SLOWDOWN> 1 ? 3 : 1)
+        for (int arrays = PRIVATE; arrays < ARRAYS; arrays++)
+            for (int kind = THREADS; kind <= (arrays == MIXED ? PROCESSES : THREADS); kind++) {
+                plan p = make_plan(shapes[i][0], shapes[i][1], WAGMA_F32, (1 << 20) + 1, 2);
+                p.arrays = (enum arrays)arrays;
+                CHECK(ranks_run((enum kind)kind, &p.options, sums, &p) == 0, "P=%d %s %s",
+                      shapes[i][0], arrays_name[arrays], kind_name[kind]);
+            }
+}
+
+static void test_dtypes(void) {
+    for (int dtype = WAGMA_F32; dtype <= WAGMA_I64; dtype++)
+        for (int size = 2; size <= 4; size++)
+            for (int arrays = PRIVATE; arrays < ARRAYS; arrays++) {
+                plan p = make_plan(size, size, (wagma_dtype)dtype, 30011, 8);
+                p.arrays = (enum arrays)arrays;
+                p.options.average = !reduce_dtype_is_integer((wagma_dtype)dtype);
+                CHECK(ranks_run(THREADS, &p.options, sums, &p) == 0, "%s P=%d %s",
+                      reduce_dtype_name((wagma_dtype)dtype), size, arrays_name[arrays]);
+            }
+}
+
+/* Ranks leave one after the other, and others take over their parts. */
+static void test_departures(void) {
+    for (int size = 2; size <= 6; size += 2)
+        for (int group = 2; group <= size; group += 2)
+            for (int arrays = PRIVATE; arrays < ARRAYS; arrays++) {
+                plan p = make_plan(size, group, WAGMA_F32, 9001, 25);
+                p.arrays = (enum arrays)arrays;
+                for (int r = 0; r < size - 1; r++)
+                    p.departs[r] = 3 + 4 * r;
+                CHECK(ranks_run(THREADS, &p.options, sums, &p) == 0, "P=%d S=%d %s", size, group,
+                      arrays_name[arrays]);
+            }
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+enum { ROOMY = 3 << 20 }; /* f64: much more than the places for chunks */
+
+static int measure(wagma_handle *h, int rank, void *context) {
+    uint64_t *grown = context;
+    double *x = calloc(ROOMY, sizeof *x);
+    wagma_stats before, after;
+    wagma_get_stats(h, &before);
+    for (int t = 0; t < 2; t++)
+        REQUIRE(wagma_allreduce(h, x, 1, NULL) == WAGMA_OK, "%s", wagma_last_error());
+    wagma_get_stats(h, &after);
+    grown[rank] = after.segment_bytes - before.segment_bytes;
+    free(x);
+    return 0;
+}
+
+static void test_memory(void) {
+    wagma_options o = ranks_options(2, 0, WAGMA_F64, ROOMY);
+    uint64_t grown[2] = {0}, array = ROOMY * sizeof(double);
+    struct ranks_job *job;
+    team *t = ranks_start(THREADS, &o, NULL, measure, grown, &job);
+    CHECK(t, "no segment");
+    wagma_segment *s = team_segment(t);
+    const uint64_t chunks = s->chunks_bytes, joined = segment_joined_bytes(s);
+    uint64_t file = 0;
+    /* The file is gone with the team. */
+    while (atomic_load(&segment_presence_of(s, 0)->state) < SEGMENT_DEPARTED ||
+           atomic_load(&segment_presence_of(s, 1)->state) < SEGMENT_DEPARTED)
+        sleep_ms(1);
+    file = file_bytes(s);
+    team_join(t);
+    CHECK(expectations_failed() == 0, "see above");
+    CHECK(grown[0] == chunks && grown[1] == chunks, "%lu and %lu instead of %lu", (long)grown[0],
+          (long)grown[1], (long)chunks);
+    CHECK(chunks <= 2 << 20 && chunks < array, "%lu bytes for arrays of %lu", (long)chunks,
+          (long)array);
+    CHECK(file <= 2 * (joined + chunks) + (64 << 10), "%lu bytes instead of twice %lu", (long)file,
+          (long)(joined + chunks));
+}
+
+/* ---- killed, stopped --------------------------------------------------------------------------
+ */
+
+enum { LARGE = 400000, PLACES = 8 }; /* f64: more chunks than places */
+
+/* What forked ranks tell their test. */
+typedef struct report {
+    wagma_options options;
+    int victim, act_at, signal;
+    int mixed;              /* rank 0 passes its shared array */
+    int slice;              /* in which of its sums the victim acts */
+    _Atomic uint64_t acted; /* ns */
+    int status[RANKS_MAX];
+    uint64_t ended[RANKS_MAX]; /* ns */
+    char message[RANKS_MAX][256];
+    char warning[RANKS_MAX][256];
+    int wrong[RANKS_MAX];
+} report;
+
+static report *shared;           /* of the running test; a kernel has no context */
+static reduce_kernels sabotaged; /* ranks are processes */
+
+static void act(void) {
+    atomic_store(&shared->acted, wait_now());
+    raise(shared->signal);
+}
+
+static void sum_and_act(wagma_dtype dtype, void *const *outs, int n_outs, const void *const *in,
+                        const double *weights, int n, double divisor, size_t count) {
+    if (shared->slice-- == 0)
+        act();
+    reduce_best()->sum_to_all(dtype, outs, n_outs, in, weights, n, divisor, count);
+}
+
+static int iterate(wagma_handle *h, int rank, void *context) {
+    report *r = context;
+    const int size = r->options.size;
+    double *own = malloc(LARGE * sizeof *own);
+    for (int t = 0; t < 8 && r->status[rank] == WAGMA_OK; t++) {
+        double *x = r->mixed && rank == 0 ? wagma_shared_array(h) : own;
+        for (int64_t i = 0; i < LARGE; i++)
+            x[i] = (double)(rank + t + i % 7);
+        if (t == r->act_at && rank == r->victim && r->slice >= 0) {
+            sabotaged = *reduce_best();
+            sabotaged.sum_to_all = sum_and_act;
+            h->kernels = &sabotaged;
+        } else if (t == r->act_at && rank == r->victim) {
+            act();
+        }
+        r->status[rank] = wagma_allreduce(h, x, 1, NULL);
+        for (int64_t i = 0; i < LARGE && r->status[rank] == WAGMA_OK; i++)
+            r->wrong[rank] |= x[i] != size * (size - 1) / 2 + size * (double)(t + i % 7);
+    }
+    r->ended[rank] = wait_now();
+    snprintf(r->message[rank], sizeof r->message[rank], "%s", wagma_last_error());
+    free(own);
+    return r->status[rank] != WAGMA_OK;
+}
+
+/* slice: -1: the victim acts between two versions, otherwise in this one of its sums */
+static report *make_report(int size, int signal, int slice, int mixed) {
+    report *r = shared_memory(sizeof *r);
+    r->options = ranks_options(size, 0, WAGMA_F64, LARGE);
+    r->options.average = 0;
+    r->victim = 1;
+    r->act_at = 3;
+    r->signal = signal;
+    r->slice = slice;
+    r->mixed = mixed;
+    shared = r;
+    return r;
+}
+
+static void check_killed(int size, int slice, int mixed) {
+    report *r = make_report(size, SIGKILL, slice, mixed);
+    struct ranks_job *job;
+    team *t = ranks_start(PROCESSES, &r->options, NULL, iterate, r, &job);
+    CHECK(t, "no segment");
+    team_await_killed(t, r->victim);
+    team_join(t);
+    CHECK(expectations_failed() == 0, "see above");
+    for (int q = 0; q < size; q++) {
+        if (q == r->victim)
+            continue;
+        const double late = (double)(r->ended[q] - r->acted) * 1e-9;
+        CHECK(r->status[q] == WAGMA_EPEER, "P=%d, sum %d, rank %d: %d %s", size, slice, q,
+              r->status[q], r->message[q]);
+        CHECK(strstr(r->message[q], "rank 1 ") || strstr(r->message[q], "failed"), "%s",
+              r->message[q]);
+        CHECK(late < 1, "rank %d noticed after %.2f s", q, late);
+        CHECK(!r->wrong[q], "rank %d had a wrong sum", q);
+    }
+    munmap(r, sizeof *r);
+}
+
+static void test_killed(void) {
+    for (int size = 2; size <= 4; size++)
+        for (int mixed = 0; mixed <= 1; mixed++) {
+            check_killed(size, -1, mixed);
+            check_killed(size, 0, mixed);
+            check_killed(size, PLACES + 2, mixed);
+        }
+}
+
+static void note_warning(void *context, const char *message) {
+    report *r = context;
+    for (int q = 0; q < r->options.size && atomic_load(&r->acted); q++)
+        if (!r->warning[q][0]) {
+            snprintf(r->warning[q], sizeof r->warning[q], "%s", message);
+            return;
+        }
+}
+
+/* The others wait for it, say so, and go on with it. */
+static void check_stopped(int slice, int mixed) {
+    report *r = make_report(3, SIGSTOP, slice, mixed);
+    wagma_hooks hooks = {r, note_warning, NULL};
+    struct ranks_job *job;
+    r->options.stall_warning = 0.2;
+    team *t = ranks_start(PROCESSES, &r->options, &hooks, iterate, r, &job);
+    CHECK(t, "no segment");
+    team_await_stopped(t, r->victim);
+    usleep(600000);
+    const int early = r->ended[0] || r->ended[2];
+    team_continue(t, r->victim);
+    team_join(t);
+    CHECK(expectations_failed() == 0, "see above");
+    CHECK(!early, "a rank went on without the stopped one");
+    for (int q = 0; q < 3; q++)
+        CHECK(r->status[q] == WAGMA_OK && !r->wrong[q], "rank %d: %d wrong %d %s", q, r->status[q],
+              r->wrong[q], r->message[q]);
+    CHECK(strstr(r->warning[0], slice < 0 ? "quorum" : "slices") &&
+              strstr(r->warning[0], "ranks 1;"),
+          "warning: %s", r->warning[0]);
+    munmap(r, sizeof *r);
+}
+
+static void test_stopped(void) {
+    for (int mixed = 0; mixed <= 1; mixed++) {
+        check_stopped(-1, mixed);
+        check_stopped(0, mixed);
+        check_stopped(PLACES + 2, mixed);
+    }
+}
+
+int main(void) {
+    RUN(test_few_elements);
+    RUN(test_one_chunk);
+    RUN(test_some_chunks);
+    RUN(test_processes);
+    RUN(test_many_chunks);
+    RUN(test_dtypes);
+    RUN(test_departures);
+    RUN(test_memory);
+    RUN(test_killed);
+    RUN(test_stopped);
+    return check_summary();
+}
