@@ -151,7 +151,6 @@ int shm_finish(wagma_handle *h) {
 int shm_next_contribution(wagma_handle *h, void **buffer) {
     struct shm_executor *e = h->shm;
     if (!e->local.reserved) {
-        h->call = (call){.version = h->version, .began = wait_now()};
         e->input = (struct round_input){0};
         round_begin_reserve(&e->local, (uint64_t)h->version + 1);
         const int status = run(h, SHM_FINISH);

@@ -3,62 +3,13 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "topology.h"
 
-static _Atomic uint32_t *state_of(const wagma_segment *s, int r) {
-    return &segment_presence_of(s, r)->state;
-}
+/* Seconds from which on a timeout is none: 30 years. */
+#define FOREVER 1e9
 
-/* ---- creation -------------------------------------------------------------------------------- */
-
-/* Waits until every rank has joined, or one of them could not. */
-static int wait_for_all(wagma_handle *h) {
-    wagma_segment *s = h->segment;
-    int32_t *missing = h->members;
-    h->call.began = wait_now();
-    wait_begin(&h->wait, s, h->rank);
-    int status = WAGMA_OK;
-    while (status == WAGMA_OK) {
-        int n = 0;
-        for (int r = 0; r < s->size && status == WAGMA_OK; r++) {
-            /* acquire: the first contribution and the words of r; pairs with join() */
-            const uint32_t state = atomic_load_explicit(state_of(s, r), memory_order_acquire);
-            if (state == SEGMENT_NOSPACE)
-                status = error_set(WAGMA_ENOSPC,
-                                   "rank %d could not commit its %llu bytes of shared memory: make "
-                                   "/dev/shm larger or the array smaller",
-                                   r, (unsigned long long)segment_joined_bytes(s));
-            else if (state == SEGMENT_FAILED)
-                status = error_set(WAGMA_EPEER, "rank %d failed while the handle was made", r);
-            else if (state < SEGMENT_READY)
-                missing[n++] = r;
-        }
-        if (status != WAGMA_OK || n == 0)
-            break;
-        if (wait_pause(&h->wait, 0) == WAIT_HEARTBEAT)
-            status = handle_heartbeat(h, "creation", missing, n, n);
-    }
-    wait_end(&h->wait);
-    return status;
-}
-
-static int create_arrays(wagma_handle *h) {
-    const size_t n = (size_t)h->segment->size;
-    h->members = calloc(n, sizeof *h->members);
-    h->contributors = calloc(n, sizeof *h->contributors);
-    h->versions = calloc(n, sizeof *h->versions);
-    h->inputs = calloc(n, sizeof *h->inputs);
-    h->outputs = calloc(n, sizeof *h->outputs);
-    h->weights = calloc(n, sizeof *h->weights);
-    if (!h->members || !h->contributors || !h->versions || !h->inputs || !h->outputs ||
-        !h->weights || rank_stats_create(h) != 0)
-        return error_set(WAGMA_ENOMEM, "no memory for a handle of %zu ranks", n);
-    return WAGMA_OK;
-}
-
-static int check_weight(const wagma_handle *h, double weight) {
+int handle_check_weight(const wagma_handle *h, double weight) {
     const wagma_dtype dtype = (wagma_dtype)h->segment->options.dtype;
     if (!isfinite(weight) || weight < 0)
         return error_set(WAGMA_EINVAL, "weight=%g: must be finite and not negative", weight);
@@ -77,59 +28,9 @@ static int check_weight(const wagma_handle *h, double weight) {
     return WAGMA_OK;
 }
 
-static void leave(wagma_handle *h, enum segment_state state) {
+void handle_leave(wagma_handle *h, enum segment_state state) {
     segment_leave(h->segment, h->rank, state);
     wait_ring(h->segment, NULL, 0, h->rank);
-}
-
-/* Joins, publishes the first contribution, and waits for the others. */
-static int join(wagma_handle *h, const void *initial, double weight) {
-    wagma_segment *s = h->segment;
-    int status = segment_join(s, h->rank);
-    if (status != WAGMA_OK)
-        return status;
-    status = s->buffers ? shm_create(h, initial, weight) : inplace_create(h);
-    if (status != WAGMA_OK) {
-        leave(h, SEGMENT_FAILED);
-        return status;
-    }
-    /* seq_cst: the event before the ring; release is included, pairs with wait_for_all() */
-    atomic_store_explicit(state_of(s, h->rank), SEGMENT_READY, memory_order_seq_cst);
-    wait_ring(s, NULL, 0, h->rank);
-    status = wait_for_all(h);
-    if (status != WAGMA_OK)
-        leave(h, SEGMENT_FAILED);
-    return status;
-}
-
-int wagma_create(wagma_segment *segment, int rank, const void *initial, double weight,
-                 const wagma_hooks *hooks, wagma_handle **handle) {
-    *handle = NULL;
-    if (!segment)
-        return error_set(WAGMA_EINVAL, "segment is NULL: make or open one first");
-    if (rank < 0 || rank >= segment->size)
-        return error_set(WAGMA_EINVAL, "rank=%d: must be in 0..%d", rank, segment->size - 1);
-    wagma_handle *h = calloc(1, sizeof *h);
-    if (!h)
-        return error_set(WAGMA_ENOMEM, "no memory for a handle");
-    h->segment = segment;
-    h->rank = rank;
-    h->kernels = reduce_best();
-    h->wait.spin = wait_may_spin(segment->size) ? 1 : -1;
-    if (hooks)
-        h->hooks = *hooks;
-    int status = create_arrays(h);
-    if (status == WAGMA_OK)
-        status = check_weight(h, weight);
-    if (status == WAGMA_OK)
-        status = join(h, initial, weight);
-    if (status == WAGMA_OK) {
-        *handle = h;
-        return WAGMA_OK;
-    }
-    h->closed = 2;
-    wagma_free(h);
-    return status;
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -160,6 +61,15 @@ static int check_usable(const wagma_handle *h) {
     return WAGMA_OK;
 }
 
+static int check_idle(const wagma_handle *h) {
+    if (!h->call.active)
+        return WAGMA_OK;
+    return error_set(WAGMA_EINVAL,
+                     "a call of this handle is in progress (version %lld): finish it first, with "
+                     "wagma_finish() or wagma_wait()",
+                     (long long)h->call.version);
+}
+
 /* After an executor's word: the outcome, or the end of the handle. */
 static int conclude(wagma_handle *h, int status, wagma_outcome *outcome) {
     if (status == WAGMA_INPROGRESS)
@@ -182,20 +92,22 @@ static int conclude(wagma_handle *h, int status, wagma_outcome *outcome) {
     return WAGMA_OK;
 }
 
-int wagma_start(wagma_handle *h, void *x, double weight, int sync, wagma_outcome *outcome) {
+/* A new call, unless its arguments are wrong or another one is in progress. */
+static int begin(wagma_handle *h, void *x, double weight, int sync) {
     if (!h)
         return error_set(WAGMA_EINVAL, "handle is NULL");
     int status = check_usable(h);
+    if (status == WAGMA_OK)
+        status = check_idle(h);
     if (status != WAGMA_OK)
         return status;
-    if (h->call.active)
-        return error_set(WAGMA_EINVAL, "a call of this handle is in progress: finish it first");
     if (!x && h->segment->options.count > 0)
         return error_set(WAGMA_EINVAL, "x is NULL: %lld elements are needed",
                          (long long)h->segment->options.count);
-    status = check_weight(h, weight);
+    status = handle_check_weight(h, weight);
     if (status != WAGMA_OK)
         return status;
+    const uint64_t now = wait_now();
     h->call = (call){
         .active = 1,
         .sync = sync || is_sync_version(h, h->version),
@@ -204,25 +116,82 @@ int wagma_start(wagma_handle *h, void *x, double weight, int sync, wagma_outcome
         .next = h->version + 1,
         .x = x,
         .weight = weight,
-        .began = wait_now(),
+        .began = now,
+        .left = now,
+        .look = now + WAIT_HEARTBEAT_NS,
     };
     find_group(h);
     rank_stats_call(h);
     h->outcome = (wagma_outcome){0};
-    return conclude(h, h->shm ? shm_start(h) : inplace_start(h), outcome);
+    return WAGMA_OK;
 }
 
-int wagma_finish(wagma_handle *h, void *x, wagma_outcome *outcome) {
+/* The call in progress may go on, with the same x. */
+static int resume(const wagma_handle *h, const void *x) {
     if (!h)
         return error_set(WAGMA_EINVAL, "handle is NULL");
     const int status = check_usable(h);
     if (status != WAGMA_OK)
         return status;
     if (!h->call.active)
-        return error_set(WAGMA_EINVAL, "no call of this handle is in progress: start one first");
+        return error_set(WAGMA_EINVAL,
+                         "no call of this handle is in progress: start one first, with "
+                         "wagma_start() or wagma_post()");
     if (x != h->call.x)
         return error_set(WAGMA_EINVAL, "x=%p: the call was started with %p", x, h->call.x);
-    return conclude(h, h->shm ? shm_finish(h) : inplace_finish(h), outcome);
+    return WAGMA_OK;
+}
+
+int wagma_start(wagma_handle *h, void *x, double weight, int sync, wagma_outcome *outcome) {
+    const int status = begin(h, x, weight, sync);
+    return status != WAGMA_OK ? status
+                              : conclude(h, h->shm ? shm_start(h) : inplace_start(h), outcome);
+}
+
+int wagma_post(wagma_handle *h, void *x, double weight, int sync) {
+    const int status = begin(h, x, weight, sync);
+    return status != WAGMA_OK ? status : conclude(h, h->shm ? shm_post(h) : inplace_post(h), NULL);
+}
+
+/* The caller is back. What it did elsewhere is no waiting, except for a heartbeat of it: a loop
+ * around wagma_test() waits, and gets its warnings and its WAGMA_ESTALL. */
+static uint64_t come_back(wagma_handle *h) {
+    const uint64_t now = wait_now(), away = now - h->call.left;
+    h->call.away += away < WAIT_HEARTBEAT_NS ? 0 : away - WAIT_HEARTBEAT_NS;
+    return now;
+}
+
+/* The executor has gone on; until the call is over the caller is away. */
+static int go_away(wagma_handle *h, int status, wagma_outcome *outcome) {
+    status = conclude(h, status, outcome);
+    if (status == WAGMA_INPROGRESS)
+        h->call.left = wait_now();
+    return status;
+}
+
+int wagma_test(wagma_handle *h, void *x, wagma_outcome *outcome) {
+    const int status = resume(h, x);
+    if (status != WAGMA_OK)
+        return status;
+    come_back(h);
+    h->call.testing = 1;
+    return go_away(h, h->shm ? shm_poll(h) : inplace_poll(h), outcome);
+}
+
+int wagma_wait(wagma_handle *h, void *x, double timeout, wagma_outcome *outcome) {
+    const int status = resume(h, x);
+    if (status != WAGMA_OK)
+        return status;
+    if (isnan(timeout))
+        return error_set(WAGMA_EINVAL, "timeout=nan: must be seconds, or negative for none");
+    const uint64_t now = come_back(h);
+    h->call.testing = 0;
+    h->call.until = timeout >= 0 && timeout < FOREVER ? now + (uint64_t)(timeout * 1e9) : 0;
+    return go_away(h, h->shm ? shm_finish(h) : inplace_finish(h), outcome);
+}
+
+int wagma_finish(wagma_handle *h, void *x, wagma_outcome *outcome) {
+    return wagma_wait(h, x, -1, outcome);
 }
 
 static int call_blocking(wagma_handle *h, void *x, double weight, int sync,
@@ -249,6 +218,35 @@ void *wagma_shared_array(wagma_handle *h) {
     return segment_array(h->segment, h->rank);
 }
 
+int wagma_next_contribution(wagma_handle *h, void **buffer) {
+    *buffer = NULL;
+    if (!h)
+        return error_set(WAGMA_EINVAL, "handle is NULL");
+    int status = check_usable(h);
+    if (status == WAGMA_OK)
+        status = check_idle(h);
+    if (status != WAGMA_OK)
+        return status;
+    const wagma_options *o = &h->segment->options;
+    if (!h->shm)
+        return error_set(WAGMA_EINVAL,
+                         "quorum is all: such a handle reduces in place and has no contribution "
+                         "buffers; use the rank's array in the segment: wagma_shared_array(), in "
+                         "Python empty()");
+    if (o->average && reduce_dtype_size((wagma_dtype)o->dtype) == 2)
+        return error_set(WAGMA_EINVAL,
+                         "dtype is %s and average is 1: 16-bit averages are stored as averages, "
+                         "so there is no undivided result to hand out; use average=0 (False) or "
+                         "float32",
+                         reduce_dtype_name((wagma_dtype)o->dtype));
+    h->call = (call){.version = h->version, .next = h->version, .began = wait_now()};
+    status = shm_next_contribution(h, buffer);
+    h->stats.waited += (double)h->call.waited * 1e-9;
+    if (status != WAGMA_OK)
+        wagma_fail(h);
+    return status;
+}
+
 void wagma_get_stats(const wagma_handle *h, wagma_stats *stats) {
     *stats = h->stats;
     stats->segment_bytes = h->shm ? shm_bytes(h) : inplace_bytes(h);
@@ -260,13 +258,14 @@ int wagma_close(wagma_handle *h) {
         return error_set(WAGMA_EINVAL, "handle is NULL");
     if (h->closed)
         return WAGMA_OK;
-    if (h->call.active)
-        return error_set(WAGMA_EINVAL, "a call of this handle is in progress: finish it first");
+    const int status = check_idle(h);
+    if (status != WAGMA_OK)
+        return status;
     rank_stats_depart(h);
     if (h->shm)
         shm_close(h);
     h->closed = 1;
-    leave(h, SEGMENT_DEPARTED);
+    handle_leave(h, SEGMENT_DEPARTED);
     return WAGMA_OK;
 }
 
@@ -274,7 +273,7 @@ void wagma_fail(wagma_handle *h) {
     if (!h || h->closed)
         return;
     h->closed = 2;
-    leave(h, SEGMENT_FAILED);
+    handle_leave(h, SEGMENT_FAILED);
 }
 
 void wagma_free(wagma_handle *h) {

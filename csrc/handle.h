@@ -1,5 +1,5 @@
-/* One rank's handle: what both executors share. handle.c checks arguments, fills outcomes and turns
- * trouble into errors; an executor only moves data. */
+/* One rank's handle: what both executors share. handle.c checks arguments and fills outcomes,
+ * handle_trouble.c turns trouble into errors; an executor only moves data. */
 #ifndef WAGMA_HANDLE_H
 #define WAGMA_HANDLE_H
 
@@ -83,6 +83,11 @@ void shm_close(wagma_handle *h); /* departs: local, does not block */
 void shm_free(wagma_handle *h);
 uint64_t shm_bytes(const wagma_handle *h); /* committed part of the rank's region */
 double shm_grace(const wagma_handle *h);   /* seconds */
+
+/* WAGMA_OK, WAGMA_EINVAL or WAGMA_ETYPE. */
+int handle_check_weight(const wagma_handle *h, double weight);
+/* The rank is not to be waited for any more: SEGMENT_DEPARTED, SEGMENT_FAILED. */
+void handle_leave(wagma_handle *h, enum segment_state state);
 
 /* Trouble in a wait, called by an executor on WAIT_HEARTBEAT; `needed` of the `n` missing ranks
  * have to come. Too many of them dead or failed (WAGMA_EPEER), timeout (WAGMA_ESTALL), the

@@ -57,6 +57,15 @@ int expect(int holds, const char *file, int line, const char *what, const char *
     return 0;
 }
 
+void expect_refused(const char *file, int line, int status, int wanted, const char *const *words,
+                    int n) {
+    expect(status == wanted, file, line, "status", "%d instead of %d (%s)", status, wanted,
+           wagma_last_error());
+    for (int i = 0; i < n; i++)
+        expect(strstr(wagma_last_error(), words[i]) != NULL, file, line, words[i], "not in: %s",
+               wagma_last_error());
+}
+
 int expectations_failed(void) {
     return atomic_exchange(failures, 0);
 }

@@ -40,6 +40,13 @@ enum { RANKS_MAX = 24, WATCHDOG_SECONDS = 60 };
 int expect(int holds, const char *file, int line, const char *what, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
+/* Expects `call` to return `wanted`, with every word in its message. */
+#define REFUSED(call, wanted, ...)                                                                 \
+    expect_refused(__FILE__, __LINE__, call, wanted, (const char *const[]){__VA_ARGS__},           \
+                   (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)))
+void expect_refused(const char *file, int line, int status, int wanted, const char *const *words,
+                    int n);
+
 /* Expectations that have failed since the last such question. */
 int expectations_failed(void);
 

@@ -6,18 +6,6 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
-
-/* The status, and every word in the message. */
-static void refused(int line, int status, int wanted, const char *const *words, int n) {
-    expect(status == wanted, __FILE__, line, "status", "%d instead of %d", status, wanted);
-    for (int i = 0; i < n; i++)
-        expect(strstr(wagma_last_error(), words[i]) != NULL, __FILE__, line, words[i], "not in: %s",
-               wagma_last_error());
-}
-#define REFUSED(call, wanted, ...)                                                                 \
-    refused(__LINE__, call, wanted, (const char *const[]){__VA_ARGS__},                            \
-            (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)))
 
 /* In the middle of version 0 of ranks 0 and 1 of 3, quorum 2; rank 1 then makes it happen. */
 static void test_halves_of_a_call(void) {

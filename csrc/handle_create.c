@@ -1,0 +1,103 @@
+/* Creation of a handle: a rank joins its segment and waits for the others. */
+#include <stdlib.h>
+
+#include "handle.h"
+
+static _Atomic uint32_t *state_of(const wagma_segment *s, int r) {
+    return &segment_presence_of(s, r)->state;
+}
+
+/* Waits until every rank has joined, or one of them could not. */
+static int wait_for_all(wagma_handle *h) {
+    wagma_segment *s = h->segment;
+    int32_t *missing = h->members;
+    h->call.began = wait_now();
+    wait_begin(&h->wait, s, h->rank);
+    int status = WAGMA_OK;
+    while (status == WAGMA_OK) {
+        int n = 0;
+        for (int r = 0; r < s->size && status == WAGMA_OK; r++) {
+            /* acquire: the first contribution and the words of r; pairs with join() */
+            const uint32_t state = atomic_load_explicit(state_of(s, r), memory_order_acquire);
+            if (state == SEGMENT_NOSPACE)
+                status = error_set(WAGMA_ENOSPC,
+                                   "rank %d could not commit its %llu bytes of shared memory: make "
+                                   "/dev/shm larger or the array smaller",
+                                   r, (unsigned long long)segment_joined_bytes(s));
+            else if (state == SEGMENT_FAILED)
+                status = error_set(WAGMA_EPEER, "rank %d failed while the handle was made", r);
+            else if (state < SEGMENT_READY)
+                missing[n++] = r;
+        }
+        if (status != WAGMA_OK || n == 0)
+            break;
+        if (wait_pause(&h->wait, 0) == WAIT_HEARTBEAT)
+            status = handle_heartbeat(h, "creation", missing, n, n);
+    }
+    wait_end(&h->wait);
+    return status;
+}
+
+static int create_arrays(wagma_handle *h) {
+    const size_t n = (size_t)h->segment->size;
+    h->members = calloc(n, sizeof *h->members);
+    h->contributors = calloc(n, sizeof *h->contributors);
+    h->versions = calloc(n, sizeof *h->versions);
+    h->inputs = calloc(n, sizeof *h->inputs);
+    h->outputs = calloc(n, sizeof *h->outputs);
+    h->weights = calloc(n, sizeof *h->weights);
+    if (!h->members || !h->contributors || !h->versions || !h->inputs || !h->outputs ||
+        !h->weights || rank_stats_create(h) != 0)
+        return error_set(WAGMA_ENOMEM, "no memory for a handle of %zu ranks", n);
+    return WAGMA_OK;
+}
+
+/* Joins, publishes the first contribution, and waits for the others. */
+static int join(wagma_handle *h, const void *initial, double weight) {
+    wagma_segment *s = h->segment;
+    int status = segment_join(s, h->rank);
+    if (status != WAGMA_OK)
+        return status;
+    status = s->buffers ? shm_create(h, initial, weight) : inplace_create(h);
+    if (status != WAGMA_OK) {
+        handle_leave(h, SEGMENT_FAILED);
+        return status;
+    }
+    /* seq_cst: the event before the ring; release is included, pairs with wait_for_all() */
+    atomic_store_explicit(state_of(s, h->rank), SEGMENT_READY, memory_order_seq_cst);
+    wait_ring(s, NULL, 0, h->rank);
+    status = wait_for_all(h);
+    if (status != WAGMA_OK)
+        handle_leave(h, SEGMENT_FAILED);
+    return status;
+}
+
+int wagma_create(wagma_segment *segment, int rank, const void *initial, double weight,
+                 const wagma_hooks *hooks, wagma_handle **handle) {
+    *handle = NULL;
+    if (!segment)
+        return error_set(WAGMA_EINVAL, "segment is NULL: make or open one first");
+    if (rank < 0 || rank >= segment->size)
+        return error_set(WAGMA_EINVAL, "rank=%d: must be in 0..%d", rank, segment->size - 1);
+    wagma_handle *h = calloc(1, sizeof *h);
+    if (!h)
+        return error_set(WAGMA_ENOMEM, "no memory for a handle");
+    h->segment = segment;
+    h->rank = rank;
+    h->kernels = reduce_best();
+    h->wait.spin = wait_may_spin(segment->size) ? 1 : -1;
+    if (hooks)
+        h->hooks = *hooks;
+    int status = create_arrays(h);
+    if (status == WAGMA_OK)
+        status = handle_check_weight(h, weight);
+    if (status == WAGMA_OK)
+        status = join(h, initial, weight);
+    if (status == WAGMA_OK) {
+        *handle = h;
+        return WAGMA_OK;
+    }
+    h->closed = 2;
+    wagma_free(h);
+    return status;
+}
