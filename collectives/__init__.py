@@ -6,7 +6,7 @@ over an mpi4py communicator or, without MPI, by the ranks that a launcher such a
 """
 
 from . import topology
-from ._engine import Handle, Outcome, Segment
+from ._engine import Handle, Outcome, Request, Segment
 from .errors import HandleError, MismatchError, PeerError, SegmentError, StallError, WagmaError
 from .methods import (
     GroupAllreduce,
@@ -31,6 +31,7 @@ __all__ = [
     "PeerError",
     "QuorumAllreduce",
     "RankStats",
+    "Request",
     "Segment",
     "SegmentError",
     "SoloAllreduce",

@@ -7,6 +7,7 @@ where the engine may wait or work for long.
 import atexit
 import errno
 import logging
+import warnings
 import weakref
 
 import numpy as np
@@ -248,93 +249,8 @@ cdef class Segment:
             wagma_segment_close(self.segment)
 
 
-@cython.final
-@cython.no_gc_clear
-cdef class _SharedMemory:
-    """A rank's array in the segment, by the buffer protocol; keeps the segment mapped."""
-    cdef Segment segment
-    cdef void *address
-    cdef Py_ssize_t nbytes
-    cdef object __weakref__
-
-    def __getbuffer__(self, Py_buffer *view, int flags):
-        PyBuffer_FillInfo(view, self, self.address, self.nbytes, 0, flags)
-
-
-# ---- outcome -------------------------------------------------------------------------------------
-cdef enum:
-    INLINE_MEMBERS = 16  # larger groups are kept in memory of their own
-
-
-@cython.final
-@cython.freelist(64)
-cdef class Outcome:
-    """What a version gave to this rank.
-
-    Attributes:
-        version: the version that the call took.
-        late: whether the version was pinned without this rank's contribution.
-        merged: False: x is unchanged, because a newer result had been merged before, or because the
-            weights sum to 0.
-        skipped: versions that the counter jumped over.
-        weight: divisor that average=True uses.
-        waited: seconds spent waiting for others.
-        contributors: ranks whose contribution is in the result, ascending.
-        versions: of their contributions; -1 is the first one, given at creation.
-    """
-    cdef readonly int64_t version
-    cdef readonly int64_t skipped
-    cdef readonly double weight
-    cdef readonly double waited
-    cdef readonly bint late
-    cdef readonly bint merged
-    cdef int count
-    cdef int32_t *ranks      # in inline_ranks, or allocated where the group is large
-    cdef int64_t *of_version
-    cdef int32_t inline_ranks[INLINE_MEMBERS]
-    cdef int64_t inline_versions[INLINE_MEMBERS]
-
-    def __init__(self):
-        raise TypeError("outcomes are made by the collective")
-
-    def __dealloc__(self):
-        if self.of_version != self.inline_versions:
-            free(self.of_version)
-
-    @property
-    def contributors(self):
-        return tuple([self.ranks[i] for i in range(self.count)])
-
-    @property
-    def versions(self):
-        return tuple([self.of_version[i] for i in range(self.count)])
-
-    def __repr__(self):
-        return (f"Outcome(version={self.version}, late={self.late}, merged={self.merged}, "
-                f"skipped={self.skipped}, weight={self.weight:g}, waited={self.waited:.3g}, "
-                f"contributors={self.contributors}, versions={self.versions})")
-
-
-cdef Outcome _outcome(const wagma_outcome *given):
-    cdef Outcome self = Outcome.__new__(Outcome)
-    cdef int n = given.contributors_count
-    self.version = given.version
-    self.skipped = given.skipped
-    self.weight = given.weight
-    self.waited = given.waited
-    self.late = given.late
-    self.merged = given.merged
-    self.ranks = self.inline_ranks
-    self.of_version = self.inline_versions
-    if n > INLINE_MEMBERS:
-        self.of_version = <int64_t *>malloc(n * (sizeof(int64_t) + sizeof(int32_t)))
-        if self.of_version == NULL:
-            raise MemoryError
-        self.ranks = <int32_t *>(self.of_version + n)
-    self.count = n
-    memcpy(self.ranks, given.contributors, n * sizeof(int32_t))
-    memcpy(self.of_version, given.versions, n * sizeof(int64_t))
-    return self
-
-
+include "_memory.pxi"
+include "_outcome.pxi"
+include "_input.pxi"
 include "_handle.pxi"
+include "_request.pxi"

@@ -1,10 +1,12 @@
 # Part of _engine.pyx: one rank's handle, and the hooks that the engine calls from its waits.
 
 cdef enum:
-    DIMENSIONS = 8       # arrays of more dimensions take the slow way
     GIL_BYTES = 16384    # up to here a call is tried with the GIL held: releasing it costs more
 
-cdef object _torch_tensor = None
+cdef enum:               # what a handle is doing
+    IDLE = 0
+    CALLING = 1          # inside a call
+    PENDING = 2          # iallreduce() has returned, its request is not complete
 
 
 cdef void _warn(void *context, const char *message) noexcept with gil:
@@ -25,7 +27,7 @@ cdef int _interrupted(void *context) noexcept with gil:
     return 0
 
 
-@cython.no_gc_clear  # the segment has to outlive the engine's handle
+@cython.no_gc_clear  # marks its rank failed when it goes, which needs the engine's handle
 cdef class Handle:
     """One rank's view of a collective over a segment.
 
@@ -49,26 +51,24 @@ cdef class Handle:
     second thread. A forked child cannot use its copies of the parent's handles.
     """
     cdef wagma_handle *handle
-    cdef Segment segment     # None after close()
+    cdef _Engine engine      # owns it; None after close()
+    cdef _Views views
     cdef wagma_options used
     cdef readonly int rank
     cdef readonly tuple shape
     cdef readonly str name
     cdef readonly bint closed
     cdef object dtype_
-    cdef object torch_dtype
+    cdef _Input input
     cdef object watch        # during creation
     cdef object pending      # exception of a signal handler that ran inside a wait
     cdef object shared       # weak reference to the memory that empty() gave out
     cdef object __weakref__
     cdef int generation
-    cdef bint busy
+    cdef int busy            # IDLE, CALLING or PENDING
     cdef bint small
-    cdef char format_1
-    cdef char format_2
-    cdef int ndim
-    cdef Py_ssize_t dims[DIMENSIONS]
-    cdef int64_t nothing     # stands for arrays without elements
+    cdef _Posted posted      # array of the pending request
+    cdef bint dropped        # nobody can complete the request any more
     cdef int64_t last_version
     cdef wagma_stats last_stats
     cdef tuple last_ranks    # what _ranks() said at the end
@@ -94,8 +94,6 @@ cdef class Handle:
             elements *= extent
         if elements != count:
             raise ValueError(f"shape {shape} has {elements} elements, the segment's count is {count}")
-        if address == NULL and initial is not None:
-            address = &self.nothing
         self.used = segment.used
         self.rank = rank
         self.shape = shape
@@ -103,11 +101,16 @@ cdef class Handle:
         self.dtype_ = dtype
         self.generation = generation
         self.small = count * dtype.storage.itemsize <= GIL_BYTES
-        self.format_1 = ord(dtype.formats[0])
-        self.format_2 = ord(dtype.formats[len(dtype.formats) - 1])
-        self.ndim = len(shape)
-        for i in range(min(self.ndim, DIMENSIONS)):
-            self.dims[i] = shape[i]
+        self.views = _Views.__new__(_Views)
+        self.views.shape = shape
+        self.views.storage = dtype.storage
+        self.input = _input(self.views, dtype)
+        self.posted = _Posted.__new__(_Posted)
+        if address == NULL and initial is not None:
+            address = &self.input.nothing
+        cdef _Engine engine = _Engine.__new__(_Engine)
+        engine.segment = segment
+        engine.generation = generation
         cdef wagma_hooks hooks
         hooks.context = <void *>self
         hooks.warn = _warn
@@ -115,16 +118,17 @@ cdef class Handle:
         cdef int status
         self.watch = watch
         with nogil:
-            status = wagma_create(segment.segment, rank, address, weight, &hooks, &self.handle)
+            status = wagma_create(segment.segment, rank, address, weight, &hooks, &engine.handle)
         self.watch = None
         if status != WAGMA_OK:
             raise self._failure(status)
-        self.segment = segment
+        self.handle = engine.handle
+        self.engine = self.views.engine = engine
         _open.add(self)
 
     def __dealloc__(self):
         if self.handle != NULL and self.generation == generation:
-            wagma_free(self.handle)
+            wagma_fail(self.handle)
 
     # ---- calls ---------------------------------------------------------------------------------
     def allreduce(self, x, double weight=1.0):
@@ -154,6 +158,53 @@ cdef class Handle:
         """
         return self._call(x, weight, 1)
 
+    def iallreduce(self, x, double weight=1.0):
+        """Posts the next version: publishes `x`, so that this rank counts as arrived, and returns.
+
+        Others that are present may execute the version meanwhile; `x` becomes the result inside
+        `Request.test` or `Request.wait`. One request at a time: every other call of the handle
+        (`fail` and `stats` excepted) is refused until it is complete. Where publishing has to wait
+        for others (`window`, `shm_limit`), that happens in `test` or `wait`, too.
+
+        `x` must not be touched until then. A numpy array that owns its memory (or is a view of one)
+        is made read-only meanwhile, so that writing to it raises ValueError. Not noticed are
+        writes through other views of the memory or through other kinds of arrays (torch), and
+        reads: an array of `empty()` may hold anything. The handle keeps `x` alive.
+
+        Args, raises: as `allreduce`.
+
+        Returns:
+            The request, which has to be kept: one that is dropped before it is complete can never
+            be completed, and the handle only be left by `fail`.
+        """
+        cdef void *address = NULL
+        cdef int status
+        cdef Request request
+        self._enter()
+        try:
+            request = _request(self)
+            keeper = self.input.locate(x, &self.posted.view, &address)
+            self.views.calls += 1
+            if self.small:
+                status = wagma_post(self.handle, address, weight, 0)
+            else:
+                with nogil:
+                    status = wagma_post(self.handle, address, weight, 0)
+            if status != WAGMA_INPROGRESS:
+                raise self._failed_call(status)
+            if address == self.input.next_address:
+                self.input.take(x)
+            else:
+                self.posted.freeze(x)
+        except:
+            self.posted.release()
+            self.busy = IDLE
+            raise
+        self.posted.keeper = keeper
+        self.posted.address = address
+        self.busy = PENDING
+        return request
+
     cdef Outcome _call(self, object x, double weight, int sync):
         cdef Py_buffer view
         cdef void *address = NULL
@@ -162,12 +213,8 @@ cdef class Handle:
         memset(&view, 0, sizeof(view))
         self._enter()
         try:
-            if not (self._buffer(x, &view, &address) or self._tensor(x, &address)):
-                array = arrays.resolve(x, expected=self.dtype_)
-                arrays.match(array, self.dtype_, self.shape)
-                address = <void *><uintptr_t>array.address
-            if address == NULL:
-                address = &self.nothing
+            keeper = self.input.locate(x, &view, &address)
+            self.views.calls += 1
             if self.small:
                 status = wagma_start(self.handle, address, weight, sync, &given)
                 if status == WAGMA_INPROGRESS:
@@ -179,48 +226,24 @@ cdef class Handle:
                     if status == WAGMA_INPROGRESS:
                         status = wagma_finish(self.handle, address, &given)
             if status != WAGMA_OK:
-                raise self._failure(status)
-            return _outcome(&given)
+                raise self._failed_call(status)
+            if address == self.input.next_address:
+                self.input.take(x)
+            return self._outcome(&given, keeper, address)
         finally:
-            self.busy = False
+            self.busy = IDLE
             PyBuffer_Release(&view)
 
-    cdef bint _buffer(self, object x, Py_buffer *view, void **address) noexcept:
-        """Whether x is a buffer that fits as it is; what does not is for `arrays` to explain."""
-        if not PyObject_CheckBuffer(x):
-            return False
-        if try_buffer(x, view, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0:
-            PyErr_Clear()
-            return False
-        cdef const char *form = view.format
-        if form == NULL or form[1] != 0 or (form[0] != self.format_1 and form[0] != self.format_2):
-            return False
-        if view.ndim != self.ndim or view.ndim > DIMENSIONS:
-            return False
-        cdef int i
-        for i in range(view.ndim):
-            if view.shape[i] != self.dims[i]:
-                return False
-        address[0] = view.buf
-        return True
+    cdef Outcome _outcome(self, const wagma_outcome *given, object keeper, void *address):
+        if given.results_count != 0:
+            self.views.x = keeper
+            self.views.x_address = address
+        return _outcome(given, self.views)
 
-    cdef bint _tensor(self, object x, void **address):
-        """The same for a torch tensor; everything is asked anew in every call (resize_, set_)."""
-        global _torch_tensor
-        if _torch_tensor is None:
-            _torch_tensor = arrays.torch_tensor()
-        if _torch_tensor is None or not isinstance(x, _torch_tensor):
-            return False
-        if self.torch_dtype is None:
-            self.torch_dtype = arrays.torch_dtype(self.dtype_)
-        try:
-            if (x.dtype is not self.torch_dtype or not x.is_cpu or x.shape != self.shape
-                    or not x.is_contiguous() or x.is_neg()):  # is_conj(): complex numbers only
-                return False
-            address[0] = <void *><uintptr_t>x.data_ptr()
-            return True
-        except RuntimeError:  # tensors without storage
-            return False
+    cdef object _failed_call(self, int status):
+        if status == WAGMA_EINVAL or status == WAGMA_ETYPE:
+            self.views.calls -= 1  # refused: the arrays of the call before are still there
+        return self._failure(status)
 
     cdef int _enter(self) except -1:
         if self.handle == NULL:
@@ -229,12 +252,24 @@ cdef class Handle:
             raise HandleError(
                 f"the handle of rank {self.rank} belongs to the process that made it: it cannot be "
                 "used in a forked child")
-        if self.busy:
-            raise HandleError(
+        if self.busy != IDLE:
+            raise self._occupied()
+        self.busy = CALLING
+        return 0
+
+    cdef object _occupied(self):
+        if self.busy == CALLING:
+            return HandleError(
                 f"the handle of rank {self.rank} is in use: one thread at a time, and not from a "
                 "signal handler that interrupts a call")
-        self.busy = True
-        return 0
+        if self.dropped:
+            return HandleError(
+                f"the request of version {self.version} was dropped before it was complete, and "
+                f"the handle of rank {self.rank} cannot go on: keep what iallreduce() returns and "
+                "wait() for it; fail() ends this handle")
+        return HandleError(
+            f"a request of the handle of rank {self.rank} is pending (version {self.version}): "
+            "wait() for it first")
 
     cdef object _failure(self, int status):
         error = self.pending
@@ -261,18 +296,67 @@ cdef class Handle:
                 raise BufferError(
                     f"the array that empty() of rank {self.rank} gave out is still alive, and a "
                     "second one would be the same memory: use that one, or delete it and its views")
-            memory = self._memory()
+            memory = self._shared_memory()
             self.shared = weakref.ref(memory)
-            return np.ndarray(self.shape, self.dtype_.storage, memory)
+            return _array(memory, self.views)
         finally:
-            self.busy = False
+            self.busy = IDLE
 
-    cdef _SharedMemory _memory(self):
-        cdef _SharedMemory memory = _SharedMemory.__new__(_SharedMemory)
-        memory.segment = self.segment
-        memory.address = wagma_shared_array(self.handle)
-        memory.nbytes = self.used.count * self.dtype_.storage.itemsize
-        return memory
+    cdef _Memory _shared_memory(self):
+        return _memory(self.engine.segment, wagma_shared_array(self.handle), self.views, False)
+
+    def next_contribution(self):
+        """A contribution buffer, to be filled and passed to the next call: out of place, no copy.
+
+        numpy, of the handle's shape, uninitialised (bfloat16 as uint16); the same array until a
+        call takes it. `allreduce`, `sync` and `iallreduce` take it by its address, so that a torch
+        tensor over it will do, and then the result does not go there but to `Outcome.result`. The
+        array is read-only from then on (views that were made of it before are not, and must not be
+        written to). It stays readable as long as it lives, but its content is the engine's.
+
+        Arrays of the last call's outcome stay valid. Waits only where `shm_limit` was reached.
+
+        Raises:
+            ValueError: quorum="all" (use `empty`), or 16-bit elements with average=True.
+            PeerError, StallError: no buffer came free; the handle is broken.
+            HandleError: the handle cannot be used, or a request is pending.
+        """
+        cdef void *address = NULL
+        cdef int status
+        self._enter()
+        try:
+            with nogil:
+                status = wagma_next_contribution(self.handle, &address)
+            if status != WAGMA_OK:
+                raise self._failure(status)
+            return self.input.give_out(address)
+        finally:
+            self.busy = IDLE
+
+    cdef Outcome _go_on(self, Request request, bint waits, double timeout):
+        """The outcome, None, or an error; the handle is PENDING."""
+        cdef wagma_outcome given
+        cdef int status
+        self.busy = CALLING
+        if waits:
+            with nogil:
+                status = wagma_wait(self.handle, self.posted.address, timeout, &given)
+        elif self.small:
+            status = wagma_test(self.handle, self.posted.address, &given)
+        else:
+            with nogil:
+                status = wagma_test(self.handle, self.posted.address, &given)
+        if status == WAGMA_INPROGRESS:
+            self.busy = PENDING
+            return None
+        request.complete = True
+        keeper = self.posted.keeper
+        self.busy = IDLE
+        error = None if status == WAGMA_OK else self._failure(status)
+        self.posted.release()
+        if error is not None:
+            raise error
+        return self._outcome(&given, keeper, self.posted.address)
 
     # ---- state ---------------------------------------------------------------------------------
     @property
@@ -339,10 +423,10 @@ cdef class Handle:
         """A sync version at weight 0, in the rank's own array: another could need more memory."""
         self._enter()
         try:
-            array = np.ndarray(self.shape, self.dtype_.storage, self._memory())
+            array = _array(self._shared_memory(), self.views)
             kept = array.copy()  # a view that empty() gave out may be alive
         finally:
-            self.busy = False
+            self.busy = IDLE
         self._call(array, 0.0, 1)
         array[...] = kept
         return 0
@@ -352,17 +436,20 @@ cdef class Handle:
         if self.handle == NULL or self.generation != generation:
             return
         wagma_fail(self.handle)
-        if not self.busy:  # at exit a daemon thread may still be inside a call
+        if self.busy != CALLING:  # at exit a daemon thread may still be inside a call
+            self.posted.release()
             self._release()
 
     cdef int _release(self) except -1:
         self.last_version = wagma_version(self.handle)
         wagma_get_stats(self.handle, &self.last_stats)
         self.last_ranks = self._ranks()
-        wagma_free(self.handle)
         self.handle = NULL
-        self.segment = None  # unmaps, if no other handle and no empty() array needs it
-        self.busy = False
+        self.views.calls += 1
+        self.views.x = None
+        self.engine = self.views.engine = None  # unmaps, if nothing else needs it
+        self.input = None
+        self.busy = IDLE
         self.closed = True
         _open.discard(self)
         return 0
@@ -372,7 +459,11 @@ cdef class Handle:
 
     def __exit__(self, kind, error, traceback):
         if kind is None:
-            self.close()
+            try:
+                self.close()
+            except BaseException:  # a request is pending
+                self.fail()
+                raise
         else:
             self.fail()
 
@@ -380,6 +471,8 @@ cdef class Handle:
         cdef wagma_options *o = &self.used
         name = "" if self.name is None else f"name={self.name!r}, "
         state = "closed" if self.closed else f"version={self.version}"
+        if self.busy == PENDING:
+            state += ", pending"
         return (f"{type(self).__name__}({name}rank={self.rank}, size={o.size}, shape={self.shape}, "
                 f"dtype={self.dtype}, group_size={o.group_size}, quorum={o.quorum}, "
                 f"sync_period={o.sync_period or None}, window={o.window}, {state}, "

@@ -1,0 +1,99 @@
+# Part of _engine.pyx: memory of the engine as numpy sees it, and who owns it.
+
+@cython.final
+@cython.no_gc
+cdef class _Engine:
+    """The engine's handle; lives as long as arrays of its results do."""
+    cdef wagma_handle *handle
+    cdef Segment segment     # has to outlive the handle
+    cdef int generation
+
+    def __dealloc__(self):
+        if self.handle != NULL and self.generation == generation:
+            wagma_free(self.handle)
+
+
+@cython.final
+@cython.no_gc
+cdef class _Views:
+    """What the outcomes of a handle need for their arrays; they do not refer to the handle, which
+    a program may make refer to them."""
+    cdef _Engine engine      # None after close()
+    cdef tuple shape
+    cdef object storage      # numpy dtype
+    cdef object x            # what the last call was given, where a result may be a view of it
+    cdef const void *x_address
+    cdef int64_t calls       # an outcome's arrays are gone when this has changed
+
+    cdef object array(self, const void *address):
+        owner = self.x if address == self.x_address else self.engine
+        return _array(_memory(owner, <void *>address, self, True), self)
+
+
+@cython.final
+@cython.no_gc
+cdef class _Memory:
+    """An array of the handle's size by the buffer protocol; keeps its owner."""
+    cdef object owner
+    cdef void *address
+    cdef Py_ssize_t nbytes
+    cdef bint readonly
+    cdef _Views views        # of the handle whose contribution buffer this is, otherwise None
+    cdef object __weakref__
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.address, self.nbytes, self.readonly, flags)
+
+    def __dealloc__(self):
+        global _handed_out_count
+        if self.views is not None:
+            _handed_out_count -= 1
+
+
+cdef _Memory _memory(object owner, void *address, _Views views, bint readonly):
+    cdef _Memory memory = _Memory.__new__(_Memory)
+    cdef Py_ssize_t elements = 1
+    for extent in views.shape:
+        elements *= extent
+    memory.owner = owner
+    memory.address = address
+    memory.nbytes = elements * <Py_ssize_t>views.storage.itemsize
+    memory.readonly = readonly
+    return memory
+
+
+cdef object _array(_Memory memory, _Views views):
+    return np.ndarray(views.shape, views.storage, memory)
+
+
+# ---- contribution buffers that next_contribution() gave out --------------------------------------
+_handed_out = weakref.WeakSet()     # of _Memory
+cdef int _handed_out_count = 0      # living ones: calls look into the set only if there are any
+
+
+cdef _Memory _hand_out(void *address, _Views views):
+    global _handed_out_count
+    cdef _Memory memory = _memory(views.engine.segment, address, views, False)
+    memory.views = views
+    _handed_out_count += 1
+    _handed_out.add(memory)
+    return memory
+
+
+cdef int _refuse_handed_out(uintptr_t address, _Views views) except -1:
+    """ValueError for a buffer of another handle, or one that was published."""
+    cdef _Memory memory
+    cdef uintptr_t first
+    for memory in tuple(_handed_out):
+        first = <uintptr_t>memory.address
+        if not first <= address < first + memory.nbytes:
+            continue
+        if memory.views is not views:
+            raise ValueError(
+                "x is a contribution buffer of another handle: pass what this handle's "
+                "next_contribution() gave")
+        if memory.readonly:
+            raise ValueError(
+                "x is a contribution buffer that an earlier call published: next_contribution() "
+                "gives another one")
+    return 0

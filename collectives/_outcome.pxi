@@ -1,0 +1,121 @@
+# Part of _engine.pyx: what a call gave.
+
+cdef enum:
+    INLINE_MEMBERS = 16  # larger groups are kept in memory of their own
+
+
+@cython.final
+@cython.no_gc  # its views refer to nothing that could refer to it
+@cython.freelist(64)
+cdef class Outcome:
+    """What a version gave to this rank.
+
+    Attributes:
+        version: the version that the call took.
+        late: whether the version was pinned without this rank's contribution.
+        merged: False: x is unchanged, because a newer result had been merged before, or because the
+            weights sum to 0.
+        skipped: versions that the counter jumped over.
+        weight: divisor that average=True uses.
+        waited: seconds spent waiting for others.
+        contributors: ranks whose contribution is in the result, ascending.
+        versions: of their contributions; -1 is the first one, given at creation.
+        results: late="skip" or "carry": the results of `version` and of the versions after it that
+            the call delivered, oldest first, None where the weights sum to 0. Read-only numpy
+            arrays of the handle's shape (bfloat16 as uint16); the newest is what x became, and with
+            quorum="all" it is a view of x. Otherwise ().
+        result: of a call with the array of `next_contribution()`: the result undivided, `weight` is
+            the divisor; a read-only numpy array, None where merged is False. Otherwise None.
+
+    The arrays lie in memory that the handle's next call (or close) uses again: an array that was
+    fetched before must not be read after it, and fetching one after it raises HandleError.
+    """
+    cdef readonly int64_t version
+    cdef readonly int64_t skipped
+    cdef readonly double weight
+    cdef readonly double waited
+    cdef readonly bint late
+    cdef readonly bint merged
+    cdef int count
+    cdef int32_t *ranks      # in inline_ranks, or allocated where the group is large
+    cdef int64_t *of_version
+    cdef int32_t inline_ranks[INLINE_MEMBERS]
+    cdef int64_t inline_versions[INLINE_MEMBERS]
+    cdef int results_count
+    cdef const void *const *all_results
+    cdef const void *undivided
+    cdef _Views views        # None where there are no arrays
+    cdef int64_t call
+
+    def __init__(self):
+        raise TypeError("outcomes are made by the collective")
+
+    def __dealloc__(self):
+        if self.of_version != self.inline_versions:
+            free(self.of_version)
+
+    @property
+    def contributors(self):
+        return tuple([self.ranks[i] for i in range(self.count)])
+
+    @property
+    def versions(self):
+        return tuple([self.of_version[i] for i in range(self.count)])
+
+    @property
+    def results(self):
+        if self.results_count == 0:
+            return ()
+        self._check_views()
+        return tuple([self._array(self.all_results[i]) for i in range(self.results_count)])
+
+    @property
+    def result(self):
+        if self.undivided == NULL:
+            return None
+        self._check_views()
+        return self._array(self.undivided)
+
+    cdef object _array(self, const void *address):
+        return None if address == NULL else self.views.array(address)
+
+    cdef int _check_views(self) except -1:
+        if self.views.calls != self.call:
+            raise HandleError(
+                f"the results of version {self.version} were not fetched in time: the handle has "
+                "made another call or was closed, and their memory is used again; read `result` or "
+                "`results` before, and copy what is needed for longer")
+        return 0
+
+    def __repr__(self):
+        return (f"Outcome(version={self.version}, late={self.late}, merged={self.merged}, "
+                f"skipped={self.skipped}, weight={self.weight:g}, waited={self.waited:.3g}, "
+                f"contributors={self.contributors}, versions={self.versions})")
+
+
+cdef Outcome _outcome(const wagma_outcome *given, _Views views):
+    cdef Outcome self = Outcome.__new__(Outcome)
+    cdef int n = given.contributors_count
+    self.version = given.version
+    self.skipped = given.skipped
+    self.weight = given.weight
+    self.waited = given.waited
+    self.late = given.late
+    self.merged = given.merged
+    self.ranks = self.inline_ranks
+    self.of_version = self.inline_versions
+    if n > INLINE_MEMBERS:
+        self.of_version = <int64_t *>malloc(n * (sizeof(int64_t) + sizeof(int32_t)))
+        if self.of_version == NULL:
+            raise MemoryError
+        self.ranks = <int32_t *>(self.of_version + n)
+    self.count = n
+    memcpy(self.ranks, given.contributors, n * sizeof(int32_t))
+    memcpy(self.of_version, given.versions, n * sizeof(int64_t))
+    if given.results_count != 0 or given.result != NULL:
+        self.results_count = given.results_count
+        self.all_results = given.results
+        self.undivided = given.result
+        self.views = views
+        self.call = views.calls
+    return self

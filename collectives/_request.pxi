@@ -1,0 +1,129 @@
+# Part of _engine.pyx: what iallreduce() returns, and the array that it keeps meanwhile.
+
+@cython.final
+cdef class _Posted:
+    """The array of a pending request; it lives and stays where it is."""
+    cdef object keeper       # of the array's memory
+    cdef Py_buffer view
+    cdef void *address
+    cdef object frozen       # the array, if it was made read-only
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)
+
+    cdef int freeze(self, object x) except -1:
+        """Makes x read-only where that can be undone."""
+        if not isinstance(x, np.ndarray) or not x.flags.writeable:
+            return 0
+        base = x.base
+        if (base is None or isinstance(base, _Memory)
+                or (isinstance(base, np.ndarray) and base.flags.writeable)):
+            x.flags.writeable = False
+            self.frozen = x
+        return 0
+
+    cdef int release(self) except -1:
+        """Gives the array back."""
+        frozen = self.frozen
+        self.frozen = None
+        self.keeper = None
+        PyBuffer_Release(&self.view)
+        if frozen is not None:
+            try:
+                frozen.flags.writeable = True
+            except ValueError:  # meanwhile its base was made read-only
+                pass
+        return 0
+
+
+@cython.final
+cdef class Request:
+    """A version that was posted and is not complete: `Handle.iallreduce` makes it.
+
+    Merging happens in `test` and `wait`; a rank that calls neither makes nobody wait, but its array
+    does not change either. The call that completes the request returns its Outcome; afterwards the
+    request is used up, and both raise HandleError. It keeps its handle alive.
+
+    One thread at a time, not necessarily the one that posted.
+
+    Attributes:
+        version: the version that was posted.
+    """
+    cdef Handle handle
+    cdef readonly int64_t version
+    cdef bint complete       # also when it ended in an error
+
+    def __init__(self):
+        raise TypeError("requests are made by iallreduce()")
+
+    def __del__(self):
+        cdef Handle handle = self.handle
+        if (handle is None or self.complete or handle.busy != PENDING
+                or handle.generation != generation):
+            return
+        handle.dropped = True
+        handle.posted.release()
+        warnings.warn(f"the request of version {self.version} (rank {handle.rank}) was dropped "
+                      "before it was complete: keep what iallreduce() returns, and wait() for it",
+                      ResourceWarning, source=self)
+
+    def test(self):
+        """Goes on without waiting.
+
+        Returns:
+            The Outcome, when the version is complete: the array holds its result. Otherwise None.
+
+        Raises:
+            PeerError, StallError: as in `Handle.allreduce`, also when `test` is all that is called.
+            HandleError: the request was completed before, or its handle has ended.
+        """
+        self._check()
+        return self.handle._go_on(self, False, 0)
+
+    def wait(self, timeout=None):
+        """Waits until the version is complete.
+
+        Args:
+            timeout: seconds, 0 or more; None: no limit (but that of the handle's own `timeout`).
+
+        Returns:
+            The Outcome; the array holds the result.
+
+        Raises:
+            TimeoutError: it is not complete yet; the message names the version and the ranks that
+                are missing. The request is still pending: wait for it again.
+            PeerError, StallError: as in `Handle.allreduce`; the handle is broken.
+            HandleError: the request was completed before, or its handle has ended.
+            TypeError, ValueError: `timeout` is wrong.
+        """
+        cdef double seconds = -1 if timeout is None else timeout
+        if timeout is not None and not seconds >= 0:
+            raise ValueError(f"timeout={timeout!r} must be 0 or more seconds, or None")
+        self._check()
+        cdef Outcome outcome = self.handle._go_on(self, True, seconds)
+        if outcome is None:
+            raise TimeoutError(
+                f"{wagma_last_error().decode('utf-8', 'replace')}; it is pending, wait() again")
+        return outcome
+
+    cdef int _check(self) except -1:
+        cdef Handle handle = self.handle
+        if self.complete:
+            raise HandleError(
+                f"the request of version {self.version} (rank {handle.rank}) is complete: the "
+                "test() or wait() before this one returned its Outcome or raised its error")
+        if handle.busy != PENDING or handle.generation != generation:
+            handle._enter()  # says why
+            handle.busy = IDLE
+        return 0
+
+    def __repr__(self):
+        state = "complete" if self.complete else "pending"
+        return f"Request(version={self.version}, {state})"
+
+
+cdef Request _request(Handle handle):
+    cdef Request self = Request.__new__(Request)
+    self.handle = handle
+    self.version = wagma_version(handle.handle)
+    return self
