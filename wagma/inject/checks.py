@@ -8,6 +8,9 @@ from typing import SupportsIndex
 
 __all__ = ["check_count", "check_number", "check_rank"]
 
+# Seconds are eleven days; far more could not be slept.
+LARGEST = 1e6
+
 
 def check_count(name: str, value: SupportsIndex, lowest: int, highest: int | None = None) -> int:
     """Returns `value` as an int from `lowest` to `highest`; raises ValueError or TypeError."""
@@ -31,13 +34,18 @@ def check_rank(rank: SupportsIndex, size: int) -> int:
 
 
 def check_number(name: str, value: float, *, infinite: bool = False) -> float:
-    """Returns `value` as a float >= 0, finite unless `infinite`; raises ValueError or TypeError."""
+    """Returns `value` as a float from 0 to 1e6, or infinity if `infinite`.
+
+    Raises:
+        ValueError: it is another number.
+        TypeError: it is no number.
+    """
     try:
         number = float(value)
     except (TypeError, ValueError):
         raise TypeError(f"{name} is {value!r}: a number is needed") from None
     if math.isnan(number) or number < 0:
         raise ValueError(f"{name} is {number!r}: at least 0 is needed")
-    if math.isinf(number) and not infinite:
-        raise ValueError(f"{name} is {number!r}: a finite number is needed")
+    if number > LARGEST and not (infinite and math.isinf(number)):
+        raise ValueError(f"{name} is {number!r}: at most {LARGEST:g} is possible")
     return number
