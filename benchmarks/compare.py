@@ -114,12 +114,12 @@ def _make(
     first = np.empty(count, np.float32)
     checked.contributions.write(first, checked.rank, -1)
     if library == "wagma":
-        options: dict[str, Any] = {"quorum": "all"} if form == "all" else {"quorum": int(form)}
+        options: dict[str, Any] = {"quorum": int(form) if form.isdecimal() else "all"}
         coll = handles.enter_context(
             PartialAllreduce(comm, first, average=False, grace=GRACE, **options)
         )
-        shared = coll.empty()
-        return Series(name, coll.allreduce, (shared,), shared, shared, checked, comm.Get_size())
+        x = first if form == "private" else coll.empty()
+        return Series(name, coll.allreduce, (x,), x, x, checked, comm.Get_size())
     typed = form.endswith(", typed")
     in_place = form.startswith("in place")
     result = first if in_place else np.empty_like(first)

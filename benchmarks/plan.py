@@ -21,7 +21,8 @@ __all__ = [
 KIB, MIB = 1 << 10, 1 << 20
 
 ROWS = {
-    "all": 'quorum="all", large arrays, beside MPI_Allreduce',
+    "all": 'quorum="all", large arrays of empty(), beside MPI_Allreduce',
+    "private": 'quorum="all", large arrays of numpy, beside MPI_Allreduce',
     "small": 'quorum="all", small numpy arrays, beside mpi4py\'s Allreduce; two ranks',
     "quorum1": "quorum=1, grace=0.1, large arrays, beside MPI_Allreduce",
     "cost": "time of a call with 4 bytes",
@@ -46,6 +47,9 @@ GOALS = {
     ("wagma all", 1 * MIB): 3.0,
     ("wagma all", 16 * MIB): 3.0,
     ("wagma all", 100 * MIB): 4.0,
+    ("wagma private", 1 * MIB): 1.0,
+    ("wagma private", 16 * MIB): 1.0,
+    ("wagma private", 100 * MIB): 1.8,
     ("wagma 1", 1 * MIB): 1.5,
     ("wagma 1", 16 * MIB): 1.5,
     ("wagma 1", 100 * MIB): 2.5,
@@ -54,11 +58,16 @@ LATE_MAX = 0.01  # a wait-avoiding row with more late contributions waited less 
 
 LARGE_FORMS = ("mpi in place", "mpi two buffers")
 SMALL_FORMS = (*LARGE_FORMS, "mpi in place, typed", "mpi two buffers, typed")
-COMPARED = {"all": "wagma all", "small": "wagma all", "quorum1": "wagma 1"}
+COMPARED = {
+    "all": "wagma all",
+    "private": "wagma private",
+    "small": "wagma all",
+    "quorum1": "wagma 1",
+}
 
 # Arrays of `bytes` in shared memory and in private memory, per rank, for each series.
-_SHARED = {"wagma all": 1, "wagma 1": 6}
-_PRIVATE = {"mpi in place": 1, "mpi two buffers": 2}
+_SHARED = {"wagma all": 1, "wagma private": 1, "wagma 1": 6}
+_PRIVATE = {"wagma private": 1, "mpi in place": 1, "mpi two buffers": 2}
 
 
 @dataclass(frozen=True)
@@ -146,7 +155,7 @@ def cases(
     if "small" in rows and ranks == SMALL_RANKS and with_mpi:
         for size in small:
             add(size, "wagma all", *SMALL_FORMS)
-    for row in ("all", "quorum1"):
+    for row in ("all", "private", "quorum1"):
         if row in rows and with_mpi:
             for size in large:
                 add(size, COMPARED[row], *LARGE_FORMS)

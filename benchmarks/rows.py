@@ -141,10 +141,9 @@ def _ratio(report: Report, group: str, ranks: int, size: int) -> Row | None:
     for one in measured:
         if not one.launch.endswith(DEFAULT_LEVEL):
             details += f"; {against_better([one]).ratio:.2f}x {one.launch}"
-    name = "quorum=1" if group == "quorum1" else 'quorum="all"'
     return Row(
         group,
-        f"{name}, {size_text(size)}{', from Python' if group == 'small' else ''}",
+        f"{_NAMES[group]}, {size_text(size)}{', from Python' if group == 'small' else ''}",
         ranks,
         "" if goal is None else f">= {goal:g}x",
         f"{best.ratio:.2f}x",
@@ -152,6 +151,14 @@ def _ratio(report: Report, group: str, ranks: int, size: int) -> Row | None:
         details,
         best,
     )
+
+
+_NAMES = {
+    "all": 'quorum="all"',
+    "private": 'quorum="all", private array',
+    "small": 'quorum="all"',
+    "quorum1": "quorum=1",
+}
 
 
 def _spread(s: Summary) -> str:

@@ -118,7 +118,7 @@ static int sums(wagma_handle *h, int rank, void *context) {
     int result = 0;
     for (int64_t t = 0; t < p->versions && result == 0; t++) {
         int32_t members[RANKS_MAX];
-        wagma_outcome out;
+        wagma_outcome out = {0};
         unsigned char *x = array_of(p, h, own, rank, t);
         if (p->departs[rank] && t == p->departs[rank])
             break;
@@ -209,6 +209,59 @@ static void test_departures(void) {
                 CHECK(ranks_run(THREADS, &p.options, sums, &p) == 0, "P=%d S=%d %s", size, group,
                       arrays_name[arrays]);
             }
+}
+
+/* ---- posted -----------------------------------------------------------------------------------
+ */
+
+enum { POSTED = 300000, PATIENCE = 20 /* seconds; without progress it ends then */ };
+
+typedef struct absence {
+    wagma_options options;
+    int mixed;         /* the others pass their shared arrays */
+    _Atomic int ended; /* calls of the others */
+} absence;
+
+/* Rank 0 posts a private array and is elsewhere until the others have the result. */
+static int post_and_leave(wagma_handle *h, int rank, void *context) {
+    absence *a = context;
+    const int size = a->options.size;
+    float *own = malloc(POSTED * sizeof *own);
+    int result = 0;
+    for (int t = 0; t < 4 && result == 0; t++) {
+        float *x = a->mixed && rank ? wagma_shared_array(h) : own;
+        const double began = seconds();
+        for (int i = 0; i < POSTED; i++)
+            x[i] = (float)(rank + t + i % 7);
+        int status;
+        if (rank) {
+            status = wagma_allreduce(h, x, 1, NULL);
+            atomic_fetch_add(&a->ended, 1);
+        } else {
+            status = wagma_post(h, x, 1, 0);
+            while (atomic_load(&a->ended) < (t + 1) * (size - 1) && seconds() - began < PATIENCE)
+                sleep_ms(0.1);
+            EXPECT(atomic_load(&a->ended) == (t + 1) * (size - 1), "the others waited for rank 0");
+            if (status == WAGMA_INPROGRESS)
+                status = wagma_wait(h, x, PATIENCE, NULL);
+        }
+        result = !EXPECT(status == WAGMA_OK, "rank %d: %d %s", rank, status, wagma_last_error());
+        for (int i = 0; i < POSTED && result == 0; i++)
+            result = !EXPECT(x[i] == (float)(size * (size - 1) / 2 + size * (t + i % 7)),
+                             "rank %d version %d element %d: %g", rank, t, i, (double)x[i]);
+    }
+    free(own);
+    return result;
+}
+
+static void test_posted(void) {
+    for (int size = 2; size <= 4; size++)
+        for (int mixed = 0; mixed <= 1; mixed++) {
+            absence a = {.options = ranks_options(size, 0, WAGMA_F32, POSTED), .mixed = mixed};
+            a.options.average = 0;
+            CHECK(ranks_run(THREADS, &a.options, post_and_leave, &a) == 0, "P=%d mixed %d", size,
+                  mixed);
+        }
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -405,6 +458,7 @@ int main(void) {
     RUN(test_many_chunks);
     RUN(test_dtypes);
     RUN(test_departures);
+    RUN(test_posted);
     RUN(test_memory);
     RUN(test_killed);
     RUN(test_stopped);
