@@ -380,8 +380,7 @@ int shm_outcome(wagma_handle *h) {
         o->skipped = (int64_t)(l->u - l->t);
     }
     if (status == WAGMA_OK && l->outcome != ROUND_UNMERGED && e->context.world && e->n == 1 &&
-        !h->call.sync) { /* its group is this rank: late for nobody */
-        o->late = 0;
+        !h->call.sync) { /* its group is this rank: x is the result, late or not */
         status = outcome_alone(h);
     } else if (e->context.ordered) {
         outcome_ordered(h);
