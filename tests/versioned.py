@@ -140,6 +140,12 @@ def check(plan: Plan, logs: Sequence[Sequence[Call]]) -> dict[str, int]:
     """Asserts the invariants; returns how often what happened, so that tests see what they saw."""
     seen: dict[str, int] = defaultdict(int)
     rounds: dict[tuple[int, int], list[Call]] = defaultdict(list)
+    jumped = {  # rank and version that it did not call
+        (call.rank, call.version + 1 + k)
+        for log in logs
+        for call in log
+        for k in range(call.skipped)
+    }
     for log in logs:
         newest = -1  # version that this rank took part in or merged
         for call in log:
@@ -150,8 +156,8 @@ def check(plan: Plan, logs: Sequence[Sequence[Call]]) -> dict[str, int]:
                 _check_unchanged(plan, call)
                 continue
             taken = _taken(plan, call)
-            _check_call(plan, call, taken)
-            if taken is None:
+            _check_call(plan, call, taken, jumped)
+            if taken is None or _is_alone(call):
                 continue
             assert not call.late or taken > newest, f"{call}: merged, but {newest} was newer"
             newest = max(newest, taken)
@@ -172,6 +178,11 @@ def _own_weight(plan: Plan, call: Call) -> float:
     return plan.weight(call.rank, call.version)
 
 
+def _is_alone(call: Call) -> bool:
+    """Late in a version that all ranks started and in which its group is it alone: x stays."""
+    return call.late and (call.contributors, call.versions) == ((call.rank,), (call.version,))
+
+
 def _check_unchanged(plan: Plan, call: Call) -> None:
     assert np.array_equal(call.result, plan.contribution(call.rank, call.version))
     assert call.late
@@ -188,24 +199,33 @@ def _taken(plan: Plan, call: Call) -> int | None:
     return None
 
 
-def _check_call(plan: Plan, call: Call, taken: int | None) -> None:
+def _check_call(plan: Plan, call: Call, taken: int | None, jumped: set[tuple[int, int]]) -> None:
     """What a result holds, which is of version `taken`."""
     holds = dict(zip(call.contributors, call.versions, strict=True))
     assert list(holds) == sorted(holds)
     assert call.skipped == 0 or (call.late and plan.fast_forward)
+    if _is_alone(call):
+        _check_unchanged(plan, call)
+        assert call.weight == _own_weight(plan, call)
+        assert taken is None or plan.group(call.rank, taken, call.sync) == (call.rank,)
+        return
     if taken is not None:
-        _check_versions(plan, call, taken, holds)
+        _check_versions(plan, call, taken, holds, jumped)
     _check_sum(plan, call, holds)
 
 
-def _check_versions(plan: Plan, call: Call, taken: int, holds: dict[int, int]) -> None:
+def _check_versions(
+    plan: Plan, call: Call, taken: int, holds: dict[int, int], jumped: set[tuple[int, int]]
+) -> None:
     assert taken == call.version or (call.late and taken > call.version)
     assert not any(plan.is_sync(v) for v in range(call.version, taken)), "I4: past a sync version"
     group = plan.group(call.rank, taken, call.sync)
     assert set(holds) <= set(group), f"{call} holds a rank that is not in group {group}"
     for version in holds.values():
         assert version <= taken, "I2: a contribution from a later version"
-        assert version >= taken - plan.window - 1, "a contribution older than the window allows"
+        # Who has jumped is as far as its counter says, with a contribution from before the jump.
+        oldest = taken - (2 * plan.window if plan.fast_forward else plan.window) - 1
+        assert version >= oldest, "a contribution older than the window allows"
     assert not (call.sync and call.late), "I4: late in a sync version"
     if call.sync:
         assert all(version == taken for version in holds.values()), "I4: a stale one in a sync"
@@ -218,7 +238,8 @@ def _check_versions(plan: Plan, call: Call, taken: int, holds: dict[int, int]) -
     if call.sync or plan.activation == "group":
         quorum = len(group) if call.sync else min(plan.quorum, len(group))
         assert present >= quorum, f"{present} members were present, the quorum is {quorum}"
-    assert set(holds) == set(group)
+    # Who jumped over the version may have nothing left that is not newer.
+    assert all(rank in holds or (rank, taken) in jumped for rank in group)
 
 
 def _check_sum(plan: Plan, call: Call, holds: dict[int, int]) -> None:

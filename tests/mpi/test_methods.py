@@ -1,0 +1,422 @@
+"""The methods of the papers, each by its arguments, on real ranks, against the invariants.
+
+A row of the table of methods is a class (or, for AD-PSGD, a choice of arguments), an averaged
+quantity and a rule for late ranks. Contributions say which version of whom they are; delays make
+ranks late by nothing, by a little, and by versions.
+"""
+
+import random
+import time
+from typing import Any
+
+import delivered
+import numpy as np
+import pytest
+import torch
+import versioned
+from mpi4py import MPI
+
+import wagma
+from wagma.collectives import (
+    GroupAllreduce,
+    MajorityAllreduce,
+    Options,
+    PartialAllreduce,
+    QuorumAllreduce,
+    SoloAllreduce,
+    StallError,
+    SyncAllreduce,
+    topology,
+)
+
+
+def uneven(rng: random.Random) -> float:
+    return rng.choice((0.0, 0.0, 0.0, 0.0005, 0.003))
+
+
+def replay(
+    comm: MPI.Intracomm, plan: versioned.Plan, steps: int, coll: PartialAllreduce
+) -> dict[str, int]:
+    """Runs a plan of "stale" contributions; rank 0 checks the logs of all."""
+    x = plan.contribution(comm.rank, -1)
+    with coll:
+        log = versioned.run(plan, comm.rank, coll, x, steps, delay=uneven)
+    logs = comm.gather(log)
+    return versioned.check(plan, logs) if logs is not None else {}
+
+
+def deliver(comm: MPI.Intracomm, plan: delivered.Plan, coll: PartialAllreduce) -> dict[str, int]:
+    """Runs a plan whose results reach everybody; rank 0 checks the logs of all."""
+    with coll:
+        log = delivered.run(plan, comm.rank, coll, delay=uneven)
+    logs = comm.gather(log)
+    return delivered.check(plan, logs) if logs is not None else {}
+
+
+def blank(plan: versioned.Plan | delivered.Plan) -> np.ndarray:
+    return np.zeros(plan.count, np.float32)
+
+
+# ---- WAGMA-SGD: models, dynamic groups, one member starts, a late rank is stale ------------------
+
+
+@pytest.mark.parametrize("missed", ["once", "fast-forward"])
+@pytest.mark.parametrize("activation", ["group", "world"])
+@pytest.mark.parametrize("grouping", ["dynamic", "fixed"])
+def test_wagma(comm: MPI.Intracomm, grouping: Any, activation: Any, missed: Any) -> None:
+    group_size = max(1, comm.size // 2)
+    plan = versioned.Plan(
+        comm.size,
+        group_size,
+        quorum=1,
+        sync_period=10,
+        window=10,
+        grouping=grouping,
+        activation=activation,
+        fast_forward=missed == "fast-forward",
+    )
+    coll = GroupAllreduce(
+        comm,
+        plan.contribution(comm.rank, -1),
+        group_size=group_size,
+        sync_period=10,
+        average=False,
+        grace=0,
+        grouping=grouping,
+        activation=activation,
+        missed=missed,
+    )
+    seen = replay(comm, plan, 60, coll)
+    if comm.rank == 0 and group_size > 1:
+        assert seen["late"] > 0
+        assert missed == "fast-forward" or seen["calls"] == comm.size * 61
+
+
+@pytest.mark.mpi(min_size=3)
+@pytest.mark.parametrize("quorum", [2, "all"])
+def test_world_quorums(comm: MPI.Intracomm, quorum: Any) -> None:
+    """The quorum of an activation by the world counts all ranks."""
+    plan = versioned.Plan(
+        comm.size,
+        2,
+        quorum=comm.size if quorum == "all" else quorum,
+        sync_period=10,
+        window=10,
+        activation="world",
+    )
+    coll = PartialAllreduce(
+        comm,
+        plan.contribution(comm.rank, -1),
+        group_size=2,
+        quorum=quorum,
+        sync_period=10,
+        average=False,
+        grace=0,
+        activation="world",
+    )
+    seen = replay(comm, plan, 40, coll)
+    if comm.rank == 0:
+        assert (seen["late"] > 0) == (quorum != "all")
+
+
+# ---- AD-PSGD: models, pairs drawn per version, one of the two starts -----------------------------
+
+
+@pytest.mark.parametrize("missed", ["once", "fast-forward"])
+def test_ad_psgd(comm: MPI.Intracomm, missed: Any) -> None:
+    pair = min(comm.size, 2)
+    plan = versioned.Plan(
+        comm.size,
+        pair,
+        quorum=1,
+        window=12,
+        grouping="pairs",
+        seed=5,
+        fast_forward=missed == "fast-forward",
+    )
+    coll = GroupAllreduce(
+        comm,
+        plan.contribution(comm.rank, -1),
+        group_size=pair,
+        window=12,
+        average=False,
+        grace=0,
+        grouping="pairs",
+        seed=5,
+        missed=missed,
+    )
+    seen = replay(comm, plan, 60, coll)
+    if comm.rank == 0 and comm.size > 1:
+        assert seen["late"] > 0
+
+
+@pytest.mark.mpi(min_size=3)
+def test_pairs_are_drawn_anew(comm: MPI.Intracomm) -> None:
+    """Who is paired follows from the version and the seed; all meet all."""
+    x = np.zeros(1, np.float32)
+    met: set[int] = set()
+    with PartialAllreduce(comm, x, grouping="pairs", seed=3) as coll:
+        for version in range(80):
+            outcome = coll.allreduce(x)
+            mine = topology.group_of(comm.rank, comm.size, 2, version, grouping="pairs", seed=3)
+            assert outcome.contributors == mine
+            met.update(mine)
+    assert met == set(range(comm.size))
+
+
+# ---- Eager-SGD, solo: gradients, anybody starts, late ones are carried ---------------------------
+
+
+@pytest.mark.parametrize("average", [True, False])
+def test_eager_solo(comm: MPI.Intracomm, average: bool) -> None:
+    plan = delivered.Plan(comm.size, "carry", quorum=1, steps=60, average=average)
+    coll = SoloAllreduce(comm, blank(plan), average=average, grace=0)
+    seen = deliver(comm, plan, coll)
+    if comm.rank == 0 and comm.size > 1:
+        assert seen["late"] > 0
+        assert seen["most results"] > 1
+
+
+# ---- Eager-SGD, majority: a drawn rank starts ----------------------------------------------------
+
+
+@pytest.mark.parametrize("average", [True, False])
+def test_eager_majority(comm: MPI.Intracomm, average: bool) -> None:
+    plan = delivered.Plan(comm.size, "carry", quorum="majority", steps=60, average=average)
+    coll = MajorityAllreduce(comm, blank(plan), average=average, grace=0, seed=11)
+    seen = deliver(comm, plan, coll)
+    if comm.rank == 0 and comm.size > 2:
+        assert seen["late"] > 0
+
+
+@pytest.mark.parametrize("activation", ["group", "world"])
+def test_majority_of_models(comm: MPI.Intracomm, activation: Any) -> None:
+    """In groups and with stale contributions as well."""
+    group_size = max(1, comm.size // 2)
+    plan = versioned.Plan(
+        comm.size, group_size, quorum=1, sync_period=10, window=10, activation=activation
+    )
+    coll = PartialAllreduce(
+        comm,
+        plan.contribution(comm.rank, -1),
+        group_size=group_size,
+        quorum="majority",
+        sync_period=10,
+        average=False,
+        grace=0,
+        activation=activation,
+    )
+    replay(comm, plan, 60, coll)
+
+
+# ---- K-sync, fastest-k: gradients, k ranks start, late ones are left out -------------------------
+
+
+@pytest.mark.parametrize("k", range(1, 9))
+def test_k_sync(comm: MPI.Intracomm, k: int) -> None:
+    if k > comm.size:
+        pytest.skip(f"k={k} of {comm.size} ranks")
+    for average in (True, False):
+        plan = delivered.Plan(comm.size, "skip", k, steps=40, average=average, weights=True)
+        seen = deliver(comm, plan, QuorumAllreduce(comm, blank(plan), k, average=average, grace=0))
+        if comm.rank == 0:
+            assert (seen["late"] > 0) == (k < comm.size)
+
+
+# ---- Allreduce-SGD, Local SGD: all start ---------------------------------------------------------
+
+
+def test_allreduce_sgd(comm: MPI.Intracomm) -> None:
+    plan = versioned.Plan(comm.size, comm.size, comm.size)
+    coll = SyncAllreduce(comm, plan.contribution(comm.rank, -1), average=False)
+    seen = replay(comm, plan, 30, coll)
+    if comm.rank == 0:
+        assert seen["late"] == 0
+
+
+@pytest.mark.parametrize("late", ["skip", "carry"])
+def test_nobody_is_late_where_all_start(comm: MPI.Intracomm, late: Any) -> None:
+    """The rule for late ranks makes no difference then, and results are delivered all the same."""
+    plan = delivered.Plan(comm.size, late, comm.size, steps=20)
+    seen = deliver(comm, plan, SyncAllreduce(comm, blank(plan), average=False, late=late))
+    if comm.rank == 0:
+        assert seen["late"] == 0
+        assert seen["most results"] == 1
+
+
+# ---- the other combinations of increments --------------------------------------------------------
+
+
+@pytest.mark.parametrize("late", ["skip", "carry"])
+@pytest.mark.parametrize("group_size", [1, 2, 3])
+def test_increments_in_groups(comm: MPI.Intracomm, late: Any, group_size: int) -> None:
+    if group_size > comm.size:
+        pytest.skip(f"groups of {group_size} of {comm.size} ranks")
+    plan = delivered.Plan(comm.size, late, 1, steps=40, group_size=group_size, sync_period=9)
+    coll = PartialAllreduce(
+        comm,
+        blank(plan),
+        group_size=group_size,
+        quorum=1,
+        late=late,
+        sync_period=9,
+        average=False,
+        grace=0,
+    )
+    deliver(comm, plan, coll)
+
+
+@pytest.mark.parametrize("late", ["skip", "carry"])
+@pytest.mark.parametrize("window", [1, 3])
+def test_windows(comm: MPI.Intracomm, late: Any, window: int) -> None:
+    """So many results are kept: no call delivers more."""
+    plan = delivered.Plan(comm.size, late, 1, steps=40, window=window)
+    coll = PartialAllreduce(
+        comm, blank(plan), quorum=1, late=late, window=window, average=False, grace=0
+    )
+    seen = deliver(comm, plan, coll)
+    if comm.rank == 0:
+        assert seen["most results"] <= window + 1
+
+
+def test_weights_of_what_is_carried(comm: MPI.Intracomm) -> None:
+    """What was missed comes at the weight that it had."""
+    plan = delivered.Plan(comm.size, "carry", 1, steps=60, weights=True)
+    deliver(comm, plan, SoloAllreduce(comm, blank(plan), average=False, grace=0))
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("late", ["skip", "carry"])
+def test_a_rank_that_comes_last_gets_everything_at_once(comm: MPI.Intracomm, late: Any) -> None:
+    """The others may be a window ahead, not more; then rank 0 gets all of it in one call."""
+    window = 5
+    x = np.zeros(comm.size, np.float32)
+    coll = SoloAllreduce(comm, x, late=late, window=window, average=False, grace=0)
+    made = np.zeros((window, comm.size), np.float32)
+    given = 1
+    if comm.rank > 0:
+        while coll.version < window:
+            x[:] = 0
+            x[comm.rank] = coll.version + 1
+            given += coll.version + 1
+            outcome = coll.allreduce(x)
+            made[outcome.version : coll.version] = outcome.results
+    comm.Barrier()
+    if comm.rank == 0:
+        x[:] = 0
+        x[0] = 100
+        outcome = coll.allreduce(x)
+        assert (outcome.late, outcome.version, coll.version) == (True, 0, window)
+        made[:] = outcome.results
+        assert (x == made[-1]).all()
+        assert not made[:, 0].any()
+    assert len({row.tobytes() for row in comm.allgather(made)}) == 1
+    x[:] = 0
+    x[comm.rank] = 1
+    outcome = coll.sync(x)
+    assert not outcome.late
+    assert x[0] == (101 if late == "carry" else 1)
+    total = made.sum(0) + x
+    if late == "carry":
+        assert (total[1:] == comm.allgather(given)[1:]).all()
+    coll.close()
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("late", ["skip", "carry"])
+def test_results_that_nobody_fetches(comm: MPI.Intracomm, late: Any) -> None:
+    """The window closes: the others wait for the rank that does not fetch them, and say so."""
+    window = 3
+    x = np.zeros(2, np.float32)
+    coll = SoloAllreduce(comm, x, late=late, window=window, timeout=0.3, grace=0)
+    if comm.rank > 0:
+        with pytest.raises(StallError, match=r"rank 0|ranks 0"):
+            for _ in range(window + 1):
+                coll.allreduce(x)
+        assert coll.version == window
+    comm.Barrier()
+    coll.fail()
+
+
+# ---- the classes ---------------------------------------------------------------------------------
+
+
+def test_classes_are_choices_of_arguments(comm: MPI.Intracomm) -> None:
+    x = np.ones(3, np.float32)
+    chosen: list[tuple[type[PartialAllreduce], dict[str, Any], dict[str, Any]]] = [
+        (GroupAllreduce, {"group_size": 1}, {"group_size": 1, "quorum": 1, "window": 64}),
+        (SoloAllreduce, {}, {"quorum": 1, "late": "carry", "window": 8}),
+        (SoloAllreduce, {"late": "skip"}, {"quorum": 1, "late": "skip", "window": 8}),
+        (MajorityAllreduce, {"seed": 4}, {"quorum": "majority", "late": "carry", "seed": 4}),
+        (QuorumAllreduce, {"k": 1, "window": 3}, {"quorum": 1, "late": "skip", "window": 3}),
+        (QuorumAllreduce, {"k": 1, "late": "stale"}, {"quorum": 1, "window": 64}),
+        (SyncAllreduce, {"sync_period": 5}, {"quorum": "all", "sync_period": 5, "window": 5}),
+    ]
+    for kind, arguments, expected in chosen:
+        with kind(comm, x, **arguments) as coll:
+            used = {"group_size": comm.size, "window": coll.options.window} | expected
+            assert coll.options == Options(**used)
+            assert repr(coll).startswith(f"{kind.__name__}(")
+
+
+@pytest.mark.parametrize(
+    ("kind", "option"),
+    [
+        (GroupAllreduce, {"group_size": 1, "quorum": 1}),
+        (SoloAllreduce, {"quorum": 1}),
+        (SoloAllreduce, {"group_size": 1}),
+        (MajorityAllreduce, {"grouping": "pairs"}),
+        (QuorumAllreduce, {"k": 1, "activation": "world"}),
+        (SyncAllreduce, {"quorum": "all"}),
+    ],
+)
+def test_what_a_class_has_chosen_is_not_an_argument(
+    comm: MPI.Intracomm, kind: type[PartialAllreduce], option: dict[str, Any]
+) -> None:
+    (name,) = set(option) - {"k"} - ({"group_size"} if kind is GroupAllreduce else set())
+    with pytest.raises(TypeError, match=name):
+        kind(comm, np.ones(3, np.float32), **option)
+
+
+@pytest.mark.parametrize("k", [0, -1, 100, 1.5, "two", None])
+def test_quorums_that_make_no_sense(comm: MPI.Intracomm, k: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match="quorum"):
+        QuorumAllreduce(comm, np.ones(3, np.float32), k)
+
+
+def test_wagma_passes_its_choices_on(comm: MPI.Intracomm) -> None:
+    parameter = torch.nn.Parameter(torch.zeros(3))
+    algorithm = wagma.WAGMA(
+        comm, grouping="pairs", activation="world", missed="fast-forward", grace=0, seed=7
+    )
+    with wagma.DistributedOptimizer(torch.optim.SGD([parameter], lr=0.1), algorithm):
+        assert algorithm.group_size == min(comm.size, 2)
+        used = algorithm.collective.options
+        assert (used.grouping, used.activation, used.missed, used.seed) == (
+            "pairs",
+            "world",
+            "fast-forward",
+            7,
+        )
+
+
+@pytest.mark.mpi
+def test_training_with_fast_forward(comm: MPI.Intracomm) -> None:
+    """Who is behind makes fewer steps, and all end at the same version with one model."""
+    parameter = torch.nn.Parameter(torch.full((3,), float(comm.rank)))
+    algorithm = wagma.WAGMA(comm, group_size=comm.size, sync_period=None, missed="fast-forward")
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    skipped = steps = 0
+    with wagma.DistributedOptimizer(optimizer, algorithm) as distributed:
+        while distributed.version < 40:
+            if comm.rank == 0:
+                time.sleep(0.002)
+            parameter.grad = torch.ones(3)
+            distributed.step()
+            assert distributed.outcome is not None
+            skipped += distributed.outcome.skipped
+            steps += 1
+        assert distributed.version == steps + skipped == 40
+        distributed.synchronize()
+    assert sum(comm.allgather(skipped)) > 0
+    assert len(set(comm.allgather(parameter.detach().numpy().tobytes()))) == 1
