@@ -85,7 +85,9 @@ def test_a_stopped_rank_delays_nobody_until_the_window_is_used_up(where: str) ->
         assert version <= stopped_at + WINDOW + 2
         assert version < steps
     if where == "outside a call":
-        seen = next(call for call in logs[0] if call.version == stopped_at + WINDOW - 2)
+        last_but_one = stopped_at + WINDOW - 2
+        calls = [call for log in logs for call in log if call.version == last_but_one]
+        seen = next(call for call in calls if not call.late)  # a late one may have no result
         assert dict(zip(seen.contributors, seen.versions, strict=True))[1] in (
             stopped_at - 1,
             stopped_at,
