@@ -17,7 +17,7 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from multiprocessing import connection
 from multiprocessing.connection import Connection
@@ -27,7 +27,7 @@ from .address import accept, call, listen
 from .errors import MismatchError, PeerError
 from .job import Job
 from .patience import Patience, Wait
-from .reports import Report, common_error, report
+from .reports import Report, as_error, common_report, report
 
 __all__ = ["LocalRanks", "local_ranks"]
 
@@ -191,7 +191,7 @@ class _Rank0(LocalRanks):
         except (EOFError, OSError):
             what, content = "leave", _ENDED
         if what == "leave":
-            self._end({rank: content})
+            self._end(common_report({rank: content}, self.size))
         else:
             self._values[rank] = content
 
@@ -203,27 +203,28 @@ class _Rank0(LocalRanks):
             self._strangers.remove(stranger)
             return
         if size != self.size:
-            wrong = f"WORLD_SIZE differs between ranks: {self.size} on rank 0, {size} on {rank}"
+            wrong = (
+                f"WORLD_SIZE differs between ranks: {self.size} on rank 0, {size} on rank {rank}"
+            )
         elif rank in self._peers:
             wrong = f"RANK={rank} in two processes, one of them {pid}: every rank has its own"
         else:
             self._strangers.remove(stranger)
             self._peers[rank] = stranger
-            self._told = self._without(self._peers.keys() | {0})
-            _send(stranger, ("missing", self._told))
+            _send(stranger, ("missing", self._without(self._peers.keys() | {0})))
+            self._told = ()  # the others are told in a moment
             return
-        everybodys = Report(MismatchError.__name__, None, wrong)
-        self._end(dict.fromkeys(range(self.size), everybodys))
+        self._end(Report(MismatchError.__name__, None, wrong))
 
-    def _end(self, reports: Mapping[int, Report]) -> None:
-        self._error = common_error(reports, self.size)
-        self._tell(("ended", reports))
+    def _end(self, reason: Report) -> None:
+        self._error = as_error(reason)
+        self._tell(("ended", reason))
 
     def _take_leave(self, reason: Report) -> None:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
-        self._tell(("ended", {0: reason}))
+        self._tell(("ended", common_report({0: reason}, self.size)))
 
     def _tell_missing(self, ranks: Sequence[int]) -> None:
         if ranks != self._told:
@@ -272,10 +273,9 @@ class _OtherRank(LocalRanks):
     def allgather(self, value: Any, *, last: bool) -> list[Any]:  # noqa: ARG002
         self.check()
         assert self._link is not None
-        self._missing = (0,)
         _send(self._link, ("value", value))
         self._wait(lambda: () if self._values is not None else self._missing or (0,))
-        values, self._values = self._values, None
+        values, self._values, self._missing = self._values, None, ()
         assert values is not None
         return values
 
@@ -289,11 +289,11 @@ class _OtherRank(LocalRanks):
                 self._understand(*self._link.recv())
                 seconds = 0
         except (EOFError, OSError):
-            self._error = common_error({0: _ENDED}, self.size)
+            self._error = as_error(common_report({0: _ENDED}, self.size))
 
     def _understand(self, what: str, content: Any) -> None:
         if what == "ended":
-            self._error = common_error(content, self.size)
+            self._error = as_error(content)
         elif what == "values":
             self._values = content
         else:

@@ -21,7 +21,7 @@ from .job import Job
 from .local import local_ranks
 from .mpi import MPIRanks, check_communicator
 from .patience import Patience
-from .reports import Report, common_error, describe_ranks, report
+from .reports import Report, as_error, common_report, describe_ranks, report
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -110,7 +110,7 @@ class Meeting:
     def exchange(self, function: Callable[[], T], *, last: bool = False) -> list[T]:
         """What `function()` returned on every rank, by rank; raises what it raised on any.
 
-        Where ranks raise different things, see `common_error`. `last`: the meeting ends here.
+        Where ranks raise different things, see `common_report`. `last`: the meeting ends here.
         """
         value: T | None = None
         error: BaseException | None = None
@@ -126,7 +126,7 @@ class Meeting:
         if error is not None and not isinstance(error, Exception):
             raise error
         if reports:
-            raise common_error(reports, self.size) from error
+            raise as_error(common_report(reports, self.size)) from error
         return [value for value, _ in gathered]
 
     def agree(self, function: Callable[[], Mapping[str, object]]) -> None:

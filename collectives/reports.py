@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from . import errors
 
-__all__ = ["Report", "common_error", "describe_ranks", "report"]
+__all__ = ["Report", "as_error", "common_report", "describe_ranks", "report"]
 
 _ERRORS: dict[str, Callable[[str], Exception]] = {
     kind.__name__: kind
@@ -48,21 +48,25 @@ def report(error: BaseException) -> Report:
     return Report(kind, None, str(error) if kind in _ERRORS else f"{kind}: {error}")
 
 
-def common_error(reports: Mapping[int, Report], size: int) -> Exception:
-    """The one exception that all `size` ranks raise for the reports of some.
+def common_report(reports: Mapping[int, Report], size: int) -> Report:
+    """What all `size` ranks raise for the reports of some, which the text names.
 
     The cause is preferred to its consequences (PeerError, StallError), and a lower rank to a higher
     one.
     """
     first = min(reports, key=lambda rank: (reports[rank].kind in _CONSEQUENCES, rank))
     chosen = reports[first]
-    text = chosen.text
     same = [rank for rank, other in reports.items() if other == chosen]
-    if len(same) < size:
-        text = f"{describe_ranks(same)}: {text}"
-    if chosen.kind == errors.SegmentError.__name__ and chosen.code is not None:
-        return errors.SegmentError(chosen.code, text)
-    return _ERRORS.get(chosen.kind, errors.WagmaError)(text)
+    if len(same) == size:
+        return chosen
+    return chosen._replace(text=f"{describe_ranks(same)}: {chosen.text}")
+
+
+def as_error(told: Report) -> Exception:
+    """The exception for a report."""
+    if told.kind == errors.SegmentError.__name__ and told.code is not None:
+        return errors.SegmentError(told.code, told.text)
+    return _ERRORS.get(told.kind, errors.WagmaError)(told.text)
 
 
 def describe_ranks(ranks: Sequence[int]) -> str:

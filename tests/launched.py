@@ -1,0 +1,150 @@
+"""Ranks that a launcher would start: a process each, told its rank by the environment, no MPI."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import uuid
+from pathlib import Path
+
+from wagma.collectives.address import _address
+from wagma.collectives.job import Job
+
+LIVENESS_S = 60.0  # far beyond what any test takes: a hang becomes a failure
+
+PRELUDE = """
+import sys
+sys.modules["mpi4py"] = None  # importing it fails
+import ctypes, logging, os, signal, time
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: ends with the test
+import numpy as np
+from wagma import collectives
+from wagma.collectives import *
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+logging.basicConfig(format="%(message)s")
+x = np.full(5, rank, np.float32)
+
+def attempt(make):
+    try:
+        make()
+    except BaseException as error:
+        print(f"{type(error).__name__}: {error}", flush=True)
+    else:
+        print("made", flush=True)
+
+def once(owner, name, does):
+    '''The next call of owner.name does something else first.'''
+    original = getattr(owner, name)
+    def replaced(*args, **kwargs):
+        setattr(owner, name, original)
+        does()
+        return original(*args, **kwargs)
+    setattr(owner, name, replaced)
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def interrupt():
+    raise KeyboardInterrupt
+"""
+
+
+class Launched:
+    """Ranks that run `script` after PRELUDE; a context manager that kills what is left.
+
+    `ranks`: those that are started, all if None. `environment`: beside what tells the ranks.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        script: str,
+        *,
+        ranks: tuple[int, ...] | None = None,
+        job: str | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        self.size = size
+        self.job = job or str(uuid.uuid4())
+        self._script = PRELUDE + textwrap.dedent(script)
+        self._environment = environment or {}
+        self.processes: dict[int, subprocess.Popen[str]] = {}
+        for rank in range(size) if ranks is None else ranks:
+            self.start(rank)
+
+    def start(self, rank: int, **environment: str) -> subprocess.Popen[str]:
+        """Starts one more rank."""
+        numbers = {"RANK": str(rank), "WORLD_SIZE": str(self.size), "WAGMA_JOB": self.job}
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-W", "error", "-c", self._script],
+            env=clean_environment() | numbers | self._environment | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.processes[rank] = process
+        return process
+
+    def line(self, rank: int) -> str:
+        """The next line that a rank prints; the test's watchdog bounds the wait."""
+        stdout = self.processes[rank].stdout
+        assert stdout is not None
+        return stdout.readline().rstrip("\n")
+
+    def outputs(self, *ranks: int, expected: int = 0) -> list[str]:
+        """What ranks (all) print until they end, with exit status `expected` and no errors."""
+        texts = []
+        for rank in ranks or self.processes:
+            output, errors = self.processes[rank].communicate(timeout=LIVENESS_S)
+            assert self.processes[rank].returncode == expected, errors
+            if expected == 0:
+                assert errors == ""
+            texts.append(output.rstrip("\n"))
+        return texts
+
+    def errors(self, rank: int) -> str:
+        """What a rank has said on stderr when it has ended."""
+        return self.processes[rank].communicate(timeout=LIVENESS_S)[1]
+
+    def kill(self, *ranks: int) -> None:
+        for rank in ranks or self.processes:
+            self.processes[rank].send_signal(signal.SIGKILL)
+            self.processes[rank].wait()
+
+    def leftovers(self) -> list[str]:
+        """What these ranks have left in /dev/shm, among temporary files and as addresses."""
+        files = [
+            str(path)
+            for folder in ("/dev/shm", tempfile.gettempdir())
+            for path in Path(folder).glob("*wagma*")
+            if any(f"-{process.pid}-" in path.name for process in self.processes.values())
+        ]
+        return files + [line for line in unix_sockets() if line.endswith(self.address())]
+
+    def address(self) -> str:
+        """Of the job, as `unix_sockets` shows it; rank 0's ends of its links have it as well."""
+        return _address(Job(0, self.size, f"WAGMA_JOB\n{self.job}\n")).replace("\0", "@")
+
+    def __enter__(self) -> "Launched":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        for process in self.processes.values():
+            process.communicate()
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's, without what a launcher may have set."""
+    prefixes = ("PMI_", "PMIX_", "OMPI_", "TORCHELASTIC_", "LOCAL_", "MASTER_", "WAGMA_")
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(prefixes) and name not in ("RANK", "WORLD_SIZE")
+    }
+
+
+def unix_sockets() -> list[str]:
+    return Path("/proc/net/unix").read_text().splitlines()

@@ -1,0 +1,405 @@
+"""Collectives of ranks that a launcher started, without MPI: how they meet, and how they fail to.
+
+Every rank is a process of its own in which mpi4py cannot be imported.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+
+import pytest
+from launched import LIVENESS_S, Launched, unix_sockets
+
+MAKE = "attempt(lambda: PartialAllreduce(None, x))\n"
+IMPATIENT = "attempt(lambda: PartialAllreduce(None, x, stall_warning=0.2))\n"
+# Where a rank can be while others wait for it: in front of its arguments' comparison, with the
+# segment open, and beside the others in the engine (their arguments are resolved a second time).
+PLACES = {
+    "arguments": "once(collectives.arrays, 'resolve', {})\n",
+    "segment": """
+class Replaced:
+    @staticmethod
+    def create(*_):
+        collectives.meeting.Segment = Segment
+        {}()
+    open = create
+collectives.meeting.Segment = Replaced
+""",
+    "joining": """
+def armed():
+    once(collectives.arrays, 'resolve', {})
+once(collectives.arrays, 'match', lambda: None)
+once(collectives.arrays, 'resolve', armed)
+""",
+}
+
+
+def only_on(rank: int, script: str) -> str:
+    return f"if rank == {rank}:\n" + textwrap.indent(script, "    ") + "\n"
+
+
+def until_missing(ranks: Launched, missing: str, rank: int = 0) -> str:
+    """Waits until `rank` warns of those ranks alone, and returns that."""
+    stderr = ranks.processes[rank].stderr
+    assert stderr is not None
+    for line in stderr:
+        if f"s for {missing}:" in line:
+            return line
+    raise AssertionError(f"rank {rank} ended")
+
+
+def ended(rank: int) -> str:
+    return f"PeerError: rank {rank}: the process ended while the collective was made"
+
+
+# ---- what works ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 7])
+def test_collectives(size: int) -> None:
+    """Several, one after another and at once; nothing is left of them."""
+    script = """
+        with PartialAllreduce(None, x, average=False, name="outer") as outer:
+            for width in (1, size):
+                with GroupAllreduce(None, x, group_size=width) as coll:
+                    y = np.full(5, rank, np.float32)
+                    coll.sync(y)
+                    assert (y == (size - 1) / 2).all(), y
+            outer.allreduce(x)
+        assert outer.rank == rank and outer.size == size
+        assert "mpi4py.MPI" not in sys.modules
+        print(x[0])
+        """
+    with Launched(size, script) as ranks:
+        assert ranks.outputs() == [f"{size * (size - 1) / 2}"] * size
+        assert ranks.leftovers() == []
+
+
+def test_ranks_that_come_late_are_waited_for() -> None:
+    """Also in the second of two meetings, which the others have begun by then."""
+    script = """
+        for round in range(3):
+            if round == rank:
+                time.sleep(0.5)
+            PartialAllreduce(None, x).close()
+        print("done")
+        """
+    with Launched(3, script) as ranks:
+        assert ranks.outputs() == ["done"] * 3
+
+
+def test_a_rank_of_two_threads() -> None:
+    """One meets after the other, in the same order on all ranks."""
+    script = """
+        import threading
+        meeting, waiting = threading.Event(), []
+
+        def second():
+            meeting.wait()
+            waiting.append(PartialAllreduce(None, x[:3]))
+
+        thread = threading.Thread(target=second)
+        thread.start()
+        once(collectives.arrays, "resolve", lambda: (meeting.set(), time.sleep(0.2)))
+        first = PartialAllreduce(None, x)
+        thread.join()
+        print(first.shape, waiting[0].shape)
+        first.close()
+        waiting[0].close()
+        """
+    with Launched(2, script) as ranks:
+        assert ranks.outputs() == ["(5,) (3,)"] * 2
+
+
+# ---- arguments -----------------------------------------------------------------------------------
+
+WRONG: dict[str, tuple[str, str]] = {
+    "different": (
+        "PartialAllreduce(None, x, window=3 + rank // 2)",
+        "MismatchError: window differs between ranks: 3 on ranks 0-1; 4 on rank 2",
+    ),
+    "shape": (
+        "PartialAllreduce(None, x[rank // 2:])",
+        "MismatchError: shape differs between ranks: (5,) on ranks 0-1; (4,) on rank 2",
+    ),
+    "value": (
+        "PartialAllreduce(None, x, group_size=1 if rank != 1 else 9)",
+        "ValueError: rank 1: group_size=9 must be 1 to 3, the number of ranks",
+    ),
+    "array": (
+        "PartialAllreduce(None, x if rank != 1 else [1.0])",
+        "TypeError: rank 1: expected a numpy array",
+    ),
+    "no array": (
+        "PartialAllreduce(None, x) if rank != 1 else PartialAllreduce(None)",
+        "TypeError: rank 1: PartialAllreduce.__init__() missing 1 required positional argument",
+    ),
+    "no group_size": (
+        "GroupAllreduce(None, x, **({} if rank == 0 else {'group_size': 1}))",
+        "TypeError: rank 0: GroupAllreduce.__init__() missing 1 required keyword-only argument",
+    ),
+    "chosen already": (
+        "SyncAllreduce(None, x, **({} if rank else {'quorum': 1}))",
+        "TypeError: rank 0: ",
+    ),
+    "wrong everywhere": (
+        "QuorumAllreduce(None, x)",
+        "TypeError: QuorumAllreduce.__init__() missing 1 required positional argument: 'k'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_arguments_are_everyones_error(case: str) -> None:
+    """The next collective is made as if nothing had been."""
+    call, message = WRONG[case]
+    with Launched(3, f"attempt(lambda: {call})\n" + MAKE) as ranks:
+        texts = ranks.outputs()
+        assert len(set(texts)) == 1, texts
+        assert texts[0].startswith(message)
+        assert texts[0].endswith("\nmade")
+        assert ranks.leftovers() == []
+
+
+def test_world_sizes_that_differ() -> None:
+    with Launched(2, MAKE, ranks=(0,)) as ranks:
+        ranks.start(1, WORLD_SIZE="4")
+        wrong = "MismatchError: WORLD_SIZE differs between ranks: 2 on rank 0, 4 on rank 1"
+        assert ranks.outputs() == [wrong] * 2
+
+
+def test_two_processes_with_one_rank() -> None:
+    with Launched(3, MAKE, ranks=(1,)) as ranks:
+        first = ranks.processes[1]
+        second = ranks.start(1)
+        ranks.start(0)
+        texts = [*ranks.outputs(0, 1), first.communicate(timeout=LIVENESS_S)[0].rstrip("\n")]
+        assert len(set(texts)) == 1, texts
+        assert texts[0].startswith("MismatchError: RANK=1 in two processes, one of them ")
+        assert any(f" {process.pid}:" in texts[0] for process in (first, second))
+
+
+# ---- ranks that do not come ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", [(0,), (1,), (0, 2), (1, 3)])
+def test_missing_ranks_are_named(missing: tuple[int, ...]) -> None:
+    """In warnings, by every rank that is there; then they come, and all is well."""
+    present = tuple(rank for rank in range(4) if rank not in missing)
+    script = """
+        PartialAllreduce(None, x, stall_warning=0.3, name="weights").close()
+        print("done", flush=True)
+        """
+    with Launched(4, script, ranks=present) as ranks:
+        for rank in present:
+            known = missing[:1] if missing[0] == 0 else missing  # rank 0 tells who else is missing
+            names = "rank" + "s" * (len(known) > 1) + " " + ", ".join(map(str, known))
+            text = until_missing(ranks, names, rank)
+            assert text.startswith(f"rank {rank} (weights): creation has waited")
+            assert "WAGMA_JOB" in text
+        for rank in missing:
+            ranks.start(rank)
+        for rank in range(4):
+            assert ranks.processes[rank].communicate(timeout=LIVENESS_S)[0] == "done\n"
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_timeout_ends_the_wait_for_a_missing_rank(missing: int) -> None:
+    present = tuple(rank for rank in range(3) if rank != missing)
+    script = "attempt(lambda: PartialAllreduce(None, x, timeout=0.5))"
+    with Launched(3, script, ranks=present) as ranks:
+        for text in ranks.outputs():
+            assert text.startswith("StallError: ")
+            assert f"s for rank {missing} (timeout 0.5 s)" in text
+        assert ranks.leftovers() == []
+
+
+def test_a_rank_that_comes_but_goes_no_further_is_named() -> None:
+    script = """
+        if rank == 1:
+            once(collectives.arrays, "resolve", lambda: time.sleep(2))
+        attempt(lambda: PartialAllreduce(None, x, timeout=0.5))
+        """
+    with Launched(3, script) as ranks:
+        for text in ranks.outputs(0, 2):
+            assert text.startswith("StallError: ")
+            assert "s for rank 1 (timeout 0.5 s)" in text
+        assert ranks.outputs(1)[0].startswith("StallError: ")
+
+
+# ---- ranks that end ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("dead", [0, 1])
+def test_a_rank_that_is_killed(dead: int, place: str) -> None:
+    script = (
+        f"if rank == {dead}:" + PLACES[place].format("die").replace("\n", "\n    ") + "\n" + MAKE
+    )
+    with Launched(3, script) as ranks:
+        others = [rank for rank in range(3) if rank != dead]
+        assert ranks.outputs(*others) == [ended(dead)] * 2
+        assert ranks.outputs(dead, expected=-signal.SIGKILL) == [""]
+        assert ranks.leftovers() == []
+
+
+@pytest.mark.parametrize("dead", [0, 1])
+def test_a_rank_that_is_killed_while_it_waits(dead: int) -> None:
+    """One rank has not come yet."""
+    with Launched(4, IMPATIENT, ranks=(0, 1, 2)) as ranks:
+        until_missing(ranks, "rank 3")
+        ranks.kill(dead)
+        for rank in (0, 1, 2):
+            if rank != dead:
+                assert (
+                    ranks.processes[rank].communicate(timeout=LIVENESS_S)[0] == f"{ended(dead)}\n"
+                )
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("interrupted", [0, 1])
+def test_a_rank_that_is_interrupted(interrupted: int, place: str) -> None:
+    """It gets its KeyboardInterrupt, and no other rank waits for it."""
+    script = only_on(interrupted, PLACES[place].format("interrupt")) + MAKE * 2
+    with Launched(3, script) as ranks:
+        texts = ranks.outputs()
+        assert texts[interrupted] == "KeyboardInterrupt: \nmade"
+        others = {text for rank, text in enumerate(texts) if rank != interrupted}
+        assert others == {f"PeerError: rank {interrupted}: interrupted by KeyboardInterrupt\nmade"}
+        assert ranks.leftovers() == []
+
+
+@pytest.mark.parametrize("interrupted", [0, 1])
+def test_a_rank_that_is_interrupted_between_the_steps(interrupted: int) -> None:
+    """The segment is there, the others are in it, and this rank does not come."""
+    script = f"""
+        if rank == {interrupted}:
+            original = collectives.meeting.Meeting.segment
+            def segment(*args):
+                collectives.meeting.Meeting.segment = original
+                original(*args)
+                raise KeyboardInterrupt
+            collectives.meeting.Meeting.segment = segment
+        """
+    with Launched(3, textwrap.dedent(script) + MAKE) as ranks:
+        texts = ranks.outputs()
+        assert texts.pop(interrupted) == "KeyboardInterrupt: "
+        assert len(set(texts)) == 1, texts
+        assert texts[0].startswith(f"PeerError: rank {interrupted}")
+
+
+def test_ctrl_c_while_waiting() -> None:
+    with Launched(3, IMPATIENT, ranks=(0, 2)) as ranks:
+        until_missing(ranks, "rank 1")
+        ranks.processes[2].send_signal(signal.SIGINT)
+        texts = [process.communicate(timeout=LIVENESS_S)[0] for process in ranks.processes.values()]
+        assert texts == [
+            "PeerError: rank 2: interrupted by KeyboardInterrupt\n",
+            "KeyboardInterrupt: \n",
+        ]
+
+
+def test_a_child_does_not_hide_the_death_of_a_rank() -> None:
+    """Forked while a collective is made, it outlives the rank."""
+    script = """
+        def fork():
+            child = os.fork()
+            if child == 0:
+                for stream in (0, 1, 2):
+                    os.close(stream)
+                time.sleep(20)
+                os._exit(0)
+            print(child, flush=True)
+            die()
+        if rank == 1:
+            once(collectives.arrays, "resolve", fork)
+        """
+    with Launched(3, textwrap.dedent(script) + MAKE) as ranks:
+        child = int(ranks.line(1))
+        try:
+            assert ranks.outputs(0, 2) == [ended(1)] * 2
+            os.kill(child, 0)
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+# ---- other jobs ----------------------------------------------------------------------------------
+
+
+def test_what_is_left_of_a_killed_job_is_not_met() -> None:
+    """Killed while it waits for a rank, and while it runs; then the same job is started again."""
+    script = "print('here', flush=True)\n" + MAKE + "time.sleep(60 * int(os.environ['STAY']))"
+    with (
+        Launched(3, script, ranks=(0, 1), environment={"STAY": "1"}) as waiting,
+        Launched(3, script, environment={"STAY": "1"}) as running,
+    ):
+        for job, present in ((waiting, 2), (running, 3)):
+            for rank in range(present):
+                assert job.line(rank) == "here"
+        for rank in range(3):
+            assert running.line(rank) == "made"
+        waiting.kill()
+        running.kill()
+        for job in (waiting, running):
+            assert job.leftovers() == []
+            with Launched(3, script, job=job.job, environment={"STAY": "0"}) as again:
+                assert again.outputs() == ["here\nmade"] * 3
+
+
+def test_a_restarted_job_does_not_meet_a_rank_that_was_forgotten() -> None:
+    """Rank 1 of the first attempt still looks for rank 0."""
+    with Launched(2, "print('here', flush=True)\n" + MAKE, ranks=()) as ranks:
+        forgotten = ranks.start(1, TORCHELASTIC_RESTART_COUNT="0")
+        assert ranks.line(1) == "here"
+        for rank in (1, 0):
+            ranks.start(rank, TORCHELASTIC_RESTART_COUNT="1")
+        assert ranks.outputs() == ["here\nmade"] * 2
+        assert forgotten.poll() is None
+        forgotten.kill()
+        forgotten.communicate()
+
+
+def test_two_jobs_of_one_name() -> None:
+    with Launched(2, MAKE, ranks=(0,)) as first:
+        while not any(line.endswith(first.address()) for line in unix_sockets()):
+            assert first.processes[0].poll() is None
+        with Launched(2, MAKE, ranks=(0,), job=first.job) as second:
+            text = second.outputs()[0]
+        assert text.startswith(f"RuntimeError: process {first.processes[0].pid} of user ")
+        assert "WAGMA_JOB" in text
+        first.start(1)
+        assert first.outputs() == ["made"] * 2
+
+
+@pytest.fixture
+def squatted() -> Iterator[Launched]:
+    """Ranks of a job whose address belongs to another user's process."""
+    if os.getuid() != 0:
+        pytest.skip("only root can be another user")
+    with Launched(2, MAKE, ranks=()) as ranks:
+        squat = f"""
+import os, socket, sys, time
+os.setuid(65534)
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+listener.bind({ranks.address().replace("@", chr(0), 1)!r})
+listener.listen(8)
+print("bound", flush=True)
+time.sleep(60)
+"""
+        with subprocess.Popen([sys.executable, "-c", squat], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"bound\n"
+            yield ranks
+            process.kill()
+
+
+def test_another_users_process_is_not_met(squatted: Launched) -> None:
+    for rank in range(2):
+        squatted.start(rank)
+    for text in squatted.outputs():
+        assert text.startswith("RuntimeError: process ")
+        assert "of user 65534" in text
+        assert "WAGMA_JOB" in text
