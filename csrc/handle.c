@@ -17,6 +17,13 @@ int handle_check_weight(const wagma_handle *h, double weight) {
         return error_set(WAGMA_ETYPE,
                          "weight=%g: integer arrays take whole weights only; use a floating dtype",
                          weight);
+    if (reduce_dtype_is_integer(dtype) && weight > 1 &&
+        h->segment->options.late == WAGMA_LATE_CARRY)
+        return error_set(
+            WAGMA_ETYPE,
+            "weight=%g: what integer arrays carry (late is WAGMA_LATE_CARRY, \"carry\") "
+            "takes the weights 0 and 1 only; use a floating dtype",
+            weight);
     /* all but f64 are accumulated in f32, where smaller weights vanish and sums of larger ones are
      * infinite */
     if (!reduce_dtype_is_integer(dtype) && dtype != WAGMA_F64 && weight != 0 &&

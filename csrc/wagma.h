@@ -174,8 +174,8 @@ typedef struct wagma_outcome {
      * count elements each, NULL where the weights sum to 0. The counter moved on by as many. x is
      * the newest of them. */
     const void *const *results;
-    /* x was wagma_next_contribution(): the result undivided (`weight` is the divisor), which x has
-     * not become. NULL: merged is 0. Otherwise NULL. */
+    /* STALE, and x was wagma_next_contribution(): the result undivided (`weight` is the divisor),
+     * which x has not become. NULL: merged is 0. Otherwise NULL. */
     const void *result;
 } wagma_outcome;
 

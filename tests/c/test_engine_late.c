@@ -137,6 +137,26 @@ static void test_carry_adds_what_came_too_late(void) {
     close_cast(&c);
 }
 
+static void test_integers_carry_whole_numbers(void) {
+    wagma_options options = choose(2, 2, WAGMA_LATE_CARRY);
+    options.average = 0;
+    options.dtype = WAGMA_I64;
+    wagma_outcome o;
+    int64_t x = INT64_C(1) << 60;
+    cast c;
+    open_cast(&c, &options);
+    EXPECT(wagma_allreduce(c.handle[0], &x, 2, &o) == WAGMA_ETYPE &&
+               strstr(wagma_last_error(), "weight"),
+           "%s", wagma_last_error());
+    EXPECT(wagma_allreduce(c.handle[0], &x, 1, &o) == WAGMA_OK, "%s", wagma_last_error());
+    x = 5;
+    EXPECT(wagma_allreduce(c.handle[1], &x, 1, &o) == WAGMA_OK && x == INT64_C(1) << 60 && o.late,
+           "its 5 is carried");
+    x = 7;
+    EXPECT(wagma_allreduce(c.handle[1], &x, 1, &o) == WAGMA_OK && x == 12, "%" PRId64, x);
+    close_cast(&c);
+}
+
 static void test_carry_loses_nothing(void) {
     enum { STEPS = 400 };
     wagma_options options = choose(4, 4, WAGMA_LATE_CARRY);
@@ -279,6 +299,7 @@ int main(void) {
     RUN(test_results_are_kept_for_a_window);
     RUN(test_results_that_are_looked_at_stay);
     RUN(test_carry_adds_what_came_too_late);
+    RUN(test_integers_carry_whole_numbers);
     RUN(test_carry_loses_nothing);
     RUN(test_forward_goes_on_after_what_it_merged);
     RUN(test_world_pins_every_group_at_once);
