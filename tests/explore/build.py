@@ -1,4 +1,4 @@
-"""Compiles the explorer with a copy of the protocol's source."""
+"""Compiles the explorer with a copy of the protocols' sources."""
 
 import os
 import shlex
@@ -7,12 +7,12 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-PROTOCOL = ("round.c", "topology.c")
+PROTOCOL = ("round.c", "inplace.c", "topology.c")
 FLAGS = ("-std=gnu11", "-O3", "-Wall", "-Wextra", "-Werror")
 
 
 def build(csrc: Path, executable: Path) -> None:
-    """Compiles the explorer with csrc/round.c and csrc/topology.c into `executable`.
+    """Compiles the explorer with PROTOCOL of `csrc` into `executable`.
 
     Raises:
         subprocess.CalledProcessError: the compiler refuses; its words are on stderr.
@@ -25,6 +25,7 @@ def build(csrc: Path, executable: Path) -> None:
             *shlex.split(os.environ.get("CC", "cc")),
             *FLAGS,
             '-DROUND_MEMORY_H="explore_memory.h"',
+            '-DINPLACE_MEMORY_H="inplace_explore_memory.h"',
             f"-I{HERE}",
             f"-I{csrc}",
             *map(str, sources),

@@ -1,4 +1,4 @@
-"""Explores the round protocol: every state of many small configurations, then random walks.
+"""Explores the two protocols: every state of many small configurations, then random walks.
 
 `--quick` is part of `make test`, `--full` is `make explore`. A row passes only when no invariant is
 violated and every state was seen. Prints a table and `N passed, M failed`.
@@ -10,6 +10,8 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+
+import inplace_rows
 
 from build import ROOT, build
 
@@ -98,6 +100,13 @@ FULL = (
     Row("--ranks 5 --group 3 --programs nnnnnnnn --window 3 --slices 2 --walks 100000"),
     Row("--ranks 5 --group 5 --programs nnnnnsnnd --window 2 --slices 4 --walks 100000"),
 )
+
+
+QUICK += tuple(
+    Row(f"--inplace {arguments}", second=DFS if second else "")
+    for arguments, second in inplace_rows.QUICK
+)
+FULL += tuple(Row(f"--inplace {arguments}", bits=26) for arguments in inplace_rows.FULL)
 
 
 def explore(arguments: str, bits: int) -> tuple[str, dict[str, float], str]:

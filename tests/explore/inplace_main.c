@@ -1,0 +1,34 @@
+#include "inplace_main.h"
+
+#include "command.h"
+#include "inplace_model.h"
+
+static const char usage[] =
+    "explore --inplace --ranks P --group S --programs W[,W...] [options]\n"
+    "  --programs  what each rank does (the last word counts for the rest): n version, s sync\n"
+    "              version, z and y the same with weight 0, d departure at the end; a rank whose\n"
+    "              word ends otherwise exits without departing\n"
+    "  --slices N  of a version; 0: payloads in records (0)  --window N  versions ahead (3)\n"
+    "  --deaths N  ranks that die, anywhere (0)              --give-up   ranks give up waiting\n";
+
+int inplace_main(int argc, char **argv) {
+    static struct inplace_config g = {.window = 3};
+    const struct setting settings[] = {
+        {"ranks", &g.ranks, 1, 0},   {"group", &g.group_size, 1, 0}, {"window", &g.window, 1, 0},
+        {"slices", &g.slices, 1, 0}, {"deaths", &g.deaths, 1, 0},    {"give-up", &g.give_up, 0, 1},
+    };
+    struct command command;
+    const char *error =
+        command_read(argc, argv, settings, (int)(sizeof settings / sizeof *settings), &command);
+    if (!error && (g.ranks < 1 || g.ranks > INPLACE_RANKS))
+        error = "--ranks is out of range";
+    if (!error)
+        error = command_programs(command.programs, g.ranks, g.program[0], sizeof g.program[0],
+                                 INPLACE_PROGRAM);
+    if (!error)
+        error = inplace_config_finish(&g);
+    if (error)
+        return command_wrong(error, usage);
+    const struct space space = inplace_space(&g);
+    return command_run(&space, &command.limits);
+}

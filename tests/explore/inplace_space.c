@@ -1,0 +1,153 @@
+/* Quorum "all" as a space: its moves, and how they are printed. */
+#include <string.h>
+
+#include "inplace_model.h"
+
+static void report(const struct inplace_memory *m, struct outcome *out) {
+    out->action = (int)m->action;
+    out->why = 0;
+    out->invariant = m->invariant;
+    if (m->invariant)
+        memcpy(out->detail, m->detail, sizeof out->detail);
+}
+
+static void print_word(FILE *log, int word, uint64_t value) {
+    static const char *const states[] = {"absent", "joined", "ready", "departed", "failed"};
+    const uint64_t count = value & ((UINT64_C(1) << INPLACE_SLICE_BITS) - 1);
+    switch (word) {
+    case INPLACE_STAMP:
+        fprintf(log, "(v%d%s)", (int)inplace_stamp_version(value), value & 1 ? " sync" : "");
+        break;
+    case INPLACE_CLAIM:
+    case INPLACE_DONE:
+        fprintf(log, "(v%d, %d slices)", (int)(value >> INPLACE_SLICE_BITS) - 1, (int)count);
+        break;
+    case INPLACE_STATE:
+        fprintf(log, "%s", value ? states[value] : "here");
+        break;
+    default:
+        fprintf(log, "v%d", (int)value - 1);
+    }
+}
+
+static void print_move(FILE *log, const struct inplace_memory *m, int t, int over, int choice) {
+    static const char *const orders[] = {"relaxed", "consume", "acquire",
+                                         "release", "acq_rel", "seq_cst"};
+    static const char *const words[] = {"STAMP", "ARRIVE", "FINISH", "SLICED",
+                                        "CLAIM", "DONE",   "STATE"};
+    static const char *const actions[] = {"",         "WAIT",      "WRITE...", "PRIVATE...",
+                                          "SHARE...", "REDUCE...", "COMPLETE", "DELIVER...",
+                                          "RETURN",   "SOUGHT",    "MISMATCH", "PEER"};
+    const struct inplace_access *a = &m->access;
+    fprintf(log, "    rank %d", m->rank);
+    if (choice == CHOICE_DIE || choice == CHOICE_GIVE_UP || over != RUNNING) {
+        fprintf(log, " %s\n",
+                choice == CHOICE_DIE       ? "dies"
+                : choice == CHOICE_GIVE_UP ? "gives up"
+                : over == DEPARTING        ? "departs"
+                                           : "has failed, and its user overwrites the array");
+        return;
+    }
+    fprintf(log, " in v%d: ", t - 1);
+    if (a->name) {
+        fprintf(log, "%s %s[%d]", a->name, words[a->word], a->rank);
+        if (m->config->stride[a->word] > 1)
+            fprintf(log, "[%d]", a->parity);
+        fprintf(log, " ");
+        print_word(log, a->word, a->before);
+        if (!a->done)
+            fprintf(log, ": not as expected");
+        if (a->after != a->before) {
+            fprintf(log, " -> ");
+            print_word(log, a->word, a->after);
+        }
+        fprintf(log, "  [%s]", orders[a->order]);
+    }
+    fprintf(log, "  %s", actions[m->action]);
+    if (m->action == INPLACE_REDUCE)
+        fprintf(log, " slice %d", (int)m->local.s);
+    fprintf(log, "\n");
+}
+
+static void initial(const void *config, uint16_t *cells) {
+    inplace_model_initial(config, cells);
+}
+
+static int make(const void *config, const uint16_t *from, struct cursor move, uint16_t *to,
+                struct outcome *out, FILE *log) {
+    const struct inplace_config *g = config;
+    struct inplace_memory m = {.config = g, .cells = to, .rank = move.rank};
+    memcpy(to, from, (size_t)g->bytes);
+    const int t = *inplace_field(&m, m.rank, R_T), over = *inplace_field(&m, m.rank, R_OVER);
+    int choice = move.choice;
+    if (choice == CHOICE_SEEK && *inplace_field(&m, m.rank, R_MODE) != WAITING)
+        choice = CHOICE_STEP;
+    if (!inplace_model_move(&m, (enum inplace_choice)choice))
+        return 0;
+    report(&m, out);
+    if (log)
+        print_move(log, &m, t, over, choice);
+    return 1;
+}
+
+static int next(const void *config, const uint16_t *from, struct cursor *at, uint16_t *to,
+                struct cursor *moved, struct outcome *out, FILE *log) {
+    const struct inplace_config *g = config;
+    for (; at->rank < g->ranks; at->rank++, at->choice = 0)
+        while (at->choice < INPLACE_CHOICES) {
+            struct inplace_memory m = {.config = g, .cells = (uint16_t *)from, .rank = at->rank};
+            const int waits = *inplace_field(&m, m.rank, R_MODE) == WAITING;
+            *moved = *at;
+            at->choice++;
+            if (moved->choice == CHOICE_SEEK && !waits)
+                continue;
+            if (make(config, from, *moved, to, out, log))
+                return 1;
+        }
+    return 0;
+}
+
+static int is_running(const void *config, const uint16_t *cells, int rank) {
+    struct inplace_memory m = {.config = config, .cells = (uint16_t *)cells, .rank = rank};
+    return inplace_is_running(*inplace_field(&m, rank, R_OVER));
+}
+
+static int is_return(int action) {
+    return action == INPLACE_RETURN || action == INPLACE_PEER || action == INPLACE_MISMATCH;
+}
+
+static void terminal(const void *config, const uint16_t *cells, struct outcome *out) {
+    struct inplace_memory m = {.config = config, .cells = (uint16_t *)cells};
+    inplace_check_terminal(&m);
+    report(&m, out);
+}
+
+static void alone(const void *config, const uint16_t *before, const uint16_t *after, int rank,
+                  int why, struct outcome *out) {
+    struct inplace_memory m = {.config = config, .cells = (uint16_t *)after, .rank = rank};
+    (void)before;
+    (void)why;
+    inplace_check_alone(&m);
+    out->invariant = m.invariant;
+    if (m.invariant)
+        memcpy(out->detail, m.detail, sizeof out->detail);
+}
+
+struct space inplace_space(const struct inplace_config *g) {
+    return (struct space){
+        .config = g,
+        .bytes = g->bytes,
+        .ranks = g->ranks,
+        .runs_alone = 1,
+        .wait = INPLACE_WAIT,
+        .early = CHOICE_STEP,
+        .expired = CHOICE_SEEK,
+        .initial = initial,
+        .next = next,
+        .make = make,
+        .is_running = is_running,
+        .is_return = is_return,
+        .check_terminal = terminal,
+        .check_alone = alone,
+    };
+}
