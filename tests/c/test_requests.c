@@ -149,6 +149,41 @@ static void test_waits_end_in_time(void) {
     }
 }
 
+/* The posted buffer keeps what was contributed, and is another one in every call. */
+static void check_out_of_place(int64_t count) {
+    wagma_options options = options_of(2, 2, 1, count);
+    wagma_outcome o;
+    void *buffer, *same, *last = NULL;
+    cast c;
+    options.grace = 20; /* the posted rank is not awaited */
+    CHECK(cast_open(&c, &options, NULL, NULL), "%s", wagma_last_error());
+    for (int64_t t = 0; t < 20; t++) {
+        double *y = filled(&c, 1, 10, count, 0);
+        CHECK(wagma_next_contribution(c.handle[0], &buffer) == WAGMA_OK, "%s", wagma_last_error());
+        CHECK(wagma_next_contribution(c.handle[0], &same) == WAGMA_OK && same == buffer, "another");
+        CHECK(buffer != last, "the published one");
+        for (int64_t i = 0; i < count; i++)
+            ((double *)buffer)[i] = 1;
+        CHECK(wagma_post(c.handle[0], buffer, 1, 0) == WAGMA_INPROGRESS, "%s", wagma_last_error());
+        CHECK(wagma_allreduce(c.handle[1], y, 1, &o) == WAGMA_OK && o.result == NULL, "%s",
+              wagma_last_error());
+        CHECK(wagma_test(c.handle[0], buffer, &o) == WAGMA_OK && !o.late, "%s", wagma_last_error());
+        CHECK(holds(buffer, 1, count) && holds(o.result, 11, count) && holds(y, 11, count), "%g",
+              y[0]);
+        CHECK(wagma_next_contribution(c.handle[0], &same) == WAGMA_OK && same != buffer,
+              "the same");
+        CHECK(holds(o.result, 11, count), "a view of the last call has changed");
+        last = buffer;
+    }
+    cast_close(&c);
+    CHECK(expectations_failed() == 0, "see above");
+}
+
+static void test_out_of_place(void) {
+    for (int k = 0; k < COUNTS; k++)
+        check_out_of_place(counts[k]);
+}
+
 /* ---- trouble ----------------------------------------------------------------------------------
  */
 
@@ -366,10 +401,15 @@ static void run_mixed(rank *me) {
     for (int64_t t = 0; h && t < VERSIONS; t++) {
         wagma_outcome o;
         double *x = random_below(me, 2) ? own : wagma_shared_array(h);
+        void *buffer = NULL; /* or out of place */
+        if (random_below(me, 3) == 0 && wagma_next_contribution(h, &buffer) == WAGMA_OK)
+            x = buffer;
         contribute(WAGMA_F64, x, me->rank, t, count);
         if (!EXPECT(some_call(me, h, x, &o) == WAGMA_OK, "rank %d: %s", me->rank,
                     wagma_last_error()) ||
-            !EXPECT(o.version == t, "version %" PRId64, o.version) || !expect_result(me, x, &o))
+            !EXPECT(o.version == t, "version %" PRId64, o.version) ||
+            !EXPECT(!o.result == !(buffer && o.merged), "version %" PRId64, t) ||
+            !expect_result(me, o.result ? o.result : x, &o))
             break;
     }
     wagma_close(h);
@@ -469,6 +509,7 @@ int main(void) {
     RUN(test_posting_is_arriving);
     RUN(test_posting_does_not_wait);
     RUN(test_waits_end_in_time);
+    RUN(test_out_of_place);
     RUN(test_failed_rank);
     RUN(test_stall);
     RUN(test_interrupted);
