@@ -22,6 +22,7 @@ from cpython.buffer cimport (
     PyObject_CheckBuffer,
 )
 from cpython.exc cimport PyErr_CheckSignals, PyErr_Clear
+from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
 from libc.stdint cimport int32_t, int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset

@@ -234,7 +234,8 @@ cdef class Handle:
             self.busy = IDLE
             PyBuffer_Release(&view)
 
-    cdef Outcome _outcome(self, const wagma_outcome *given, object keeper, void *address):
+    @cython.final
+    cdef inline Outcome _outcome(self, const wagma_outcome *given, object keeper, void *address):
         if given.results_count != 0:
             self.views.x = keeper
             self.views.x_address = address

@@ -21,7 +21,7 @@ cdef class _Input:
     cdef _Memory next_memory
     cdef object next_array
 
-    cdef object locate(self, object x, Py_buffer *view, void **address):
+    cdef inline object locate(self, object x, Py_buffer *view, void **address):
         """The memory of x, and what keeps it."""
         keeper = x
         if not (self._buffer(x, view, address) or self._tensor(x, address)):
@@ -37,7 +37,7 @@ cdef class _Input:
             _refuse_handed_out(<uintptr_t>address[0], self.views)
         return keeper
 
-    cdef bint _buffer(self, object x, Py_buffer *view, void **address) noexcept:
+    cdef inline bint _buffer(self, object x, Py_buffer *view, void **address) noexcept:
         """Whether x is a buffer that fits as it is; what does not is for `arrays` to explain."""
         if not PyObject_CheckBuffer(x):
             return False

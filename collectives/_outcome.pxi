@@ -5,7 +5,6 @@ cdef enum:
 
 
 @cython.final
-@cython.no_gc  # its views refer to nothing that could refer to it
 @cython.freelist(64)
 cdef class Outcome:
     """What a version gave to this rank.
@@ -44,7 +43,7 @@ cdef class Outcome:
     cdef int results_count
     cdef const void *const *all_results
     cdef const void *undivided
-    cdef _Views views        # None where there are no arrays
+    cdef PyObject *views     # a reference to _Views, NULL where there are no arrays: it costs nothing
     cdef int64_t call
 
     def __init__(self):
@@ -53,6 +52,7 @@ cdef class Outcome:
     def __dealloc__(self):
         if self.of_version != self.inline_versions:
             free(self.of_version)
+        Py_XDECREF(self.views)
 
     @property
     def contributors(self):
@@ -77,10 +77,10 @@ cdef class Outcome:
         return self._array(self.undivided)
 
     cdef object _array(self, const void *address):
-        return None if address == NULL else self.views.array(address)
+        return None if address == NULL else (<_Views>self.views).array(address)
 
     cdef int _check_views(self) except -1:
-        if self.views.calls != self.call:
+        if (<_Views>self.views).calls != self.call:
             raise HandleError(
                 f"the results of version {self.version} were not fetched in time: the handle has "
                 "made another call or was closed, and their memory is used again; read `result` or "
@@ -116,6 +116,7 @@ cdef Outcome _outcome(const wagma_outcome *given, _Views views):
         self.results_count = given.results_count
         self.all_results = given.results
         self.undivided = given.result
-        self.views = views
+        Py_INCREF(views)
+        self.views = <PyObject *>views
         self.call = views.calls
     return self

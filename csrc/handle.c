@@ -114,19 +114,17 @@ static int begin(wagma_handle *h, void *x, double weight, int sync) {
     status = handle_check_weight(h, weight);
     if (status != WAGMA_OK)
         return status;
-    const uint64_t now = wait_now();
-    h->call = (call){
-        .active = 1,
-        .sync = sync || is_sync_version(h, h->version),
-        .explicit_sync = sync,
-        .version = h->version,
-        .next = h->version + 1,
-        .x = x,
-        .weight = weight,
-        .began = now,
-        .left = now,
-        .look = now + WAIT_HEARTBEAT_NS,
-    };
+    call *const c = &h->call;
+    *c = (call){0};
+    c->active = 1;
+    c->sync = sync || is_sync_version(h, h->version);
+    c->explicit_sync = sync;
+    c->version = h->version;
+    c->next = h->version + 1;
+    c->x = x;
+    c->weight = weight;
+    c->began = c->left = wait_now();
+    c->look = c->began + WAIT_HEARTBEAT_NS;
     find_group(h);
     rank_stats_call(h);
     h->outcome = (wagma_outcome){0};
