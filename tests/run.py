@@ -94,6 +94,7 @@ def all_parts(mpiexec: list[str]) -> dict[str, list[Command]]:
         "explore": [Command("explore", explore, 480)],
         "python": pytest_part("python", "tests/python", 300),
         "mpi": mpi_part(mpiexec),
+        "launch": pytest_part("launch", "tests/launch", 480),
         "install": pytest_part("install", "tests/install/test_package.py", 300),
         "library": pytest_part("library", "tests/install/test_library.py", 120),
     }

@@ -20,6 +20,7 @@ from wagma.collectives import (
     SegmentError,
     _engine,
 )
+from wagma.collectives.meeting import Meeting
 
 
 def x_of(count: int = 5) -> np.ndarray:
@@ -195,6 +196,43 @@ def test_a_rank_that_is_interrupted(comm: MPI.Intracomm, monkeypatch: pytest.Mon
     else:
         with pytest.raises(PeerError, match="rank 1: interrupted by KeyboardInterrupt"):
             PartialAllreduce(comm, x_of())
+
+
+@pytest.mark.mpi
+def test_a_rank_that_is_interrupted_between_the_steps(
+    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The segment is there, the others wait in it, and this rank does not come."""
+    segment = Meeting.segment
+
+    def interrupted(*arguments: Any) -> Any:
+        segment(*arguments)
+        raise KeyboardInterrupt
+
+    if comm.rank == 1:
+        monkeypatch.setattr(Meeting, "segment", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            PartialAllreduce(comm, x_of())
+        monkeypatch.undo()
+    else:
+        with pytest.raises(PeerError, match="rank 1: interrupted by KeyboardInterrupt"):
+            PartialAllreduce(comm, x_of())
+    PartialAllreduce(comm, x_of()).close()
+
+
+@pytest.mark.mpi
+def test_a_call_that_python_refuses_on_one_rank(comm: MPI.Intracomm) -> None:
+    """It comes to the meeting all the same: the others, who have called rightly, are there."""
+
+    def create() -> None:
+        if comm.rank == 1:
+            GroupAllreduce(comm, x_of())  # type: ignore[call-arg]
+        else:
+            GroupAllreduce(comm, x_of(), group_size=1)
+
+    text = error_everywhere(comm, create, TypeError)
+    assert text.startswith("rank 1: GroupAllreduce.__init__() missing 1 required keyword-only")
+    PartialAllreduce(comm, x_of()).close()
 
 
 # ---- communicators -------------------------------------------------------------------------------
