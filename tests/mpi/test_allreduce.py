@@ -2,8 +2,6 @@
 
 import random
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,17 +9,9 @@ import pytest
 import torch
 import versioned
 from mpi4py import MPI
+from teams import teams
 
 from wagma.collectives import GroupAllreduce, PartialAllreduce, PeerError
-
-
-@contextmanager
-def subset(comm: MPI.Intracomm, size: int) -> Iterator[MPI.Intracomm | None]:
-    """A communicator of the first `size` ranks, None on the others."""
-    part = comm.Split(0 if comm.rank < size else MPI.UNDEFINED)
-    yield None if part == MPI.COMM_NULL else part
-    if part != MPI.COMM_NULL:
-        part.Free()
 
 
 def uneven(rng: random.Random) -> float:
@@ -48,37 +38,22 @@ def replay(
     return versioned.check(plan, logs) if logs is not None else {}
 
 
-def sizes(comm: MPI.Intracomm) -> list[int]:
-    """All of the job, and with 8 ranks also those numbers of ranks that no job has."""
-    return [comm.size, 7, 6, 5] if comm.size == 8 else [comm.size]
-
-
 @pytest.mark.parametrize("group_size", range(1, 9))
 def test_wait_avoiding(comm: MPI.Intracomm, group_size: int) -> None:
-    for size in sizes(comm):
-        if group_size > size:
-            continue
-        with subset(comm, size) as part:
-            if part is None:
-                continue
-            plan = versioned.Plan(size, group_size, quorum=1, sync_period=8, window=8)
-            seen = replay(part, plan, 40, grace=0.0)
-            if part.rank == 0 and group_size > 1:
-                assert seen["calls"] == size * 41
-                assert seen["late"] > 0
+    for team in teams(comm, least=group_size):
+        plan = versioned.Plan(team.size, group_size, quorum=1, sync_period=8, window=8)
+        seen = replay(team, plan, 40, grace=0.0)
+        if team.rank == 0 and group_size > 1:
+            assert seen["calls"] == team.size * 41
+            assert seen["late"] > 0
 
 
 @pytest.mark.parametrize("group_size", range(1, 9))
 def test_quorum_all(comm: MPI.Intracomm, group_size: int) -> None:
-    for size in sizes(comm):
-        if group_size > size:
-            continue
-        with subset(comm, size) as part:
-            if part is None:
-                continue
-            plan = versioned.Plan(size, group_size, quorum=group_size, sync_period=8, window=8)
-            seen = replay(part, plan, 20)
-            assert seen.get("late", 0) == 0
+    for team in teams(comm, least=group_size):
+        plan = versioned.Plan(team.size, group_size, quorum=group_size, sync_period=8, window=8)
+        seen = replay(team, plan, 20)
+        assert seen.get("late", 0) == 0
 
 
 @pytest.mark.mpi(min_size=3)
