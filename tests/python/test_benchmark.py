@@ -182,7 +182,7 @@ def test_the_report_is_complete(finished: tuple[dict[str, Any], str, Path]) -> N
 def test_ratios_follow_from_the_samples(finished: tuple[dict[str, Any], str, Path]) -> None:
     report, _, _ = finished
     rows = [row for row in report["table"] if row["compared"]]
-    assert {row["group"] for row in rows} == {"all", "small", "quorum1"}
+    assert {row["group"] for row in rows} == set(plan.COMPARED)
     for row in rows:
         size = 4 if row["group"] == "small" else 4096
         found = []
@@ -195,7 +195,7 @@ def test_ratios_follow_from_the_samples(finished: tuple[dict[str, Any], str, Pat
                 name: median(map(max, *(rank[name]["samples_ns"] for rank in ranks)))
                 for name in ranks[0]
             }
-            wagma = times["wagma 1" if row["group"] == "quorum1" else "wagma all"]
+            wagma = times[plan.COMPARED[row["group"]]]
             mpi = min(time for name, time in times.items() if name.startswith("mpi"))
             found.append((mpi, mpi / wagma))
         assert row["compared"]["ratio"] == pytest.approx(min(found)[1])
