@@ -183,7 +183,7 @@ static int was_member(const struct inplace_local *l, int32_t q) {
 static enum inplace_action seek(const struct inplace_context *c, struct inplace_local *l) {
     struct inplace_memory *m = c->memory;
     const int parity = parity_of(l->t);
-    const int32_t q = sought(l);
+    const int32_t q = l->pc == PC_SEEK_DONE ? -1 : sought(l); /* then l->j is at the end */
     /* acquire, throughout: not less than the conditions that are looked at again after this; what
      * is decided by these loads was written by ranks that write no more. */
     switch ((enum inplace_pc)l->pc) {
