@@ -12,7 +12,7 @@ from mpi4py import MPI
 from wagma import inject
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-TRAINING, COLLECTIVE, IMBALANCE = re.findall(
+TRAINING, COLLECTIVE, SPLIT, IMBALANCE = re.findall(
     r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL
 )
 
@@ -40,6 +40,15 @@ def test_collective() -> None:
     assert names["coll"].version == 101
     assert equal_everywhere(names["x"])
     # Averages of arrays to each of which its rank was added a hundred times.
+    assert 0 < names["x"][0] <= 100 * (MPI.COMM_WORLD.size - 1)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_split_calls_and_contributions_in_place() -> None:
+    names = {}
+    exec(SPLIT, names)
+    assert names["coll"].version == 100
+    assert equal_everywhere(names["x"])  # version 99 is a sync version
     assert 0 < names["x"][0] <= 100 * (MPI.COMM_WORLD.size - 1)
 
 
