@@ -28,6 +28,17 @@ class Replaced:
     open = create
 collectives.meeting.Segment = Replaced
 """,
+    "segment made": """
+class Replaced:
+    @staticmethod
+    def create(*arguments):
+        collectives.meeting.Segment = Segment
+        made = Segment.create(*arguments) if rank == 0 else Segment.open(*arguments)
+        {}()
+        return made
+    open = create
+collectives.meeting.Segment = Replaced
+""",
     "joining": """
 def armed():
     once(collectives.arrays, 'resolve', {})
@@ -310,7 +321,7 @@ def test_a_child_does_not_hide_the_death_of_a_rank() -> None:
             if child == 0:
                 for stream in (0, 1, 2):
                     os.close(stream)
-                time.sleep(20)
+                time.sleep(600)
                 os._exit(0)
             print(child, flush=True)
             die()
