@@ -27,6 +27,7 @@ enum inplace_pc {
     PC_SLICED,
     PC_DRAIN,
     PC_WELL,
+    PC_WELL_FINISH,
     PC_FINISH,
     PC_RETURN,
     /* while waiting */
@@ -373,9 +374,17 @@ step(const struct inplace_context *c, struct inplace_local *l) {
         if (l->i == l->present_n)
             return ask(l, PC_FINISH, INPLACE_DELIVER);
         /* acquire: after the slices; pairs with segment_leave(), which is before such a change */
+        const int32_t q = l->present[l->i];
+        if (q != c->rank &&
+            inplace_load(m, INPLACE_STATE, q, 0, memory_order_acquire) == INPLACE_STATE_FAILED)
+            return go(l, PC_WELL_FINISH);
+        l->i++;
+        return go(l, PC_WELL);
+    }
+    case PC_WELL_FINISH: {
+        /* acquire: it failed before or after it had finished; no data depends on it */
         const int32_t q = l->present[l->i++];
-        if (q == c->rank ||
-            inplace_load(m, INPLACE_STATE, q, 0, memory_order_acquire) != INPLACE_STATE_FAILED)
+        if ((int64_t)inplace_load(m, INPLACE_FINISH, q, 0, memory_order_acquire) > l->t)
             return go(l, PC_WELL);
         l->other = q;
         return ask(l, PC_RETURN, INPLACE_PEER);

@@ -327,6 +327,50 @@ static void test_timeout(void) {
     CHECK(ranks_run(THREADS, &o, come_late, NULL) == 0, "see above");
 }
 
+/* ---- interrupted ------------------------------------------------------------------------------
+ */
+
+typedef struct surrender {
+    wagma_options options;
+    _Atomic int overwritten;
+    int status[3];
+} surrender;
+
+static _Thread_local int stops; /* this thread's rank is to be interrupted */
+
+static int is_interrupted(void *context) {
+    (void)context;
+    return stops;
+}
+
+/* Rank 1 has published its shared array when it is interrupted, and then writes into it. */
+static int write_after_giving_up(wagma_handle *h, int rank, void *context) {
+    surrender *g = context;
+    double *x = wagma_shared_array(h), began = seconds();
+    for (int64_t i = 0; i < g->options.count; i++)
+        x[i] = rank;
+    while (rank == 2 && !atomic_load(&g->overwritten) && seconds() - began < PATIENCE)
+        usleep(1000);
+    stops = rank == 1;
+    g->status[rank] = wagma_allreduce(h, x, 1, NULL);
+    for (int64_t i = 0; rank == 1 && i < g->options.count; i++)
+        x[i] = 1e9;
+    if (rank == 1)
+        atomic_store(&g->overwritten, 1);
+    return g->status[rank] != WAGMA_OK;
+}
+
+static void test_array_of_a_rank_that_gave_up(void) {
+    surrender g = {.options = ranks_options(3, 0, WAGMA_F64, LARGE)};
+    wagma_hooks hooks = {NULL, NULL, is_interrupted};
+    struct ranks_job *job;
+    team_join(ranks_start(THREADS, &g.options, &hooks, write_after_giving_up, &g, &job));
+    CHECK(expectations_failed() == 0, "see above");
+    CHECK(g.status[1] == WAGMA_EINTERRUPTED, "rank 1: %d", g.status[1]);
+    CHECK(g.status[0] == WAGMA_EPEER, "rank 0 delivers what rank 1 wrote: %d", g.status[0]);
+    CHECK(g.status[2] == WAGMA_EPEER, "rank 2 delivers what rank 1 wrote: %d", g.status[2]);
+}
+
 int main(void) {
     RUN(test_sync_mismatch);
     RUN(test_failed_behind_a_departed_rank);
@@ -337,5 +381,6 @@ int main(void) {
     RUN(test_stopped_between_versions);
     RUN(test_stopped_in_a_slice);
     RUN(test_timeout);
+    RUN(test_array_of_a_rank_that_gave_up);
     return check_summary();
 }

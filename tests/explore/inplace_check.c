@@ -212,7 +212,8 @@ static void check_peer(struct inplace_memory *m) {
     if (f[R_MODE] == SEEKING && stuck && (l->why != INPLACE_WHY_SLICES || !done))
         return;
     /* all is there, but perhaps computed from what that rank wrote after it gave up */
-    if (done && has_failed(m, l->other) && (f[R_PRESENT] >> l->other & 1))
+    if (done && has_failed(m, l->other) && (f[R_PRESENT] >> l->other & 1) &&
+        (int)word(m, INPLACE_FINISH, l->other, 0) <= t)
         return;
     inplace_violate(m, "I7-dead-is-error",
                     "rank %d gives version %d up because of rank %d, which it does not need",

@@ -6,8 +6,8 @@
 static const char usage[] =
     "explore --inplace --ranks P --group S --programs W[,W...] [options]\n"
     "  --programs  what each rank does (the last word counts for the rest): n version, s sync\n"
-    "              version, z and y the same with weight 0, d departure at the end; a rank whose\n"
-    "              word ends otherwise exits without departing\n"
+    "              version, z and y the same with weight 0; at the end d departure, f failure (an\n"
+    "              exception); a rank whose word ends otherwise exits without a word\n"
     "  --slices N  of a version; 0: payloads in records (0)  --window N  versions ahead (3)\n"
     "  --deaths N  ranks that die, anywhere (0)              --give-up   ranks give up waiting\n";
 

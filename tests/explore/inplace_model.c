@@ -142,8 +142,8 @@ static void begin_next(struct inplace_memory *m) {
     const char what = g->program[m->rank][op];
     release_array(m);
     f[R_MODE] = GOING;
-    if (what == 'd' || !what) {
-        end(m, what ? DEPARTING : FINISHED);
+    if (what == 'd' || what == 'f' || !what) {
+        end(m, what == 'd' ? DEPARTING : what ? FAILING : FINISHED);
         return;
     }
     const int sync = what == 's' || what == 'y';
@@ -258,9 +258,9 @@ static const char *check_numbers(const struct inplace_config *g) {
     if (g->window < 1 || g->slices < 0 || g->slices > INPLACE_SLICES)
         return "--window or --slices is out of range";
     for (int r = 0; r < g->ranks; r++)
-        if (strspn(g->program[r], "nszyd") != strlen(g->program[r]) || !g->program[r][0] ||
-            strcspn(g->program[r], "d") + 1 < strlen(g->program[r]))
-            return "a program is a word of n, s, z, y and, at its end, d";
+        if (strspn(g->program[r], "nszydf") != strlen(g->program[r]) || !g->program[r][0] ||
+            strcspn(g->program[r], "df") + 1 < strlen(g->program[r]))
+            return "a program is a word of n, s, z, y and, at its end, d or f";
     return NULL;
 }
 

@@ -12,6 +12,7 @@ QUICK: tuple[tuple[str, bool], ...] = (
     ("--ranks 2 --group 2 --programs nnsd,nnsnd --slices 2 --deaths 1 --give-up", True),
     ("--ranks 2 --group 2 --programs nnnn,nnd --slices 2", False),
     ("--ranks 2 --group 2 --programs nnnn,nn --slices 1", False),
+    ("--ranks 2 --group 2 --programs nnnf,nnd --slices 2 --deaths 1 --give-up", False),
     ("--ranks 2 --group 2 --programs nzny,zzns --slices 2 --deaths 1", False),
     ("--ranks 2 --group 2 --programs nzzz,znzz --give-up", False),
     # ranks that disagree about the sync version: nobody hangs, and somebody is told
@@ -29,6 +30,8 @@ QUICK: tuple[tuple[str, bool], ...] = (
     ("--ranks 3 --group 3 --programs nd,nnd,nnd --slices 1 --deaths 1", False),
     ("--ranks 3 --group 3 --programs nz --slices 2 --deaths 1", True),
     ("--ranks 3 --group 3 --programs nn --slices 1 --give-up", False),
+    ("--ranks 3 --group 3 --programs nf,nd,nnd --slices 1 --deaths 1", False),
+    ("--ranks 3 --group 2 --programs nnf,nnnd,nnnd --slices 1", False),
     # four ranks
     ("--ranks 4 --group 2 --programs nnd --deaths 1", False),
     ("--ranks 4 --group 2 --programs nd --slices 1 --deaths 1", False),
