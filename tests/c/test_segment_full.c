@@ -12,6 +12,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Somebody else takes all of /dev/shm but so many MiB. 0: done. */
+static int fill_but(int mebibytes) {
+    struct statvfs fs;
+    const int fd = open("/dev/shm/other", O_RDWR | O_CREAT, 0600);
+    const int failed =
+        fstatvfs(fd, &fs) != 0 ||
+        posix_fallocate(fd, 0, (off_t)(fs.f_bavail * fs.f_frsize) - mebibytes * (1 << 20)) != 0;
+    close(fd);
+    return failed;
+}
+
 /* In a process with a private /dev/shm of so many MiB. Returns an exit status: 0 as expected. */
 static int run_full(int mebibytes) {
     wagma_options o = options_of(8, 8, 1, 1 << 17); /* 1 MiB each */
@@ -25,11 +36,7 @@ static int run_full(int mebibytes) {
     }
     if (status != WAGMA_OK || segment_join(s, 0) != WAGMA_OK)
         return 2;
-    /* Somebody else takes it, all but 5 MiB. */
-    struct statvfs fs;
-    int fd = open("/dev/shm/other", O_RDWR | O_CREAT, 0600);
-    if (fstatvfs(fd, &fs) != 0 ||
-        posix_fallocate(fd, 0, (off_t)(fs.f_bavail * fs.f_frsize) - (5 << 20)) != 0)
+    if (fill_but(5) != 0)
         return 3;
     uint64_t before = file_bytes(s);
     if (segment_join(s, 1) != WAGMA_ENOSPC ||
@@ -45,7 +52,29 @@ static int run_full(int mebibytes) {
     return access("/dev/shm/wagma-full", F_OK) == 0 ? 7 : 0;
 }
 
-static int in_small_shm(int mebibytes) {
+/* Private arrays need memory when the first of them is passed, and more when one is posted. */
+static int run_full_private(int mebibytes) {
+    (void)mebibytes;
+    static double x[1 << 20]; /* 8 MiB */
+    wagma_options o = options_of(2, 2, 0, sizeof x / sizeof *x);
+    for (int posted = 0; posted <= 1; posted++) {
+        cast c;
+        if (!cast_open(&c, &o, NULL, NULL) || fill_but(posted ? 3 : 1) != 0)
+            return 1;
+        const uint64_t before = file_bytes(c.segment);
+        const int status =
+            posted ? wagma_post(c.handle[0], x, 1, 0) : wagma_allreduce(c.handle[0], x, 1, NULL);
+        if (status != WAGMA_ENOSPC || !strstr(wagma_last_error(), "/dev/shm"))
+            return 2 + posted;
+        if (file_bytes(c.segment) != before)
+            return 4; /* a failed commit kept something */
+        cast_drop(&c);
+        unlink("/dev/shm/other");
+    }
+    return 0;
+}
+
+static int in_small_shm(int (*run)(int), int mebibytes) {
     int status;
     pid_t pid = fork_child();
     if (pid == 0) {
@@ -54,7 +83,7 @@ static int in_small_shm(int mebibytes) {
         if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
             mount("tmpfs", "/dev/shm", "tmpfs", 0, size) != 0)
             _exit(77);
-        _exit(run_full(mebibytes));
+        _exit(run(mebibytes));
     }
     waitpid(pid, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
@@ -62,7 +91,7 @@ static int in_small_shm(int mebibytes) {
 
 static void test_full(void) {
     for (int mebibytes = 1; mebibytes <= 51; mebibytes += 25) {
-        int result = in_small_shm(mebibytes);
+        int result = in_small_shm(run_full, mebibytes);
         if (result == 77) {
             printf("  not allowed to mount a small /dev/shm: nothing was tested\n");
             return;
@@ -71,7 +100,16 @@ static void test_full(void) {
     }
 }
 
+static void test_full_private(void) {
+    const int result = in_small_shm(run_full_private, 51);
+    if (result == 77)
+        printf("  not allowed to mount a small /dev/shm: nothing was tested\n");
+    else
+        CHECK(result == 0, "step %d (above 100: signal)", result);
+}
+
 int main(void) {
     RUN(test_full);
+    RUN(test_full_private);
     return check_summary();
 }
