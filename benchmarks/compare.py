@@ -49,6 +49,7 @@ class Checked:
     def check(self, what: str, x: Vector, holds: list[tuple[int, int]], late: bool = False) -> None:
         """Compares `x` with the sum of what it should hold, by (rank, version)."""
         if self.results == self.spoil:
+            x = x.copy()  # it may be read-only, or be looked at by others
             x[x.size // 2] += 1
         elements = self.contributions.wrong(x, holds)
         if elements and self.first_wrong is None:
@@ -59,6 +60,11 @@ class Checked:
         self.results += 1
         self.wrong += elements > 0
         self.late += late
+
+    def superseded(self) -> None:
+        """Counts a late call that gave no result, because the rank had got a newer one before."""
+        self.results += 1
+        self.late += 1
 
     def counts(self) -> dict[str, Any]:
         """For the report."""
@@ -72,7 +78,10 @@ class Checked:
 
 @dataclass
 class Series:
-    """Repeated calls of one kind: `call(*arguments)` reduces `source` into `result`."""
+    """Repeated calls of one kind: `call(*arguments)` reduces `source` into `result`.
+
+    With `next_source`, out of place: every call takes a new source, and its outcome has the result.
+    """
 
     name: str
     call: Callable[..., Any]
@@ -81,12 +90,16 @@ class Series:
     result: Vector
     checked: Checked
     size: int
+    next_source: Callable[[], Vector] | None = None
     version: int = 0
     samples: list[int] = field(default_factory=list)  # ns
 
     def iterate(self, line: StartLine, counted: bool) -> None:
         """Rewrites the input, starts together with the others, and checks the result."""
         checked = self.checked
+        if self.next_source is not None:
+            self.source = self.next_source()
+            self.arguments = (self.source,)
         checked.contributions.write(self.source, checked.rank, self.version)
         call, arguments, clock = self.call, self.arguments, time.perf_counter_ns
         line.wait()
@@ -99,7 +112,11 @@ class Series:
             holds, late = [(rank, self.version) for rank in range(self.size)], False
         else:
             holds, late = taken(outcome, checked.rank), outcome.late
-        checked.check(self.name, self.result, holds, late)
+        result = self.result if self.next_source is None else outcome.result
+        if result is None:
+            checked.superseded()
+        else:
+            checked.check(self.name, result, holds, late)
         self.version += 1
         if counted:
             self.samples.append(ended - began)
@@ -114,10 +131,20 @@ def _make(
     first = np.empty(count, np.float32)
     checked.contributions.write(first, checked.rank, -1)
     if library == "wagma":
-        options: dict[str, Any] = {"quorum": int(form) if form.isdecimal() else "all"}
+        options: dict[str, Any] = {"quorum": 1 if form in ("1", "out of place") else "all"}
         coll = handles.enter_context(
             PartialAllreduce(comm, first, average=False, grace=GRACE, **options)
         )
+        if form == "out of place":
+
+            def reduce(buffer: Vector) -> Any:
+                outcome = coll.allreduce(buffer)
+                _ = outcome.result  # looking at the sum is part of the call
+                return outcome
+
+            return Series(
+                name, reduce, (), first, first, checked, comm.Get_size(), coll.next_contribution
+            )
         x = first if form == "private" else coll.empty()
         return Series(name, coll.allreduce, (x,), x, x, checked, comm.Get_size())
     typed = form.endswith(", typed")

@@ -60,8 +60,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         type=_numbers,
         default=(2, 4),
         metavar="N,N",
-        help="numbers of ranks of large arrays; the last one is that of the scenarios (default: "
-        "2,4)",
+        help="numbers of ranks of large arrays and of iallreduce; the last one is that of the "
+        "scenarios (default: 2,4)",
     )
     add(
         "--small-sizes",
@@ -105,13 +105,16 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "small": options.small_sizes,
         "large": options.large_sizes,
         "scenario": asdict(plan.scenario(options.quick)),
+        "iallreduce": asdict(plan.overlap(options.quick)),
+        "k-of-p": asdict(plan.fastest(options.quick)),
         "left_out": left_out,
         "failed": [],
         "launches": [],
         "alone": {},
     }
     _measure_alone(options, result)
-    scenarios = [name for name in ("grace", "straggler") if name in options.rows]
+    scenarios = [name for name in ("grace", "straggler", "k-of-p") if name in options.rows]
+    beside_mpi = ["iallreduce"] if "iallreduce" in options.rows else []
     for ranks in options.ranks:
         bound = ranks <= host.cores()
         # MPICH spins: with more ranks than cores a collective can take seconds.
@@ -130,7 +133,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                 levels.append("single")
             for level in levels:
                 with_mpi = environment in usable
-                _launch(options, result, environment, ranks, level, pending, bound, with_mpi)
+                here = pending + (beside_mpi if level == "multiple" else [])
+                _launch(options, result, environment, ranks, level, here, bound, with_mpi)
                 pending = []
     if not environments:
         result["failed"].append("no MPI was found: " + "; ".join(left_out))
@@ -165,6 +169,8 @@ def _launch(
         "cases": [asdict(case) for case in cases],
         "scenarios": scenarios,
         "scenario": result["scenario"],
+        "iallreduce": result["iallreduce"],
+        "k-of-p": result["k-of-p"],
         "with_mpi": with_mpi,
         "bound": bound,
         "corrupt": options.corrupt,

@@ -11,9 +11,13 @@ __all__ = [
     "LATE_MAX",
     "ROWS",
     "Case",
+    "Fastest",
+    "Overlap",
     "Room",
     "Scenario",
     "cases",
+    "fastest",
+    "overlap",
     "required_bytes",
     "scenario",
 ]
@@ -25,9 +29,13 @@ ROWS = {
     "private": 'quorum="all", large arrays of numpy, beside MPI_Allreduce',
     "small": 'quorum="all", small numpy arrays, beside mpi4py\'s Allreduce; two ranks',
     "quorum1": "quorum=1, grace=0.1, large arrays, beside MPI_Allreduce",
+    "out-of-place": "the same with next_contribution() and Outcome.result, beside MPI_Allreduce",
     "cost": "time of a call with 4 bytes",
     "grace": 'late share with grace="auto" and jitter',
     "straggler": "time in calls while another rank sleeps, beside MPI_Allreduce",
+    "iallreduce": "time in posting and waiting while another rank posts late, beside "
+    "MPI_Iallreduce",
+    "k-of-p": 'late="skip": time per version of the fastest K of P ranks, beside theory',
     "passive": "threads and CPU time between calls",
     "memory": "memory per rank",
     "binding": "time of a call with a single rank",
@@ -53,6 +61,9 @@ GOALS = {
     ("wagma 1", 1 * MIB): 1.5,
     ("wagma 1", 16 * MIB): 1.5,
     ("wagma 1", 100 * MIB): 2.5,
+    ("wagma out of place", 1 * MIB): 3.0,
+    ("wagma out of place", 16 * MIB): 3.0,
+    ("wagma out of place", 100 * MIB): 3.0,
 }
 LATE_MAX = 0.01  # a wait-avoiding row with more late contributions waited less than it should have
 
@@ -63,10 +74,11 @@ COMPARED = {
     "private": "wagma private",
     "small": "wagma all",
     "quorum1": "wagma 1",
+    "out-of-place": "wagma out of place",
 }
 
 # Arrays of `bytes` in shared memory and in private memory, per rank, for each series.
-_SHARED = {"wagma all": 1, "wagma private": 1, "wagma 1": 6}
+_SHARED = {"wagma all": 1, "wagma private": 1, "wagma 1": 6, "wagma out of place": 6}
 _PRIVATE = {"wagma private": 1, "mpi in place": 1, "mpi two buffers": 2}
 
 
@@ -102,6 +114,41 @@ class Scenario:
     period: int = 50
     sleep: float = 0.3
     step: float = 0.005
+    window: int = 128
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Posted calls, with sleep between posting and waiting; times in seconds.
+
+    In every version one rank, drawn anew, is `lateness` late. `iterations` are counted in each of
+    `blocks`, after `warmup` that are not.
+    """
+
+    bytes: int = 16 * MIB
+    computing: float = 0.05
+    lateness: float = 0.04
+    blocks: int = 4
+    iterations: int = 8
+    warmup: int = 1
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Fastest:
+    """Versions that the fastest K ranks start; times in seconds.
+
+    Attributes:
+        mean: of the exponential times of computing.
+        slowdown: of the slow rank, where there is one.
+        window: so large that no rank is ever kept from going on.
+    """
+
+    bytes: int = 64 * KIB
+    mean: float = 0.02
+    slowdown: float = 2.0
+    versions: int = 400
     window: int = 128
     seed: int = 1
 
@@ -155,7 +202,7 @@ def cases(
     if "small" in rows and ranks == SMALL_RANKS and with_mpi:
         for size in small:
             add(size, "wagma all", *SMALL_FORMS)
-    for row in ("all", "private", "quorum1"):
+    for row in ("all", "private", "quorum1", "out-of-place"):
         if row in rows and with_mpi:
             for size in large:
                 add(size, COMPARED[row], *LARGE_FORMS)
@@ -177,3 +224,13 @@ def cases(
 def scenario(quick: bool) -> Scenario:
     """The scenarios; the short ones have the same times but fewer versions."""
     return Scenario(grace_versions=20, versions=100, repeats=1) if quick else Scenario()
+
+
+def overlap(quick: bool) -> Overlap:
+    """Posted calls; the short ones have fewer of them and smaller arrays."""
+    return Overlap(bytes=1 * MIB, blocks=2, iterations=2) if quick else Overlap()
+
+
+def fastest(quick: bool) -> Fastest:
+    """The fastest K; the short ones have fewer versions, that take less time."""
+    return Fastest(versions=40, mean=0.005) if quick else Fastest()

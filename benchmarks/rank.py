@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import compare
+import fastest
+import overlap
 import scenarios
 from mpi4py import MPI
-from plan import Case, Scenario
+from plan import Case, Fastest, Overlap, Scenario
 from startline import StartLine
 
 THREAD_LEVELS = {
@@ -46,6 +48,11 @@ def run(plan: dict[str, Any]) -> dict[str, Any]:
         report["grace"] = scenarios.jitter(comm, line, scenario, spoil)
     if "straggler" in plan["scenarios"]:
         report["straggler"] = scenarios.straggler(comm, line, scenario, spoil, plan["with_mpi"])
+    if "iallreduce" in plan["scenarios"]:
+        posted = Overlap(**plan["iallreduce"])
+        report["iallreduce"] = overlap.overlap(comm, line, posted, corrupt, plan["with_mpi"])
+    if "k-of-p" in plan["scenarios"]:
+        report["k-of-p"] = fastest.fastest(comm, line, Fastest(**plan["k-of-p"]), spoil)
     return report
 
 

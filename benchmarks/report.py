@@ -8,7 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from rows import Row, size_text
+from row import Row, size_text
 
 __all__ = ["show"]
 

@@ -3,55 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+import scenario_rows
 from plan import COMPARED, COST_SIZE, GOALS, LATE_MAX, ROWS, SMALL_RANKS
-from ratios import Compared, Measured, Summary, against_better, slowest, summarise, verdict
+from ratios import Measured, Summary, against_better, slowest, summarise, verdict
+from row import DEFAULT_LEVEL, Report, Row, launch_name, reached, size_text, spread, time_text
 
-__all__ = ["Row", "assemble", "failures", "size_text", "time_text"]
+__all__ = ["assemble", "failures"]
 
-LATE_GOAL = 0.15  # with grace="auto"
-P50_GOAL, P99_GOAL = 1e-3, 10e-3  # seconds in a call, beside grace, while another rank sleeps
 CPU_GOAL = 1e-3  # share of a core between calls; reading the clock and going to sleep take some
 MEMORY_GOAL = 1.01  # times the formula, which leaves out the words of the protocol
 MEMORY_WORDS = 64 << 10
-
-DEFAULT_LEVEL = "(THREAD_MULTIPLE)"  # mpi4py's
-MPI_NAMES = {"mpich": "MPICH", "openmpi": "Open MPI"}
-
-Report = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table; `compared` has the numbers of a ratio."""
-
-    group: str
-    what: str
-    ranks: int
-    goal: str
-    measured: str
-    verdict: str
-    details: str
-    compared: Compared | None = None
-
-
-def size_text(size: int) -> str:
-    """4 B, 16 KiB, 100 MiB."""
-    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size >= unit and size % unit == 0:
-            return f"{size // unit} {name}"
-    return f"{size} B"
-
-
-def time_text(seconds: float) -> str:
-    """Three digits and a unit."""
-    for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if seconds >= unit:
-            return f"{seconds / unit:#.3g}".rstrip(".") + f" {name}"
-    return f"{seconds * 1e9:.0f} ns"
 
 
 def assemble(report: Report) -> list[Row]:
@@ -59,8 +22,10 @@ def assemble(report: Report) -> list[Row]:
     makers: dict[str, Callable[[Report], Iterator[Row]]] = {
         **{group: _ratios(group) for group in COMPARED},
         "cost": _cost,
-        "grace": _grace,
-        "straggler": _straggler,
+        "grace": scenario_rows.grace,
+        "straggler": scenario_rows.straggler,
+        "iallreduce": scenario_rows.iallreduce,
+        "k-of-p": scenario_rows.k_of_p,
         "passive": _passive,
         "memory": _memory,
         "binding": _binding,
@@ -90,11 +55,6 @@ def failures(report: Report) -> list[str]:
 # ---- ratios --------------------------------------------------------------------------------------
 
 
-def _launch_name(launch: dict[str, Any]) -> str:
-    level = launch["by_rank"][0]["thread_level"]
-    return f"{MPI_NAMES[launch['mpi']]} (THREAD_{level.upper()})"
-
-
 def _series(launch: dict[str, Any], case: int, name: str) -> tuple[Summary, float]:
     """Times (maximum over the ranks) and late share of one series."""
     by_rank = [rank["cases"][case][name] for rank in launch["by_rank"]]
@@ -108,7 +68,7 @@ def _measured(launch: dict[str, Any], size: int, series: str) -> Measured | None
         if case["bytes"] == size and series in case["series"] and forms:
             wagma, late = _series(launch, i, series)
             mpi = {form: _series(launch, i, form)[0] for form in forms}
-            return Measured(_launch_name(launch), wagma, mpi, late)
+            return Measured(launch_name(launch), wagma, mpi, late)
     return None
 
 
@@ -134,9 +94,9 @@ def _ratio(report: Report, group: str, ranks: int, size: int) -> Row | None:
     # The goals are against what mpi4py asks MPI for; the other levels are told beside them.
     best = against_better([m for m in measured if m.launch.endswith(DEFAULT_LEVEL)] or measured)
     goal = GOALS.get((series, size))
-    details = f"{_spread(best.wagma)}; {best.launch} {best.form.removeprefix('mpi ')} "
-    details += _spread(best.mpi)
-    if group == "quorum1":
+    details = f"{spread(best.wagma)}; {best.launch} {best.form.removeprefix('mpi ')} "
+    details += spread(best.mpi)
+    if group in ("quorum1", "out-of-place"):
         details += f"; late {best.late_share:.1%}"
     for one in measured:
         if not one.launch.endswith(DEFAULT_LEVEL):
@@ -158,17 +118,14 @@ _NAMES = {
     "private": 'quorum="all", private array',
     "small": 'quorum="all"',
     "quorum1": "quorum=1",
+    "out-of-place": "quorum=1, out of place (the sum, looked at where it is)",
 }
-
-
-def _spread(s: Summary) -> str:
-    return f"{time_text(s.median)} [{time_text(s.p10)}, {time_text(s.p90)}]"
 
 
 def _cost(report: Report) -> Iterator[Row]:
     for launch in report["launches"]:
         for i, case in enumerate(launch["cases"]):
-            if case["bytes"] != COST_SIZE or not _launch_name(launch).endswith(DEFAULT_LEVEL):
+            if case["bytes"] != COST_SIZE or not launch_name(launch).endswith(DEFAULT_LEVEL):
                 continue
             for name in ("wagma all", "wagma 1"):
                 if name in case["series"]:
@@ -181,71 +138,8 @@ def _cost(report: Report) -> Iterator[Row]:
                         "",
                         time_text(times.median),
                         "",
-                        f"{_spread(times)}, beside {_launch_name(launch)}, late {late:.1%}",
+                        f"{spread(times)}, beside {launch_name(launch)}, late {late:.1%}",
                     )
-
-
-# ---- scenarios -----------------------------------------------------------------------------------
-
-
-def _reached(yes: bool) -> str:
-    return "reached" if yes else "missed"
-
-
-def _grace(report: Report) -> Iterator[Row]:
-    s = report["scenario"]
-    for launch in report["launches"]:
-        by_rank = [rank["grace"] for rank in launch["by_rank"] if "grace" in rank]
-        if not by_rank:
-            continue
-        late = np.array([rank["late"] for rank in by_rank])
-        grace = np.array([rank["grace"] for rank in by_rank])
-        yield Row(
-            "grace",
-            f'grace="auto", steps of {s["grace_step"] * 1e3:g} ms +- {s["grace_jitter"]:.0%}',
-            launch["ranks"],
-            f"< {LATE_GOAL:.0%} late",
-            f"{late.mean():.1%} late",
-            _reached(late.mean() < LATE_GOAL),
-            f"{late.shape[1]} versions; grace {time_text(float(np.median(grace)))} (median)",
-        )
-
-
-def _straggler(report: Report) -> Iterator[Row]:
-    s = report["scenario"]
-    for launch in report["launches"]:
-        by_rank = [rank["straggler"] for rank in launch["by_rank"] if "straggler" in rank]
-        others = [rank for rank in by_rank if not rank["sleeper"]]
-        if not others:
-            continue
-        handles = [handle for rank in others for handle in rank["handles"]]
-        times = np.concatenate([handle["samples_ns"] for handle in handles]) * 1e-9
-        grace = float(np.median(np.concatenate([handle["grace"] for handle in handles])))
-        behind = max(max(handle["behind"]) for handle in handles)
-        mpi = [rank["mpi"]["samples_ns"] for rank in others if "mpi" in rank]
-        for percent, goal in ((50, P50_GOAL), (99, P99_GOAL)):
-            blocked = float(np.percentile(times, percent))
-            details = (
-                f"{times.size} calls, grace {time_text(grace)} (median), sleeper at most {behind} "
-                f"of {s['window']} versions behind"
-            )
-            if mpi:
-                mpi_times = np.array(mpi) * 1e-9
-                theirs = float(np.percentile(mpi_times, percent))
-                asleep = float(np.median(mpi_times[:, :: s["period"]]))
-                details += (
-                    f"; {_launch_name(launch)} {time_text(theirs)}, and {time_text(asleep)} in the "
-                    "versions in which the rank sleeps"
-                )
-            yield Row(
-                "straggler",
-                f"a rank sleeps {s['sleep'] * 1e3:g} ms: p{percent} of the others' calls",
-                launch["ranks"],
-                f"<= {goal * 1e3:g} ms + grace",
-                time_text(blocked),
-                _reached(blocked <= goal + grace),
-                details,
-            )
 
 
 # ---- without MPI ---------------------------------------------------------------------------------
@@ -263,7 +157,7 @@ def _passive(report: Report) -> Iterator[Row]:
         len(passive["by_rank"]),
         f"no thread, CPU < {CPU_GOAL:.1%}",
         f"{idle['threads']} threads, {share:.4%}",
-        _reached(idle["threads"] == 0 and share < CPU_GOAL),
+        reached(idle["threads"] == 0 and share < CPU_GOAL),
         f"{time_text(idle['cpu_ns'] * 1e-9)} of CPU in {passive['seconds']:g} s, "
         f"{passive['calls_of_others']} versions of the others",
     )
@@ -282,7 +176,7 @@ def _memory(report: Report) -> Iterator[Row]:
             memory["ranks"],
             f"{formula / size:g} arrays",
             f"{measured / size:.3f} arrays",
-            _reached(measured <= formula * MEMORY_GOAL + MEMORY_WORDS),
+            reached(measured <= formula * MEMORY_GOAL + MEMORY_WORDS),
             f"the engine counts {counted} bytes; a process maps {resident / size:.2f} arrays, "
             "with what it read of the others'",
         )
@@ -291,4 +185,4 @@ def _memory(report: Report) -> Iterator[Row]:
 def _binding(report: Report) -> Iterator[Row]:
     if binding := report["alone"].get("binding"):
         times = summarise(binding["by_rank"][0]["samples_ns"])
-        yield Row("binding", "a call, 4 B", 1, "", time_text(times.median), "", _spread(times))
+        yield Row("binding", "a call, 4 B", 1, "", time_text(times.median), "", spread(times))

@@ -15,8 +15,11 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import plan  # noqa: E402
 import ratios  # noqa: E402
+import scenario_rows  # noqa: E402
+import theory  # noqa: E402
 from compare import Checked  # noqa: E402
 from contributions import CHUNK, Contributions  # noqa: E402
+from row import time_text  # noqa: E402
 
 ENOUGH = plan.Room(shared=1 << 40, total=1 << 40)
 TINY = ["--quick", "--ranks", "2", "--small-sizes", "4", "--large-sizes", "4KiB"]
@@ -86,6 +89,59 @@ def test_what_does_not_fit_is_left_out_with_a_reason() -> None:
         assert len(left_out) == 1
         assert "448 MiB of /dev/shm" in left_out[0]
     assert chosen(needed)[1] == []
+
+
+# ---- theory of the fastest K ---------------------------------------------------------------------
+
+
+def test_a_replay_by_hand() -> None:
+    computing = np.array([[1.0, 2.0, 9.0], [4.0, 1.0, 9.0], [1.0, 1.0, 2.0]])
+    # Quorum 2. Version 0 at 2 (ranks 0, 1); they go on at 2.5; version 1 at 6.5 (rank 1 is there
+    # since 3.5); at 7 they go on; version 2 at 8. Rank 2 arrives too late for any of them.
+    found = theory.replay(computing, 2, 0.5)
+    assert found.seconds == pytest.approx(8.5 / 3)
+    assert (found.late_share, found.results_max) == (0.0, 1)
+    # Quorum 1. Rank 0 starts version 0 at 1 and would come back at 5. Rank 1 is late at 2, gets one
+    # result, and starts version 1 at 3 and version 2 at 4.
+    found = theory.replay(computing, 1, 0.0)
+    assert found.seconds == pytest.approx(4 / 3)
+    assert (found.late_share, found.results_max) == (0.25, 1)
+
+
+def test_a_late_rank_gets_all_results_at_once() -> None:
+    computing = np.array([[1.0, 3.5]] * 4 + [[9.0, 1.0]])
+    # Rank 0 starts versions 0 to 3 at 1, 2, 3 and 4; rank 1 is late at 3.5 and again at 7, and in
+    # time for none but the last.
+    found = theory.replay(computing, 1, 0.0)
+    assert found.seconds == pytest.approx(8 / 5)
+    assert (found.late_share, found.results_max) == (2 / 7, 3)
+
+
+def test_replays_agree_with_what_is_known_of_exponential_times() -> None:
+    s = plan.Fastest(mean=1.0, versions=20000)
+    computing = theory.draws(s, 4, slow=False)
+    everybody = theory.replay(computing, 4, 0.0)
+    assert everybody.seconds == pytest.approx(computing.max(axis=1).mean())
+    assert everybody.seconds == pytest.approx(theory.memoryless(1.0, 4, 4), rel=0.02)
+    # K=1: of f ranks that compute for this version and 4 - f that compute in vain, each is next
+    # with the same probability. The first start it, each of the others becomes one of the first.
+    expected = 0.0
+    for f in (4, 3, 2, 1):
+        expected = 1 / 4 + (4 - f) / 4 * expected
+    assert theory.replay(computing, 1, 0.0).seconds == pytest.approx(expected, rel=0.02)
+    assert theory.memoryless(1.0, 4, 1) == pytest.approx(1 / 4)
+    slow = theory.draws(s, 4, slow=True)
+    assert np.array_equal(slow, computing * [1, 1, 1, 2])
+
+
+def test_late_posts_do_not_count() -> None:
+    def rank(samples: list[int], punctual: list[bool]) -> dict[str, Any]:
+        return {"iallreduce": {"posted": {"samples_ns": samples, "punctual": punctual}}}
+
+    by_rank = [rank([5, 90, 3], [True, False, True]), rank([6, 2, 80], [True, True, False])]
+    summary = scenario_rows.punctual({"by_rank": by_rank}, "posted")
+    assert summary.median == pytest.approx(3e-9)  # of 6, 2, 3
+    assert summary.samples == 3
 
 
 # ---- checks of results ---------------------------------------------------------------------------
@@ -202,6 +258,55 @@ def test_ratios_follow_from_the_samples(finished: tuple[dict[str, Any], str, Pat
         assert row["measured"] == f"{min(found)[1]:.2f}x"
 
 
+def test_posted_calls_are_compared_with_a_reduction(
+    finished: tuple[dict[str, Any], str, Path],
+) -> None:
+    report, _, _ = finished
+    launches = [x["by_rank"] for x in report["launches"] if "iallreduce" in x["by_rank"][0]]
+    (row,) = (row for row in report["table"] if row["group"] == "iallreduce")
+    settings = report["iallreduce"]
+    found = []
+    for ranks in launches:
+        times = {}
+        for name in ranks[0]["iallreduce"]:
+            series = [rank["iallreduce"][name] for rank in ranks]
+            assert all(one["wrong"] == 0 for one in series)
+            punctual = np.array([one["punctual"] for one in series])
+            assert punctual.shape == (2, settings["blocks"] * settings["iterations"])
+            # Nobody is late where all are present, and one rank elsewhere.
+            assert set(punctual.sum(axis=0)) == {2 if name == "wagma present" else 1}
+            samples = np.array([one["samples_ns"] for one in series])
+            times[name] = float(np.median(np.where(punctual, samples, 0).max(axis=0)))
+        assert set(times) == {
+            *("wagma present", "wagma blocking", "wagma posted"),
+            *("mpi in place", "mpi two buffers"),
+        }
+        # Blocking callers wait for who is late, those who posted before do not.
+        assert times["wagma blocking"] > settings["lateness"] * 1e9 / 2
+        found.append(times["wagma posted"] / times["wagma present"])
+    assert float(row["measured"].removesuffix("x")) == pytest.approx(min(found), abs=0.01)
+
+
+def test_the_fastest_k_get_every_version(finished: tuple[dict[str, Any], str, Path]) -> None:
+    report, _, _ = finished
+    (by_rank,) = (x["by_rank"] for x in report["launches"] if "k-of-p" in x["by_rank"][0])
+    rows = [row for row in report["table"] if row["group"] == "k-of-p"]
+    versions = report["k-of-p"]["versions"]
+    assert len(rows) == 3  # K=1 of 2, with equal ranks, with a slow one, and what that one costs
+    for runs, row in zip(
+        zip(*(rank["k-of-p"] for rank in by_rank), strict=True), rows, strict=False
+    ):
+        in_time = set()
+        for run in runs:
+            assert run["counts"]["results"] == versions
+            assert run["counts"]["wrong"] == 0
+            calls = zip(run["version"], run["late"], strict=True)
+            in_time |= {version for version, late in calls if not late}
+        assert in_time == set(range(versions))
+        first = min(run["ended_ns"][-1] for run in runs) - min(run["started_ns"] for run in runs)
+        assert row["measured"] == time_text(first * 1e-9 / versions)
+
+
 def test_a_report_is_printed_again(finished: tuple[dict[str, Any], str, Path]) -> None:
     _, printed, file = finished
     again = engine("--from", str(file), "--markdown")
@@ -209,12 +314,21 @@ def test_a_report_is_printed_again(finished: tuple[dict[str, Any], str, Path]) -
     assert again.stdout == printed
 
 
-@pytest.mark.parametrize("library", ["wagma", "mpi"])
-def test_wrong_results_fail_the_run(environment: str, library: str) -> None:
-    done = engine(*TINY, "--rows", "all", "--environment", environment, "--corrupt", library)
+@pytest.mark.parametrize(
+    ("row", "library", "wrong"),
+    [
+        ("all", "wagma", "wagma all, rank 1, result 1: 1 of 1024 elements"),
+        ("all", "mpi", "mpi in place, rank 1, result 1: 1 of 1024 elements"),
+        ("out-of-place", "wagma", "wagma out of place, rank 1, result 1: 1 of 1024 elements"),
+        ("iallreduce", "wagma", "wagma posted, rank 0, result 1: 1 of 262144 elements"),
+        ("iallreduce", "mpi", "mpi two buffers, rank 0, result 1: 1 of 262144 elements"),
+        ("k-of-p", "wagma", "fastest, quorum=1, rank 0, result 1: 1 of 16384 elements"),
+    ],
+)
+def test_wrong_results_fail_the_run(environment: str, row: str, library: str, wrong: str) -> None:
+    done = engine(*TINY, "--rows", row, "--environment", environment, "--corrupt", library)
     assert done.returncode == 1
-    assert f"1 wrong results; {library} " in done.stderr
-    assert "1 of 1024 elements" in done.stderr
+    assert f"1 wrong results; {wrong}" in done.stderr
 
 
 def test_without_mpi_the_run_fails_and_says_so(tmp_path: Path) -> None:

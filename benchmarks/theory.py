@@ -1,0 +1,84 @@
+"""What K of P ranks take for a version, from what each of them computes. Pure."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from plan import Fastest
+
+from wagma.inject import Exponential
+
+__all__ = ["Replay", "draws", "memoryless", "replay"]
+
+
+def draws(s: Fastest, ranks: int, slow: bool) -> npt.NDArray[np.float64]:
+    """Seconds that each rank computes for each version, [versions, ranks].
+
+    `slow`: the last rank computes `slowdown` times as long.
+    """
+    factors = (1.0,) * (ranks - 1) + (s.slowdown if slow else 1.0,)
+    return Exponential(ranks, s.mean, factors, seed=s.seed).table(s.versions)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a replay of late="skip" gives.
+
+    Attributes:
+        seconds: per version.
+        late_share: of the calls.
+        results_max: the most results that a call delivered.
+    """
+
+    seconds: float
+    late_share: float
+    results_max: int
+
+
+def replay(computing: npt.NDArray[np.float64], quorum: int, reduction: float) -> Replay:
+    """Runs late="skip", grace=0 in time that is only counted.
+
+    Every rank computes for its version and arrives. A version is executed at the `quorum`-th
+    arrival, and those that are present go on with the next one after the reduction. A rank that
+    arrives at a version that was executed is late: it has computed in vain, and at once goes on
+    with the version that nobody has executed yet.
+
+    Args:
+        computing: seconds that each rank computes for each version, [versions, ranks].
+        quorum: K, 1 to the number of ranks.
+        reduction: seconds from the arrival that starts a version to its result.
+    """
+    versions, ranks = computing.shape
+    # Who arrives when, at which version.
+    arrivals = [(float(computing[0, rank]), rank, 0) for rank in range(ranks)]
+    heapq.heapify(arrivals)
+    present: list[int] = []
+    current, late, calls, results_max, now = 0, 0, 0, 1, 0.0
+    while True:
+        now, rank, version = heapq.heappop(arrivals)
+        calls += 1
+        if version < current:
+            late += 1
+            results_max = max(results_max, current - version)
+            going_on = [rank]
+        else:
+            present.append(rank)
+            if len(present) < quorum:
+                continue
+            current, now, going_on, present = current + 1, now + reduction, present, []
+            if current == versions:
+                return Replay(now / versions, late / calls, results_max)
+        for other in going_on:
+            heapq.heappush(arrivals, (now + float(computing[current, other]), other, current))
+
+
+def memoryless(mean: float, ranks: int, quorum: int) -> float:
+    """Expected K-th order statistic of P exponential times: mean * (H_P - H_{P-K}).
+
+    The time of a version where those that are late stop computing at once and begin the next one
+    (K-sync, fastest-k). Where they first compute to the end, as in `replay`, it takes longer.
+    """
+    return mean * sum(1 / (ranks - k) for k in range(quorum))
