@@ -199,7 +199,8 @@ WAGMA_API int wagma_finish(wagma_handle *handle, void *x, wagma_outcome *outcome
 WAGMA_API int wagma_post(wagma_handle *handle, void *x, double weight, int sync);
 /* Goes on without waiting: WAGMA_OK, or WAGMA_INPROGRESS. */
 WAGMA_API int wagma_test(wagma_handle *handle, void *x, wagma_outcome *outcome);
-/* Goes on for `timeout` seconds (negative: until done): WAGMA_OK, or WAGMA_INPROGRESS. */
+/* Goes on for `timeout` seconds (negative: until done): WAGMA_OK, or WAGMA_INPROGRESS, of which
+ * wagma_last_error() says for whom it waits. */
 WAGMA_API int wagma_wait(wagma_handle *handle, void *x, double timeout, wagma_outcome *outcome);
 
 /* Out of place, without a copy: a free contribution buffer (count elements, uninitialised) into
