@@ -111,9 +111,9 @@ class LocalRanks(ABC):
         for link in self._links():
             link.close()
 
-    def _wait(self, missing: Callable[[], Sequence[int]]) -> None:
+    def _wait(self, missing: Callable[[], Sequence[int]], wait: Wait | None = None) -> None:
         """Takes what comes until nobody is missing."""
-        wait = Wait(self._patience, self.rank)
+        wait = wait or Wait(self._patience, self.rank)
         self.check()
         while ranks := missing():
             self._take(_TICK_S)
@@ -156,6 +156,7 @@ class _Rank0(LocalRanks):
         # Before any rank goes on: who calls from now on comes for the next meeting.
         self._listener.close()
         self._listener = None
+        self._tell(("missing", ()))
 
     def allgather(self, value: Any, *, last: bool) -> list[Any]:  # noqa: ARG002
         self._values[0] = value
@@ -268,7 +269,8 @@ class _OtherRank(LocalRanks):
             raise
         self._link = link
         self._understand(*first)
-        self.check()
+        # What a rank does in the meeting, ending included, is heard by all only if all are there.
+        self._wait(lambda: self._missing, wait)
 
     def allgather(self, value: Any, *, last: bool) -> list[Any]:  # noqa: ARG002
         self.check()
