@@ -123,6 +123,7 @@ static int start(wagma_handle *h, enum shm_mode mode) {
     e->slice_ns = 0;
     e->results_count = 0;
     e->counted = 0;
+    e->posted = mode == SHM_POST;
     e->out_of_place = e->local.reserved &&
                       h->call.x == segment_contribution(s, h->rank, (int)e->local.reserved - 1);
     e->input = (struct round_input){.grace_over = s->options.grace == 0};

@@ -20,6 +20,7 @@ struct shm_executor {
     struct round_input input;
     struct grace grace;
     int committed_contributions, committed_rounds;
+    int posted;     /* this call */
     int publishing; /* a contribution was written, the next step publishes it */
 
     /* round local.c of version local.u, looked up once by shm_take() */

@@ -165,7 +165,8 @@ uint64_t grace_deadline(struct grace *g, const struct wagma_handle *h) {
 void grace_return(struct grace *g, const wagma_segment *s, const struct wagma_handle *h) {
     if (!g->automatic)
         return;
-    g->returned = wait_now();
+    /* a posted call: what it computed meanwhile counts, so its own work does too */
+    g->returned = h->shm->posted ? h->call.began + h->call.waited : wait_now();
     if (h->call.sync || h->call.n < 2)
         return;
     struct grace_pending *p = &g->pending[g->next_pending];

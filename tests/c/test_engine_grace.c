@@ -257,6 +257,28 @@ static void test_auto_counts_late_ones(void) {
     CHECK(expectations_failed() == 0, "see above");
 }
 
+/* What is computed between posting and waiting is compute time, too. */
+static void test_auto_knows_posted_calls(void) {
+    wagma_options options = options_of(2, 2, 1, 1);
+    cast c;
+    options.grace = -1;
+    CHECK(cast_open(&c, &options, NULL, NULL), "%s", wagma_last_error());
+    double x = 1, y = 1;
+    wagma_outcome o;
+    for (int i = 0; i < 8; i++) {
+        EXPECT(wagma_post(c.handle[0], &x, 1, 0) == WAGMA_INPROGRESS, "%s", wagma_last_error());
+        sleep_ms(3);
+        EXPECT(wagma_post(c.handle[1], &y, 1, 0) == WAGMA_INPROGRESS, "%s", wagma_last_error());
+        sleep_ms(30);
+        EXPECT(wagma_wait(c.handle[0], &x, -1, &o) == WAGMA_OK && !o.late, "rank 0");
+        EXPECT(wagma_wait(c.handle[1], &y, -1, &o) == WAGMA_OK && !o.late, "rank 1");
+    }
+    CHECK(grace_of(c.handle[0]) >= 2.9e-3, "%g s with spreads of 3 ms, 10%% of compute are 3 ms",
+          grace_of(c.handle[0]));
+    cast_close(&c);
+    CHECK(expectations_failed() == 0, "see above");
+}
+
 int main(void) {
     RUN(test_samples);
     RUN(test_auto_rule);
@@ -266,5 +288,6 @@ int main(void) {
     RUN(test_nobody_late);
     RUN(test_auto_is_measured);
     RUN(test_auto_counts_late_ones);
+    RUN(test_auto_knows_posted_calls);
     return check_summary();
 }
