@@ -9,6 +9,7 @@ afterwards, and the next contribution is written. The table compares with a repl
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,44 +38,74 @@ def fastest(
     ]
 
 
+@dataclass
+class _Calls:
+    """What the calls of a handle took and gave; times are ns of a clock that the ranks share."""
+
+    version: list[int] = field(default_factory=list)
+    began_ns: list[int] = field(default_factory=list)
+    ended_ns: list[int] = field(default_factory=list)
+    late: list[bool] = field(default_factory=list)
+    results: list[Vector] = field(default_factory=list)  # of all versions
+
+    def make(self, coll: PartialAllreduce, x: Vector) -> None:
+        """One call with `x`."""
+        self.version.append(coll.version)
+        self.began_ns.append(time.perf_counter_ns())
+        outcome = coll.allreduce(x)
+        self.ended_ns.append(time.perf_counter_ns())
+        self.late.append(outcome.late)
+        self.results += [result.copy() for result in outcome.results[:-1]]
+        self.results.append(x.copy())  # x is the newest of them
+
+    def report(self, first: int) -> dict[str, list[Any]]:
+        """The calls from `first` on, without their results; versions count from 0."""
+        return {
+            "version": [version - self.version[first] for version in self.version[first:]],
+            "began_ns": self.began_ns[first:],
+            "ended_ns": self.ended_ns[first:],
+            "late": self.late[first:],
+        }
+
+
 def _run(
     comm: MPI.Intracomm, line: StartLine, s: Fastest, quorum: int, slow: bool, spoil: int | None
 ) -> dict[str, Any]:
-    """One handle. Times are ns of CLOCK_MONOTONIC, which the ranks share."""
+    """One handle: some calls with everybody present, then those that are measured."""
     rank, clock = comm.Get_rank(), time.perf_counter_ns
     pauses = draws(s, comm.Get_size(), slow)[:, rank]
     contributions = Contributions(s.bytes // 4)
     x = np.zeros(s.bytes // 4, np.float32)
-    calls: dict[str, list[Any]] = {"version": [], "began_ns": [], "ended_ns": [], "late": []}
-    results: list[Vector] = []
+    calls = _Calls()
     overslept = 0
     with PartialAllreduce(
         comm, x, quorum=quorum, grace=0, late="skip", average=False, window=s.window
     ) as coll:
-        line.wait()
-        started = ended = clock()
-        while (version := coll.version) < s.versions:
+        for version in range(s.rounds):  # between two starts nobody gets ahead
             contributions.write(x, rank, version)
+            line.wait()
+            calls.make(coll, x)
+            line.wait()
+        started = ended = clock()
+        while (version := coll.version - s.rounds) < s.versions:
+            contributions.write(x, rank, coll.version)
             due = ended + round(pauses[version] * 1e9)
             time.sleep(max(0, due - clock()) * 1e-9)
-            began = clock()
-            outcome = coll.allreduce(x)
-            ended = clock()
-            overslept += began - due
-            calls["version"].append(version)
-            calls["began_ns"].append(began)
-            calls["ended_ns"].append(ended)
-            calls["late"].append(outcome.late)
-            results += [result.copy() for result in outcome.results[:-1]]
-            results.append(x.copy())  # x is the newest of them
+            calls.make(coll, x)
+            ended = calls.ended_ns[-1]
+            overslept += calls.began_ns[-1] - due
         line.wait()  # nobody departs while another still computes
+    measured = calls.report(s.rounds)
     return {
         "quorum": quorum,
         "slow": slow,
+        "present_ns": [
+            calls.ended_ns[i] - calls.began_ns[i] for i in range(1, s.rounds) if not calls.late[i]
+        ],
         "started_ns": started,
-        "overslept": overslept * 1e-9 / len(calls["version"]),
-        **calls,
-        "counts": _check(comm, Checked(rank, contributions, spoil), quorum, calls, results),
+        "overslept": overslept * 1e-9 / len(measured["version"]),
+        **measured,
+        "counts": _check(comm, Checked(rank, contributions, spoil), quorum, calls),
     }
 
 
@@ -82,13 +113,12 @@ def _check(
     comm: MPI.Intracomm,
     checked: Checked,
     quorum: int,
-    calls: dict[str, list[Any]],
-    results: list[Vector],
+    calls: _Calls,
 ) -> dict[str, Any]:
     """Every version's result is the sum of those that were in time for it, and they are enough."""
-    late = dict(zip(calls["version"], calls["late"], strict=True))
+    late = dict(zip(calls.version, calls.late, strict=True))
     in_time = comm.allgather({version for version, was_late in late.items() if not was_late})
-    for version, result in enumerate(results):
+    for version, result in enumerate(calls.results):
         fresh = [rank for rank, versions in enumerate(in_time) if version in versions]
         # Of too few no sum is right.
         holds = [(rank, version) for rank in fresh] if len(fresh) >= quorum else []

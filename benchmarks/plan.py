@@ -142,6 +142,7 @@ class Fastest:
     Attributes:
         mean: of the exponential times of computing.
         slowdown: of the slow rank, where there is one.
+        rounds: calls before, that all ranks make together; the first is not counted.
         window: so large that no rank is ever kept from going on.
     """
 
@@ -149,6 +150,7 @@ class Fastest:
     mean: float = 0.02
     slowdown: float = 2.0
     versions: int = 400
+    rounds: int = 21
     window: int = 128
     seed: int = 1
 

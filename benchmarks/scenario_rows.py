@@ -128,23 +128,6 @@ def iallreduce(report: Report) -> Iterator[Row]:
 # ---- the fastest K -------------------------------------------------------------------------------
 
 
-def _reduction(by_rank: list[dict[str, Any]], quorum: int) -> float:
-    """Seconds from a version's K-th arrival to its result: median over the versions and ranks."""
-    arrivals: dict[int, list[int]] = {}
-    returns: dict[int, list[int]] = {}
-    for run in by_rank:
-        calls = zip(run["version"], run["began_ns"], run["ended_ns"], run["late"], strict=True)
-        for version, began, ended, late in calls:
-            if not late:
-                arrivals.setdefault(version, []).append(began)
-                returns.setdefault(version, []).append(ended)
-    return 1e-9 * median(
-        ended - sorted(arrivals[version])[quorum - 1]
-        for version, all_ended in returns.items()
-        for ended in all_ended
-    )
-
-
 def k_of_p(report: Report) -> Iterator[Row]:
     """Time per version beside theory, and what a slow rank costs."""
     s = Fastest(**report["k-of-p"])
@@ -158,7 +141,7 @@ def k_of_p(report: Report) -> Iterator[Row]:
             quorum, slow = runs[0]["quorum"], runs[0]["slow"]
             began = min(run["started_ns"] for run in runs)
             measured = (min(run["ended_ns"][-1] for run in runs) - began) * 1e-9 / s.versions
-            reduction = _reduction(list(runs), quorum)
+            reduction = 1e-9 * median(time for run in runs for time in run["present_ns"])
             overslept = fmean(run["overslept"] for run in runs)
             theory = replay(draws(s, ranks, slow) + overslept, quorum, reduction)
             late = fmean(late for run in runs for late in run["late"])

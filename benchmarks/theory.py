@@ -30,12 +30,10 @@ class Replay:
     Attributes:
         seconds: per version.
         late_share: of the calls.
-        results_max: the most results that a call delivered.
     """
 
     seconds: float
     late_share: float
-    results_max: int
 
 
 def replay(computing: npt.NDArray[np.float64], quorum: int, reduction: float) -> Replay:
@@ -56,13 +54,12 @@ def replay(computing: npt.NDArray[np.float64], quorum: int, reduction: float) ->
     arrivals = [(float(computing[0, rank]), rank, 0) for rank in range(ranks)]
     heapq.heapify(arrivals)
     present: list[int] = []
-    current, late, calls, results_max, now = 0, 0, 0, 1, 0.0
+    current, late, calls = 0, 0, 0
     while True:
         now, rank, version = heapq.heappop(arrivals)
         calls += 1
         if version < current:
             late += 1
-            results_max = max(results_max, current - version)
             going_on = [rank]
         else:
             present.append(rank)
@@ -70,7 +67,7 @@ def replay(computing: npt.NDArray[np.float64], quorum: int, reduction: float) ->
                 continue
             current, now, going_on, present = current + 1, now + reduction, present, []
             if current == versions:
-                return Replay(now / versions, late / calls, results_max)
+                return Replay(now / versions, late / calls)
         for other in going_on:
             heapq.heappush(arrivals, (now + float(computing[current, other]), other, current))
 
