@@ -213,4 +213,4 @@ def _check_nothing_lost(
         for call in log:
             mark = call.rank * (plan.steps + 1) + call.version
             made[mark] = plan.weight(call.rank, call.version)
-    np.testing.assert_array_equal(total, made)
+    np.testing.assert_allclose(total, made, rtol=1e-6)  # weights are divided and multiplied
