@@ -27,6 +27,11 @@ cdef int _interrupted(void *context) noexcept with gil:
     return 0
 
 
+def _word(words, number):
+    """What users call an option that the engine calls `number`."""
+    return next(word for word, code in words.items() if code == number)
+
+
 @cython.no_gc_clear  # marks its rank failed when it goes, which needs the engine's handle
 cdef class Handle:
     """One rank's view of a collective over a segment.
@@ -471,10 +476,17 @@ cdef class Handle:
     def __repr__(self):
         cdef wagma_options *o = &self.used
         name = "" if self.name is None else f"name={self.name!r}, "
+        quorum = "majority" if o.quorum == WAGMA_QUORUM_MAJORITY else o.quorum
+        results = ""
+        if o.late != WAGMA_LATE_STALE:  # so many are kept, for ranks that have not had them
+            results = f"results_bytes={o.window * o.count * self.dtype_.storage.itemsize}, "
         state = "closed" if self.closed else f"version={self.version}"
         if self.busy == PENDING:
             state += ", pending"
         return (f"{type(self).__name__}({name}rank={self.rank}, size={o.size}, shape={self.shape}, "
-                f"dtype={self.dtype}, group_size={o.group_size}, quorum={o.quorum}, "
-                f"sync_period={o.sync_period or None}, window={o.window}, {state}, "
+                f"dtype={self.dtype}, group_size={o.group_size}, quorum={quorum!r}, "
+                f"late={_word(LATE, o.late)!r}, missed={_word(MISSED, o.missed)!r}, "
+                f"activation={_word(ACTIVATIONS, o.activation)!r}, "
+                f"grouping={_word(GROUPINGS, o.grouping)!r}, "
+                f"sync_period={o.sync_period or None}, window={o.window}, {state}, {results}"
                 f"segment_bytes={self.stats().segment_bytes})")

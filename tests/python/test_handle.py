@@ -13,6 +13,7 @@ from wagma.collectives import (
     Handle,
     HandleError,
     MismatchError,
+    Options,
     PeerError,
     Segment,
     SegmentError,
@@ -71,6 +72,15 @@ def test_repr_names_what_matters() -> None:
     ):
         assert part in text
     assert "segment_bytes=" in text
+    assert "results_bytes" not in text
+
+
+def test_repr_names_the_choices() -> None:
+    choices = Options(quorum="majority", late="carry", window=3, grouping="fixed", seed=2)
+    coll = Handle(Segment.create(choices.engine(1, 6, 1)), 0)
+    for part in ("quorum='majority'", "late='carry'", "missed='once'", "activation='group'",
+                 "grouping='fixed'", f"results_bytes={3 * 6 * 8}"):  # fmt: skip
+        assert part in repr(coll)
 
 
 def test_a_departed_rank_is_not_waited_for(x: np.ndarray) -> None:
