@@ -31,6 +31,15 @@ static int is_installed(const struct round_memory *m, int leader, int version) {
     return *cell(m, KIND_INSTALLED, leader, 0) >> version & 1;
 }
 
+/* How far rank q has come, by its calls and not by what it says: the version it is in, or the last
+ * one it has gone past, whose results it does not look at any more. */
+static int progress(const struct round_memory *m, int q) {
+    const struct config *g = m->config;
+    const int published = pub_version(m, q), t = rank_field(g, m->cells, q, R_t);
+    const int past = rank_field(g, m->cells, q, R_VIEW) ? 0 : t - 1;
+    return past > published ? past : published;
+}
+
 /* -- shared words -------------------------------------------------------------------------------
  */
 void check_commit(struct round_memory *m, enum access_kind kind, int word, int i, int j,
@@ -96,8 +105,9 @@ void check_freed(struct round_memory *m, int c) {
 
 /* Has q no part in version t: departed, or its counter jumped over it? */
 static int is_past(const struct round_memory *m, int q, int t) {
-    return is_departed(m, q) ||
-           (m->config->forward && (pub_version(m, q) > t || *cell(m, ROUND_AT, q, 0) >= t));
+    const int jumped = pub_version(m, q) > t || *cell(m, ROUND_AT, q, 0) >= t ||
+                       rank_field(m->config, m->cells, q, R_t) > t;
+    return is_departed(m, q) || (m->config->forward && jumped);
 }
 
 /* The member that is drawn is fresh; who would have been drawn instead is past the version. */
@@ -130,9 +140,11 @@ void check_pinned(struct round_memory *m, int leader, uint64_t before, uint64_t 
         return; /* not what a slot says of a pinned version */
     for (int k = 0; old && !g->mismatch && k < g->count[0][old][leader]; k++) {
         const int q = g->members[0][old][leader][k];
-        if (rank_field(g, m->cells, q, R_OVER) == RUNNING && rank_field(g, m->cells, q, R_t) == old)
-            violate(m, "I1-agreement", "the slot of version %d is reused while rank %d is in it",
-                    old, q);
+        const int in = rank_field(g, m->cells, q, R_t);
+        if (rank_field(g, m->cells, q, R_OVER) == RUNNING && in && in <= old &&
+            *cell(m, ROUND_AT, q, 0) < old)
+            violate(m, "I1-agreement", "the slot of version %d is reused while rank %d is in %d",
+                    old, q, in);
     }
     if (is_installed(m, leader, t))
         violate(m, "I1-agreement", "version %d of the group led by %d is pinned twice", t, leader);
@@ -140,10 +152,11 @@ void check_pinned(struct round_memory *m, int leader, uint64_t before, uint64_t 
     if ((*cell(m, KIND_LIFE, c, 0) & ~INSTALLED) != t)
         violate(m, "I1-agreement", "slot of version %d names round %d of another one", t, c);
     *cell(m, KIND_LIFE, c, 0) |= INSTALLED;
-    int fresh = 0;
+    int fresh = 0, all = 0;
     for (int k = 0; k < g->count[sync][t][m->rank]; k++) {
         const int q = g->members[sync][t][m->rank][k];
         const uint16_t in = *cell(m, ROUND_IN, c, k);
+        all += (in != 0xFFFF && (int)round_version(decode(in)) == t) || !is_past(m, q, t);
         if (in == 0xFFFF)
             continue;
         const int version = (int)round_version(decode(in)), b = (int)round_buffer(decode(in));
@@ -162,6 +175,8 @@ void check_pinned(struct round_memory *m, int leader, uint64_t before, uint64_t 
         violate(m, "I2-pinned-newest", "version %d is pinned without any arrival", t);
     if (g->majority && !sync)
         check_drawn(m, c);
+    if (!g->majority && !sync && fresh < (g->quorum < all ? g->quorum : all))
+        violate(m, "quorum", "version %d is pinned with %d of %d members", t, fresh, all);
 }
 
 /* -- data ---------------------------------------------------------------------------------------
@@ -278,6 +293,8 @@ void check_begin(struct round_memory *m) {
         if (data_read(m, KIND_RESULT, c, s) != 0)
             violate(m, "I9-held", "slice %d of the shared result of round %d is written twice", s,
                     c);
+        if (m->config->world && m->config->group_size < m->config->ranks)
+            violate(m, "I1-agreement", "round %d of all ranks has the result of one group", c);
         check_reading(m, action);
         data_write(m, KIND_RESULT, c, s, (uint16_t)(TORN | m->local.u));
         break;
@@ -364,7 +381,8 @@ void check_return(struct round_memory *m) {
             *own(m, R_TAKEN) = (uint16_t)t;
         return;
     }
-    if (l->kept ? !l->out_of_place || delivered : delivered != (full ? all : 0))
+    const int looks = l->outcome == ROUND_FRESH && l->out_of_place && !delivered;
+    if (l->kept ? !looks : delivered != (full ? all : 0))
         violate(m, "I1-agreement", "rank %d leaves version %d with slices %x of %x", m->rank, t,
                 delivered, full ? all : 0);
     if (l->sync && l->outcome != ROUND_FRESH && l->outcome != ROUND_ALONE)
@@ -415,8 +433,7 @@ void check_alone(struct round_memory *m) {
         return;
     if (l->why == ROUND_WHY_WINDOW) {
         for (int q = 0; q < g->ranks; q++)
-            behind += pub_version(m, q) + g->window < t &&
-                      *cell(m, ROUND_AT, q, 0) + g->window < t && can_be_awaited(m, q);
+            behind += progress(m, q) + g->window < t && can_be_awaited(m, q);
         if (!behind)
             violate(m, "I3-run-alone", "rank %d waits at the window for nobody", m->rank);
         return;
@@ -428,10 +445,9 @@ void check_alone(struct round_memory *m) {
     }
     for (int k = 0; k < (int)l->members; k++) {
         const int q = g->members[sync][t][m->rank][k];
-        const int past =
-            g->forward && !sync && (pub_version(m, q) > t || *cell(m, ROUND_AT, q, 0) >= t);
-        gone += is_departed(m, q) || past;
-        present += !is_departed(m, q) && !past && pub_version(m, q) >= t;
+        const int past = sync ? is_departed(m, q) : is_past(m, q, t);
+        gone += past;
+        present += !past && pub_version(m, q) >= t;
         behind += pub_version(m, q) < t && !past && can_be_awaited(m, q);
     }
     const int all = (int)l->members - gone;
@@ -477,7 +493,8 @@ void check_terminal(struct round_memory *m) {
         for (int r = 0; r < g->ranks; r++) {
             const uint16_t hold = *cell(m, ROUND_HOLD, r, 0);
             holds += hold != 0 && hold != 0xFFFF && (int)round_low(decode(hold)) == c;
-            holds += rank_field(g, m->cells, r, R_kept) == c + 1;
+            holds += rank_field(g, m->cells, r, R_kept) == c + 1 &&
+                     rank_field(g, m->cells, r, R_OVER) != DEPARTED;
         }
         if (g->ordered) {
             if (!*cell(m, ROUND_FREE, c, 0) && *cell(m, ROUND_USERS, c, 0))
