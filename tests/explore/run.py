@@ -71,9 +71,47 @@ QUICK = (
     # fewer buffers and rounds than the bounds, as with little shared memory
     Row("--ranks 2 --group 2 --programs nnnd --rounds 1 --buffers 2 --limited", second=DFS),
     Row("--ranks 3 --group 2 --programs nnd --rounds 1 --buffers 2 --limited", bits=23),
+    # rounds of all ranks
+    Row("--ranks 2 --group 2 --programs nnn --world", second=DFS),
+    Row("--ranks 2 --group 2 --programs nnnn --world --window 1"),
+    Row("--ranks 2 --group 1 --programs nsnd,nsd --world", second=SINGLE_STEPS),
+    Row("--ranks 3 --group 2 --programs n --world --slices 2"),
+    Row("--ranks 3 --group 2 --programs nd,n,n --world --quorum 2", second=DFS),
+    # a drawn member starts the version
+    Row("--ranks 2 --group 2 --programs nnnd --majority", second=DFS),
+    Row("--ranks 2 --group 2 --programs nsn,nsd --majority", second=SINGLE_STEPS),
+    Row("--ranks 3 --group 2 --programs nn --majority"),
+    Row("--ranks 3 --group 3 --programs n,n,d --majority", second=DFS),
+    # every result for every rank, in order
+    Row("--ranks 2 --group 2 --programs nnn --ordered", second=SINGLE_STEPS),
+    Row("--ranks 2 --group 2 --programs nnn --ordered --window 1 --slices 2", second=DFS),
+    Row("--ranks 2 --group 2 --programs nnsnd,nnsd --ordered"),
+    Row("--ranks 2 --group 2 --programs nnnd --ordered --rounds 2 --limited"),
+    Row("--ranks 3 --group 2 --programs nn --ordered"),
+    Row("--ranks 3 --group 3 --programs n --ordered --quorum 2", second=DFS),
+    # on after the version merged
+    Row("--ranks 2 --group 2 --programs nnn --forward", second=SINGLE_STEPS),
+    Row("--ranks 2 --group 2 --programs nnn --forward --window 1 --slices 2", second=DFS),
+    Row("--ranks 2 --group 2 --programs nnsn --forward --world"),
+    Row("--ranks 2 --group 2 --programs nnnd,nnd --forward --majority"),
+    Row("--ranks 3 --group 2 --programs nn --forward"),
+    Row("--ranks 3 --group 2 --programs nd,nd,nnd --forward", second=DFS),
+    # out of place: a buffer that is reserved, a result that is looked at; weights of 0
+    Row("--ranks 2 --group 2 --programs oon", second=DFS),
+    Row("--ranks 2 --group 2 --programs pod,opn", second=SINGLE_STEPS),
+    Row("--ranks 2 --group 2 --programs ozo,zno --window 1"),
+    Row("--ranks 2 --group 2 --programs ppod --rounds 1 --buffers 3 --limited", second=DFS),
+    Row("--ranks 3 --group 3 --programs o,o,z"),
+    # groups that stay, and pairs
+    Row("--ranks 3 --group 2 --programs nn --fixed"),
+    Row("--ranks 3 --group 2 --programs nn --pairs"),
     # store buffers, as on x86
     Row("--ranks 2 --group 2 --programs nn --tso", second=DFS),
     Row("--ranks 2 --group 2 --programs nnn --tso", bits=23),
+    Row("--ranks 2 --group 2 --programs nn --world --tso", second=DFS),
+    Row("--ranks 2 --group 2 --programs nn --ordered --tso", second=DFS),
+    Row("--ranks 2 --group 2 --programs nn --forward --tso", second=DFS),
+    Row("--ranks 2 --group 2 --programs oo --tso", second=DFS),
     # beyond: random walks
     Row("--ranks 3 --group 2 --programs nnnnnnnn --window 3 --slices 2 --walks 3000"),
     Row("--ranks 3 --group 3 --programs nnnnnnsd --window 3 --slices 3 --walks 3000"),
@@ -85,6 +123,21 @@ QUICK = (
     Row("--ranks 5 --group 5 --programs nnnnnsnn --window 2 --slices 4 --walks 1000"),
     Row("--ranks 4 --group 2 --programs nnnnsnnnnnd --rounds 1 --buffers 2 --limited --walks 2000"),
     Row("--ranks 4 --group 4 --programs nnnnsnnnnnd --rounds 2 --buffers 3 --limited --walks 2000"),
+    Row("--ranks 4 --group 2 --programs nnnsnnnn --world --window 2 --walks 1000"),
+    Row("--ranks 5 --group 3 --programs nnnnnnnd --world --window 3 --quorum 2 --walks 500"),
+    Row("--ranks 4 --group 2 --programs nnnnsnnd --world --rounds 1 --buffers 3 --limited --walks 500"),
+    Row("--ranks 4 --group 2 --programs nnnnnnnn,nnnd,nnnn --majority --window 2 --walks 1000"),
+    Row("--ranks 5 --group 5 --programs nnnnnsnn --majority --window 3 --walks 500"),
+    Row("--ranks 4 --group 4 --programs nnnnsnnnnn --ordered --window 2 --quorum 2 --walks 1000"),
+    Row("--ranks 5 --group 3 --programs nnnnnnnnnd --ordered --window 3 --slices 2 --walks 500"),
+    Row("--ranks 4 --group 2 --programs nnnnsnnnd --ordered --rounds 1 --limited --walks 500"),
+    Row("--ranks 4 --group 2 --programs nnnnsnnnnn --forward --window 2 --slices 2 --walks 1000"),
+    Row("--ranks 5 --group 3 --programs nnnnnnnd --forward --window 3 --quorum 2 --walks 500"),
+    Row("--ranks 5 --group 3 --programs nnnnnnnd --forward --majority --world --walks 500"),
+    Row("--ranks 4 --group 2 --programs oponzsonpo --window 2 --slices 2 --walks 1000"),
+    Row("--ranks 5 --group 5 --programs oonpzonpod --forward --window 3 --walks 500"),
+    Row("--ranks 5 --group 2 --programs nnnnsnnn --pairs --window 2 --walks 500"),
+    Row("--ranks 5 --group 3 --programs nnnnsnnn --fixed --window 2 --walks 500"),
 )
 
 # Depth first: the table alone takes memory, 2 GiB at 28 bits.
