@@ -83,7 +83,9 @@ class Options:
         missed: what a late rank makes of several missed versions. "once": it merges the newest
             result and calls the missed versions all the same. "fast-forward": it goes on with the
             version after that result, never past a sync version (`Outcome.skipped` counts what it
-            left out). Refused with late="skip" and "carry", which deliver every result.
+            left out; what others have of it until its next call is from before the jump, up to
+            2 window + 1 versions old, instead of window + 1). Refused with late="skip" and
+            "carry", which deliver every result.
         activation: whose quorum starts a version. "group": each group's own. "world": that of all
             ranks, which pins the contributions of all groups at once, as in the paper (Algorithm
             2). Refused with late="skip" and "carry" unless the group is the world.
