@@ -84,7 +84,10 @@ static int run(wagma_handle *h, enum shm_mode mode) {
         shm_resume(h);
         switch (action) {
         case ROUND_PASSED:
-            wait_ring_window(s, h->rank);
+            if (e->context.forward) /* a quorum is smaller without this rank */
+                wait_ring(s, NULL, 0, h->rank);
+            else
+                wait_ring_window(s, h->rank);
             break;
         case ROUND_PINNED:
             wait_ring(s, h->call.members, h->call.n, h->rank);
@@ -96,7 +99,8 @@ static int run(wagma_handle *h, enum shm_mode mode) {
             return shm_mismatch(h);
         case ROUND_RETURN:
             return WAGMA_OK;
-        case ROUND_STEP: /* published */
+        case ROUND_STEP: /* published: it may be the quorum, and this rank does not pin */
+            wait_ring(s, h->call.members, h->call.n, h->rank);
             shm_leave(h);
             return WAGMA_INPROGRESS;
         default:
@@ -153,6 +157,7 @@ int shm_next_contribution(wagma_handle *h, void **buffer) {
     struct shm_executor *e = h->shm;
     if (!e->local.reserved) {
         e->input = (struct round_input){0};
+        e->counted = 0;
         round_begin_reserve(&e->local, (uint64_t)h->version + 1);
         const int status = run(h, SHM_FINISH);
         if (status != WAGMA_OK)
@@ -160,6 +165,10 @@ int shm_next_contribution(wagma_handle *h, void **buffer) {
     }
     *buffer = segment_contribution(h->segment, h->rank, (int)e->local.reserved - 1);
     return WAGMA_OK;
+}
+
+double shm_carried_weight(const wagma_handle *h) {
+    return h->shm->carries ? h->shm->carried_weight : 0;
 }
 
 void shm_close(wagma_handle *h) {

@@ -271,6 +271,7 @@ static void collect(wagma_handle *h) {
     const void *result = e->local.copying ? (const void *)e->copies[e->results_count]
                                           : segment_round_result(h->segment, e->local.c);
     e->results[e->results_count++] = e->divisor == 0 ? NULL : result;
+    e->input.redo = 0; /* of the next version */
 }
 
 int shm_data(wagma_handle *h, enum round_action action) {

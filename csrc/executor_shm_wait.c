@@ -81,7 +81,7 @@ static int trouble(wagma_handle *h, enum round_why why) {
     for (int i = 0; i < n; i++) {
         const int r = in_group ? h->call.members[i] : i;
         const uint64_t word = publication(s, r), version = progress(s, r);
-        if (word == ROUND_DEPARTED || (in_group && round_version(word) < t && version >= t)) {
+        if (word == ROUND_DEPARTED || (in_group && round_version(word) != t && version >= t)) {
             gone++;
             continue;
         }
@@ -112,7 +112,7 @@ static int trouble_in_grace(wagma_handle *h) {
     const wagma_segment *s = h->segment;
     int alive = 0;
     for (int i = 0; i < h->call.n && !alive; i++)
-        alive = round_version(publication(s, h->call.members[i])) + 1 == e->local.t &&
+        alive = progress(s, h->call.members[i]) + 1 == e->local.t &&
                 !segment_is_dead(s, h->call.members[i]);
     e->input.grace_over |= !alive;
     return handle_interrupted(h, "grace");
@@ -130,6 +130,8 @@ static uint64_t deadline(wagma_handle *h, enum round_why why) {
 }
 
 static int look(wagma_handle *h, enum round_why why) {
+    if (why == ROUND_WHY_SLICES) /* nobody has to come: the slice is computed again */
+        return handle_interrupted(h, phase_of(h, why));
     return why == ROUND_WHY_GRACE ? trouble_in_grace(h) : trouble(h, why);
 }
 

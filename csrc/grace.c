@@ -174,7 +174,11 @@ void grace_return(struct grace *g, const wagma_segment *s, const struct wagma_ha
     p->t = (uint64_t)h->call.version + 1;
     memset(p->awaited, 0, (((size_t)h->call.n + 63) / 64) * sizeof *p->awaited);
     for (int i = 0; i < h->call.n; i++) {
-        const uint64_t version = newest(s, h->call.members[i]);
+        uint64_t version = newest(s, h->call.members[i]);
+        /* relaxed: a rank whose counter jumped is about to arrive, too */
+        const uint64_t at =
+            atomic_load_explicit(segment_at(s, h->call.members[i]), memory_order_relaxed);
+        version = at > version ? at : version;
         if (version + 1 >= p->t && version != ROUND_DEPARTED_VERSION)
             p->awaited[i / 64] |= UINT64_C(1) << (i % 64);
     }

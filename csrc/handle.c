@@ -32,6 +32,13 @@ int handle_check_weight(const wagma_handle *h, double weight) {
                          "weight=%g: %s arrays take 0 and weights from 1e-30 to 1e30; scale all "
                          "weights alike, or use float64",
                          weight, reduce_dtype_name(dtype));
+    const double carried = h->shm ? shm_carried_weight(h) : 0, ratio = carried / weight;
+    const double most = dtype == WAGMA_F64 ? 1e300 : 1e30;
+    if (carried != 0 && weight != 0 && (ratio < 1 / most || ratio > most))
+        return error_set(WAGMA_EINVAL,
+                         "weight=%g: what is carried has weight %g, and the two are too far apart "
+                         "to be added in %s; use weights of similar size",
+                         weight, carried, reduce_dtype_name(dtype));
     return WAGMA_OK;
 }
 

@@ -79,7 +79,8 @@ int shm_post(wagma_handle *h);
 int shm_poll(wagma_handle *h);
 int shm_finish(wagma_handle *h);
 int shm_next_contribution(wagma_handle *h, void **buffer);
-void shm_close(wagma_handle *h); /* departs: local, does not block */
+double shm_carried_weight(const wagma_handle *h); /* of what is carried; 0: nothing */
+void shm_close(wagma_handle *h);                  /* departs: local, does not block */
 void shm_free(wagma_handle *h);
 uint64_t shm_bytes(const wagma_handle *h); /* committed part of the rank's region */
 double shm_grace(const wagma_handle *h);   /* seconds */

@@ -23,6 +23,7 @@ enum round_pc {
     PC_BUFFER,
     PC_RESERVE,
     PC_PUBLISH,
+    PC_ALONE,
     PC_SLOT,
     PC_LET_GO,
     PC_LET_GO_SWAP,
@@ -349,11 +350,11 @@ enum round_action round_step(const struct round_context *x, struct round_local *
                     memory_order_seq_cst);
         l->own = l->buffer;
         l->buffer = 0;
-        if (l->members == 1) {
-            took(l, l->t);
-            return finish(l, ROUND_ALONE);
-        }
-        return go(l, PC_SLOT);
+        return go(l, l->members == 1 ? PC_ALONE : PC_SLOT);
+
+    case PC_ALONE: /* a step of its own, so that a posted call can end before it */
+        took(l, l->t);
+        return finish(l, ROUND_ALONE);
 
     /* -- give back a hold of an older version -------------------------------------------------- */
     case PC_LET_GO: {
@@ -434,7 +435,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         if (word >= l->t) {
             l->gone++;
         } else {
-            l->awaited += published + 1 == l->t;
+            l->awaited += (word > published ? word : published) + 1 == l->t;
             if (x->quorum == 0)
                 draw(x, l, members, 0);
         }
@@ -785,8 +786,8 @@ enum round_action round_step(const struct round_context *x, struct round_local *
 
     case PC_LEAVE_ROUND:
         took(l, l->u);
-        if (x->ordered)
-            return go(l, PC_NEXT);
+        if (x->ordered) /* a sync version ends the call: x is its result, not that of a newer one */
+            return go(l, l->sync ? PC_RETURN : PC_NEXT);
         if (x->forward && l->u > l->t)
             return unref(l, l->c, 1, PC_JUMP);
         if (l->view && !l->copying && !x->world) { /* until the next call */
@@ -866,12 +867,16 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         return go(l, PC_DROP_CREF);
 
     case PC_DROP_CREF: {
-        const int n = round_members_of(x, round_version(l->drop_head), round_low(l->drop_head) >> 1,
-                                       round_low(l->drop_head) & 1, x->scratch);
+        int n = (int)x->size;
+        uint32_t member = l->drop_i; /* of all ranks */
+        if (!x->world && !(round_low(l->drop_head) & 1)) {
+            n = round_members_of(x, round_version(l->drop_head), round_low(l->drop_head) >> 1, 0,
+                                 x->scratch);
+            member = (uint32_t)x->scratch[l->drop_i];
+        }
         if (l->drop_in != ROUND_DEPARTED)
             /* acq_rel: reads before reuse; pairs with PC_BUFFER */
-            round_sub(m, ROUND_CREF, (uint32_t)x->scratch[l->drop_i], round_buffer(l->drop_in), 1,
-                      memory_order_acq_rel);
+            round_sub(m, ROUND_CREF, member, round_buffer(l->drop_in), 1, memory_order_acq_rel);
         return ++l->drop_i == (uint32_t)n ? drop_over(l) : go(l, PC_DROP_IN);
     }
     }

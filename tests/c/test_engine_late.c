@@ -117,6 +117,22 @@ static void test_results_that_are_looked_at_stay(void) {
     close_cast(&c);
 }
 
+/* A sync version ends the call, even if newer ones are pinned by the time it goes on. */
+static void test_sync_is_not_gone_past(void) {
+    const wagma_options options = choose(2, 2, WAGMA_LATE_SKIP);
+    wagma_outcome o;
+    double mine = 100, theirs = 200;
+    cast c;
+    open_cast(&c, &options);
+    EXPECT(wagma_post(c.handle[0], &mine, 1, 1) == WAGMA_INPROGRESS, "%s", wagma_last_error());
+    EXPECT(wagma_sync(c.handle[1], &theirs, 1, &o) == WAGMA_OK && theirs == 150, "%.17g", theirs);
+    EXPECT(call(&c, 1, 7, 1, &o) == 7, "version 1");
+    EXPECT(wagma_wait(c.handle[0], &mine, -1, &o) == WAGMA_OK && mine == 150, "%.17g", mine);
+    EXPECT(o.results_count == 1 && o.contributors_count == 2 && !o.late, "%d", o.results_count);
+    EXPECT(call(&c, 0, 9, 1, &o) == 7 && o.late && o.version == 1, "version 1");
+    close_cast(&c);
+}
+
 /* ---- carry -------------------------------------------------------------------------------------
  */
 
@@ -134,6 +150,25 @@ static void test_carry_adds_what_came_too_late(void) {
     EXPECT(call(&c, 0, NAN, 0, &o) != 3.5 && o.weight == 1 && !o.results[0] == 0, "of rank 1");
     EXPECT(call(&c, 1, 2, 1, &o) == 0 && o.late, "nobody contributed");
     EXPECT(call(&c, 0, 8, 4, &o) == (8 + 6.0 / 4) * 4 / 5 && o.weight == 5, "6 + 4 times 8");
+    close_cast(&c);
+}
+
+static void test_carry_refuses_weights_that_are_far_apart(void) {
+    wagma_options options = choose(2, 2, WAGMA_LATE_CARRY);
+    options.dtype = WAGMA_F32;
+    wagma_outcome o;
+    float x = 1;
+    cast c;
+    open_cast(&c, &options);
+    EXPECT(wagma_allreduce(c.handle[0], &x, 1, &o) == WAGMA_OK, "%s", wagma_last_error());
+    EXPECT(wagma_allreduce(c.handle[1], &x, 1e20, &o) == WAGMA_OK && o.late, "%s",
+           wagma_last_error());
+    EXPECT(wagma_allreduce(c.handle[1], &x, 1e-20, &o) == WAGMA_EINVAL &&
+               strstr(wagma_last_error(), "weight"),
+           "%s", wagma_last_error());
+    x = 3;
+    EXPECT(wagma_allreduce(c.handle[1], &x, 1e10, &o) == WAGMA_OK && !o.late, "still usable: %s",
+           wagma_last_error());
     close_cast(&c);
 }
 
@@ -210,6 +245,33 @@ static void test_forward_goes_on_after_what_it_merged(void) {
     close_cast(&c);
 }
 
+/* A member that has jumped past a version and published a newer one does not come: whoever is left
+ * of the quorum is missed when it fails. Groups {0 2 4} and {0 3 4}, {1 5 ...} of six ranks. */
+static void test_forward_misses_who_is_needed(void) {
+    wagma_options options = options_of(6, 3, 2, 1);
+    options.missed = WAGMA_MISSED_FAST_FORWARD;
+    options.timeout = 20;
+    wagma_outcome o;
+    double x[6] = {0};
+    cast c;
+    open_cast(&c, &options);
+    for (int k = 0; k < 3; k++) {
+        EXPECT(wagma_post(c.handle[1], &x[1], 1, 0) == WAGMA_INPROGRESS, "rank 1");
+        EXPECT(wagma_allreduce(c.handle[5], &x[5], 1, &o) == WAGMA_OK, "%s", wagma_last_error());
+        EXPECT(wagma_wait(c.handle[1], &x[1], -1, &o) == WAGMA_OK, "%s", wagma_last_error());
+    }
+    EXPECT(wagma_allreduce(c.handle[3], &x[3], 1, &o) == WAGMA_OK && o.skipped > 0, "rank 3 jumps");
+    EXPECT(wagma_post(c.handle[3], &x[3], 1, 0) == WAGMA_INPROGRESS, "and publishes again");
+    EXPECT(wagma_post(c.handle[2], &x[2], 1, 0) == WAGMA_INPROGRESS, "rank 2");
+    EXPECT(wagma_allreduce(c.handle[0], &x[0], 1, &o) == WAGMA_OK, "%s", wagma_last_error());
+    wagma_fail(c.handle[4]);
+    EXPECT(wagma_allreduce(c.handle[0], &x[0], 1, &o) == WAGMA_EPEER &&
+               strstr(wagma_last_error(), "rank 4"),
+           "%s", wagma_last_error());
+    cast_drop(&c);
+    CHECK(expectations_failed() == 0, "see above");
+}
+
 /* ---- activation by the world -------------------------------------------------------------------
  */
 
@@ -232,6 +294,19 @@ static void test_world_pins_every_group_at_once(void) {
     EXPECT(call(&c, 1, 20, 1, &o) == (2 + 50 + 20) / 3.0 && o.late && o.merged,
            "newest: version 1");
     EXPECT(call(&c, 1, 21, 1, &o) == 21 && o.late && !o.merged, "merged already");
+    close_cast(&c);
+}
+
+static void test_posted_in_a_group_of_one(void) {
+    wagma_options options = choose(1, 1, WAGMA_LATE_CARRY);
+    options.quorum = WAGMA_QUORUM_MAJORITY;
+    wagma_outcome o;
+    double x = 4;
+    cast c;
+    open_cast(&c, &options);
+    EXPECT(wagma_post(c.handle[0], &x, 1, 0) == WAGMA_INPROGRESS, "%s", wagma_last_error());
+    EXPECT(wagma_wait(c.handle[0], &x, -1, &o) == WAGMA_OK && x == 4 && result(&o, 0) == 4, "%.17g",
+           x);
     close_cast(&c);
 }
 
@@ -298,11 +373,15 @@ int main(void) {
     RUN(test_skip_leaves_out_what_has_no_weight);
     RUN(test_results_are_kept_for_a_window);
     RUN(test_results_that_are_looked_at_stay);
+    RUN(test_sync_is_not_gone_past);
     RUN(test_carry_adds_what_came_too_late);
+    RUN(test_carry_refuses_weights_that_are_far_apart);
     RUN(test_integers_carry_whole_numbers);
     RUN(test_carry_loses_nothing);
     RUN(test_forward_goes_on_after_what_it_merged);
+    RUN(test_forward_misses_who_is_needed);
     RUN(test_world_pins_every_group_at_once);
+    RUN(test_posted_in_a_group_of_one);
     RUN(test_out_of_place);
     RUN(test_a_view_stays_until_the_next_call);
     return check_summary();
