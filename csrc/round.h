@@ -30,6 +30,16 @@
  *                                           ^     v                  |
  *                                           `-- FREE -> PIN* -> CAS -+-> HAND* -> USERS
  *
+ * The policies change these:
+ *   world     WINDOW -> LET_GO -> BUFFER; PRIVATE (from the inputs) for USERS ... COPY
+ *   ordered   AT -> WINDOW, if the last call gave several results; FREE -> OLD -> RETIRE: rounds
+ *             are reused when all are past them; no HAND, no references; LATE takes its slot's
+ *             round; leave -> NEXT -+-> return
+ *                                   `-> USERS: the slot of u + 1 is set
+ *   forward   QUORUM -> QUORUM_AT: who has gone past t does not count; leave -> JUMP -> return
+ *   out of place   RESERVE before the call; UNVIEW -> WINDOW: the last result is looked at no more;
+ *             COPY waits for all slices and copies none
+ *
  * Why nothing deadlocks: a rank waits only (a) at WINDOW, for ranks at a lower version; (b) for a
  * quorum, for ranks that have not published this version, that is, at a lower version; (c) in a
  * sync version, likewise; and no pin, claim or reference that another rank needs is held while

@@ -57,13 +57,12 @@ QUICK = (
     # ranks that disagree about the sync version: nobody hangs, and somebody is told
     Row("--ranks 2 --group 2 --programs nnn,nsn", second=SINGLE_STEPS),
     Row("--ranks 3 --group 2 --programs sn,sn,nn"),
-    Row("--ranks 3 --group 2 --programs ns,nn,nn"),
+    Row("--ranks 3 --group 2 --programs ns,nn,nd"),
     # three ranks: groups whose composition changes, and all in one
     Row("--ranks 3 --group 2 --programs n --slices 2", second=SINGLE_STEPS),
     Row("--ranks 3 --group 2 --programs nn", second=DFS),
     Row("--ranks 3 --group 2 --programs nd,nnd,nn"),
     Row("--ranks 3 --group 3 --programs n", second=DFS),
-    Row("--ranks 3 --group 3 --programs n --slices 2"),
     Row("--ranks 3 --group 3 --programs nn --quorum 3", second=DFS),
     Row("--ranks 3 --group 3 --programs n --quorum 2 --slices 2"),
     # four ranks
@@ -87,7 +86,7 @@ QUICK = (
     Row("--ranks 2 --group 2 --programs nnn --ordered --window 1 --slices 2", second=DFS),
     Row("--ranks 2 --group 2 --programs nnsnd,nnsd --ordered"),
     Row("--ranks 2 --group 2 --programs nnnd --ordered --rounds 2 --limited"),
-    Row("--ranks 3 --group 2 --programs nn --ordered"),
+    Row("--ranks 3 --group 2 --programs nd,nn,n --ordered"),
     Row("--ranks 3 --group 3 --programs n --ordered --quorum 2", second=DFS),
     # on after the version merged
     Row("--ranks 2 --group 2 --programs nnn --forward", second=SINGLE_STEPS),
@@ -103,11 +102,11 @@ QUICK = (
     Row("--ranks 2 --group 2 --programs ppod --rounds 1 --buffers 3 --limited", second=DFS),
     Row("--ranks 3 --group 3 --programs o,o,z"),
     # groups that stay, and pairs
-    Row("--ranks 3 --group 2 --programs nn --fixed"),
-    Row("--ranks 3 --group 2 --programs nn --pairs"),
+    Row("--ranks 3 --group 2 --programs nd,n,nn --fixed"),
+    Row("--ranks 3 --group 2 --programs nd,n,nn --pairs"),
     # store buffers, as on x86
     Row("--ranks 2 --group 2 --programs nn --tso", second=DFS),
-    Row("--ranks 2 --group 2 --programs nnn --tso", bits=23),
+    Row("--ranks 2 --group 2 --programs nnn --tso", bits=24),
     Row("--ranks 2 --group 2 --programs nn --world --tso", second=DFS),
     Row("--ranks 2 --group 2 --programs nn --ordered --tso", second=DFS),
     Row("--ranks 2 --group 2 --programs nn --forward --tso", second=DFS),
@@ -125,8 +124,8 @@ QUICK = (
     Row("--ranks 4 --group 4 --programs nnnnsnnnnnd --rounds 2 --buffers 3 --limited --walks 2000"),
     Row("--ranks 4 --group 2 --programs nnnsnnnn --world --window 2 --walks 1000"),
     Row("--ranks 5 --group 3 --programs nnnnnnnd --world --window 3 --quorum 2 --walks 500"),
-    Row("--ranks 4 --group 2 --programs nnnnsnnd --world --rounds 1 --buffers 3 --limited --walks 500"),
-    Row("--ranks 4 --group 2 --programs nnnnnnnn,nnnd,nnnn --majority --window 2 --walks 1000"),
+    Row("--ranks 4 --group 2 --programs nnnsnnd --world --buffers 3 --limited --walks 500"),
+    Row("--ranks 4 --group 2 --programs nnnnnnnn,nnnd,nnnnnnnn --majority --window 2 --walks 1000"),
     Row("--ranks 5 --group 5 --programs nnnnnsnn --majority --window 3 --walks 500"),
     Row("--ranks 4 --group 4 --programs nnnnsnnnnn --ordered --window 2 --quorum 2 --walks 1000"),
     Row("--ranks 5 --group 3 --programs nnnnnnnnnd --ordered --window 3 --slices 2 --walks 500"),
@@ -140,18 +139,31 @@ QUICK = (
     Row("--ranks 5 --group 3 --programs nnnnsnnn --fixed --window 2 --walks 500"),
 )
 
-# Depth first: the table alone takes memory, 2 GiB at 28 bits.
+# Depth first: the table alone takes memory, 2 GiB at 28 bits, 4 GiB at 29.
 FULL = (
-    Row("--ranks 2 --group 2 --programs nnnnn --window 2 --dfs", bits=28),
+    Row("--ranks 2 --group 2 --programs nnnnn --window 1 --dfs", bits=28),
     Row("--ranks 2 --group 2 --programs nnnn --window 3 --slices 2 --dfs", bits=26),
-    Row("--ranks 2 --group 2 --programs nnnn --window 3 --tso --dfs", bits=28),
-    Row("--ranks 3 --group 2 --programs nnn --window 1 --dfs", bits=26),
-    Row("--ranks 3 --group 2 --programs nnn --window 2 --dfs", bits=28),
-    Row("--ranks 3 --group 3 --programs nn --dfs", bits=28),
-    Row("--ranks 4 --group 2 --programs nn --dfs", bits=28),
-    Row("--ranks 4 --group 4 --programs nnnnnnnn --window 3 --slices 2 --walks 200000"),
-    Row("--ranks 5 --group 3 --programs nnnnnnnn --window 3 --slices 2 --walks 100000"),
-    Row("--ranks 5 --group 5 --programs nnnnnsnnd --window 2 --slices 4 --walks 100000"),
+    Row("--ranks 2 --group 2 --programs nnnn --window 1 --tso --dfs", bits=28),
+    Row("--ranks 3 --group 2 --programs nnn --window 1 --dfs", bits=28),
+    Row("--ranks 3 --group 3 --programs nn,nn,n --dfs", bits=29),
+    Row("--ranks 4 --group 2 --programs nn --quorum 2 --dfs", bits=28),
+    Row("--ranks 4 --group 4 --programs nn --quorum 4 --dfs", bits=28),
+    Row("--ranks 2 --group 2 --programs nnnn --world --dfs", bits=27),
+    Row("--ranks 3 --group 2 --programs nn --world --window 1 --dfs", bits=28),
+    Row("--ranks 2 --group 2 --programs nnnn --majority --dfs", bits=26),
+    Row("--ranks 3 --group 3 --programs nn --majority --dfs", bits=29),
+    Row("--ranks 2 --group 2 --programs nnnn --ordered --dfs", bits=28),
+    Row("--ranks 3 --group 3 --programs nn --ordered --quorum 2 --dfs", bits=29),
+    Row("--ranks 2 --group 2 --programs nnnn --forward --dfs", bits=28),
+    Row("--ranks 3 --group 2 --programs nnn --forward --window 1 --dfs", bits=28),
+    Row("--ranks 3 --group 3 --programs on,n,n --dfs", bits=28),
+    Row("--ranks 4 --group 4 --programs nnnnnnnn --window 3 --slices 2 --walks 100000"),
+    Row("--ranks 5 --group 3 --programs nnnnnnnn --window 3 --slices 2 --walks 50000"),
+    Row("--ranks 5 --group 5 --programs nnnnnsnnd --window 2 --slices 4 --walks 50000"),
+    Row("--ranks 5 --group 3 --programs nnnnnnnd --world --window 3 --walks 50000"),
+    Row("--ranks 5 --group 3 --programs nnnnnnnnnd --ordered --window 3 --walks 50000"),
+    Row("--ranks 5 --group 3 --programs nnnnnnnd --forward --majority --walks 50000"),
+    Row("--ranks 5 --group 5 --programs oonpzonpod --forward --window 3 --walks 50000"),
 )
 
 
