@@ -153,7 +153,11 @@ int segment_layout(wagma_segment *s) {
 }
 
 int segment_joined_contributions(const wagma_segment *s) {
-    return s->buffers < TYPICAL_CONTRIBUTIONS ? s->buffers : TYPICAL_CONTRIBUTIONS;
+    /* rounds of all ranks are held with their inputs: one more, or living ranks that have one
+     * reserved could wait for each other */
+    const int typical =
+        TYPICAL_CONTRIBUTIONS + (s->options.activation == WAGMA_ACTIVATION_WORLD ? 1 : 0);
+    return s->buffers < typical ? s->buffers : typical;
 }
 
 int segment_joined_rounds(const wagma_segment *s) {
