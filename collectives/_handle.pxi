@@ -174,7 +174,8 @@ cdef class Handle:
         `x` must not be touched until then. A numpy array that owns its memory (or is a view of one)
         is made read-only meanwhile, so that writing to it raises ValueError. Not noticed are
         writes through other views of the memory or through other kinds of arrays (torch), and
-        reads: an array of `empty()` may hold anything. The handle keeps `x` alive.
+        reads: an array of `empty()` may hold anything. The handle keeps `x` and its memory alive; a
+        tensor that was given other memory is refused by `test` and `wait`.
 
         Args, raises: as `allreduce`.
 
@@ -189,6 +190,9 @@ cdef class Handle:
         try:
             request = _request(self)
             keeper = self.input.locate(x, &self.posted.view, &address)
+            tensor = x if _is_tensor(x) and address != &self.input.nothing else None
+            if tensor is not None:
+                keeper = _kept(tensor)  # what is kept of the others is posted.view
             self.views.calls += 1
             if self.small:
                 status = wagma_post(self.handle, address, weight, 0)
@@ -201,6 +205,7 @@ cdef class Handle:
                 self.input.take(x)
             else:
                 self.posted.freeze(x)
+                self.posted.tensor = tensor
         except:
             self.posted.release()
             self.busy = IDLE
@@ -240,9 +245,11 @@ cdef class Handle:
             PyBuffer_Release(&view)
 
     @cython.final
-    cdef inline Outcome _outcome(self, const wagma_outcome *given, object keeper, void *address):
-        if given.results_count != 0:
-            self.views.x = keeper
+    cdef inline Outcome _outcome(self, const wagma_outcome *given, object x, void *address):
+        self.views.x = None
+        if (given.results_count != 0 and given.results[given.results_count - 1] == address
+                and address != &self.input.nothing):
+            self.views.x = _kept(x)
             self.views.x_address = address
         return _outcome(given, self.views)
 
@@ -316,14 +323,17 @@ cdef class Handle:
 
         numpy, of the handle's shape, uninitialised (bfloat16 as uint16); the same array until a
         call takes it. `allreduce`, `sync` and `iallreduce` take it by its address, so that a torch
-        tensor over it will do, and then the result does not go there but to `Outcome.result`. The
+        tensor over it will do, and then the result does not go there but to `Outcome.result`; with
+        late="skip" or "carry" that is None, and `Outcome.results` has the averages (or sums). The
         array is read-only from then on (views that were made of it before are not, and must not be
         written to). It stays readable as long as it lives, but its content is the engine's.
 
         Arrays of the last call's outcome stay valid. Waits only where `shm_limit` was reached.
 
         Raises:
-            ValueError: quorum="all" (use `empty`), or 16-bit elements with average=True.
+            ValueError: the quorum is every member of a group (quorum="all", k of k ranks,
+                group_size=1, one rank), which is reduced in place (use `empty`); or 16-bit elements
+                with average=True.
             PeerError, StallError: no buffer came free; the handle is broken.
             HandleError: the handle cannot be used, or a request is pending.
         """
@@ -343,6 +353,11 @@ cdef class Handle:
         """The outcome, None, or an error; the handle is PENDING."""
         cdef wagma_outcome given
         cdef int status
+        if _moved(self.posted.tensor, self.posted.address):
+            raise HandleError(
+                f"the tensor posted for version {self.version} (rank {self.rank}) has other memory "
+                "than then (resize_, set_, .data =): its result cannot be written there; a handle "
+                "with a pending request is left by fail()")
         self.busy = CALLING
         if waits:
             with nogil:
@@ -358,11 +373,13 @@ cdef class Handle:
         request.complete = True
         keeper = self.posted.keeper
         self.busy = IDLE
-        error = None if status == WAGMA_OK else self._failure(status)
-        self.posted.release()
-        if error is not None:
+        if status != WAGMA_OK:
+            error = self._failure(status)
+            self.posted.release()
             raise error
-        return self._outcome(&given, keeper, self.posted.address)
+        outcome = self._outcome(&given, keeper, self.posted.address)
+        self.posted.release()
+        return outcome
 
     # ---- state ---------------------------------------------------------------------------------
     @property

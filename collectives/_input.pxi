@@ -6,6 +6,33 @@ cdef enum:
 cdef object _torch_tensor = None
 
 
+cdef bint _is_tensor(object x) except -1:
+    global _torch_tensor
+    if _torch_tensor is None:
+        _torch_tensor = arrays.torch_tensor()
+    return _torch_tensor is not None and isinstance(x, _torch_tensor)
+
+
+cdef object _kept(object x):
+    """What keeps the memory that `x` has now: others may give a tensor another (set_, .data).
+
+    A buffer cannot be resized as long as the memoryview lives; that a tensor was, says `_moved`.
+    """
+    if _is_tensor(x):
+        return x.detach()
+    return memoryview(x) if PyObject_CheckBuffer(x) else x
+
+
+cdef bint _moved(object x, void *address) except -1:
+    """Whether the tensor `x` is not at `address` any more; of other arrays: no."""
+    if not _is_tensor(x):
+        return False
+    try:
+        return <void *><uintptr_t>x.data_ptr() != address
+    except RuntimeError:  # it has no storage any more
+        return True
+
+
 @cython.final
 cdef class _Input:
     """The arrays that fit, and the contribution buffer that is given out and not taken yet."""
@@ -58,10 +85,7 @@ cdef class _Input:
 
     cdef bint _tensor(self, object x, void **address):
         """The same for a torch tensor; everything is asked anew in every call (resize_, set_)."""
-        global _torch_tensor
-        if _torch_tensor is None:
-            _torch_tensor = arrays.torch_tensor()
-        if _torch_tensor is None or not isinstance(x, _torch_tensor):
+        if not _is_tensor(x):
             return False
         if self.torch_dtype is None:
             self.torch_dtype = arrays.torch_dtype(self.dtype)

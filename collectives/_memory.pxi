@@ -21,12 +21,18 @@ cdef class _Views:
     cdef _Engine engine      # None after close()
     cdef tuple shape
     cdef object storage      # numpy dtype
-    cdef object x            # what the last call was given, where a result may be a view of it
-    cdef const void *x_address
+    cdef object x            # keeps the memory of the last call's array, if that is a result
+    cdef void *x_address
     cdef int64_t calls       # an outcome's arrays are gone when this has changed
 
     cdef object array(self, const void *address):
-        owner = self.x if address == self.x_address else self.engine
+        owner = self.engine
+        if self.x is not None and address == self.x_address:
+            owner = self.x
+            if _moved(owner, self.x_address):
+                raise HandleError(
+                    "the array that was passed has been resized, and the result was in its memory: "
+                    "fetch `results` before")
         return _array(_memory(owner, <void *>address, self, True), self)
 
 

@@ -22,9 +22,11 @@ cdef class Outcome:
         results: late="skip" or "carry": the results of `version` and of the versions after it that
             the call delivered, oldest first, None where the weights sum to 0. Read-only numpy
             arrays of the handle's shape (bfloat16 as uint16); the newest is what x became, and with
-            quorum="all" it is a view of x. Otherwise ().
+            quorum="all" it is a view of x (which must not be resized as long as it is read).
+            `weight`, `contributors` and `versions` are those of the newest. Otherwise ().
         result: of a call with the array of `next_contribution()`: the result undivided, `weight` is
-            the divisor; a read-only numpy array, None where merged is False. Otherwise None.
+            the divisor; a read-only numpy array, None where merged is False. Otherwise None, as
+            with late="skip" and "carry", where `results` has the averages.
 
     The arrays lie in memory that the handle's next call (or close) uses again: an array that was
     fetched before must not be read after it, and fetching one after it raises HandleError.

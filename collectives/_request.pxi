@@ -4,6 +4,7 @@
 cdef class _Posted:
     """The array of a pending request; it lives and stays where it is."""
     cdef object keeper       # of the array's memory
+    cdef object tensor       # the array, if it is one: its memory can be replaced
     cdef Py_buffer view
     cdef void *address
     cdef object frozen       # the array, if it was made read-only
@@ -26,7 +27,7 @@ cdef class _Posted:
         """Gives the array back."""
         frozen = self.frozen
         self.frozen = None
-        self.keeper = None
+        self.keeper = self.tensor = None
         PyBuffer_Release(&self.view)
         if frozen is not None:
             try:
@@ -75,7 +76,8 @@ cdef class Request:
 
         Raises:
             PeerError, StallError: as in `Handle.allreduce`, also when `test` is all that is called.
-            HandleError: the request was completed before, or its handle has ended.
+            HandleError: the request was completed before, its handle has ended, or the posted
+                tensor has got other memory (`resize_`, `set_`, ``.data =``): it stays pending.
         """
         self._check()
         return self.handle._go_on(self, False, 0)
@@ -93,8 +95,10 @@ cdef class Request:
             TimeoutError: it is not complete yet; the message names the version and the ranks that
                 are missing. The request is still pending: wait for it again.
             PeerError, StallError: as in `Handle.allreduce`; the handle is broken.
-            HandleError: the request was completed before, or its handle has ended.
+            HandleError: as in `test`.
             TypeError, ValueError: `timeout` is wrong.
+            KeyboardInterrupt, or what another signal handler raised: the request counts as
+                complete, but `x` may hold anything; the handle is broken.
         """
         cdef double seconds = -1 if timeout is None else timeout
         if timeout is not None and not seconds >= 0:

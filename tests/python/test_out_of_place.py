@@ -1,7 +1,9 @@
 """next_contribution() and the arrays of outcomes: whose memory they are, and until when."""
 
+import array
 import gc
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -272,13 +274,78 @@ def test_results_of_quorum_all_are_x(late: int, count: int) -> None:
         x[0] = 5
         assert result[0] == 5
         assert not result.flags.writeable
-        reference = weakref.ref(x)
         del x
         gc.collect()
+        others = [torch.full((count,), 7.0) for _ in range(50)]
         assert (result[1:] == 11).all()
-        assert reference() is not None
+        del others
     a.close()
     b.close()
+
+
+def replace_data(x: torch.Tensor) -> None:
+    x.data = torch.zeros(3)
+
+
+@LATE
+@pytest.mark.parametrize("replace", [replace_data, lambda x: x.set_(torch.zeros(3))])
+@pytest.mark.parametrize("first", ["fetch", "replace"])
+def test_results_stay_when_x_gets_other_memory(
+    late: int, replace: Callable[[torch.Tensor], Any], first: str
+) -> None:
+    count = 1 << 20
+    a, b = ranks.pair(quorum=0, late=late, average=0, count=count)
+    x = torch.ones(count)
+    request = a.iallreduce(x)
+    b.allreduce(np.full(count, 10, np.float32))
+    outcome = request.wait()
+    if first == "replace":
+        replace(x)
+    (result,) = outcome.results
+    if first == "fetch":
+        replace(x)
+    assert (result == 11).all()  # of freed memory of this size this would be a crash
+    a.close()
+    b.close()
+
+
+@LATE
+def test_results_of_a_resized_tensor_are_refused(late: int) -> None:
+    a, b = ranks.pair(quorum=0, late=late)
+    x = torch.ones(3)
+    request = a.iallreduce(x)
+    b.allreduce(np.ones(3, np.float32))
+    outcome = request.wait()
+    x.resize_(1 << 20)
+    with pytest.raises(HandleError, match=r"resized.*`results`"):
+        outcome.results  # noqa: B018
+    a.close()
+    b.close()
+
+
+@LATE
+def test_a_buffer_is_not_resized_as_long_as_it_is_a_result(late: int) -> None:
+    a, b = ranks.pair(quorum=0, late=late)
+    x = array.array("f", [1, 1, 1])
+    request = a.iallreduce(x)
+    b.allreduce(np.ones(3, np.float32))
+    outcome = request.wait()
+    with pytest.raises(BufferError):
+        x.append(1)
+    assert outcome.results[0].tolist() == [1, 1, 1]
+    request = a.iallreduce(np.ones(3, np.float32))
+    b.allreduce(np.ones(3, np.float32))
+    request.wait()
+    x.append(1)
+    a.close()
+    b.close()
+
+
+def test_results_without_elements() -> None:
+    segment = Segment.create({"size": 1, "count": 0, "late": 1})
+    with Handle(segment, 0) as coll:
+        for x in (np.zeros(0, np.float32), torch.zeros(0)):
+            assert coll.allreduce(x).results[0].shape == (0,)
 
 
 @LATE

@@ -200,9 +200,10 @@ def test_other_kinds_of_arrays(quorum: int) -> None:
 
 def test_arrays_without_elements() -> None:
     a, b = ranks.pair(count=0)
-    request = a.iallreduce(np.zeros(0, np.float32))
-    b.allreduce(np.zeros(0, np.float32))
-    assert request.wait().contributors == (0, 1)
+    for x in (np.zeros(0, np.float32), torch.zeros(0)):
+        request = a.iallreduce(x)
+        b.allreduce(np.zeros(0, np.float32))
+        assert request.wait().contributors == (0, 1)
     a.close()
     b.close()
 
@@ -378,6 +379,55 @@ def test_a_numpy_array_is_read_only_while_pending(quorum: int) -> None:
         request.wait()
         assert (x == 2).all()
         x[0] = 5  # it can be written to again
+    a.close()
+    b.close()
+
+
+def replace_data(x: torch.Tensor) -> None:
+    x.data = torch.zeros(LARGE)
+
+
+@QUORUMS
+@pytest.mark.parametrize(
+    "replace",
+    [replace_data, lambda x: x.set_(torch.zeros(LARGE)), lambda x: x.resize_(2 * LARGE)],
+    ids=["data", "set", "resize"],
+)
+def test_a_tensor_that_gets_other_memory_while_pending(
+    quorum: int, replace: Callable[[torch.Tensor], Any]
+) -> None:
+    """Nothing is written to memory that was the tensor's, and is somebody else's now."""
+    a, b = ranks.pair(quorum=quorum, count=LARGE, average=0, grace=30.0)
+    x = torch.ones(LARGE)
+    address = x.data_ptr()
+    request = a.iallreduce(x)
+    replace(x)
+    b.allreduce(np.ones(LARGE, np.float32))
+    others = [torch.full((LARGE,), 7.0) for _ in range(50)]
+    assert x.data_ptr() != address
+    for complete in (request.test, request.wait):
+        with pytest.raises(HandleError, match=r"version 0 .*resize_.*fail\(\)"):
+            complete()
+    assert "pending" in repr(request)
+    assert all((other == 7).all() for other in others)
+    a.fail()
+    b.close()
+
+
+@QUORUMS
+def test_a_tensor_whose_memory_comes_back(quorum: int) -> None:
+    """The request has kept it, and goes on."""
+    a, b = ranks.pair(quorum=quorum, average=0, grace=30.0)
+    x = torch.ones(3)
+    request = a.iallreduce(x)
+    old = x.data
+    x.data = torch.zeros(3)
+    b.allreduce(np.ones(3, np.float32))
+    with pytest.raises(HandleError, match="other memory"):
+        request.wait()
+    x.data = old
+    request.wait()
+    assert x.tolist() == [2, 2, 2]
     a.close()
     b.close()
 
