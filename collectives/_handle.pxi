@@ -493,7 +493,12 @@ cdef class Handle:
     def __repr__(self):
         cdef wagma_options *o = &self.used
         name = "" if self.name is None else f"name={self.name!r}, "
-        quorum = "majority" if o.quorum == WAGMA_QUORUM_MAJORITY else o.quorum
+        every = o.size if o.activation == WAGMA_ACTIVATION_WORLD else o.group_size
+        quorum = o.quorum
+        if quorum == WAGMA_QUORUM_MAJORITY:
+            quorum = "majority"
+        elif quorum == every:
+            quorum = "all"
         results = ""
         if o.late != WAGMA_LATE_STALE:  # so many are kept, for ranks that have not had them
             results = f"results_bytes={o.window * o.count * self.dtype_.storage.itemsize}, "

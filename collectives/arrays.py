@@ -255,7 +255,10 @@ def _not_contiguous(x: object) -> ValueError:
 
 
 def _read_only(x: object) -> ValueError:
-    return ValueError(f"{_type_name(x)} is read-only, but the result is written into it")
+    return ValueError(
+        f"{_type_name(x)} is read-only, but the result is written into it (an array that was "
+        "passed to iallreduce() is read-only until its request is complete)"
+    )
 
 
 def _not_on_cpu(x: object, where: str) -> TypeError:

@@ -13,16 +13,17 @@ AD-PSGD averages models in pairs: ``GroupAllreduce(comm, x, group_size=2, groupi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from .partial_allreduce import PartialAllreduce
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import SupportsIndex, Unpack
 
     from mpi4py import MPI
 
-    from .options import CommonArguments, WorldArguments
+    from .options import Arguments, CommonArguments, WorldArguments
 
 __all__ = [
     "GroupAllreduce",
@@ -33,14 +34,15 @@ __all__ = [
 ]
 
 
-class _World(TypedDict):
-    group_size: None
-    activation: Literal["group"]
-    grouping: Literal["dynamic"]
+_WORLD: Arguments = {"group_size": None, "activation": "group", "grouping": "dynamic"}
 
 
-# One group of all ranks. Who passes one of these to a class that has them chosen gets TypeError.
-_WORLD: _World = {"group_size": None, "activation": "group", "grouping": "dynamic"}
+def _choose(kind: type[PartialAllreduce], options: Mapping[str, Any], **chosen: Any) -> Arguments:
+    """`options` and what is chosen, of which the user may choose nothing."""
+    for name in options:
+        if name in chosen:
+            raise TypeError(f"{kind.__name__} chooses {name} itself: use PartialAllreduce")
+    return cast("Arguments", {**chosen, **options})
 
 
 class GroupAllreduce(PartialAllreduce):
@@ -69,7 +71,9 @@ class GroupAllreduce(PartialAllreduce):
         group_size: SupportsIndex,
         **options: Unpack[CommonArguments],
     ) -> None:
-        super().__init__(comm, x, group_size=group_size, quorum=1, **options)
+        super().__init__(
+            comm, x, **_choose(GroupAllreduce, options, group_size=group_size, quorum=1)
+        )
 
 
 class SoloAllreduce(PartialAllreduce):
@@ -91,7 +95,7 @@ class SoloAllreduce(PartialAllreduce):
         self, comm: MPI.Intracomm | None, x: Any, **options: Unpack[WorldArguments]
     ) -> None:
         chosen: WorldArguments = {"late": "carry", **options}
-        super().__init__(comm, x, quorum=1, **_WORLD, **chosen)
+        super().__init__(comm, x, **_choose(SoloAllreduce, chosen, quorum=1, **_WORLD))
 
 
 class MajorityAllreduce(PartialAllreduce):
@@ -114,7 +118,7 @@ class MajorityAllreduce(PartialAllreduce):
         self, comm: MPI.Intracomm | None, x: Any, **options: Unpack[WorldArguments]
     ) -> None:
         chosen: WorldArguments = {"late": "carry", **options}
-        super().__init__(comm, x, quorum="majority", **_WORLD, **chosen)
+        super().__init__(comm, x, **_choose(MajorityAllreduce, chosen, quorum="majority", **_WORLD))
 
 
 class QuorumAllreduce(PartialAllreduce):
@@ -134,6 +138,8 @@ class QuorumAllreduce(PartialAllreduce):
         options: see `Options`; quorum is k, the group is the world, late is "skip" unless given.
     """
 
+    _quorum: ClassVar[str] = "k"
+
     def __init__(
         self,
         comm: MPI.Intracomm | None,
@@ -142,7 +148,7 @@ class QuorumAllreduce(PartialAllreduce):
         **options: Unpack[WorldArguments],
     ) -> None:
         chosen: WorldArguments = {"late": "skip", **options}
-        super().__init__(comm, x, quorum=k, **_WORLD, **chosen)
+        super().__init__(comm, x, **_choose(QuorumAllreduce, chosen, quorum=k, **_WORLD))
 
 
 class SyncAllreduce(PartialAllreduce):
@@ -163,4 +169,4 @@ class SyncAllreduce(PartialAllreduce):
     def __init__(
         self, comm: MPI.Intracomm | None, x: Any, **options: Unpack[WorldArguments]
     ) -> None:
-        super().__init__(comm, x, quorum="all", **_WORLD, **options)
+        super().__init__(comm, x, **_choose(SyncAllreduce, options, quorum="all", **_WORLD))

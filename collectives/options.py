@@ -142,8 +142,16 @@ class Options:
                 ) from None
         return replace(self, **changes)
 
-    def engine(self, size: int, count: int, dtype: int) -> dict[str, int | float]:
+    def engine(
+        self, size: int, count: int, dtype: int, *, quorum: str = "quorum"
+    ) -> dict[str, int | float]:
         """The engine's wagma_options for `size` ranks and arrays of `count` elements.
+
+        Args:
+            size: number of ranks.
+            count: of the array's elements.
+            dtype: their code.
+            quorum: what the user calls that option; one of another name takes numbers only.
 
         Raises:
             TypeError, ValueError: an option has a value of the wrong type, one that it does not
@@ -162,7 +170,7 @@ class Options:
             "dtype": dtype,
             "average": int(self.average),
             "group_size": _positive("group_size", self.group_size, default=0),
-            "quorum": _quorum(self.quorum),
+            "quorum": _quorum(quorum, self.quorum),
             "sync_period": _positive("sync_period", self.sync_period, default=0),
             "window": _positive("window", self.window, default=0),
             "shm_limit": _positive("shm_limit", self.shm_limit, default=0),
@@ -176,7 +184,7 @@ class Options:
         if self.redo_after is not None:
             options["redo_after"] = _seconds("redo_after", self.redo_after)
         group_size = self._check_groups(size, int(options["group_size"]))
-        self._check_start(size, group_size, int(options["quorum"]))
+        self._check_start(size, group_size, int(options["quorum"]), quorum)
         self._check_late(size, group_size)
         element = arrays.dtype_of_code(dtype)
         if self.average and element.storage.kind == "i":
@@ -198,13 +206,12 @@ class Options:
             raise ValueError(f"group_size={group_size} must be 1 to {size}, the number of ranks")
         return group_size or (pair if self.grouping == "pairs" else size)
 
-    def _check_start(self, size: int, group_size: int, quorum: int) -> None:
+    def _check_start(self, size: int, group_size: int, quorum: int, name: str) -> None:
         most = size if self.activation == "world" else group_size
         if quorum > most:
             scope = "the number of ranks" if most == size else "the members of a group"
-            raise ValueError(
-                f"quorum={quorum} must be 1 to {most} ({scope}), {_alternatives(_QUORUMS)}"
-            )
+            words = f", {_alternatives(_QUORUMS)}" if name == "quorum" else ""
+            raise ValueError(f"{name}={quorum} must be 1 to {most} ({scope}){words}")
 
     def _check_late(self, size: int, group_size: int) -> None:
         if self.late == "stale":
@@ -267,13 +274,13 @@ def _choice(name: str, value: Any, known: Mapping[str, int]) -> int:
     return known[value]
 
 
-def _quorum(value: Any) -> int:
+def _quorum(name: str, value: Any) -> int:
     """What the engine takes for a number of members, "all" or "majority"."""
-    if isinstance(value, str):
+    if isinstance(value, str) and name == "quorum":
         if value not in _QUORUMS:
             raise ValueError(f"quorum={value!r} must be an int, {_alternatives(_QUORUMS)}")
         return _QUORUMS[value]
-    return _positive("quorum", _integer("quorum", value), default=0)
+    return _positive(name, _integer(name, value), default=0)
 
 
 def _seed(value: Any) -> int:

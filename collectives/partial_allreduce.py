@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import _engine, arrays
 from .meeting import Meeting, Telling
@@ -66,6 +66,8 @@ class PartialAllreduce(_engine.Handle, metaclass=Telling):
         options: the options in force, group_size and window filled in.
     """
 
+    _quorum: ClassVar[str] = "quorum"  # what users call it
+
     def __init__(self, comm: MPI.Intracomm | None, like: Any, **options: Unpack[Arguments]) -> None:
         self.met = True
         with Meeting(comm, Patience.of(options)) as meeting:
@@ -74,10 +76,12 @@ class PartialAllreduce(_engine.Handle, metaclass=Telling):
 
             def check() -> dict[str, object]:
                 nonlocal used, engine
-                used = Options(**options).with_environment()
+                used = self._options(options).with_environment()
                 array = arrays.resolve(like, writable=False)
                 count = math.prod(array.shape)
-                engine = _engine.check_options(used.engine(meeting.size, count, array.dtype.code))
+                engine = _engine.check_options(
+                    used.engine(meeting.size, count, array.dtype.code, quorum=self._quorum)
+                )
                 return {"shape": array.shape, "dtype": array.dtype.name, **asdict(used)}
 
             meeting.agree(check)
@@ -96,3 +100,12 @@ class PartialAllreduce(_engine.Handle, metaclass=Telling):
         self.options = replace(
             used, group_size=int(engine["group_size"]), window=int(engine["window"])
         )
+
+    def _options(self, options: Arguments) -> Options:
+        known = [field.name for field in fields(Options)]
+        for name in options:
+            if name not in known:
+                raise TypeError(
+                    f"{type(self).__name__} has no option {name!r}; options are {', '.join(known)}"
+                )
+        return Options(**options)

@@ -15,6 +15,7 @@ from .reports import describe_ranks
 __all__ = ["Patience", "Wait"]
 
 _log = logging.getLogger("wagma")
+_SHORTEST_S = 0.1  # between warnings
 
 
 class Patience(NamedTuple):
@@ -22,7 +23,7 @@ class Patience(NamedTuple):
 
     Attributes:
         timeout: seconds until a wait ends in StallError, infinity for never.
-        stall_warning: seconds between warnings, infinity for none.
+        stall_warning: seconds between warnings, infinity for none; a tenth of a second at least.
         name: of the collective, shown in warnings.
     """
 
@@ -51,8 +52,9 @@ class Wait:
     def __init__(self, patience: Patience, rank: int) -> None:
         self._patience = patience
         self._rank = rank
+        self._interval = max(patience.stall_warning, _SHORTEST_S)
         self._began = time.monotonic()
-        self._warnings = 0
+        self._quiet_until = self._interval
 
     @property
     def seconds(self) -> float:
@@ -65,7 +67,7 @@ class Wait:
         Raises:
             StallError: the time is over.
         """
-        seconds, (timeout, stall_warning, name) = self.seconds, self._patience
+        seconds, (timeout, _, name) = self.seconds, self._patience
         waits = f"has waited {seconds:.3g} s for {describe_ranks(missing)}"
         hint = (
             "ranks that are started without MPI meet if they are on one machine, of one user, and "
@@ -73,11 +75,14 @@ class Wait:
         )
         if seconds >= timeout:
             raise StallError(f"creation {waits} (timeout {timeout:.3g} s): {hint}")
-        if seconds >= stall_warning * (self._warnings + 1):
-            self._warnings += 1
+        if seconds >= self._quiet_until:
+            self._quiet_until = seconds + self._interval
             title = "" if name is None else f" ({name})"
             _log.warning("rank %d%s: creation %s: %s", self._rank, title, waits, hint)
 
 
 def _seconds(value: Any) -> float:
-    return math.inf if value is None else float(value)
+    seconds = math.inf if value is None else float(value)
+    if not seconds >= 0:
+        raise ValueError(f"{seconds} is no time to wait")
+    return seconds

@@ -242,9 +242,10 @@ int wagma_next_contribution(wagma_handle *h, void **buffer) {
     const wagma_options *o = &h->segment->options;
     if (!h->shm)
         return error_set(WAGMA_EINVAL,
-                         "quorum is all: such a handle reduces in place and has no contribution "
-                         "buffers; use the rank's array in the segment: wagma_shared_array(), in "
-                         "Python empty()");
+                         "the quorum is every member of a group (quorum=all, k of k ranks, "
+                         "group_size=1, or one rank): such a handle reduces in place and has no "
+                         "contribution buffers; use the rank's array in the segment: "
+                         "wagma_shared_array(), in Python empty()");
     if (o->average && reduce_dtype_size((wagma_dtype)o->dtype) == 2)
         return error_set(WAGMA_EINVAL,
                          "dtype is %s and average is 1: 16-bit averages are stored as averages, "

@@ -40,7 +40,10 @@ class DistributedOptimizer(Optimizer):
 
     `param_groups`, `state` and `defaults` are the inner optimizer's own: learning-rate schedulers
     and gradient scalers take this object or the inner one. With gradient scaling a rank may skip a
-    step; loops count `version`, which then does not advance on that rank.
+    step; loops count `version`, which then does not advance on that rank. With
+    ``missed="fast-forward"`` it may advance by more than one in a step: a scheduler is then stepped
+    ``1 + opt.outcome.skipped`` times, or follows it:
+    ``LambdaLR(opt, lambda _: 0.99**opt.version)``.
 
     Used as a context manager it closes at the end; after an exception the ranks that need this one
     get PeerError instead of waiting.

@@ -156,6 +156,10 @@ WRONG: dict[str, tuple[str, str]] = {
         "SyncAllreduce(None, x, **({} if rank else {'quorum': 1}))",
         "TypeError: rank 0: ",
     ),
+    "timeout": (
+        "PartialAllreduce(None, x, timeout=-1)",
+        "ValueError: timeout=-1.0 must be 0 or more seconds",
+    ),
     "wrong everywhere": (
         "QuorumAllreduce(None, x)",
         "TypeError: QuorumAllreduce.__init__() missing 1 required positional argument: 'k'",

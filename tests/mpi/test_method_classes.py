@@ -53,14 +53,37 @@ def test_what_a_class_has_chosen_is_not_an_argument(
     comm: MPI.Intracomm, kind: type[PartialAllreduce], option: dict[str, Any]
 ) -> None:
     (name,) = set(option) - {"k"} - ({"group_size"} if kind is GroupAllreduce else set())
-    with pytest.raises(TypeError, match=name):
+    words = rf"{kind.__name__} chooses {name} itself: use PartialAllreduce"
+    with pytest.raises(TypeError, match=words):
         kind(comm, np.ones(3, np.float32), **option)
 
 
-@pytest.mark.parametrize("k", [0, -1, 100, 1.5, "two", None])
+def test_options_that_do_not_exist(comm: MPI.Intracomm) -> None:
+    """On one rank: all raise it."""
+    option = {"graze" if comm.rank == comm.size - 1 else "grace": 0}
+    with pytest.raises(TypeError, match=r"SoloAllreduce has no option 'graze'; .* grace, late"):
+        SoloAllreduce(comm, np.ones(3, np.float32), **option)
+
+
+@pytest.mark.parametrize("k", [0, -1, 100, 1.5, "two", "all", None])
 def test_quorums_that_make_no_sense(comm: MPI.Intracomm, k: Any) -> None:
-    with pytest.raises((ValueError, TypeError), match="quorum"):
+    with pytest.raises((ValueError, TypeError), match=f"^k={k!r} must be "):
         QuorumAllreduce(comm, np.ones(3, np.float32), k)
+
+
+@pytest.mark.parametrize(
+    ("group_size", "error"), [(0, ValueError), (100, ValueError), ("2", TypeError)]
+)
+def test_a_wrong_group_size_of_wagma_is_everyones_error(
+    comm: MPI.Intracomm, group_size: Any, error: type[Exception]
+) -> None:
+    """On one rank: nobody waits for it."""
+    parameter = torch.nn.Parameter(torch.zeros(3))
+    with pytest.raises(error, match=f"group_size={group_size!r} must be"):
+        wagma.DistributedOptimizer(
+            torch.optim.SGD([parameter], lr=0.1),
+            wagma.WAGMA(comm, group_size if comm.rank == comm.size - 1 else None),
+        )
 
 
 def test_wagma_passes_its_choices_on(comm: MPI.Intracomm) -> None:
@@ -87,6 +110,7 @@ def test_training_with_fast_forward(comm: MPI.Intracomm) -> None:
     optimizer = torch.optim.SGD([parameter], lr=0.1)
     skipped = steps = 0
     with wagma.DistributedOptimizer(optimizer, algorithm) as distributed:
+        schedule = torch.optim.lr_scheduler.StepLR(distributed, 4, 0.5)
         while distributed.version < 40:
             if comm.rank == 0:
                 time.sleep(0.002)
@@ -95,7 +119,15 @@ def test_training_with_fast_forward(comm: MPI.Intracomm) -> None:
             assert distributed.outcome is not None
             skipped += distributed.outcome.skipped
             steps += 1
+            for _ in range(1 + distributed.outcome.skipped):
+                schedule.step()
+            assert schedule.get_last_lr() == [0.1 * 0.5 ** (distributed.version // 4)]
         assert distributed.version == steps + skipped == 40
+        distributed.synchronize()
+        schedule = torch.optim.lr_scheduler.LambdaLR(distributed, lambda _: 1 / distributed.version)
+        distributed.step()
+        schedule.step()
+        assert schedule.get_last_lr() == [pytest.approx(0.1 / distributed.version)]
         distributed.synchronize()
     assert sum(comm.allgather(skipped)) > 0
     assert len(set(comm.allgather(parameter.detach().numpy().tobytes()))) == 1

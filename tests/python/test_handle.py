@@ -65,7 +65,7 @@ def test_repr_names_what_matters() -> None:
         "shape=(2, 3)",
         "dtype=float32",
         "group_size=1",
-        "quorum=1",
+        "quorum='all'",
         "sync_period=5",
         "window=5",
         "version=0",
@@ -73,6 +73,23 @@ def test_repr_names_what_matters() -> None:
         assert part in text
     assert "segment_bytes=" in text
     assert "results_bytes" not in text
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ({"quorum": 0}, "'all'"),
+        ({"quorum": 2}, "'all'"),
+        ({"quorum": 1}, "1"),
+        ({"quorum": 1, "group_size": 1}, "'all'"),
+        ({"quorum": 1, "group_size": 1, "activation": 1}, "1"),
+    ],
+)
+def test_repr_names_the_quorum(options: dict[str, float], shown: str) -> None:
+    a, b = ranks.pair(**options)
+    assert f"quorum={shown}, " in repr(a)
+    a.close()
+    b.close()
 
 
 def test_repr_names_the_choices() -> None:

@@ -113,7 +113,7 @@ def test_the_same_buffer_until_a_call_takes_it() -> None:
 
 def test_shapes_and_dtypes() -> None:
     segment = Segment.create({"size": 1, "count": 6, "quorum": 1, "dtype": 3, "average": 0})
-    with Handle(segment, 0) as coll, pytest.raises(ValueError, match=r"quorum is all.*empty\(\)"):
+    with Handle(segment, 0) as coll, pytest.raises(ValueError, match=r"every member.*empty\(\)"):
         coll.next_contribution()
     segment = Segment.create(
         {"size": 2, "count": 6, "quorum": 1, "dtype": 3, "average": 0, "grace": 0.0}

@@ -375,6 +375,8 @@ def test_a_numpy_array_is_read_only_while_pending(quorum: int) -> None:
         request = a.iallreduce(x)
         with pytest.raises(ValueError, match="read-only"):
             x[0] = 5
+        with pytest.raises(ValueError, match=r"read-only.* until its request is complete"):
+            b.allreduce(x)
         b.allreduce(np.ones(3, np.float32))
         request.wait()
         assert (x == 2).all()

@@ -50,18 +50,21 @@ class WAGMA(Algorithm):
         missed: what a rank does that is several versions behind. "once": it averages with the
             newest model and calls the missed versions all the same; "fast-forward": it goes on with
             the version after that model, never past a synchronisation. Loops then count `version`,
-            and a rank that is slow all the time makes fewer steps.
+            a rank that is slow all the time makes fewer steps, and learning-rate schedules follow
+            `version` as well, see `DistributedOptimizer`.
         activation: whose arrival starts a version. "group": a member's, for its own group; "world":
             any rank's, for all groups. The paper's algorithm to the letter is "world" with grace=0.
         grouping: "dynamic": groups change so that updates spread fastest; "fixed": they stay;
             "pairs": two ranks each, drawn per version from `seed` (group_size is 2).
-        window: versions that a rank may be ahead of the slowest; None: `sync_period`.
+        window: versions that a rank may be ahead of the slowest; None: `sync_period`, 64 without
+            one.
         timeout: seconds until a wait ends in StallError; None: never.
         stall_warning: seconds between warnings about a stuck wait.
         seed: of the collective's random draws, the same on all ranks.
 
     Raises:
-        ValueError: `group_size` is out of range.
+        what `Algorithm` does. What is wrong with the other arguments is raised, on every rank, when
+        the optimizer is made.
     """
 
     def __init__(
@@ -83,11 +86,6 @@ class WAGMA(Algorithm):
         if group_size is None:
             pairs = grouping == "pairs"
             group_size = min(self.size, 2) if pairs else default_group_size(self.size)
-        if not 1 <= group_size <= self.size:
-            raise ValueError(
-                f"group_size is {group_size}: it has to be from 1 to {self.size}, the number of "
-                "ranks"
-            )
         self.group_size = group_size
         self.sync_period = sync_period
         self._grace = grace

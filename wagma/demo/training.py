@@ -37,7 +37,7 @@ class RankRecord:
         rank: whose record it is.
         step_seconds: duration of each step, its delay and waiting included.
         waited_seconds: how much of it was waiting for other ranks.
-        delayed: whether a delay was injected in this rank's step.
+        delayed: whether a delay was injected in this rank's step, or a fault.
         late: whether its contribution came too late.
         snapshot_seconds: when each snapshot was taken, from the common start.
         end_seconds: when the training was over, its final averaging included, from the start.
@@ -140,7 +140,7 @@ def _loop(
         assert outcome is not None
         record.step_seconds.append(end - begin)
         record.waited_seconds.append(outcome.waited)
-        record.delayed.append(delay > 0)
+        record.delayed.append(delay > 0 or imbalance.strikes(comm.rank, step))
         record.late.append(bool(outcome.late))
         done = optimizer.version
         if done % settings.snapshot_every == 0:

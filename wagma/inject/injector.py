@@ -80,6 +80,14 @@ class Injector(Delays):
                 table += event._draw(steps, first)
         return table
 
+    def strikes(self, rank: SupportsIndex, step: SupportsIndex) -> bool:
+        """Whether a fault of `rank` is due at `step`."""
+        own, now = check_rank(rank, self.size), check_count("step", step, 0)
+        return any(
+            isinstance(event, Fault) and (event.rank, event.step) == (own, now)
+            for event in self.events
+        )
+
     def sleep(self, rank: SupportsIndex, step: SupportsIndex) -> float:
         """Sleeps for the delay of `rank` at `step`; returns it, in seconds."""
         seconds = self.delay(rank, step)

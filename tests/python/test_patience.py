@@ -1,0 +1,55 @@
+"""Waits while a collective is made: which options govern them, and how often they speak."""
+
+import logging
+import math
+import time
+from typing import Any
+
+import pytest
+
+from wagma.collectives import StallError
+from wagma.collectives.patience import Patience, Wait
+
+
+def test_options_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Patience.of({"timeout": None, "late": "skip"}) == (math.inf, 60.0, None)
+    assert Patience.of({"timeout": 0, "stall_warning": None, "name": "x"}) == (0, math.inf, "x")
+    monkeypatch.setenv("WAGMA_STALL_WARNING", "2.5")
+    assert Patience.of({"stall_warning": 7}).stall_warning == 2.5
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"timeout": -1}, {"timeout": math.nan}, {"timeout": "soon"}, {"stall_warning": -0.5}],
+)
+def test_what_makes_no_sense_is_left_to_the_meeting(options: dict[str, Any]) -> None:
+    assert Patience.of(options) == Patience()
+
+
+def test_an_environment_that_makes_no_sense(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WAGMA_STALL_WARNING", "-1")
+    assert Patience.of({}) == Patience()
+
+
+@pytest.mark.parametrize(
+    ("stall_warning", "warnings"), [(0, 9), (0.1, 9), (0.25, 3), (math.inf, 0)]
+)
+def test_warnings(
+    stall_warning: float,
+    warnings: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Not at every look at the clock, which is here every 1/64 s for a second."""
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    wait = Wait(Patience(timeout=1, stall_warning=stall_warning), rank=2)
+    with caplog.at_level(logging.WARNING, "wagma"):
+        for tick in range(64):
+            now = tick / 64
+            wait.check((0, 1))
+    assert len(caplog.records) == warnings
+    assert all("rank 2: creation has waited" in text for text in caplog.messages)
+    now = 1.0
+    with pytest.raises(StallError, match=r"ranks 0-1 \(timeout 1 s\)"):
+        wait.check((0, 1))
