@@ -1,0 +1,12 @@
+/* What each call of a trial has to give: whatever it lists (contributors, versions, weight) has to
+ * be allowed by the policies, its result has to be what the list says, to within rounding, and
+ * ranks that take the same version have to agree on lists and bits. */
+#ifndef WAGMA_TESTS_ORACLE_H
+#define WAGMA_TESTS_ORACLE_H
+
+#include "trial.h"
+
+/* After a call that has returned WAGMA_OK. */
+void player_check(player *p, const wagma_handle *h, const wagma_outcome *o);
+
+#endif
