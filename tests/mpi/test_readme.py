@@ -10,9 +10,10 @@ import torch
 from mpi4py import MPI
 
 from wagma import inject
+from wagma.collectives import methods
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-TRAINING, COLLECTIVE, SPLIT, IMBALANCE = re.findall(
+TRAINING, COLLECTIVE, RESULTS, SPLIT, IMBALANCE = re.findall(
     r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL
 )
 
@@ -43,6 +44,21 @@ def test_collective() -> None:
     assert 0 < names["x"][0] <= 100 * (MPI.COMM_WORLD.size - 1)
 
 
+def test_every_result_reaches_every_rank() -> None:
+    names = {}
+    exec(RESULTS, names)
+    assert names["coll"].version == 51
+    assert equal_everywhere(names["model"])
+    contributed = MPI.COMM_WORLD.allreduce(names["coll"].stats().calls * MPI.COMM_WORLD.rank)
+    expected = -0.1 * contributed / MPI.COMM_WORLD.size
+    np.testing.assert_allclose(names["model"], expected, rtol=1e-4)
+
+
+def test_every_method_is_listed() -> None:
+    lines = [line for line in methods.__doc__.splitlines() if line.startswith("|")]
+    assert "\n".join(lines) in README
+
+
 @pytest.mark.mpi(min_size=2)
 def test_split_calls_and_contributions_in_place() -> None:
     names = {}
@@ -61,4 +77,5 @@ def test_imbalance(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_imbalance_is_listed() -> None:
-    assert re.findall(r"^\| `(\S+)` \|", README, re.MULTILINE) == inject.forms()
+    section = README.split("\n## Stragglers and faults on purpose\n")[1].split("\n## ")[0]
+    assert re.findall(r"^\| `(\S+)` \|", section, re.MULTILINE) == inject.forms()
