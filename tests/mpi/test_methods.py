@@ -210,6 +210,62 @@ def test_majority_of_models(comm: MPI.Intracomm, activation: Any) -> None:
     replay(comm, plan, 40, coll)
 
 
+def mix(x: int) -> int:
+    """The engine's, csrc/mix.h."""
+    x = (x + 0x9E3779B97F4A7C15) % 2**64
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = ((x ^ x >> shift) * factor) % 2**64
+    return x ^ x >> 31
+
+
+def drawn(seed: int, version: int, group: tuple[int, ...]) -> int:
+    """The member of a group that starts a version; the engine counts from 1."""
+    return min(group, key=lambda rank: mix(seed ^ mix(version + 1 ^ mix(group[0] << 32 | rank))))
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("late", ["stale", "skip", "carry"])
+@pytest.mark.parametrize("half", [False, True])
+def test_only_the_drawn_rank_is_needed(comm: MPI.Intracomm, late: Any, half: bool) -> None:
+    """The last rank calls nothing: the others get to the first version for which it is drawn."""
+    last, steps = comm.size - 1, 5
+    group_size = max(2, comm.size // 2) if half else comm.size
+    group = topology.group_of(last, comm.size, group_size, 0, grouping="fixed")
+    seed = next(
+        seed
+        for seed in range(1 << 20)
+        if [drawn(seed, version, group) == last for version in range(steps + 1)]
+        == [False] * steps + [True]
+    )
+    x = np.ones(3, np.float32)
+    with PartialAllreduce(
+        comm,
+        x,
+        group_size=group_size,
+        grouping="fixed",
+        quorum="majority",
+        late=late,
+        window=8,
+        grace=0,
+        timeout=30,
+        seed=seed,
+    ) as coll:
+        if comm.rank in group and comm.rank != last:
+            try:
+                while coll.version < steps:
+                    coll.allreduce(x)
+                request = coll.iallreduce(x)
+                with pytest.raises(TimeoutError, match=rf"version {steps} .*ranks {last}\b"):
+                    request.wait(0.05)
+            finally:
+                comm.Barrier()
+            assert last in request.wait().contributors
+        else:
+            comm.Barrier()
+            while comm.rank == last and coll.version <= steps:
+                coll.allreduce(x)
+
+
 # ---- K-sync, fastest-k: gradients, k ranks start, late ones are left out -------------------------
 
 
