@@ -330,8 +330,8 @@ static void test_no_contribution_buffers(void) {
     cast c;
     wagma_options options = options_of(2, 2, WHOLE, SMALL);
     CHECK(cast_open(&c, &options, NULL, NULL), "%s", wagma_last_error());
-    REFUSED(wagma_next_contribution(c.handle[0], &buffer), WAGMA_EINVAL, "the quorum is every member of a group",
-            "wagma_shared_array()", "empty()");
+    REFUSED(wagma_next_contribution(c.handle[0], &buffer), WAGMA_EINVAL,
+            "the quorum is every member of a group", "wagma_shared_array()", "empty()");
     cast_close(&c);
     for (int i = 0; i < 2; i++) {
         options = options_of(2, 2, 1, SMALL);
