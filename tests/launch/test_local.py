@@ -233,15 +233,16 @@ def test_a_timeout_ends_the_wait_for_a_missing_rank(missing: int) -> None:
 
 
 def test_a_rank_that_comes_but_goes_no_further_is_named() -> None:
+    # 3 s: longer than the ranks take to start one after another
     script = """
         if rank == 1:
-            once(collectives.arrays, "resolve", lambda: time.sleep(2))
-        attempt(lambda: PartialAllreduce(None, x, timeout=0.5))
+            once(collectives.arrays, "resolve", lambda: time.sleep(8))
+        attempt(lambda: PartialAllreduce(None, x, timeout=3))
         """
     with Launched(3, script) as ranks:
         for text in ranks.outputs(0, 2):
             assert text.startswith("StallError: ")
-            assert "s for rank 1 (timeout 0.5 s)" in text
+            assert "s for rank 1 (timeout 3 s)" in text
         assert ranks.outputs(1)[0].startswith("StallError: ")
 
 

@@ -123,7 +123,7 @@ WRONG: dict[str, tuple[Callable[[], Any], dict[str, Any], type[Exception], str]]
     "seed": (x_of, {"seed": -1}, ValueError, "seed=-1 must be"),
     "transport": (x_of, {"transport": "mpi"}, ValueError, "transport='mpi' is not supported"),
     "window": (x_of, {"window": "wide"}, TypeError, "window"),
-    "keyword": (x_of, {"groupsize": 2}, TypeError, "unexpected keyword argument 'groupsize'"),
+    "keyword": (x_of, {"groupsize": 2}, TypeError, "has no option 'groupsize'"),
 }
 
 
