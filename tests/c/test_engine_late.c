@@ -147,7 +147,7 @@ static void test_carry_adds_what_came_too_late(void) {
            "its 3 is carried");
     EXPECT(call(&c, 1, 4, 1, &o) == 3.5 && !o.late, "3 + 4, at the weight of two ranks");
     EXPECT(call(&c, 0, 6, 1, &o) == 3.5 && o.late, "its 6 is carried");
-    EXPECT(call(&c, 0, NAN, 0, &o) != 3.5 && o.weight == 1 && !o.results[0] == 0, "of rank 1");
+    EXPECT(call(&c, 0, NAN, 0, &o) != 3.5 && o.weight == 1 && o.results[0] != NULL, "of rank 1");
     EXPECT(call(&c, 1, 2, 1, &o) == 0 && o.late, "nobody contributed");
     EXPECT(call(&c, 0, 8, 4, &o) == (8 + 6.0 / 4) * 4 / 5 && o.weight == 5, "6 + 4 times 8");
     close_cast(&c);
