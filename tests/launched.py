@@ -19,6 +19,7 @@ import sys
 sys.modules["mpi4py"] = None  # importing it fails
 import ctypes, logging, os, signal, time
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: ends with the test
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
 import numpy as np
 from wagma import collectives
 from wagma.collectives import *
