@@ -105,7 +105,6 @@ struct round_memory { /* what csrc/round.c takes for the shared memory */
     int accesses;
     int blocked;   /* the access has to wait until the store buffer is empty */
     int looked_up; /* the rank read its own hold */
-    int began_pin; /* the rank took a round */
     struct round_local local;
     enum round_action action;
     const char *invariant; /* NULL, or the first one that was violated */
