@@ -84,6 +84,14 @@ static int check_idle(const wagma_handle *h) {
                      (long long)h->call.version);
 }
 
+/* For a new call. */
+static int check_ready(const wagma_handle *h) {
+    if (!h)
+        return error_set(WAGMA_EINVAL, "handle is NULL");
+    const int status = check_usable(h);
+    return status == WAGMA_OK ? check_idle(h) : status;
+}
+
 /* After an executor's word: the outcome, or the end of the handle. */
 static int conclude(wagma_handle *h, int status, wagma_outcome *outcome) {
     if (status == WAGMA_INPROGRESS)
@@ -108,11 +116,7 @@ static int conclude(wagma_handle *h, int status, wagma_outcome *outcome) {
 
 /* A new call, unless its arguments are wrong or another one is in progress. */
 static int begin(wagma_handle *h, void *x, double weight, int sync) {
-    if (!h)
-        return error_set(WAGMA_EINVAL, "handle is NULL");
-    int status = check_usable(h);
-    if (status == WAGMA_OK)
-        status = check_idle(h);
+    int status = check_ready(h);
     if (status != WAGMA_OK)
         return status;
     if (!x && h->segment->options.count > 0)
@@ -232,11 +236,7 @@ void *wagma_shared_array(wagma_handle *h) {
 
 int wagma_next_contribution(wagma_handle *h, void **buffer) {
     *buffer = NULL;
-    if (!h)
-        return error_set(WAGMA_EINVAL, "handle is NULL");
-    int status = check_usable(h);
-    if (status == WAGMA_OK)
-        status = check_idle(h);
+    int status = check_ready(h);
     if (status != WAGMA_OK)
         return status;
     const wagma_options *o = &h->segment->options;
