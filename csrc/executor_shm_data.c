@@ -112,14 +112,22 @@ static void deliver(wagma_handle *h, unsigned char *out, uint64_t at, const void
     h->kernels->sum(dtype, out + offset, in, weights, 2, divisor_of(h), count);
 }
 
+typedef void sum_kernel(wagma_dtype, void *, const void *const *, const double *, int, double,
+                        size_t);
+
 /* out = elements [at, at+count) of the inputs' sum, divided. */
-static void sum_inputs(wagma_handle *h, void *out, uint64_t at, uint64_t count, double divisor) {
+static void sum_inputs_by(sum_kernel *sum, wagma_handle *h, void *out, uint64_t at, uint64_t count,
+                          double divisor) {
     const wagma_dtype dtype = dtype_of(h);
     const size_t offset = at * reduce_dtype_size(dtype);
     const void **inputs = h->shm->shifted;
     for (int i = 0; i < h->shm->n; i++)
         inputs[i] = h->inputs[i] ? (const unsigned char *)h->inputs[i] + offset : NULL;
-    h->kernels->sum(dtype, out, inputs, h->weights, h->shm->n, divisor, count);
+    sum(dtype, out, inputs, h->weights, h->shm->n, divisor, count);
+}
+
+static void sum_inputs(wagma_handle *h, void *out, uint64_t at, uint64_t count, double divisor) {
+    sum_inputs_by(h->kernels->sum, h, out, at, count, divisor);
 }
 
 static void slice_range(const wagma_segment *s, uint32_t slice, uint64_t *at, uint64_t *count) {
@@ -139,7 +147,10 @@ static int reduce_slice(wagma_handle *h) {
     slice_range(s, e->local.s, &at, &count);
     unsigned char *result =
         segment_round_result(s, e->local.c) + at * reduce_dtype_size(dtype_of(h));
-    sum_inputs(h, result, at, count, stored_divisor_of(h));
+    /* A large result that is looked at where it is: the contributions stay in the caches. */
+    sum_inputs_by(e->local.view && s->bytes_n >= REDUCE_STREAM_BYTES ? h->kernels->streamed_sum
+                                                                     : h->kernels->sum,
+                  h, result, at, count, stored_divisor_of(h));
     if (!e->local.view) {
         unsigned char *out = destination(h);
         if (!out)

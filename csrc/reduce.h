@@ -18,6 +18,10 @@ size_t reduce_dtype_size(wagma_dtype dtype); /* bytes per element; 0: unknown dt
 const char *reduce_dtype_name(wagma_dtype dtype);
 int reduce_dtype_is_integer(wagma_dtype dtype);
 
+/* From this size on an array is not going to be read from the caches that it would fill (what is
+ * smaller, another rank reads from a cache that is shared, several times faster). */
+#define REDUCE_STREAM_BYTES ((size_t)8 << 20)
+
 /* One SIMD level. Weights are doubles, converted once per call to the accumulation type (f64 for
  * f64, f32 for the other floats; integers: int64, weights are whole and the divisor is 1). */
 typedef struct reduce_kernels {
@@ -25,12 +29,14 @@ typedef struct reduce_kernels {
     /* out = sum / divisor */
     void (*sum)(wagma_dtype dtype, void *out, const void *const *in, const double *weights, int n,
                 double divisor, size_t count);
+    /* the same with stores that bypass the caches, if out is aligned to 64 bytes and its elements
+     * have more than 16 bits; out equals no input */
+    void (*streamed_sum)(wagma_dtype dtype, void *out, const void *const *in, const double *weights,
+                         int n, double divisor, size_t count);
     /* every outs[k] = sum / divisor: the in-place form, outs[k] may equal in[k] */
     void (*sum_to_all)(wagma_dtype dtype, void *const *outs, int n_outs, const void *const *in,
                        const double *weights, int n, double divisor, size_t count);
-    /* out = x / divisor; divisor 1 is a copy (which uses stores that bypass the cache when it is
-     * large)
-     */
+    /* out = x / divisor; divisor 1 is a copy (which bypasses the caches when it is large) */
     void (*divided_copy)(wagma_dtype dtype, void *out, const void *x, double divisor, size_t count);
 } reduce_kernels;
 

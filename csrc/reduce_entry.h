@@ -6,7 +6,7 @@
 
 static void sum_to_all(wagma_dtype dtype, void *const *outs, int n_outs, const void *const *in,
                        const double *weights, int n, double divisor, size_t count) {
-    reduce_job job = {dtype, outs, n_outs, in, weights, n, 0, 0};
+    reduce_job job = {dtype, outs, n_outs, in, weights, n, 0, 0, 0};
     reduce_set_divisor(&job, divisor);
     range(&job, count);
 }
@@ -14,6 +14,13 @@ static void sum_to_all(wagma_dtype dtype, void *const *outs, int n_outs, const v
 static void sum(wagma_dtype dtype, void *out, const void *const *in, const double *weights, int n,
                 double divisor, size_t count) {
     sum_to_all(dtype, &out, 1, in, weights, n, divisor, count);
+}
+
+static void streamed_sum(wagma_dtype dtype, void *out, const void *const *in, const double *weights,
+                         int n, double divisor, size_t count) {
+    reduce_job job = {dtype, &out, 1, in, weights, n, 0, 0, 1};
+    reduce_set_divisor(&job, divisor);
+    range(&job, count);
 }
 
 static void divided_copy(wagma_dtype dtype, void *out, const void *x, double divisor,
@@ -25,4 +32,4 @@ static void divided_copy(wagma_dtype dtype, void *out, const void *x, double div
         copy(out, x, count * reduce_dtype_size(dtype));
 }
 
-const reduce_kernels LEVEL_TABLE = {LEVEL_NAME, sum, sum_to_all, divided_copy};
+const reduce_kernels LEVEL_TABLE = {LEVEL_NAME, sum, streamed_sum, sum_to_all, divided_copy};

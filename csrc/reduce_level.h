@@ -36,6 +36,7 @@ typedef struct reduce_job {
     int n;
     double factor; /* the divisor, or its inverse where that is exact; ignored for integers */
     int divide;    /* 1: divide by factor, 0: multiply with it */
+    int stream;    /* 1: stores bypass the caches where the level can */
 } reduce_job;
 
 /* Sets factor and divide. A product with the inverse of a power of two is the quotient to the bit,

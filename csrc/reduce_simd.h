@@ -75,6 +75,19 @@ ALWAYS_INLINE void store(wagma_dtype dtype, unsigned char *p, vec x) {
     memcpy(p, &x, sizeof x);
 }
 
+/* Past the caches; p is aligned to a whole vector. 16-bit floats take the way of store(). */
+ALWAYS_INLINE void stream(wagma_dtype dtype, unsigned char *p, vec x) {
+    if (lane_bytes(dtype) == 2) {
+        store(dtype, p, x);
+        return;
+    }
+#if VECTOR_BYTES == 64
+    _mm512_stream_si512((__m512i *)p, (__m512i)x);
+#else
+    _mm256_stream_si256((__m256i *)p, (__m256i)x);
+#endif
+}
+
 ALWAYS_INLINE vec broadcast(wagma_dtype dtype, double weight) {
     switch (dtype) {
     case WAGMA_F64:
@@ -133,8 +146,9 @@ ALWAYS_INLINE vec finish(wagma_dtype dtype, vec x, vec factor, int divide) {
     }
 }
 
-/* `steps` vectors from byte `at` on. n and n_outs repeat the job's, as constants where it pays. */
-ALWAYS_INLINE void step(wagma_dtype dtype, int steps, int n, int n_outs, int first,
+/* `steps` vectors from byte `at` on. n and n_outs repeat the job's, as constants where it pays;
+ * `streamed`: past the caches, to an aligned output. */
+ALWAYS_INLINE void step(wagma_dtype dtype, int steps, int n, int n_outs, int first, int streamed,
                         const reduce_job *job, vec factor, size_t at) {
     const size_t bytes = lanes(dtype) * lane_bytes(dtype);
     vec total[STEP];
@@ -162,6 +176,11 @@ ALWAYS_INLINE void step(wagma_dtype dtype, int steps, int n, int n_outs, int fir
             total[v] = finish(dtype, total[v], factor, 0);
     for (int k = 0; k < n_outs; k++) {
         unsigned char *out = (unsigned char *)job->outs[k] + at;
+        if (streamed) {
+            for (int v = 0; v < steps; v++)
+                stream(dtype, out + (size_t)v * bytes, total[v]);
+            continue;
+        }
         for (int v = 0; v < steps; v++)
             store(dtype, out + (size_t)v * bytes, total[v]);
     }
@@ -175,13 +194,18 @@ ALWAYS_INLINE void typed_range(wagma_dtype dtype, const reduce_job *job, size_t 
     if (first < job->n) {
         const size_t lane = lanes(dtype), size = lane_bytes(dtype);
         vec factor = broadcast(dtype, job->factor);
+        if (job->stream && (uintptr_t)job->outs[0] % VECTOR_BYTES == 0) {
+            for (; done + STEP * lane <= count; done += STEP * lane)
+                step(dtype, STEP, job->n, 1, first, 1, job, factor, done * size);
+            _mm_sfence(); /* these stores are ordered before those that publish them */
+        }
         if (job->n == 2 && first == 0 && job->n_outs == 1)
             for (; done + STEP * lane <= count; done += STEP * lane)
-                step(dtype, STEP, 2, 1, 0, job, factor, done * size);
+                step(dtype, STEP, 2, 1, 0, 0, job, factor, done * size);
         for (; done + STEP * lane <= count; done += STEP * lane)
-            step(dtype, STEP, job->n, job->n_outs, first, job, factor, done * size);
+            step(dtype, STEP, job->n, job->n_outs, first, 0, job, factor, done * size);
         for (; done + lane <= count; done += lane)
-            step(dtype, 1, job->n, job->n_outs, first, job, factor, done * size);
+            step(dtype, 1, job->n, job->n_outs, first, 0, job, factor, done * size);
     }
     reduce_scalar_range(job, done, count); /* the rest, or zeros */
 }
@@ -209,16 +233,13 @@ static void range(const reduce_job *job, size_t count) {
     }
 }
 
-/* From this size on a copy is not going to be read from the cache that it would fill (what is
- * smaller, another rank reads from a cache that is shared, several times faster). */
-#define STREAM_BYTES ((size_t)8 << 20)
 /* Streams of 4 KiB pages: the processor's own prefetchers stop at the end of each. */
 #define STREAM_AHEAD 4096
 
 static void copy(void *out, const void *x, size_t bytes) {
     unsigned char *to = out;
     const unsigned char *from = x;
-    if (bytes >= STREAM_BYTES) {
+    if (bytes >= REDUCE_STREAM_BYTES) {
         size_t head = -(uintptr_t)to % VECTOR_BYTES;
         memcpy(to, from, head);
         to += head, from += head, bytes -= head;

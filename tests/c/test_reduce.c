@@ -31,10 +31,13 @@ static void check_sum(wagma_dtype dtype, size_t count, int n, unsigned alignment
     reference_sum(dtype, a.expected, in, weights, n, divisor, count);
     for (int l = 0; l < n_levels; l++) {
         const reduce_kernels *level = levels[l];
-        memset(a.out[0], 0x5a, a.bytes);
-        level->sum(dtype, a.out[0], in, weights, n, divisor, count);
-        if (memcmp(a.out[0], a.expected, a.bytes) != 0 || !is_margin_intact(&a, a.out[0]))
-            wrong = level->name;
+        for (int streamed = 0; streamed < 2; streamed++) {
+            memset(a.out[0], 0x5a, a.bytes);
+            (streamed ? level->streamed_sum : level->sum)(dtype, a.out[0], in, weights, n, divisor,
+                                                          count);
+            if (memcmp(a.out[0], a.expected, a.bytes) != 0 || !is_margin_intact(&a, a.out[0]))
+                wrong = level->name;
+        }
     }
     free(a.memory);
     CHECK(!wrong, "%s %s count=%zu n=%d alignment=%u divisor=%g weights[0]=%g", wrong,
