@@ -1,0 +1,1 @@
+"""What an allreduce costs, also when ranks do not arrive together: ``python -m wagma bench``."""
