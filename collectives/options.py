@@ -16,6 +16,7 @@ from . import arrays
 from ._engine import ACTIVATIONS, GROUPINGS, LATE, MISSED, QUORUM_MAJORITY
 
 __all__ = [
+    "ENVIRONMENT",
     "Activation",
     "Arguments",
     "CommonArguments",
@@ -51,7 +52,7 @@ def _number(text: str) -> float | None:
 
 
 # A variable that is set overrides the argument: it is for whoever runs the program.
-_ENVIRONMENT: dict[str, tuple[str, Callable[[str], object]]] = {
+ENVIRONMENT: dict[str, tuple[str, Callable[[str], object]]] = {
     "WAGMA_TRANSPORT": ("transport", str),
     "WAGMA_STALL_WARNING": ("stall_warning", _number),
     "WAGMA_REDO_AFTER": ("redo_after", float),
@@ -98,7 +99,8 @@ class Options:
             8 with late="skip" and "carry": so many results are kept.
         transport: "auto" or "shm": the ranks share memory on one node.
         timeout: seconds until a wait ends in StallError; None: never.
-        stall_warning: seconds between warnings about a stuck wait; None: no warnings.
+        stall_warning: seconds between warnings about a stuck wait, a tenth at least; None: no
+            warnings.
         seed: of the draws of quorum="majority" and grouping="pairs", 0 to 2**64 - 1.
         name: shown in warnings and by repr; None: no name.
         shm_limit: bytes of shared memory per rank; None: as many as the protocol can use.
@@ -130,7 +132,7 @@ class Options:
             ValueError: a variable does not hold what its option takes.
         """
         changes: dict[str, Any] = {}
-        for variable, (option, convert) in _ENVIRONMENT.items():
+        for variable, (option, convert) in ENVIRONMENT.items():
             text = environ.get(variable)
             if text is None:
                 continue

@@ -1,7 +1,10 @@
 /* Waits that last: dead ranks, timeouts, interrupts and warnings. */
+#include <math.h>
 #include <stdio.h>
 
 #include "handle.h"
+
+#define SHORTEST_WARNING 0.1 /* seconds between warnings, at least: nobody reads them faster */
 
 /* "1, 2, 5" of ranks[0..n), at most about 20 of them. */
 static const char *list_ranks(const int32_t *ranks, int n, char *text, size_t size) {
@@ -86,8 +89,9 @@ int handle_delayed(wagma_handle *h, const char *phase, const int32_t *missing, i
                          "ranks %s",
                          version, phase, waited, s->options.timeout, needed,
                          list_ranks(missing, n, ranks, sizeof ranks));
+    const double interval = fmax(s->options.stall_warning, SHORTEST_WARNING);
     if (s->options.stall_warning >= 0 && h->hooks.warn &&
-        waited >= s->options.stall_warning * (double)(h->call.warnings + 1)) {
+        waited >= interval * (double)(h->call.warnings + 1)) {
         char message[512];
         h->call.warnings++;
         snprintf(message, sizeof message,

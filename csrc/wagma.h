@@ -105,7 +105,8 @@ typedef struct wagma_options {
                              8 where late is not STALE: so many results are kept */
     double grace;         /* seconds that a version waits for recent members; negative: auto */
     double timeout;       /* seconds until a wait ends in WAGMA_ESTALL; negative: never */
-    double stall_warning; /* seconds between warnings about a stuck wait; negative: none */
+    double stall_warning; /* seconds between warnings about a stuck wait, 0.1 at least; negative:
+                             none */
     double redo_after;  /* seconds until a slice of a stopped rank is recomputed; default 200e-6 */
     uint64_t shm_limit; /* bytes of shared memory per rank; 0: as many as the protocol can use */
     uint64_t seed;      /* of the draws of MAJORITY and PAIRS */
