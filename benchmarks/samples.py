@@ -46,6 +46,10 @@ class Series:
         posting: ns in posting, [iterations, ranks], of non-blocking calls; else None.
         waiting: ns in testing and waiting, likewise.
         computing: ns computed between them, likewise.
+        pure: ns of posting and waiting with nothing between them, of the kind "iallreduce",
+            [iterations, ranks]: OSU's "Pure Comm."; else None.
+        delayed: the rank posted late on purpose, of the kind "overlap", [iterations, ranks];
+            else None.
     """
 
     name: str
@@ -58,6 +62,8 @@ class Series:
     posting: Times | None = None
     waiting: Times | None = None
     computing: Times | None = None
+    pure: Times | None = None
+    delayed: Flags | None = None
 
 
 @dataclass(frozen=True)
