@@ -37,7 +37,7 @@ C_SUPPORT := $(filter-out test_% bench_%,$(basename $(notdir $(wildcard tests/c/
 C_FILES := $(wildcard csrc/*.c tests/c/*.c tests/explore/*.c examples/*.c)
 WARNINGS := -Wall -Wextra
 
-.PHONY: help environment demo test lint bench explore mutants install lib clean
+.PHONY: help environment demo test oracle lint bench explore mutants install lib clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -48,6 +48,10 @@ demo: $(VENV)/engine ## train with stragglers on 4 ranks: AllreduceSGD, then WAG
 
 test: $(VENV)/engine ## every test; PARTS="c mpi" runs some parts (tests/run.py lists them)
 	$(RUN) tests/run.py --mpi "$(MPI)" --mpiexec "$(MPIEXEC)" $(PARTS)
+
+oracle: $(VENV)/engine ## mpi4py's own tests of Allreduce, with wagma's sums
+	$(RUN) tests/run.py --mpi "$(MPI)" --mpiexec "$(MPIEXEC)" oracle
+	@sed -n '/=* sums =/,/^oracle/p' build/test-logs/oracle-*.0.log
 
 bench: ## the engine beside MPI_Allreduce of both MPIs
 	$(MAKE) environment MPI=mpich
@@ -70,7 +74,8 @@ $(VENV)/installed: pyproject.toml setup.py
 	$(RUN) -m pip install --quiet $(PIP_ARGS) -e '.[$(MPI),torch,demo,dev]' '$(TORCH)'
 	@touch $@
 
-$(VENV)/engine: $(VENV)/installed csrc/engine.mk $(ENGINE) $(wildcard csrc/*.h collectives/*.p*)
+$(VENV)/engine: $(VENV)/installed csrc/engine.mk $(ENGINE) \
+    $(wildcard csrc/*.h collectives/*.p* benchmarks/*.p*[xi])
 	$(RUN) setup.py --quiet build_ext --inplace
 	@touch $@
 
@@ -123,10 +128,11 @@ lint-python: $(VENV)/engine
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 
-# mypy knows packages by their folders: it sees collectives/ as wagma/collectives/.
+# mypy knows packages by their folders: it sees collectives/ as wagma/collectives/, and so on.
 lint-types: $(VENV)/engine
 	@rm -rf build/types && mkdir -p build/types/wagma
-	@ln -s $(CURDIR)/wagma/* $(CURDIR)/collectives build/types/wagma
+	@ln -s $(CURDIR)/wagma/* $(CURDIR)/collectives $(CURDIR)/benchmarks \
+	    build/types/wagma
 	$(VENV)/bin/mypy -p wagma
 
 lint-format: $(VENV)/engine
@@ -140,6 +146,6 @@ lint-gcc lint-clang: lint-%:
 	    echo "$@: $(words $(C_FILES)) files"; fi
 
 clean: ## what was built; `rm -rf .venv*` removes the environments
-	rm -rf build dist *.egg-info collectives/_engine.c collectives/_engine*.so .mypy_cache \
-	    .ruff_cache .pytest_cache
+	rm -rf build dist *.egg-info collectives/_engine.c collectives/_engine*.so \
+	    benchmarks/_loop.c benchmarks/_loop*.so .mypy_cache .ruff_cache .pytest_cache
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

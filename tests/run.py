@@ -15,12 +15,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / "build/test-logs"
 RANKS = (1, 2, 3, 4, 8)
+ORACLE_RANKS = (1, 2, 3, 4)
 COUNTED = re.compile(r"\b(\d+) (passed|failed|skipped|error)")
 SHOWN_LINES = 200
 
@@ -40,6 +42,7 @@ class Command:
     timeout: float
     counts: bool = True
     ranks: int = 0  # > 0: the output of every rank is in a log of its own
+    shown: str = ""  # the lines of rank 0's log that begin so are printed
 
     def logs(self) -> list[Path]:
         log = LOGS / f"{self.name}.log"
@@ -70,18 +73,27 @@ def pytest_part(name: str, where: str, timeout: float) -> list[Command]:
     return [Command(name, [sys.executable, "-m", "pytest", "-q", where], timeout)]
 
 
-def mpi_part(mpiexec: list[str]) -> list[Command]:
-    """tests/mpi under mpiexec, once for each number of ranks."""
+def mpi_part(
+    name: str, mpiexec: list[str], sizes: Iterable[int], timeout: float, shown: str = ""
+) -> list[Command]:
+    """tests/`name` under mpiexec, once for each number of ranks."""
     rank = [sys.executable, "tests/mpi_rank.py"]
     return [
         Command(
-            f"mpi-{size}",
-            [*mpiexec, "-n", str(size), *rank, str(LOGS / f"mpi-{size}"), "-v", "tests/mpi"],
-            timeout=240,
+            f"{name}-{size}",
+            [*mpiexec, "-n", str(size), *rank, str(LOGS / f"{name}-{size}"), "-v", f"tests/{name}"],
+            timeout,
             ranks=size,
+            shown=shown,
         )
-        for size in RANKS
+        for size in sizes
     ]
+
+
+def oracle_part(mpiexec: list[str]) -> list[Command]:
+    """mpi4py's tests of Allreduce on wagma, after they were downloaded."""
+    fetch = Command("oracle-fetch", [sys.executable, "tests/oracle/fetch.py"], 240, counts=False)
+    return [fetch, *mpi_part("oracle", mpiexec, ORACLE_RANKS, 120, shown="oracle")]
 
 
 def all_parts(mpiexec: list[str]) -> dict[str, list[Command]]:
@@ -93,7 +105,8 @@ def all_parts(mpiexec: list[str]) -> dict[str, list[Command]]:
         "tsan": c_part("tsan", 240),
         "explore": [Command("explore", explore, 480)],
         "python": pytest_part("python", "tests/python", 300),
-        "mpi": mpi_part(mpiexec),
+        "mpi": mpi_part("mpi", mpiexec, RANKS, 240),
+        "oracle": oracle_part(mpiexec),
         "launch": pytest_part("launch", "tests/launch", 480),
         "install": pytest_part("install", "tests/install/test_package.py", 300),
         "library": pytest_part("library", "tests/install/test_library.py", 120),
@@ -163,6 +176,13 @@ def executed(command: Command) -> Counter[str]:
     return counted(command.logs()[1 if command.ranks else 0])
 
 
+def shown(command: Command) -> list[str]:
+    """What the log of rank 0 has for everybody."""
+    if not command.shown:
+        return []
+    return [line for line in lines_of(command.logs()[1]) if line.startswith(command.shown)]
+
+
 def show(command: Command) -> None:
     """Prints the logs of a command that failed, without the ranks that did not."""
     output, *ranks = command.logs()
@@ -184,6 +204,8 @@ def run_parts(parts: dict[str, list[Command]], environment: dict[str, str]) -> d
         if not (result.counts["passed"] or result.reasons):
             result.reasons.append("no test was executed")
         print(f"{name:8} {result.seconds:6.1f} s  {describe(result.counts)}", flush=True)
+        for line in (line for command in commands for line in shown(command)):
+            print(f"         {line}", flush=True)
         for reason in result.reasons:
             print(f"         FAILED {reason}", flush=True)
     return results
