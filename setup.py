@@ -24,11 +24,22 @@ engine = engine_mk()
 
 # wagma.include holds the header for extensions that are built against the installed package.
 setup(
-    packages=[*find_packages(include=["wagma", "wagma.*"]), "wagma.collectives", "wagma.include"],
-    package_dir={"wagma.collectives": "collectives", "wagma.include": "csrc"},
+    packages=[
+        *find_packages(include=["wagma", "wagma.*"]),
+        "wagma.collectives",
+        "wagma.benchmarks",
+        *(f"wagma.benchmarks.{package}" for package in find_packages("benchmarks")),
+        "wagma.include",
+    ],
+    package_dir={
+        "wagma.collectives": "collectives",
+        "wagma.benchmarks": "benchmarks",
+        "wagma.include": "csrc",
+    },
     package_data={
         "wagma": ["py.typed"],
         "wagma.collectives": ["*.pyi", "*.pxd"],
+        "wagma.benchmarks": ["*.pyi", "*.json"],
         "wagma.include": ["wagma.h"],
     },
     include_package_data=False,
@@ -41,7 +52,13 @@ setup(
                 depends=files("csrc/*.h", "csrc/engine.mk", "collectives/*.pxd"),
                 extra_compile_args=engine["ENGINE_CFLAGS"],
                 extra_link_args=["-pthread", *engine["ENGINE_LIBS"]],
-            )
+            ),
+            Extension(
+                "wagma.benchmarks._loop",
+                ["benchmarks/_loop.pyx"],
+                extra_compile_args=engine["ENGINE_CFLAGS"],
+                extra_link_args=["-pthread"],
+            ),
         ],
         include_path=["collectives"],  # Cython knows packages by their folders
         quiet=True,

@@ -15,6 +15,8 @@ USE = """
 import numpy as np
 from mpi4py import MPI
 import wagma
+import wagma.benchmarks.settings
+from wagma.benchmarks import _loop
 from wagma.collectives import GroupAllreduce, topology
 
 x = np.arange(5.0)
@@ -22,10 +24,22 @@ with GroupAllreduce(MPI.COMM_WORLD, x, group_size=1) as collective:
     outcome = collective.allreduce(x)
 assert x.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0], x
 assert topology.groups(3, 1, 0) == [(0,), (1,), (2,)]
-print(wagma.collectives.__file__)
+assert _loop.now() > 0
+for package in (wagma.collectives, wagma.benchmarks):
+    print(package.__file__)
 """
 PURELIB = "import sysconfig; print(sysconfig.get_path('purelib'))"
-BUILT = (".git", ".venv*", ".*_cache", "__pycache__", "*.egg-info", "*.so", "_engine.c", "build")
+BUILT = (
+    ".git",
+    ".venv*",
+    ".*_cache",
+    "__pycache__",
+    "*.egg-info",
+    "*.so",
+    "_engine.c",
+    "_loop.c",
+    "build",
+)
 
 
 def clean_environment() -> dict[str, str]:
@@ -70,8 +84,13 @@ class Installation:
         target = f"{self.clone}[mpich]"
         output(self.python, "-m", "pip", "install", "-q", *option, target, cwd=self.empty)
 
-    def use(self, cwd: Path) -> Path:
-        return Path(output(self.python, "-c", USE, cwd=cwd))
+    def use(self, cwd: Path) -> list[Path]:
+        """Where Python, started in `cwd`, found the packages."""
+        return [Path(line) for line in output(self.python, "-c", USE, cwd=cwd).splitlines()]
+
+
+def packages_of(folder: Path) -> list[Path]:
+    return [folder / package / "__init__.py" for package in ("collectives", "benchmarks")]
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +104,7 @@ def editable(tmp_path_factory) -> Installation:
 
 
 def test_plain_from_an_empty_folder(plain):
-    assert plain.use(plain.empty).is_relative_to(plain.site)
+    assert plain.use(plain.empty) == packages_of(plain.site / "wagma")
 
 
 def test_plain_from_the_clone_says_what_hides_it(plain):
@@ -98,19 +117,24 @@ def test_plain_from_the_clone_says_what_hides_it(plain):
 
 
 def test_plain_installs_what_type_checkers_and_compilers_need(plain):
-    for name in ("py.typed", "collectives/_engine.pyi", "include/wagma.h"):
+    for name in (
+        "py.typed",
+        "collectives/_engine.pyi",
+        "benchmarks/_loop.pyi",
+        "include/wagma.h",
+    ):
         assert (plain.site / "wagma" / name).exists(), name
     assert not list((plain.site / "wagma").rglob("*.c")), "generated sources were installed"
 
 
 def test_plain_can_be_repeated_from_the_clone(plain):
     output(plain.python, "-m", "pip", "install", "-q", "--no-deps", ".", cwd=plain.clone)
-    assert plain.use(plain.empty).is_relative_to(plain.site)
+    assert plain.use(plain.empty) == packages_of(plain.site / "wagma")
 
 
 def test_editable_from_an_empty_folder(editable):
-    assert editable.use(editable.empty).is_relative_to(editable.clone)
+    assert editable.use(editable.empty) == packages_of(editable.clone)
 
 
 def test_editable_from_the_clone(editable):
-    assert editable.use(editable.clone).is_relative_to(editable.clone)
+    assert editable.use(editable.clone) == packages_of(editable.clone)
