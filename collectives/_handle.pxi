@@ -166,7 +166,8 @@ cdef class Handle:
     def iallreduce(self, x, double weight=1.0):
         """Posts the next version: publishes `x`, so that this rank counts as arrived, and returns.
 
-        Others that are present may execute the version meanwhile; `x` becomes the result inside
+        Others that are present may execute the version meanwhile; with quorum="all" the last rank to
+        come reduces its share of a large array before it returns. `x` becomes the result inside
         `Request.test` or `Request.wait`. One request at a time: every other call of the handle
         (`fail` and `stats` excepted) is refused until it is complete. Where publishing has to wait
         for others (`window`, `shm_limit`), that happens in `test` or `wait`, too.

@@ -318,9 +318,37 @@ int inplace_start(wagma_handle *h) {
     return advance(h, START_PAUSES, is_heavy(h));
 }
 
+/* This rank has come last, and those who have posted may compute for long: it reduces as many
+ * slices as if all of them were waiting, and goes away between two of them. What is left, the first
+ * one that waits shares with the others, as ever. */
+static void reduce_share(wagma_handle *h) {
+    struct inplace_executor *e = h->inplace;
+    struct inplace_local *l = &e->local;
+    begin_sharing(h);
+    e->held = INPLACE_STEP;
+    if (e->chunking)
+        return; /* an array is private: chunks need their owners */
+    uint32_t left = (e->context.slices + (uint32_t)l->present_n - 1) / (uint32_t)l->present_n;
+    while (left > 0 || !inplace_is_between_slices(l)) {
+        const enum inplace_action action = inplace_step(&e->context, l);
+        if (action == INPLACE_REDUCE) {
+            reduce_slice(h);
+            left--;
+        } else if (action == INPLACE_COMPLETE) {
+            wait_ring(h->segment, h->call.members, h->call.n, h->rank);
+        } else if (action != INPLACE_STEP) { /* the others were quicker */
+            e->held = action == INPLACE_WAIT ? INPLACE_STEP : action;
+            return;
+        }
+    }
+}
+
 int inplace_post(wagma_handle *h) {
     begin(h, 1);
-    return advance(h, INPLACE_NO_PAUSE, 1);
+    const int status = advance(h, INPLACE_NO_PAUSE, 1);
+    if (status == WAGMA_INPROGRESS && h->inplace->held == INPLACE_SHARE)
+        reduce_share(h);
+    return status;
 }
 
 int inplace_poll(wagma_handle *h) {

@@ -410,6 +410,10 @@ step(const struct inplace_context *c, struct inplace_local *l) {
     return ask(l, PC_RETURN, INPLACE_MISMATCH);
 }
 
+int inplace_is_between_slices(const struct inplace_local *l) {
+    return l->pc == PC_CLAIM;
+}
+
 void inplace_pass_slices(struct inplace_local *l) {
     l->i = 0;
     l->pc = PC_WELL;

@@ -131,6 +131,9 @@ void inplace_begin(struct inplace_local *local, int64_t t, int sync, const int32
 /* Only after INPLACE_SHARE: the next step takes the version for reduced. */
 void inplace_pass_slices(struct inplace_local *local);
 
+/* The rank holds no slice, and the next step may claim one: nobody waits for it if it goes away. */
+int inplace_is_between_slices(const struct inplace_local *local);
+
 /* Only after INPLACE_WAIT: the next steps look for those whom the rank waits for, and end in
  * INPLACE_SOUGHT, INPLACE_PEER, or where the wait has ended meanwhile, in what comes then. */
 void inplace_seek(const struct inplace_context *context, struct inplace_local *local);

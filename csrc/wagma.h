@@ -194,7 +194,8 @@ WAGMA_API int wagma_start(wagma_handle *handle, void *x, double weight, int sync
 WAGMA_API int wagma_finish(wagma_handle *handle, void *x, wagma_outcome *outcome);
 
 /* Non-blocking: publishes x as far as that needs no waiting, and returns WAGMA_INPROGRESS; then
- * this rank counts as arrived, and others may execute the version. x must be left alone until
+ * this rank counts as arrived, and others may execute the version. With quorum "all" the last one
+ * to come reduces its share of a large array before it returns. x must be left alone until
  * wagma_test or wagma_wait returns WAGMA_OK: they merge the result. One call at a time per handle.
  */
 WAGMA_API int wagma_post(wagma_handle *handle, void *x, double weight, int sync);

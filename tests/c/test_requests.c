@@ -81,6 +81,42 @@ static void test_posting_is_arriving(void) {
                 check_arrival(quorum, counts[k], way & 1, way >> 1);
 }
 
+/* The last rank to post reduces its share of the slices, and no more; the first that waits does the
+ * rest without it. */
+static void check_share(int size) {
+    enum { SLICE = (32 << 10) / (int)sizeof(double) }; /* of an array of this size */
+    wagma_options options = options_of(size, size, WHOLE, LARGE);
+    wagma_outcome o = {0};
+    cast c;
+    CHECK(cast_open(&c, &options, NULL, NULL), "%s", wagma_last_error());
+    const int64_t slices = (LARGE + SLICE - 1) / SLICE,
+                  reduced = (slices + size - 1) / size * SLICE;
+    for (int64_t t = 0; t < 3; t++) {
+        for (int r = 0; r < size; r++) {
+            double *x = filled(&c, r, 1, LARGE, 1);
+            CHECK(wagma_post(c.handle[r], x, 1, 0) == WAGMA_INPROGRESS, "%s", wagma_last_error());
+            for (int q = 0; q <= r; q++) {
+                const double *y = wagma_shared_array(c.handle[q]);
+                CHECK(holds(y, 1, r == size - 1 ? 0 : LARGE), "rank %d reduced after rank %d", q,
+                      r);
+                CHECK(r < size - 1 || holds(y, size, reduced), "too few slices of rank %d", q);
+                CHECK(r < size - 1 || holds(y + reduced, 1, LARGE - reduced), "too many slices");
+            }
+        }
+        for (int r = 0; r < size; r++) {
+            double *x = wagma_shared_array(c.handle[r]);
+            CHECK(wagma_wait(c.handle[r], x, -1, &o) == WAGMA_OK, "%s", wagma_last_error());
+            CHECK(o.waited == 0 && holds(x, size, LARGE), "rank %d waited %g", r, o.waited);
+        }
+    }
+    cast_close(&c);
+}
+
+static void test_the_last_to_post_reduces_its_share(void) {
+    check_share(2);
+    check_share(3);
+}
+
 /* Rank 0 runs ahead: where publishing has to wait, posting does not, but tests and waits do. */
 static void check_window(int quorum, int64_t count) {
     wagma_options options = options_of(2, quorum == WHOLE ? 1 : 2, quorum, count);
@@ -507,6 +543,7 @@ static void test_stopped_after_posting(void) {
 
 int main(void) {
     RUN(test_posting_is_arriving);
+    RUN(test_the_last_to_post_reduces_its_share);
     RUN(test_posting_does_not_wait);
     RUN(test_waits_end_in_time);
     RUN(test_out_of_place);
