@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["KINDS", "Settings"]
+__all__ = ["KINDS", "Settings", "members"]
 
 KINDS = ("allreduce", "group-allreduce", "iallreduce", "overlap", "skew", "bandwidth")
 
@@ -79,3 +79,12 @@ class Settings:
     seed: int = 1
     corrupt: str | None = None
     timeout: float | None = None
+
+
+def members(settings: Settings, ranks: int) -> int:
+    """How many of `ranks` ranks reduce together: `group_size`, or what the kind says."""
+    if settings.group_size is not None:
+        return min(settings.group_size, ranks)
+    if settings.kind != "group-allreduce":
+        return ranks
+    return min(ranks, 1 << -(-(ranks - 1).bit_length() // 2))  # about the square root

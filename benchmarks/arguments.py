@@ -1,0 +1,348 @@
+"""The command line of the benchmarks: OSU Micro-Benchmarks 7's options, and our own.
+
+`add_arguments` adds a kind's options to its parser, and `settings` checks them and makes `Settings`;
+what depends on the number of ranks is for `check_ranks` (checks.py). What is wrong ends in one
+message that names the option, its value and the remedy, and in exit status 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, TypeVar
+
+from . import arrival, values
+from .checks import NONBLOCKING, check_options
+from .datatypes import DATATYPES, datatype
+from .settings import Settings
+from .titles import title
+
+__all__ = ["BASELINES", "add_arguments", "settings"]
+
+T = TypeVar("T")
+
+KIB, MIB = 1 << 10, 1 << 20
+LARGE_BYTES = 8192  # OSU's: above, there are fewer iterations
+PASSES = 5
+PERCENTILES = (50.0, 90.0, 99.0)
+BASELINES = ("mpi", "mpi-nonblocking", "gloo", "nccl")
+LIBRARIES = ("wagma", "mpi", "gloo", "nccl")
+FORMATS = ("osu", "nccl", "json", "csv")
+BUFFERS = ("numpy", "torch", "cupy")
+FORMS = ("in-place", "private", "out-of-place")
+
+
+@dataclass(frozen=True)
+class _Defaults:
+    """Of one kind."""
+
+    smallest: int | None = None  # None: one element
+    largest: int = MIB
+    iterations: int = 1000
+    iterations_large: int = 100
+    warmup: int = 200
+    warmup_large: int = 10
+    quorum: int | str = "all"
+    arrival: str = "together"
+
+
+_DEFAULTS = {
+    "allreduce": _Defaults(),
+    "group-allreduce": _Defaults(quorum=1),
+    "iallreduce": _Defaults(),
+    "overlap": _Defaults(MIB, MIB, 100, 100, 10, 10, quorum=1),
+    "skew": _Defaults(64 * KIB, 64 * KIB, 100, 100, 10, 10, quorum=1, arrival="one-late"),
+    "bandwidth": _Defaults(64 * KIB, 16 * MIB, 100, 100, 10, 10),
+}
+SKEWS = (0.0, 100e-6, 1e-3, 10e-3)
+LATENESS = 1e-3
+
+
+# ---- options -------------------------------------------------------------------------------------
+
+
+def add_arguments(parser: argparse.ArgumentParser, kind: str) -> None:
+    """Adds the options of one of `KINDS` to `parser`, which `settings` is then given."""
+    defaults = _DEFAULTS[kind]
+    parser.set_defaults(kind=kind)
+    parser.epilog = "Arrival patterns: " + ", ".join(arrival.FORMS.values()) + "; T as 300ms, 50us."
+    _add_osu(parser, kind, defaults)
+    _add_wagma(parser, defaults)
+    _add_measurement(parser, kind, defaults)
+
+
+def _add_osu(parser: argparse.ArgumentParser, kind: str, defaults: _Defaults) -> None:
+    group = parser.add_argument_group("as OSU Micro-Benchmarks")
+    add = group.add_argument
+    smallest = defaults.smallest or "one element"
+    add(
+        "-m",
+        "--message-size",
+        type=_read(values.limits),
+        metavar="[MIN:]MAX",
+        help="smallest and largest array; doubled from MIN on, as long as MAX is not exceeded; "
+        f"MIN: and MAX alone will do, too (default: {smallest}, {defaults.largest})",
+    )
+    add(
+        "-i",
+        "--iterations",
+        type=_integer(1),
+        metavar="N",
+        help=f"counted ones (default: {defaults.iterations}, above {LARGE_BYTES} bytes "
+        f"{defaults.iterations_large})",
+    )
+    add(
+        "-x",
+        "--warmup",
+        type=_integer(0),
+        metavar="N",
+        help=f"uncounted ones before (default: {defaults.warmup}, above {LARGE_BYTES} bytes "
+        f"{defaults.warmup_large})",
+    )
+    add(
+        "-T",
+        "--type",
+        dest="datatype",
+        type=_read(datatype),
+        default="float32",
+        metavar="DATATYPE",
+        help=f"{', '.join(sorted(DATATYPES))} (default: mpi_float)",
+    )
+    add("-f", "--full", action="store_true", help="minimum, maximum and iterations, too")
+    add(
+        "-c",
+        "--validation",
+        dest="validate",
+        action="store_true",
+        help="compare every result with what it should hold; exit status 1 if one does not",
+    )
+    add(
+        "-z",
+        "--tail-lat",
+        dest="percentiles",
+        type=_read(values.percentiles),
+        nargs="?",
+        const=PERCENTILES,
+        default=(),
+        metavar="P,...",
+        help="percentiles of the latency (default: 50,90,99)",
+    )
+    if kind in NONBLOCKING:
+        add(
+            "-t",
+            "--num-test-calls",
+            dest="tests",
+            type=_integer(0),
+            default=0,
+            metavar="N",
+            help="calls of MPI_Test, and of Request.test, while computing (default: 0)",
+        )
+    line = title(kind, version("wagma"))
+    add("-v", "--version", action="version", version=line, help="print the version")
+
+
+def _add_wagma(parser: argparse.ArgumentParser, defaults: _Defaults) -> None:
+    add = parser.add_argument_group("what of wagma is measured").add_argument
+    add("--form", choices=FORMS, default="in-place", help="whose arrays (default: %(default)s)")
+    add("--buffer", choices=BUFFERS, default="numpy", help="kind of arrays (default: %(default)s)")
+    add("--transport", choices=("auto", "shm"), default="auto", help="(default: %(default)s)")
+    add("--group-size", type=_integer(1), metavar="S", help="ranks that reduce together")
+    add(
+        "--quorum",
+        type=_read(values.quorum),
+        default=defaults.quorum,
+        metavar="K",
+        help="members that start a reduction: a number, all or majority (default: %(default)s)",
+    )
+    add(
+        "--late",
+        choices=("stale", "skip", "carry"),
+        help="what becomes of a late contribution (default: stale)",
+    )
+    add(
+        "--grace",
+        type=_read(_grace),
+        metavar="TIME",
+        help="that a reduction is held open once the quorum is there (default: auto)",
+    )
+    add("--timeout", type=_read(values.seconds), metavar="TIME", help="until a wait is an error")
+
+
+def _add_measurement(parser: argparse.ArgumentParser, kind: str, defaults: _Defaults) -> None:
+    add = parser.add_argument_group("how it is measured").add_argument
+    add("--format", choices=FORMATS, default="osu", help="of the output (default: %(default)s)")
+    add(
+        "--baseline",
+        dest="baselines",
+        type=_read(_baselines),
+        metavar="NAMES",
+        help=f"measured beside it: {', '.join(BASELINES)}, or none (default: with --format osu "
+        f"none, else {_usual_baseline(kind)})",
+    )
+    if kind == "overlap":
+        add(
+            "--lateness",
+            type=_read(values.seconds),
+            default=LATENESS,
+            metavar="TIME",
+            help="by which one rank, drawn anew in each iteration, posts late (default: 1ms)",
+        )
+    else:
+        add(
+            "--arrival",
+            type=_read(arrival.parse),
+            default=arrival.parse(defaults.arrival),
+            metavar="PATTERN",
+            help=f"by which ranks arrive, see below (default: {defaults.arrival})",
+        )
+    if kind == "skew":
+        add(
+            "--skews",
+            type=_read(_times),
+            default=SKEWS,
+            metavar="TIME,...",
+            help="values of the pattern's T (default: 0,100us,1ms,10ms)",
+        )
+    if kind in NONBLOCKING:
+        add(
+            "--compute",
+            type=_read(values.seconds),
+            metavar="TIME",
+            help="between posting and waiting (default: as long as the reduction takes)",
+        )
+    else:
+        add(
+            "--loop",
+            choices=("auto", "c", "python"),
+            default="auto",
+            help="where the loop around the calls runs (default: auto: in C for small arrays)",
+        )
+    add("--seed", type=_integer(0), default=1, metavar="N", help="(default: %(default)s)")
+    add("--samples", metavar="FILE", help="write every rank's times there (.npz)")
+    add(
+        "--corrupt",
+        choices=LIBRARIES,
+        nargs="?",
+        const="wagma",
+        help="self-test of -c: falsify the second result of a library (default: wagma)",
+    )
+
+
+def _usual_baseline(kind: str) -> str:
+    return "mpi-nonblocking" if kind in NONBLOCKING else "mpi"
+
+
+# ---- values --------------------------------------------------------------------------------------
+
+
+def _read(read: Callable[[str], T]) -> Callable[[str], T]:
+    """`read` for argparse, which shows the words of ArgumentTypeError alone."""
+
+    def value(text: str) -> T:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return value
+
+
+def _integer(lowest: int) -> Callable[[str], int]:
+    return _read(lambda text: values.integer(text, lowest))
+
+
+def _times(text: str) -> tuple[float, ...]:
+    return tuple(values.seconds(word) for word in text.split(","))
+
+
+def _grace(text: str) -> float | str:
+    return text if text == "auto" else values.seconds(text)
+
+
+def _baselines(text: str) -> tuple[str, ...]:
+    return values.names(text, BASELINES)
+
+
+# ---- settings ------------------------------------------------------------------------------------
+
+
+def settings(namespace: argparse.Namespace, parser: argparse.ArgumentParser) -> Settings:
+    """What was asked for.
+
+    Args:
+        namespace: of a parser that `add_arguments` prepared.
+        parser: that parser, whose `error` ends the process with status 2 if something is wrong.
+    """
+    given = vars(namespace)
+    kind, defaults = namespace.kind, _DEFAULTS[namespace.kind]
+    try:
+        check_options(namespace)
+        sizes = _sizes(namespace.message_size, namespace.datatype, defaults)
+    except ValueError as error:
+        parser.error(str(error))
+    iterations = namespace.iterations or defaults.iterations
+    iterations_large = namespace.iterations or defaults.iterations_large
+    baselines = namespace.baselines
+    if baselines is None:
+        # MPI does not reduce 16-bit elements.
+        none = namespace.format == "osu" or DATATYPES[namespace.datatype].bytes == 2
+        baselines = () if none else (_usual_baseline(kind),)
+    as_given = (
+        *("datatype", "format", "full", "validate", "percentiles", "buffer", "transport"),
+        *("group_size", "quorum", "form", "seed", "samples", "corrupt", "timeout"),
+        *("skews", "compute", "tests", "lateness", "loop"),  # of some kinds
+    )
+    return Settings(
+        kind=kind,
+        sizes=sizes,
+        iterations=iterations,
+        iterations_large=iterations_large,
+        warmup=_or(namespace.warmup, defaults.warmup),
+        warmup_large=_or(namespace.warmup, defaults.warmup_large),
+        passes=min(PASSES, iterations, iterations_large),
+        late=_or(namespace.late, "stale"),
+        grace=_or(namespace.grace, "auto"),
+        arrival=given["arrival"].text if "arrival" in given else "together",
+        baselines=baselines,
+        **{name: given[name] for name in as_given if name in given},
+    )
+
+
+def _or(value: Any, default: Any) -> Any:
+    return default if value is None else value
+
+
+def _sizes(
+    limits: tuple[int | None, int | None] | None, name: str, defaults: _Defaults
+) -> tuple[int, ...]:
+    """OSU's: doubled, without those that are smaller than an element."""
+    element = DATATYPES[name].bytes
+    smallest, largest = limits or (None, None)
+    if defaults.smallest == defaults.largest:  # a kind of one size: that of -m is another one
+        smallest, largest = smallest or largest, largest or smallest
+    largest = largest or defaults.largest
+    smallest = smallest or min(defaults.smallest or element, largest)
+    if smallest > largest:
+        raise ValueError(
+            f"argument -m/--message-size: MIN is {smallest}, MAX by default {largest}: give both"
+        )
+    sizes = []
+    size = smallest
+    while size <= largest:
+        if size >= element:
+            sizes.append(size)
+        size *= 2
+    if not sizes:
+        raise ValueError(
+            f"argument -m/--message-size: nothing from {smallest} to {largest} holds an element of "
+            f"{name}, which has {element} bytes: raise MAX"
+        )
+    for size in sizes:
+        if size % element:
+            raise ValueError(
+                f"argument -m/--message-size: {size} is no multiple of {element} bytes, the size "
+                f"of {name}: try MIN {max(size // element, 1) * element}"
+            )
+    return tuple(sizes)

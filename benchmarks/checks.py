@@ -1,0 +1,119 @@
+"""Options of the benchmarks that do not go together. Pure but for a trace, which is read."""
+
+from __future__ import annotations
+
+import argparse
+from importlib.util import find_spec
+
+from . import arrival
+from .datatypes import DATATYPES
+from .settings import Settings, members
+
+__all__ = ["NONBLOCKING", "check_options", "check_ranks"]
+
+NONBLOCKING = ("iallreduce", "overlap")
+
+
+def check_options(given: argparse.Namespace) -> None:
+    """Checks the options of a command line, each of which was checked by itself.
+
+    Raises:
+        ValueError: some do not go together; the message names option, value and remedy.
+    """
+    _check_wagma(given)
+    _check_buffers(given)
+    _check_arrival(given)
+    if given.corrupt and not given.validate:
+        raise ValueError(f"--corrupt {given.corrupt}: nobody would notice; add -c")
+
+
+def _check_wagma(given: argparse.Namespace) -> None:
+    if given.kind == "allreduce" and given.group_size is not None:
+        raise ValueError(
+            f"--group-size {given.group_size}: allreduce is of all ranks; use the kind "
+            "group-allreduce, with --quorum all if every member is to be waited for"
+        )
+    if given.quorum == "all":
+        for option, value in (("--late", given.late), ("--grace", given.grace)):
+            if value is not None:
+                raise ValueError(
+                    f"{option} {value}: with --quorum all nobody is late; leave it out, or pass "
+                    "a number or majority as --quorum"
+                )
+        if given.form == "out-of-place":
+            raise ValueError(
+                "--form out-of-place: --quorum all reduces in place; pass --form in-place, or a "
+                "smaller --quorum"
+            )
+    if given.kind in NONBLOCKING and given.late in ("skip", "carry"):
+        raise ValueError(
+            f"--late {given.late}: the array of a posted call would not become the result; pass "
+            "--late stale, or use the kind allreduce"
+        )
+
+
+def _check_buffers(given: argparse.Namespace) -> None:
+    wanted = {"cupy": given.buffer == "cupy", "torch": given.buffer == "torch"}
+    for package, is_wanted in wanted.items():
+        if is_wanted and find_spec(package) is None:
+            raise ValueError(f"--buffer {package}: {package} is not installed; pip install it")
+    for name in given.baselines or ():
+        if name in ("gloo", "nccl") and find_spec("torch") is None:
+            raise ValueError(f"--baseline {name}: torch is not installed; leave it out")
+        if name.startswith("mpi") and DATATYPES[given.datatype].bytes == 2:
+            raise ValueError(
+                f"--baseline {name}: MPI does not reduce {given.datatype}; pass --baseline none "
+                "or gloo, or another --type"
+            )
+    if getattr(given, "loop", "auto") == "c" and given.buffer != "numpy":
+        raise ValueError(f"--loop c: it takes no arrays of {given.buffer}; pass --loop auto")
+
+
+def _check_arrival(given: argparse.Namespace) -> None:
+    pattern = getattr(given, "arrival", None)
+    if pattern is None:
+        return
+    if given.kind == "skew" and not pattern.has_amplitude:
+        raise ValueError(f"--arrival {pattern.text} has no T: choose from {arrival.SCALED}")
+    if given.kind != "skew" and pattern.has_amplitude and pattern.amplitude is None:
+        raise ValueError(
+            f"--arrival {pattern.text}: T is missing; write {arrival.FORMS[pattern.name]}"
+        )
+
+
+def check_ranks(settings: Settings, ranks: int) -> None:
+    """Checks what depends on the number of ranks; the same on all of them.
+
+    Args:
+        settings: of the command line.
+        ranks: of the communicator.
+
+    Raises:
+        ValueError: they do not go together; the message names option, value and remedy.
+    """
+    if ranks < 2:
+        raise ValueError(
+            "there is 1 rank: start two or more, mpiexec -n 2 python -m wagma bench ...; if you "
+            "did, python -m wagma doctor says why they do not see each other"
+        )
+    if settings.group_size is not None and settings.group_size > ranks:
+        raise ValueError(f"--group-size {settings.group_size}: there are {ranks} ranks; pass fewer")
+    scope = members(settings, ranks)
+    if isinstance(settings.quorum, int) and settings.quorum > scope:
+        raise ValueError(
+            f"--quorum {settings.quorum}: {scope} ranks reduce together; pass 1 to {scope}, all "
+            "or majority"
+        )
+    if settings.form == "out-of-place" and settings.quorum == scope:
+        raise ValueError(
+            f"--form out-of-place: --quorum {settings.quorum} of {scope} is all, which reduces in "
+            "place; pass --form in-place, or a smaller --quorum"
+        )
+    pattern = arrival.parse(settings.arrival)
+    amplitude = settings.skews[0] if settings.skews else None
+    try:
+        arrival.offsets(pattern, ranks, 1, settings.seed, amplitude)
+    except OSError as error:
+        raise ValueError(f"--arrival {settings.arrival}: it cannot be read: {error}") from None
+    except ValueError as error:
+        raise ValueError(f"--arrival {settings.arrival}: {error}") from None
