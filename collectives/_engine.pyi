@@ -7,12 +7,14 @@ import numpy.typing as npt
 from .stats import Stats
 
 MAX_RANKS: int
+ABI_VERSION: int
 GROUPINGS: dict[str, int]
 LATE: dict[str, int]
 MISSED: dict[str, int]
 ACTIVATIONS: dict[str, int]
 QUORUM_MAJORITY: int
 
+def simd_level() -> str: ...
 def group_of(
     rank: int, size: int, group_size: int, version: int, *, grouping: str = "dynamic", seed: int = 0
 ) -> tuple[int, ...]: ...

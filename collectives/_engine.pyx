@@ -36,7 +36,13 @@ cdef extern from "pthread.h" nogil:
     int pthread_atfork(void (*prepare)() noexcept, void (*parent)() noexcept,
                        void (*child)() noexcept)
 
+cdef extern from "reduce.h" nogil:
+    ctypedef struct reduce_kernels:
+        const char *name
+    const reduce_kernels *reduce_best()
+
 MAX_RANKS = WAGMA_MAX_RANKS
+ABI_VERSION = WAGMA_ABI_VERSION
 _log = logging.getLogger("wagma")
 
 if wagma_abi_version() != WAGMA_ABI_VERSION:
@@ -44,6 +50,12 @@ if wagma_abi_version() != WAGMA_ABI_VERSION:
         f"wagma.collectives was built for ABI {WAGMA_ABI_VERSION} of the engine and runs with ABI "
         f"{wagma_abi_version()}: build it again, in the root of the sources: "
         "python -m pip install --force-reinstall .")
+
+
+def simd_level():
+    """Name of the kernels that this process uses: "scalar", "avx2" or "avx512"."""
+    return reduce_best().name.decode()
+
 
 # ---- fork: a handle belongs to the process that made it -----------------------------------------
 # Counts the forks between the first process and this one. A child that forgot about its copies of

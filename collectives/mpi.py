@@ -12,7 +12,7 @@ from .reports import Report
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["MPIRanks", "check_communicator", "import_mpi"]
+__all__ = ["MPIRanks", "check_communicator", "import_mpi", "in_srun_step"]
 
 # Launchers tell each rank how many there are; a world of one then means that MPI did not notice.
 _LAUNCHERS = {
@@ -100,14 +100,19 @@ def check_communicator(comm: Any) -> None:
         _check_alone(os.environ)
 
 
+def in_srun_step(environ: Mapping[str, str]) -> bool:
+    """Whether srun started this process."""
+    step = environ.get("SLURM_STEP_ID", "")
+    return step.isdecimal() and int(step) < _SRUN_STEPS
+
+
 def _check_alone(environ: Mapping[str, str]) -> None:
     """Raises RuntimeError if a launcher started several ranks and MPI knows of this one only.
 
     An mpiexec is believed before Slurm, in whose steps it may run. An allocation (SLURM_NTASKS)
     says nothing about what runs in it: only srun starts one process per task.
     """
-    step = environ.get("SLURM_STEP_ID", "")
-    in_step = step.isdecimal() and int(step) < _SRUN_STEPS
+    in_step = in_srun_step(environ)
     sizes = {name: environ[name] for name in _LAUNCHERS if name in environ}
     if not sizes and in_step:
         sizes = {"SLURM_STEP_NUM_TASKS": environ.get("SLURM_STEP_NUM_TASKS", "")}

@@ -6,6 +6,7 @@ import errno
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from ..spans import spans
 from . import errors
 
 __all__ = ["Report", "as_error", "common_report", "describe_ranks", "report"]
@@ -71,11 +72,5 @@ def as_error(told: Report) -> Exception:
 
 def describe_ranks(ranks: Sequence[int]) -> str:
     """'rank 3', 'ranks 0-2, 5'; ascending."""
-    runs: list[list[int]] = []
-    for rank in ranks:
-        if runs and runs[-1][1] == rank - 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    text = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    text = spans(ranks)
     return f"rank {text}" if len(ranks) == 1 else f"ranks {text}"

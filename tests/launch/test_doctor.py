@@ -1,0 +1,214 @@
+"""`python -m wagma doctor` as users start it: under mpiexec, alone, and where things are wrong."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import uuid
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launched import clean_environment
+
+LIVENESS_S = 120.0
+COMMAND = [sys.executable, "-m", "wagma", "doctor"]
+# Without what this process's launcher has set; Open MPI's may run as root if it may here.
+CLEAN = clean_environment() | {
+    name: value for name, value in os.environ.items() if name.startswith("OMPI_ALLOW_RUN_AS_ROOT")
+}
+
+
+def doctor(ranks: int, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command on that many ranks, 0: without a launcher."""
+    mpiexec = os.environ.get("WAGMA_TEST_MPIEXEC", str(Path(sys.executable).with_name("mpiexec")))
+    launcher = [*shlex.split(mpiexec), "-n", str(ranks)] if ranks else []
+    return subprocess.run(
+        [*launcher, *COMMAND, *options],
+        env={**CLEAN, "OMP_NUM_THREADS": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=LIVENESS_S,
+        check=False,
+    )
+
+
+@cache
+def other_size_variable() -> str:
+    """What the mpiexec of an MPI that mpi4py does not load would set."""
+    code = "from mpi4py import MPI; print(MPI.get_vendor()[0])"
+    family = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=LIVENESS_S
+    ).stdout.strip()
+    return "PMI_SIZE" if family == "Open MPI" else "OMPI_COMM_WORLD_SIZE"
+
+
+def lines(done: subprocess.CompletedProcess[str], level: str, topic: str) -> list[str]:
+    """Texts of findings, each with its remedy."""
+    joined = re.sub(r"\n +-> ", " -> ", done.stdout)
+    return re.findall(rf"^  {level} +{topic} +(.*)$", joined, re.MULTILINE)
+
+
+@pytest.mark.parametrize("ranks", [0, 1, 2, 3])
+def test_ranks_that_work(ranks: int) -> None:
+    done = doctor(ranks)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{ranks or 1} rank")
+    assert done.stdout.count("doctor: 0 problems") == 1
+    (sums,) = lines(done, "ok", "trial")
+    assert f"3 sums over {ranks or 1} rank" in sums
+
+
+def report(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(done.stdout)
+    return loaded
+
+
+def test_the_json_of_two_ranks_is_one_object() -> None:
+    done = doctor(2, "--json")
+    assert done.returncode == 0, done.stderr
+    facts = report(done)["facts"]
+    assert [rank["rank"] for rank in facts["ranks"]] == [0, 1]
+    assert facts["launcher"] == "MPI"
+
+
+def test_singletons_of_another_mpiexec_say_so() -> None:
+    done = doctor(0, **{other_size_variable(): "4"})
+    assert done.returncode == 1, done.stdout
+    (found,) = lines(done, "problem", "launch")
+    assert "started 4 ranks, but mpi4py loads" in found
+    assert f"launcher: {Path(sys.executable).with_name('mpiexec')}" in found
+    assert done.stderr == ""
+
+
+def test_of_singletons_one_reports() -> None:
+    rank = {"PMI_SIZE": "PMI_RANK", "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK"}
+    size = other_size_variable()
+    done = doctor(0, **{size: "4", rank[size]: "2"})
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+def test_an_allocation_of_slurm_in_which_srun_started_nothing() -> None:
+    done = doctor(0, SLURM_JOB_ID="7", SLURM_NTASKS="4")
+    assert done.returncode == 1, done.stdout
+    (found,) = lines(done, "problem", "launch")
+    assert "SLURM_NTASKS is 4" in found
+    assert "--mpi=pmi2" in found
+
+
+def test_singletons_of_srun() -> None:
+    done = doctor(
+        0, SLURM_JOB_ID="7", SLURM_NTASKS="4", SLURM_STEP_ID="0", SLURM_STEP_NUM_TASKS="4"
+    )
+    assert done.returncode == 1, done.stdout
+    (found,) = lines(done, "problem", "launch")
+    assert "SLURM_STEP_NUM_TASKS is 4" in found
+    assert "--mpi=pmix" in found
+
+
+def test_without_an_mpi_library_the_rest_is_examined() -> None:
+    done = doctor(0, MPI4PY_LIBMPI="/nonexistent/libmpi.so")
+    assert done.returncode == 1, done.stdout
+    (found,) = lines(done, "problem", "MPI")
+    assert "/nonexistent/libmpi.so" in found
+    assert "wagma[mpich]" in found
+    assert len(lines(done, "ok", "trial")) == 1
+    assert done.stdout.endswith("doctor: 1 problem, 0 warnings\n")
+
+
+def test_a_wrong_option_in_the_environment() -> None:
+    done = doctor(2, WAGMA_TRANSPORT="mpi")
+    assert done.returncode == 1, done.stdout
+    (found,) = lines(done, "problem", "environment")
+    assert "transport='mpi' is not supported" in found
+
+
+def test_a_misspelled_variable_is_a_warning() -> None:
+    done = doctor(0, WAGMA_SHM_LIMITS="1000000000")
+    assert done.returncode == 0, done.stdout
+    (found,) = lines(done, "warning", "environment")
+    assert "-> WAGMA_SHM_LIMIT is one" in found
+
+
+def test_a_handle_that_does_not_fit() -> None:
+    done = doctor(0, "--bytes", "100TiB")
+    assert done.returncode == 1, done.stdout
+    (found,) = lines(done, "problem", "memory")
+    assert "needs 100 TiB" in found
+    assert "--shm-size" in found
+
+
+def test_one_core_for_all() -> None:
+    """The launcher's own binding is overridden: ranks inherit nothing but what is set here."""
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one core: there is no other to be bound to")
+    core = min(os.sched_getaffinity(0))
+    binding = f"import os, runpy; os.sched_setaffinity(0, {{{core}}}); "
+    run = (
+        "import sys; sys.argv = ['wagma', 'doctor']; runpy.run_module('wagma', run_name='__main__')"
+    )
+    mpiexec = os.environ.get("WAGMA_TEST_MPIEXEC", str(Path(sys.executable).with_name("mpiexec")))
+    done = subprocess.run(
+        [*shlex.split(mpiexec), "-n", "2", sys.executable, "-c", binding + run],
+        env=CLEAN,
+        capture_output=True,
+        text=True,
+        timeout=LIVENESS_S,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    (found,) = lines(done, "problem", "cores")
+    assert f"all 2 ranks of {os.uname().nodename} are bound to core {core}" in found
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--bytes", "much"], "'much' is no size"),
+        (["--quorum", "some"], "'some' must be a number"),
+        (["--quorum", "3"], "3 is more than the 2 ranks"),
+        (["--timeout", "0"], "'0' must be a number of seconds"),
+    ],
+)
+def test_wrong_usage_is_told_once(options: list[str], message: str) -> None:
+    done = doctor(2, *options)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count(message) == 1
+
+
+def test_ranks_of_torchrun_need_no_mpi() -> None:
+    environment = {
+        **CLEAN,
+        "OMP_NUM_THREADS": "1",
+        "MPI4PY_LIBMPI": "/nonexistent/libmpi.so",
+        "WORLD_SIZE": "2",
+        "WAGMA_JOB": str(uuid.uuid4()),
+    }
+    ranks = [
+        subprocess.Popen(
+            COMMAND, env={**environment, "RANK": rank}, stdout=subprocess.PIPE, text=True
+        )
+        for rank in "01"
+    ]
+    outputs = [rank.communicate(timeout=LIVENESS_S)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], outputs
+    assert "3 sums over 2 ranks" in outputs[0]
+    assert outputs[1] == ""
+
+
+def test_a_rank_that_does_not_come_ends_the_wait() -> None:
+    done = doctor(0, "--timeout", "5", RANK="0", WORLD_SIZE="2", WAGMA_JOB=str(uuid.uuid4()))
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "_come_together" in done.stderr
+
+
+def test_help_is_printed_once() -> None:
+    done = doctor(2, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("usage: python -m wagma doctor") == 1
+    assert "--quorum K" in done.stdout

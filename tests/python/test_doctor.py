@@ -1,0 +1,513 @@
+"""The doctor's checks: made-up facts, and what is found in them."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wagma.collectives.options import ENVIRONMENT
+from wagma.doctor import probe
+from wagma.doctor.checks import examine
+from wagma.doctor.facts import (
+    Clock,
+    Cpus,
+    Engine,
+    Facts,
+    Finding,
+    Gpu,
+    Level,
+    Live,
+    Memory,
+    Mpi,
+    RankFacts,
+    Wanted,
+)
+from wagma.doctor.output import render_json, render_text
+from wagma.doctor.sizes import needed_bytes, parse_size, size_text
+
+GIB = 1 << 30
+MIB = 1 << 20
+EXAMPLE = Wanted(array_bytes=100 * MIB, quorum="all", given=False)
+VERSIONS = {"Python": "3.11.7", "wagma": "0.1.0", "numpy": "2.4.6", "mpi4py": "4.1.2"}
+
+
+def healthy(size: int = 4) -> Facts:
+    """Ranks of one node with a core each, and nothing to complain about."""
+    ranks = [
+        RankFacts(
+            rank=rank,
+            host="node1",
+            machine="boot1",
+            versions=VERSIONS,
+            environment={"OMP_NUM_THREADS": "1", "PMI_SIZE": str(size)},
+            mpi=Mpi(
+                family="MPICH",
+                version="5.0.2",
+                paths=["/opt/mpich/lib/libmpi.so.12"],
+                standard=(5, 0),
+                thread_level="MULTIPLE",
+                rank=rank,
+                size=size,
+                cuda=False,
+                mpiexec=["/opt/mpich/bin/mpiexec"],
+            ),
+            engine=Engine(
+                abi=2,
+                simd="avx2",
+                options={variable: option for variable, (option, _) in ENVIRONMENT.items()},
+                variables=probe.OTHER_VARIABLES,
+            ),
+            cpus=Cpus(affinity=[rank], online=8, core_of={rank: rank}),
+            memory=Memory(
+                shm_device=21,
+                shm_bytes=8 * GIB,
+                shm_free=8 * GIB,
+                available=16 * GIB,
+                thp="madvise",
+                thp_shmem="advise",
+                cma=True if size > 1 else None,
+            ),
+            clock=Clock(namespace="time:[1]"),
+        )
+        for rank in range(size)
+    ]
+    live = [Live(calls=3, ranks=size)] * size
+    return Facts(ranks=ranks, live=live, wanted=EXAMPLE, launcher="MPI" if size > 1 else "")
+
+
+def changed(facts: Facts, *which: int, **fields: Any) -> Facts:
+    """Facts in which `fields` of some ranks (all) are others; nested ones are given as dicts."""
+
+    def change(rank: RankFacts) -> RankFacts:
+        new = {
+            name: replace(getattr(rank, name), **value)
+            if name in ("mpi", "engine", "cpus", "memory", "gpu", "clock")
+            else value
+            for name, value in fields.items()
+        }
+        return replace(rank, **new)
+
+    chosen = which or range(len(facts.ranks))
+    return replace(facts, ranks=[change(r) if r.rank in chosen else r for r in facts.ranks])
+
+
+def environment(facts: Facts, *which: int, **variables: str) -> Facts:
+    """Facts in which some ranks have more variables."""
+    for rank in which or range(len(facts.ranks)):
+        before = facts.ranks[rank].environment
+        facts = changed(facts, rank, environment={**before, **variables})
+    return facts
+
+
+def affinities(*cpus: list[int], online: int = 8) -> Facts:
+    facts = healthy(len(cpus))
+    for rank, affinity in enumerate(cpus):
+        new = {"affinity": affinity, "online": online, "core_of": {c: c for c in affinity}}
+        facts = changed(facts, rank, cpus=new)
+    return facts
+
+
+def alone(**variables: str) -> Facts:
+    facts = healthy(1)
+    return changed(facts, environment={"OMP_NUM_THREADS": "1", **variables})
+
+
+def two_nodes() -> Facts:
+    return changed(healthy(), 2, 3, node=2, host="node2", machine="boot2")
+
+
+def bad(findings: list[Finding]) -> list[Finding]:
+    return [f for f in findings if f.level in (Level.WARNING, Level.PROBLEM)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_healthy_ranks_have_nothing_to_complain_about(size: int) -> None:
+    findings = examine(healthy(size))
+    assert bad(findings) == []
+    assert {f.topic for f in findings} >= {"MPI", "transport", "cores", "memory", "trial"}
+
+
+REFUSED = "PMI_SIZE is 4, but MPI.COMM_WORLD has one rank: each process would train alone"
+NO_MPI = {"error": "cannot load MPI library", "family": "", "version": ""}
+WANTED = replace(EXAMPLE, given=True)
+
+# What is wrong: facts, topic, level, words of the finding, words of the remedy.
+Case = tuple[Facts, str, Level, str, str]
+CASES: dict[str, Case] = {
+    "no MPI": (
+        changed(healthy(1), mpi=NO_MPI),
+        "MPI", Level.PROBLEM, "no MPI library on rank 0: cannot load", "wagma[mpich]",
+    ),
+    "two MPIs": (
+        changed(healthy(), mpi={"paths": ["/a/libmpi.so.12", "/b/libmpi.so.40"]}),
+        "MPI", Level.PROBLEM, "several MPI libraries", "LD_PRELOAD",
+    ),
+    "old MPI": (
+        changed(healthy(), mpi={"standard": (2, 2)}),
+        "MPI", Level.PROBLEM, "version 2.2 of the standard", "3.0 or newer",
+    ),
+    "singletons": (
+        changed(healthy(1), mpi={"refused": REFUSED}),
+        "launch", Level.PROBLEM, REFUSED, "/opt/mpich/bin/mpiexec",
+    ),
+    "singletons of srun": (
+        changed(healthy(1), mpi={"refused": REFUSED, "srun": True}),
+        "launch", Level.PROBLEM, REFUSED, "srun --mpi=list",
+    ),
+    "allocation without srun": (
+        alone(SLURM_JOB_ID="7", SLURM_NTASKS="4"),
+        "launch", Level.PROBLEM, "SLURM_NTASKS is 4", "--mpi=pmix",
+    ),
+    "another MPI's mpiexec": (
+        changed(alone(OMPI_COMM_WORLD_SIZE="4"), mpi={"foreign": "Open MPI's mpiexec"}),
+        "launch", Level.PROBLEM, "started 4 ranks, but mpi4py loads MPICH",
+        "launcher: /opt/mpich/bin/mpiexec",
+    ),
+    "another MPI's mpiexec, one rank": (
+        changed(alone(PMI_SIZE="1"), mpi={"foreign": "an mpiexec of MPICH's kind"}),
+        "launch", Level.WARNING, "an mpiexec of MPICH's kind started 1 rank,", "launcher",
+    ),
+    "PMIx alone": (
+        alone(PMIX_RANK="0"), "launch", Level.WARNING, "PMIx", "each is alone",
+    ),
+    "two nodes": (
+        two_nodes(),
+        "transport", Level.WARNING, "ranks 0-1 on node1; ranks 2-3 on node2", "Split_type",
+    ),
+    "containers": (
+        changed(two_nodes(), machine="boot1"),
+        "transport", Level.WARNING, "under one kernel", "--ipc",
+    ),
+    "no engine": (
+        changed(healthy(), engine={"error": "undefined symbol"}),
+        "engine", Level.PROBLEM, "ranks 0-3: undefined symbol", "pip install",
+    ),
+    "other numpy": (
+        changed(healthy(), 2, versions={**VERSIONS, "numpy": "1.26"}),
+        "versions", Level.PROBLEM,
+        "numpy differs between ranks: 2.4.6 on ranks 0-1, 3; 1.26 on rank 2", "same Python",
+    ),
+    "other Python": (
+        changed(healthy(), 1, versions={**VERSIONS, "Python": "3.12.0"}),
+        "versions", Level.PROBLEM, "Python differs", "same Python",
+    ),
+    "other MPI": (
+        changed(healthy(), 3, mpi={"version": "4.3.0"}),
+        "versions", Level.PROBLEM, "MPICH 4.3.0 on rank 3", "same Python",
+    ),
+    "misspelled": (
+        environment(healthy(), WAGMA_SHMLIMIT="1"),
+        "environment", Level.WARNING, "WAGMA_SHMLIMIT is no variable", "WAGMA_SHM_LIMIT is one",
+    ),
+    "unknown": (
+        environment(healthy(), WAGMA_Q="1"),
+        "environment", Level.WARNING, "WAGMA_Q is no variable", "unset",
+    ),
+    "not passed on": (
+        environment(healthy(), 0, WAGMA_REDO_AFTER="1"),
+        "environment", Level.PROBLEM,
+        "WAGMA_REDO_AFTER differs between ranks: 1 on rank 0; (not set) on ranks 1-3", "-genv",
+    ),
+    "wrong option": (
+        changed(healthy(), engine={"options_error": "WAGMA_REDO_AFTER='x' is not a number"}),
+        "environment", Level.PROBLEM, "ranks 0-3: WAGMA_REDO_AFTER='x'", "unset",
+    ),
+    "level not there": (
+        environment(healthy(), WAGMA_SIMD="avx10"),
+        "environment", Level.WARNING, "WAGMA_SIMD=avx10 is not followed", "scalar",
+    ),
+    "all on one core": (
+        affinities([0], [0], [0], [0]),
+        "cores", Level.PROBLEM, "all 4 ranks of node1 are bound to core 0", "-bind-to core",
+    ),
+    "bound to too few": (
+        affinities([0, 1], [0, 1], [0, 1]),
+        "cores", Level.WARNING, "3 ranks share 2 cores", "all 8 cores",
+    ),
+    "too few": (
+        affinities([0, 1], [0, 1], [0, 1], online=2),
+        "cores", Level.WARNING, "3 ranks share 2 cores", "fewer ranks",
+    ),
+    "two of four on one core": (
+        affinities([0], [0], [1], [2, 3]),
+        "cores", Level.WARNING, "ranks 0-1 on 1 core (0)", "own core",
+    ),
+    "overlap": (
+        affinities([0, 1], [1, 2]),
+        "cores", Level.WARNING, "rank 0 and rank 1 on core 1", "own core",
+    ),
+    "hardware threads": (
+        changed(healthy(2), 1, cpus={"core_of": {1: 0}}),
+        "cores", Level.WARNING, "rank 0 and rank 1 on core 0", "nomultithread",
+    ),
+    "throttled": (
+        changed(healthy(), cpus={"limit": 1.5}),
+        "cores", Level.WARNING, "the time of 1.5 of 4 cores", "--cpus",
+    ),
+    "many threads": (
+        environment(healthy(), OMP_NUM_THREADS="4"),
+        "threads", Level.WARNING, "up to 16 threads on 4 cores", "OMP_NUM_THREADS=1",
+    ),
+    "threads unset": (
+        changed(affinities([0, 1], [0, 1], online=2), environment={}),
+        "threads", Level.WARNING, "OMP_NUM_THREADS is not set", "OMP_NUM_THREADS=1",
+    ),
+    "no shm": (
+        changed(healthy(), 1, memory={"shm_error": "Permission denied"}),
+        "memory", Level.PROBLEM, "rank 1: Permission denied", "mount -t tmpfs",
+    ),
+    "small shm, as an example": (
+        changed(healthy(), memory={"shm_bytes": 64 * MIB, "shm_free": 63 * MIB}),
+        "memory", Level.WARNING, "63 MiB free", "--shm-size",
+    ),
+    "small shm, asked for": (
+        replace(changed(healthy(), memory={"shm_free": 399 * MIB}), wanted=WANTED),
+        "memory", Level.PROBLEM, "needs 400 MiB", "--ipc=host",
+    ),
+    "little memory": (
+        changed(healthy(), memory={"available": 100 * MIB}),
+        "memory", Level.WARNING, "100 MiB of memory left", "fewer ranks",
+    ),
+    "limit": (
+        replace(environment(healthy(), WAGMA_SHM_LIMIT="1000000"), wanted=WANTED),
+        "memory", Level.PROBLEM, "WAGMA_SHM_LIMIT is 976.6 KiB", "or unset",
+    ),
+    "different shm": (
+        changed(healthy(), 1, memory={"shm_device": 22}),
+        "memory", Level.PROBLEM, "have different /dev/shm", "--ipc=host",
+    ),
+    "clock": (
+        changed(healthy(), 2, clock={"behind": 12.0}),
+        "clock", Level.PROBLEM, "of rank 2 is 12 s or more behind", "time namespace",
+    ),
+    "time namespaces": (
+        changed(healthy(), 2, clock={"namespace": "time:[2]"}),
+        "clock", Level.WARNING, "different time namespaces", "container",
+    ),
+    "CUDA does not start": (
+        changed(healthy(), gpu={"driver": "550", "error": "cuInit returned error 999"}),
+        "GPU", Level.WARNING, "error 999", "nvidia-smi",
+    ),
+    "failed probe": (
+        changed(healthy(), 2, failed={"GPU": "ValueError: x"}),
+        "probe", Level.WARNING, "GPU could not be examined on rank 2: ValueError", "wrong",
+    ),
+    "wrong sum": (
+        replace(healthy(), live=[Live(calls=3, ranks=4)] * 3 + [Live(ranks=4, error="E: 1 != 2")]),
+        "trial", Level.PROBLEM, "failed on rank 3: E: 1 != 2", "report",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_each_trouble_is_found_once_and_has_a_remedy(case: Case) -> None:
+    facts, topic, level, text, remedy = case
+    found = [f for f in examine(facts) if f.topic == topic and text in f.text]
+    assert len(found) == 1, examine(facts)
+    assert found[0].level is level
+    assert remedy in found[0].remedy
+    assert all(f.remedy for f in bad(examine(facts)))
+
+
+NOTES: dict[str, tuple[Facts, str, str]] = {
+    "torchrun needs no MPI": (
+        replace(changed(healthy(), mpi=NO_MPI), launcher="torchrun"), "MPI", "no MPI library",
+    ),
+    "one process": (alone(), "launch", "one process"),
+    "lower thread level": (
+        changed(healthy(), mpi={"thread_level": "FUNNELED"}), "MPI", "enough for wagma",
+    ),
+    "override": (
+        environment(healthy(), WAGMA_STALL_WARNING="5"), "environment", "overrides the option",
+    ),
+    "level of kernels": (environment(healthy(), WAGMA_SIMD="avx2"), "environment", "kernels"),
+    "cores left": (affinities([0, 1, 2], [3, 4]), "cores", "3 of 5 cores"),
+    "generous limit": (
+        changed(affinities([0, 1], [0, 1], [2, 3], [2, 3], [4, 5]), cpus={"limit": 5.0}),
+        "cores", "allows the time of 5 of 6 cores",
+    ),
+    "late ranks' memory": (
+        changed(healthy(), memory={"shm_free": 500 * MIB}), "memory", "very late",
+    ),
+    "no huge pages": (changed(healthy(), memory={"thp": "never"}), "pages", "4 KiB"),
+    "no huge segments": (changed(healthy(), memory={"thp_shmem": "never"}), "pages", "collectives"),
+    "old kernel": (changed(healthy(), memory={"thp": ""}), "pages", "has no transparent"),
+    "CMA refused": (
+        changed(healthy(), 1, memory={"cma": False, "cma_error": "Operation not permitted"}),
+        "CMA", "rank 1 may not read",
+    ),
+    "ptrace scope": (
+        changed(healthy(1), memory={"ptrace_scope": 1}), "CMA", "ptrace_scope is 1",
+    ),
+    "no GPU": (healthy(), "GPU", "wagma works on host arrays for now"),
+    "GPU": (
+        changed(
+            healthy(),
+            gpu={"driver": "550.54", "devices": 2, "torch": "2.13.0+cu130", "torch_cuda": True},
+            mpi={"cuda": True},
+        ),
+        "GPU",
+        "2 GPUs, driver 550.54, PyTorch 2.13.0+cu130 uses them, MPICH is GPU-aware; "
+        "wagma works on host arrays for now",
+    ),
+    "trial left out": (
+        replace(healthy(), live=[Live(skipped="the engine is missing")] * 4), "trial", "engine",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NOTES.values(), ids=NOTES)
+def test_what_is_worth_knowing_is_no_warning(case: tuple[Facts, str, str]) -> None:
+    facts, topic, text = case
+    findings = examine(facts)
+    found = [f for f in findings if f.topic == topic and text in f.text]
+    assert [f.level for f in found] == [Level.NOTE], findings
+    assert bad(findings) == []
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        alone(SLURM_JOB_ID="7", SLURM_NTASKS="1"),
+        alone(SLURM_JOB_ID="7", SLURM_NTASKS="4", PMI_SIZE="1"),
+        changed(alone(SLURM_JOB_ID="7", SLURM_NTASKS="4"), mpi={"srun": True}),
+        alone(SLURM_NTASKS="4"),
+    ],
+    ids=["one task", "mpiexec -n 1", "srun -n 1", "no job"],
+)
+def test_one_rank_on_purpose_in_an_allocation_is_none_too_few(facts: Facts) -> None:
+    assert bad(examine(facts)) == []
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        affinities([0, 1], [0, 1], [2, 3], [2, 3]),
+        affinities([0, 1], [0, 1], online=2),
+        affinities([0], online=1),
+    ],
+    ids=["sockets", "not bound", "one core, one rank"],
+)
+def test_bindings_with_a_core_for_each_are_fine(facts: Facts) -> None:
+    assert bad(examine(facts)) == []
+
+
+def test_with_unknown_facts_every_check_has_something_to_say() -> None:
+    """All probes failed: defaults everywhere."""
+    failed = dict.fromkeys(("MPI", "engine", "cores", "memory", "GPU", "clock"), "OSError: no")
+    facts = Facts(ranks=[RankFacts(failed=failed)], live=[Live()], wanted=EXAMPLE, launcher="")
+    told = {f.text.split()[0] for f in examine(facts) if f.topic == "probe"}
+    assert told == failed.keys()
+
+
+# ---- sizes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("0", 0), ("100", 100), ("64k", 65536), ("100MiB", 100 * MIB), ("1.5 GB", 3 * GIB // 2)],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "-1", "MiB", "1e3", "3 bytes"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(ValueError, match="is no size"):
+        parse_size(text)
+
+
+def test_size_texts() -> None:
+    assert [size_text(n) for n in (0, 1023, 1024, 100 * MIB, 3 * GIB // 2)] == [
+        "0 B", "1023 B", "1 KiB", "100 MiB", "1.5 GiB",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("quorum", "ranks", "arrays"), [("all", 4, 1), ("4", 4, 1), ("1", 4, 6), ("majority", 4, 6)]
+)
+def test_needed_memory_is_that_of_the_documented_formula(
+    quorum: str, ranks: int, arrays: int
+) -> None:
+    first, most = needed_bytes(Wanted(array_bytes=MIB, quorum=quorum, given=True), ranks)
+    assert first == arrays * MIB
+    assert most == (3 * MIB if arrays == 1 else (1 + 6 + 3 + 8) * MIB)
+
+
+# ---- probes --------------------------------------------------------------------------------------
+
+
+def test_limits_of_control_groups(tmp_path: Path) -> None:
+    group = tmp_path / "a/b"
+    group.mkdir(parents=True)
+    (tmp_path / "a/cpu.max").write_text("150000 100000\n")
+    (group / "cpu.max").write_text("max 100000\n")
+    assert probe._cpu_limit(tmp_path, "0::/a/b") == 1.5
+    (group / "cpu.max").write_text("50000 100000\n")
+    assert probe._cpu_limit(tmp_path, "0::/a/b") == 0.5
+    assert probe._cpu_limit(tmp_path, "0::/") is None
+
+
+def test_limits_of_control_groups_of_version_1(tmp_path: Path) -> None:
+    group = tmp_path / "cpu/job"
+    group.mkdir(parents=True)
+    (group / "cpu.cfs_period_us").write_text("100000\n")
+    (group / "cpu.cfs_quota_us").write_text("-1\n")
+    assert probe._cpu_limit(tmp_path, "3:cpuset:/x\n2:cpu,cpuacct:/job\n0::/") is None
+    (group / "cpu.cfs_quota_us").write_text("200000\n")
+    assert probe._cpu_limit(tmp_path, "3:cpuset:/x\n2:cpu,cpuacct:/job\n0::/") == 2.0
+
+
+def test_a_probe_that_raises_is_noted_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> Gpu:
+        raise ValueError("no such\nthing")
+
+    monkeypatch.setattr(probe, "_gpu", broken)
+    facts = probe.probe()
+    assert facts.failed == {"GPU": "ValueError: no such thing"}
+    assert facts.cpus.affinity
+    assert facts.engine.abi
+
+
+@pytest.mark.parametrize("folder", ["csrc", "collectives", "wagma"])
+def test_every_variable_in_the_sources_is_known(folder: str) -> None:
+    """Those that C reads with getenv(), and strings in Python."""
+    root = Path(__file__).resolve().parents[2] / folder
+    c = folder == "csrc"
+    pattern = re.compile(r'getenv\("(WAGMA_\w+)"\)' if c else r"[\"'](WAGMA_[A-Z_]*[A-Z])[\"']")
+    known = {*ENVIRONMENT, *probe.OTHER_VARIABLES}
+    read = {
+        name: path
+        for path in root.rglob("*.c" if c else "*.py*")
+        if path.suffix in (".c", ".py", ".pyx")
+        for name in pattern.findall(path.read_text())
+    }
+    assert read
+    assert read.keys() <= known, read
+
+
+# ---- the report ----------------------------------------------------------------------------------
+
+
+def test_the_text_has_a_line_per_finding_and_remedies_below() -> None:
+    facts = environment(healthy(), WAGMA_Q="1")
+    findings = examine(facts)
+    lines = render_text(facts, findings).splitlines()
+    assert lines[0].startswith("4 ranks on node1; Python 3.11.7, wagma 0.1.0")
+    assert len(lines) == 2 + len(findings) + sum(bool(f.remedy) for f in findings)
+    warning = next(i for i, line in enumerate(lines) if line.startswith("  warning"))
+    assert "WAGMA_Q" in lines[warning]
+    assert lines[warning + 1].strip() == "-> unset it"
+    assert lines[-1] == "doctor: 0 problems, 1 warning"
+
+
+def test_the_json_has_findings_and_facts() -> None:
+    facts = changed(healthy(), 1, memory={"shm_device": 22})
+    report = json.loads(render_json(facts, examine(facts)))
+    assert report["schema"] == 1
+    assert (report["problems"], report["warnings"]) == (1, 0)
+    assert [f["topic"] for f in report["findings"] if f["level"] == "problem"] == ["memory"]
+    assert [rank["memory"]["shm_device"] for rank in report["facts"]["ranks"]] == [21, 22, 21, 21]

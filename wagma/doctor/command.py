@@ -1,0 +1,129 @@
+"""Examines this machine and this launch, and says what is wrong and what to do about it.
+
+Every rank looks at itself: MPI and its launcher, the engine, cores and bindings, shared memory,
+clocks, GPUs, and variables of the environment. Then the ranks of each node make a small collective
+and compare its sums. Rank 0 prints. The exit status is 1 if there is a problem, and 0 if there are
+none, or warnings only.
+
+    mpiexec -n 4 python -m wagma doctor
+    python -m wagma doctor --bytes 400MiB --quorum 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import math
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wagma.doctor.facts import Wanted
+
+__all__ = ["SUMMARY", "add_arguments", "run"]
+
+SUMMARY = "examine this machine and this launch: what is wrong, and what to do about it"
+
+EXAMPLE_BYTES = 100 << 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the doctor's options to its parser."""
+    parser.epilog = (
+        "levels: ok; note (worth knowing); warning (slow, or may fail); problem (does not work)"
+    )
+    add = parser.add_argument
+    add(
+        "--bytes",
+        type=_size,
+        metavar="SIZE",
+        help="size of the arrays that are to be reduced, such as 400MiB: whether it fits into "
+        "shared memory (default: 100MiB, for which a warning is enough)",
+    )
+    add(
+        "--quorum",
+        type=_quorum,
+        default="all",
+        metavar="K",
+        help='members that start a version: a number, "all" or "majority"; how much shared memory '
+        "a handle needs depends on it (default: %(default)s)",
+    )
+    add("--json", action="store_true", help="print findings and facts as one JSON object")
+    add(
+        "--timeout",
+        type=_seconds,
+        default=60.0,
+        metavar="SECONDS",
+        help="end with status 1 and the stack of what hangs when it takes longer (default: 60)",
+    )
+
+
+def _size(text: str) -> int:
+    from wagma.doctor.sizes import parse_size
+
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _quorum(text: str) -> str:
+    if text in ("all", "majority") or (text.isdecimal() and int(text) > 0):
+        return text
+    raise argparse.ArgumentTypeError(f'{text!r} must be a number from 1 on, "all" or "majority"')
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds, more than 0")
+    return value
+
+
+def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    """Examines all ranks; returns the exit status, which is the same on all."""
+    # A thread without the GIL: MPI_Init can hang, and holds it.
+    faulthandler.dump_traceback_later(arguments.timeout, exit=True)
+    try:
+        return _examine(arguments, parser)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _examine(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    from wagma.cli import launched_rank
+    from wagma.doctor.checks import examine
+    from wagma.doctor.facts import Level
+    from wagma.doctor.gather import gather
+    from wagma.doctor.output import count, render_json, render_text
+
+    try:
+        facts, rank = gather(_wanted(arguments), timeout=arguments.timeout / 2)
+    except OSError as error:  # a rank ended: PeerError
+        sys.stderr.write(f"{parser.prog}: {error}\n")
+        return 1
+    size = len(facts.ranks)
+    if arguments.quorum.isdecimal() and int(arguments.quorum) > size:
+        parser.error(f"argument --quorum: {arguments.quorum} is more than the {size} ranks")
+    findings = examine(facts)
+    # Ranks that MPI does not know of each other would all print.
+    if rank == 0 and (size > 1 or launched_rank() == 0):
+        if arguments.json:
+            sys.stdout.write(render_json(facts, findings))
+        else:
+            sys.stdout.write(render_text(facts, findings))
+    return 1 if count(findings, Level.PROBLEM) else 0
+
+
+def _wanted(arguments: argparse.Namespace) -> Wanted:
+    from wagma.doctor.facts import Wanted
+
+    given = arguments.bytes is not None
+    return Wanted(
+        array_bytes=arguments.bytes if given else EXAMPLE_BYTES,
+        quorum=arguments.quorum,
+        given=given,
+    )

@@ -1,0 +1,137 @@
+"""Facts of all ranks: each probes itself, then they try things with each other."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from wagma.doctor.facts import Facts, Live, RankFacts, Wanted
+from wagma.doctor.probe import one_line, probe
+from wagma.doctor.ranks import Ranks, ranks_of_job
+
+__all__ = ["gather"]
+
+ELEMENTS = 100_000  # beyond what is reduced in the records of the ranks
+
+
+def gather(wanted: Wanted, timeout: float) -> tuple[Facts, int]:
+    """The job's facts, equal on all ranks, and this one's number.
+
+    Args:
+        wanted: the handle that is to be made.
+        timeout: seconds that a rank waits for another in the trial of the collective.
+    """
+    own = probe()
+    ranks, wrong = ranks_of_job(own)
+    if wrong:
+        own = replace(own, failed={**own.failed, "ranks": wrong})
+    own = replace(own, rank=ranks.rank, node=ranks.node)
+    own = _compare_clocks(own, ranks)
+    own = _read_neighbour(own, ranks)
+    everybody: list[RankFacts] = ranks.allgather(own)
+    live: list[Live] = ranks.allgather(_try(everybody, ranks, timeout))
+    ranks.leave()
+    facts = Facts(ranks=everybody, live=live, wanted=wanted, launcher=ranks.launcher)
+    return facts, ranks.rank
+
+
+def _compare_clocks(own: RankFacts, ranks: Ranks) -> RankFacts:
+    """Whoever has a message reads a later time than its sender did, if they share the clock."""
+    read: list[float] = ranks.allgather(time.monotonic())
+    now = time.monotonic()
+    behind = max(read[neighbour] for neighbour in ranks.neighbours) - now
+    return replace(own, clock=replace(own.clock, behind=max(behind, 0.0)))
+
+
+# ---- reading another process's memory ------------------------------------------------------------
+
+
+class _Range(ctypes.Structure):
+    """struct iovec."""
+
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+
+
+def _read_neighbour(own: RankFacts, ranks: Ranks) -> RankFacts:
+    """Reads some bytes of the next rank of this node, as MPI libraries do with large messages."""
+    secret = secrets.token_bytes(16)
+    memory = ctypes.create_string_buffer(secret, len(secret))
+    told = ranks.allgather((os.getpid(), ctypes.addressof(memory), secret))
+    place = ranks.neighbours.index(ranks.rank)
+    neighbour = ranks.neighbours[(place + 1) % len(ranks.neighbours)]
+    if neighbour != ranks.rank:
+        try:
+            error = _read(*told[neighbour])
+        except Exception as caught:  # no such function: the others wait for this rank
+            error = one_line(caught)
+        own = replace(own, memory=replace(own.memory, cma=not error, cma_error=error))
+    ranks.allgather(None)  # the memory is there until everybody has read
+    return own
+
+
+def _read(pid: int, address: int, expected: bytes) -> str:
+    """What is wrong with reading `expected` there; empty: nothing."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.process_vm_readv.restype = ctypes.c_ssize_t
+    here = ctypes.create_string_buffer(len(expected))
+    to = _Range(ctypes.addressof(here), len(expected))
+    from_ = _Range(address, len(expected))
+    count = libc.process_vm_readv(
+        pid,
+        ctypes.byref(to),
+        ctypes.c_ulong(1),
+        ctypes.byref(from_),
+        ctypes.c_ulong(1),
+        ctypes.c_ulong(0),
+    )
+    if count < 0:
+        return os.strerror(ctypes.get_errno())
+    if here.raw != expected:
+        return "the process of that number is another one: the ranks are in different containers"
+    return ""
+
+
+# ---- the collective ------------------------------------------------------------------------------
+
+
+def _try(everybody: Sequence[RankFacts], ranks: Ranks, timeout: float) -> Live:
+    """Makes a handle over the ranks of this node and calls it; all ranks decide alike whether."""
+    for rank in everybody:
+        if rank.engine.error or "engine" in rank.failed:
+            return Live(skipped="the engine is missing")
+        if rank.engine.options_error:
+            return Live(skipped="the environment has wrong options")
+        if rank.memory.shm_error:
+            return Live(skipped="there is no shared memory")
+    here = len(ranks.neighbours)
+    try:
+        return Live(calls=_call(ranks, timeout), ranks=here)
+    except Exception as error:  # of whatever kind, it is what the user would see
+        return Live(ranks=here, error=f"{type(error).__name__}: {error}")
+
+
+def _call(ranks: Ranks, timeout: float) -> int:
+    """How many calls gave the right sum: of a private array, of one that the ranks share."""
+    import numpy as np
+
+    def contribution(rank: int, version: int) -> Any:
+        return np.arange(ELEMENTS, dtype=np.float64) * (rank + 1) + version
+
+    with ranks.handle(contribution(ranks.rank, 0), timeout) as handle:
+        shared = handle.empty()
+        for version, x in enumerate((np.empty_like(shared), shared, shared)):
+            x[:] = contribution(ranks.rank, version)
+            handle.allreduce(x)
+            # Small whole numbers: the sum is exact in whatever order.
+            right = sum(contribution(rank, version) for rank in ranks.neighbours)
+            if not np.array_equal(x, right):
+                wrong = int(np.argmax(x != right))
+                raise ArithmeticError(
+                    f"call {version}: element {wrong} of the sum is {x[wrong]}, not {right[wrong]}"
+                )
+        return handle.version

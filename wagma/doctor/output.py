@@ -1,0 +1,61 @@
+"""The report: as text for people, as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from wagma.doctor.facts import Facts, Finding, Level, by_node
+
+__all__ = ["count", "render_json", "render_text"]
+
+SCHEMA = 1
+
+
+def count(findings: Sequence[Finding], level: Level) -> int:
+    """How many findings are of this level."""
+    return sum(finding.level is level for finding in findings)
+
+
+def render_text(facts: Facts, findings: Sequence[Finding]) -> str:
+    """A header, a line for each finding with its remedy below, and a summary."""
+    topics = max(len(finding.topic) for finding in findings)
+    levels = max(len(level.value) for level in Level)
+    lines = [_header(facts)]
+    for finding in findings:
+        level = finding.level.value.ljust(levels)
+        lines.append(f"  {level}  {finding.topic.ljust(topics)}  {finding.text}")
+        if finding.remedy:
+            lines.append(f"  {'':{levels}}  {'':{topics}}    -> {finding.remedy}")
+    lines.append(f"doctor: {_summary(findings)}")
+    return "\n".join(lines) + "\n"
+
+
+def render_json(facts: Facts, findings: Sequence[Finding]) -> str:
+    """One object: schema, summary, findings and facts."""
+    report: dict[str, Any] = {
+        "schema": SCHEMA,
+        "problems": count(findings, Level.PROBLEM),
+        "warnings": count(findings, Level.WARNING),
+        "findings": [{**asdict(finding), "level": finding.level.value} for finding in findings],
+        "facts": asdict(facts),
+    }
+    return json.dumps(report, indent=2) + "\n"
+
+
+def _header(facts: Facts) -> str:
+    first = facts.ranks[0]
+    software = ", ".join(f"{name} {version}" for name, version in first.versions.items())
+    n, nodes = len(facts.ranks), len(by_node(facts))
+    where = first.host if nodes == 1 else f"{nodes} nodes"
+    return f"{n} rank{'s' if n > 1 else ''} on {where}; {software}"
+
+
+def _summary(findings: Sequence[Finding]) -> str:
+    words = []
+    for level in (Level.PROBLEM, Level.WARNING):
+        number = count(findings, level)
+        words.append(f"{number} {level.value}{'' if number == 1 else 's'}")
+    return ", ".join(words)

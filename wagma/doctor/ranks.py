@@ -1,0 +1,162 @@
+"""The ranks of this job, whatever launched them: how they tell each other what they know."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Protocol
+
+from wagma.doctor.facts import RankFacts
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from wagma.collectives import Handle
+
+__all__ = ["Alone", "Ranks", "ranks_of_job"]
+
+
+class Ranks(Protocol):
+    """The ranks of the job. Every method is collective.
+
+    Attributes:
+        launcher: what they meet through, see `Facts`.
+        rank: this one.
+        node: lowest rank of those that share memory with this one.
+        neighbours: ranks that share memory with this one, itself included; ascending.
+    """
+
+    launcher: str
+    rank: int
+    node: int
+    neighbours: list[int]
+
+    def allgather(self, value: Any) -> list[Any]:
+        """`value` of every rank."""
+        ...
+
+    def handle(self, x: Any, timeout: float) -> Handle:
+        """A synchronous allreduce that sums over the ranks of this node; `timeout` in seconds."""
+        ...
+
+    def leave(self) -> None:
+        """The end."""
+        ...
+
+
+def ranks_of_job(own: RankFacts) -> tuple[Ranks, str]:
+    """The ranks, and what was wrong with those that the environment names.
+
+    Args:
+        own: facts of this process.
+    """
+    mpi = own.mpi
+    if not mpi.error and "MPI" not in own.failed and mpi.size > 1:
+        return _World(), ""
+    # In an MPI world of one, several ranks can be told by nothing but what torchrun sets.
+    size = own.environment.get("WORLD_SIZE", "")
+    if own.engine.error or not size.isdecimal() or int(size) < 2:
+        return Alone(), ""
+    try:
+        return _Local(), ""
+    except (ValueError, NotImplementedError, RuntimeError, OSError) as error:
+        return Alone(), str(error)
+
+
+class Alone:
+    """One process; needs no MPI."""
+
+    launcher = ""
+    rank = 0
+    node = 0
+    neighbours: list[int]
+
+    def __init__(self) -> None:
+        self.neighbours = [0]
+
+    def allgather(self, value: Any) -> list[Any]:
+        """`value`."""
+        return [value]
+
+    def handle(self, x: Any, timeout: float) -> Handle:
+        """In a segment of its own."""
+        from wagma.collectives import Handle, Options, Segment, arrays
+
+        dtype = arrays.resolve(x, writable=False).dtype.code
+        options = Options(average=False, timeout=timeout).with_environment()
+        return Handle(Segment.create(options.engine(1, x.size, dtype)), 0, x, name="doctor")
+
+    def leave(self) -> None:
+        """Nothing."""
+
+
+class _World:
+    """The ranks of MPI.COMM_WORLD; what they tell each other stays off it."""
+
+    launcher = "MPI"
+
+    def __init__(self) -> None:
+        from mpi4py import MPI
+
+        self._comm: MPI.Intracomm = MPI.COMM_WORLD.Dup()
+        self.rank: int = self._comm.Get_rank()
+        self._on_node = MPI.Intracomm(self._comm.Split_type(MPI.COMM_TYPE_SHARED))
+        self.neighbours: list[int] = self._on_node.allgather(self.rank)
+        self.node = self.neighbours[0]
+
+    def allgather(self, value: Any) -> list[Any]:
+        """`value` of every rank; those that wait for slower ones sleep."""
+        from wagma.demo.ranks import meet
+
+        meet(self._comm)
+        return self._comm.allgather(value)
+
+    def handle(self, x: Any, timeout: float) -> Handle:
+        """Over the communicator of the node."""
+        from wagma.collectives import SyncAllreduce
+
+        return SyncAllreduce(self._on_node, x, average=False, timeout=timeout, name="doctor")
+
+    def leave(self) -> None:
+        """Ranks end together: one that is through does not spin in MPI_Finalize meanwhile."""
+        self.allgather(None)
+        self._on_node.Free()
+        self._comm.Free()
+
+
+class _Local:
+    """The ranks that torchrun, or what sets the same variables, started on this machine.
+
+    Raises:
+        ValueError, NotImplementedError: the environment does not tell them.
+        RuntimeError, OSError: they do not meet.
+    """
+
+    launcher = "torchrun"
+
+    def __init__(self) -> None:
+        from wagma.collectives.job import Job
+
+        self._job = Job.of(os.environ)
+        self.rank = self._job.rank
+        self.node = 0
+        self.neighbours = list(range(self._job.size))
+
+    def allgather(self, value: Any) -> list[Any]:
+        """`value` of every rank."""
+        from wagma.collectives.local import local_ranks
+        from wagma.collectives.patience import Patience
+
+        meeting = local_ranks(self._job, Patience())
+        try:
+            return meeting.allgather(value, last=True)
+        finally:
+            meeting.leave(None)
+
+    def handle(self, x: Any, timeout: float) -> Handle:
+        """Over all ranks: they are on one machine."""
+        from wagma.collectives import SyncAllreduce
+
+        return SyncAllreduce(None, x, average=False, timeout=timeout, name="doctor")
+
+    def leave(self) -> None:
+        """Nothing."""

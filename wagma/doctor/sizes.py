@@ -1,0 +1,49 @@
+"""Sizes in bytes: as text, and how many a handle needs."""
+
+from __future__ import annotations
+
+import re
+
+from wagma.doctor.facts import Wanted
+
+__all__ = ["needed_bytes", "parse_size", "size_text"]
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+MIB = 1 << 20
+# docs/performance.md derives these figures; the window is that of a handle without sync versions.
+WINDOW = 64
+CHUNK_BYTES = 2 * MIB
+
+
+def parse_size(text: str) -> int:
+    """'100MiB', '64k', '1.5 GB': in powers of 1024 whatever the unit is called.
+
+    Raises:
+        ValueError: it is no size.
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([kmgt]?)i?b?\s*", text.lower())
+    if found is None:
+        raise ValueError(f"{text!r} is no size: use a number of bytes, or 64KiB, 100MiB, 2GiB")
+    number, unit = found.groups()
+    return int(float(number) * 1024 ** " kmgt".index(unit or " "))
+
+
+def size_text(size: float) -> str:
+    """'100 MiB', '1.5 GiB'."""
+    power = 0
+    while size >= 1024 and power < len(UNITS) - 1:
+        size, power = size / 1024, power + 1
+    return f"{size:.4g} {UNITS[power]}" if size < 1000 else f"{size:.0f} {UNITS[power]}"
+
+
+def needed_bytes(wanted: Wanted, ranks: int) -> tuple[int, int]:
+    """Shared memory of one rank, at creation and at most; without some kilobytes of words.
+
+    Args:
+        wanted: the handle.
+        ranks: of the handle.
+    """
+    if wanted.quorum == "all" or wanted.quorum == str(ranks):
+        return wanted.array_bytes, 2 * wanted.array_bytes + min(CHUNK_BYTES, wanted.array_bytes)
+    most = 1 + min(2 * (ranks - 1), 2 * WINDOW - 1) + 3 + 2 * ranks
+    return 6 * wanted.array_bytes, max(6, most) * wanted.array_bytes
