@@ -1,7 +1,7 @@
 """The command line of the benchmarks: OSU Micro-Benchmarks 7's options, and our own.
 
-`add_arguments` adds a kind's options to its parser, and `settings` checks them and makes `Settings`;
-what depends on the number of ranks is for `check_ranks` (checks.py). What is wrong ends in one
+`add_arguments` adds a kind's options to a parser, and `settings` checks them and makes `Settings`;
+what depends on the number of ranks is for `check_ranks` (combinations.py). What is wrong ends in one
 message that names the option, its value and the remedy, and in exit status 2.
 """
 
@@ -14,7 +14,7 @@ from importlib.metadata import version
 from typing import Any, TypeVar
 
 from . import arrival, values
-from .checks import NONBLOCKING, check_options
+from .combinations import NONBLOCKING, check_options
 from .datatypes import DATATYPES, datatype
 from .settings import Settings
 from .titles import title
