@@ -1,7 +1,7 @@
 """The command line of the benchmarks: OSU Micro-Benchmarks 7's options, and our own.
 
 `add_arguments` adds a kind's options to a parser, and `settings` checks them and makes `Settings`;
-what depends on the number of ranks is for `check_ranks` (combinations.py). What is wrong ends in one
+what depends on the number of ranks is for `combinations.check_ranks`. What is wrong ends in one
 message that names the option, its value and the remedy, and in exit status 2.
 """
 
@@ -286,9 +286,7 @@ def settings(namespace: argparse.Namespace, parser: argparse.ArgumentParser) -> 
     iterations_large = namespace.iterations or defaults.iterations_large
     baselines = namespace.baselines
     if baselines is None:
-        # MPI does not reduce 16-bit elements.
-        none = namespace.format == "osu" or DATATYPES[namespace.datatype].bytes == 2
-        baselines = () if none else (_usual_baseline(kind),)
+        baselines = () if namespace.format == "osu" else (_usual_baseline(kind),)
     as_given = (
         *("datatype", "format", "full", "validate", "percentiles", "buffer", "transport"),
         *("group_size", "quorum", "form", "seed", "samples", "corrupt", "timeout"),

@@ -6,7 +6,6 @@ import argparse
 from importlib.util import find_spec
 
 from . import arrival
-from .datatypes import DATATYPES
 from .settings import Settings, members
 
 __all__ = ["NONBLOCKING", "check_options", "check_ranks"]
@@ -60,11 +59,6 @@ def _check_buffers(given: argparse.Namespace) -> None:
     for name in given.baselines or ():
         if name in ("gloo", "nccl") and find_spec("torch") is None:
             raise ValueError(f"--baseline {name}: torch is not installed; leave it out")
-        if name.startswith("mpi") and DATATYPES[given.datatype].bytes == 2:
-            raise ValueError(
-                f"--baseline {name}: MPI does not reduce {given.datatype}; pass --baseline none "
-                "or gloo, or another --type"
-            )
     if getattr(given, "loop", "auto") == "c" and given.buffer != "numpy":
         raise ValueError(f"--loop c: it takes no arrays of {given.buffer}; pass --loop auto")
 

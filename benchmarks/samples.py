@@ -50,6 +50,7 @@ class Series:
             [iterations, ranks]: OSU's "Pure Comm."; else None.
         delayed: the rank posted late on purpose, of the kind "overlap", [iterations, ranks];
             else None.
+        testing: ns of `waiting` in tests while computing, [iterations, ranks]; None: not told.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Series:
     computing: Times | None = None
     pure: Times | None = None
     delayed: Flags | None = None
+    testing: Times | None = None
 
 
 @dataclass(frozen=True)

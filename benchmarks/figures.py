@@ -1,0 +1,265 @@
+"""Statistics of what was measured; docs/benchmarks.md defines every figure. Pure.
+
+Times are in us, of float64; samples have the shape [iterations, ranks].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .samples import Point, Series, Times
+
+__all__ = [
+    "BASELINES",
+    "Distribution",
+    "Figures",
+    "Nonblocking",
+    "Osu",
+    "algbw",
+    "baseline",
+    "busbw",
+    "figures",
+    "headline",
+    "nonblocking",
+    "osu",
+    "osu_percentile",
+    "punctual",
+    "ratio",
+    "wagma",
+]
+
+Us = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Of a figure over the iterations, in us; percentiles by linear interpolation."""
+
+    mean: float
+    p10: float
+    p50: float
+    p90: float
+    p99: float
+
+
+@dataclass(frozen=True)
+class Osu:
+    """The latency of OSU Micro-Benchmarks: means over the iterations on each rank, in us.
+
+    Attributes:
+        mean: of the ranks' means.
+        smallest: of them.
+        largest: of them.
+    """
+
+    mean: float
+    smallest: float
+    largest: float
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A series in figures.
+
+    Attributes:
+        osu: the latency as OSU computes it.
+        own: latency from a rank's own arrival, of the rank with the largest in each iteration.
+        from_last: the same from the arrival of the last rank; negative where all had left before.
+        own_by_rank: median of each rank's latency, in us.
+        from_last_by_rank: the same from the arrival of the last rank.
+        late_percent: contributions that were not in the result of their call.
+        late_percent_by_rank: of each rank.
+        skew_percent: by how much the ranks' latencies differ: largest less smallest, in percent of
+            their mean; the median over the iterations.
+        arrivals: from the first to the last arrival; median over the iterations, in us.
+        exits: from the first to the last return; the same.
+    """
+
+    osu: Osu
+    own: Distribution
+    from_last: Distribution
+    own_by_rank: tuple[float, ...]
+    from_last_by_rank: tuple[float, ...]
+    late_percent: float
+    late_percent_by_rank: tuple[float, ...]
+    skew_percent: float
+    arrivals: float
+    exits: float
+
+
+def figures(series: Series) -> Figures:
+    """Every figure of one series, which has at least one iteration and one rank."""
+    own, from_last = _own(series), _from_last(series)
+    means = own.mean(axis=1)
+    spread = np.ptp(own, axis=1)
+    skews = np.divide(100 * spread, means, out=np.zeros_like(means), where=means > 0)
+    return Figures(
+        osu=osu(series),
+        own=_distribution(own.max(axis=1)),
+        from_last=_distribution(from_last.max(axis=1)),
+        own_by_rank=_floats(np.median(own, axis=0)),
+        from_last_by_rank=_floats(np.median(from_last, axis=0)),
+        late_percent=float(100 * series.late.mean()),
+        late_percent_by_rank=_floats(100 * series.late.mean(axis=0)),
+        skew_percent=float(np.median(skews)),
+        arrivals=_us(np.median(np.ptp(series.began, axis=1))),
+        exits=_us(np.median(np.ptp(series.ended, axis=1))),
+    )
+
+
+def headline(series: Series) -> float:
+    """The figure of which ratios and bandwidths are made: `Figures.own.p50`."""
+    return float(np.median(_own(series).max(axis=1)))
+
+
+def _us(ns: float) -> float:
+    return float(ns) / 1e3
+
+
+def _floats(values: Us) -> tuple[float, ...]:
+    return tuple(float(value) for value in values)
+
+
+def _own(series: Series) -> Us:
+    return (series.ended - series.began) / 1e3
+
+
+def _from_last(series: Series) -> Us:
+    return (series.ended - series.began.max(axis=1, keepdims=True)) / 1e3
+
+
+def _distribution(values: Us) -> Distribution:
+    p10, p50, p90, p99 = np.percentile(values, [10, 50, 90, 99])
+    return Distribution(float(values.mean()), float(p10), float(p50), float(p90), float(p99))
+
+
+# ---- OSU's ---------------------------------------------------------------------------------------
+
+
+def osu(series: Series) -> Osu:
+    """The latency of OSU Micro-Benchmarks."""
+    return _osu(series.ended - series.began)
+
+
+def _osu(ns: Times) -> Osu:
+    by_rank = ns.mean(axis=0) / 1e3
+    return Osu(float(by_rank.mean()), float(by_rank.min()), float(by_rank.max()))
+
+
+def osu_percentile(series: Series, percent: float) -> float:
+    """Of the latencies that are averaged over the ranks first: OSU's tail latency, in us.
+
+    It is one of them, and no interpolation.
+    """
+    ordered = np.sort(_own(series).mean(axis=1))
+    return float(ordered[max(int(len(ordered) * percent / 100) - 1, 0)])
+
+
+@dataclass(frozen=True)
+class Nonblocking:
+    """What OSU's non-blocking benchmarks print: means over iterations and ranks, in us.
+
+    Attributes:
+        overall: from posting to the end of waiting, computing included.
+        compute: computing alone.
+        posting: the call that posts.
+        testing: calls that test while computing.
+        waiting: the call that waits.
+        pure: latency of calls without computing.
+        overlap_percent: the part of `pure` that computing hid: max(0, 100 - 100 (overall -
+            compute) / pure).
+    """
+
+    overall: float
+    compute: float
+    posting: float
+    testing: float
+    waiting: float
+    pure: Osu
+    overlap_percent: float
+
+
+def nonblocking(series: Series) -> Nonblocking:
+    """OSU's figures of a series that has posting, waiting, computing and pure."""
+    overall = _mean(series.ended - series.began)
+    compute, testing = _mean(series.computing), _mean(series.testing)
+    latency = Osu(0.0, 0.0, 0.0) if series.pure is None else _osu(series.pure)
+    exposed = 100 * (overall - compute) / latency.mean if latency.mean > 0 else 100.0
+    return Nonblocking(
+        overall=overall,
+        compute=compute,
+        posting=_mean(series.posting),
+        testing=testing,
+        waiting=_mean(series.waiting) - testing,
+        pure=latency,
+        overlap_percent=max(0.0, 100 - exposed),
+    )
+
+
+def _mean(ns: Times | None) -> float:
+    return 0.0 if ns is None else float(ns.mean()) / 1e3
+
+
+def punctual(series: Series) -> Distribution:
+    """What ranks that are not delayed on purpose pay: their time in the calls, without computing.
+
+    Of each iteration the largest of these times counts. Without `Series.delayed` the last rank to
+    arrive is the delayed one.
+    """
+    times = series.ended - series.began
+    if series.computing is not None:
+        times = times - series.computing
+    delayed = series.delayed
+    if delayed is None:
+        delayed = np.arange(times.shape[1]) == series.began.argmax(axis=1)[:, np.newaxis]
+    counted = np.where(delayed, np.iinfo(np.int64).min, times)
+    alone = delayed.all(axis=1)  # nobody is punctual
+    largest = np.where(alone, times.max(axis=1), counted.max(axis=1))
+    return _distribution(largest / 1e3)
+
+
+# ---- bandwidth -----------------------------------------------------------------------------------
+
+
+def algbw(size: int, us: float) -> float:
+    """nccl-tests' algorithm bandwidth: GB/s of the array, 1e9 bytes each."""
+    return size / us / 1e3 if us > 0 else 0.0
+
+
+def busbw(size: int, us: float, ranks: int) -> float:
+    """nccl-tests' bus bandwidth, in GB/s, of an allreduce of `ranks` ranks, those of a group."""
+    return algbw(size, us) * 2 * (ranks - 1) / ranks
+
+
+# ---- baselines -----------------------------------------------------------------------------------
+
+# Name on the command line -> whether a series is of it. Sums of groups alone are not compared.
+BASELINES: dict[str, Callable[[Series], bool]] = {
+    "mpi": lambda series: series.name.startswith("MPI_Allreduce ") and " of " not in series.name,
+    "mpi-nonblocking": lambda series: series.name.startswith("MPI_Iallreduce"),
+    "gloo": lambda series: series.library == "gloo",
+    "nccl": lambda series: series.library == "nccl",
+}
+
+
+def wagma(point: Point) -> Series:
+    """The series of wagma, with which the others are compared."""
+    return point.series[0]
+
+
+def baseline(
+    point: Point, name: str, figure: Callable[[Series], float] = headline
+) -> Series | None:
+    """The series of a baseline whose figure is smallest; None: it was not measured."""
+    found = [series for series in point.series[1:] if BASELINES[name](series)]
+    return min(found, key=figure, default=None)
+
+
+def ratio(series: Series, other: Series, figure: Callable[[Series], float] = headline) -> float:
+    """How many times as long `other` takes as `series`."""
+    own = figure(series)
+    return figure(other) / own if own > 0 else 0.0
