@@ -1,0 +1,110 @@
+"""Compares results with what they should hold, and counts what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .contributions import Contributions, Vector
+from .samples import Checks
+
+__all__ = ["Checked", "Holds", "merge", "taken"]
+
+Holds = list[tuple[int, int]]  # (rank, version) of each contribution
+
+
+def taken(outcome: Any, rank: int) -> Holds:
+    """Whose contributions the array of a call of wagma holds (average=False, late="stale")."""
+    if not outcome.merged:
+        return [(rank, outcome.version)]
+    holds = list(zip(outcome.contributors, outcome.versions, strict=True))
+    if outcome.late:
+        holds.append((rank, outcome.version))
+    return holds
+
+
+@dataclass
+class Checked:
+    """Counts results, wrong ones and late ones; not thread-safe.
+
+    Attributes:
+        rank: that checks.
+        contributions: of all ranks.
+        spoil: number of the result to falsify, from 0; None: none.
+    """
+
+    rank: int
+    contributions: Contributions
+    spoil: int | None = None
+    results: int = 0
+    wrong: int = 0
+    late: int = 0
+    first_wrong: str | None = None
+
+    def check(
+        self, what: str, x: Vector, holds: Sequence[tuple[int, int]], late: bool = False
+    ) -> None:
+        """Compares `x` with the sum of what it should hold, by (rank, version)."""
+        if self.results == self.spoil and x.size > 0:
+            x = x.copy()  # it may be read-only, or be looked at by others
+            x[x.size // 2] = 0  # contributions are positive
+        elements = self.contributions.wrong(x, holds)
+        if elements:
+            self._fail(
+                f"{what}, rank {self.rank}, result {self.results}: {elements} of {x.size} elements "
+                f"are not the sum of (rank, version) {list(holds)}"
+            )
+        self.results += 1
+        self.late += late
+
+    def compare(
+        self,
+        what: str,
+        x: Vector | None,
+        holds: Sequence[tuple[int, int]],
+        late: bool,
+        wrong: str | None,
+    ) -> None:
+        """Checks what a call gave: `x`, or None if it was superseded; `wrong`: what is, or None."""
+        if wrong is not None:
+            self._fail(f"{what}, rank {self.rank}, result {self.results}: {wrong}")
+            self.results += 1
+            self.late += late
+        elif x is None:
+            self.superseded()
+        else:
+            self.check(what, x, holds, late)
+
+    def _fail(self, text: str) -> None:
+        """Counts the result that is being checked as wrong."""
+        self.wrong += 1
+        if self.first_wrong is None:
+            self.first_wrong = text
+
+    def superseded(self) -> None:
+        """Counts a late call that gave no result, because the rank had got a newer one before."""
+        self.results += 1
+        self.late += 1
+
+    def checks(self) -> Checks:
+        """What this rank found."""
+        return Checks(self.results, self.wrong, self.first_wrong)
+
+    def counts(self) -> dict[str, Any]:
+        """For the report."""
+        return {
+            "results": self.results,
+            "wrong": self.wrong,
+            "late": self.late,
+            "first_wrong": self.first_wrong,
+        }
+
+
+def merge(checks: Iterable[Checks]) -> Checks:
+    """What several ranks found."""
+    checks = list(checks)
+    firsts = (one.first_wrong for one in checks if one.first_wrong is not None)
+    return Checks(
+        sum(one.results for one in checks), sum(one.wrong for one in checks), next(firsts, None)
+    )

@@ -1,0 +1,109 @@
+"""MPI_Allreduce and MPI_Iallreduce, called through mpi4py with the datatype spelled out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from ..contributions import Vector
+from .subject import Subject, Taken, UnavailableError
+
+__all__ = ["FORMS", "MPIAllreduce", "MPIIallreduce", "datatype"]
+
+FORMS = ("in-place", "two-buffers")
+
+_NAMES = {
+    "float32": "FLOAT",
+    "float64": "DOUBLE",
+    "float16": "FLOAT16_T",
+    "bfloat16": "BFLOAT16_T",
+    "int32": "INT32_T",
+    "int64": "INT64_T",
+}
+
+
+def datatype(name: str, comm: MPI.Intracomm) -> MPI.Datatype:
+    """MPI's name for wagma's; collective: sums of 16 bits are tried.
+
+    Raises:
+        UnavailableError: this MPI has no such type, or no sums of it.
+    """
+    found: MPI.Datatype = getattr(MPI, _NAMES[name], MPI.DATATYPE_NULL)
+    library = MPI.Get_library_version().partition("\n")[0].strip(" \0")
+    missing = UnavailableError(f"{library} has no sums of {name}: there is no baseline of MPI")
+    if found == MPI.DATATYPE_NULL:
+        raise missing
+    if name.endswith("float16"):
+        one = np.zeros(1, np.uint16)
+        try:
+            comm.Allreduce([one.copy(), found], [one, found])
+        except MPI.Exception as error:
+            raise missing from error
+    return found
+
+
+class MPIAllreduce(Subject):
+    """MPI_Allreduce, in place or from one buffer into another.
+
+    Args:
+        comm: whose ranks' arrays are added up.
+        members: their ranks among all.
+        x: array to be reduced, of which the first form needs no second.
+        kind: of its elements.
+        form: one of FORMS.
+        what: first part of the name.
+    """
+
+    library = "mpi"
+
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        members: tuple[int, ...],
+        x: Vector,
+        kind: MPI.Datatype,
+        form: str,
+        what: str = "MPI_Allreduce",
+    ) -> None:
+        super().__init__(f"{what} {form}")
+        self._comm, self._members, self._kind = comm, members, kind
+        self._source = x
+        self._result = x if form == "in-place" else np.empty_like(x)
+        sent: Any = MPI.IN_PLACE if form == "in-place" else [x, kind]
+        self._arguments = (sent, [self._result, kind])
+        self._allreduce = comm.Allreduce
+
+    def array(self) -> Vector:
+        """See `Subject`."""
+        return self._source
+
+    def call(self) -> None:
+        """See `Subject`."""
+        self._allreduce(*self._arguments)
+
+    def taken(self, outcome: Any) -> Taken:  # noqa: ARG002
+        """See `Subject`."""
+        version = self.version
+        self.version += 1
+        return Taken(self._result, [(rank, version) for rank in self._members])
+
+
+class MPIIallreduce(MPIAllreduce):
+    """MPI_Iallreduce and MPI_Wait at once."""
+
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        members: tuple[int, ...],
+        x: Vector,
+        kind: MPI.Datatype,
+        form: str,
+    ) -> None:
+        super().__init__(comm, members, x, kind, form, "MPI_Iallreduce")
+        self._iallreduce = comm.Iallreduce
+
+    def call(self) -> None:
+        """See `Subject`."""
+        self._iallreduce(*self._arguments).Wait()

@@ -1,0 +1,168 @@
+"""wagma's calls, in the form that was asked for."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...collectives import Outcome, PartialAllreduce
+from ...collectives.topology import group_of
+from ..checking import Holds
+from ..contributions import Vector
+from .subject import Subject, Taken, UnavailableError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from ..settings import Settings
+
+__all__ = ["WagmaAllreduce", "collective", "tensor"]
+
+
+def collective(settings: Settings, comm: MPI.Intracomm, first: Any) -> PartialAllreduce:
+    """The handle that the settings ask for, made with `first`; its results are sums."""
+    options: dict[str, Any] = {
+        "group_size": settings.group_size,
+        "quorum": settings.quorum,
+        "late": settings.late,
+        "grace": settings.grace,
+        "transport": settings.transport,
+        "timeout": settings.timeout,
+        "seed": settings.seed,
+    }
+    return PartialAllreduce(comm, first, average=False, **options)
+
+
+def tensor(array: Vector, datatype: str) -> Any:
+    """The torch tensor over `array`; bfloat16 is held as uint16.
+
+    Raises:
+        UnavailableError: torch is not installed.
+    """
+    if find_spec("torch") is None:
+        raise UnavailableError(
+            "torch is not installed: python -m pip install torch; or leave out what needs it "
+            "(--buffer torch, -T mpi_bfloat16, the baselines gloo and nccl)"
+        )
+    import torch
+
+    found = torch.from_numpy(array)
+    return found.view(torch.bfloat16) if datatype == "bfloat16" else found
+
+
+class WagmaAllreduce(Subject):
+    """`PartialAllreduce.allreduce`; out of place with a look at the result; collective.
+
+    Args:
+        settings: form, buffer, datatype and the collective's options.
+        comm: its ranks.
+        first: contribution of version -1, in the storage dtype.
+    """
+
+    library = "wagma"
+
+    def __init__(self, settings: Settings, comm: MPI.Intracomm, first: Vector) -> None:
+        super().__init__(f"wagma {settings.form}")
+        self.carries = settings.late == "carry"
+        self._out_of_place = settings.form == "out-of-place"
+        self._stale = settings.late == "stale"
+        self._settings = settings
+        bfloat16 = settings.datatype == "bfloat16"
+        # numpy has no bfloat16: the handle learns it from the first array, and takes uint16 then.
+        like = tensor(first, settings.datatype) if bfloat16 else first
+        self._coll = collective(settings, comm, like)
+        self._allreduce = self._coll.allreduce
+        if not self._out_of_place:
+            private = settings.form == "private"
+            self._take(np.empty_like(first) if private else self._coll.empty())
+
+    def _take(self, array: Vector) -> None:
+        s = self._settings
+        self._array = array
+        self._argument = tensor(array, s.datatype) if s.buffer == "torch" else array
+
+    def array(self) -> Vector:
+        """See `Subject`."""
+        if self._out_of_place:
+            self._take(self._coll.next_contribution())
+        return self._array
+
+    def call(self) -> Outcome:
+        """See `Subject`."""
+        outcome = self._allreduce(self._argument)
+        if self._out_of_place:
+            self.look(outcome)
+        return outcome
+
+    def look(self, outcome: Outcome) -> None:
+        """Looks at the result in place, which is part of a call out of place."""
+        _ = outcome.result if self._stale else outcome.results
+
+    def taken(self, outcome: Outcome) -> Taken:
+        """See `Subject`."""
+        result, wrong = self._result(outcome)
+        return self._taken(
+            result,
+            list(zip(outcome.contributors, outcome.versions, strict=True)),
+            outcome.version,
+            late=outcome.late,
+            merged=outcome.merged,
+            wrong=wrong,
+        )
+
+    def _result(self, outcome: Outcome) -> tuple[Vector | None, str | None]:
+        """The array to compare, and what is wrong with what was delivered."""
+        if self._stale:
+            return outcome.result if self._out_of_place else self._array, None
+        results = outcome.results
+        # All ranks meet between calls: there is never more than one result to deliver.
+        if len(results) != 1 or results[0] is None:
+            return None, f"{len(results)} results were delivered, not one"
+        if not self._out_of_place and not np.array_equal(results[0], self._array):
+            return None, "what was delivered is not what the array became"
+        return results[0], None
+
+    def _taken(
+        self,
+        result: Vector | None,
+        holds: Holds,
+        version: int,
+        *,
+        late: bool,
+        merged: bool,
+        wrong: str | None,
+    ) -> Taken:
+        own = (self._coll.rank, version)
+        if version != self.version:
+            wrong = f"the call took version {version} instead of {self.version}"
+        elif merged:
+            wrong = wrong or self._misses(holds, version, late)
+        self.version = version + 1
+        if not merged:
+            holds = [own]  # the array is unchanged
+        elif late and self._stale:
+            holds.append(own)
+        return Taken(result, holds, late, wrong)
+
+    def _misses(self, holds: Holds, version: int, late: bool) -> str | None:
+        """What is wrong with the contributors of a result."""
+        s, coll = self._settings, self._coll
+        members = group_of(coll.rank, coll.size, s.group_size or coll.size, version)
+        contributors = tuple(rank for rank, _ in holds)
+        fresh = [rank for rank, of in holds if of == version]
+        least = len(members) if s.quorum == "all" else 1 if s.quorum == "majority" else s.quorum
+        if (coll.rank in fresh) == late:
+            return f"late is {late}, and those who were in time are {fresh}"
+        if len(fresh) < min(int(least), len(members)):
+            return f"only {fresh} were in time, quorum is {s.quorum}"
+        if self._stale and contributors != members:
+            return f"{contributors} contributed, the group is {members}"
+        if not self._stale and (len(fresh) < len(holds) or not set(fresh) <= set(members)):
+            return f"{holds} contributed to version {version}, the group is {members}"
+        return None
+
+    def close(self) -> None:
+        """See `Subject`."""
+        self._coll.close()

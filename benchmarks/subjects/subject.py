@@ -1,0 +1,107 @@
+"""What is timed: calls of one kind, each of which reduces this rank's array."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..checking import Holds
+from ..contributions import Vector
+
+if TYPE_CHECKING:
+    from .._loop import Call
+
+__all__ = ["Contributed", "Subject", "Taken", "UnavailableError"]
+
+
+class UnavailableError(Exception):
+    """A subject cannot be measured here; says why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a call gave.
+
+    Attributes:
+        result: the array to compare; None: the call gave no result, a newer one had come before.
+        holds: contributions that are in it.
+        late: the rank's own contribution was late.
+        wrong: what is wrong with it beside the numbers, or None.
+    """
+
+    result: Vector | None
+    holds: Holds
+    late: bool = False
+    wrong: str | None = None
+
+
+class Contributed:
+    """What a contribution of a rank consists of: with late="carry", also of earlier versions."""
+
+    def __init__(self, ranks: int) -> None:
+        self._missed: list[list[int]] = [[] for _ in range(ranks)]
+
+    def expand(self, holds: Holds, version: int) -> Holds:
+        """`holds` of `version`, with what those contributions carry."""
+        more = [(r, m) for r, v in holds if v == version for m in self._missed[r]]
+        return holds + more
+
+    def note(self, version: int, late: Iterable[bool]) -> None:
+        """Which ranks came late to `version`."""
+        for missed, is_late in zip(self._missed, late, strict=True):
+            if is_late:
+                missed.append(version)
+            else:
+                missed.clear()
+
+
+class Subject(ABC):
+    """One rank's part; not thread-safe. Closed by whoever made it.
+
+    Attributes:
+        name: of the series.
+        library: "wagma", "mpi", "gloo" or "nccl".
+        carries: contributions that were late are added to later ones.
+        version: that the next call takes; the same on all ranks.
+    """
+
+    library: str
+    carries = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.version = 0
+
+    @abstractmethod
+    def array(self) -> Vector:
+        """To be filled for the next call: one dimension, in the storage dtype."""
+
+    def ready(self) -> None:  # noqa: B027, most are
+        """The array was filled: what has to be done before the call, and is no part of it."""
+
+    @abstractmethod
+    def call(self) -> Any:
+        """Reduces; this alone is timed."""
+
+    @abstractmethod
+    def taken(self, outcome: Any) -> Taken:
+        """What `call`, which returned `outcome`, gave: to be asked once after each call."""
+
+    def c_call(self) -> Call | None:
+        """The same call for the loop in C; None: it can only be called from Python."""
+        return None
+
+    def c_taken(self, result: Vector, outcome: np.void | None) -> Taken:
+        """What a call from C gave: its result, and an element of the loop's outcomes."""
+        raise NotImplementedError
+
+    def late(self, outcomes: Sequence[Any]) -> Vector:
+        """Which calls from C were late, by the loop's outcomes: bool, [calls]."""
+        return np.zeros(len(outcomes), np.bool_)
+
+    def close(self) -> None:  # noqa: B027, most have nothing to close
+        """Local; every rank has come out of its last call."""

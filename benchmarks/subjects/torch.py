@@ -1,0 +1,137 @@
+"""torch.distributed's gloo and NCCL, without a default process group."""
+
+from __future__ import annotations
+
+import socket
+from datetime import timedelta
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from ..contributions import Vector
+from .partial import tensor
+from .subject import Subject, Taken, UnavailableError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["Gloo", "Nccl", "check"]
+
+PATIENCE = timedelta(seconds=300)
+
+
+def check(library: str) -> None:
+    """Whether "gloo" or "nccl" is there.
+
+    Raises:
+        UnavailableError: it is not.
+    """
+    if find_spec("torch") is None:
+        raise UnavailableError(
+            f"baseline {library}: torch is not installed: python -m pip install torch, or leave "
+            f"{library} out of --baseline"
+        )
+    import torch
+    import torch.distributed as dist
+
+    available = dist.is_available() and (
+        dist.is_nccl_available() if library == "nccl" else dist.is_gloo_available()
+    )
+    if library == "nccl" and not torch.cuda.is_available():
+        raise UnavailableError(
+            "baseline nccl: torch sees no GPU; leave nccl out of --baseline, or see "
+            "torch.cuda.is_available()"
+        )
+    if not available:
+        raise UnavailableError(
+            f"baseline {library}: this torch was built without it; leave {library} out of "
+            "--baseline, or install another build"
+        )
+
+
+def _store(comm: MPI.Intracomm) -> Any:
+    """A place where the ranks' processes meet, at rank 0; collective."""
+    from torch.distributed import TCPStore
+
+    hosts = comm.allgather(socket.gethostname())
+    host = "127.0.0.1" if len(set(hosts)) == 1 else hosts[0]
+    store = None
+    if comm.Get_rank() == 0:
+        store = TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=PATIENCE)
+    port = comm.bcast(store.port if store is not None else None)
+    return store or TCPStore(host, port, is_master=False, timeout=PATIENCE)
+
+
+class Gloo(Subject):
+    """gloo's allreduce of a CPU tensor, in place; collective."""
+
+    library = "gloo"
+
+    def __init__(self, comm: MPI.Intracomm, x: Vector, datatype: str) -> None:
+        from torch.distributed import ProcessGroupGloo
+
+        super().__init__("gloo in-place")
+        self._array = x
+        self._ranks = range(comm.Get_size())
+        self._tensors = [tensor(x, datatype)]
+        self._group = ProcessGroupGloo(
+            _store(comm), comm.Get_rank(), comm.Get_size(), timeout=PATIENCE
+        )
+
+    def array(self) -> Vector:
+        """See `Subject`."""
+        return self._array
+
+    def call(self) -> None:
+        """See `Subject`."""
+        self._group.allreduce(self._tensors).wait()
+
+    def taken(self, outcome: Any) -> Taken:  # noqa: ARG002
+        """See `Subject`."""
+        version = self.version
+        self.version += 1
+        return Taken(self._array, [(rank, version) for rank in self._ranks])
+
+    def close(self) -> None:
+        """See `Subject`."""
+        self._group = None
+
+
+class Nccl(Gloo):
+    """NCCL's allreduce of a tensor on this rank's GPU, until it is done; collective.
+
+    The array is copied to the GPU before the call and back for the check, outside the timed part.
+    """
+
+    library = "nccl"
+
+    def __init__(self, comm: MPI.Intracomm, x: Vector, datatype: str) -> None:
+        import torch
+        from mpi4py import MPI
+        from torch.distributed import ProcessGroupNCCL
+
+        Subject.__init__(self, "nccl in-place")
+        node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+        self._device = torch.device("cuda", node.Get_rank() % torch.cuda.device_count())
+        node.Free()
+        torch.cuda.set_device(self._device)
+        self._synchronize = torch.cuda.synchronize
+        self._array = x
+        self._ranks = range(comm.Get_size())
+        self._host = tensor(x, datatype)
+        self._tensors = [torch.empty_like(self._host, device=self._device)]
+        self._group = ProcessGroupNCCL(_store(comm), comm.Get_rank(), comm.Get_size(), PATIENCE)
+
+    def ready(self) -> None:
+        """See `Subject`."""
+        self._tensors[0].copy_(self._host)
+        self._synchronize()
+
+    def call(self) -> None:
+        """See `Subject`."""
+        self._group.allreduce(self._tensors).wait()
+        self._synchronize()
+
+    def taken(self, outcome: Any) -> Taken:
+        """See `Subject`."""
+        self._host.copy_(self._tensors[0])
+        return super().taken(outcome)
