@@ -27,6 +27,7 @@ __all__ = [
     "nonblocking",
     "osu",
     "osu_percentile",
+    "osu_tail_bandwidth",
     "punctual",
     "ratio",
     "wagma",
@@ -125,11 +126,13 @@ def _floats(values: Us) -> tuple[float, ...]:
 
 
 def _own(series: Series) -> Us:
-    return (series.ended - series.began) / 1e3
+    own: Us = (series.ended - series.began) / 1e3
+    return own
 
 
 def _from_last(series: Series) -> Us:
-    return (series.ended - series.began.max(axis=1, keepdims=True)) / 1e3
+    from_last: Us = (series.ended - series.began.max(axis=1, keepdims=True)) / 1e3
+    return from_last
 
 
 def _distribution(values: Us) -> Distribution:
@@ -155,8 +158,18 @@ def osu_percentile(series: Series, percent: float) -> float:
 
     It is one of them, and no interpolation.
     """
-    ordered = np.sort(_own(series).mean(axis=1))
-    return float(ordered[max(int(len(ordered) * percent / 100) - 1, 0)])
+    return _of_rank(_own(series).mean(axis=1), percent)
+
+
+def osu_tail_bandwidth(series: Series, size: int, percent: float) -> float:
+    """The same of the bandwidths, in MB/s of 1e6 bytes, with arrays of `size` bytes."""
+    us = _own(series).mean(axis=1)
+    return _of_rank(np.divide(size, us, out=np.zeros_like(us), where=us > 0), percent)
+
+
+def _of_rank(values: Us, percent: float) -> float:
+    place = int(len(values) * percent / 100)
+    return float(np.sort(values)[max(place - 1, 0)])
 
 
 @dataclass(frozen=True)

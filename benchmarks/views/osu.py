@@ -1,0 +1,262 @@
+"""The output of OSU Micro-Benchmarks 7, to the letter; what is ours comes after their columns.
+
+Averages are theirs: means over the iterations on each rank, then over the ranks. So are
+percentiles: of the means over the ranks, taken without interpolation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+from ..datatypes import DATATYPES
+from ..figures import (
+    algbw,
+    baseline,
+    busbw,
+    figures,
+    headline,
+    nonblocking,
+    osu,
+    osu_percentile,
+    osu_tail_bandwidth,
+    ratio,
+    wagma,
+)
+from ..samples import Point, Report, Series
+from ..settings import Settings, members
+from ..titles import title
+from .columns import WIDTH, Column, header, row, wide
+
+__all__ = ["BASELINE_LABELS", "Osu", "checked", "failed"]
+
+BASELINE_LABELS = {
+    "mpi": "MPI_Allreduce",
+    "mpi-nonblocking": "MPI_Iallreduce",
+    "gloo": "gloo",
+    "nccl": "NCCL",
+}
+OVERALL = "# Overall = Coll. Init + Compute + MPI_Test + MPI_Wait\n\n"
+
+
+def number(value: float) -> str:
+    """As OSU prints times, percentages and bandwidths."""
+    return f"{value:.2f}"
+
+
+def failed(point: Point) -> bool:
+    """Whether a result was wrong, or none was compared."""
+    return any(one.checks.wrong or not one.checks.results for one in point.series)
+
+
+def checked(point: Point) -> str:
+    """OSU's word for it."""
+    return "Fail" if failed(point) else "Pass"
+
+
+class Osu:
+    """osu_allreduce, osu_iallreduce, and osu_bw of allreduce; see `View`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._columns = _columns(settings)
+
+    def header(self, environment: dict[str, Any]) -> str:  # noqa: ARG002 it goes to stderr
+        """See `View`."""
+        settings = self._settings
+        lines = ["", title(settings.kind, version("wagma"), settings.buffer)]
+        text = "\n".join(lines) + "\n"
+        if settings.kind == "iallreduce":
+            text += OVERALL
+        return text + preamble(settings) + header(self._columns)
+
+    def row(self, point: Point) -> str:
+        """See `View`."""
+        return row(point.size, self._columns, point)
+
+    def footer(self, report: Report) -> str:
+        """See `View`."""
+        return footer(report)
+
+
+def preamble(settings: Settings) -> str:
+    """The datatype; and what OSU does not know, where it is not as with OSU."""
+    lines = [f"# Datatype: {DATATYPES[settings.datatype].mpi}."]
+    if settings.arrival != "together":
+        lines.append(f"# Arrival: {settings.arrival}.")
+    if settings.quorum != "all":
+        lines.append(
+            f"# Quorum: {settings.quorum}, late: {settings.late}, grace: {settings.grace}."
+        )
+    return "\n".join(lines) + "\n"
+
+
+def footer(report: Report) -> str:
+    """OSU's words, if a result was wrong."""
+    if report.settings.validate:
+        for point in report.points:
+            if failed(point):
+                return (
+                    f"DATA VALIDATION ERROR: wagma bench {report.settings.kind} exited with "
+                    f"status 1 on message size {point.size}.\n"
+                )
+    return ""
+
+
+# ---- columns -------------------------------------------------------------------------------------
+
+Columns = list[Column[Point]]
+
+
+def _columns(settings: Settings) -> Columns:
+    if settings.kind == "iallreduce":
+        return _nonblocking(settings) + _late(settings) + _nonblocking_baselines(settings)
+    if settings.kind == "bandwidth":
+        return _bandwidth(settings) + _late(settings) + _bandwidth_baselines(settings)
+    return _latency(settings) + _late(settings) + _latency_baselines(settings)
+
+
+def _latency(settings: Settings) -> Columns:
+    columns: Columns = [Column("Avg Latency(us)", _of(lambda one: osu(one).mean))]
+    return columns + _full(settings) + _validation(settings) + _tails(settings)
+
+
+def _full(settings: Settings) -> Columns:
+    if not settings.full:
+        return []
+    return [
+        Column("Min Latency(us)", _of(lambda one: osu(one).smallest)),
+        Column("Max Latency(us)", _of(lambda one: osu(one).largest)),
+        Column("Iterations", lambda point: str(len(wagma(point).began)), 12),
+    ]
+
+
+def _validation(settings: Settings) -> Columns:
+    return [Column("Validation", checked)] if settings.validate else []
+
+
+def _tails(settings: Settings) -> Columns:
+    def tail(percent: float) -> Callable[[Point], str]:
+        return _of(lambda one: osu_percentile(one, percent))
+
+    return [_tail(percent, "Lat(us)", tail(percent)) for percent in settings.percentiles]
+
+
+def _tail(percent: float, what: str, cell: Callable[[Point], str]) -> Column[Point]:
+    """As OSU, which shifts the header of P100."""
+    apart = WIDTH - len(f"P99 Tail {what}")
+    name = " " * apart + f"P{percent:g} Tail {what}"
+    return Column(name, cell, WIDTH if percent == int(percent) else max(WIDTH, len(name)))
+
+
+def _bandwidth(settings: Settings) -> Columns:
+    def tail(percent: float) -> Callable[[Point], str]:
+        return lambda point: number(osu_tail_bandwidth(wagma(point), point.size, percent))
+
+    def group(point: Point) -> int:
+        return members(settings, wagma(point).began.shape[1])
+
+    columns: Columns = [Column("Bandwidth (MB/s)", lambda point: number(_mbs(point, wagma(point))))]
+    columns += _full(settings) + _validation(settings)
+    columns += [_tail(percent, "BW(MB/s)", tail(percent)) for percent in settings.percentiles]
+    columns += [
+        Column("algbw(GB/s)", lambda point: number(algbw(point.size, headline(wagma(point))))),
+        Column(
+            "busbw(GB/s)",
+            lambda point: number(busbw(point.size, headline(wagma(point)), group(point))),
+        ),
+    ]
+    return columns
+
+
+def _mbs(point: Point, series: Series) -> float:
+    mean = osu(series).mean
+    return point.size / mean if mean > 0 else 0.0
+
+
+def _nonblocking(settings: Settings) -> Columns:
+    columns: Columns = [Column("Overall(us)", _of(lambda one: nonblocking(one).overall))]
+    columns += [Column("Compute(us)", _of(lambda one: nonblocking(one).compute))]
+    if settings.full:
+        columns += [
+            Column("Coll. Init(us)", _of(lambda one: nonblocking(one).posting)),
+            Column("MPI_Test(us)", _of(lambda one: nonblocking(one).testing)),
+            Column("MPI_Wait(us)", _of(lambda one: nonblocking(one).waiting)),
+        ]
+    columns += [Column("Pure Comm.(us)", _of(lambda one: nonblocking(one).pure.mean))]
+    if settings.full:
+        columns += [
+            Column("Min Comm.(us)", _of(lambda one: nonblocking(one).pure.smallest)),
+            Column("Max Comm.(us)", _of(lambda one: nonblocking(one).pure.largest)),
+        ]
+    columns += [Column("Overlap(%)", _of(lambda one: nonblocking(one).overlap_percent))]
+    return columns + _validation(settings) + _tails(settings)
+
+
+def _of(figure: Callable[[Series], float]) -> Callable[[Point], str]:
+    """The figure of wagma's series."""
+    return lambda point: number(figure(wagma(point)))
+
+
+# ---- what OSU does not have ----------------------------------------------------------------------
+
+
+def _late(settings: Settings) -> Columns:
+    if settings.quorum == "all":
+        return []
+    return [Column("Late(%)", _of(lambda one: figures(one).late_percent))]
+
+
+def _latency_baselines(settings: Settings) -> Columns:
+    columns: Columns = []
+    for name in settings.baselines:
+        label = BASELINE_LABELS[name]
+        columns.append(wide(f"{label}(us)", _beside(name, _mean)))
+        columns.append(wide(f"{label} ratio", _ratio(name)))
+    return columns
+
+
+def _bandwidth_baselines(settings: Settings) -> Columns:
+    columns: Columns = []
+    for name in settings.baselines:
+        label = BASELINE_LABELS[name]
+        columns.append(wide(f"{label}(MB/s)", _beside(name, None)))
+        columns.append(wide(f"{label} ratio", _ratio(name)))
+    return columns
+
+
+def _nonblocking_baselines(settings: Settings) -> Columns:
+    columns: Columns = []
+    for name in settings.baselines:
+        label = BASELINE_LABELS[name]
+        columns.append(wide(f"{label}(us)", _beside(name, _mean)))
+        columns.append(
+            wide(f"{label} overlap(%)", _beside(name, lambda one: nonblocking(one).overlap_percent))
+        )
+        columns.append(wide(f"{label} ratio", _ratio(name)))
+    return columns
+
+
+def _mean(series: Series) -> float:
+    return osu(series).mean
+
+
+def _beside(name: str, figure: Callable[[Series], float] | None) -> Callable[[Point], str]:
+    """A figure of a baseline's fastest series; None: its bandwidth."""
+
+    def cell(point: Point) -> str:
+        series = baseline(point, name, _mean)
+        if series is None:
+            return "n/a"
+        return number(_mbs(point, series) if figure is None else figure(series))
+
+    return cell
+
+
+def _ratio(name: str) -> Callable[[Point], str]:
+    def cell(point: Point) -> str:
+        series = baseline(point, name, _mean)
+        return "n/a" if series is None else number(ratio(wagma(point), series, _mean))
+
+    return cell
