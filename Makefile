@@ -75,7 +75,7 @@ $(VENV)/installed: pyproject.toml setup.py
 	@touch $@
 
 $(VENV)/engine: $(VENV)/installed csrc/engine.mk $(ENGINE) \
-    $(wildcard csrc/*.h collectives/*.p* benchmarks/*.p*[xi])
+    $(wildcard csrc/*.h benchmarks/*.h */_[a-z]*.p*)
 	$(RUN) setup.py --quiet build_ext --inplace
 	@touch $@
 

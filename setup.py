@@ -56,6 +56,8 @@ setup(
             Extension(
                 "wagma.benchmarks._loop",
                 ["benchmarks/_loop.pyx"],
+                include_dirs=["benchmarks", "csrc"],
+                depends=["benchmarks/_loop.h", "csrc/wagma.h"],
                 extra_compile_args=engine["ENGINE_CFLAGS"],
                 extra_link_args=["-pthread"],
             ),

@@ -382,6 +382,24 @@ cdef class Handle:
         self.posted.release()
         return outcome
 
+    def lend(self):
+        """For C code that calls the engine itself (csrc/wagma.h): a context manager.
+
+        ``with handle.lend() as lent`` gives the address of the `wagma_handle` in `lent.address`.
+        The handle still owns it: C code calls it inside the block only, from one thread at a time,
+        and does not free it. Inside the block the handle counts as in use, so that a call from
+        Python is refused (HandleError); `fail` is not, and ends waits of the C code with an error.
+        Arrays of earlier outcomes are gone. `lent.error(status)` makes the exception for a call
+        that failed. Waits may take the GIL for a moment (signals, warnings), so the C code must not
+        hold it while it calls. The engine's functions are exported by the shared object
+        `wagma.collectives._engine.__file__` (dlsym).
+
+        Raises:
+            HandleError: entering the block: the handle cannot be used, a request is pending, or an
+                array of `next_contribution` was not passed to a call.
+        """
+        return _lent(self)
+
     # ---- state ---------------------------------------------------------------------------------
     @property
     def version(self):

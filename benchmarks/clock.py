@@ -1,0 +1,88 @@
+"""The clocks of several hosts, compared by messages.
+
+A rank asks rank 0 for its time. The answer was true at some moment between question and answer; if
+both took equally long, in the middle. The quickest of many round trips is the least uncertain one:
+the offset that it gives is wrong by at most half of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["Estimate", "compare", "estimate"]
+
+ROUNDS = 200
+TURN_S = 0.0005  # between looks whether it is this rank's turn
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The other's clock minus this one.
+
+    Attributes:
+        offset_ns: to be added to this clock.
+        round_trip_ns: of the question that was answered fastest.
+    """
+
+    offset_ns: int
+    round_trip_ns: int
+
+    @property
+    def error_ns(self) -> int:
+        """By how much the offset can be wrong."""
+        return (self.round_trip_ns + 1) // 2
+
+
+def estimate(sent: Sequence[int], served: Sequence[int], received: Sequence[int]) -> Estimate:
+    """From questions at `sent` and answers at `received`, which said `served`; ns. Pure.
+
+    Raises:
+        ValueError: there are none, or not as many of each; an answer came before its question.
+    """
+    if not sent:
+        raise ValueError("sent is empty: at least one round trip is needed")
+    trips = [end - begin for begin, end in zip(sent, received, strict=True)]
+    if min(trips) < 0:
+        raise ValueError(f"an answer came {-min(trips)} ns before its question")
+    best = min(range(len(trips)), key=trips.__getitem__)
+    middle = sent[best] + trips[best] // 2
+    offsets = [answer - middle for answer, _ in zip(served, sent, strict=True)]
+    return Estimate(offset_ns=offsets[best], round_trip_ns=trips[best])
+
+
+def compare(comm: MPI.Intracomm, now: Callable[[], int], rounds: int = ROUNDS) -> Estimate:
+    """Rank 0's clock minus this rank's. Collective; rank 0 answers one rank after the other.
+
+    Args:
+        comm: on which nobody else communicates meanwhile.
+        now: this rank's clock, ns.
+        rounds: questions of each rank.
+    """
+    word = np.zeros(1, np.int64)
+    if comm.Get_rank() == 0:
+        for rank in range(1, comm.Get_size()):
+            comm.Send(word, rank)  # its turn
+            for _ in range(rounds):
+                comm.Recv(word, rank)
+                word[0] = now()
+                comm.Send(word, rank)
+        return Estimate(0, 0)
+    turn = comm.Irecv(word, 0)
+    while not turn.Test():
+        time.sleep(TURN_S)
+    sent, served, received = [], [], []
+    for _ in range(rounds):
+        sent.append(now())
+        comm.Send(word, 0)
+        comm.Recv(word, 0)
+        received.append(now())
+        served.append(int(word[0]))
+    return estimate(sent, served, received)
