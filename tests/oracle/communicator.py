@@ -23,7 +23,7 @@ Array: TypeAlias = npt.NDArray[Any]
 # because numpy has none, and mpi4py's tests do not use it.
 SUPPORTED = ("float16", "float32", "float64", "int32", "int64")
 LEAST_SHARE = 0.9
-TIMEOUT_S = 60.0
+TIMEOUT_S = 30.0
 
 
 @dataclass

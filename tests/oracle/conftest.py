@@ -11,7 +11,11 @@ import watchdog
 from communicator import Communicator
 from mpi4py import MPI
 
+# A rank that fails leaves a test early, and others may wait for it for ever. No test takes seconds.
+WATCHDOG_S = 60.0
+
 _labels: set[str] = set()  # of the classes that test sums
+_terminals: list[pytest.TerminalReporter] = []
 
 
 def _label(item: pytest.Item) -> str:
@@ -27,6 +31,10 @@ def pytest_configure() -> None:
     watchdog.keep_stderr()
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    _terminals.append(session.config.pluginmanager.getplugin("terminalreporter"))
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     _labels.update(_label(item) for item in session.items if item.name == "testAllreduce")
 
@@ -34,8 +42,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     Communicator.tally.label = _label(item)
-    with watchdog.watched():
+    with watchdog.watched(WATCHDOG_S):
         return (yield)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Says at once why a test failed: what follows may be the watchdog."""
+    if report.failed:
+        _terminals[0].line(f"\n{report.longreprtext}")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
