@@ -49,6 +49,9 @@ class Contributions:
         datatype: "float32", "float64", "float16", "bfloat16" (held as uint16), "int32" or "int64".
         terms: number of arrays that are added up, at most.
 
+    Attributes:
+        storage: numpy's dtype of the arrays.
+
     Raises:
         ValueError: sums of so many arrays are not exact.
     """
@@ -61,6 +64,7 @@ class Contributions:
                 "they cannot be checked; use another datatype"
             )
         largest = _LARGEST[datatype] if limit is None else limit // max(terms, 1)
+        self.count = count
         self._datatype = datatype
         self.storage = DTYPES[datatype].storage
         self._row = min(count, ROW)

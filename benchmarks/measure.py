@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import gc
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -25,15 +25,15 @@ from .contributions import Contributions
 from .datatypes import DATATYPES
 from .samples import Checks, Point, Series
 from .settings import Settings
-from .subjects import Subject, subjects
-from .timed import PythonCalls, Times
+from .subjects import Subject, UnavailableError, subjects
+from .timed import CCalls, PythonCalls, Times
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
     from .start import Start
 
-__all__ = ["contributions_of", "measure"]
+__all__ = ["alternate", "contributions_of", "gathered", "iterations_of", "measure"]
 
 PIECE_NS = 500_000_000  # until the ranks look whether they were interrupted, about
 BYTES_PER_NS = 0.5  # a slow machine's, to estimate how long a call takes
@@ -94,29 +94,68 @@ def measure(
 
     Raises:
         ValueError: the results cannot be checked, see `Contributions`.
+        UnavailableError: something that was asked for cannot be measured.
     """
-    blocks, warmup = iterations_of(settings, size)
     count = size // DATATYPES[settings.datatype].bytes
     contributions = contributions_of(settings, size, comm.Get_size())
     with ExitStack() as stack:
+        made = subjects(settings, comm, contributions, count, stack)
+        from_c = _from_c(settings, made[0], size)
         series = [
-            _calls(settings, comm, start, subject, contributions, sum(blocks))
-            for subject in subjects(settings, comm, contributions, count, stack)
+            _calls(settings, comm, start, subject, contributions, size, from_c) for subject in made
         ]
-        drawn = np.random.default_rng([settings.seed, size])
-        complete = 0
-        with _no_collections():
-            for block in blocks:
-                pieces = list(_pieces(offsets, range(complete - warmup, complete + block), size))
-                order = [series[number] for number in drawn.permutation(len(series))]
-                if not _run(order, pieces, complete, offsets, comm.Get_rank(), interrupted):
-                    break
-                complete += block
-        start.meet()  # nobody departs while another is still in its last call
-    found = [_gather(comm, one, complete) for one in series]
+        complete = alternate(series, settings, comm, start, size, offsets, interrupted)
+    found = [gathered(comm, calls, complete) for calls in series]
     if comm.Get_rank() != 0 or complete == 0:
         return None
     return Point(size, count, arrival, amplitude, tuple(one for one in found if one is not None))
+
+
+def alternate(
+    series: Sequence[PythonCalls],
+    settings: Settings,
+    comm: MPI.Intracomm,
+    start: Start,
+    size: int,
+    offsets: Times,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> int:
+    """Runs the blocks of all passes; collective. Arguments: those of `measure`.
+
+    Returns:
+        Counted iterations that every one of `series` has completed.
+    """
+    blocks, warmup = iterations_of(settings, size)
+    drawn = np.random.default_rng([settings.seed, size])
+    complete = 0
+    with _no_collections():
+        for block in blocks:
+            pieces = list(_pieces(offsets, range(complete - warmup, complete + block), size))
+            order = [series[number] for number in drawn.permutation(len(series))]
+            if not _run(order, pieces, complete, offsets, comm.Get_rank(), interrupted):
+                break
+            complete += block
+    start.meet()  # nobody departs while another is still in its last call
+    return complete
+
+
+def _from_c(settings: Settings, subject: Subject, size: int) -> bool:
+    """Whether the loop is in C: that of wagma's `subject`, and then of all that can be.
+
+    Raises:
+        UnavailableError: it should be, and cannot.
+    """
+    if settings.loop == "python" or size == 0:
+        return False
+    if settings.loop == "auto" and size > settings.c_loop_bytes:
+        return False
+    possible = subject.c_call() is not None
+    if settings.loop == "c" and not possible:
+        raise UnavailableError(
+            f"--loop c: {subject.name}, late={settings.late!r}, with arrays of {settings.buffer} "
+            "can only be called from Python; pass --loop auto"
+        )
+    return possible
 
 
 def _calls(
@@ -125,14 +164,19 @@ def _calls(
     start: Start,
     subject: Subject,
     contributions: Contributions,
-    iterations: int,
+    size: int,
+    from_c: bool,
 ) -> PythonCalls:
     checked = None
     if settings.validate:
         rank, last = comm.Get_rank(), comm.Get_size() - 1
         spoiled = settings.corrupt == subject.library and rank == last
         checked = Checked(rank, contributions, 1 if spoiled else None)
-    return PythonCalls(subject, comm, start, contributions, checked, iterations)
+    iterations = sum(iterations_of(settings, size)[0])
+    call = subject.c_call() if from_c else None
+    if call is None:
+        return PythonCalls(subject, comm, start, contributions, checked, iterations)
+    return CCalls(subject, comm, start, contributions, checked, iterations, call)
 
 
 @contextmanager
@@ -173,7 +217,7 @@ def _pieces(offsets: Times, iterations: range, size: int) -> Iterator[range]:
         yield iterations[begin:end]
 
 
-def _gather(comm: MPI.Intracomm, calls: PythonCalls, complete: int) -> Series | None:
+def gathered(comm: MPI.Intracomm, calls: PythonCalls, complete: int) -> Series | None:
     """A series of all ranks at rank 0, of as many iterations as were completed; collective."""
     checks = Checks() if calls.checked is None else calls.checked.checks()
     own = (calls.began[:complete], calls.ended[:complete], calls.late[:complete], checks)

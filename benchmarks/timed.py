@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from . import _loop
 from .checking import Checked
 from .subjects import Contributed, Subject, Taken
 
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
     from .contributions import Contributions
     from .start import Start
 
-__all__ = ["PythonCalls", "Times"]
+__all__ = ["CCalls", "PythonCalls", "Times"]
+
+KEPT_BYTES = 16 << 20  # of the inputs, and of the results, of a loop in C
 
 Times = npt.NDArray[np.int64]
 
@@ -77,22 +81,93 @@ class PythonCalls:
             ended = now()
             # Who is done must not take the core from who is not: the check takes long.
             start.meet()
-            version = subject.version
-            taken = subject.taken(outcome)
-            self._check(version, taken)
-            if iteration >= counted:
-                self._keep(iteration, began, ended, taken.late)
+            number = range(iteration, iteration + 1)
+            self._note(number, counted, [began], [ended], [subject.taken(outcome)])
 
-    def _keep(self, iteration: Any, began: Any, ended: Any, late: Any) -> None:
-        self.began[iteration] = began
-        self.ended[iteration] = ended
-        self.late[iteration] = late
-
-    def _check(self, version: int, taken: Taken) -> None:
+    def _note(
+        self,
+        iterations: range,
+        counted: int,
+        began: Sequence[int] | Times,
+        ended: Sequence[int] | Times,
+        taken: list[Taken],
+    ) -> None:
+        """Keeps what is counted of consecutive calls, and checks what they gave."""
+        late = [one.late for one in taken]
+        if iterations.stop > counted:
+            new = max(0, counted - iterations.start)
+            kept = slice(iterations.start + new, iterations.stop)
+            self.began[kept] = began[new:]
+            self.ended[kept] = ended[new:]
+            self.late[kept] = late[new:]
         if self.checked is None:
             return
-        holds = taken.holds
-        if self.subject.carries:
-            holds = self._contributed.expand(holds, version)
-            self._contributed.note(version, self._comm.allgather(taken.late))
-        self.checked.compare(self.subject.name, taken.result, holds, taken.late, taken.wrong)
+        everywhere = self._comm.allgather(late) if self.subject.carries else []
+        version = self.subject.version - len(taken)
+        for i, one in enumerate(taken):
+            holds = one.holds
+            if everywhere:
+                holds = self._contributed.expand(holds, version + i)
+                self._contributed.note(version + i, [rank[i] for rank in everywhere])
+            self.checked.compare(self.subject.name, one.result, holds, one.late, one.wrong)
+
+
+class CCalls(PythonCalls):
+    """Calls from C. Results are copied after each call, and compared after the loop.
+
+    Args:
+        call: of the subject; the others as of `PythonCalls`.
+    """
+
+    loop = "c"
+
+    def __init__(
+        self,
+        subject: Subject,
+        comm: MPI.Intracomm,
+        start: Start,
+        contributions: Contributions,
+        checked: Checked | None,
+        iterations: int,
+        call: _loop.Call,
+    ) -> None:
+        super().__init__(subject, comm, start, contributions, checked, iterations)
+        self._call = call
+        self._outcome_dtype = _loop.outcome_dtype(comm.Get_size())
+
+    def run(self, iterations: range, arrivals: Times, counted: int) -> None:
+        """See `PythonCalls`."""
+        nbytes = self._contributions.count * self._contributions.storage.itemsize
+        most = max(1, KEPT_BYTES // nbytes)
+        for first in range(0, len(iterations), most):
+            part = slice(first, first + most)
+            self._loop(iterations[part], arrivals[part], counted)
+
+    def _loop(self, iterations: range, arrivals: Times, counted: int) -> None:
+        subject, rank, calls = self.subject, self._comm.Get_rank(), len(iterations)
+        shape = (calls, self._contributions.count)
+        inputs = np.empty(shape, self._contributions.storage)
+        for i, row in enumerate(inputs):
+            self._contributions.write(row, rank, subject.version + i)
+        results = None if self.checked is None else np.empty_like(inputs)
+        outcomes = None
+        if subject.has_outcomes:
+            outcomes = np.zeros(calls, self._outcome_dtype)
+        began, ended = np.zeros((2, calls), np.int64)
+        _loop.run(
+            self._start,
+            self._call,
+            subject.address,
+            inputs.view(np.uint8),
+            np.ascontiguousarray(arrivals),
+            began,
+            ended,
+            None if results is None else results.view(np.uint8),
+            outcomes,
+        )
+        self._start.meet()  # nobody checks while another still reduces
+        taken = []
+        for i in range(calls):
+            result = None if results is None else results[i]
+            taken.append(subject.c_taken(result, None if outcomes is None else outcomes[i]))
+        self._note(iterations, counted, began, ended, taken)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...collectives.topology import groups
+from wagma.collectives.topology import groups
+
 from ..contributions import Contributions, Vector
+from ..settings import Settings, members
 from .mpi import FORMS, MPIAllreduce, MPIIallreduce, datatype
 from .partial import WagmaAllreduce
 from .subject import Contributed, Subject, Taken, UnavailableError
@@ -17,17 +19,18 @@ from .torch import Gloo, Nccl, check
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from ..settings import Settings
-
 __all__ = [
     "Contributed",
     "Subject",
     "Taken",
     "UnavailableError",
+    "arrays",
     "available",
-    "private_arrays",
     "subjects",
 ]
+
+
+WINDOW = 8  # of versions that a rank may be ahead, with late="skip" and "carry"
 
 
 def available(settings: Settings, comm: MPI.Intracomm) -> str | None:
@@ -82,12 +85,13 @@ def subjects(
     if "mpi" in settings.baselines:
         for form in FORMS:
             add(MPIAllreduce(comm, everybody, array(), kind, form))
-        if settings.group_size not in (None, comm.Get_size()):
-            members, part = _part(settings, comm)
+        width = members(settings, comm.Get_size())
+        if width < comm.Get_size():
+            group, part = _part(width, comm)
             stack.callback(part.Free)
             for form in FORMS:
-                name = f"MPI_Allreduce of {settings.group_size} ranks"
-                add(MPIAllreduce(part, members, array(), kind, form, name))
+                what = f"MPI_Allreduce of groups of {width}"
+                add(MPIAllreduce(part, group, array(), kind, form, what))
     if "mpi-nonblocking" in settings.baselines:
         for form in FORMS:
             add(MPIIallreduce(comm, everybody, array(), kind, form))
@@ -98,17 +102,22 @@ def subjects(
     return made
 
 
-def _part(settings: Settings, comm: MPI.Intracomm) -> tuple[tuple[int, ...], MPI.Intracomm]:
+def _part(width: int, comm: MPI.Intracomm) -> tuple[tuple[int, ...], MPI.Intracomm]:
     """This rank's group of version 0, and a communicator of it."""
-    found = groups(comm.Get_size(), settings.group_size or comm.Get_size(), 0)
-    number = next(i for i, members in enumerate(found) if comm.Get_rank() in members)
+    found = groups(comm.Get_size(), width, 0)
+    number = next(i for i, group in enumerate(found) if comm.Get_rank() in group)
     return found[number], comm.Split(number, comm.Get_rank())
 
 
-def private_arrays(settings: Settings) -> int:
-    """Arrays outside of shared memory that a rank needs."""
-    mpi = 3 * (("mpi" in settings.baselines) + ("mpi-nonblocking" in settings.baselines))
-    if "mpi" in settings.baselines and settings.group_size is not None:
-        mpi += 3
-    others = ("gloo" in settings.baselines) + ("nccl" in settings.baselines)
-    return 1 + (settings.form == "private") + mpi + others
+def arrays(settings: Settings, ranks: int) -> tuple[int, int]:
+    """Arrays per rank that the subjects need: in shared memory, and in all."""
+    everybody = settings.quorum in ("all", members(settings, ranks))
+    # The array, three contributions and two results; results are kept for those who are late.
+    shared = 1 if everybody else 6 if settings.late == "stale" else 6 + WINDOW
+    buffers = 3  # of MPI, for both forms
+    private = 1 + (settings.form == "private")
+    if "mpi" in settings.baselines:
+        private += buffers * (1 + (members(settings, ranks) < ranks))
+    private += buffers * ("mpi-nonblocking" in settings.baselines)
+    private += ("gloo" in settings.baselines) + ("nccl" in settings.baselines)
+    return shared, shared + private

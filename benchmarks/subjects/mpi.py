@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from mpi4py import MPI
 
 from ..contributions import Vector
+from ..native import NotFoundError, mpi_call
 from .subject import Subject, Taken, UnavailableError
+
+if TYPE_CHECKING:
+    from .._loop import Call
 
 __all__ = ["FORMS", "MPIAllreduce", "MPIIallreduce", "datatype"]
 
@@ -89,6 +94,24 @@ class MPIAllreduce(Subject):
         self.version += 1
         return Taken(self._result, [(rank, version) for rank in self._members])
 
+    def c_call(self) -> Call | None:
+        """See `Subject`."""
+        source, result = self._source.ctypes.data, self._result.ctypes.data
+        sent = None if self._result is self._source else source
+        try:
+            return mpi_call(self._comm, sent, result, self._source.size, self._kind, MPI.SUM)
+        except NotFoundError:
+            return None
+
+    @property
+    def address(self) -> int:
+        """See `Subject`."""
+        return self._source.ctypes.data
+
+    def c_taken(self, result: Vector | None, outcome: Any) -> Taken:
+        """See `Subject`."""
+        return replace(self.taken(outcome), result=result)
+
 
 class MPIIallreduce(MPIAllreduce):
     """MPI_Iallreduce and MPI_Wait at once."""
@@ -107,3 +130,6 @@ class MPIIallreduce(MPIAllreduce):
     def call(self) -> None:
         """See `Subject`."""
         self._iallreduce(*self._arguments).Wait()
+
+    def c_call(self) -> None:
+        """It has two parts."""

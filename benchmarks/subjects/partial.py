@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...collectives import Outcome, PartialAllreduce
-from ...collectives.topology import group_of
+from wagma.collectives import Outcome, PartialAllreduce
+from wagma.collectives.topology import group_of
+
 from ..checking import Holds
 from ..contributions import Vector
+from ..native import wagma_call
+from ..settings import Settings, members
 from .subject import Subject, Taken, UnavailableError
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from ..settings import Settings
+    from .._loop import Call
 
 __all__ = ["WagmaAllreduce", "collective", "tensor"]
 
@@ -24,7 +27,7 @@ __all__ = ["WagmaAllreduce", "collective", "tensor"]
 def collective(settings: Settings, comm: MPI.Intracomm, first: Any) -> PartialAllreduce:
     """The handle that the settings ask for, made with `first`; its results are sums."""
     options: dict[str, Any] = {
-        "group_size": settings.group_size,
+        "group_size": members(settings, comm.Get_size()),
         "quorum": settings.quorum,
         "late": settings.late,
         "grace": settings.grace,
@@ -62,6 +65,7 @@ class WagmaAllreduce(Subject):
     """
 
     library = "wagma"
+    has_outcomes = True
 
     def __init__(self, settings: Settings, comm: MPI.Intracomm, first: Vector) -> None:
         super().__init__(f"wagma {settings.form}")
@@ -149,19 +153,47 @@ class WagmaAllreduce(Subject):
     def _misses(self, holds: Holds, version: int, late: bool) -> str | None:
         """What is wrong with the contributors of a result."""
         s, coll = self._settings, self._coll
-        members = group_of(coll.rank, coll.size, s.group_size or coll.size, version)
+        group = group_of(coll.rank, coll.size, members(s, coll.size), version)
         contributors = tuple(rank for rank, _ in holds)
         fresh = [rank for rank, of in holds if of == version]
-        least = len(members) if s.quorum == "all" else 1 if s.quorum == "majority" else s.quorum
+        least = len(group) if s.quorum == "all" else 1 if s.quorum == "majority" else s.quorum
         if (coll.rank in fresh) == late:
             return f"late is {late}, and those who were in time are {fresh}"
-        if len(fresh) < min(int(least), len(members)):
+        if len(fresh) < min(int(least), len(group)):
             return f"only {fresh} were in time, quorum is {s.quorum}"
-        if self._stale and contributors != members:
-            return f"{contributors} contributed, the group is {members}"
-        if not self._stale and (len(fresh) < len(holds) or not set(fresh) <= set(members)):
-            return f"{holds} contributed to version {version}, the group is {members}"
+        if self._stale and contributors != group:
+            return f"{contributors} contributed, the group is {group}"
+        if not self._stale and (len(fresh) < len(holds) or not set(fresh) <= set(group)):
+            return f"{holds} contributed to version {version}, the group is {group}"
         return None
+
+    def c_call(self) -> Call | None:
+        """See `Subject`."""
+        if self._settings.buffer != "numpy" or (self._out_of_place and not self._stale):
+            return None
+        return wagma_call(self._coll)
+
+    @property
+    def address(self) -> int:
+        """See `Subject`."""
+        return 0 if self._out_of_place else self._array.ctypes.data
+
+    def c_taken(self, result: Vector | None, outcome: Any) -> Taken:
+        """See `Subject`."""
+        n, merged = int(outcome["n"]), bool(outcome["merged"])
+        contributors, versions = outcome["contributors"][:n], outcome["versions"][:n]
+        delivered = int(outcome["results"])
+        wrong = None
+        if delivered != (0 if self._stale else 1):
+            wrong = f"{delivered} results were delivered"
+        return self._taken(
+            result if merged or not self._out_of_place else None,
+            list(zip(contributors.tolist(), versions.tolist(), strict=True)),
+            int(outcome["version"]),
+            late=bool(outcome["late"]),
+            merged=merged,
+            wrong=wrong,
+        )
 
     def close(self) -> None:
         """See `Subject`."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from ..checking import Holds
 from ..contributions import Vector
@@ -65,11 +63,13 @@ class Subject(ABC):
     Attributes:
         name: of the series.
         library: "wagma", "mpi", "gloo" or "nccl".
+        has_outcomes: calls from C have outcomes.
         carries: contributions that were late are added to later ones.
         version: that the next call takes; the same on all ranks.
     """
 
     library: str
+    has_outcomes = False
     carries = False
 
     def __init__(self, name: str) -> None:
@@ -95,13 +95,14 @@ class Subject(ABC):
         """The same call for the loop in C; None: it can only be called from Python."""
         return None
 
-    def c_taken(self, result: Vector, outcome: np.void | None) -> Taken:
-        """What a call from C gave: its result, and an element of the loop's outcomes."""
+    @property
+    def address(self) -> int:
+        """Of the array that the loop in C fills; 0: of wagma's next contribution."""
         raise NotImplementedError
 
-    def late(self, outcomes: Sequence[Any]) -> Vector:
-        """Which calls from C were late, by the loop's outcomes: bool, [calls]."""
-        return np.zeros(len(outcomes), np.bool_)
+    def c_taken(self, result: Vector | None, outcome: Any) -> Taken:
+        """As `taken`, of a call from C: its result, if it is checked, and the loop's outcome."""
+        raise NotImplementedError
 
     def close(self) -> None:  # noqa: B027, most have nothing to close
         """Local; every rank has come out of its last call."""
