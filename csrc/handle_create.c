@@ -1,6 +1,7 @@
 /* Creation of a handle: a rank joins its segment and waits for the others. */
 #include <stdlib.h>
 
+#include "cores.h"
 #include "handle.h"
 
 static _Atomic uint32_t *state_of(const wagma_segment *s, int r) {
@@ -63,12 +64,14 @@ static int join(wagma_handle *h, const void *initial, double weight) {
         handle_leave(h, SEGMENT_FAILED);
         return status;
     }
+    cores_publish(s, h->rank);
     /* seq_cst: the event before the ring; release is included, pairs with wait_for_all() */
     atomic_store_explicit(state_of(s, h->rank), SEGMENT_READY, memory_order_seq_cst);
     wait_ring(s, NULL, 0, h->rank);
     status = wait_for_all(h);
     if (status != WAGMA_OK)
         handle_leave(h, SEGMENT_FAILED);
+    h->wait.spin = status == WAGMA_OK && cores_suffice(s) ? 1 : -1;
     return status;
 }
 
@@ -85,7 +88,7 @@ int wagma_create(wagma_segment *segment, int rank, const void *initial, double w
     h->segment = segment;
     h->rank = rank;
     h->kernels = reduce_best();
-    h->wait.spin = wait_may_spin(segment->size) ? 1 : -1;
+    h->wait.spin = -1; /* who is made first would spin for long */
     if (hooks)
         h->hooks = *hooks;
     int status = create_arrays(h);

@@ -6,6 +6,7 @@
  *               rank line B   hold                                  written by r and by pinners
  *               rank line C   bell, state, pid                      written by r and by ringers
  *               rank line D   arrive, finish (quorum "all")         written by r
+ *               rank line E   affinity mask of r                    plain, written before READY
  *               cref[b]       one word per contribution buffer      written by pinners
  *               slot[t mod W] (version, round) for groups led by r  written by pinners
  *               arrival[t mod W]  CLOCK_MONOTONIC ns of r's call t  written by r
@@ -102,7 +103,7 @@ enum { SEGMENT_FLAT_MAX = 2048 };
 enum { SEGMENT_CHUNKS = 8 };
 
 /* Rank lines: 128 bytes each, at the start of the region. */
-enum { SEGMENT_LINE = 128, SEGMENT_LINES = 4 };
+enum { SEGMENT_LINE = 128, SEGMENT_LINES = 5 };
 static inline segment_atomic *segment_pub(const wagma_segment *s, int r) {
     return (segment_atomic *)segment_region(s, r);
 }
@@ -132,6 +133,13 @@ typedef struct segment_sync_line { /* line D, quorum "all" */
 } segment_sync_line;
 static inline segment_sync_line *segment_sync(const wagma_segment *s, int r) {
     return (segment_sync_line *)(segment_region(s, r) + 3 * SEGMENT_LINE);
+}
+enum { SEGMENT_MASK_WORDS = 16 };
+typedef struct segment_cores { /* line E */
+    uint64_t mask[SEGMENT_MASK_WORDS];
+} segment_cores;
+static inline segment_cores *segment_cores_of(const wagma_segment *s, int r) {
+    return (segment_cores *)(segment_region(s, r) + 4 * SEGMENT_LINE);
 }
 static inline segment_atomic *segment_cref(const wagma_segment *s, int r, int b) {
     return (segment_atomic *)(segment_region(s, r) + s->o_cref) + b;

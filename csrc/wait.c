@@ -4,7 +4,7 @@
  *   cpu pause      sched_yield          futex, 200 us doubling to WAIT_SLEEP_MAX_NS
  *   (only if every rank can have a core, otherwise sched_yield from the start)
  */
-#define _GNU_SOURCE /* sched_getaffinity, syscall */
+#define _GNU_SOURCE /* syscall */
 #include "wait.h"
 
 #include <limits.h>
@@ -28,14 +28,6 @@ uint64_t wait_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-int wait_may_spin(int ranks) {
-    cpu_set_t mask;
-    if (sched_getaffinity(0, sizeof mask, &mask) != 0)
-        /* More CPUs than the mask has room for, or not allowed to ask. */
-        return sysconf(_SC_NPROCESSORS_ONLN) >= ranks;
-    return CPU_COUNT(&mask) >= ranks;
 }
 
 static inline void cpu_pause(void) {

@@ -35,7 +35,7 @@ typedef struct wait_state {
     uint64_t began;     /* ns; 0: not waiting */
     uint64_t heartbeat; /* ns of the next one */
     uint64_t sleep;     /* ns of the next sleep, grows to WAIT_SLEEP_MAX_NS */
-    int spin;           /* 1: may spin; set once by the owner of the state, see wait_may_spin() */
+    int spin;           /* 1: may spin; set once by the owner of the state, see cores.h */
 } wait_state;
 
 /* CLOCK_MONOTONIC in ns. */
@@ -53,8 +53,5 @@ void wait_ring(wagma_segment *s, const int32_t *members, int n, int self);
 
 /* Wakes those that sleep because they ran ahead of the window; after a publication. */
 void wait_ring_window(wagma_segment *s, int self);
-
-/* 1 if `ranks` on this node can each have a core of the affinity mask (read once per handle). */
-int wait_may_spin(int ranks);
 
 #endif

@@ -1,5 +1,4 @@
 /* Waiting and ringing. */
-#define _GNU_SOURCE /* sched_setaffinity */
 #include "check.h"
 #include "wait.h"
 
@@ -168,21 +167,6 @@ static void test_not_after(void) {
     wagma_segment_close(s);
 }
 
-static void test_may_spin(void) {
-    cpu_set_t before, one;
-    CHECK(sched_getaffinity(0, sizeof before, &before) == 0, "sched_getaffinity");
-    int cpus = CPU_COUNT(&before);
-    CHECK(wait_may_spin(cpus) && !wait_may_spin(cpus + 1), "%d CPUs", cpus);
-    CPU_ZERO(&one);
-    for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++)
-        if (CPU_ISSET(i, &before))
-            CPU_SET(i, &one);
-    CHECK(sched_setaffinity(0, sizeof one, &one) == 0, "sched_setaffinity");
-    int alone = wait_may_spin(1), two = wait_may_spin(2);
-    sched_setaffinity(0, sizeof before, &before);
-    CHECK(alone && !two, "one CPU: %d %d", alone, two);
-}
-
 int main(void) {
     RUN(test_no_pause);
     RUN(test_ring_reaches_sleepers_only);
@@ -190,6 +174,5 @@ int main(void) {
     RUN(test_hand_over);
     RUN(test_heartbeat_and_idle);
     RUN(test_not_after);
-    RUN(test_may_spin);
     return check_summary();
 }
