@@ -220,7 +220,11 @@ def _add_measurement(parser: argparse.ArgumentParser, kind: str, defaults: _Defa
             help="where the loop around the calls runs (default: auto: in C for small arrays)",
         )
     add("--seed", type=_integer(0), default=1, metavar="N", help="(default: %(default)s)")
-    add("--samples", metavar="FILE", help="write every rank's times there (.npz)")
+    add(
+        "--samples",
+        metavar="FILE",
+        help="write every rank's times there (.npz); - with --format json: into its document",
+    )
     add(
         "--corrupt",
         choices=LIBRARIES,

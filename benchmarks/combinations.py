@@ -22,6 +22,12 @@ def check_options(given: argparse.Namespace) -> None:
     _check_wagma(given)
     _check_buffers(given)
     _check_arrival(given)
+    if given.format == "nccl" and given.kind in NONBLOCKING:
+        raise ValueError(
+            f"--format nccl: it has no columns for the kind {given.kind}; pass osu, csv or json"
+        )
+    if given.samples == "-" and given.format != "json":
+        raise ValueError("--samples -: only --format json has room for them; pass a file")
     if given.corrupt and not given.validate:
         raise ValueError(f"--corrupt {given.corrupt}: nobody would notice; add -c")
 

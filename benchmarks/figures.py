@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .samples import Point, Series, Times
+from .settings import Settings, members
 
 __all__ = [
     "BASELINES",
@@ -28,8 +29,10 @@ __all__ = [
     "osu",
     "osu_percentile",
     "osu_tail_bandwidth",
+    "percentile",
     "punctual",
     "ratio",
+    "reducing",
     "wagma",
 ]
 
@@ -115,6 +118,25 @@ def figures(series: Series) -> Figures:
 def headline(series: Series) -> float:
     """The figure of which ratios and bandwidths are made: `Figures.own.p50`."""
     return float(np.median(_own(series).max(axis=1)))
+
+
+def percentile(series: Series, percent: float, *, from_last: bool = False) -> float:
+    """Over the iterations, of the rank with the largest latency, by linear interpolation.
+
+    Args:
+        series: of which.
+        percent: 0 to 100.
+        from_last: from the arrival of the last rank, and not from a rank's own.
+    """
+    latencies = _from_last(series) if from_last else _own(series)
+    return float(np.percentile(latencies.max(axis=1), percent))
+
+
+def reducing(settings: Settings, series: Series) -> int:
+    """How many ranks' arrays are added up in each result of a series."""
+    ranks = series.began.shape[1]
+    of_group = series.library == "wagma" or OF_GROUP in series.name
+    return members(settings, ranks) if of_group else ranks
 
 
 def _us(ns: float) -> float:
@@ -217,22 +239,18 @@ def _mean(ns: Times | None) -> float:
     return 0.0 if ns is None else float(ns.mean()) / 1e3
 
 
-def punctual(series: Series) -> Distribution:
+def punctual(series: Series, percent: float) -> float:
     """What ranks that are not delayed on purpose pay: their time in the calls, without computing.
 
-    Of each iteration the largest of these times counts. Without `Series.delayed` the last rank to
-    arrive is the delayed one.
+    Of each iteration the largest of these times counts; returned is a percentile over the
+    iterations, in us. Without `Series.delayed` nobody is delayed.
     """
     times = series.ended - series.began
     if series.computing is not None:
         times = times - series.computing
-    delayed = series.delayed
-    if delayed is None:
-        delayed = np.arange(times.shape[1]) == series.began.argmax(axis=1)[:, np.newaxis]
-    counted = np.where(delayed, np.iinfo(np.int64).min, times)
-    alone = delayed.all(axis=1)  # nobody is punctual
-    largest = np.where(alone, times.max(axis=1), counted.max(axis=1))
-    return _distribution(largest / 1e3)
+    if series.delayed is not None:
+        times = np.where(series.delayed, np.iinfo(np.int64).min, times)
+    return float(np.percentile(times.max(axis=1) / 1e3, percent))
 
 
 # ---- bandwidth -----------------------------------------------------------------------------------
@@ -250,9 +268,11 @@ def busbw(size: int, us: float, ranks: int) -> float:
 
 # ---- baselines -----------------------------------------------------------------------------------
 
-# Name on the command line -> whether a series is of it. Sums of groups alone are not compared.
+OF_GROUP = " of "  # in the name of a baseline that adds up the arrays of each group
+
+# Name on the command line -> whether a series is of it. Sums of groups are not compared.
 BASELINES: dict[str, Callable[[Series], bool]] = {
-    "mpi": lambda series: series.name.startswith("MPI_Allreduce ") and " of " not in series.name,
+    "mpi": lambda series: series.name.startswith("MPI_Allreduce ") and OF_GROUP not in series.name,
     "mpi-nonblocking": lambda series: series.name.startswith("MPI_Iallreduce"),
     "gloo": lambda series: series.library == "gloo",
     "nccl": lambda series: series.library == "nccl",

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from ..samples import Point, Report
 from ..settings import Settings
+from .document import Document
+from .nccl import Nccl
 from .osu import Osu
+from .remarks import remarks
+from .rows import Csv
+from .sweep import Sweep
 
-__all__ = ["View", "view"]
+__all__ = ["View", "remarks", "view"]
 
 
 class View(Protocol):
@@ -24,6 +30,11 @@ class View(Protocol):
         """After the last point, also of a run that was interrupted."""
 
 
+_VIEWS: dict[str, Callable[[Settings], View]] = {"nccl": Nccl, "csv": Csv, "json": Document}
+
+
 def view(settings: Settings) -> View:
     """The view of `settings.format` for `settings.kind`."""
-    return Osu(settings)
+    if settings.format != "osu":
+        return _VIEWS[settings.format](settings)
+    return (Sweep if settings.kind in ("skew", "overlap") else Osu)(settings)

@@ -22,21 +22,17 @@ from ..figures import (
     osu_percentile,
     osu_tail_bandwidth,
     ratio,
+    reducing,
     wagma,
 )
 from ..samples import Point, Report, Series
-from ..settings import Settings, members
+from ..settings import Settings
 from ..titles import title
 from .columns import WIDTH, Column, header, row, wide
+from .labels import LABELS
 
-__all__ = ["BASELINE_LABELS", "Osu", "checked", "failed"]
+__all__ = ["Osu", "checked", "failed", "footer", "number", "preamble"]
 
-BASELINE_LABELS = {
-    "mpi": "MPI_Allreduce",
-    "mpi-nonblocking": "MPI_Iallreduce",
-    "gloo": "gloo",
-    "nccl": "NCCL",
-}
 OVERALL = "# Overall = Coll. Init + Compute + MPI_Test + MPI_Wait\n\n"
 
 
@@ -65,11 +61,9 @@ class Osu:
     def header(self, environment: dict[str, Any]) -> str:  # noqa: ARG002 it goes to stderr
         """See `View`."""
         settings = self._settings
-        lines = ["", title(settings.kind, version("wagma"), settings.buffer)]
-        text = "\n".join(lines) + "\n"
-        if settings.kind == "iallreduce":
-            text += OVERALL
-        return text + preamble(settings) + header(self._columns)
+        line = title(settings.kind, version("wagma"), settings.buffer)
+        overall = OVERALL if settings.kind == "iallreduce" else ""
+        return f"\n{line}\n{overall}{preamble(settings)}{header(self._columns)}"
 
     def row(self, point: Point) -> str:
         """See `View`."""
@@ -83,6 +77,8 @@ class Osu:
 def preamble(settings: Settings) -> str:
     """The datatype; and what OSU does not know, where it is not as with OSU."""
     lines = [f"# Datatype: {DATATYPES[settings.datatype].mpi}."]
+    if settings.kind == "overlap":
+        lines.append(f"# One rank posts {number(1e6 * settings.lateness)} us late.")
     if settings.arrival != "together":
         lines.append(f"# Arrival: {settings.arrival}.")
     if settings.quorum != "all":
@@ -154,18 +150,16 @@ def _bandwidth(settings: Settings) -> Columns:
     def tail(percent: float) -> Callable[[Point], str]:
         return lambda point: number(osu_tail_bandwidth(wagma(point), point.size, percent))
 
-    def group(point: Point) -> int:
-        return members(settings, wagma(point).began.shape[1])
+    def bus(point: Point) -> str:
+        series = wagma(point)
+        return number(busbw(point.size, headline(series), reducing(settings, series)))
 
     columns: Columns = [Column("Bandwidth (MB/s)", lambda point: number(_mbs(point, wagma(point))))]
     columns += _full(settings) + _validation(settings)
     columns += [_tail(percent, "BW(MB/s)", tail(percent)) for percent in settings.percentiles]
     columns += [
         Column("algbw(GB/s)", lambda point: number(algbw(point.size, headline(wagma(point))))),
-        Column(
-            "busbw(GB/s)",
-            lambda point: number(busbw(point.size, headline(wagma(point)), group(point))),
-        ),
+        Column("busbw(GB/s)", bus),
     ]
     return columns
 
@@ -211,7 +205,7 @@ def _late(settings: Settings) -> Columns:
 def _latency_baselines(settings: Settings) -> Columns:
     columns: Columns = []
     for name in settings.baselines:
-        label = BASELINE_LABELS[name]
+        label = LABELS[name]
         columns.append(wide(f"{label}(us)", _beside(name, _mean)))
         columns.append(wide(f"{label} ratio", _ratio(name)))
     return columns
@@ -220,7 +214,7 @@ def _latency_baselines(settings: Settings) -> Columns:
 def _bandwidth_baselines(settings: Settings) -> Columns:
     columns: Columns = []
     for name in settings.baselines:
-        label = BASELINE_LABELS[name]
+        label = LABELS[name]
         columns.append(wide(f"{label}(MB/s)", _beside(name, None)))
         columns.append(wide(f"{label} ratio", _ratio(name)))
     return columns
@@ -229,7 +223,7 @@ def _bandwidth_baselines(settings: Settings) -> Columns:
 def _nonblocking_baselines(settings: Settings) -> Columns:
     columns: Columns = []
     for name in settings.baselines:
-        label = BASELINE_LABELS[name]
+        label = LABELS[name]
         columns.append(wide(f"{label}(us)", _beside(name, _mean)))
         columns.append(
             wide(f"{label} overlap(%)", _beside(name, lambda one: nonblocking(one).overlap_percent))

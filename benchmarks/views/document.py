@@ -1,0 +1,69 @@
+"""The whole report as one JSON document; report.schema.json describes it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from ..raw import SAMPLES
+from ..samples import Point, Report, Series
+from ..settings import Settings
+from .rows import described
+
+__all__ = ["SCHEMA_VERSION", "Document", "document"]
+
+SCHEMA_VERSION = 1
+IN_DOCUMENT = "-"  # the file for samples that is none
+
+
+class Document:
+    """JSON, printed at the end; see `View`."""
+
+    def __init__(self, settings: Settings) -> None:
+        """`settings` is part of the report, too."""
+
+    def header(self, environment: dict[str, Any]) -> str:  # noqa: ARG002 it is in the report
+        """See `View`."""
+        return ""
+
+    def row(self, point: Point) -> str:  # noqa: ARG002
+        """See `View`."""
+        return ""
+
+    def footer(self, report: Report) -> str:
+        """See `View`."""
+        return json.dumps(document(report), indent=2, allow_nan=False) + "\n"
+
+
+def document(report: Report) -> dict[str, Any]:
+    """The report in JSON values, with samples if --samples is "-"."""
+    settings = report.settings
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "settings": asdict(settings),
+        "environment": report.environment,
+        "ranks": report.ranks,
+        "interrupted": report.interrupted,
+        "points": [
+            {
+                "size": point.size,
+                "count": point.count,
+                "arrival": point.arrival,
+                "amplitude_us": None if point.amplitude is None else 1e6 * point.amplitude,
+                "series": [_series(settings, point, series) for series in point.series],
+            }
+            for point in report.points
+        ],
+    }
+
+
+def _series(settings: Settings, point: Point, series: Series) -> dict[str, Any]:
+    value = described(settings, point, series)
+    if settings.samples == IN_DOCUMENT:
+        value["samples"] = {
+            name: getattr(series, name).tolist()
+            for name in SAMPLES
+            if getattr(series, name) is not None
+        }
+    return value

@@ -1,0 +1,33 @@
+"""The environment as lines of remarks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+__all__ = ["remarks"]
+
+
+def remarks(environment: Mapping[str, Any]) -> str:
+    """Lines such as "# cores: 2", with their ends.
+
+    Args:
+        environment: JSON values; those of a mapping in it get names such as "versions.numpy".
+    """
+    return "".join(f"# {name}: {value}\n" for name, value in _flat(environment, ""))
+
+
+def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            for one in value:
+                text = "; ".join(f"{k} {v}" for k, v in one.items()) if _is_map(one) else str(one)
+                yield f"{prefix}{name}", text
+        else:
+            yield f"{prefix}{name}", str(value)
+
+
+def _is_map(value: object) -> bool:
+    return isinstance(value, Mapping)

@@ -1,0 +1,115 @@
+"""Tables with a line for each series, in the form of OSU Micro-Benchmarks: skew and overlap.
+
+Latencies are those of the slowest rank of each iteration, and the percentiles those of -z.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+from ..figures import figures, headline, percentile, punctual, ratio, wagma
+from ..samples import Point, Report, Series
+from ..settings import Settings
+from ..titles import title
+from .columns import Column, header, row, wide
+from .osu import footer, number, preamble
+
+__all__ = ["Sweep"]
+
+PERCENTILES = (50.0, 90.0, 99.0)
+
+Line = tuple[Point, Series]
+Columns = list[Column[Line]]
+
+
+class Sweep:
+    """The kinds "skew" and "overlap"; see `View`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        columns = _skew(settings) if settings.kind == "skew" else _overlap(settings)
+        if settings.quorum != "all":
+            columns.append(Column("Late(%)", _of(lambda one: figures(one).late_percent)))
+        if settings.validate:
+            columns.append(Column("Validation", _checked))
+        columns.append(Column("Ratio", _ratio(settings)))
+        self._columns = columns
+
+    def header(self, environment: dict[str, Any]) -> str:  # noqa: ARG002 it goes to stderr
+        """See `View`."""
+        settings = self._settings
+        line = title(settings.kind, version("wagma"), settings.buffer)
+        names = header(self._columns).rstrip("\n")
+        return f"\n{line}\n{preamble(settings)}{names}  Series\n"
+
+    def row(self, point: Point) -> str:
+        """See `View`."""
+        lines = []
+        for series in point.series:
+            cells = row(point.size, self._columns, (point, series)).rstrip("\n")
+            lines.append(f"{cells}  {series.name}\n")
+        return "".join(lines)
+
+    def footer(self, report: Report) -> str:
+        """See `View`."""
+        return footer(report)
+
+
+def _skew(settings: Settings) -> Columns:
+    columns: Columns = [
+        Column("T(us)", lambda line: number(1e6 * (line[0].amplitude or 0.0))),
+    ]
+    for from_last, what in ((False, "Own"), (True, "Last")):
+        for percent in settings.percentiles or PERCENTILES:
+            columns.append(_percentile(what, percent, from_last))
+    if settings.full:
+        columns.append(Column("Skew(%)", _of(lambda one: figures(one).skew_percent)))
+        columns.append(Column("Iterations", lambda line: str(len(line[1].began)), 12))
+    return columns
+
+
+def _percentile(what: str, percent: float, from_last: bool) -> Column[Line]:
+    def cell(line: Line) -> str:
+        return number(percentile(line[1], percent, from_last=from_last))
+
+    return wide(f"{what} P{percent:g}(us)", cell)
+
+
+def _overlap(settings: Settings) -> Columns:
+    columns: Columns = [Column("Compute(us)", _of(lambda one: _mean(one.computing)))]
+    for percent in settings.percentiles or PERCENTILES:
+        columns.append(_paid(percent))
+    columns.append(Column("Posting(us)", _of(lambda one: _mean(one.posting))))
+    columns.append(Column("Waiting(us)", _of(lambda one: _mean(one.waiting))))
+    if settings.full:
+        columns.append(Column("Iterations", lambda line: str(len(line[1].began)), 12))
+    return columns
+
+
+def _paid(percent: float) -> Column[Line]:
+    return wide(f"Paid P{percent:g}(us)", _of(lambda one: punctual(one, percent)))
+
+
+def _mean(ns: Any) -> float:
+    return 0.0 if ns is None else float(ns.mean()) / 1e3
+
+
+def _of(figure: Callable[[Series], float]) -> Callable[[Line], str]:
+    return lambda line: number(figure(line[1]))
+
+
+def _checked(line: Line) -> str:
+    checks = line[1].checks
+    return "Fail" if checks.wrong or not checks.results else "Pass"
+
+
+def _ratio(settings: Settings) -> Callable[[Line], str]:
+    """To wagma's series of the same point; of what punctual ranks pay, where that is measured."""
+
+    def paid(series: Series) -> float:
+        return punctual(series, 50)
+
+    figure = paid if settings.kind == "overlap" else headline
+    return lambda line: number(ratio(wagma(line[0]), line[1], figure))
