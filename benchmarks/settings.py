@@ -42,7 +42,7 @@ class Settings:
         lateness: seconds that one rank posts late, of the kind "overlap".
         loop: "auto", "c" or "python".
         c_loop_bytes: up to here "auto" is "c".
-        samples: file for the raw samples, or None.
+        samples: file for the raw samples, or None; "-": the JSON document.
         seed: of orders and arrivals.
         corrupt: library whose second result is falsified, to see that -c notices; or None.
         timeout: as `Options.timeout`.
