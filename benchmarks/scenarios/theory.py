@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from plan import Fastest
 
 from wagma.inject import Exponential
+
+from .plan import Fastest
 
 __all__ = ["Replay", "draws", "memoryless", "replay"]
 

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-__all__ = ["Compared", "Measured", "Summary", "against_better", "slowest", "summarise", "verdict"]
+__all__ = [
+    "Compared",
+    "Measured",
+    "Summary",
+    "against_better",
+    "late_share",
+    "slowest",
+    "summarise",
+    "verdict",
+]
+
+Times = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -42,16 +55,26 @@ class Compared:
     late_share: float
 
 
-def slowest(samples: Sequence[Sequence[int]]) -> list[int]:
-    """samples[rank][iteration] -> for each iteration the maximum over the ranks.
+def slowest(series: Mapping[str, Any], left_out: Any = None) -> Times:
+    """For each iteration the longest time of a rank from its own arrival, in ns.
 
-    Raises:
-        ValueError: the ranks have different numbers of iterations.
+    Args:
+        series: has `began_ns` and `ended_ns`, [iterations][ranks].
+        left_out: ranks that do not count, [iterations][ranks]; None: all count.
     """
-    return [max(iteration) for iteration in zip(*samples, strict=True)]
+    own = np.array(series["ended_ns"], np.int64) - np.array(series["began_ns"], np.int64)
+    if left_out is not None:
+        own[np.array(left_out, np.bool_)] = 0
+    longest: Times = own.max(axis=1)
+    return longest
 
 
-def summarise(samples_ns: Iterable[int]) -> Summary:
+def late_share(series: Mapping[str, Any]) -> float:
+    """Share of the contributions that came too late, of the counted iterations."""
+    return float(np.mean(series["late"]))
+
+
+def summarise(samples_ns: Iterable[float] | Times) -> Summary:
     """Median and spread of times in ns; ValueError if there are none."""
     times = np.array(list(samples_ns), np.float64) * 1e-9
     if times.size == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ratios import Compared, Summary
+from .ratios import Compared, Summary
 
 __all__ = [
     "DEFAULT_LEVEL",

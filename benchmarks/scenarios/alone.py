@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from compare import GRACE, Checked, taken
-from contributions import Contributions
 
 from wagma.collectives import Handle, Segment
+
+from ..checking import Checked, taken
+from ..contributions import Contributions
 
 __all__ = ["binding", "memory", "memory_formula", "passive"]
 
 LIVENESS_S = 120.0
+GRACE_S = 0.1  # long enough for nobody to be late
 
 Body = Callable[[int, Segment], dict[str, Any]]
 
@@ -112,7 +114,7 @@ def memory(bytes_: int, size: int, quorum_all: bool) -> dict[str, Any]:
     """What the segment takes per rank after some calls, as the engine and the system count it."""
 
     def body(rank: int, segment: Segment) -> dict[str, Any]:
-        contributions = Contributions(bytes_ // 4)
+        contributions = Contributions(bytes_ // 4, terms=size + 1)
         checked = Checked(rank, contributions)
         private = np.empty(bytes_ // 4, np.float32)
         contributions.write(private, rank, -1)
@@ -131,7 +133,7 @@ def memory(bytes_: int, size: int, quorum_all: bool) -> dict[str, Any]:
             }
 
     quorum = size if quorum_all else 1
-    reports = _forked(_options(bytes_, size, quorum, grace=GRACE), body)
+    reports = _forked(_options(bytes_, size, quorum, grace=GRACE_S), body)
     formula = memory_formula(bytes_, quorum_all)
     return {"bytes": bytes_, "ranks": size, "formula": formula, "by_rank": reports}
 

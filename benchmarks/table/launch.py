@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Environment", "LaunchError", "environments", "run"]
+__all__ = ["Environment", "LaunchError", "defaults", "environments", "run"]
 
-HERE = Path(__file__).resolve().parent
+SOURCES = Path(__file__).resolve().parents[2]  # the root of the sources, if it is run from there
 LINES_SHOWN = 40
 
 # Ranks share the cores. Open MPI refuses to run as root unless it is told to.
@@ -32,42 +33,56 @@ class LaunchError(Exception):
 
 @dataclass(frozen=True)
 class Environment:
-    """A virtual environment with wagma, mpi4py and the MPI that it loads.
+    """A Python with wagma and mpi4py, and the launcher of the MPI that it loads.
 
     Attributes:
         mpi: "mpich" or "openmpi".
-        folder: that has bin/python and bin/mpiexec.
+        python: the interpreter.
+        mpiexec: the launcher.
     """
 
     mpi: str
-    folder: Path
+    python: Path
+    mpiexec: Path
 
     def command(self, ranks: int, bound: bool) -> list[str]:
         """The launcher's part of the command line; `bound`: every rank has a core of its own."""
-        mpiexec = [str(self.folder / "bin/mpiexec"), "-n", str(ranks)]
+        mpiexec = [str(self.mpiexec), "-n", str(ranks)]
         target = "core" if bound else "none"
         if self.mpi == "openmpi":
             return [*mpiexec, "--bind-to", target, *([] if bound else ["--oversubscribe"])]
         return [*mpiexec, "-bind-to", target]
 
 
+def defaults() -> list[Path]:
+    """The environments of the sources that are there, and the one that runs this."""
+    found = [folder for name in (".venv", ".venv-openmpi") if (folder := SOURCES / name).is_dir()]
+    here = Path(sys.prefix)
+    return found if here in found else [*found, here]
+
+
 def environments(folders: Iterable[Path]) -> tuple[list[Environment], list[str]]:
-    """The usable ones among `folders`, and why others are not."""
+    """The usable ones among `folders`, and why others are not.
+
+    A virtual environment without a launcher of its own uses the one in PATH, as on a cluster.
+    """
     found, left_out = [], []
     for folder in folders:
-        mpiexec = folder / "bin/mpiexec"
-        if not (mpiexec.exists() and (folder / "bin/python").exists()):
+        python, mpiexec = folder / "bin/python", folder / "bin/mpiexec"
+        if not mpiexec.exists() and (in_path := shutil.which("mpiexec")):
+            mpiexec = Path(in_path)
+        if not (mpiexec.exists() and python.exists()):
             left_out.append(f"{folder}: no bin/mpiexec and bin/python there")
             continue
         version = subprocess.run(
             [mpiexec, "--version"], capture_output=True, text=True, timeout=60, check=False
         ).stdout
         if "HYDRA" in version:
-            found.append(Environment("mpich", folder))
+            found.append(Environment("mpich", python, mpiexec))
         elif "Open MPI" in version or "OpenRTE" in version:
-            found.append(Environment("openmpi", folder))
+            found.append(Environment("openmpi", python, mpiexec))
         else:
-            left_out.append(f"{folder}: its mpiexec is neither MPICH's nor Open MPI's")
+            left_out.append(f"{mpiexec}: it is neither MPICH's nor Open MPI's")
     return found, left_out
 
 
@@ -78,8 +93,8 @@ def run(
     thread_level: str,
     plan: dict[str, Any],
     timeout: float,
-) -> list[dict[str, Any]]:
-    """What each rank measured.
+) -> dict[str, Any]:
+    """What the ranks measured.
 
     Args:
         environment: whose MPI and Python are used.
@@ -98,8 +113,9 @@ def run(
         source.write_text(json.dumps(plan))
         command = [
             *environment.command(ranks, bound),
-            str(environment.folder / "bin/python"),
-            str(HERE / "rank.py"),
+            str(environment.python),
+            "-m",
+            "wagma.benchmarks.table.rank",
             str(source),
             str(target),
         ]
@@ -122,8 +138,8 @@ def run(
             log.seek(0)
             output = log.read().decode(errors="replace")
         if why is None and target.exists():
-            by_rank: list[dict[str, Any]] = json.loads(target.read_text())
-            return by_rank
+            report: dict[str, Any] = json.loads(target.read_text())
+            return report
     lines = "\n".join(output.splitlines()[-LINES_SHOWN:])
     raise LaunchError(f"{' '.join(command)}: {why or 'no report'}\n{lines}")
 

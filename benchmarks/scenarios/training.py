@@ -7,20 +7,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from compare import Checked, taken
-from contributions import Contributions, Vector
-from plan import Scenario
 
 from wagma.collectives import PartialAllreduce
 from wagma.inject import Heterogeneous, Injector, Normal, OneServer
 
+from ..checking import Checked, Holds, taken
+from ..contributions import Contributions, Vector
+
 if TYPE_CHECKING:
     from mpi4py import MPI
-    from startline import StartLine
+
+    from ..start import Start
+    from .plan import Training
 
 __all__ = ["jitter", "straggler"]
 
-Holds = list[tuple[int, int]]
 # What a call gave: what its array holds, whether it was late, the grace in force.
 Reduce = Callable[[Vector, int], tuple[Holds, bool, float]]
 
@@ -47,7 +48,7 @@ def _run(
 def _wagma(
     what: str,
     comm: MPI.Intracomm,
-    line: StartLine,
+    start: Start,
     bytes_: int,
     checked: Checked,
     pauses: list[float],
@@ -61,24 +62,24 @@ def _wagma(
             outcome = coll.allreduce(x)
             return taken(outcome, checked.rank), outcome.late, coll.stats().grace
 
-        line.wait()
+        start.meet()
         calls = _run(what, coll.empty(), checked, reduce, pauses)
-        line.wait()  # nobody departs early: the last versions are like the others
+        start.meet()  # nobody departs early: the last versions are like the others
     return calls
 
 
-def jitter(comm: MPI.Intracomm, line: StartLine, s: Scenario, spoil: int | None) -> dict[str, Any]:
+def jitter(comm: MPI.Intracomm, start: Start, s: Training, spoil: int | None) -> dict[str, Any]:
     """grace="auto" while every rank sleeps for about `grace_step` before each version."""
     rank, size = comm.Get_rank(), comm.Get_size()
     steps = Normal(size, s.grace_step, s.grace_step * s.grace_jitter, seed=s.seed)
-    checked = Checked(rank, Contributions(s.bytes // 4), spoil)
+    checked = Checked(rank, Contributions(s.bytes // 4, terms=comm.Get_size() + 1), spoil)
     pauses = steps.table(s.grace_versions)[:, rank].tolist()
-    calls = _wagma("jitter", comm, line, s.bytes, checked, pauses, window=s.window)
+    calls = _wagma("jitter", comm, start, s.bytes, checked, pauses, window=s.window)
     return {**calls, "counts": checked.counts()}
 
 
 def straggler(
-    comm: MPI.Intracomm, line: StartLine, s: Scenario, spoil: int | None, with_mpi: bool
+    comm: MPI.Intracomm, start: Start, s: Training, spoil: int | None, with_mpi: bool
 ) -> dict[str, Any]:
     """The last rank only sleeps, long and once in a period; the others compute before every call.
 
@@ -92,10 +93,10 @@ def straggler(
     steps = Heterogeneous(size, s.step, (1,) * (size - 1) + (0,))
     imbalance = Injector(size, (steps, OneServer(size, size - 1, s.sleep, s.period)))
     pauses = imbalance.table(s.versions)[:, rank].tolist()
-    contributions = Contributions(s.bytes // 4)
+    contributions = Contributions(s.bytes // 4, terms=comm.Get_size() + 1)
     checked = Checked(rank, contributions, spoil)
     handles = [
-        _wagma("straggler", comm, line, s.bytes, checked, pauses, window=s.window)
+        _wagma("straggler", comm, start, s.bytes, checked, pauses, window=s.window)
         for _ in range(s.repeats)
     ]
     report: dict[str, Any] = {"sleeper": sleeper, "handles": handles, "counts": checked.counts()}
@@ -106,7 +107,7 @@ def straggler(
             comm.Allreduce(MPI.IN_PLACE, x)
             return [(other, version) for other in range(size)], False, 0.0
 
-        line.wait()
+        start.meet()
         x = np.empty(s.bytes // 4, np.float32)
         report["mpi"] = _run("straggler, MPI", x, everyone, reduce, pauses)
         report["mpi"]["counts"] = everyone.counts()

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from statistics import fmean, median
-from typing import Any
 
 import numpy as np
-from plan import Fastest, Overlap
-from ratios import Summary, summarise
-from row import Report, Row, launch_name, reached, size_text, spread, time_text
-from theory import draws, memoryless, replay
 
-__all__ = ["grace", "iallreduce", "k_of_p", "punctual", "straggler"]
+from ..scenarios.plan import Fastest
+from ..scenarios.theory import draws, memoryless, replay
+from .row import Report, Row, launch_name, reached, time_text
+
+__all__ = ["grace", "k_of_p", "straggler"]
 
 LATE_GOAL = 0.15  # with grace="auto"
 P50_GOAL, P99_GOAL = 1e-3, 10e-3  # seconds in a call, beside grace, while another rank sleeps
-HIDDEN_GOAL = 1.5  # times a reduction with everybody present
 THEORY_GOAL = 0.1  # how far from theory
 
 
 def grace(report: Report) -> Iterator[Row]:
     """Late share where it should be small."""
-    s = report["scenario"]
+    s = report["training"]
     for launch in report["launches"]:
         by_rank = [rank["grace"] for rank in launch["by_rank"] if "grace" in rank]
         if not by_rank:
@@ -42,7 +40,7 @@ def grace(report: Report) -> Iterator[Row]:
 
 def straggler(report: Report) -> Iterator[Row]:
     """Time in calls while another rank sleeps."""
-    s = report["scenario"]
+    s = report["training"]
     for launch in report["launches"]:
         by_rank = [rank["straggler"] for rank in launch["by_rank"] if "straggler" in rank]
         others = [rank for rank in by_rank if not rank["sleeper"]]
@@ -76,53 +74,6 @@ def straggler(report: Report) -> Iterator[Row]:
                 reached(blocked <= goal + open_for),
                 details,
             )
-
-
-# ---- iallreduce ----------------------------------------------------------------------------------
-
-
-def punctual(launch: dict[str, Any], name: str) -> Summary:
-    """Times in posting and waiting, maximum over the ranks that did not post late."""
-    by_rank = [rank["iallreduce"][name] for rank in launch["by_rank"]]
-    times = np.array([rank["samples_ns"] for rank in by_rank])
-    late = ~np.array([rank["punctual"] for rank in by_rank])
-    return summarise(np.where(late, 0, times).max(axis=0))
-
-
-def iallreduce(report: Report) -> Iterator[Row]:
-    """Time in posting and waiting; beside the fastest MPI_Iallreduce, as with the ratios."""
-    s = Overlap(**report["iallreduce"])
-    for ranks in report["ranks"]:
-        found = []
-        for launch in report["launches"]:
-            measured = launch["by_rank"][0].get("iallreduce", {})
-            if launch["ranks"] == ranks and measured:
-                times = {name: punctual(launch, name) for name in measured}
-                theirs = [time.median for name, time in times.items() if name.startswith("mpi ")]
-                found.append((min(theirs, default=np.inf), launch_name(launch), times))
-        if not found:
-            continue
-        _, beside, times = min(found, key=lambda one: one[0])
-        posted, present = times["wagma posted"], times["wagma present"]
-        ratio = posted.median / present.median
-        details = (
-            f"{spread(posted)}; all present {spread(present)}; blocking after the sleep "
-            f"{spread(times['wagma blocking'])}"
-        )
-        forms = [name for name in times if name.startswith("mpi ")]
-        if forms:
-            form = min(forms, key=lambda name: times[name].median)
-            details += f"; {beside} Iallreduce, {form[4:]} {spread(times[form])}"
-        yield Row(
-            "iallreduce",
-            f'quorum="all", posted, {s.computing * 1e3:g} ms before the wait, a rank posts '
-            f"{s.lateness * 1e3:g} ms late: the others, {size_text(s.bytes)}",
-            ranks,
-            f"<= {HIDDEN_GOAL:g}x a reduction",
-            f"{ratio:.2f}x",
-            reached(ratio <= HIDDEN_GOAL),
-            details,
-        )
 
 
 # ---- the fastest K -------------------------------------------------------------------------------

@@ -13,26 +13,28 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from compare import Checked
-from contributions import Contributions, Vector
-from plan import Fastest
-from theory import draws
 
 from wagma.collectives import PartialAllreduce
 
+from ..checking import Checked
+from ..contributions import Contributions, Vector
+from .theory import draws
+
 if TYPE_CHECKING:
     from mpi4py import MPI
-    from startline import StartLine
+
+    from ..start import Start
+    from .plan import Fastest
 
 __all__ = ["fastest"]
 
 
 def fastest(
-    comm: MPI.Intracomm, line: StartLine, s: Fastest, spoil: int | None
+    comm: MPI.Intracomm, start: Start, s: Fastest, spoil: int | None
 ) -> list[dict[str, Any]]:
     """Every quorum below the number of ranks, with equal ranks and with a slow one; collective."""
     return [
-        _run(comm, line, s, quorum, slow, spoil)
+        _run(comm, start, s, quorum, slow, spoil)
         for slow in (False, True)
         for quorum in range(1, comm.Get_size())
     ]
@@ -55,7 +57,9 @@ class _Calls:
         outcome = coll.allreduce(x)
         self.ended_ns.append(time.perf_counter_ns())
         self.late.append(outcome.late)
-        self.results += [result.copy() for result in outcome.results[:-1]]
+        for result in outcome.results[:-1]:
+            assert result is not None
+            self.results.append(result.copy())
         self.results.append(x.copy())  # x is the newest of them
 
     def report(self, first: int) -> dict[str, list[Any]]:
@@ -69,12 +73,12 @@ class _Calls:
 
 
 def _run(
-    comm: MPI.Intracomm, line: StartLine, s: Fastest, quorum: int, slow: bool, spoil: int | None
+    comm: MPI.Intracomm, start: Start, s: Fastest, quorum: int, slow: bool, spoil: int | None
 ) -> dict[str, Any]:
     """One handle: some calls with everybody present, then those that are measured."""
     rank, clock = comm.Get_rank(), time.perf_counter_ns
     pauses = draws(s, comm.Get_size(), slow)[:, rank]
-    contributions = Contributions(s.bytes // 4)
+    contributions = Contributions(s.bytes // 4, terms=comm.Get_size())
     x = np.zeros(s.bytes // 4, np.float32)
     calls = _Calls()
     overslept = 0
@@ -83,9 +87,9 @@ def _run(
     ) as coll:
         for version in range(s.rounds):  # between two starts nobody gets ahead
             contributions.write(x, rank, version)
-            line.wait()
+            start.wait()
             calls.make(coll, x)
-            line.wait()
+            start.meet()
         started = ended = clock()
         while (version := coll.version - s.rounds) < s.versions:
             contributions.write(x, rank, coll.version)
@@ -94,7 +98,7 @@ def _run(
             calls.make(coll, x)
             ended = calls.ended_ns[-1]
             overslept += calls.began_ns[-1] - due
-        line.wait()  # nobody departs while another still computes
+        start.meet()  # nobody departs while another still computes
     measured = calls.report(s.rounds)
     return {
         "quorum": quorum,

@@ -1,0 +1,56 @@
+"""What the scenarios do, and for how long. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Fastest", "Training", "fastest", "training"]
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@dataclass(frozen=True)
+class Training:
+    """Runs in which ranks compute (sleep) between their calls; times in seconds."""
+
+    bytes: int = 1 * MIB
+    grace_versions: int = 100
+    grace_step: float = 0.05
+    grace_jitter: float = 0.03  # standard deviation, as a share of the step
+    versions: int = 200  # of one handle: with more the sleeper would fall behind by the window
+    repeats: int = 3
+    period: int = 50
+    sleep: float = 0.3
+    step: float = 0.005
+    window: int = 128
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Fastest:
+    """Versions that the fastest K ranks start; times in seconds.
+
+    Attributes:
+        mean: of the exponential times of computing.
+        slowdown: of the slow rank, where there is one.
+        rounds: calls before, that all ranks make together; the first is not counted.
+        window: so large that no rank is ever kept from going on.
+    """
+
+    bytes: int = 64 * KIB
+    mean: float = 0.02
+    slowdown: float = 2.0
+    versions: int = 400
+    rounds: int = 21
+    window: int = 128
+    seed: int = 1
+
+
+def training(quick: bool) -> Training:
+    """Calls between steps of training; the short ones have the same times but fewer versions."""
+    return Training(grace_versions=20, versions=100, repeats=1) if quick else Training()
+
+
+def fastest(quick: bool) -> Fastest:
+    """The fastest K; the short ones have fewer versions, that take less time."""
+    return Fastest(versions=40, mean=0.005) if quick else Fastest()

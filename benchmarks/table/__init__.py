@@ -1,0 +1,1 @@
+"""README's table: wagma beside every MPI that is there, and what other rows promise."""

