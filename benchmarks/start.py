@@ -164,14 +164,17 @@ def _shared_memory(comm: MPI.Intracomm) -> tuple[mmap.mmap | None, str]:
     try:
         if comm.Get_rank() == 0:
             descriptor, name = tempfile.mkstemp(prefix="wagma-benchmark-", dir="/dev/shm")
-            os.posix_fallocate(descriptor, 0, nbytes)
-            os.close(descriptor)
+            try:
+                os.posix_fallocate(descriptor, 0, nbytes)
+            finally:
+                os.close(descriptor)
     except OSError as error:
         failure = str(error)
-    name = comm.bcast(name)
+    usable = comm.bcast(bool(name) and not failure)
+    path = comm.bcast(name)
     try:
-        if name:
-            with Path(name).open("r+b") as file:
+        if usable:
+            with Path(path).open("r+b") as file:
                 memory = mmap.mmap(file.fileno(), nbytes)
     except OSError as error:
         failure = str(error)
