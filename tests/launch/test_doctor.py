@@ -141,6 +141,39 @@ def test_a_handle_that_does_not_fit() -> None:
     assert "--shm-size" in found
 
 
+@pytest.mark.parametrize("ranks_may_write", [True, False])
+def test_another_shared_memory(ranks_may_write: bool) -> None:
+    """A mount of its own, for which the process is root in a namespace of its own."""
+    unshare = ["unshare", "--user", "--map-root-user", "--mount"]
+    mode = "rw" if ranks_may_write else "ro"
+    mount = f"mount -t tmpfs -o size=64m,{mode} tmpfs /dev/shm"
+    if not _works([*unshare, "sh", "-c", mount]):
+        pytest.skip("namespaces are not to be had here")
+    done = subprocess.run(
+        [*unshare, "sh", "-c", f"{mount} && exec {shlex.join(COMMAND)}"],
+        env=CLEAN,
+        capture_output=True,
+        text=True,
+        timeout=LIVENESS_S,
+        check=False,
+    )
+    if ranks_may_write:
+        assert done.returncode == 0, done.stdout
+        (found,) = lines(done, "warning", "memory")
+        assert "64 MiB is what containers get by default" in found
+        assert "--shm-size" in found
+    else:  # MPI may abort, or not
+        assert done.returncode != 0
+        assert "/dev/shm cannot be used on rank 0: Read-only file system" in done.stderr
+
+
+def _works(command: list[str]) -> bool:
+    try:
+        return subprocess.run(command, capture_output=True, timeout=LIVENESS_S).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
 def test_one_core_for_all() -> None:
     """The launcher's own binding is overridden: ranks inherit nothing but what is set here."""
     if len(os.sched_getaffinity(0)) < 2:
@@ -161,7 +194,7 @@ def test_one_core_for_all() -> None:
     )
     assert done.returncode == 1, done.stdout + done.stderr
     (found,) = lines(done, "problem", "cores")
-    assert f"all 2 ranks of {os.uname().nodename} are bound to core {core}" in found
+    assert f"all 2 ranks are bound to core {core}" in found
 
 
 @pytest.mark.parametrize(
@@ -200,11 +233,32 @@ def test_ranks_of_torchrun_need_no_mpi() -> None:
     assert outputs[1] == ""
 
 
-def test_a_rank_that_does_not_come_ends_the_wait() -> None:
-    done = doctor(0, "--timeout", "5", RANK="0", WORLD_SIZE="2", WAGMA_JOB=str(uuid.uuid4()))
+def test_a_rank_that_does_not_come_is_named() -> None:
+    job = str(uuid.uuid4())
+    done = doctor(0, "--timeout", "4", RANK="0", WORLD_SIZE="2", WAGMA_JOB=job)
     assert done.returncode == 1
     assert done.stdout == ""
-    assert "_come_together" in done.stderr
+    assert "for rank 1 (timeout 2 s)" in done.stderr
+
+
+def test_ranks_that_the_environment_describes_wrongly() -> None:
+    outputs = [doctor(0, RANK=rank, WORLD_SIZE="2", LOCAL_WORLD_SIZE="1") for rank in "01"]
+    assert [done.returncode for done in outputs] == [1, 1]
+    (found,) = lines(outputs[0], "problem", "launch")
+    assert "the job's ranks are on several nodes" in found
+    assert outputs[1].stdout == ""
+
+
+def test_an_mpi_that_hangs_is_given_up(tmp_path: Path) -> None:
+    """What hangs is named by its stack, also if it holds the GIL: a sleep in C, through PyDLL."""
+    (tmp_path / "mpi4py").mkdir()
+    (tmp_path / "mpi4py/__init__.py").write_text("def rc(**_): pass\n")
+    (tmp_path / "mpi4py/MPI.py").write_text("import ctypes\nctypes.PyDLL(None).sleep(600)\n")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = doctor(0, "--timeout", "3", PYTHONPATH=path)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert str(tmp_path / "mpi4py/MPI.py") in done.stderr
 
 
 def test_help_is_printed_once() -> None:

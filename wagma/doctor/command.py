@@ -14,11 +14,12 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import math
+import os
 import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from wagma.doctor.facts import Wanted
+    from wagma.doctor.facts import Facts, Wanted
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
@@ -94,28 +95,44 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
 
 def _examine(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    from wagma.cli import launched_rank
     from wagma.doctor.checks import examine
     from wagma.doctor.facts import Level
     from wagma.doctor.gather import gather
     from wagma.doctor.output import count, render_json, render_text
+    from wagma.doctor.ranks import Lost
 
     try:
-        facts, rank = gather(_wanted(arguments), timeout=arguments.timeout / 2)
-    except OSError as error:  # a rank ended: PeerError
+        facts, rank = gather(_wanted(arguments), arguments.timeout / 2, _early)
+    except Lost as error:
         sys.stderr.write(f"{parser.prog}: {error}\n")
         return 1
     size = len(facts.ranks)
-    if arguments.quorum.isdecimal() and int(arguments.quorum) > size:
+    if size > 1 and arguments.quorum.isdecimal() and int(arguments.quorum) > size:
         parser.error(f"argument --quorum: {arguments.quorum} is more than the {size} ranks")
     findings = examine(facts)
-    # Ranks that MPI does not know of each other would all print.
-    if rank == 0 and (size > 1 or launched_rank() == 0):
-        if arguments.json:
-            sys.stdout.write(render_json(facts, findings))
-        else:
-            sys.stdout.write(render_text(facts, findings))
+    if _reports(facts, rank):
+        sys.stdout.write((render_json if arguments.json else render_text)(facts, findings))
     return 1 if count(findings, Level.PROBLEM) else 0
+
+
+def _early(facts: Facts) -> None:
+    """Says what can keep MPI from starting: it may abort or hang, and there is no report then."""
+    from wagma.doctor.checks.memory import shared_memory
+    from wagma.doctor.facts import Level
+
+    for finding in shared_memory(facts):
+        if finding.level is Level.PROBLEM and facts.ranks[0].memory.shm_error:
+            where = f"{facts.ranks[0].host}, before MPI starts"
+            sys.stderr.write(f"{where}: {finding.text}\n  -> {finding.remedy}\n")
+
+
+def _reports(facts: Facts, rank: int) -> bool:
+    """Whether this process prints; of ranks that are alone by mistake, all would."""
+    from wagma.cli import launched_rank
+
+    if facts.launcher:
+        return rank == 0
+    return launched_rank() == 0 and (not facts.lost or os.environ.get("RANK", "0") == "0")
 
 
 def _wanted(arguments: argparse.Namespace) -> Wanted:

@@ -44,12 +44,14 @@ class Finding:
         level: how bad it is.
         text: what was found.
         remedy: what to do about it; empty where there is nothing to do.
+        hosts: where it was found, if it is about nodes.
     """
 
     topic: str
     level: Level
     text: str
     remedy: str = ""
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,12 +262,14 @@ class Facts:
         wanted: the handle that is to be made.
         launcher: what the ranks met through: "MPI", "torchrun" (the environment that it sets), or
             empty for one process alone.
+        lost: why this process is alone, although the environment names others.
     """
 
     ranks: Sequence[RankFacts]
     live: Sequence[Live]
     wanted: Wanted
     launcher: str
+    lost: str = ""
 
 
 def by_node(facts: Facts) -> dict[int, list[RankFacts]]:

@@ -6,12 +6,13 @@ import ctypes
 import os
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from wagma.cli import launched_rank
 from wagma.doctor.facts import Facts, Live, RankFacts, Wanted
-from wagma.doctor.probe import one_line, probe
+from wagma.doctor.probe import one_line, probe_machine, probe_mpi
 from wagma.doctor.ranks import Ranks, ranks_of_job
 
 __all__ = ["gather"]
@@ -19,24 +20,28 @@ __all__ = ["gather"]
 ELEMENTS = 100_000  # beyond what is reduced in the records of the ranks
 
 
-def gather(wanted: Wanted, timeout: float) -> tuple[Facts, int]:
+def gather(wanted: Wanted, timeout: float, early: Callable[[Facts], object]) -> tuple[Facts, int]:
     """The job's facts, equal on all ranks, and this one's number.
 
     Args:
         wanted: the handle that is to be made.
-        timeout: seconds that a rank waits for another in the trial of the collective.
+        timeout: seconds that a rank waits for another, except in MPI.
+        early: is given this process's facts before MPI starts, which may not come back.
+
+    Raises:
+        Lost: not all ranks came.
     """
-    own = probe()
-    ranks, wrong = ranks_of_job(own)
-    if wrong:
-        own = replace(own, failed={**own.failed, "ranks": wrong})
+    own = replace(probe_machine(), rank=launched_rank())
+    early(Facts(ranks=[own], live=[Live(skipped="it is early")], wanted=wanted, launcher=""))
+    own = probe_mpi(own)
+    ranks, lost = ranks_of_job(own, timeout)
     own = replace(own, rank=ranks.rank, node=ranks.node)
     own = _compare_clocks(own, ranks)
     own = _read_neighbour(own, ranks)
     everybody: list[RankFacts] = ranks.allgather(own)
     live: list[Live] = ranks.allgather(_try(everybody, ranks, timeout))
     ranks.leave()
-    facts = Facts(ranks=everybody, live=live, wanted=wanted, launcher=ranks.launcher)
+    facts = Facts(ranks=everybody, live=live, wanted=wanted, launcher=ranks.launcher, lost=lost)
     return facts, ranks.rank
 
 
@@ -112,7 +117,7 @@ def _try(everybody: Sequence[RankFacts], ranks: Ranks, timeout: float) -> Live:
     try:
         return Live(calls=_call(ranks, timeout), ranks=here)
     except Exception as error:  # of whatever kind, it is what the user would see
-        return Live(ranks=here, error=f"{type(error).__name__}: {error}")
+        return Live(ranks=here, error=f"{type(error).__name__}: {' '.join(str(error).split())}")
 
 
 def _call(ranks: Ranks, timeout: float) -> int:

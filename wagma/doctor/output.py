@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -12,6 +13,8 @@ from wagma.doctor.facts import Facts, Finding, Level, by_node
 __all__ = ["count", "render_json", "render_text"]
 
 SCHEMA = 1
+SHOWN_HOSTS = 4
+SHOWN_LINES = 8  # of one topic that need no remedy: there can be one for each node
 
 
 def count(findings: Sequence[Finding], level: Level) -> int:
@@ -23,14 +26,30 @@ def render_text(facts: Facts, findings: Sequence[Finding]) -> str:
     """A header, a line for each finding with its remedy below, and a summary."""
     topics = max(len(finding.topic) for finding in findings)
     levels = max(len(level.value) for level in Level)
+    several = len(by_node(facts)) > 1
+    shown: Counter[tuple[str, Level]] = Counter()
     lines = [_header(facts)]
     for finding in findings:
-        level = finding.level.value.ljust(levels)
-        lines.append(f"  {level}  {finding.topic.ljust(topics)}  {finding.text}")
+        shown[finding.topic, finding.level] += 1
+        start = f"  {finding.level.value:{levels}}  {finding.topic:{topics}}  "
+        number = shown[finding.topic, finding.level]
+        if not finding.remedy and number > SHOWN_LINES:
+            if number == SHOWN_LINES + 1:
+                lines.append(f"{start}and more: see --json")
+            continue
+        lines.append(f"{start}{finding.text}{_hosts(finding) if several else ''}")
         if finding.remedy:
-            lines.append(f"  {'':{levels}}  {'':{topics}}    -> {finding.remedy}")
+            lines.append(f"{'':{len(start)}}  -> {finding.remedy}")
     lines.append(f"doctor: {_summary(findings)}")
     return "\n".join(lines) + "\n"
+
+
+def _hosts(finding: Finding) -> str:
+    """' (node1, node2)'."""
+    if not finding.hosts:
+        return ""
+    more = len(finding.hosts) - SHOWN_HOSTS
+    return f" ({', '.join(finding.hosts[:SHOWN_HOSTS])}{f' and {more} more' if more > 0 else ''})"
 
 
 def render_json(facts: Facts, findings: Sequence[Finding]) -> str:

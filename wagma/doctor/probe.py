@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from wagma.doctor.facts import Clock, Cpus, Engine, Gpu, Memory, Mpi, RankFacts
 
-__all__ = ["one_line", "probe"]
+__all__ = ["one_line", "probe_machine", "probe_mpi"]
 
 T = TypeVar("T")
 
@@ -57,36 +57,39 @@ OTHER_VARIABLES = {
 }
 
 
-def probe() -> RankFacts:
-    """Facts of this process, as if it were alone in its job."""
+def probe_machine() -> RankFacts:
+    """Facts of this process without MPI, as if it were alone in its job."""
     failed: dict[str, str] = {}
-
-    def attempt(name: str, function: Callable[[], T], default: T) -> T:
-        try:
-            return function()
-        except Exception as error:  # whatever it is, the other probes have something to say
-            failed[name] = one_line(error)
-            return default
-
-    # The engine first: how MPI is checked comes with it. Neither needs the other.
-    engine = attempt("engine", _engine, Engine())
     return RankFacts(
-        mpi=attempt("MPI", _mpi, Mpi()),
-        engine=engine,
-        host=attempt("host", socket.gethostname, ""),
+        engine=_attempt("engine", _engine, Engine(), failed),
+        host=_attempt("host", socket.gethostname, "", failed),
         machine=_text("/proc/sys/kernel/random/boot_id"),
-        versions=attempt("versions", _versions, {}),
+        versions=_attempt("versions", _versions, {}, failed),
         environment={
             name: value
             for name, value in sorted(os.environ.items())
             if name in VARIABLES or name.startswith("WAGMA_")
         },
-        cpus=attempt("cores", _cpus, Cpus(affinity=(), online=0)),
-        memory=attempt("memory", _memory, Memory()),
-        gpu=attempt("GPU", _gpu, Gpu()),
-        clock=attempt("clock", _clock, Clock()),
+        cpus=_attempt("cores", _cpus, Cpus(affinity=(), online=0), failed),
+        memory=_attempt("memory", _memory, Memory(), failed),
+        gpu=_attempt("GPU", _gpu, Gpu(), failed),
+        clock=_attempt("clock", _clock, Clock(), failed),
         failed=failed,
     )
+
+
+def probe_mpi(own: RankFacts) -> RankFacts:
+    """`own` with what is known once MPI has started, which can abort the process."""
+    failed = dict(own.failed)
+    return replace(own, mpi=_attempt("MPI", _mpi, Mpi(), failed), failed=failed)
+
+
+def _attempt(name: str, function: Callable[[], T], default: T, failed: dict[str, str]) -> T:
+    try:
+        return function()
+    except Exception as error:  # whatever it is, the other probes have something to say
+        failed[name] = one_line(error)
+        return default
 
 
 def one_line(error: BaseException) -> str:
@@ -145,7 +148,7 @@ def _mpi() -> Mpi:
     if foreign:
         return replace(loaded, foreign=foreign)
     if not mpi.Is_initialized():
-        mpi.Init_thread(getattr(mpi, f"THREAD_{sys.modules['mpi4py'].rc.thread_level.upper()}"))
+        _start(mpi)
     refused, srun = _refused(mpi.COMM_WORLD)
     level = mpi.Query_thread()
     return replace(
@@ -168,6 +171,13 @@ def _load_mpi() -> Any:
         warnings.simplefilter("ignore", RuntimeWarning)
         from mpi4py import MPI
     return MPI
+
+
+def _start(mpi: Any) -> None:
+    """MPI_Init, at the thread level that mpi4py is configured for."""
+    from mpi4py import rc
+
+    mpi.Init_thread(getattr(mpi, f"THREAD_{rc.thread_level.upper()}"))
 
 
 def _foreign_launcher(family: str) -> str:

@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 
     from wagma.collectives import Handle
 
-__all__ = ["Alone", "Ranks", "ranks_of_job"]
+__all__ = ["Alone", "Lost", "Ranks", "ranks_of_job"]
+
+
+class Lost(Exception):  # noqa: N818
+    """Ranks do not come, or end; says which."""
 
 
 class Ranks(Protocol):
@@ -31,7 +35,11 @@ class Ranks(Protocol):
     neighbours: list[int]
 
     def allgather(self, value: Any) -> list[Any]:
-        """`value` of every rank."""
+        """`value` of every rank.
+
+        Raises:
+            Lost: not all came.
+        """
         ...
 
     def handle(self, x: Any, timeout: float) -> Handle:
@@ -43,11 +51,12 @@ class Ranks(Protocol):
         ...
 
 
-def ranks_of_job(own: RankFacts) -> tuple[Ranks, str]:
+def ranks_of_job(own: RankFacts, timeout: float) -> tuple[Ranks, str]:
     """The ranks, and what was wrong with those that the environment names.
 
     Args:
         own: facts of this process.
+        timeout: seconds until a rank that does not come is given up, where there is no MPI.
     """
     mpi = own.mpi
     if not mpi.error and "MPI" not in own.failed and mpi.size > 1:
@@ -57,8 +66,8 @@ def ranks_of_job(own: RankFacts) -> tuple[Ranks, str]:
     if own.engine.error or not size.isdecimal() or int(size) < 2:
         return Alone(), ""
     try:
-        return _Local(), ""
-    except (ValueError, NotImplementedError, RuntimeError, OSError) as error:
+        return _Local(timeout), ""
+    except (ValueError, NotImplementedError) as error:
         return Alone(), str(error)
 
 
@@ -126,16 +135,19 @@ class _World:
 class _Local:
     """The ranks that torchrun, or what sets the same variables, started on this machine.
 
+    Args:
+        timeout: seconds until a rank that does not come is given up.
+
     Raises:
         ValueError, NotImplementedError: the environment does not tell them.
-        RuntimeError, OSError: they do not meet.
     """
 
     launcher = "torchrun"
 
-    def __init__(self) -> None:
+    def __init__(self, timeout: float) -> None:
         from wagma.collectives.job import Job
 
+        self._timeout = timeout
         self._job = Job.of(os.environ)
         self.rank = self._job.rank
         self.node = 0
@@ -143,14 +155,18 @@ class _Local:
 
     def allgather(self, value: Any) -> list[Any]:
         """`value` of every rank."""
+        from wagma.collectives import WagmaError
         from wagma.collectives.local import local_ranks
         from wagma.collectives.patience import Patience
 
-        meeting = local_ranks(self._job, Patience())
         try:
-            return meeting.allgather(value, last=True)
-        finally:
-            meeting.leave(None)
+            meeting = local_ranks(self._job, Patience(timeout=self._timeout))
+            try:
+                return meeting.allgather(value, last=True)
+            finally:
+                meeting.leave(None)
+        except (WagmaError, RuntimeError) as error:  # RuntimeError: the job's address is taken
+            raise Lost(str(error)) from error
 
     def handle(self, x: Any, timeout: float) -> Handle:
         """Over all ranks: they are on one machine."""

@@ -6,6 +6,7 @@ Each yields at least one finding about what it looks at, unless that is not ther
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from wagma.doctor.checks.cores import cores, threads
 from wagma.doctor.checks.gpus import gpus
@@ -36,5 +37,11 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
 
 
 def examine(facts: Facts) -> list[Finding]:
-    """What all checks find, in the order of the report."""
-    return [finding for check in CHECKS for finding in check(facts)]
+    """What all checks find, in the order of the report; what is equal on several nodes, once."""
+    merged: dict[Finding, list[str]] = {}
+    for check in CHECKS:
+        for finding in check(facts):
+            merged.setdefault(replace(finding, hosts=()), []).extend(finding.hosts)
+    return [
+        replace(finding, hosts=tuple(dict.fromkeys(hosts))) for finding, hosts in merged.items()
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from wagma.doctor.facts import Facts, Finding, Level, RankFacts, by_node, which_ranks
 from wagma.spans import spans
@@ -15,41 +16,40 @@ BIND = "mpiexec -bind-to core (MPICH), --bind-to core (Open MPI), srun --cpu-bin
 
 def cores(facts: Facts) -> Iterator[Finding]:
     """The bindings of every rank, and what is wrong with them; by node."""
+    for ranks in _nodes(facts):
+        usable = _usable(ranks)
+        bindings: dict[tuple[int, ...], list[RankFacts]] = {}
+        for rank in ranks:
+            bindings.setdefault(tuple(rank.cpus.affinity), []).append(rank)
+        findings = (
+            Finding("cores", Level.OK, _bindings(ranks[0].cpus.online, bindings)),
+            *_crowding(ranks, usable, bindings),
+            *_limit(ranks, usable),
+            *_left(ranks, usable),
+        )
+        for finding in findings:
+            yield replace(finding, hosts=(ranks[0].host,))
+
+
+def _nodes(facts: Facts) -> Iterator[list[RankFacts]]:
+    """The ranks of each node of whose processors something is known."""
     for ranks in by_node(facts).values():
         known = [rank for rank in ranks if rank.cpus.affinity]
         if known:
-            yield from _node(known)
-
-
-def _node(ranks: Sequence[RankFacts]) -> Iterator[Finding]:
-    host, usable = ranks[0].host, _usable(ranks)
-    bindings: dict[tuple[int, ...], list[RankFacts]] = {}
-    for rank in ranks:
-        bindings.setdefault(tuple(rank.cpus.affinity), []).append(rank)
-    yield Finding("cores", Level.OK, _bindings(host, ranks[0].cpus.online, bindings))
-    yield from _crowding(ranks, usable, bindings)
-    yield from _limit(ranks, usable)
-    left = len(usable) - len(ranks)
-    if left > 0:
-        yield Finding(
-            "cores",
-            Level.NOTE,
-            f"{left} of {_count(len(usable), 'core')} of {host} left over: room for data loaders "
-            "and MPI's progress; wagma has no thread of its own",
-        )
+            yield known
 
 
 def _usable(ranks: Sequence[RankFacts]) -> set[int]:
     return {cpu for rank in ranks for cpu in rank.cpus.affinity}
 
 
-def _bindings(host: str, online: int, bindings: dict[tuple[int, ...], list[RankFacts]]) -> str:
+def _bindings(online: int, bindings: dict[tuple[int, ...], list[RankFacts]]) -> str:
     parts = [
         f"{which_ranks(ranks)} on {'all' if len(cpus) == online else spans(cpus)}"
         for cpus, ranks in bindings.items()
     ]
     more = f"; and {len(parts) - SHOWN_BINDINGS} more" if len(parts) > SHOWN_BINDINGS else ""
-    return f"{host} has {online}: {'; '.join(parts[:SHOWN_BINDINGS])}{more}"
+    return f"{_count(online, 'core')}: {'; '.join(parts[:SHOWN_BINDINGS])}{more}"
 
 
 def _crowding(
@@ -58,13 +58,12 @@ def _crowding(
     bindings: dict[tuple[int, ...], list[RankFacts]],
 ) -> Iterator[Finding]:
     """More ranks than there are cores for; at most one finding, the worst."""
-    host, online = ranks[0].host, ranks[0].cpus.online
-    n = len(ranks)
+    n, online = len(ranks), ranks[0].cpus.online
     if n > 1 and len(usable) == 1 and online > 1:
         yield Finding(
             "cores",
             Level.PROBLEM,
-            f"all {n} ranks of {host} are bound to core {spans(sorted(usable))}, of {online}",
+            f"all {n} ranks are bound to core {spans(sorted(usable))}, of {online}",
             f"bind each to its own: {BIND}; or to none: -bind-to none, --bind-to none, "
             "--cpu-bind=none. With srun, see --cpus-per-task",
         )
@@ -73,7 +72,7 @@ def _crowding(
         yield Finding(
             "cores",
             Level.WARNING,
-            f"{n} ranks share {_count(len(usable), 'core')} of {host}: times are those of the "
+            f"{n} ranks share {_count(len(usable), 'core')}: times are those of the "
             "scheduler, and MPICH, which spins, can take seconds",
             f"bind the ranks to all {online} cores: {BIND}"
             if bound
@@ -83,14 +82,14 @@ def _crowding(
         yield Finding(
             "cores",
             Level.WARNING,
-            f"bindings overlap on {host}: {crowded}",
+            f"bindings overlap: {crowded}",
             f"bind each rank to its own core: {BIND}",
         )
     elif shared := _same_core(bindings, ranks):
         yield Finding(
             "cores",
             Level.WARNING,
-            f"hardware threads of one core are different ranks' on {host}: {shared}",
+            f"hardware threads of one core are different ranks': {shared}",
             f"{BIND}; or srun --hint=nomultithread",
         )
 
@@ -132,42 +131,48 @@ def _limit(ranks: Sequence[RankFacts], usable: set[int]) -> Iterator[Finding]:
     limits = [rank.cpus.limit for rank in ranks if rank.cpus.limit is not None]
     if not limits or min(limits) >= len(usable):
         return
-    limit, n, host = min(limits), len(ranks), ranks[0].host
-    enough = limit >= n
-    yield Finding(
-        "cores",
-        Level.NOTE if enough else Level.WARNING,
-        f"the control group allows the time of {limit:g} of {_count(len(usable), 'core')} on "
-        f"{host}, for {_count(n, 'rank')}"
-        + ("" if enough else ": ranks are stopped in the middle of what they do"),
-        ""
-        if enough
-        else "raise it (docker run --cpus, limits.cpu in Kubernetes), or start fewer ranks",
+    text = (
+        f"the control group allows the time of {min(limits):g} of "
+        f"{_count(len(usable), 'core')}, for {_count(len(ranks), 'rank')}"
     )
+    if min(limits) >= len(ranks):
+        yield Finding("cores", Level.NOTE, text)
+    else:
+        yield Finding(
+            "cores",
+            Level.WARNING,
+            f"{text}: ranks are stopped in the middle of what they do",
+            "raise it (docker run --cpus, limits.cpu in Kubernetes), or start fewer ranks",
+        )
+
+
+def _left(ranks: Sequence[RankFacts], usable: set[int]) -> Iterator[Finding]:
+    left = len(usable) - len(ranks)
+    if left > 0 and len(ranks) > 1:
+        yield Finding(
+            "cores",
+            Level.NOTE,
+            f"{left} of {_count(len(usable), 'core')} left over: room for data loaders and MPI's "
+            "progress; wagma has no thread of its own",
+        )
 
 
 def threads(facts: Facts) -> Iterator[Finding]:
     """OpenMP's threads, which PyTorch and numpy's libraries start in every rank."""
-    for ranks in by_node(facts).values():
-        known = [rank for rank in ranks if rank.cpus.affinity]
-        if not known:
+    for ranks in _nodes(facts):
+        cores, hosts = len(_usable(ranks)), (ranks[0].host,)
+        total = sum(map(_threads, ranks))
+        text = f"OpenMP (PyTorch) starts up to {_count(total, 'thread')} on {_count(cores, 'core')}"
+        if total <= max(cores, len(ranks)):  # more ranks than cores is told above
+            yield Finding("threads", Level.OK, text, hosts=hosts)
             continue
-        cpus, host = len(_usable(known)), known[0].host
-        unset = [rank for rank in known if "OMP_NUM_THREADS" not in rank.environment]
-        total = sum(map(_threads, known))
-        each = max(1, cpus // len(known))
-        if total <= max(cpus, len(known)):  # more ranks than cores is told above
-            yield Finding(
-                "threads", Level.OK, f"OpenMP starts up to {total} on {_count(cpus, 'core')}"
-            )
-            continue
-        how = "OMP_NUM_THREADS is not set" if unset else "OMP_NUM_THREADS is too large"
+        unset = any("OMP_NUM_THREADS" not in rank.environment for rank in ranks)
         yield Finding(
             "threads",
             Level.WARNING,
-            f"{how}: OpenMP (PyTorch) starts up to {total} threads on "
-            f"{_count(cpus, 'core')} of {host}",
-            f"export OMP_NUM_THREADS={each}",
+            f"OMP_NUM_THREADS is {'not set' if unset else 'too large'}: {text}",
+            f"export OMP_NUM_THREADS={max(1, cores // len(ranks))}",
+            hosts,
         )
 
 

@@ -11,6 +11,7 @@ from wagma.doctor.facts import Facts, Finding, Level, RankFacts, by_node, which_
 __all__ = ["launch", "mpi", "nodes", "trial"]
 
 SHOWN_NODES = 8
+MET = {"MPI": "MPI", "torchrun": "the variables that torchrun sets"}
 
 
 def mpi(facts: Facts) -> Iterator[Finding]:
@@ -75,8 +76,15 @@ def launch(facts: Facts) -> Iterator[Finding]:
         yield _foreign(rank)
     elif rank.mpi.refused:
         yield Finding("launch", Level.PROBLEM, rank.mpi.refused, _own_mpiexec(rank))
+    elif facts.lost:
+        yield Finding(
+            "launch",
+            Level.PROBLEM,
+            facts.lost,
+            "if this is no job of torchrun's, unset RANK and WORLD_SIZE",
+        )
     elif size > 1:
-        yield Finding("launch", Level.OK, f"{size} ranks, which found each other")
+        yield Finding("launch", Level.OK, f"{size} ranks met through {MET[facts.launcher]}")
     elif tasks := _tasks_without_srun(rank):
         yield Finding(
             "launch",

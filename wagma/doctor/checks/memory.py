@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from wagma.doctor.checks.software import holders
 from wagma.doctor.facts import Facts, Finding, Level, RankFacts, Wanted, by_node, which_ranks
@@ -36,15 +37,16 @@ def shared_memory(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 "memory",
                 Level.PROBLEM,
-                f"{which_ranks(ranks)} of {ranks[0].host} have different /dev/shm",
+                f"{which_ranks(ranks)} share a machine, but have different /dev/shm",
                 "run the ranks of a machine in one container, or with --ipc=host",
             )
         else:
-            yield from _room(ranks, facts.wanted)
+            for finding in _room(ranks, facts.wanted):
+                yield replace(finding, hosts=(ranks[0].host,))
 
 
 def _room(ranks: Sequence[RankFacts], wanted: Wanted) -> Iterator[Finding]:
-    memory, host, n = ranks[0].memory, ranks[0].host, len(ranks)
+    memory, n = ranks[0].memory, len(ranks)
     first, most = needed_bytes(wanted, n)
     limit = _limit(ranks[0])
     if limit and limit < first:
@@ -59,7 +61,7 @@ def _room(ranks: Sequence[RankFacts], wanted: Wanted) -> Iterator[Finding]:
     most = min(most, max(first, limit)) if limit else most
     free = memory.shm_free if memory.shm_bytes else memory.available
     text = (
-        f"/dev/shm of {host} has {size_text(free)} free; {_handle(wanted)} over {n} "
+        f"/dev/shm has {size_text(free)} free; {_handle(wanted)} over {n} "
         f"rank{'s' if n > 1 else ''} needs {size_text(n * first)}, at most {size_text(n * most)}"
     )
     if n * first > free:
@@ -141,7 +143,7 @@ def cma(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "CMA",
             Level.NOTE,
-            f"{which_ranks(refused)} may not read the memory of their neighbours "
+            f"{which_ranks(refused)} may not read other ranks' memory "
             f"({refused[0].memory.cma_error}{because}): {needless}, but MPI's large messages are "
             "copied twice",
             "sysctl kernel.yama.ptrace_scope=0; in a container docker run --cap-add=SYS_PTRACE",
@@ -170,7 +172,7 @@ def clock(facts: Facts) -> Iterator[Finding]:
                 "clock",
                 Level.PROBLEM,
                 f"CLOCK_MONOTONIC of {which_ranks(behind)} is {most:.3g} s or more behind that of "
-                f"another rank of {ranks[0].host}",
+                "another rank on the same machine",
                 "start all ranks of a machine in one time namespace: in one container, or in "
                 "containers that were not restored or made with unshare --time",
             )
@@ -178,9 +180,9 @@ def clock(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 "clock",
                 Level.WARNING,
-                f"{which_ranks(ranks)} of {ranks[0].host} are in different time namespaces; their "
+                f"{which_ranks(ranks)} are in different time namespaces of one machine; their "
                 "clocks agree as far as could be seen",
                 "start all ranks of a machine in one container",
             )
         elif len(ranks) > 1:
-            yield Finding("clock", Level.OK, f"CLOCK_MONOTONIC is shared on {ranks[0].host}")
+            yield Finding("clock", Level.OK, "ranks share CLOCK_MONOTONIC", hosts=(ranks[0].host,))

@@ -1,122 +1,22 @@
 """The doctor's checks: made-up facts, and what is found in them."""
 
-import json
-import re
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
-
-from wagma.collectives.options import ENVIRONMENT
-from wagma.doctor import probe
-from wagma.doctor.checks import examine
-from wagma.doctor.facts import (
-    Clock,
-    Cpus,
-    Engine,
-    Facts,
-    Finding,
-    Gpu,
-    Level,
-    Live,
-    Memory,
-    Mpi,
-    RankFacts,
-    Wanted,
+from doctor_facts import (
+    EXAMPLE,
+    MIB,
+    VERSIONS,
+    affinities,
+    alone,
+    changed,
+    environment,
+    healthy,
+    two_nodes,
 )
-from wagma.doctor.output import render_json, render_text
-from wagma.doctor.sizes import needed_bytes, parse_size, size_text
 
-GIB = 1 << 30
-MIB = 1 << 20
-EXAMPLE = Wanted(array_bytes=100 * MIB, quorum="all", given=False)
-VERSIONS = {"Python": "3.11.7", "wagma": "0.1.0", "numpy": "2.4.6", "mpi4py": "4.1.2"}
-
-
-def healthy(size: int = 4) -> Facts:
-    """Ranks of one node with a core each, and nothing to complain about."""
-    ranks = [
-        RankFacts(
-            rank=rank,
-            host="node1",
-            machine="boot1",
-            versions=VERSIONS,
-            environment={"OMP_NUM_THREADS": "1", "PMI_SIZE": str(size)},
-            mpi=Mpi(
-                family="MPICH",
-                version="5.0.2",
-                paths=["/opt/mpich/lib/libmpi.so.12"],
-                standard=(5, 0),
-                thread_level="MULTIPLE",
-                rank=rank,
-                size=size,
-                cuda=False,
-                mpiexec=["/opt/mpich/bin/mpiexec"],
-            ),
-            engine=Engine(
-                abi=2,
-                simd="avx2",
-                options={variable: option for variable, (option, _) in ENVIRONMENT.items()},
-                variables=probe.OTHER_VARIABLES,
-            ),
-            cpus=Cpus(affinity=[rank], online=8, core_of={rank: rank}),
-            memory=Memory(
-                shm_device=21,
-                shm_bytes=8 * GIB,
-                shm_free=8 * GIB,
-                available=16 * GIB,
-                thp="madvise",
-                thp_shmem="advise",
-                cma=True if size > 1 else None,
-            ),
-            clock=Clock(namespace="time:[1]"),
-        )
-        for rank in range(size)
-    ]
-    live = [Live(calls=3, ranks=size)] * size
-    return Facts(ranks=ranks, live=live, wanted=EXAMPLE, launcher="MPI" if size > 1 else "")
-
-
-def changed(facts: Facts, *which: int, **fields: Any) -> Facts:
-    """Facts in which `fields` of some ranks (all) are others; nested ones are given as dicts."""
-
-    def change(rank: RankFacts) -> RankFacts:
-        new = {
-            name: replace(getattr(rank, name), **value)
-            if name in ("mpi", "engine", "cpus", "memory", "gpu", "clock")
-            else value
-            for name, value in fields.items()
-        }
-        return replace(rank, **new)
-
-    chosen = which or range(len(facts.ranks))
-    return replace(facts, ranks=[change(r) if r.rank in chosen else r for r in facts.ranks])
-
-
-def environment(facts: Facts, *which: int, **variables: str) -> Facts:
-    """Facts in which some ranks have more variables."""
-    for rank in which or range(len(facts.ranks)):
-        before = facts.ranks[rank].environment
-        facts = changed(facts, rank, environment={**before, **variables})
-    return facts
-
-
-def affinities(*cpus: list[int], online: int = 8) -> Facts:
-    facts = healthy(len(cpus))
-    for rank, affinity in enumerate(cpus):
-        new = {"affinity": affinity, "online": online, "core_of": {c: c for c in affinity}}
-        facts = changed(facts, rank, cpus=new)
-    return facts
-
-
-def alone(**variables: str) -> Facts:
-    facts = healthy(1)
-    return changed(facts, environment={"OMP_NUM_THREADS": "1", **variables})
-
-
-def two_nodes() -> Facts:
-    return changed(healthy(), 2, 3, node=2, host="node2", machine="boot2")
+from wagma.doctor.checks import examine
+from wagma.doctor.facts import Facts, Finding, Level, Live, RankFacts
 
 
 def bad(findings: list[Finding]) -> list[Finding]:
@@ -173,6 +73,10 @@ CASES: dict[str, Case] = {
     "PMIx alone": (
         alone(PMIX_RANK="0"), "launch", Level.WARNING, "PMIx", "each is alone",
     ),
+    "ranks that are not there": (
+        replace(healthy(1), lost="RANK=5 in the environment must be less than WORLD_SIZE=2"),
+        "launch", Level.PROBLEM, "RANK=5", "unset RANK",
+    ),
     "two nodes": (
         two_nodes(),
         "transport", Level.WARNING, "ranks 0-1 on node1; ranks 2-3 on node2", "Split_type",
@@ -221,7 +125,7 @@ CASES: dict[str, Case] = {
     ),
     "all on one core": (
         affinities([0], [0], [0], [0]),
-        "cores", Level.PROBLEM, "all 4 ranks of node1 are bound to core 0", "-bind-to core",
+        "cores", Level.PROBLEM, "all 4 ranks are bound to core 0", "-bind-to core",
     ),
     "bound to too few": (
         affinities([0, 1], [0, 1], [0, 1]),
@@ -401,113 +305,3 @@ def test_with_unknown_facts_every_check_has_something_to_say() -> None:
     facts = Facts(ranks=[RankFacts(failed=failed)], live=[Live()], wanted=EXAMPLE, launcher="")
     told = {f.text.split()[0] for f in examine(facts) if f.topic == "probe"}
     assert told == failed.keys()
-
-
-# ---- sizes ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("0", 0), ("100", 100), ("64k", 65536), ("100MiB", 100 * MIB), ("1.5 GB", 3 * GIB // 2)],
-)
-def test_sizes(text: str, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "-1", "MiB", "1e3", "3 bytes"])
-def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(ValueError, match="is no size"):
-        parse_size(text)
-
-
-def test_size_texts() -> None:
-    assert [size_text(n) for n in (0, 1023, 1024, 100 * MIB, 3 * GIB // 2)] == [
-        "0 B", "1023 B", "1 KiB", "100 MiB", "1.5 GiB",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("quorum", "ranks", "arrays"), [("all", 4, 1), ("4", 4, 1), ("1", 4, 6), ("majority", 4, 6)]
-)
-def test_needed_memory_is_that_of_the_documented_formula(
-    quorum: str, ranks: int, arrays: int
-) -> None:
-    first, most = needed_bytes(Wanted(array_bytes=MIB, quorum=quorum, given=True), ranks)
-    assert first == arrays * MIB
-    assert most == (3 * MIB if arrays == 1 else (1 + 6 + 3 + 8) * MIB)
-
-
-# ---- probes --------------------------------------------------------------------------------------
-
-
-def test_limits_of_control_groups(tmp_path: Path) -> None:
-    group = tmp_path / "a/b"
-    group.mkdir(parents=True)
-    (tmp_path / "a/cpu.max").write_text("150000 100000\n")
-    (group / "cpu.max").write_text("max 100000\n")
-    assert probe._cpu_limit(tmp_path, "0::/a/b") == 1.5
-    (group / "cpu.max").write_text("50000 100000\n")
-    assert probe._cpu_limit(tmp_path, "0::/a/b") == 0.5
-    assert probe._cpu_limit(tmp_path, "0::/") is None
-
-
-def test_limits_of_control_groups_of_version_1(tmp_path: Path) -> None:
-    group = tmp_path / "cpu/job"
-    group.mkdir(parents=True)
-    (group / "cpu.cfs_period_us").write_text("100000\n")
-    (group / "cpu.cfs_quota_us").write_text("-1\n")
-    assert probe._cpu_limit(tmp_path, "3:cpuset:/x\n2:cpu,cpuacct:/job\n0::/") is None
-    (group / "cpu.cfs_quota_us").write_text("200000\n")
-    assert probe._cpu_limit(tmp_path, "3:cpuset:/x\n2:cpu,cpuacct:/job\n0::/") == 2.0
-
-
-def test_a_probe_that_raises_is_noted_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> Gpu:
-        raise ValueError("no such\nthing")
-
-    monkeypatch.setattr(probe, "_gpu", broken)
-    facts = probe.probe()
-    assert facts.failed == {"GPU": "ValueError: no such thing"}
-    assert facts.cpus.affinity
-    assert facts.engine.abi
-
-
-@pytest.mark.parametrize("folder", ["csrc", "collectives", "wagma"])
-def test_every_variable_in_the_sources_is_known(folder: str) -> None:
-    """Those that C reads with getenv(), and strings in Python."""
-    root = Path(__file__).resolve().parents[2] / folder
-    c = folder == "csrc"
-    pattern = re.compile(r'getenv\("(WAGMA_\w+)"\)' if c else r"[\"'](WAGMA_[A-Z_]*[A-Z])[\"']")
-    known = {*ENVIRONMENT, *probe.OTHER_VARIABLES}
-    read = {
-        name: path
-        for path in root.rglob("*.c" if c else "*.py*")
-        if path.suffix in (".c", ".py", ".pyx")
-        for name in pattern.findall(path.read_text())
-    }
-    assert read
-    assert read.keys() <= known, read
-
-
-# ---- the report ----------------------------------------------------------------------------------
-
-
-def test_the_text_has_a_line_per_finding_and_remedies_below() -> None:
-    facts = environment(healthy(), WAGMA_Q="1")
-    findings = examine(facts)
-    lines = render_text(facts, findings).splitlines()
-    assert lines[0].startswith("4 ranks on node1; Python 3.11.7, wagma 0.1.0")
-    assert len(lines) == 2 + len(findings) + sum(bool(f.remedy) for f in findings)
-    warning = next(i for i, line in enumerate(lines) if line.startswith("  warning"))
-    assert "WAGMA_Q" in lines[warning]
-    assert lines[warning + 1].strip() == "-> unset it"
-    assert lines[-1] == "doctor: 0 problems, 1 warning"
-
-
-def test_the_json_has_findings_and_facts() -> None:
-    facts = changed(healthy(), 1, memory={"shm_device": 22})
-    report = json.loads(render_json(facts, examine(facts)))
-    assert report["schema"] == 1
-    assert (report["problems"], report["warnings"]) == (1, 0)
-    assert [f["topic"] for f in report["findings"] if f["level"] == "problem"] == ["memory"]
-    assert [rank["memory"]["shm_device"] for rank in report["facts"]["ranks"]] == [21, 22, 21, 21]
