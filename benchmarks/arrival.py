@@ -100,7 +100,7 @@ def _parse(text: str, name: str, rest: str, colon: bool) -> Pattern:
         rank = _rank(words[1])
     if name == "lognormal":
         amplitude = LOGNORMAL_S if amplitude is None else amplitude
-        shape = tuple(float(word) for word in words[1:])
+        shape = tuple(_number(word) for word in words[1:])
         Lognormal(1, amplitude, *shape)  # checks them
     return Pattern(text, name, amplitude, rank, shape)
 
@@ -109,6 +109,13 @@ def _rank(word: str) -> int:
     if not word.isdecimal():
         raise ValueError(f"{word!r} is no rank: a number from 0 is needed")
     return int(word)
+
+
+def _number(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        raise ValueError(f"{word!r} is no number") from None
 
 
 def offsets(
