@@ -48,9 +48,14 @@ class Tally:
 
 
 class Communicator(MPI.Intracomm):
-    """An intracommunicator whose sums are wagma's; so are those of its duplicates."""
+    """An intracommunicator whose sums are wagma's; so are those of its duplicates.
+
+    Attributes:
+        repeats: wagma sums so many copies of an array, side by side, and all have to be equal.
+    """
 
     tally: ClassVar[Tally] = Tally()
+    repeats: ClassVar[int] = 1
     _sums: dict[tuple[int, str], Sum]
 
     def __new__(cls, comm: MPI.Intracomm | None = None) -> Communicator:
@@ -103,32 +108,37 @@ class Communicator(MPI.Intracomm):
     def _sum(self, like: Array) -> Sum:
         key = like.size, like.dtype.name
         if key not in self._sums:
-            self._sums[key] = Sum(MPI.Intracomm(self), like)
+            self._sums[key] = Sum(MPI.Intracomm(self), like, self.repeats)
         return self._sums[key]
 
 
 class Sum:
     """The sum of arrays of one length and type over one communicator. Creation is collective.
 
-    What is received in place is an array of the caller's; what is sent from another goes through
-    the handle's own, so that wagma is tested with both.
+    What is received in place is summed in private memory: the caller's, unless it is repeated. What
+    is sent from another array goes through the handle's own. So wagma is tested with both.
     """
 
-    def __init__(self, comm: MPI.Intracomm, like: Array) -> None:
+    def __init__(self, comm: MPI.Intracomm, like: Array, repeats: int) -> None:
+        self._repeats = repeats
         self._handle = SyncAllreduce(
-            comm, np.zeros_like(like), average=False, timeout=TIMEOUT_S, name="oracle"
+            comm,
+            np.zeros((repeats, like.size), like.dtype),
+            average=False,
+            timeout=TIMEOUT_S,
+            name="oracle",
         )
         self._own = self._handle.empty()
         self._pending: Posted | None = None
 
     def allreduce(self, send: Array | None, receive: Array) -> None:
-        array = self._filled(send, receive)
-        self._handle.allreduce(array)
-        receive[...] = array
+        copies = self._filled(send, receive)
+        self._handle.allreduce(copies)
+        deliver(copies, receive)
 
     def iallreduce(self, send: Array | None, receive: Array) -> Posted:
-        array = self._filled(send, receive)
-        self._pending = Posted(self._handle.iallreduce(array), array, receive)
+        copies = self._filled(send, receive)
+        self._pending = Posted(self._handle.iallreduce(copies), copies, receive)
         return self._pending
 
     def close(self) -> None:
@@ -138,7 +148,9 @@ class Sum:
         if self._pending is not None:  # a handle has one request, MPI any number: end this one
             self._pending.Wait()
         if send is None:
-            return receive
+            return (
+                receive[np.newaxis] if self._repeats == 1 else np.tile(receive, (self._repeats, 1))
+            )
         self._own[...] = send
         return self._own
 
@@ -146,9 +158,9 @@ class Sum:
 class Posted:
     """What `Iallreduce` returns for wagma's sums: the part of MPI.Request that completes it."""
 
-    def __init__(self, request: Request, array: Array, receive: Array) -> None:
+    def __init__(self, request: Request, copies: Array, receive: Array) -> None:
         self._request: Request | None = request
-        self._array = array
+        self._copies = copies
         self._receive = receive
 
     def Test(self, status: MPI.Status | None = None) -> bool:  # noqa: ARG002, N802
@@ -164,7 +176,14 @@ class Posted:
 
     def _deliver(self) -> None:
         self._request = None
-        self._receive[...] = self._array
+        deliver(self._copies, self._receive)
+
+
+def deliver(copies: Array, receive: Array) -> None:
+    """Receives one of the copies, shape (copies, elements), which are all the same."""
+    differing = np.flatnonzero((copies != copies[0]).any(axis=1))
+    assert not differing.size, f"copy {differing[0]} of {len(copies)} differs from the first"
+    receive[...] = copies[0]
 
 
 def may_be_supported(message: Any) -> bool:
