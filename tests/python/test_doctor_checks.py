@@ -169,7 +169,7 @@ CASES: dict[str, Case] = {
     ),
     "small shm, asked for": (
         replace(changed(healthy(), memory={"shm_free": 399 * MIB}), wanted=WANTED),
-        "memory", Level.PROBLEM, "needs 400 MiB", "--ipc=host",
+        "memory", Level.PROBLEM, "needs 400 MiB", "--shm-size=1g",
     ),
     "little memory": (
         changed(healthy(), memory={"available": 100 * MIB}),

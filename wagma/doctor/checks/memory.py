@@ -12,11 +12,8 @@ from wagma.doctor.sizes import needed_bytes, size_text
 __all__ = ["clock", "cma", "huge_pages", "shared_memory"]
 
 DOCKER_DEFAULT = 64 << 20
+GIB = 1 << 30
 PAGES = "/sys/kernel/mm/transparent_hugepage"
-ENLARGE = (
-    "enlarge it: mount -o remount,size=SIZE /dev/shm; in a container docker run --shm-size=SIZE or "
-    "--ipc=host; in Kubernetes an emptyDir with medium: Memory"
-)
 
 
 def shared_memory(facts: Facts) -> Iterator[Finding]:
@@ -70,7 +67,7 @@ def _room(ranks: Sequence[RankFacts], wanted: Wanted) -> Iterator[Finding]:
             "memory",
             _fatal(wanted),
             text + (" (64 MiB is what containers get by default)" if small else ""),
-            ENLARGE,
+            _enlarge(n * first),
         )
     elif memory.available and n * first > memory.available:
         yield Finding(
@@ -89,6 +86,14 @@ def _room(ranks: Sequence[RankFacts], wanted: Wanted) -> Iterator[Finding]:
         )
     else:
         yield Finding("memory", Level.OK, text)
+
+
+def _enlarge(needed: int) -> str:
+    size = f"{needed // GIB + 1}g"  # MPI wants some of it as well
+    return (
+        f"enlarge it: mount -o remount,size={size} /dev/shm; containers: docker run "
+        f"--shm-size={size}, or --ipc=host; Kubernetes: emptyDir with medium: Memory"
+    )
 
 
 def _fatal(wanted: Wanted) -> Level:
