@@ -110,7 +110,12 @@ def _add_osu(parser: argparse.ArgumentParser, kind: str, defaults: _Defaults) ->
         metavar="DATATYPE",
         help=f"{', '.join(sorted(DATATYPES))} (default: mpi_float)",
     )
-    add("-f", "--full", action="store_true", help="minimum, maximum and iterations, too")
+    add(
+        "-f",
+        "--full",
+        action="store_true",
+        help="minimum, maximum and iterations, too; with --format json every rank's times",
+    )
     add(
         "-c",
         "--validation",
@@ -220,11 +225,7 @@ def _add_measurement(parser: argparse.ArgumentParser, kind: str, defaults: _Defa
             help="where the loop around the calls runs (default: auto: in C for small arrays)",
         )
     add("--seed", type=_integer(0), default=1, metavar="N", help="(default: %(default)s)")
-    add(
-        "--samples",
-        metavar="FILE",
-        help="write every rank's times there (.npz); - with --format json: into its document",
-    )
+    add("--samples", metavar="FILE", help="write every rank's times there (.npz)")
     add(
         "--corrupt",
         choices=LIBRARIES,

@@ -26,8 +26,6 @@ def check_options(given: argparse.Namespace) -> None:
         raise ValueError(
             f"--format nccl: it has no columns for the kind {given.kind}; pass osu, csv or json"
         )
-    if given.samples == "-" and given.format != "json":
-        raise ValueError("--samples -: only --format json has room for them; pass a file")
     if given.corrupt and not given.validate:
         raise ValueError(f"--corrupt {given.corrupt}: nobody would notice; add -c")
 

@@ -23,7 +23,7 @@ class Settings:
         warmup_large: the same above LARGE_BYTES.
         passes: parts into which the iterations of a series are divided; the series alternate.
         format: "osu", "nccl", "json" or "csv".
-        full: Min, Max and Iterations beside the average (-f).
+        full: Min, Max and Iterations beside the average (-f); in JSON the samples.
         validate: compare every result with what it should hold (-c).
         percentiles: to print (-z), of 0 to 100.
         buffer: "numpy", "torch" or "cupy".
@@ -42,7 +42,7 @@ class Settings:
         lateness: seconds that one rank posts late, of the kind "overlap".
         loop: "auto", "c" or "python".
         c_loop_bytes: up to here "auto" is "c".
-        samples: file for the raw samples, or None; "-": the JSON document.
+        samples: file for the raw samples, or None.
         seed: of orders and arrivals.
         corrupt: library whose second result is falsified, to see that -c notices; or None.
         timeout: as `Options.timeout`.

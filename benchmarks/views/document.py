@@ -14,7 +14,6 @@ from .rows import described
 __all__ = ["SCHEMA_VERSION", "Document", "document"]
 
 SCHEMA_VERSION = 1
-IN_DOCUMENT = "-"  # the file for samples that is none
 
 
 class Document:
@@ -37,7 +36,7 @@ class Document:
 
 
 def document(report: Report) -> dict[str, Any]:
-    """The report in JSON values, with samples if --samples is "-"."""
+    """The report in JSON values, with the samples if it is to be full."""
     settings = report.settings
     return {
         "schema_version": SCHEMA_VERSION,
@@ -60,7 +59,7 @@ def document(report: Report) -> dict[str, Any]:
 
 def _series(settings: Settings, point: Point, series: Series) -> dict[str, Any]:
     value = described(settings, point, series)
-    if settings.samples == IN_DOCUMENT:
+    if settings.full:
         value["samples"] = {
             name: getattr(series, name).tolist()
             for name in SAMPLES

@@ -251,7 +251,6 @@ REFUSED = {
     "--baseline mpi,none": "'mpi,none' is none and some",
     "--loop c --buffer torch": "--loop c: it takes no arrays of torch; pass --loop auto",
     "--corrupt": "--corrupt wagma: nobody would notice; add -c",
-    "--samples -": "--samples -: only --format json has room for them; pass a file",
     "--seed -1": "argument --seed: -1 is too small: at least 0 is needed",
 }
 
