@@ -235,10 +235,10 @@ def test_ranks_of_torchrun_need_no_mpi() -> None:
 
 def test_a_rank_that_does_not_come_is_named() -> None:
     job = str(uuid.uuid4())
-    done = doctor(0, "--timeout", "4", RANK="0", WORLD_SIZE="2", WAGMA_JOB=job)
+    done = doctor(0, "--timeout", "12", RANK="0", WORLD_SIZE="2", WAGMA_JOB=job)
     assert done.returncode == 1
     assert done.stdout == ""
-    assert "for rank 1 (timeout 2 s)" in done.stderr
+    assert "for rank 1 (timeout 6 s)" in done.stderr
 
 
 def test_ranks_that_the_environment_describes_wrongly() -> None:
@@ -255,7 +255,7 @@ def test_an_mpi_that_hangs_is_given_up(tmp_path: Path) -> None:
     (tmp_path / "mpi4py/__init__.py").write_text("def rc(**_): pass\n")
     (tmp_path / "mpi4py/MPI.py").write_text("import ctypes\nctypes.PyDLL(None).sleep(600)\n")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    done = doctor(0, "--timeout", "3", PYTHONPATH=path)
+    done = doctor(0, "--timeout", "8", PYTHONPATH=path)
     assert done.returncode == 1
     assert done.stdout == ""
     assert str(tmp_path / "mpi4py/MPI.py") in done.stderr

@@ -129,7 +129,7 @@ CASES: dict[str, Case] = {
     ),
     "bound to too few": (
         affinities([0, 1], [0, 1], [0, 1]),
-        "cores", Level.WARNING, "3 ranks share 2 cores", "all 8 cores",
+        "cores", Level.WARNING, "3 ranks share 2 cores", "more of the 8",
     ),
     "too few": (
         affinities([0, 1], [0, 1], [0, 1], online=2),
@@ -229,6 +229,13 @@ NOTES: dict[str, tuple[Facts, str, str]] = {
     ),
     "level of kernels": (environment(healthy(), WAGMA_SIMD="avx2"), "environment", "kernels"),
     "cores left": (affinities([0, 1, 2], [3, 4]), "cores", "3 of 5 cores"),
+    "hardware threads of fewer cores": (
+        changed(
+            affinities([0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3], online=4),
+            cpus={"core_of": {0: 0, 1: 1, 2: 0, 3: 1}},
+        ),
+        "cores", "4 cores are hardware threads of 2: 3 ranks share them",
+    ),
     "generous limit": (
         changed(affinities([0, 1], [0, 1], [2, 3], [2, 3], [4, 5]), cpus={"limit": 5.0}),
         "cores", "allows the time of 5 of 6 cores",

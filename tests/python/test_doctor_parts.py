@@ -81,6 +81,23 @@ def test_limits_of_control_groups_of_version_1(tmp_path: Path) -> None:
     assert probe._cpu_limit(tmp_path, "3:cpuset:/x\n2:cpu,cpuacct:/job\n0::/") == 2.0
 
 
+CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024"
+OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Release Build  (a@b)"
+
+
+@pytest.mark.parametrize(
+    ("module", "proc", "version"),
+    [
+        ("", "", ""),
+        ("560.1", "", "560.1"),
+        ("", CLOSED, "550.54.15"),
+        ("", OPEN, "570.86.10"),
+    ],
+)
+def test_versions_of_drivers(module: str, proc: str, version: str) -> None:
+    assert probe._driver(module, proc) == version
+
+
 def test_a_probe_that_raises_is_noted_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> Gpu:
         raise ValueError("no such\nthing")

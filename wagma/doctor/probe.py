@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import re
 import shutil
 import socket
 import sys
@@ -50,6 +51,7 @@ VARIABLES = (
     "UCX_TLS",
     "WORLD_SIZE",
 )
+CUPY = ("cupy", "cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x")
 # Variables of wagma that set no option, and what they set.
 OTHER_VARIABLES = {
     "WAGMA_JOB": "the name of a job without MPI",
@@ -341,8 +343,8 @@ def _bracketed(text: str) -> str:
 
 def _gpu() -> Gpu:
     torch = _version_of("torch")
-    cupy = next(filter(None, map(_version_of, ("cupy", "cupy-cuda12x", "cupy-cuda13x"))), "")
-    driver = _text("/sys/module/nvidia/version")
+    cupy = next(filter(None, map(_version_of, CUPY)), "")
+    driver = _driver(_text("/sys/module/nvidia/version"), _text("/proc/driver/nvidia/version"))
     if not driver:
         return Gpu(torch=torch, cupy=cupy)
     try:
@@ -353,6 +355,12 @@ def _gpu() -> Gpu:
     return Gpu(
         driver=driver, devices=devices, error=error, torch=torch, torch_cuda=torch_cuda, cupy=cupy
     )
+
+
+def _driver(module: str, proc: str) -> str:
+    """Version of NVIDIA's driver, of what the kernel says in either place."""
+    found = re.search(r" {2}(\d[\d.]+) {2}", proc)
+    return module or (found[1] if found else "")
 
 
 def _cuda_devices() -> int:

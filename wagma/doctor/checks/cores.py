@@ -24,6 +24,7 @@ def cores(facts: Facts) -> Iterator[Finding]:
         findings = (
             Finding("cores", Level.OK, _bindings(ranks[0].cpus.online, bindings)),
             *_crowding(ranks, usable, bindings),
+            *_threads_of_cores(ranks, usable),
             *_limit(ranks, usable),
             *_left(ranks, usable),
         )
@@ -74,7 +75,8 @@ def _crowding(
             Level.WARNING,
             f"{n} ranks share {_count(len(usable), 'core')}: times are those of the "
             "scheduler, and MPICH, which spins, can take seconds",
-            f"bind the ranks to all {online} cores: {BIND}"
+            f"if the launcher bound them, bind them to more of the {online}: {BIND}; if it was a "
+            "container's cpuset, start fewer ranks"
             if bound
             else "start fewer ranks; Open MPI yields the core while it waits (--oversubscribe)",
         )
@@ -124,6 +126,17 @@ def _same_core(bindings: dict[tuple[int, ...], list[RankFacts]], ranks: Sequence
             return f"{which_ranks(holder[core])} and {which_ranks(theirs)} on core {core}"
         holder[core] = theirs
     return ""
+
+
+def _threads_of_cores(ranks: Sequence[RankFacts], usable: set[int]) -> Iterator[Finding]:
+    physical = {core for rank in ranks for core in rank.cpus.core_of.values()}
+    if len(physical) < len(ranks) <= len(usable):
+        yield Finding(
+            "cores",
+            Level.NOTE,
+            f"{_count(len(usable), 'core')} are hardware threads of {len(physical)}: "
+            f"{len(ranks)} ranks share them",
+        )
 
 
 def _limit(ranks: Sequence[RankFacts], usable: set[int]) -> Iterator[Finding]:

@@ -142,27 +142,27 @@ def cma(facts: Facts) -> Iterator[Finding]:
     """Whether ranks may read each other's memory; MPI's large messages are faster with it."""
     refused = [rank for rank in facts.ranks if rank.memory.cma is False]
     scope = facts.ranks[0].memory.ptrace_scope
-    needless = "wagma does without it"
+    needless = "wagma does without it, its arrays pass through shared memory"
     if refused:
         because = f", ptrace_scope is {scope}" if scope else ""
         yield Finding(
             "CMA",
             Level.NOTE,
             f"{which_ranks(refused)} may not read other ranks' memory "
-            f"({refused[0].memory.cma_error}{because}): {needless}, but MPI's large messages are "
+            f"({refused[0].memory.cma_error}{because}): {needless}; MPI's large messages are "
             "copied twice",
             "sysctl kernel.yama.ptrace_scope=0; in a container docker run --cap-add=SYS_PTRACE",
         )
     elif any(rank.memory.cma for rank in facts.ranks):
         yield Finding(
-            "CMA", Level.OK, f"ranks may read each other's memory; {needless}, MPI may use it"
+            "CMA", Level.OK, f"ranks may read each other's memory, as MPI does; {needless}"
         )
     elif scope:
         yield Finding(
             "CMA",
             Level.NOTE,
             f"kernel.yama.ptrace_scope is {scope}: ranks may not read each other's memory; "
-            f"{needless}, but MPI's large messages are copied twice",
+            f"{needless}; MPI's large messages are copied twice",
             "sysctl kernel.yama.ptrace_scope=0",
         )
 
