@@ -25,7 +25,7 @@ from .contributions import Contributions
 from .datatypes import DATATYPES
 from .samples import Checks, Point, Series
 from .settings import Settings
-from .subjects import Subject, UnavailableError, subjects
+from .subjects import Subject, subjects
 from .timed import CCalls, PythonCalls, Times
 
 if TYPE_CHECKING:
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from .start import Start
 
 __all__ = ["alternate", "contributions_of", "gathered", "iterations_of", "measure"]
+
+Make = Callable[
+    [Settings, "MPI.Intracomm", Contributions, int, ExitStack], list[Subject]
+]  # arguments and result as of `subjects`
 
 PIECE_NS = 500_000_000  # until the ranks look whether they were interrupted, about
 BYTES_PER_NS = 0.5  # a slow machine's, to estimate how long a call takes
@@ -74,6 +78,7 @@ def measure(
     *,
     amplitude: float | None = None,
     interrupted: Callable[[], bool] = lambda: False,
+    make: Make = subjects,
 ) -> Point | None:
     """Measures; collective.
 
@@ -88,6 +93,7 @@ def measure(
         amplitude: of the pattern, if it has one.
         interrupted: collective, the same on all ranks: whether to stop; what is complete of the
             passes is returned.
+        make: makes what is measured, as `subjects` does.
 
     Returns:
         On rank 0 everything, elsewhere None. None also where no pass was completed.
@@ -99,7 +105,7 @@ def measure(
     count = size // DATATYPES[settings.datatype].bytes
     contributions = contributions_of(settings, size, comm.Get_size())
     with ExitStack() as stack:
-        made = subjects(settings, comm, contributions, count, stack)
+        made = make(settings, comm, contributions, count, stack)
         from_c = _from_c(settings, made[0], size)
         series = [
             _calls(settings, comm, start, subject, contributions, size, from_c) for subject in made
@@ -140,22 +146,12 @@ def alternate(
 
 
 def _from_c(settings: Settings, subject: Subject, size: int) -> bool:
-    """Whether the loop is in C: that of wagma's `subject`, and then of all that can be.
-
-    Raises:
-        UnavailableError: it should be, and cannot.
-    """
+    """Whether the loop is in C: that of wagma's `subject`, and then of all that can be."""
     if settings.loop == "python" or size == 0:
         return False
     if settings.loop == "auto" and size > settings.c_loop_bytes:
         return False
-    possible = subject.c_call() is not None
-    if settings.loop == "c" and not possible:
-        raise UnavailableError(
-            f"--loop c: {subject.name}, late={settings.late!r}, with arrays of {settings.buffer} "
-            "can only be called from Python; pass --loop auto"
-        )
-    return possible
+    return subject.c_call() is not None
 
 
 def _calls(

@@ -16,7 +16,11 @@ from typing import IO, NoReturn
 
 __all__ = ["Parser", "main"]
 
-COMMANDS = {"demo": "wagma.demo.command", "doctor": "wagma.doctor.command"}
+COMMANDS = {
+    "demo": "wagma.demo.command",
+    "doctor": "wagma.doctor.command",
+    "bench": "wagma.benchmarks.command",
+}
 
 # Where launchers tell a process its rank: MPICH and Slurm's pmi2, Open MPI, PMIx, srun.
 RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")

@@ -12,9 +12,9 @@ from wagma.collectives.topology import groups
 from ..contributions import Contributions, Vector
 from ..settings import Settings, members
 from .mpi import FORMS, MPIAllreduce, MPIIallreduce, datatype
-from .partial import WagmaAllreduce
+from .partial import WagmaAllreduce, check
 from .subject import Contributed, Subject, Taken, UnavailableError
-from .torch import Gloo, Nccl, check
+from .torch import Gloo, Nccl, check_library
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -26,6 +26,7 @@ __all__ = [
     "UnavailableError",
     "arrays",
     "available",
+    "check",
     "subjects",
 ]
 
@@ -41,7 +42,7 @@ def available(settings: Settings, comm: MPI.Intracomm) -> str | None:
     """
     for library in ("gloo", "nccl"):
         if library in settings.baselines:
-            check(library)
+            check_library(library)
     if any(name.startswith("mpi") for name in settings.baselines):
         try:
             datatype(settings.datatype, comm)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wagma.collectives import Outcome, PartialAllreduce
+from wagma.collectives import Options, Outcome, PartialAllreduce
+from wagma.collectives._engine import check_options
+from wagma.collectives.arrays import DTYPES
 from wagma.collectives.topology import group_of
 
 from ..checking import Holds
@@ -24,10 +26,11 @@ if TYPE_CHECKING:
 __all__ = ["WagmaAllreduce", "collective", "tensor"]
 
 
-def collective(settings: Settings, comm: MPI.Intracomm, first: Any) -> PartialAllreduce:
-    """The handle that the settings ask for, made with `first`; its results are sums."""
-    options: dict[str, Any] = {
-        "group_size": members(settings, comm.Get_size()),
+def _options(settings: Settings, ranks: int) -> dict[str, Any]:
+    """Of the collective; results are sums."""
+    return {
+        "average": False,
+        "group_size": members(settings, ranks),
         "quorum": settings.quorum,
         "late": settings.late,
         "grace": settings.grace,
@@ -35,7 +38,42 @@ def collective(settings: Settings, comm: MPI.Intracomm, first: Any) -> PartialAl
         "timeout": settings.timeout,
         "seed": settings.seed,
     }
-    return PartialAllreduce(comm, first, average=False, **options)
+
+
+def collective(settings: Settings, comm: MPI.Intracomm, first: Any) -> PartialAllreduce:
+    """The handle that the settings ask for, made with `first`; its results are sums."""
+    return PartialAllreduce(comm, first, **_options(settings, comm.Get_size()))
+
+
+def check(settings: Settings, ranks: int) -> None:
+    """Whether wagma's calls can be measured.
+
+    Raises:
+        TypeError, ValueError: an option is wrong.
+        UnavailableError: something is not installed, or cannot be done.
+    """
+    dtype = DTYPES[settings.datatype]
+    for size in settings.sizes:
+        options = Options(**_options(settings, ranks)).with_environment()
+        check_options(options.engine(ranks, size // dtype.storage.itemsize, dtype.code))
+    if settings.buffer == "cupy":
+        raise UnavailableError(
+            "--buffer cupy: wagma takes arrays in host memory only; pass --buffer numpy or torch"
+        )
+    if settings.buffer == "torch" or settings.datatype == "bfloat16":
+        tensor(np.zeros(1, dtype.storage), settings.datatype)
+    if settings.loop == "c" and not _from_c(settings):
+        raise UnavailableError(
+            f"--loop c: --form {settings.form} with --late {settings.late} and --buffer "
+            f"{settings.buffer} can only be called from Python; pass --loop auto"
+        )
+
+
+def _from_c(settings: Settings) -> bool:
+    """Whether calls can be made from C: there, nobody gets several results, or makes tensors."""
+    return settings.buffer == "numpy" and (
+        settings.form != "out-of-place" or settings.late == "stale"
+    )
 
 
 def tensor(array: Vector, datatype: str) -> Any:
@@ -169,9 +207,7 @@ class WagmaAllreduce(Subject):
 
     def c_call(self) -> Call | None:
         """See `Subject`."""
-        if self._settings.buffer != "numpy" or (self._out_of_place and not self._stale):
-            return None
-        return wagma_call(self._coll)
+        return wagma_call(self._coll) if _from_c(self._settings) else None
 
     @property
     def address(self) -> int:

@@ -14,12 +14,12 @@ from .subject import Subject, Taken, UnavailableError
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Gloo", "Nccl", "check"]
+__all__ = ["Gloo", "Nccl", "check_library"]
 
 PATIENCE = timedelta(seconds=300)
 
 
-def check(library: str) -> None:
+def check_library(library: str) -> None:
     """Whether "gloo" or "nccl" is there.
 
     Raises:

@@ -1,0 +1,69 @@
+"""Times allreduce: wagma's beside MPI's, gloo's and NCCL's, also when ranks do not arrive together.
+
+    mpiexec -n 4 python -m wagma bench allreduce
+    mpiexec -n 4 python -m wagma bench group-allreduce --arrival one-late:1ms -z --baseline mpi
+
+The output is that of OSU Micro-Benchmarks 7, unless --format says otherwise, and so are the most
+usual options. docs/benchmarks.md says how each figure comes about.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from . import arguments as options
+from .settings import KINDS
+from .table import command as table
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["SUMMARY", "add_arguments", "run"]
+
+SUMMARY = "benchmarks of allreduce, under mpiexec or srun"
+
+DESCRIPTIONS = {
+    "allreduce": "latency of an allreduce of all ranks",
+    "group-allreduce": "latency of a wait-avoiding allreduce in groups",
+    "iallreduce": "how much of an allreduce is hidden behind computing",
+    "overlap": "what ranks pay for one that posts its allreduce late",
+    "skew": "latency while ranks arrive further and further apart",
+    "bandwidth": "large arrays, in MB/s",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the kinds of benchmarks to the command's parser."""
+    kinds = parser.add_subparsers(title="kinds", metavar="KIND", required=True)
+    for kind in KINDS:
+        sub = kinds.add_parser(kind, help=DESCRIPTIONS[kind], description=DESCRIPTIONS[kind] + ".")
+        options.add_arguments(sub, kind)
+        sub.set_defaults(run=run, parser=sub)
+    sub = kinds.add_parser("table", help=table.SUMMARY, description=table.__doc__)
+    sub.formatter_class = argparse.RawDescriptionHelpFormatter
+    table.add_arguments(sub)
+    sub.set_defaults(run=table.run, parser=sub)
+
+
+def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    """Runs a benchmark on the ranks of COMM_WORLD; returns the exit status."""
+    settings = options.settings(arguments, parser)
+    if find_spec("mpi4py") is None:
+        parser.error("mpi4py is not installed: python -m pip install mpi4py")
+    from wagma.collectives.mpi import check_communicator, import_mpi
+
+    try:
+        comm: MPI.Intracomm = import_mpi().COMM_WORLD
+        check_communicator(comm)
+    except (ImportError, RuntimeError) as error:
+        parser.error(str(error))
+    from .runner import InputError, run_on
+
+    try:
+        return run_on(comm, settings)
+    except InputError as error:
+        sys.stdout.flush()
+        parser.error(str(error))

@@ -1,0 +1,127 @@
+"""Where and with what was measured, as the header of a report says it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wagma.collectives._engine import simd_level
+from wagma.spans import spans
+
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["commit", "cpu", "crowded_hosts", "environment", "gather"]
+
+LEVELS = ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
+SOURCES = Path(__file__).resolve().parents[1]
+
+Facts = dict[str, Any]
+
+
+def gather(comm: MPI.Intracomm) -> list[Facts]:
+    """What every rank knows about its place: host, cores (their numbers) and CPU; collective."""
+    own = {"host": socket.gethostname(), "cores": sorted(os.sched_getaffinity(0)), "cpu": cpu()}
+    return comm.allgather(own)
+
+
+def crowded_hosts(ranks: list[Facts]) -> list[str]:
+    """Of each host with more ranks than cores a sentence."""
+    found = []
+    for host, of_host in _by_host(ranks).items():
+        cores = {core for rank in of_host for core in ranks[rank]["cores"]}
+        if len(of_host) > len(cores):
+            found.append(
+                f"{host}: {len(of_host)} ranks share {len(cores)} cores: times are those of the "
+                "scheduler; start fewer ranks, or bind them to cores of their own"
+            )
+    return found
+
+
+def environment(settings: Settings, ranks: list[Facts], warnings: list[str]) -> Facts:
+    """The header, as JSON values: this rank's software and load, all ranks' hosts and cores.
+
+    Args:
+        settings: of the run.
+        ranks: of `gather`.
+        warnings: what the reader has to know.
+    """
+    from mpi4py import MPI
+
+    level = MPI.Query_thread()
+    packages = ["wagma", "numpy", "mpi4py", *(["torch"] if "torch" in sys.modules else [])]
+    return {
+        "time": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        "ranks": len(ranks),
+        "mpi": {
+            "library": " ".join(MPI.Get_library_version().partition("\n")[0].split()).strip("\0 "),
+            "standard": ".".join(map(str, MPI.Get_version())),
+            "thread_level": next(n for n in LEVELS if level == getattr(MPI, f"THREAD_{n}")),
+        },
+        "versions": {
+            "python": platform.python_version(),
+            **{package: metadata.version(package) for package in packages},
+        },
+        "commit": commit(),
+        "simd": simd_level(),
+        "loop": _loop(settings),
+        "kernel": platform.release(),
+        "hosts": [
+            {
+                "host": host,
+                "ranks": spans(of_host),
+                "cores": len({core for rank in of_host for core in ranks[rank]["cores"]}),
+                "cpu": ranks[of_host[0]]["cpu"],
+            }
+            for host, of_host in _by_host(ranks).items()
+        ],
+        "binding": [
+            {"rank": rank, "cores": spans(facts["cores"])} for rank, facts in enumerate(ranks)
+        ],
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+        "warnings": warnings,
+    }
+
+
+def _by_host(ranks: list[Facts]) -> dict[str, list[int]]:
+    hosts: dict[str, list[int]] = {}
+    for rank, facts in enumerate(ranks):
+        hosts.setdefault(facts["host"], []).append(rank)
+    return hosts
+
+
+def _loop(settings: Settings) -> str:
+    if settings.kind in ("iallreduce", "overlap") or settings.loop == "python":
+        return "Python"
+    if settings.loop == "c":
+        return "C"
+    return f"C up to {settings.c_loop_bytes} bytes, then Python"
+
+
+def cpu() -> str:
+    """The processor's name."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def commit() -> str | None:
+    """Of the source tree, with "-dirty" if it was changed; None where the package is installed."""
+    if not (SOURCES / "pyproject.toml").exists():
+        return None
+    command = ["git", "-C", str(SOURCES), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None

@@ -1,0 +1,95 @@
+"""Ctrl-C, which may reach any of the ranks: all stop together, with what they have measured.
+
+The first signal is noted; the ranks find out about it at the next look (`Interrupt.agreed`) and
+stop there. The second one ends the process at once, wherever it is: a thread that waits for signals
+does that, since the interpreter of a rank inside a call of MPI would never see it. A launcher may
+pass on the signal that the terminal has sent already: what follows within ECHO_S is the same one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["STATUS", "Interrupt"]
+
+STATUS = 130  # of the exit: 128 and SIGINT
+ECHO_S = 0.5
+SIGNALS = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C; some launchers make this of it
+LOOK_S = 0.0001
+
+
+class Interrupt:
+    """A context manager, on all ranks; only in the main thread.
+
+    Args:
+        comm: all ranks; duplicated.
+    """
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        self._comm = comm.Dup()
+        self._asked: float | None = None  # when
+        self._agreed = False
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._before: dict[int, Any] = {}
+        self._wakeup = -1
+
+    def __enter__(self) -> Self:
+        self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        self._before = {number: signal.signal(number, _noted) for number in SIGNALS}
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._wakeup)
+        os.close(self._write)
+        self._thread.join()
+        os.close(self._read)
+        if kind is None:
+            self._comm.Free()
+
+    def agreed(self) -> bool:
+        """Whether some rank was interrupted; the same on all ranks, for good. Collective."""
+        if self._agreed:
+            return True
+        from mpi4py import MPI
+
+        own = np.array([self._asked is not None], np.int32)
+        anybody = np.zeros_like(own)
+        request = self._comm.Iallreduce(own, anybody, op=MPI.MAX)
+        while not request.Test():
+            time.sleep(LOOK_S)  # the cores are for those who still measure
+        self._agreed = bool(anybody[0])
+        return self._agreed
+
+    def _listen(self) -> None:
+        while received := os.read(self._read, 1):
+            if received[0] not in SIGNALS:
+                continue
+            now = time.monotonic()
+            if self._asked is None:
+                self._asked = now
+            elif now - self._asked > ECHO_S:
+                os._exit(STATUS)
+
+
+def _noted(number: int, frame: FrameType | None) -> None:
+    """The interpreter's part: there has to be one, for the thread to be told."""

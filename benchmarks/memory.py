@@ -1,0 +1,72 @@
+"""Whether arrays fit into memory, which is found out before anything is made."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from .settings import Settings
+
+__all__ = ["Room", "room", "shortage"]
+
+CGROUP = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class Room:
+    """Free memory of this node in bytes.
+
+    Attributes:
+        shared: of /dev/shm.
+        total: of all memory, shared or not.
+    """
+
+    shared: int
+    total: int
+
+
+def room() -> Room:
+    """What can be used: nine tenths of what is free."""
+    fs = os.statvfs("/dev/shm")
+    total = _available()
+    limit, used = _number(CGROUP / "memory.max"), _number(CGROUP / "memory.current")
+    if limit is not None and used is not None:
+        total = min(total, max(limit - used, 0))
+    return Room(shared=fs.f_bavail * fs.f_frsize * 9 // 10, total=total * 9 // 10)
+
+
+def shortage(settings: Settings, ranks: int, size: int, free: Room) -> str | None:
+    """Why arrays of `size` bytes on each of `ranks` ranks cannot be measured; None: they fit."""
+    from .subjects import arrays  # with MPI, which is not initialised for who asks for `room`
+
+    shared, total = (number * size * ranks for number in arrays(settings, ranks))
+    for needed, there, where in (
+        (shared, free.shared, "/dev/shm"),
+        (total, free.total, "memory"),
+    ):
+        if needed > there:
+            return (
+                f"{size} bytes are left out: {ranks} ranks need {_mib(needed)} of {where}, and "
+                f"{_mib(there)} are free"
+            )
+    return None
+
+
+def _mib(count: int) -> str:
+    return f"{count / (1 << 20):.0f} MiB"
+
+
+def _available() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _number(path: Path) -> int | None:
+    """What a file of the control group says; None: there is no limit."""
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,35 @@
+"""A bar on standard error, where nothing else tells how far the run is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+__all__ = ["progress"]
+
+
+@contextmanager
+def progress(points: int, *, shown: bool, rows: bool) -> Iterator[Callable[[], None]]:
+    """Gives what is to be called after each of `points`.
+
+    Args:
+        points: how many there are.
+        shown: on this rank, if standard error is a terminal and rich is installed.
+        rows: points are printed one by one, so that a terminal on standard output needs no bar.
+    """
+    visible = shown and sys.stderr.isatty() and not (rows and sys.stdout.isatty())
+    if not visible or find_spec("rich") is None:
+        yield _nothing
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), redirect_stdout=False, transient=True) as bar:
+        task = bar.add_task("measuring", total=points)
+        yield lambda: bar.advance(task)
+
+
+def _nothing() -> None:
+    """No bar, no advance."""

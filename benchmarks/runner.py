@@ -1,0 +1,226 @@
+"""A whole run: finds out what is wrong with it, measures point by point, and prints each."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from wagma.collectives import WagmaError
+
+from . import arrival, combinations, environment, interrupt, measure, memory, nonblocking, raw
+from .progress import progress
+from .samples import Point, Report
+from .settings import Settings
+from .start import Start
+from .subjects import UnavailableError, available, check
+from .views import view
+from .views.remarks import remarks
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["InputError", "run_on"]
+
+T = TypeVar("T")
+
+WRONG = 1  # exit status
+
+
+class InputError(Exception):
+    """What was asked for cannot be done; all ranks raise it, before anything is measured."""
+
+
+def run_on(comm: MPI.Intracomm, settings: Settings) -> int:
+    """Measures on all ranks of `comm`, rank 0 prints; returns the exit status. Collective.
+
+    Raises:
+        InputError: the settings cannot be measured here.
+    """
+    settings, warnings = _checked(comm, settings)
+    places = environment.gather(comm)
+    crowded = environment.crowded_hosts(places)
+    warnings += crowded
+    sizes, left_out = _sizes(comm, settings)
+    header = environment.environment(settings, places, warnings + left_out)
+    report = Report(settings, header, comm.Get_size())
+    with _abort_on_error(comm), interrupt.Interrupt(comm) as interrupted:
+        with Start(comm, crowded=bool(crowded)) as start:
+            _measure(comm, replace(settings, sizes=sizes), start, report, interrupted.agreed)
+            # The last look: whoever was interrupted later than that has been too late.
+            report.interrupted = interrupted.agreed()
+        status = _end(report) if comm.Get_rank() == 0 else 0
+        return int(comm.bcast(status))
+
+
+# ---- what can be wrong ---------------------------------------------------------------------------
+
+
+def _checked(comm: MPI.Intracomm, settings: Settings) -> tuple[Settings, list[str]]:
+    """The settings without what is not there, and warnings about that; collective."""
+    ranks = comm.Get_size()
+    _everywhere(comm, lambda: _check(settings, ranks))
+    # By one rank for all: files may not be the same everywhere.
+    _everywhere(comm, lambda: _check_files(settings, ranks) if comm.Get_rank() == 0 else None)
+    missing = _everywhere(comm, lambda: available(settings, comm))
+    if missing is None:
+        return settings, []
+    kept = tuple(name for name in settings.baselines if not name.startswith("mpi"))
+    return replace(settings, baselines=kept), [missing]
+
+
+def _everywhere(comm: MPI.Intracomm, check_: Callable[[], T]) -> T:
+    """What `check_` returns on this rank; collective.
+
+    Raises:
+        InputError: it failed on a rank.
+    """
+    found, error = None, None
+    try:
+        found = check_()
+    except (UnavailableError, OSError, TypeError, ValueError) as caught:
+        error = str(caught)
+    errors = [text for text in comm.allgather(error) if text is not None]
+    if errors:
+        raise InputError(errors[0])
+    return found  # type: ignore[return-value]
+
+
+def _check(settings: Settings, ranks: int) -> None:
+    combinations.check_ranks(replace(settings, arrival="together", skews=()), ranks)
+    check(settings, ranks)
+    if settings.validate:
+        for size in settings.sizes:
+            measure.contributions_of(settings, size, ranks)
+
+
+def _check_files(settings: Settings, ranks: int) -> None:
+    combinations.check_ranks(settings, ranks)
+    if settings.samples is not None:
+        try:
+            with Path(settings.samples).open("ab"):
+                pass
+        except OSError as error:
+            raise ValueError(
+                f"--samples {settings.samples}: cannot be written: {error.strerror}"
+            ) from None
+
+
+def _sizes(comm: MPI.Intracomm, settings: Settings) -> tuple[tuple[int, ...], list[str]]:
+    """Those that fit into memory, and why others are left out; collective."""
+    free = comm.bcast(memory.room() if comm.Get_rank() == 0 else None)
+    why = {size: memory.shortage(settings, comm.Get_size(), size, free) for size in settings.sizes}
+    left_out = [text for text in why.values() if text is not None]
+    sizes = tuple(size for size, text in why.items() if text is None)
+    if not sizes:
+        raise InputError(f"nothing can be measured: {left_out[0]}")
+    return sizes, left_out
+
+
+@contextmanager
+def _abort_on_error(comm: MPI.Intracomm) -> Iterator[None]:
+    """Ends all ranks when one fails: the others would wait for it."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, (WagmaError, OSError, MemoryError)):
+            sys.stderr.write(f"rank {comm.Get_rank()}: {type(error).__name__}: {error}\n")
+        else:
+            traceback.print_exc()
+        sys.stderr.flush()
+        sys.stdout.flush()
+        comm.Abort(WRONG)
+
+
+# ---- measuring and printing ----------------------------------------------------------------------
+
+
+def _measure(
+    comm: MPI.Intracomm,
+    settings: Settings,
+    start: Start,
+    report: Report,
+    interrupted: Callable[[], bool],
+) -> None:
+    """Measures all points and prints each at once; collective."""
+    shown = view(report.settings)
+    first = comm.Get_rank() == 0
+    if first:
+        _tell(report)
+        _print(shown.header(report.environment))
+    amplitudes = settings.skews or (None,)
+    points = [(size, amplitude) for size in settings.sizes for amplitude in amplitudes]
+    with progress(len(points), shown=first, rows=settings.format != "json") as advance:
+        for size, amplitude in points:
+            point = _point(comm, settings, start, size, amplitude, interrupted)
+            if point is not None:
+                report.points.append(point)
+                _print(shown.row(point))
+            if interrupted():
+                break
+            advance()
+
+
+def _point(
+    comm: MPI.Intracomm,
+    settings: Settings,
+    start: Start,
+    size: int,
+    amplitude: float | None,
+    interrupted: Callable[[], bool],
+) -> Point | None:
+    pattern = arrival.parse(settings.arrival)
+    offsets = None
+    if comm.Get_rank() == 0:
+        iterations = sum(measure.iterations_of(settings, size)[0])
+        offsets = arrival.offsets(pattern, comm.Get_size(), iterations, settings.seed, amplitude)
+    posted = settings.kind in combinations.NONBLOCKING
+    return (nonblocking if posted else measure).measure(
+        settings,
+        comm,
+        start,
+        size,
+        settings.arrival,
+        comm.bcast(offsets),
+        amplitude=pattern.amplitude if amplitude is None else amplitude,
+        interrupted=interrupted,
+    )
+
+
+def _tell(report: Report) -> None:
+    """The environment and warnings where the view does not have them."""
+    if report.settings.format == "osu":
+        sys.stderr.write(remarks(report.environment))
+    else:
+        for warning in report.environment["warnings"]:
+            sys.stderr.write(f"warning: {warning}\n")
+    sys.stderr.flush()
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _end(report: Report) -> int:
+    """Prints and writes what remains; the exit status."""
+    _print(view(report.settings).footer(report))
+    if report.settings.samples is not None:
+        raw.save(report.settings.samples, report)
+    wrong = False
+    for point in report.points:
+        for series in point.series:
+            if series.checks.wrong:
+                wrong = True
+                sys.stderr.write(
+                    f"{point.size} bytes: {series.checks.wrong} of {series.checks.results} results "
+                    f"are wrong: {series.checks.first_wrong}\n"
+                )
+    if report.interrupted:
+        sys.stderr.write("interrupted: what is above is not all that was asked for\n")
+    sys.stderr.flush()
+    return WRONG if wrong else interrupt.STATUS if report.interrupted else 0
