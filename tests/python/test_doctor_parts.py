@@ -81,6 +81,28 @@ def test_limits_of_control_groups_of_version_1(tmp_path: Path) -> None:
     assert probe._cpu_limit(tmp_path, "3:cpuset:/x\n2:cpu,cpuacct:/job\n0::/") == 2.0
 
 
+OPEN_MPI, HYDRA = {"OMPI_COMM_WORLD_SIZE": "4", "PMIX_RANK": "0"}, {"PMI_SIZE": "4"}
+
+
+@pytest.mark.parametrize(
+    ("family", "environ", "pmix", "foreign"),
+    [
+        ("MPICH", {}, False, ""),
+        ("MPICH", HYDRA, False, ""),
+        ("MPICH", OPEN_MPI, False, "Open MPI's mpiexec"),
+        ("MPICH", OPEN_MPI, True, ""),
+        ("MPICH", {**OPEN_MPI, "SLURM_STEP_ID": "0"}, False, "Open MPI's mpiexec"),
+        ("Open MPI", OPEN_MPI, True, ""),
+        ("Open MPI", HYDRA, True, "an mpiexec of MPICH's kind"),
+        ("Open MPI", {**HYDRA, "SLURM_STEP_ID": "0"}, True, ""),
+    ],
+)
+def test_launchers_of_other_mpis(
+    family: str, environ: dict[str, str], pmix: bool, foreign: str
+) -> None:
+    assert probe._foreign_launcher(family, environ, pmix=pmix) == foreign
+
+
 CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024"
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Release Build  (a@b)"
 

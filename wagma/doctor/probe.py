@@ -14,7 +14,7 @@ import socket
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -146,10 +146,10 @@ def _mpi() -> Mpi:
         standard=mpi.Get_version(),
         mpiexec=mpiexec,
     )
-    foreign = "" if mpi.Is_initialized() else _foreign_launcher(family)
-    if foreign:
-        return replace(loaded, foreign=foreign)
     if not mpi.Is_initialized():
+        foreign = _foreign_launcher(family, os.environ, pmix=bool(_mapped("libpmix.so")))
+        if foreign:
+            return replace(loaded, foreign=foreign)
         _start(mpi)
     refused, srun = _refused(mpi.COMM_WORLD)
     level = mpi.Query_thread()
@@ -182,19 +182,21 @@ def _start(mpi: Any) -> None:
     mpi.Init_thread(getattr(mpi, f"THREAD_{rc.thread_level.upper()}"))
 
 
-def _foreign_launcher(family: str) -> str:
+def _foreign_launcher(family: str, environ: Mapping[str, str], *, pmix: bool) -> str:
     """The launcher of another MPI that has started this process; empty if there is none.
 
-    Under such a launcher MPI either finds one rank, or aborts the process. srun speaks to all.
+    Under such a launcher MPI either finds one rank, or aborts the process.
+
+    Args:
+        family: of the MPI that is loaded.
+        environ: the environment.
+        pmix: whether that MPI speaks PMIx, as Open MPI's launcher does.
     """
-    if "SLURM_STEP_ID" in os.environ:
-        return ""
-    by_open_mpi = "OMPI_COMM_WORLD_SIZE" in os.environ
-    if by_open_mpi and family != OPEN_MPI and not _mapped("libpmix.so"):
-        return "Open MPI's mpiexec"
-    if "PMI_SIZE" in os.environ and "PMIX_RANK" not in os.environ and family == OPEN_MPI:
-        return "an mpiexec of MPICH's kind"
-    return ""
+    if "OMPI_COMM_WORLD_SIZE" in environ:
+        return "" if family == OPEN_MPI or pmix else "Open MPI's mpiexec"
+    # srun sets PMI_SIZE as well, and some builds of Open MPI understand it.
+    hydra = "PMI_SIZE" in environ and not {"PMIX_RANK", "SLURM_STEP_ID"} & environ.keys()
+    return "an mpiexec of MPICH's kind" if hydra and family == OPEN_MPI else ""
 
 
 def _mpiexec() -> list[str]:
