@@ -94,7 +94,7 @@ def oracle_part(mpiexec: list[str]) -> list[Command]:
     ]
     for size in (1, 2, 3, 4):
         options = ["-k", "Allreduce or communicator"] if size > 2 else []
-        commands.append(on_ranks("oracle", mpiexec, size, 120, *options))
+        commands.append(on_ranks("oracle", mpiexec, size, 240, *options))
         commands[-1].shown = "oracle"
     return commands
 
