@@ -1,14 +1,16 @@
 """Ctrl-C, which may reach any of the ranks: all stop together, with what they have measured.
 
 The first signal is noted; the ranks find out about it at the next look (`Interrupt.agreed`) and
-stop there. The second one ends the process at once, wherever it is: a thread that waits for signals
-does that, since the interpreter of a rank inside a call of MPI would never see it. A launcher may
-pass on the signal that the terminal has sent already: what follows within ECHO_S is the same one.
+stop there. The second one ends the process at once, wherever it is, and so do PATIENCE_S in which
+it has not come to an end: a thread that waits for signals does that, since the interpreter of a
+rank inside a call of MPI would never see them. A launcher may pass on the signal that the terminal
+has sent already: what follows within ECHO_S is the same one.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import threading
 import time
@@ -24,6 +26,7 @@ __all__ = ["STATUS", "Interrupt"]
 
 STATUS = 130  # of the exit: 128 and SIGINT
 ECHO_S = 0.5
+PATIENCE_S = 10.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C; some launchers make this of it
 LOOK_S = 0.0001
 
@@ -81,14 +84,23 @@ class Interrupt:
         return self._agreed
 
     def _listen(self) -> None:
-        while received := os.read(self._read, 1):
-            if received[0] not in SIGNALS:
-                continue
-            now = time.monotonic()
-            if self._asked is None:
-                self._asked = now
-            elif now - self._asked > ECHO_S:
+        while self._asked is None:
+            received = os.read(self._read, 1)
+            if not received:
+                return  # the end
+            if received[0] in SIGNALS:
+                self._asked = time.monotonic()
+        end = self._asked + PATIENCE_S
+        while (left := end - time.monotonic()) > 0:
+            if not select.select([self._read], [], [], left)[0]:
+                break
+            received = os.read(self._read, 1)
+            if not received:
+                return
+            if received[0] in SIGNALS and time.monotonic() - self._asked > ECHO_S:
                 os._exit(STATUS)
+        os.write(2, b"interrupted: a call did not end, this rank ends now\n")
+        os._exit(STATUS)
 
 
 def _noted(number: int, frame: FrameType | None) -> None:
