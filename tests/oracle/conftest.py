@@ -11,8 +11,8 @@ import watchdog
 from communicator import Communicator
 from mpi4py import MPI
 
-# A rank that fails leaves a test early, and others may wait for it for ever. On a busy machine tests
-# take seconds.
+# A rank that fails leaves a test early, and others may wait for it for ever.
+# Tests take seconds where the machine is busy.
 WATCHDOG_S = 60.0
 
 _labels: set[str] = set()  # of the classes that test sums
