@@ -7,7 +7,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-__all__ = ["Computing"]
+__all__ = ["ARITHMETIC", "SLEEPING", "Computing"]
+
+# What is done, in the words of a report's header.
+ARITHMETIC = "arithmetic on arrays in the first cache"
+SLEEPING = "sleeping, since ranks outnumber cores"
 
 WORDS = 512  # of each array: together they stay in the first cache
 
@@ -26,11 +30,6 @@ class Computing:
         self._crowded = crowded
         self._x = np.zeros(WORDS, np.float32)
         self._y = np.ones(WORDS, np.float32)
-
-    @property
-    def kind(self) -> str:
-        """What it does, for the header."""
-        return "sleeping: fewer cores than ranks" if self._crowded else "arithmetic in the caches"
 
     def spend(self, ns: int, tests: int, test: Callable[[], object]) -> tuple[int, int]:
         """Computes for `ns`, interrupted by `tests` calls of `test`, whose time comes on top.

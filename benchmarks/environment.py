@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from wagma.collectives._engine import simd_level
 from wagma.spans import spans
 
+from .combinations import NONBLOCKING
+from .computing import ARITHMETIC, SLEEPING
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -74,6 +76,7 @@ def environment(settings: Settings, ranks: list[Facts], warnings: list[str]) -> 
         "commit": commit(),
         "simd": simd_level(),
         "loop": _loop(settings),
+        **_computing(settings, ranks),
         "kernel": platform.release(),
         "hosts": [
             {
@@ -105,6 +108,13 @@ def _loop(settings: Settings) -> str:
     if settings.loop == "c":
         return "C"
     return f"C up to {settings.c_loop_bytes} bytes, then Python"
+
+
+def _computing(settings: Settings, ranks: list[Facts]) -> Facts:
+    """What is between posting and waiting."""
+    if settings.kind not in NONBLOCKING:
+        return {}
+    return {"computing": SLEEPING if crowded_hosts(ranks) else ARITHMETIC}
 
 
 def cpu() -> str:

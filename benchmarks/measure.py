@@ -221,6 +221,5 @@ def gathered(comm: MPI.Intracomm, calls: PythonCalls, complete: int) -> Series |
     if by_rank is None:
         return None
     began, ended, late = (np.stack([rank[i] for rank in by_rank], axis=1) for i in range(3))
-    subject = calls.subject
     checks = merge(rank[3] for rank in by_rank)
-    return Series(subject.name, subject.library, calls.loop, began, ended, late, checks)
+    return Series(calls.name, calls.subject.library, calls.loop, began, ended, late, checks)

@@ -179,33 +179,34 @@ class _Group:
 
     Attributes:
         pure: gives the time to compute; None: another group's does.
-        timed: by the names of their series.
+        timed: those that are series.
         merged: `pure` is no series, but a part of the others.
     """
 
     pure: PostedCalls | None
-    timed: dict[str, PostedCalls]
+    timed: list[PostedCalls]
     merged: bool
 
     @property
     def ways(self) -> list[PostedCalls]:
         """All of them."""
-        timed = list(self.timed.values())
-        return timed if self.pure is None or self.pure in timed else [self.pure, *timed]
+        extra = [self.pure] if self.pure is not None and self.merged else []
+        return extra + self.timed
 
 
 def _iallreduce(made: list[Posted], calls: Callable[[Posted], PostedCalls]) -> list[_Group]:
-    return [_Group(calls(one), {one.name: calls(one)}, merged=True) for one in made]
+    return [_Group(calls(one), [calls(one)], merged=True) for one in made]
 
 
 def _overlap(made: list[Posted], calls: Callable[[Posted], PostedCalls]) -> list[_Group]:
     wagma, *others = made
-    ways = {name: calls(wagma) for name in ("wagma posted", "wagma blocking", "wagma present")}
-    ways["wagma blocking"].posts = ways["wagma present"].posts = False
-    present = ways["wagma present"]
-    present.present = True
-    groups = [_Group(present, ways, merged=False)]
-    groups += [_Group(None, {one.name: calls(one)}, merged=False) for one in others]
+    ways = [calls(wagma) for _ in range(3)]
+    for way, name in zip(ways, ("wagma posted", "wagma blocking", "wagma present"), strict=True):
+        way.name = name
+        way.posts = name == "wagma posted"
+        way.present = name == "wagma present"
+    groups = [_Group(ways[-1], ways, merged=False)]
+    groups += [_Group(None, [calls(one)], merged=False) for one in others]
     return groups
 
 
@@ -220,7 +221,7 @@ def _calibrate(groups: list[_Group], settings: Settings, comm: MPI.Intracomm, si
             group.pure.run(range(number), np.zeros(number, np.int64), 0)
             took = group.pure.ended[:number] - group.pure.began[:number]
             compute = round(comm.allreduce(float(np.median(took))) / comm.Get_size())
-        for way in group.timed.values():
+        for way in group.timed:
             if way is not group.pure or group.merged:
                 way.compute = compute or 0
 
@@ -231,7 +232,7 @@ def _series(
     """At rank 0, of as many iterations as were completed; collective."""
     found = []
     pure = gathered(comm, group.pure, complete) if group.pure is not None and group.merged else None
-    for name, way in group.timed.items():
+    for way in group.timed:
         series = gathered(comm, way, complete)
         by_rank = comm.gather({part: ns[:complete] for part, ns in way.parts.items()})
         if series is None or by_rank is None:
@@ -239,7 +240,7 @@ def _series(
         parts: dict[str, Any] = {
             part: np.stack([rank[part] for rank in by_rank], axis=1) for part in PARTS
         }
-        series = replace(series, name=name, **parts)
+        series = replace(series, **parts)
         if pure is not None:
             checks = merge([series.checks, pure.checks])
             series = replace(series, checks=checks, pure=pure.ended - pure.began)

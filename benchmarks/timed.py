@@ -37,6 +37,7 @@ class PythonCalls:
         iterations: counted ones, whose times are kept.
 
     Attributes:
+        name: of the series.
         began: ns, [iterations]: when the call began.
         ended: when it returned.
         late: whether the rank's contribution came too late.
@@ -54,6 +55,7 @@ class PythonCalls:
         iterations: int,
     ) -> None:
         self.subject = subject
+        self.name = subject.name
         self.checked = checked
         self.began: Times = np.zeros(iterations, np.int64)
         self.ended: Times = np.zeros(iterations, np.int64)
@@ -109,7 +111,7 @@ class PythonCalls:
             if everywhere:
                 holds = self._contributed.expand(holds, version + i)
                 self._contributed.note(version + i, [rank[i] for rank in everywhere])
-            self.checked.compare(self.subject.name, one.result, holds, one.late, one.wrong)
+            self.checked.compare(self.name, one.result, holds, one.late, one.wrong)
 
 
 class CCalls(PythonCalls):
