@@ -22,6 +22,9 @@ def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
         elif isinstance(value, Sequence) and not isinstance(value, str):
+            if value and all(isinstance(one, (int, float)) for one in value):
+                yield f"{prefix}{name}", ", ".join(map(str, value))
+                continue
             for one in value:
                 text = "; ".join(f"{k} {v}" for k, v in one.items()) if _is_map(one) else str(one)
                 yield f"{prefix}{name}", text

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from wagma.benchmarks.arguments import add_arguments, settings
+from wagma.benchmarks.arrival import FORMS
 from wagma.benchmarks.combinations import check_ranks
 from wagma.benchmarks.settings import KINDS, Settings, members
 from wagma.cli import Parser
@@ -325,3 +326,16 @@ def test_settings_are_values() -> None:
     words: list[Any] = ["-z", "--baseline", "mpi"]
     assert parse("allreduce", *words) == parse("allreduce", *words)
     assert hash(parse("allreduce", *words)) == hash(parse("allreduce", *words))
+
+
+def test_every_option_is_documented() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs/benchmarks.md").read_text()
+    for kind in KINDS:
+        parser = Parser(prog=kind)
+        add_arguments(parser, kind)
+        assert f"| `{kind}` |" in text
+        for action in parser._actions:
+            options = action.option_strings
+            assert any(re.search(rf"`[^`\n]*{option}\b", text) for option in options), options
+    for form in FORMS.values():
+        assert f"`{form}`" in text or f"`{form.replace('[:RANK]', '')}`" in text

@@ -370,6 +370,13 @@ def test_csv_has_a_line_for_each_series() -> None:
     assert None not in first
 
 
+def test_columns_of_csv_are_documented() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs/benchmarks.md").read_text()
+    parts = re.compile(r"(own|last)_\w+_us")
+    for column in COLUMNS:
+        assert f"`{parts.sub(lambda found: f'{found[1]}_*_us', column)}`" in text, column
+
+
 def test_csv_of_posted_and_of_late_calls() -> None:
     delayed = [[False, True]] * 4
     both = point(series(**POSTED, delayed=delayed), amplitude=1e-3)
