@@ -9,7 +9,7 @@ from typing import Any
 from .contributions import Contributions, Vector
 from .samples import Checks
 
-__all__ = ["Checked", "Holds", "merge", "taken"]
+__all__ = ["Checked", "Contributed", "Holds", "merge", "taken"]
 
 Holds = list[tuple[int, int]]  # (rank, version) of each contribution
 
@@ -22,6 +22,26 @@ def taken(outcome: Any, rank: int) -> Holds:
     if outcome.late:
         holds.append((rank, outcome.version))
     return holds
+
+
+class Contributed:
+    """What a contribution of a rank consists of: with late="carry", also of earlier versions."""
+
+    def __init__(self, ranks: int) -> None:
+        self._missed: list[list[int]] = [[] for _ in range(ranks)]
+
+    def expand(self, holds: Holds, version: int) -> Holds:
+        """`holds` of `version`, with what those contributions carry."""
+        more = [(r, m) for r, v in holds if v == version for m in self._missed[r]]
+        return holds + more
+
+    def note(self, version: int, late: Iterable[bool]) -> None:
+        """Which ranks came late to `version`."""
+        for missed, is_late in zip(self._missed, late, strict=True):
+            if is_late:
+                missed.append(version)
+            else:
+                missed.clear()
 
 
 @dataclass

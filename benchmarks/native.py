@@ -75,9 +75,9 @@ def mpi_call(
         sendbuf=_word(int(MPI.IN_PLACE) if sendbuf is None else sendbuf),
         recvbuf=recvbuf,
         count=count,
-        datatype=MPI._handleof(datatype),
-        op=MPI._handleof(op),
-        comm=MPI._handleof(comm),
+        datatype=_signed(MPI._handleof(datatype)),
+        op=_signed(MPI._handleof(op)),
+        comm=_signed(MPI._handleof(comm)),
         handle_bytes=sizes.pop(),
         error=MPI.Exception,
     )
@@ -86,3 +86,8 @@ def mpi_call(
 def _word(number: int) -> int:
     """The address that MPI's constants such as (void *)-1 are."""
     return number % (1 << 8 * ctypes.sizeof(ctypes.c_void_p))
+
+
+def _signed(handle: int) -> int:
+    """The same 64 bits with a sign: MPICH's handles are ints, of which some are negative."""
+    return ctypes.c_int64(handle).value

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _loop
-from .checking import Checked
-from .subjects import Contributed, Subject, Taken
+from .checking import Checked, Contributed
+from .subjects import Subject, Taken
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -13,14 +13,13 @@ from ..contributions import Contributions, Vector
 from ..settings import Settings, members
 from .mpi import FORMS, MPIAllreduce, MPIIallreduce, datatype
 from .partial import WagmaAllreduce, check
-from .subject import Contributed, Subject, Taken, UnavailableError
+from .subject import Subject, Taken, UnavailableError
 from .torch import Gloo, Nccl, check_library
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 __all__ = [
-    "Contributed",
     "Subject",
     "Taken",
     "UnavailableError",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from ..contributions import Vector
 if TYPE_CHECKING:
     from .._loop import Call
 
-__all__ = ["Contributed", "Subject", "Taken", "UnavailableError"]
+__all__ = ["Subject", "Taken", "UnavailableError"]
 
 
 class UnavailableError(Exception):
@@ -35,26 +34,6 @@ class Taken:
     holds: Holds
     late: bool = False
     wrong: str | None = None
-
-
-class Contributed:
-    """What a contribution of a rank consists of: with late="carry", also of earlier versions."""
-
-    def __init__(self, ranks: int) -> None:
-        self._missed: list[list[int]] = [[] for _ in range(ranks)]
-
-    def expand(self, holds: Holds, version: int) -> Holds:
-        """`holds` of `version`, with what those contributions carry."""
-        more = [(r, m) for r, v in holds if v == version for m in self._missed[r]]
-        return holds + more
-
-    def note(self, version: int, late: Iterable[bool]) -> None:
-        """Which ranks came late to `version`."""
-        for missed, is_late in zip(self._missed, late, strict=True):
-            if is_late:
-                missed.append(version)
-            else:
-                missed.clear()
 
 
 class Subject(ABC):

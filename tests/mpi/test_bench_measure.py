@@ -1,0 +1,237 @@
+"""The measurement of the benchmarks: every result is checked, and wrong ones are noticed."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from wagma.benchmarks import _loop, environment
+from wagma.benchmarks.measure import iterations_of, measure
+from wagma.benchmarks.samples import Point
+from wagma.benchmarks.settings import Settings, members
+from wagma.benchmarks.start import Start
+from wagma.benchmarks.subjects import Subject
+from wagma.collectives.arrays import DTYPES
+
+SMALL, LARGE = 24, 40_000  # bytes: looped over in C, and from Python
+LATE_NS = 3_000_000  # far beyond grace, on a machine that is not too busy
+
+BASE = Settings(
+    "allreduce",
+    (SMALL, LARGE),
+    iterations=7,
+    iterations_large=5,
+    warmup=2,
+    warmup_large=2,
+    passes=2,
+    validate=True,
+    grace=0.0005,
+)
+WAITING = replace(BASE, quorum=1)
+
+
+@pytest.fixture(scope="module")
+def start() -> Iterator[Start]:
+    comm = MPI.COMM_WORLD
+    crowded = bool(environment.crowded_hosts(environment.gather(comm)))
+    with Start(comm, crowded=crowded) as made:
+        yield made
+
+
+def together(comm: MPI.Intracomm) -> Any:
+    return np.zeros((1, comm.size), np.int64)
+
+
+def one_late(comm: MPI.Intracomm) -> Any:
+    """Another rank in each iteration, and nobody in the last of three."""
+    table = np.zeros((3, comm.size), np.int64)
+    table[0, -1] = table[1, 0] = LATE_NS
+    return table
+
+
+def run(settings: Settings, comm: MPI.Intracomm, start: Start, size: int, offsets: Any) -> Point:
+    """The point, on all ranks."""
+    point: Point = comm.bcast(measure(settings, comm, start, size, "test", offsets))
+    assert (point.size, point.count) == (size, size // DTYPES[settings.datatype].storage.itemsize)
+    return point
+
+
+def check(settings: Settings, point: Point, ranks: int, wrong: int = 0) -> None:
+    """Everything was measured, everything was checked, and so much of it is wrong in all."""
+    blocks, warmup = iterations_of(settings, point.size)
+    assert point.series[0].library == "wagma"
+    for series in point.series:
+        assert series.began.shape == series.ended.shape == series.late.shape == (sum(blocks), ranks)
+        assert (series.ended > series.began).all()
+        # A call starts after every call before it has ended.
+        assert (series.began[1:].min(axis=1) >= series.ended[:-1].max(axis=1)).all()
+        assert series.checks.results == ranks * (sum(blocks) + warmup * len(blocks))
+    found = sum(series.checks.wrong for series in point.series)
+    assert found == wrong, [series.checks.first_wrong for series in point.series]
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+@pytest.mark.parametrize("datatype", DTYPES)
+def test_every_datatype(comm: MPI.Intracomm, start: Start, datatype: str, size: int) -> None:
+    settings = replace(BASE, datatype=datatype)
+    point = run(settings, comm, start, size, together(comm))
+    check(settings, point, comm.size)
+    assert [series.loop for series in point.series] == ["c" if size == SMALL else "python"]
+    assert not point.series[0].late.any()
+
+
+@pytest.mark.parametrize("size", [0, 4])
+def test_none_and_one_element(comm: MPI.Intracomm, start: Start, size: int) -> None:
+    check(BASE, run(BASE, comm, start, size, together(comm)), comm.size)
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+@pytest.mark.parametrize("form", ["in-place", "private", "out-of-place"])
+@pytest.mark.parametrize("late", ["stale", "skip", "carry"])
+@pytest.mark.parametrize("kind", ["allreduce", "group-allreduce"])
+def test_wait_avoiding_quorums(
+    comm: MPI.Intracomm, start: Start, kind: str, late: str, form: str, size: int
+) -> None:
+    """Results hold what the calls say, with late ranks and without."""
+    settings = replace(WAITING, kind=kind, late=late, form=form)
+    if form == "out-of-place" and members(settings, comm.size) == 1:
+        pytest.skip("a group of one is reduced in place")
+    point = run(settings, comm, start, size, one_late(comm))
+    check(settings, point, comm.size)
+    if kind == "allreduce" and comm.size > 1:
+        assert point.series[0].late.any(), "nobody was late: there was nothing to see"
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+def test_baselines_beside_it(comm: MPI.Intracomm, start: Start, size: int) -> None:
+    settings = replace(
+        BASE, kind="group-allreduce", baselines=("mpi", "mpi-nonblocking"), iterations=4
+    )
+    point = run(settings, comm, start, size, together(comm))
+    check(settings, point, comm.size)
+    width = members(settings, comm.size)
+    groups = f"MPI_Allreduce of groups of {width}"
+    names = ["MPI_Allreduce", *([groups] if width < comm.size else []), "MPI_Iallreduce"]
+    forms = [f"{name} {form}" for name in names for form in ("in-place", "two-buffers")]
+    assert [series.name for series in point.series] == ["wagma in-place", *forms]
+
+
+@pytest.mark.mpi
+def test_torch(comm: MPI.Intracomm, start: Start) -> None:
+    pytest.importorskip("torch")
+    settings = replace(BASE, buffer="torch", datatype="bfloat16", baselines=("gloo",))
+    point = run(settings, comm, start, SMALL, together(comm))
+    check(settings, point, comm.size)
+    assert [series.name for series in point.series] == ["wagma in-place", "gloo in-place"]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+@pytest.mark.parametrize("settings", [BASE, WAITING, replace(WAITING, late="skip")])
+@pytest.mark.parametrize("library", ["wagma", "mpi"])
+def test_a_falsified_result_is_wrong(
+    comm: MPI.Intracomm, start: Start, library: str, settings: Settings, size: int
+) -> None:
+    """One of each series of the library: MPI's has two forms."""
+    settings = replace(settings, baselines=("mpi",), corrupt=library, iterations=2)
+    point = run(settings, comm, start, size, one_late(comm))
+    check(settings, point, comm.size, wrong={"wagma": 1, "mpi": 2}[library])
+    texts = [one.checks.first_wrong for one in point.series if one.library == library]
+    assert all(f"rank {comm.size - 1}, result 1: 1 of" in str(text) for text in texts)
+
+
+def test_a_result_without_a_contribution_is_wrong(
+    comm: MPI.Intracomm, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the engine had left out what it says is there."""
+    call = "wagma.benchmarks.subjects.partial.WagmaAllreduce.call"
+    original: Any = _attribute(call)
+
+    def reduce_less(self: Any) -> Any:
+        if comm.rank == 0:
+            self._array -= 1
+        return original(self)
+
+    monkeypatch.setattr(call, reduce_less)
+    point = run(replace(BASE, loop="python"), comm, start, SMALL, together(comm))
+    assert point.series[0].checks.wrong == point.series[0].checks.results > 0
+
+
+def _attribute(path: str) -> Any:
+    from importlib import import_module
+
+    home, name, attribute = path.rsplit(".", 2)
+    return getattr(getattr(import_module(home), name), attribute)
+
+
+def test_nothing_is_checked_unless_asked(comm: MPI.Intracomm, start: Start) -> None:
+    point = run(replace(BASE, validate=False), comm, start, SMALL, together(comm))
+    assert point.series[0].checks.results == 0
+
+
+def test_arrivals_follow_the_pattern(
+    comm: MPI.Intracomm, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The n-th counted iteration has the n-th row, from the beginning again after the last."""
+    offsets = np.arange(5 * comm.size, dtype=np.int64).reshape(5, comm.size)
+    expected = [offsets[i % 5, comm.rank] for i in (-1, *range(4), 3, *range(4, 7))]
+    asked: list[int] = []
+    wait, loop = Start.wait, _loop.run
+
+    def waited(self: Start, arrival_ns: int = 0) -> int:
+        asked.append(arrival_ns)
+        return wait(self, arrival_ns)
+
+    def looped(*arguments: Any) -> None:
+        asked.extend(arguments[4])
+        loop(*arguments)
+
+    monkeypatch.setattr(Start, "wait", waited)
+    monkeypatch.setattr(_loop, "run", looped)
+    for where in ("c", "python"):
+        asked.clear()
+        point = run(replace(BASE, loop=where), comm, start, SMALL, offsets)
+        assert point.series[0].loop == where
+        assert asked == expected
+
+
+def test_blocks_alternate_in_orders_that_differ(
+    comm: MPI.Intracomm, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All ranks have the same order in each pass, and the passes different ones."""
+    settings = replace(
+        BASE, baselines=("mpi",), iterations=6, passes=6, warmup=0, loop="python", validate=False
+    )
+    called: list[str] = []
+    original = Subject.ready
+    monkeypatch.setattr(
+        Subject, "ready", lambda self: (called.append(self.name), original(self))[1]
+    )
+    run(settings, comm, start, SMALL, together(comm))
+    assert comm.allgather(called) == [called] * comm.size
+    passes = [tuple(called[i : i + 3]) for i in range(0, 18, 3)]
+    assert all(sorted(one) == sorted(passes[0]) for one in passes)
+    assert len(set(passes)) > 1
+
+
+def test_interrupted_between_blocks(comm: MPI.Intracomm, start: Start) -> None:
+    """What is complete of the passes is returned; None if nothing is."""
+    settings = replace(BASE, iterations=9, passes=3)
+    for looks, complete in ((1, 0), (2, 3), (4, 6)):
+        left = [looks]
+
+        def interrupted(left: list[int] = left) -> bool:
+            left[0] -= 1
+            return left[0] < 0
+
+        offsets = together(comm)
+        point = measure(settings, comm, start, SMALL, "test", offsets, interrupted=interrupted)
+        if comm.rank != 0 or complete == 0:
+            assert point is None
+        else:
+            assert point is not None
+            assert point.series[0].began.shape == (complete, comm.size)
