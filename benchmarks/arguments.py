@@ -38,7 +38,7 @@ FORMS = ("in-place", "private", "out-of-place")
 class _Defaults:
     """Of one kind."""
 
-    smallest: int | None = None  # None: one element
+    smallest: int = 1  # OSU's, which skips what is smaller than an element
     largest: int = MIB
     iterations: int = 1000
     iterations_large: int = 100
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser, kind: str) -> None:
 def _add_osu(parser: argparse.ArgumentParser, kind: str, defaults: _Defaults) -> None:
     group = parser.add_argument_group("as OSU Micro-Benchmarks")
     add = group.add_argument
-    smallest = defaults.smallest or "one element"
+    smallest = "one element" if defaults.smallest == 1 else defaults.smallest
     add(
         "-m",
         "--message-size",
@@ -326,7 +326,7 @@ def _sizes(
     if defaults.smallest == defaults.largest:  # a kind of one size: that of -m is another one
         smallest, largest = smallest or largest, largest or smallest
     largest = largest or defaults.largest
-    smallest = smallest or min(defaults.smallest or element, largest)
+    smallest = smallest or min(defaults.smallest, largest)
     if smallest > largest:
         raise ValueError(
             f"argument -m/--message-size: MIN is {smallest}, MAX by default {largest}: give both"

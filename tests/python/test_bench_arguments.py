@@ -60,7 +60,9 @@ def test_every_kind_has_defaults(kind: str) -> None:
 
 def test_kinds_differ() -> None:
     assert parse("group-allreduce").quorum == 1
-    assert parse("bandwidth").sizes[-1] == 16 << 20
+    assert parse("bandwidth").sizes == tuple(1 << i for i in range(16, 25))
+    assert parse("bandwidth", "-m", "128KiB").sizes == (1 << 16, 1 << 17)
+    assert parse("bandwidth", "-m", "8").sizes == (8,)
     assert parse("skew").skews == (0.0, 1e-4, 1e-3, 1e-2)
     assert parse("skew").arrival == "one-late"
     assert parse("overlap").lateness == 1e-3

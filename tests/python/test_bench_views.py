@@ -283,6 +283,7 @@ def test_overlap_is_what_punctual_ranks_pay() -> None:
     # rank 0, 1, 0 and 0 are punctual, and compute for 1 us
     assert lines[-2].split()[:7] == ["8", "1.00", "0.00", "0.50", "0.70", "0.00", "1.00"]
     assert lines[-1].split()[2] == "4.00"
+    assert lines[-1].split()[6] == "1.60"  # 4 us of 2.5: medians of what is paid
 
 
 # ---- nccl-tests ----------------------------------------------------------------------------------
