@@ -178,7 +178,6 @@ def _calls(
 @contextmanager
 def _no_collections() -> Iterator[None]:
     """No garbage is collected inside."""
-    gc.collect()
     gc.disable()
     try:
         yield
