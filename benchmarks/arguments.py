@@ -183,8 +183,8 @@ def _add_measurement(parser: argparse.ArgumentParser, kind: str, defaults: _Defa
         dest="baselines",
         type=_read(_baselines),
         metavar="NAMES",
-        help=f"measured beside it: {', '.join(BASELINES)}, or none (default: with --format osu "
-        f"none, else {_usual_baseline(kind)})",
+        help=f"measured beside it: {', '.join(_baselines_of(kind))}, or none (default: with "
+        f"--format osu none, else {_usual_baseline(kind)})",
     )
     if kind == "overlap":
         add(
@@ -235,8 +235,12 @@ def _add_measurement(parser: argparse.ArgumentParser, kind: str, defaults: _Defa
     )
 
 
+def _baselines_of(kind: str) -> tuple[str, ...]:
+    return ("mpi-nonblocking",) if kind in NONBLOCKING else BASELINES
+
+
 def _usual_baseline(kind: str) -> str:
-    return "mpi-nonblocking" if kind in NONBLOCKING else "mpi"
+    return _baselines_of(kind)[0]
 
 
 # ---- values --------------------------------------------------------------------------------------

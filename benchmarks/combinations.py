@@ -61,6 +61,10 @@ def _check_buffers(given: argparse.Namespace) -> None:
         if is_wanted and find_spec(package) is None:
             raise ValueError(f"--buffer {package}: {package} is not installed; pip install it")
     for name in given.baselines or ():
+        if given.kind in NONBLOCKING and name != "mpi-nonblocking":
+            raise ValueError(
+                f"--baseline {name}: the calls of {given.kind} are posted; pass mpi-nonblocking"
+            )
         if name in ("gloo", "nccl") and find_spec("torch") is None:
             raise ValueError(f"--baseline {name}: torch is not installed; leave it out")
     if getattr(given, "loop", "auto") == "c" and given.buffer != "numpy":

@@ -270,6 +270,7 @@ def test_what_is_refused(words: str, capsys: pytest.CaptureFixture[str]) -> None
     [
         ("iallreduce", "--quorum 1 --late skip", "--late skip: the array of a posted call would"),
         ("overlap", "--late carry", "--late carry: the array of a posted call"),
+        ("iallreduce", "--baseline mpi", "--baseline mpi: the calls of iallreduce are posted"),
         ("overlap", "--format nccl", "--format nccl: it has no columns for the kind overlap"),
         ("skew", "--arrival together", "--arrival together has no T: choose from one-late, ramp"),
         ("skew", "--skews=1ms,-2ms", "argument --skews: -2ms is -0.002: at least 0 is needed"),
