@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -56,7 +56,7 @@ def binding(
     comm: MPI.Intracomm,
     start: Start,
     size: int,
-    quorum: int | str,
+    quorum: Literal["all", "majority"] | int,
     *,
     bursts: int = BURSTS,
     calls: int = CALLS,
@@ -110,7 +110,8 @@ def main() -> None:
         print(f"# {comm.Get_size()} ranks, {cores} cores; ns per call")
         print(f"{'# Size':>8} {'quorum':>8} {'Python':>9} {'C':>9} {'overhead':>9}")
     with Start(comm, crowded=comm.Get_size() > cores) as start:
-        for quorum in ("all", 1):
+        quorums: tuple[Literal["all"], Literal[1]] = ("all", 1)
+        for quorum in quorums:
             for size in SIZES:
                 found = binding(comm, start, size, quorum)
                 if found is not None:

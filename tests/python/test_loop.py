@@ -349,6 +349,16 @@ def test_one_rank_needs_no_meeting() -> None:
     assert (x.view(np.uint8) == 1).all(), "x was not filled"
 
 
+def test_times_are_of_the_common_clock() -> None:
+    ahead = 10**15
+    handle, x, inputs, arrivals, began, ended = alone(3)
+    meeting = Meeting(memory(1), 0, 1, crowded=False, correction_ns=ahead)
+    before = now() + ahead
+    with handle:
+        run(meeting, native.wagma_call(handle), x.ctypes.data, inputs, arrivals, began, ended)
+    assert before <= began[0] <= ended[0] <= began[1] <= ended[2] <= now() + ahead
+
+
 @pytest.mark.parametrize("where", ["meeting", "call", "loop"])
 def test_ctrl_c(where: str) -> None:
     words = memory(2)
