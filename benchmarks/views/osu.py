@@ -6,7 +6,7 @@ percentiles: of the means over the ranks, taken without interpolation.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from typing import Any
 
@@ -31,7 +31,7 @@ from ..titles import title
 from .columns import WIDTH, Column, header, row, wide
 from .labels import LABELS
 
-__all__ = ["Osu", "checked", "failed", "footer", "number", "preamble"]
+__all__ = ["Osu", "footer", "number", "preamble", "validation"]
 
 OVERALL = "# Overall = Coll. Init + Compute + MPI_Test + MPI_Wait\n\n"
 
@@ -41,14 +41,14 @@ def number(value: float) -> str:
     return f"{value:.2f}"
 
 
-def failed(point: Point) -> bool:
-    """Whether a result was wrong, or none was compared."""
-    return any(one.checks.wrong or not one.checks.results for one in point.series)
+def failed(found: Iterable[Series]) -> bool:
+    """Whether a result was wrong, or of a series none was compared."""
+    return any(one.checks.wrong or not one.checks.results for one in found)
 
 
-def checked(point: Point) -> str:
+def validation(found: Iterable[Series]) -> str:
     """OSU's word for it."""
-    return "Fail" if failed(point) else "Pass"
+    return "Fail" if failed(found) else "Pass"
 
 
 class Osu:
@@ -92,7 +92,7 @@ def footer(report: Report) -> str:
     """OSU's words, if a result was wrong."""
     if report.settings.validate:
         for point in report.points:
-            if failed(point):
+            if failed(point.series):
                 return (
                     f"DATA VALIDATION ERROR: wagma bench {report.settings.kind} exited with "
                     f"status 1 on message size {point.size}.\n"
@@ -106,11 +106,8 @@ Columns = list[Column[Point]]
 
 
 def _columns(settings: Settings) -> Columns:
-    if settings.kind == "iallreduce":
-        return _nonblocking(settings) + _late(settings) + _nonblocking_baselines(settings)
-    if settings.kind == "bandwidth":
-        return _bandwidth(settings) + _late(settings) + _bandwidth_baselines(settings)
-    return _latency(settings) + _late(settings) + _latency_baselines(settings)
+    theirs = {"iallreduce": _nonblocking, "bandwidth": _bandwidth}.get(settings.kind, _latency)
+    return theirs(settings) + _late(settings) + _baselines(settings)
 
 
 def _latency(settings: Settings) -> Columns:
@@ -129,7 +126,9 @@ def _full(settings: Settings) -> Columns:
 
 
 def _validation(settings: Settings) -> Columns:
-    return [Column("Validation", checked)] if settings.validate else []
+    return (
+        [Column("Validation", lambda point: validation(point.series))] if settings.validate else []
+    )
 
 
 def _tails(settings: Settings) -> Columns:
@@ -202,33 +201,18 @@ def _late(settings: Settings) -> Columns:
     return [Column("Late(%)", _of(lambda one: figures(one).late_percent))]
 
 
-def _latency_baselines(settings: Settings) -> Columns:
+def _baselines(settings: Settings) -> Columns:
+    """Of each its own figure, and how many times as long it takes."""
     columns: Columns = []
     for name in settings.baselines:
         label = LABELS[name]
-        columns.append(wide(f"{label}(us)", _beside(name, _mean)))
-        columns.append(wide(f"{label} ratio", _ratio(name)))
-    return columns
-
-
-def _bandwidth_baselines(settings: Settings) -> Columns:
-    columns: Columns = []
-    for name in settings.baselines:
-        label = LABELS[name]
-        columns.append(wide(f"{label}(MB/s)", _beside(name, None)))
-        columns.append(wide(f"{label} ratio", _ratio(name)))
-    return columns
-
-
-def _nonblocking_baselines(settings: Settings) -> Columns:
-    columns: Columns = []
-    for name in settings.baselines:
-        label = LABELS[name]
-        columns.append(wide(f"{label}(us)", _beside(name, _mean)))
-        columns.append(
-            wide(f"{label} overlap(%)", _beside(name, lambda one: nonblocking(one).overlap_percent))
-        )
-        columns.append(wide(f"{label} ratio", _ratio(name)))
+        if settings.kind == "bandwidth":
+            columns.append(wide(f"{label}(MB/s)", _beside(name, _mbs)))
+        else:
+            columns.append(wide(f"{label}(us)", _beside(name, lambda _, one: _mean(one))))
+        if settings.kind == "iallreduce":
+            columns.append(wide(f"{label} overlap(%)", _beside(name, _overlap)))
+        columns.append(wide(f"{label} ratio", _beside(name, _ratio)))
     return columns
 
 
@@ -236,21 +220,19 @@ def _mean(series: Series) -> float:
     return osu(series).mean
 
 
-def _beside(name: str, figure: Callable[[Series], float] | None) -> Callable[[Point], str]:
-    """A figure of a baseline's fastest series; None: its bandwidth."""
+def _overlap(point: Point, series: Series) -> float:  # noqa: ARG001
+    return nonblocking(series).overlap_percent
+
+
+def _ratio(point: Point, series: Series) -> float:
+    return ratio(wagma(point), series, _mean)
+
+
+def _beside(name: str, figure: Callable[[Point, Series], float]) -> Callable[[Point], str]:
+    """A figure of a baseline's fastest series."""
 
     def cell(point: Point) -> str:
         series = baseline(point, name, _mean)
-        if series is None:
-            return "n/a"
-        return number(_mbs(point, series) if figure is None else figure(series))
-
-    return cell
-
-
-def _ratio(name: str) -> Callable[[Point], str]:
-    def cell(point: Point) -> str:
-        series = baseline(point, name, _mean)
-        return "n/a" if series is None else number(ratio(wagma(point), series, _mean))
+        return "n/a" if series is None else number(figure(point, series))
 
     return cell

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
-from ..figures import figures, headline, percentile, punctual, ratio, wagma
+from ..figures import figures, headline, nonblocking, percentile, punctual, ratio, wagma
 from ..samples import Point, Report, Series
 from ..settings import Settings
 from ..titles import title
 from .columns import Column, header, row, wide
-from .osu import footer, number, preamble
+from .osu import footer, number, preamble, validation
 
 __all__ = ["Sweep"]
 
@@ -33,7 +33,7 @@ class Sweep:
         if settings.quorum != "all":
             columns.append(Column("Late(%)", _of(lambda one: figures(one).late_percent)))
         if settings.validate:
-            columns.append(Column("Validation", _checked))
+            columns.append(Column("Validation", lambda line: validation(line[1:])))
         columns.append(Column("Ratio", _ratio(settings)))
         self._columns = columns
 
@@ -78,31 +78,27 @@ def _percentile(what: str, percent: float, from_last: bool) -> Column[Line]:
 
 
 def _overlap(settings: Settings) -> Columns:
-    columns: Columns = [Column("Compute(us)", _of(lambda one: _mean(one.computing)))]
+    columns: Columns = [Column("Compute(us)", _of(lambda one: nonblocking(one).compute))]
     for percent in settings.percentiles or PERCENTILES:
         columns.append(_paid(percent))
-    columns.append(Column("Posting(us)", _of(lambda one: _mean(one.posting))))
-    columns.append(Column("Waiting(us)", _of(lambda one: _mean(one.waiting))))
+    columns.append(Column("Posting(us)", _of(lambda one: nonblocking(one).posting)))
+    columns.append(Column("Waiting(us)", _of(_waiting)))
     if settings.full:
         columns.append(Column("Iterations", lambda line: str(len(line[1].began)), 12))
     return columns
+
+
+def _waiting(series: Series) -> float:
+    found = nonblocking(series)
+    return found.testing + found.waiting
 
 
 def _paid(percent: float) -> Column[Line]:
     return wide(f"Paid P{percent:g}(us)", _of(lambda one: punctual(one, percent)))
 
 
-def _mean(ns: Any) -> float:
-    return 0.0 if ns is None else float(ns.mean()) / 1e3
-
-
 def _of(figure: Callable[[Series], float]) -> Callable[[Line], str]:
     return lambda line: number(figure(line[1]))
-
-
-def _checked(line: Line) -> str:
-    checks = line[1].checks
-    return "Fail" if checks.wrong or not checks.results else "Pass"
 
 
 def _ratio(settings: Settings) -> Callable[[Line], str]:

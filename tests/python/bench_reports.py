@@ -6,12 +6,24 @@ import numpy as np
 
 from wagma.benchmarks.samples import Checks, Point, Report, Series
 from wagma.benchmarks.settings import Settings
+from wagma.benchmarks.views import view
 
 # [iterations, ranks], in ns.
 OWN = [[1000, 3000], [2000, 4000], [3000, 5000], [4000, 6000]]
 SLOWER = [[5000, 9000], [5000, 9000], [5000, 9000], [5000, 9000]]
 SLOWEST = [[7000, 9500], [7000, 9500], [7000, 9500], [7000, 9500]]
 UNCHECKED = Checks()
+ENVIRONMENT = {"cores": 2, "hosts": ["a", "b"], "versions": {"numpy": "2.4"}, "warnings": []}
+GOOD, BAD = Checks(8, 0), Checks(8, 3, "rank 1, result 2")
+MPI = ("MPI_Allreduce in-place", SLOWEST)
+FASTER_MPI = ("MPI_Allreduce two-buffers", SLOWER)
+POSTED = {
+    "posting": 500,
+    "computing": 1000,
+    "waiting": 700,
+    "testing": 200,
+    "pure": [[1600, 2000]] * 4,
+}
 
 
 def series(
@@ -52,3 +64,18 @@ def point(
 def report(settings: Settings, *points: Point, interrupted: bool = False) -> Report:
     """Of two ranks."""
     return Report(settings, {"cores": 2}, 2, list(points), interrupted)
+
+
+def text(settings: Settings, *points: Point, interrupted: bool = False) -> str:
+    """All that is printed."""
+    shown = view(settings)
+    rows = "".join(shown.row(one) for one in points)
+    whole = report(settings, *points, interrupted=interrupted)
+    return shown.header(ENVIRONMENT) + rows + shown.footer(whole)
+
+
+def compared(checks: Checks = GOOD) -> Point:
+    """Wagma's series and two of MPI's."""
+    return point(
+        series(checks=checks), series(*MPI, checks=checks), series(*FASTER_MPI, checks=checks)
+    )
