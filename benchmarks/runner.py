@@ -41,20 +41,19 @@ def run_on(comm: MPI.Intracomm, settings: Settings) -> int:
     Raises:
         InputError: the settings cannot be measured here.
     """
-    settings, warnings = _checked(comm, settings)
-    places = environment.gather(comm)
-    crowded = environment.crowded_hosts(places)
-    warnings += crowded
-    sizes, left_out = _sizes(comm, settings)
-    header = environment.environment(settings, places, warnings + left_out)
-    report = Report(settings, header, comm.Get_size())
-    with _abort_on_error(comm), interrupt.Interrupt(comm) as interrupted:
-        with Start(comm, crowded=bool(crowded)) as start:
-            _measure(comm, replace(settings, sizes=sizes), start, report, interrupted.agreed)
-            # The last look: whoever was interrupted later than that has been too late.
+    with interrupt.Interrupt(comm) as interrupted:
+        settings, warnings = _checked(comm, settings)
+        places = environment.gather(comm)
+        crowded = environment.crowded_hosts(places)
+        sizes, left_out = _sizes(comm, settings)
+        warnings += crowded + left_out
+        header = environment.environment(settings, places, warnings)
+        report = Report(settings, header, comm.Get_size())
+        with _abort_on_error(comm):
+            with Start(comm, crowded=bool(crowded)) as start:
+                _measure(comm, replace(settings, sizes=sizes), start, report, interrupted.agreed)
             report.interrupted = interrupted.agreed()
-        status = _end(report) if comm.Get_rank() == 0 else 0
-        return int(comm.bcast(status))
+            return int(comm.bcast(_end(report) if comm.Get_rank() == 0 else None))
 
 
 # ---- what can be wrong ---------------------------------------------------------------------------

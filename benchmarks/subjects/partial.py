@@ -85,7 +85,7 @@ def tensor(array: Vector, datatype: str) -> Any:
     if find_spec("torch") is None:
         raise UnavailableError(
             "torch is not installed: python -m pip install torch; or leave out what needs it "
-            "(--buffer torch, -T mpi_bfloat16, the baselines gloo and nccl)"
+            "(--buffer torch, -T bfloat16, the baselines gloo and nccl)"
         )
     import torch
 

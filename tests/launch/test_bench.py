@@ -1,0 +1,258 @@
+"""`python -m wagma bench` as users start it: what it prints, its exit status, and Ctrl-C."""
+
+import csv
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from launched import clean_environment
+
+LIVENESS_S = 120.0
+COMMAND = [sys.executable, "-m", "wagma", "bench"]
+CLEAN = clean_environment() | {
+    name: value for name, value in os.environ.items() if name.startswith("OMPI_ALLOW_RUN_AS_ROOT")
+}
+FEW = ("-i", "20", "-x", "5")
+
+
+def command(ranks: int, *options: str) -> list[str]:
+    """The command line on that many ranks, 0: without a launcher."""
+    mpiexec = os.environ.get("WAGMA_TEST_MPIEXEC", str(Path(sys.executable).with_name("mpiexec")))
+    launcher = [*shlex.split(mpiexec), "-n", str(ranks)] if ranks else []
+    return [*launcher, *COMMAND, *options]
+
+
+def bench(
+    ranks: int, *options: str, cores: set[int] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs it to its end; `cores`: the only ones that it may use."""
+    usable = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, cores or usable)
+        return subprocess.run(
+            command(ranks, *options),
+            env={**CLEAN, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=LIVENESS_S,
+            check=False,
+        )
+    finally:
+        os.sched_setaffinity(0, usable)
+
+
+def rows(text: str) -> dict[int, list[str]]:
+    """Cells of OSU's table by size, as those read it who parse OSU's output."""
+    lines = re.findall(r"^(\d+)\s+(\S.*)$", text, re.MULTILINE)
+    return {int(size): cells.split() for size, cells in lines}
+
+
+def test_the_default_output_is_read_by_those_who_read_osu() -> None:
+    done = bench(2, "allreduce", "-m", "4:16", *FEW)
+    assert done.returncode == 0, done.stderr
+    blank, title, datatype, header, *table = done.stdout.splitlines()
+    assert blank == ""
+    assert re.fullmatch(r"# wagma Allreduce Latency Test v\S+", title)
+    assert datatype == "# Datatype: MPI_FLOAT."
+    assert header == "# Size       Avg Latency(us)"
+    assert [len(line) for line in table] == [28] * 3
+    (latency,) = re.findall(r"^8\s+(\S+)", done.stdout, re.MULTILINE)
+    assert float(latency) > 0
+    # Where it was measured is said beside it.
+    for name in ("mpi.library", "mpi.thread_level", "versions.wagma", "simd", "loop", "binding"):
+        assert re.search(rf"^# {re.escape(name)}: .", done.stderr, re.MULTILINE), done.stderr
+
+
+def test_json_is_one_document_and_samples_are_kept(tmp_path: Path) -> None:
+    file = tmp_path / "samples.npz"
+    options = ("--format", "json", "-c", "--arrival", "ramp:100us", "--samples", str(file))
+    done = bench(2, "group-allreduce", "-m", "4096:16384", *FEW, *options)
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    schema = json.loads((resources.files("wagma.benchmarks") / "report.schema.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(document)
+    assert [point["size"] for point in document["points"]] == [4096, 8192, 16384]
+    loops = {series["loop"] for point in document["points"] for series in point["series"]}
+    assert loops == {"c", "python"}
+    for point in document["points"]:
+        assert point["series"][0]["library"] == "wagma"
+        assert any(series["name"] == "MPI_Allreduce in-place" for series in point["series"])
+        assert all(series["wrong"] == 0 < series["checked"] for series in point["series"])
+    with np.load(file) as arrays:
+        assert arrays["0/0/began"].shape == (20, 2)
+
+
+def test_skew_has_a_line_for_each_time() -> None:
+    options = ("--format", "csv", "--skews", "0,1ms", "--baseline", "none")
+    done = bench(2, "skew", "-m", "8:8", *FEW, *options)
+    assert done.returncode == 0, done.stderr
+    table = list(csv.DictReader(line for line in done.stdout.splitlines() if line[0] != "#"))
+    assert [float(line["amplitude_us"]) for line in table] == [0, 1000]
+    # Half of the iterations have one of two ranks late, by far more than grace.
+    assert float(table[1]["late_percent"]) > 0
+
+
+# ---- wrong results -------------------------------------------------------------------------------
+
+QUORUMS = {
+    "all, in C": ("allreduce", "-m", "8:8"),
+    "all, from Python": ("allreduce", "-m", "8:8", "--loop", "python"),
+    "1, in C": ("group-allreduce", "-m", "8:8", "--arrival", "one-late:1ms"),
+    "1, from Python": ("group-allreduce", "-m", "16384:16384", "--arrival", "one-late:1ms"),
+}
+
+
+@pytest.mark.parametrize("case", QUORUMS)
+def test_a_falsified_result_fails(case: str) -> None:
+    done = bench(2, *QUORUMS[case], *FEW, "-c", "--corrupt", "wagma")
+    assert done.returncode == 1, done.stderr
+    (cells,) = rows(done.stdout).values()
+    assert "Fail" in cells
+    assert "DATA VALIDATION ERROR" in done.stdout
+    assert re.search(r"1 of \d+ results are wrong: wagma in-place, rank 1, result 1", done.stderr)
+
+
+def test_a_falsified_result_of_the_baseline_fails() -> None:
+    done = bench(2, "allreduce", "-m", "8:8", *FEW, "-c", "--baseline", "mpi", "--corrupt", "mpi")
+    assert done.returncode == 1, done.stderr
+    assert "wrong: MPI_Allreduce in-place, rank 1, result 1" in done.stderr
+
+
+def test_right_results_pass() -> None:
+    done = bench(2, "group-allreduce", "-m", "8:16384", "-c", *FEW, "--arrival", "one-late:200us")
+    assert done.returncode == 0, done.stderr
+    assert all("Pass" in cells for cells in rows(done.stdout).values())
+    assert len(rows(done.stdout)) == 12
+
+
+# ---- what cannot be measured ---------------------------------------------------------------------
+
+WRONG = {
+    "unknown pattern": (("--arrival", "sideways:1ms"), "unknown pattern 'sideways'"),
+    "no multiple": (("-m", "6:12"), "6 is no multiple of 4 bytes"),
+    "trace": (("--arrival", "trace:{}"), "line 2"),
+    "quorum": (("--quorum", "3"), "2 ranks reduce together"),
+    "samples": (("--samples", "{}/x"), "cannot be written"),
+    "carry": (("-c", "--quorum", "1", "--late", "carry", "-T", "float16"), "only rounded"),
+    "too large": (("-m", "65536G:65536G"), "of /dev/shm"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_cannot_be_measured_is_said_once(case: str, tmp_path: Path) -> None:
+    options, message = WRONG[case]
+    file = tmp_path / "trace.csv"
+    file.write_text("step,rank,seconds\n0,zero,1\n")
+    done = bench(2, "allreduce", *(option.format(file) for option in options))
+    assert done.returncode == 2, done.stderr
+    assert rows(done.stdout) == {}
+    said = done.stdout + done.stderr  # launchers say things, too
+    assert said.count("python -m wagma bench allreduce: ") == 1
+    assert message in said
+
+
+def test_help_needs_no_launcher() -> None:
+    done = bench(0, "--help")
+    assert done.returncode == 0
+    for kind in ("allreduce", "group-allreduce", "iallreduce", "overlap", "skew", "bandwidth"):
+        assert re.search(rf"^    {kind}\b", done.stdout, re.MULTILINE)
+    done = bench(0, "skew", "--help")
+    assert done.returncode == 0
+    assert "--skews" in done.stdout
+
+
+def test_one_rank_is_not_measured() -> None:
+    done = bench(0, "allreduce")
+    assert done.returncode == 2
+    assert "mpiexec -n 2" in done.stderr
+
+
+def test_more_ranks_than_cores_are_measured_with_a_warning() -> None:
+    core = {min(os.sched_getaffinity(0))}
+    done = bench(2, "allreduce", "-m", "8:8", "-i", "5", "-x", "1", "-c", cores=core)
+    assert done.returncode == 0, done.stderr
+    assert "2 ranks share 1 cores" in done.stderr
+    assert rows(done.stdout)[8][-1] == "Pass"
+
+
+# ---- Ctrl-C --------------------------------------------------------------------------------------
+
+# A third of a second for each size; without end.
+LONG = ("allreduce", "-m", "8:1M", "-i", "300", "-x", "0", "--arrival", "ramp:1ms")
+
+
+@contextmanager
+def running(*options: str) -> Iterator[subprocess.Popen[str]]:
+    """Two ranks that have printed the first line of their table."""
+    with subprocess.Popen(
+        command(2, *options),
+        env={**CLEAN, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # A shell makes its background jobs ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def ranks_of(parent: int) -> list[int]:
+    """Processes of the benchmark below `parent`, by their numbers."""
+    found = []
+    for task in Path(f"/proc/{parent}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            arguments = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+            is_rank = arguments[:2] == [sys.executable.encode(), b"-m"]
+            found += [child] if is_rank else ranks_of(child)
+    return sorted(found)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_ctrl_c_of_a_rank_stops_all_and_prints_what_there_is(rank: int) -> None:
+    with running(*LONG) as process:
+        assert process.stdout is not None
+        before = ""
+        for line in iter(process.stdout.readline, ""):
+            before += line
+            if line.startswith("8 "):
+                break
+        processes = ranks_of(process.pid)
+        os.kill(processes[rank], signal.SIGINT)
+        after, errors = process.communicate(timeout=LIVENESS_S)
+    assert process.returncode == 130, errors
+    measured = rows(before + after)
+    assert 1 <= len(measured) < 18
+    assert "interrupted" in errors
+    assert not any(Path(f"/proc/{number}").exists() for number in processes)
+
+
+def test_ctrl_c_leaves_a_json_document_and_samples(tmp_path: Path) -> None:
+    file = tmp_path / "samples.npz"
+    with running(*LONG, "--format", "json", "--samples", str(file)) as process:
+        while not file.exists():  # by then a rank no longer dies of it
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.kill(ranks_of(process.pid)[1], signal.SIGINT)
+        output, errors = process.communicate(timeout=LIVENESS_S)
+    assert process.returncode == 130, errors
+    assert json.loads(output)["interrupted"] is True
+    with np.load(file) as arrays:
+        assert json.loads(str(arrays["report"]))["interrupted"] is True
