@@ -178,7 +178,8 @@ def _point(
         iterations = sum(measure.iterations_of(settings, size)[0])
         offsets = arrival.offsets(pattern, comm.Get_size(), iterations, settings.seed, amplitude)
     posted = settings.kind in combinations.NONBLOCKING
-    return (nonblocking if posted else measure).measure(
+    measured = nonblocking.measure if posted else measure.measure
+    return measured(
         settings,
         comm,
         start,

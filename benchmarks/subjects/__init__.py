@@ -102,7 +102,7 @@ def subjects(
     return made
 
 
-def _part(width: int, comm: MPI.Intracomm) -> tuple[tuple[int, ...], MPI.Intracomm]:
+def _part(width: int, comm: MPI.Intracomm) -> tuple[tuple[int, ...], MPI.Comm]:
     """This rank's group of version 0, and a communicator of it."""
     found = groups(comm.Get_size(), width, 0)
     number = next(i for i, group in enumerate(found) if comm.Get_rank() in group)

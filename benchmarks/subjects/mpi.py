@@ -65,7 +65,7 @@ class MPIAllreduce(Subject):
 
     def __init__(
         self,
-        comm: MPI.Intracomm,
+        comm: MPI.Comm,
         members: tuple[int, ...],
         x: Vector,
         kind: MPI.Datatype,
@@ -118,7 +118,7 @@ class MPIIallreduce(MPIAllreduce):
 
     def __init__(
         self,
-        comm: MPI.Intracomm,
+        comm: MPI.Comm,
         members: tuple[int, ...],
         x: Vector,
         kind: MPI.Datatype,

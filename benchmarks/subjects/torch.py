@@ -50,15 +50,19 @@ def check_library(library: str) -> None:
 
 def _store(comm: MPI.Intracomm) -> Any:
     """A place where the ranks' processes meet, at rank 0; collective."""
-    from torch.distributed import TCPStore
+    import torch.distributed
+
+    distributed: Any = torch.distributed  # its types leave out what is in C
 
     hosts = comm.allgather(socket.gethostname())
     host = "127.0.0.1" if len(set(hosts)) == 1 else hosts[0]
     store = None
     if comm.Get_rank() == 0:
-        store = TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=PATIENCE)
+        store = distributed.TCPStore(
+            host, 0, is_master=True, wait_for_workers=False, timeout=PATIENCE
+        )
     port = comm.bcast(store.port if store is not None else None)
-    return store or TCPStore(host, port, is_master=False, timeout=PATIENCE)
+    return store or distributed.TCPStore(host, port, is_master=False, timeout=PATIENCE)
 
 
 class Gloo(Subject):
@@ -67,13 +71,14 @@ class Gloo(Subject):
     library = "gloo"
 
     def __init__(self, comm: MPI.Intracomm, x: Vector, datatype: str) -> None:
-        from torch.distributed import ProcessGroupGloo
+        import torch.distributed
 
+        distributed: Any = torch.distributed
         super().__init__("gloo in-place")
         self._array = x
         self._ranks = range(comm.Get_size())
         self._tensors = [tensor(x, datatype)]
-        self._group = ProcessGroupGloo(
+        self._group: Any = distributed.ProcessGroupGloo(
             _store(comm), comm.Get_rank(), comm.Get_size(), timeout=PATIENCE
         )
 
@@ -105,9 +110,8 @@ class Nccl(Gloo):
     library = "nccl"
 
     def __init__(self, comm: MPI.Intracomm, x: Vector, datatype: str) -> None:
-        import torch
+        import torch.distributed
         from mpi4py import MPI
-        from torch.distributed import ProcessGroupNCCL
 
         Subject.__init__(self, "nccl in-place")
         node = comm.Split_type(MPI.COMM_TYPE_SHARED)
@@ -119,7 +123,10 @@ class Nccl(Gloo):
         self._ranks = range(comm.Get_size())
         self._host = tensor(x, datatype)
         self._tensors = [torch.empty_like(self._host, device=self._device)]
-        self._group = ProcessGroupNCCL(_store(comm), comm.Get_rank(), comm.Get_size(), PATIENCE)
+        distributed: Any = torch.distributed
+        self._group = distributed.ProcessGroupNCCL(
+            _store(comm), comm.Get_rank(), comm.Get_size(), PATIENCE
+        )
 
     def ready(self) -> None:
         """See `Subject`."""
