@@ -1,5 +1,6 @@
 """Posted reductions in the benchmarks: what is measured of them, and that results are checked."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from wagma.benchmarks.measure import iterations_of
 from wagma.benchmarks.samples import Point
 from wagma.benchmarks.settings import Settings
 from wagma.benchmarks.start import Start
+from wagma.benchmarks.subjects.posted import PostedWagma
 
 SIZE = 40_000
 LATENESS_S, COMPUTE_S = 0.02, 0.04
@@ -87,6 +89,22 @@ def test_computing_takes_as_long_as_it_was_asked_for(start: Start) -> None:
         assert np.all(series.ended - series.began >= series.computing)
 
 
+def test_tests_are_a_part_of_waiting(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def test(_: PostedWagma, request: object) -> None:
+        asked.append(request)
+        time.sleep(0.002)
+
+    monkeypatch.setattr(PostedWagma, "test", test)
+    wagma = run(replace(IALLREDUCE, compute=0.004, tests=2, baselines=()), start).series[0]
+    counted, before = iterations_of(IALLREDUCE, SIZE)
+    assert len(asked) == 2 * (sum(counted) + before * len(counted))
+    assert wagma.testing is not None
+    assert wagma.testing.min() >= 2 * 2_000_000
+    assert np.all(wagma.waiting >= wagma.testing)
+
+
 @pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("form", ["in-place", "private", "out-of-place"])
 def test_late_posts_are_checked(start: Start, form: str) -> None:
@@ -109,8 +127,10 @@ def test_the_punctual_do_not_wait_for_who_posts_late(start: Start) -> None:
         assert series.waiting is not None
         present = series.name == "wagma present"
         assert set(series.delayed.sum(axis=1)) == {0 if present else 1}
-        if not present:
-            arrivals = series.began - series.began.min(axis=1, keepdims=True)
+        arrivals = series.began - series.began.min(axis=1, keepdims=True)
+        if present:
+            assert np.median(arrivals.max(axis=1)) < 0.5e9 * LATENESS_S
+        else:
             assert np.all(arrivals[series.delayed] > 0.5e9 * LATENESS_S)
         own = np.where(series.delayed, 0, series.posting + series.waiting)
         paid[series.name] = float(np.median(own.max(axis=1))) * 1e-9

@@ -1,6 +1,7 @@
 """The table of README: its arithmetic, its plan, and how it gets into README."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from wagma.benchmarks.memory import Room
 from wagma.benchmarks.scenarios import theory
 from wagma.benchmarks.scenarios.plan import Fastest
-from wagma.benchmarks.table import plan, posted_rows, ratios, readme
+from wagma.benchmarks.table import plan, posted_rows, ratio_rows, ratios, readme
 
 ENOUGH = Room(shared=1 << 40, total=1 << 40)
 
@@ -91,6 +92,44 @@ def test_small_arrays_are_measured_from_c_and_from_python() -> None:
     late = found[1 << 20, "python", 1e-2]
     assert plan.settings(late, None).arrival == "one-late:0.01"
     assert plan.settings(found[4, "c", 0], None).loop == "c"
+
+
+def test_who_comes_late_does_not_count() -> None:
+    def series(library: str, *own_ns: list[int]) -> dict[str, Any]:
+        began = [[0, 1_000_000]] * len(own_ns)
+        ended = [
+            [b + ns for b, ns in zip(row, own, strict=True)]
+            for row, own in zip(began, own_ns, strict=True)
+        ]
+        late = [[False, True]] * len(own_ns)
+        return {
+            "library": library,
+            "loop": "python",
+            "began_ns": began,
+            "ended_ns": ended,
+            "late": late,
+        }
+
+    launch = {
+        "mpi": "mpich",
+        "ranks": 2,
+        "by_rank": [{"thread_level": "multiple"}],
+        "cases": [{"bytes": plan.ARRIVAL_SIZE, "loop": "python", "lateness": 1e-3}],
+        "points": [
+            {
+                "series": {
+                    "wagma 1, grace=auto": series("wagma", [4_000, 9_000], [6_000, 9_000]),
+                    "MPI_Allreduce in-place": series("mpi", [900_000, 9_999_000], [700_000, 5]),
+                },
+                "delayed": [[False, True]] * 2,
+            }
+        ],
+    }
+    (row,) = ratio_rows.arrival({"ranks": [2, 4], "launches": [launch]})
+    assert row.ranks == 2
+    assert row.measured == "5.00 us"
+    assert "late 50.0%" in row.details
+    assert "800 us" in row.details
 
 
 # ---- README --------------------------------------------------------------------------------------
