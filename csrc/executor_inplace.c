@@ -19,6 +19,17 @@ enum {
     LINE = 64,
 };
 
+/* Asks for the line at `p`, to write to it, and does not wait. */
+static inline void fetch_to_write(const void *p) {
+#if defined(__x86_64__)
+    /* Without flags for newer CPUs compilers only ask for lines to read. Where there is no such
+     * instruction it does nothing. */
+    __asm__ volatile("prefetchw %0" : : "m"(*(const char *)p));
+#else
+    __builtin_prefetch(p, 1);
+#endif
+}
+
 static int is_small(const wagma_segment *s) {
     return s->bytes_n <= SEGMENT_FLAT_MAX;
 }
@@ -209,6 +220,17 @@ static void deliver(wagma_handle *h) {
         h->kernels->divided_copy((wagma_dtype)o->dtype, h->call.x, mine, 1, (size_t)o->count);
 }
 
+/* The record of the next version was read by others, who have its lines in their caches; all who
+ * have come to this version are done with it. Asking for the lines now keeps the next call from
+ * waiting until it may write there. Of payloads that are longer than a line the writes overlap. */
+static void fetch_next_record(const wagma_handle *h) {
+    const wagma_segment *s = h->segment;
+    const unsigned char *record = segment_flat(s, h->rank, (int)((h->call.version + 1) & 1));
+    fetch_to_write(record);
+    if (is_small(s) && s->bytes_n > INPLACE_INLINE)
+        fetch_to_write(record + sizeof(inplace_record));
+}
+
 static void fill_outcome(wagma_handle *h) {
     struct inplace_executor *e = h->inplace;
     const struct inplace_local *l = &e->local;
@@ -291,6 +313,8 @@ static int advance(wagma_handle *h, uint32_t most_pauses, int publish_only) {
             if (s->options.group_size < s->size || e->chunks.unrung)
                 wait_ring(s, h->call.members, h->call.n, h->rank);
             fill_outcome(h);
+            if (h->call.n > 1)
+                fetch_next_record(h);
             return WAGMA_OK;
         case INPLACE_MISMATCH:
         case INPLACE_PEER:
