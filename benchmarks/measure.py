@@ -110,7 +110,7 @@ def measure(
         series = [
             _calls(settings, comm, start, subject, contributions, size, from_c) for subject in made
         ]
-        complete = alternate(series, settings, comm, start, size, offsets, interrupted)
+        complete = alternate(series, settings, comm, size, offsets, interrupted)
     found = [gathered(comm, calls, complete) for calls in series]
     if comm.Get_rank() != 0 or complete == 0:
         return None
@@ -121,7 +121,6 @@ def alternate(
     series: Sequence[PythonCalls],
     settings: Settings,
     comm: MPI.Intracomm,
-    start: Start,
     size: int,
     offsets: Times,
     interrupted: Callable[[], bool] = lambda: False,
@@ -141,7 +140,6 @@ def alternate(
             if not _run(order, pieces, complete, offsets, comm.Get_rank(), interrupted):
                 break
             complete += block
-    start.meet()  # nobody departs while another is still in its last call
     return complete
 
 

@@ -161,7 +161,7 @@ def measure(
             groups = _iallreduce(made, calls)
         _calibrate(groups, settings, comm, size)
         ways = [way for group in groups for way in group.ways]
-        complete = alternate(ways, settings, comm, start, size, offsets, interrupted)
+        complete = alternate(ways, settings, comm, size, offsets, interrupted)
     delayed = settings.kind == "overlap"
     rows = offsets[np.arange(complete) % len(offsets)] > 0 if delayed else None
     found = [series for group in groups for series in _series(group, comm, complete, rows)]

@@ -1,5 +1,6 @@
 """The measurement of the benchmarks: every result is checked, and wrong ones are noticed."""
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -172,7 +173,8 @@ def _attribute(path: str) -> Any:
 
 
 def test_nothing_is_checked_unless_asked(comm: MPI.Intracomm, start: Start) -> None:
-    point = run(replace(BASE, validate=False), comm, start, SMALL, together(comm))
+    settings = replace(BASE, validate=False, warmup=9, loop="python")
+    point = run(settings, comm, start, SMALL, together(comm))
     assert point.series[0].checks.results == 0
 
 
@@ -183,23 +185,32 @@ def test_arrivals_follow_the_pattern(
     offsets = np.arange(5 * comm.size, dtype=np.int64).reshape(5, comm.size)
     expected = [offsets[i % 5, comm.rank] for i in (-1, *range(4), 3, *range(4, 7))]
     asked: list[int] = []
+    starts: list[int] = []
     wait, loop = Start.wait, _loop.run
 
     def waited(self: Start, arrival_ns: int = 0) -> int:
         asked.append(arrival_ns)
-        return wait(self, arrival_ns)
+        starts.append(wait(self, arrival_ns))
+        return starts[-1]
 
     def looped(*arguments: Any) -> None:
         asked.extend(arguments[4])
         loop(*arguments)
+        starts.extend(arguments[5])
 
     monkeypatch.setattr(Start, "wait", waited)
     monkeypatch.setattr(_loop, "run", looped)
     for where in ("c", "python"):
         asked.clear()
+        starts.clear()
         point = run(replace(BASE, loop=where), comm, start, SMALL, offsets)
         assert point.series[0].loop == where
         assert asked == expected
+        # The times are those of the counted calls: the first and the sixth are not.
+        began = point.series[0].began[:, comm.rank].tolist()
+        counted = [*starts[1:5], *starts[6:]]
+        after = [*starts[2:6], *starts[7:], sys.maxsize]
+        assert all(a <= b < c for a, b, c in zip(counted, began, after, strict=True))
 
 
 def test_blocks_alternate_in_orders_that_differ(
