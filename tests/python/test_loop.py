@@ -164,6 +164,21 @@ def test_a_rank_that_does_not_come_in_time() -> None:
         meeting.wait()
 
 
+def test_a_line_goes_from_core_to_core_and_back() -> None:
+    words = memory(3)
+
+    def body(rank: int) -> list[float | None]:
+        meeting = Meeting(words, rank, 3, crowded=False)
+        return [meeting.round_trip(turns=3) for _ in range(2)]
+
+    for times in ranks.thread_ranks(3, body):
+        assert all(time is not None and time > 0 for time in times)
+    for size in (1, 2):
+        assert Meeting(memory(size), 0, size, crowded=size == 2).round_trip() is None
+    with pytest.raises(ValueError, match="turns=0"):
+        Meeting(memory(2), 0, 2, crowded=False).round_trip(turns=0)
+
+
 def test_a_meeting_refuses_bad_arguments() -> None:
     with pytest.raises(ValueError, match="rank=2"):
         Meeting(memory(2), 2, 2, crowded=True)
@@ -439,8 +454,8 @@ def test_arguments_of_mpi_reach_it(handle: Any, large: int) -> None:
         recvbuf=recvbuf.ctypes.data,
         count=COUNT,
         datatype=large,
-        op=2,
-        comm=3,
+        op=large + 1,
+        comm=large + 2,
         handle_bytes=ctypes.sizeof(handle),
         error=ValueError,
     )
@@ -458,7 +473,7 @@ def test_arguments_of_mpi_reach_it(handle: Any, large: int) -> None:
         ended,
         results.view(np.uint8),
     )
-    expected = (sendbuf.ctypes.data, recvbuf.ctypes.data, COUNT, large, 2, 3)
+    expected = (sendbuf.ctypes.data, recvbuf.ctypes.data, COUNT, large, large + 1, large + 2)
     assert function.calls == [expected] * 5
     assert (results == 2 * inputs[[0, 1, 2, 0, 1]]).all()
     assert before <= began[0]
