@@ -4,6 +4,7 @@ cdef enum:
     LINE = 16              # words of 8 bytes: two cache lines, which the hardware fetches together
     TIME = 0               # a rank's words of a meeting: when it came, by the common clock
     PASSED = 1             # and the number of the meeting
+    VOLLEY = 32            # round trips that are timed together
     BALL = 8               # word of the line that round_trip() plays with, after that of LEFT
     LOOK_NS = 50_000_000   # between looks at signals and at the other ranks
     SPINS = 128            # turns between two looks at the clock
@@ -107,35 +108,35 @@ cdef class Meeting:
             start = self.start(arrival_ns)
         return start
 
-    def round_trip(self, int turns=1000):
+    def round_trip(self, int volleys=50):
         """How long a line of the caches takes from rank 0's core to another's and back.
 
         All times of small arrays are multiples of it. It depends on which caches the cores share;
         a virtual machine may move its cores while it runs. Every rank has to call it.
 
         Args:
-            turns: round trips with each rank; at least 1.
+            volleys: of VOLLEY round trips, with each rank; the fastest counts. At least 1.
 
         Returns:
-            ns, with rank 0; on rank 0 the slowest. None: ranks are crowded, share no memory, or
-            there is one only.
+            ns, with rank 0; on rank 0 that of the rank that is farthest. None: ranks are crowded,
+            share no memory, or there is one only.
 
         Raises:
             As `meet`.
         """
-        if turns < 1:
-            raise ValueError(f"turns={turns}: at least 1 is needed")
+        if volleys < 1:
+            raise ValueError(f"volleys={volleys}: at least 1 is needed")
         if self.crowded or self.words == NULL or self.size == 1:
             return None
         cdef int other
-        cdef int64_t slowest = 0, took
+        cdef int64_t farthest = 0, took
         with nogil:
             for other in range(1, self.size):
                 self.come()
                 if self.rank == 0 or self.rank == other:
-                    took = self.play(other, turns)
-                    slowest = took if took > slowest else slowest
-        return slowest / turns
+                    took = self.play(other, volleys)
+                    farthest = took if took > farthest else farthest
+        return farthest / VOLLEY
 
     def leave(self):
         """Tells the others that this rank will not come again. Harmless when repeated."""
@@ -198,19 +199,25 @@ cdef class Meeting:
                     loop_sleep_until(now + DOZE_NS)
         return 0
 
-    cdef int64_t play(self, int other, int turns) except -1 nogil:
-        """Ranks 0 and `other` wait for each other in turns; ns."""
+    cdef int64_t play(self, int other, int volleys) except -1 nogil:
+        """Ranks 0 and `other` wait for each other in turns; ns of the fastest volley."""
         cdef int64_t *ball = self.left_word(other) + BALL
-        cdef int64_t value = self.passed << 32, began = loop_now()
+        cdef int64_t value = self.passed << 32  # of no earlier game
+        cdef int64_t began, took, fastest = INT64_MAX
         cdef int turn
-        for turn in range(turns):
-            if self.rank == 0:
-                loop_publish(ball, value + 2 * turn + 1)
-                self.wait_for(other, ball, value + 2 * turn + 2)
-            else:
-                self.wait_for(0, ball, value + 2 * turn + 1)
-                loop_publish(ball, value + 2 * turn + 2)
-        return loop_now() - began
+        for _ in range(volleys):
+            began = loop_now()
+            for turn in range(VOLLEY):
+                value += 2
+                if self.rank == 0:
+                    loop_publish(ball, value - 1)
+                    self.wait_for(other, ball, value)
+                else:
+                    self.wait_for(0, ball, value - 1)
+                    loop_publish(ball, value)
+            took = loop_now() - began
+            fastest = took if took < fastest else fastest
+        return fastest
 
     cdef int look(self, int other, int64_t waited) except -1 nogil:
         """Lets signal handlers run; `other`: the rank that is waited for, -1: none."""

@@ -169,14 +169,14 @@ def test_a_line_goes_from_core_to_core_and_back() -> None:
 
     def body(rank: int) -> list[float | None]:
         meeting = Meeting(words, rank, 3, crowded=False)
-        return [meeting.round_trip(turns=3) for _ in range(2)]
+        return [meeting.round_trip(volleys=3) for _ in range(2)]
 
     for times in ranks.thread_ranks(3, body):
         assert all(time is not None and time > 0 for time in times)
     for size in (1, 2):
         assert Meeting(memory(size), 0, size, crowded=size == 2).round_trip() is None
-    with pytest.raises(ValueError, match="turns=0"):
-        Meeting(memory(2), 0, 2, crowded=False).round_trip(turns=0)
+    with pytest.raises(ValueError, match="volleys=0"):
+        Meeting(memory(2), 0, 2, crowded=False).round_trip(volleys=0)
 
 
 def test_a_meeting_refuses_bad_arguments() -> None:
