@@ -6,11 +6,12 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from .settings import Settings
+from .settings import Settings, members
 
-__all__ = ["Room", "room", "shortage"]
+__all__ = ["Room", "arrays", "room", "shortage"]
 
 CGROUP = Path("/sys/fs/cgroup")
+WINDOW = 8  # versions that a rank may be ahead, with late="skip" and "carry"
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,22 @@ def room() -> Room:
     return Room(shared=fs.f_bavail * fs.f_frsize * 9 // 10, total=total * 9 // 10)
 
 
+def arrays(settings: Settings, ranks: int) -> tuple[int, int]:
+    """Arrays per rank that the subjects need: in shared memory, and in all."""
+    everybody = settings.quorum in ("all", members(settings, ranks))
+    # The array, three contributions and two results; results are kept for those who are late.
+    shared = 1 if everybody else 6 if settings.late == "stale" else 6 + WINDOW
+    buffers = 3  # of MPI, for both forms
+    private = 1 + (settings.form == "private")
+    if "mpi" in settings.baselines:
+        private += buffers * (1 + (members(settings, ranks) < ranks))
+    private += buffers * ("mpi-nonblocking" in settings.baselines)
+    private += ("gloo" in settings.baselines) + ("nccl" in settings.baselines)
+    return shared, shared + private
+
+
 def shortage(settings: Settings, ranks: int, size: int, free: Room) -> str | None:
     """Why arrays of `size` bytes on each of `ranks` ranks cannot be measured; None: they fit."""
-    from .subjects import arrays  # with MPI, which is not initialised for who asks for `room`
-
     shared, total = (number * size * ranks for number in arrays(settings, ranks))
     for needed, there, where in (
         (shared, free.shared, "/dev/shm"),

@@ -23,14 +23,10 @@ __all__ = [
     "Subject",
     "Taken",
     "UnavailableError",
-    "arrays",
     "available",
     "check",
     "subjects",
 ]
-
-
-WINDOW = 8  # of versions that a rank may be ahead, with late="skip" and "carry"
 
 
 def available(settings: Settings, comm: MPI.Intracomm) -> str | None:
@@ -107,17 +103,3 @@ def _part(width: int, comm: MPI.Intracomm) -> tuple[tuple[int, ...], MPI.Comm]:
     found = groups(comm.Get_size(), width, 0)
     number = next(i for i, group in enumerate(found) if comm.Get_rank() in group)
     return found[number], comm.Split(number, comm.Get_rank())
-
-
-def arrays(settings: Settings, ranks: int) -> tuple[int, int]:
-    """Arrays per rank that the subjects need: in shared memory, and in all."""
-    everybody = settings.quorum in ("all", members(settings, ranks))
-    # The array, three contributions and two results; results are kept for those who are late.
-    shared = 1 if everybody else 6 if settings.late == "stale" else 6 + WINDOW
-    buffers = 3  # of MPI, for both forms
-    private = 1 + (settings.form == "private")
-    if "mpi" in settings.baselines:
-        private += buffers * (1 + (members(settings, ranks) < ranks))
-    private += buffers * ("mpi-nonblocking" in settings.baselines)
-    private += ("gloo" in settings.baselines) + ("nccl" in settings.baselines)
-    return shared, shared + private

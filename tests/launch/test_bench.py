@@ -256,3 +256,21 @@ def test_ctrl_c_leaves_a_json_document_and_samples(tmp_path: Path) -> None:
     assert json.loads(output)["interrupted"] is True
     with np.load(file) as arrays:
         assert json.loads(str(arrays["report"]))["interrupted"] is True
+
+
+def test_a_second_ctrl_c_ends_a_rank_inside_a_call() -> None:
+    """Without the patience that ranks have after the first."""
+    with running("allreduce", "-m", "8:8", "--arrival", "one-late:60s:1") as process:
+        assert process.stdout is not None
+        for line in iter(process.stdout.readline, ""):
+            if line.startswith("# Size"):
+                break
+        rank = ranks_of(process.pid)[0]
+        time.sleep(0.5)
+        os.kill(rank, signal.SIGINT)
+        time.sleep(1)  # sooner it would be the first one's echo
+        assert process.poll() is None
+        os.kill(rank, signal.SIGINT)
+        _, errors = process.communicate(timeout=LIVENESS_S)
+    assert process.returncode == 130, errors
+    assert "did not end" not in errors

@@ -1,0 +1,46 @@
+"""What does not fit into memory is left out, with a reason."""
+
+from dataclasses import replace
+
+import pytest
+
+from wagma.benchmarks.memory import Room, arrays, room, shortage
+from wagma.benchmarks.settings import Settings
+
+MIB = 1 << 20
+SYNC = Settings("allreduce", (MIB,))
+WAITING = replace(SYNC, quorum=1)
+ENOUGH = 1 << 50
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (SYNC, (1, 2)),
+        (replace(SYNC, form="private"), (1, 3)),
+        (replace(SYNC, baselines=("mpi",)), (1, 5)),
+        (WAITING, (6, 7)),
+        (replace(WAITING, quorum=4), (1, 2)),
+        (replace(WAITING, kind="group-allreduce", baselines=("mpi", "gloo")), (6, 14)),
+        (replace(WAITING, late="skip"), (14, 15)),
+    ],
+)
+def test_arrays_of_each_rank(settings: Settings, expected: tuple[int, int]) -> None:
+    assert arrays(settings, 4) == expected
+
+
+def test_what_fits_exactly_is_measured() -> None:
+    shared, total = (4 * MIB * number for number in arrays(WAITING, 4))
+    assert shortage(WAITING, 4, MIB, Room(shared, total)) is None
+    text = shortage(WAITING, 4, MIB, Room(shared - 1, ENOUGH))
+    assert text is not None
+    assert "4 ranks need 24 MiB of /dev/shm, and 24 MiB are free" in text
+    text = shortage(WAITING, 4, MIB, Room(ENOUGH, 3 * MIB))
+    assert text is not None
+    assert f"{MIB} bytes are left out: 4 ranks need 28 MiB of memory, and 3 MiB are free" in text
+
+
+def test_there_is_room_for_something() -> None:
+    free = room()
+    assert free.shared > 0
+    assert free.total > 0
