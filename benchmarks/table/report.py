@@ -66,7 +66,7 @@ def _environment(report: Report) -> list[str]:
         library = " ".join(first["library"].partition(",")[0].split())
         cores = [rank["affinity"] for rank in launch["by_rank"]]
         where = f"on cores {cores}" if launch["bound"] else "not bound"
-        sizes = ", ".join(size_text(case["bytes"]) for case in launch["cases"])
+        sizes = ", ".join(dict.fromkeys(size_text(case["bytes"]) for case in launch["cases"]))
         lines.append(
             f"{launch['ranks']} ranks, {where}: {library}, THREAD_"
             f"{first['thread_level'].upper()}{': ' + sizes if sizes else ''}."

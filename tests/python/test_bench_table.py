@@ -1,5 +1,7 @@
 """The table of README: its arithmetic, its plan, and how it gets into README."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +132,12 @@ def test_who_comes_late_does_not_count() -> None:
     assert row.measured == "5.00 us"
     assert "late 50.0%" in row.details
     assert "800 us" in row.details
+
+
+def test_who_launches_ranks_does_not_initialise_mpi() -> None:
+    modules = "import sys, wagma.benchmarks.table.command, wagma.benchmarks.table.collect\n"
+    program = modules + "assert not any(name.startswith('mpi4py') for name in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 # ---- README --------------------------------------------------------------------------------------
