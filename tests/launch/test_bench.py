@@ -241,7 +241,31 @@ def test_ctrl_c_of_a_rank_stops_all_and_prints_what_there_is(rank: int) -> None:
     measured = rows(before + after)
     assert 1 <= len(measured) < 18
     assert "interrupted: what is above is not all" in errors
-    assert not any(Path(f"/proc/{number}").exists() for number in processes)
+    wait_for_end(processes)
+
+
+def wait_for_end(processes: list[int]) -> None:
+    """Open MPI's launcher does not wait for its ranks."""
+    end = time.monotonic() + LIVENESS_S
+    while left := [number for number in processes if Path(f"/proc/{number}").exists()]:
+        assert time.monotonic() < end, left
+        time.sleep(0.01)
+
+
+def test_ctrl_c_of_the_launcher_stops_all() -> None:
+    """MPICH's passes it on; Open MPI's ends the ranks, of which nothing more is heard then."""
+    with running(*LONG) as process:
+        assert process.stdout is not None
+        for line in iter(process.stdout.readline, ""):
+            if line.startswith("8 "):
+                break
+        processes = ranks_of(process.pid)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=LIVENESS_S)
+    assert process.returncode != 0
+    assert len(processes) == 2
+    wait_for_end(processes)
+    assert "Traceback" not in errors
 
 
 def test_ctrl_c_leaves_a_json_document_and_samples(tmp_path: Path) -> None:
