@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from .start import Start
 
-__all__ = ["alternate", "contributions_of", "gathered", "iterations_of", "measure"]
+__all__ = ["alternate", "checked_of", "contributions_of", "gathered", "iterations_of", "measure"]
 
 Make = Callable[
     [Settings, "MPI.Intracomm", Contributions, int, ExitStack], list[Subject]
@@ -161,16 +161,23 @@ def _calls(
     size: int,
     from_c: bool,
 ) -> PythonCalls:
-    checked = None
-    if settings.validate:
-        rank, last = comm.Get_rank(), comm.Get_size() - 1
-        spoiled = settings.corrupt == subject.library and rank == last
-        checked = Checked(rank, contributions, 1 if spoiled else None)
+    checked = checked_of(settings, comm, subject, contributions)
     iterations = sum(iterations_of(settings, size)[0])
     call = subject.c_call() if from_c else None
     if call is None:
         return PythonCalls(subject, comm, start, contributions, checked, iterations)
     return CCalls(subject, comm, start, contributions, checked, iterations, call)
+
+
+def checked_of(
+    settings: Settings, comm: MPI.Intracomm, subject: Subject, contributions: Contributions
+) -> Checked | None:
+    """What counts the results of a way to call `subject`; None: they are not compared."""
+    if not settings.validate:
+        return None
+    rank, last = comm.Get_rank(), comm.Get_size() - 1
+    spoiled = settings.corrupt == subject.library and rank == last
+    return Checked(rank, contributions, 1 if spoiled else None)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from wagma.inject import Paper
 from .checking import Checked, merge
 from .computing import Computing
 from .datatypes import DATATYPES
-from .measure import alternate, contributions_of, gathered, iterations_of
+from .measure import alternate, checked_of, contributions_of, gathered, iterations_of
 from .samples import Point, Series
 from .subjects.posted import Posted, posted
 from .timed import PythonCalls, Times
@@ -139,13 +139,9 @@ def measure(
     contributions = contributions_of(settings, size, comm.Get_size())
     computing = Computing(start.now, crowded=start.crowded)
     iterations = sum(iterations_of(settings, size)[0])
-    rank, last = comm.Get_rank(), comm.Get_size() - 1
 
     def calls(subject: Posted) -> PostedCalls:
-        checked = None
-        if settings.validate:
-            spoiled = settings.corrupt == subject.library and rank == last
-            checked = Checked(rank, contributions, 1 if spoiled else None)
+        checked = checked_of(settings, comm, subject, contributions)
         return PostedCalls(
             subject, comm, start, contributions, checked, iterations, computing, settings.tests
         )
@@ -165,7 +161,7 @@ def measure(
     delayed = settings.kind == "overlap"
     rows = offsets[np.arange(complete) % len(offsets)] > 0 if delayed else None
     found = [series for group in groups for series in _series(group, comm, complete, rows)]
-    if rank != 0 or complete == 0:
+    if comm.Get_rank() != 0 or complete == 0:
         return None
     return Point(size, count, arrival, amplitude, tuple(found))
 
