@@ -138,7 +138,7 @@ lint-types: $(VENV)/engine
 
 lint-format: $(VENV)/engine
 	$(VENV)/bin/clang-format --dry-run -Werror $(C_FILES) \
-	    $(wildcard csrc/*.h tests/c/*.h tests/explore/*.h)
+	    $(wildcard csrc/*.h tests/c/*.h tests/explore/*.h benchmarks/*.h)
 
 lint-gcc lint-clang: lint-%:
 	@mkdir -p build; if ! command -v $* >/dev/null; then echo "$@: skipped, $* is not installed"; else \
