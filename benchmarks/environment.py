@@ -59,13 +59,15 @@ def environment(settings: Settings, ranks: list[Facts], warnings: list[str]) -> 
     """
     from mpi4py import MPI
 
+    from .subjects.mpi import library_version
+
     level = MPI.Query_thread()
     packages = ["wagma", "numpy", "mpi4py", *(["torch"] if "torch" in sys.modules else [])]
     return {
         "time": time.strftime("%Y-%m-%d %H:%M:%S %z"),
         "ranks": len(ranks),
         "mpi": {
-            "library": " ".join(MPI.Get_library_version().partition("\n")[0].split()).strip("\0 "),
+            "library": library_version(),
             "standard": ".".join(map(str, MPI.Get_version())),
             "thread_level": next(n for n in LEVELS if level == getattr(MPI, f"THREAD_{n}")),
         },

@@ -15,7 +15,7 @@ from .subject import Subject, Taken, UnavailableError
 if TYPE_CHECKING:
     from .._loop import Call
 
-__all__ = ["FORMS", "MPIAllreduce", "MPIIallreduce", "datatype"]
+__all__ = ["FORMS", "MPIAllreduce", "MPIIallreduce", "datatype", "library_version"]
 
 FORMS = ("in-place", "two-buffers")
 
@@ -29,6 +29,11 @@ _NAMES = {
 }
 
 
+def library_version() -> str:
+    """The first line of what MPI says about itself."""
+    return " ".join(MPI.Get_library_version().partition("\n")[0].strip("\0").split())
+
+
 def datatype(name: str, comm: MPI.Intracomm) -> MPI.Datatype:
     """MPI's name for wagma's; collective: sums of 16 bits are tried.
 
@@ -36,8 +41,9 @@ def datatype(name: str, comm: MPI.Intracomm) -> MPI.Datatype:
         UnavailableError: this MPI has no such type, or no sums of it.
     """
     found: MPI.Datatype = getattr(MPI, _NAMES[name], MPI.DATATYPE_NULL)
-    library = MPI.Get_library_version().partition("\n")[0].strip(" \0")
-    missing = UnavailableError(f"{library} has no sums of {name}: there is no baseline of MPI")
+    missing = UnavailableError(
+        f"{library_version()} has no sums of {name}: there is no baseline of MPI"
+    )
     if found == MPI.DATATYPE_NULL:
         raise missing
     if name.endswith("float16"):
