@@ -15,7 +15,7 @@ from wagma.doctor.facts import (
     RankFacts,
     Wanted,
 )
-from wagma.doctor.probe import OTHER_VARIABLES
+from wagma.doctor.software import OTHER_VARIABLES
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -56,7 +56,8 @@ def healthy(size: int = 4) -> Facts:
                 shm_free=8 * GIB,
                 available=16 * GIB,
                 thp="madvise",
-                thp_shmem="advise",
+                shm_huge="within_size",
+                thp_shmem="never",
                 cma=True if size > 1 else None,
             ),
             clock=Clock(namespace="time:[1]"),

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from doctor_facts import (
     EXAMPLE,
+    GIB,
     MIB,
     VERSIONS,
     affinities,
@@ -175,6 +176,22 @@ CASES: dict[str, Case] = {
         changed(healthy(), memory={"available": 100 * MIB}),
         "memory", Level.WARNING, "100 MiB of memory left", "fewer ranks",
     ),
+    "memory limit": (
+        replace(
+            changed(healthy(), memory={"group": 7, "group_limit": GIB, "group_left": 399 * MIB}),
+            wanted=WANTED,
+        ),
+        "memory", Level.PROBLEM,
+        "control group of ranks 0-3 has only 399 MiB left of the 1 GiB", "--mem",
+    ),
+    "memory limit of one rank": (
+        changed(healthy(), 1, memory={"group": 8, "group_limit": GIB, "group_left": 99 * MIB}),
+        "memory", Level.WARNING, "control group of rank 1 has only 99 MiB left", "docker run",
+    ),
+    "quorum of more ranks": (
+        replace(healthy(1), wanted=replace(EXAMPLE, quorum="5")),
+        "memory", Level.WARNING, "--quorum 5 is more than the 1 rank here", "start 5 ranks",
+    ),
     "limit": (
         replace(environment(healthy(), WAGMA_SHM_LIMIT="1000000"), wanted=WANTED),
         "memory", Level.PROBLEM, "WAGMA_SHM_LIMIT is 976.6 KiB", "or unset",
@@ -244,7 +261,13 @@ NOTES: dict[str, tuple[Facts, str, str]] = {
         changed(healthy(), memory={"shm_free": 500 * MIB}), "memory", "very late",
     ),
     "no huge pages": (changed(healthy(), memory={"thp": "never"}), "pages", "4 KiB"),
-    "no huge segments": (changed(healthy(), memory={"thp_shmem": "never"}), "pages", "collectives"),
+    "no huge segments": (changed(healthy(), memory={"shm_huge": "never"}), "pages", "collectives"),
+    "advice": (changed(healthy(), memory={"shm_huge": "advise"}), "pages", "collectives"),
+    "denied": (changed(healthy(), memory={"thp_shmem": "deny"}), "pages", "in /dev/shm deny"),
+    "late ranks' memory, limited": (
+        changed(healthy(), memory={"group": 7, "group_limit": GIB, "group_left": 500 * MIB}),
+        "memory", "for ranks that are very late; but the control group of ranks 0-3",
+    ),
     "old kernel": (changed(healthy(), memory={"thp": ""}), "pages", "has no transparent"),
     "CMA refused": (
         changed(healthy(), 1, memory={"cma": False, "cma_error": "Operation not permitted"}),
@@ -277,6 +300,28 @@ def test_what_is_worth_knowing_is_no_warning(case: tuple[Facts, str, str]) -> No
     found = [f for f in findings if f.topic == topic and text in f.text]
     assert [f.level for f in found] == [Level.NOTE], findings
     assert bad(findings) == []
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [
+        {"shm_huge": "within_size"},
+        {"shm_huge": "always"},
+        {"shm_huge": "never", "thp_shmem": "force"},
+    ],
+    ids=["within_size", "always", "forced"],
+)
+def test_collectives_in_huge_pages_are_fine(memory: dict[str, str]) -> None:
+    found = [f.level for f in examine(changed(healthy(), memory=memory)) if f.topic == "pages"]
+    assert found == [Level.OK]
+
+
+def test_each_rank_has_the_memory_of_its_own_control_group() -> None:
+    facts = healthy()
+    for rank in range(4):
+        limit = {"group": rank + 1, "group_limit": GIB, "group_left": 250 * MIB}
+        facts = changed(facts, rank, memory=limit)
+    assert bad(examine(facts)) == []
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ from doctor_facts import GIB, MIB, changed, environment, healthy, many_nodes
 from ranks import pair
 
 from wagma.collectives.options import ENVIRONMENT
-from wagma.doctor import probe
+from wagma.doctor import machine, probe, software
 from wagma.doctor.checks import examine
+from wagma.doctor.control_groups import MemoryLimit, cpu_limit, memory_limit
 from wagma.doctor.facts import Gpu, Wanted
 from wagma.doctor.output import render_json, render_text
 from wagma.doctor.sizes import needed_bytes, parse_size, size_text
@@ -65,10 +66,10 @@ def test_limits_of_control_groups(tmp_path: Path) -> None:
     group.mkdir(parents=True)
     (tmp_path / "a/cpu.max").write_text("150000 100000\n")
     (group / "cpu.max").write_text("max 100000\n")
-    assert probe._cpu_limit(tmp_path, "0::/a/b") == 1.5
+    assert cpu_limit(tmp_path, "0::/a/b") == 1.5
     (group / "cpu.max").write_text("50000 100000\n")
-    assert probe._cpu_limit(tmp_path, "0::/a/b") == 0.5
-    assert probe._cpu_limit(tmp_path, "0::/") is None
+    assert cpu_limit(tmp_path, "0::/a/b") == 0.5
+    assert cpu_limit(tmp_path, "0::/") is None
 
 
 def test_limits_of_control_groups_of_version_1(tmp_path: Path) -> None:
@@ -76,9 +77,57 @@ def test_limits_of_control_groups_of_version_1(tmp_path: Path) -> None:
     group.mkdir(parents=True)
     (group / "cpu.cfs_period_us").write_text("100000\n")
     (group / "cpu.cfs_quota_us").write_text("-1\n")
-    assert probe._cpu_limit(tmp_path, "3:cpuset:/x\n2:cpu,cpuacct:/job\n0::/") is None
+    assert cpu_limit(tmp_path, "3:cpuset:/x\n2:cpu,cpuacct:/job\n0::/") is None
     (group / "cpu.cfs_quota_us").write_text("200000\n")
-    assert probe._cpu_limit(tmp_path, "3:cpuset:/x\n2:cpu,cpuacct:/job\n0::/") == 2.0
+    assert cpu_limit(tmp_path, "3:cpuset:/x\n2:cpu,cpuacct:/job\n0::/") == 2.0
+
+
+def test_the_memory_that_is_left_is_that_of_the_tightest_group(tmp_path: Path) -> None:
+    group = tmp_path / "job/step"
+    group.mkdir(parents=True)
+    for folder, limit, used in ((group, "max", 5), (tmp_path / "job", "1000", 700)):
+        (folder / "memory.max").write_text(f"{limit}\n")
+        (folder / "memory.current").write_text(f"{used}\n")
+    inode = (tmp_path / "job").stat().st_ino
+    assert memory_limit(tmp_path, "0::/job/step") == MemoryLimit(inode, 1000, 300)
+    (tmp_path / "job/memory.stat").write_text("anon 9\ninactive_file 40\nactive_file 2\nfile 90\n")
+    assert memory_limit(tmp_path, "0::/job/step") == MemoryLimit(inode, 1000, 342)
+    (group / "memory.max").write_text("300\n")
+    assert memory_limit(tmp_path, "0::/job/step") == MemoryLimit(group.stat().st_ino, 300, 295)
+    assert memory_limit(tmp_path, "0::/") is None
+
+
+def test_the_memory_of_control_groups_of_version_1(tmp_path: Path) -> None:
+    group = tmp_path / "memory/job"
+    group.mkdir(parents=True)
+    (group / "memory.limit_in_bytes").write_text("9223372036854771712\n")
+    (group / "memory.usage_in_bytes").write_text("600\n")
+    (group / "memory.stat").write_text("inactive_file 7\ntotal_inactive_file 50\n")
+    groups = "4:memory:/job\n2:cpu,cpuacct:/job\n0::/"
+    assert memory_limit(tmp_path, groups) is None
+    (group / "memory.limit_in_bytes").write_text("1000\n")
+    assert memory_limit(tmp_path, groups) == MemoryLimit(group.stat().st_ino, 1000, 450)
+
+
+MOUNTS = """\
+24 1 0:22 / / rw - overlay overlay rw
+25 24 0:23 / /dev/shm rw,relatime - tmpfs tmpfs rw,size=24684092k{option}
+26 24 0:24 / /tmp rw shared:1 - tmpfs tmpfs rw,huge=always
+"""
+
+
+@pytest.mark.parametrize(
+    ("device", "option", "huge"),
+    [
+        (23, "", "never"),
+        (23, ",huge=within_size", "within_size"),
+        (23, ",huge=advise,inode64", "advise"),
+        (22, "", ""),
+        (99, "", ""),
+    ],
+)
+def test_huge_pages_are_an_option_of_the_mount(device: int, option: str, huge: str) -> None:
+    assert machine._huge(MOUNTS.format(option=option), device) == huge
 
 
 OPEN_MPI, HYDRA = {"OMPI_COMM_WORLD_SIZE": "4", "PMIX_RANK": "0"}, {"PMI_SIZE": "4"}
@@ -100,7 +149,7 @@ OPEN_MPI, HYDRA = {"OMPI_COMM_WORLD_SIZE": "4", "PMIX_RANK": "0"}, {"PMI_SIZE": 
 def test_launchers_of_other_mpis(
     family: str, environ: dict[str, str], pmix: bool, foreign: str
 ) -> None:
-    assert probe._foreign_launcher(family, environ, pmix=pmix) == foreign
+    assert software._foreign_launcher(family, environ, pmix=pmix) == foreign
 
 
 CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024"
@@ -117,14 +166,14 @@ OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Rele
     ],
 )
 def test_versions_of_drivers(module: str, proc: str, version: str) -> None:
-    assert probe._driver(module, proc) == version
+    assert machine._driver(module, proc) == version
 
 
 def test_a_probe_that_raises_is_noted_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> Gpu:
         raise ValueError("no such\nthing")
 
-    monkeypatch.setattr(probe, "_gpu", broken)
+    monkeypatch.setattr(machine, "gpu", broken)
     facts = probe.probe_machine()
     assert facts.failed == {"GPU": "ValueError: no such thing"}
     assert facts.cpus.affinity
@@ -137,7 +186,7 @@ def test_every_variable_in_the_sources_is_known(folder: str) -> None:
     root = Path(__file__).resolve().parents[2] / folder
     c = folder == "csrc"
     pattern = re.compile(r'getenv\("(WAGMA_\w+)"\)' if c else r"[\"'](WAGMA_[A-Z_]*[A-Z])[\"']")
-    known = {*ENVIRONMENT, *probe.OTHER_VARIABLES}
+    known = {*ENVIRONMENT, *software.OTHER_VARIABLES}
     read = {
         name: path
         for path in root.rglob("*.c" if c else "*.py*")

@@ -152,9 +152,14 @@ class Memory:
         shm_device: number of its file system: ranks with different ones share nothing.
         shm_bytes: its size; 0: no limit of its own.
         shm_free: what is left of that.
+        shm_huge: option "huge" of its tmpfs, "never", "always", "within_size" or "advise"; empty:
+            unknown.
         available: MemAvailable of the system, in bytes; 0: unknown.
+        group: inode of the control group that has the least memory left; 0: no group has a limit.
+        group_limit: its limit, in bytes.
+        group_left: what is left of that, in bytes.
         thp: of transparent huge pages, "always", "madvise", "never"; empty: unknown.
-        thp_shmem: the same for shared memory.
+        thp_shmem: shmem_enabled, of which "deny" and "force" override the option of a tmpfs.
         ptrace_scope: of the Yama security module; None: it is not there.
         cma: whether this rank could read from the next rank's memory; None: nobody to try it with.
         cma_error: why not.
@@ -164,7 +169,11 @@ class Memory:
     shm_device: int = 0
     shm_bytes: int = 0
     shm_free: int = 0
+    shm_huge: str = ""
     available: int = 0
+    group: int = 0
+    group_limit: int = 0
+    group_left: int = 0
     thp: str = ""
     thp_shmem: str = ""
     ptrace_scope: int | None = None

@@ -12,8 +12,9 @@ from typing import Any
 
 from wagma.cli import launched_rank
 from wagma.doctor.facts import Facts, Live, RankFacts, Wanted
-from wagma.doctor.probe import one_line, probe_machine, probe_mpi
+from wagma.doctor.probe import probe_machine, probe_mpi
 from wagma.doctor.ranks import Ranks, ranks_of_job
+from wagma.doctor.texts import one_line
 
 __all__ = ["gather"]
 

@@ -39,6 +39,8 @@ def size_text(size: float) -> str:
 def needed_bytes(wanted: Wanted, ranks: int) -> tuple[int, int]:
     """Shared memory of one rank, at creation and at most; without some kilobytes of words.
 
+    At most with the default options: late="skip" and activation="world" can need more.
+
     Args:
         wanted: the handle.
         ranks: of the handle.

@@ -2,31 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from wagma.doctor.checks.software import holders
-from wagma.doctor.facts import Facts, Finding, Level, RankFacts, Wanted, by_node, which_ranks
+from wagma.doctor.facts import (
+    Facts,
+    Finding,
+    Level,
+    Memory,
+    RankFacts,
+    Wanted,
+    by_node,
+    which_ranks,
+)
 from wagma.doctor.sizes import needed_bytes, size_text
 
-__all__ = ["clock", "cma", "huge_pages", "shared_memory"]
+__all__ = ["before_mpi", "clock", "cma", "huge_pages", "shared_memory"]
 
 DOCKER_DEFAULT = 64 << 20
+MPI_NEEDS = 32 << 20  # with 16 MiB, MPICH has been seen to crash with two ranks
 GIB = 1 << 30
 PAGES = "/sys/kernel/mm/transparent_hugepage"
 
 
-def shared_memory(facts: Facts) -> Iterator[Finding]:
-    """Whether /dev/shm can be used, and whether the handle that is wanted fits; by node."""
-    for error, ranks in holders(facts, lambda rank: rank.memory.shm_error).items():
-        if error:
+def before_mpi(facts: Facts) -> Iterator[Finding]:
+    """What can make MPI abort or crash when it starts: it puts its own messages into /dev/shm."""
+    yield from _unusable(facts)
+    for rank in facts.ranks:
+        memory = rank.memory
+        if memory.shm_bytes and memory.shm_free < MPI_NEEDS and not memory.shm_error:
             yield Finding(
                 "memory",
-                Level.PROBLEM,
-                f"/dev/shm cannot be used on {which_ranks(ranks)}: {error}",
-                "mount a tmpfs there that everybody may write to: "
-                "mount -t tmpfs -o mode=1777 tmpfs /dev/shm",
+                Level.WARNING,
+                f"/dev/shm has only {size_text(memory.shm_free)} free: MPI may crash when it "
+                'starts ("Bus error", signal 7), or later',
+                _enlarge(memory.shm_bytes),
+                (rank.host,),
             )
+
+
+def shared_memory(facts: Facts) -> Iterator[Finding]:
+    """Whether /dev/shm can be used, and whether the handle that is wanted fits; by node."""
+    yield from _unusable(facts)
     for ranks in by_node(facts).values():
         if any(rank.memory.shm_error or "memory" in rank.failed for rank in ranks):
             continue
@@ -38,8 +56,35 @@ def shared_memory(facts: Facts) -> Iterator[Finding]:
                 "run the ranks of a machine in one container, or with --ipc=host",
             )
         else:
-            for finding in _room(ranks, facts.wanted):
+            # What a handle needs that cannot be made is not known.
+            findings = [*_quorum(ranks, facts.wanted)] or _room(ranks, facts.wanted)
+            for finding in findings:
                 yield replace(finding, hosts=(ranks[0].host,))
+
+
+def _unusable(facts: Facts) -> Iterator[Finding]:
+    for error, ranks in holders(facts, lambda rank: rank.memory.shm_error).items():
+        if error:
+            yield Finding(
+                "memory",
+                Level.PROBLEM,
+                f"/dev/shm cannot be used on {which_ranks(ranks)}: {error}",
+                "mount a tmpfs there that everybody may write to: "
+                "mount -t tmpfs -o mode=1777 tmpfs /dev/shm",
+            )
+
+
+def _quorum(ranks: Sequence[RankFacts], wanted: Wanted) -> Iterator[Finding]:
+    """A quorum that is a number has to be there."""
+    n = len(ranks)
+    if wanted.quorum.isdecimal() and int(wanted.quorum) > n:
+        yield Finding(
+            "memory",
+            Level.WARNING,
+            f"--quorum {wanted.quorum} is more than the {n} rank{'s' if n > 1 else ''} here: no "
+            "such handle can be made over them, and what one needs was not looked at",
+            f"start {wanted.quorum} ranks or more on a machine, or give a lower quorum",
+        )
 
 
 def _room(ranks: Sequence[RankFacts], wanted: Wanted) -> Iterator[Finding]:
@@ -59,8 +104,10 @@ def _room(ranks: Sequence[RankFacts], wanted: Wanted) -> Iterator[Finding]:
     free = memory.shm_free if memory.shm_bytes else memory.available
     text = (
         f"/dev/shm has {size_text(free)} free; {_handle(wanted)} over {n} "
-        f"rank{'s' if n > 1 else ''} needs {size_text(n * first)}, at most {size_text(n * most)}"
+        f"rank{'s' if n > 1 else ''} needs {size_text(n * first)}, with the default options at "
+        f"most {size_text(n * most)}"
     )
+    bounded = "" if limit else "WAGMA_SHM_LIMIT sets how many bytes each rank may use"
     if n * first > free:
         small = memory.shm_bytes == DOCKER_DEFAULT
         yield Finding(
@@ -76,16 +123,56 @@ def _room(ranks: Sequence[RankFacts], wanted: Wanted) -> Iterator[Finding]:
             f"{text}; but the machine has only {size_text(memory.available)} of memory left",
             "use smaller arrays or fewer ranks: /dev/shm is memory",
         )
+    elif killed := _over_limit(ranks, first):
+        yield Finding(
+            "memory",
+            _fatal(wanted),
+            f"{text}; but {killed}",
+            "allow more: srun --mem or --mem-per-cpu, docker run --memory, limits.memory in "
+            "Kubernetes; or use smaller arrays or fewer ranks",
+        )
     elif n * most > free:
         yield Finding(
             "memory",
             Level.NOTE,
             f"{text}: what goes beyond is for ranks that are very late, and they wait if it "
             "cannot be had",
-            "" if limit else "WAGMA_SHM_LIMIT sets how many bytes each rank may use",
+            bounded,
+        )
+    elif killed := _over_limit(ranks, most):
+        yield Finding(
+            "memory",
+            Level.NOTE,
+            f"{text}, for ranks that are very late; but {killed}",
+            bounded,
         )
     else:
         yield Finding("memory", Level.OK, text)
+
+
+def _over_limit(ranks: Sequence[RankFacts], needed: int) -> str:
+    """The control group that `needed` bytes of each of its ranks are too much for.
+
+    Pages of /dev/shm are charged to the group of the rank that commits them.
+    """
+    for of_group in _by_group(ranks).values():
+        memory = min((rank.memory for rank in of_group), key=lambda memory: memory.group_left)
+        if len(of_group) * needed > memory.group_left:
+            return (
+                f"the control group of {which_ranks(of_group)} has only "
+                f"{size_text(memory.group_left)} left of the {size_text(memory.group_limit)} of "
+                "memory that it is allowed: ranks that use more are killed"
+            )
+    return ""
+
+
+def _by_group(ranks: Sequence[RankFacts]) -> Mapping[int, list[RankFacts]]:
+    """The ranks of each control group whose memory is limited."""
+    groups: dict[int, list[RankFacts]] = {}
+    for rank in ranks:
+        if rank.memory.group:
+            groups.setdefault(rank.memory.group, []).append(rank)
+    return groups
 
 
 def _enlarge(needed: int) -> str:
@@ -113,9 +200,7 @@ def _limit(rank: RankFacts) -> int:
 
 def huge_pages(facts: Facts) -> Iterator[Finding]:
     """Transparent huge pages, for arrays and for the segments of collectives."""
-    told = holders(
-        facts, lambda rank: f"{rank.memory.thp}, for shared memory {rank.memory.thp_shmem}"
-    )
+    told = holders(facts, lambda rank: f"{rank.memory.thp}, in /dev/shm {_huge(rank.memory)}")
     for text, ranks in told.items():
         memory = ranks[0].memory
         if not memory.thp:
@@ -127,15 +212,29 @@ def huge_pages(facts: Facts) -> Iterator[Finding]:
                 f"transparent huge pages: {text}: large arrays are in pages of 4 KiB",
                 f"echo madvise > {PAGES}/enabled",
             )
-        elif memory.thp_shmem in ("never", "deny"):
+        elif memory.thp_shmem == "deny":
             yield Finding(
                 "pages",
                 Level.NOTE,
                 f"transparent huge pages: {text}: collectives are in pages of 4 KiB",
-                f"echo advise > {PAGES}/shmem_enabled",
+                f"echo never > {PAGES}/shmem_enabled, with which the option huge= of /dev/shm is "
+                "followed",
+            )
+        elif _huge(memory) in ("never", "advise"):
+            # The engine allocates pages before they are touched, when advice is not looked at.
+            yield Finding(
+                "pages",
+                Level.NOTE,
+                f"transparent huge pages: {text}: collectives are in pages of 4 KiB",
+                "as root: mount -o remount,huge=within_size /dev/shm",
             )
         else:
             yield Finding("pages", Level.OK, f"transparent huge pages: {text}")
+
+
+def _huge(memory: Memory) -> str:
+    """What governs /dev/shm: its own option, unless the kernel's switch is at an extreme."""
+    return memory.thp_shmem if memory.thp_shmem in ("deny", "force") else memory.shm_huge
 
 
 def cma(facts: Facts) -> Iterator[Finding]:

@@ -1,0 +1,177 @@
+"""Probes of software: the engine, MPI and its launchers, versions."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import shutil
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from wagma.doctor.facts import Engine, Mpi
+from wagma.doctor.texts import one_line
+
+__all__ = ["OTHER_VARIABLES", "engine", "mpi", "version_of", "versions"]
+
+PACKAGES = ("wagma", "numpy", "mpi4py", "torch")
+OPEN_MPI = "Open MPI"  # as mpi4py calls it
+MPI_LIBRARIES = ("libmpi.so", "libmpi_abi.so", "libmpich.so", "libmpi_cray.so")
+LEVELS = ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
+# Variables of wagma that set no option, and what they set.
+OTHER_VARIABLES = {
+    "WAGMA_JOB": "the name of a job without MPI",
+    "WAGMA_SIMD": "the level of the kernels",
+}
+
+
+def engine() -> Engine:
+    """The extension, and whether the environment suits it."""
+    try:
+        from wagma.collectives import Options, _engine
+        from wagma.collectives.options import ENVIRONMENT
+    except ImportError as error:
+        return Engine(error=one_line(error))
+    wrong = ""
+    try:
+        _engine.check_options(Options().with_environment().engine(1, 1, 0))
+    except (TypeError, ValueError) as error:
+        wrong = str(error)
+    return Engine(
+        abi=_engine.ABI_VERSION,
+        simd=_engine.simd_level(),
+        options={variable: option for variable, (option, _) in ENVIRONMENT.items()},
+        variables=OTHER_VARIABLES,
+        options_error=wrong,
+    )
+
+
+def mpi() -> Mpi:
+    """Starts MPI, which can abort the process, unless another MPI's launcher started it."""
+    mpiexec = _mpiexec()
+    try:
+        mpi = _load_mpi()
+    except (ImportError, RuntimeError, OSError) as error:
+        return Mpi(error=one_line(error), mpiexec=mpiexec)
+    family, version = mpi.get_vendor()
+    loaded = Mpi(
+        family=family,
+        version=".".join(map(str, version)),
+        paths=_mapped(*MPI_LIBRARIES),
+        standard=mpi.Get_version(),
+        mpiexec=mpiexec,
+    )
+    if not mpi.Is_initialized():
+        foreign = _foreign_launcher(family, os.environ, pmix=bool(_mapped("libpmix.so")))
+        if foreign:
+            return replace(loaded, foreign=foreign)
+        _start(mpi)
+    refused, srun = _refused(mpi.COMM_WORLD)
+    level = mpi.Query_thread()
+    return replace(
+        loaded,
+        thread_level=next(name for name in LEVELS if level == getattr(mpi, f"THREAD_{name}")),
+        rank=mpi.COMM_WORLD.Get_rank(),
+        size=mpi.COMM_WORLD.Get_size(),
+        refused=refused,
+        srun=srun,
+        cuda=_mpi_cuda(loaded.paths),
+    )
+
+
+def _load_mpi() -> Any:
+    """mpi4py.MPI, if possible before MPI is initialised, and without its own warnings."""
+    import mpi4py
+
+    mpi4py.rc(initialize=False, finalize=True)  # no effect if it was imported before
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        from mpi4py import MPI
+    return MPI
+
+
+def _start(mpi: Any) -> None:
+    """MPI_Init as mpi4py would do it; its import has set `rc` from MPI4PY_RC_*."""
+    from mpi4py import rc
+
+    if rc.threads:
+        mpi.Init_thread(getattr(mpi, f"THREAD_{rc.thread_level.upper()}"))
+    else:
+        mpi.Init()
+
+
+def _foreign_launcher(family: str, environ: Mapping[str, str], *, pmix: bool) -> str:
+    """The launcher of another MPI that has started this process; empty if there is none.
+
+    Under such a launcher MPI either finds one rank, or aborts the process.
+
+    Args:
+        family: of the MPI that is loaded.
+        environ: the environment.
+        pmix: whether that MPI speaks PMIx, as Open MPI's launcher does.
+    """
+    if "OMPI_COMM_WORLD_SIZE" in environ:
+        return "" if family == OPEN_MPI or pmix else "Open MPI's mpiexec"
+    # srun sets PMI_SIZE as well, and some builds of Open MPI understand it.
+    hydra = "PMI_SIZE" in environ and not {"PMIX_RANK", "SLURM_STEP_ID"} & environ.keys()
+    return "an mpiexec of MPICH's kind" if hydra and family == OPEN_MPI else ""
+
+
+def _mpiexec() -> list[str]:
+    beside = Path(sys.executable).with_name("mpiexec")
+    found = [str(beside)] if beside.exists() else []
+    on_path = shutil.which("mpiexec")
+    return found + ([on_path] if on_path and on_path not in found else [])
+
+
+def _mapped(*names: str) -> list[str]:
+    """Files in this process's memory whose names begin with one of these."""
+    paths = set()
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        path = line.partition("/")[2]
+        if path.rpartition("/")[2].startswith(names):
+            paths.add(f"/{path}")
+    return sorted(paths)
+
+
+def _refused(world: Any) -> tuple[str, bool]:
+    """Why a collective refuses the communicator, and whether srun started this process."""
+    try:
+        from wagma.collectives.mpi import check_communicator, in_srun_step
+    except ImportError:  # the engine is missing, which is a finding of its own
+        return "", False
+    srun = in_srun_step(os.environ)
+    try:
+        check_communicator(world)
+    except RuntimeError as error:
+        return str(error), srun
+    return "", srun
+
+
+def _mpi_cuda(paths: Sequence[str]) -> bool | None:
+    """What Open MPI and MPICH can be asked; they have to be initialised."""
+    for path in paths:
+        query = getattr(ctypes.CDLL(path), "MPIX_Query_cuda_support", None)
+        if query is not None:
+            query.restype = ctypes.c_int
+            return bool(query())
+    return None
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of packages that matter, by name."""
+    found = {name: version_of(name) or "none" for name in PACKAGES}
+    return {"Python": platform.python_version(), **found}
+
+
+def version_of(package: str) -> str:
+    """Of an installed package; empty if it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
