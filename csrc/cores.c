@@ -31,13 +31,13 @@ static int overlap(const segment_cores *a, const segment_cores *b) {
 }
 
 int cores_suffice(const wagma_segment *s) {
-    if (sysconf(_SC_NPROCESSORS_ONLN) < s->size)
-        return 0;
     for (int r = 0; r < s->size; r++) {
         const segment_cores *mine = segment_cores_of(s, r);
         const int cores = count(mine);
         int sharers = 0;
-        for (int q = 0; q < s->size && cores > 0; q++) { /* no cores: not known */
+        if (cores == 0) /* not known */
+            return sysconf(_SC_NPROCESSORS_ONLN) >= s->size;
+        for (int q = 0; q < s->size; q++) {
             const segment_cores *other = segment_cores_of(s, q);
             if (memcmp(mine, other, sizeof *mine) == 0)
                 sharers++;

@@ -334,7 +334,7 @@ static void begin(wagma_handle *h, int posted) {
     e->chunks.unrung = 0;
     e->held = INPLACE_STEP;
     e->publishing = 0;
-    inplace_begin(&e->local, h->call.version, h->call.sync, h->call.members, h->call.n);
+    inplace_begin(&e->local, h->call.version, h->call.sync, h->call.members, h->call.n, posted);
 }
 
 int inplace_start(wagma_handle *h) {
@@ -365,6 +365,8 @@ static void reduce_share(wagma_handle *h) {
             return;
         }
     }
+    inplace_rest(l);
+    (void)inplace_step(&e->context, l);
 }
 
 int inplace_post(wagma_handle *h) {

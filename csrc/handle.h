@@ -60,8 +60,8 @@ struct wagma_handle {
  * broken and the rank failed. With WAGMA_OK they have filled h->outcome (version and waited
  * excepted, which handle.c does).
  *   start   goes as far as is possible within a few microseconds
- *   post    publishes and ends there with WAGMA_INPROGRESS; it never waits, not even for what
- *           publishing has to wait for
+ *   post    publishes and ends there with WAGMA_INPROGRESS (quorum "all": the last one reduces its
+ *           share of the slices); it never waits, not even for what publishing has to wait for
  *   poll    goes on without a pause; looks for trouble when handle_look_due()
  *   finish  goes on until the call is over, or call.until has passed: it looks for trouble then as
  *           on a heartbeat, and returns the WAGMA_INPROGRESS that handle_heartbeat() says */

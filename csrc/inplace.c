@@ -20,6 +20,9 @@ enum inplace_pc {
     PC_GATHER,
     PC_GATHER_STATE,
     PC_GATHER_AGAIN,
+    PC_REST,
+    PC_REST_AGAIN,
+    PC_RISE,
     PC_CLAIM,
     PC_CLAIM_TAKE,
     PC_DONE,
@@ -85,8 +88,8 @@ void inplace_init(const struct inplace_context *c, struct inplace_local *l) {
     l->pc = PC_RETURN;
 }
 
-void inplace_begin(struct inplace_local *l, int64_t t, int sync, const int32_t *members,
-                   int32_t n) {
+void inplace_begin(struct inplace_local *l, int64_t t, int sync, const int32_t *members, int32_t n,
+                   int posted) {
     l->t = t;
     l->sync = (uint32_t)sync;
     l->members = members;
@@ -94,6 +97,8 @@ void inplace_begin(struct inplace_local *l, int64_t t, int sync, const int32_t *
     l->present_n = l->contributors_n = 0;
     l->divisor = 0;
     l->i = 0;
+    l->posted = (uint32_t)posted;
+    l->resting = 0;
     l->pc = PC_ADMIT;
 }
 
@@ -142,8 +147,9 @@ static enum inplace_action seek_next(const struct inplace_context *c, struct inp
         if (q != c->rank && (l->why != INPLACE_WHY_SLICES || l->seen[q] == l->t))
             return go(l, PC_SEEK);
     }
-    /* A slice that is not done is held by somebody who still claims. If one of those lives, it may
-     * be that one; the dead ones keep this rank from its result only if all of them are dead. */
+    /* All slices are claimed, and one that is not done is held by somebody who does not rest. If
+     * one of those lives, it may be that one; the dead ones keep this rank from its result only if
+     * all of them are dead. */
     if (l->why == INPLACE_WHY_SLICES && l->lost >= 0 && l->missing_n == 0)
         return go(l, PC_SEEK_DONE);
     return ask(l, l->resume, INPLACE_SOUGHT);
@@ -297,7 +303,14 @@ step(const struct inplace_context *c, struct inplace_local *l) {
          * that ring). Releases weight and payload; pairs with the loads in PC_GATHER. */
         inplace_store(m, INPLACE_STAMP, c->rank, parity, inplace_stamp(l->t, (int)l->sync),
                       memory_order_seq_cst);
-        return go(l, PC_GATHER);
+        return go(l, l->posted && c->slices ? PC_REST : PC_GATHER);
+    /* This rank goes away, and may come back late: it holds no slice. */
+    case PC_REST:
+    case PC_REST_AGAIN:
+        /* release: after the last count; pairs with PC_SEEK_SLICED */
+        inplace_store(m, INPLACE_SLICED, c->rank, 0, (uint64_t)l->t + 1, memory_order_release);
+        l->resting = 1;
+        return go(l, pc == PC_REST ? PC_GATHER : PC_CLAIM);
     /* Every member has published t, or departed before it. */
     case PC_GATHER: {
         if (l->i == l->n)
@@ -335,14 +348,23 @@ step(const struct inplace_context *c, struct inplace_local *l) {
     }
     /* Slices, each by whoever claims it. */
     case PC_CLAIM:
-        /* relaxed, and below: who slices has seen every member's record, and slices do not overlap.
-         */
-        l->word = inplace_load(m, INPLACE_CLAIM, leader_of(l), parity, memory_order_relaxed);
-        return go(l, counted(l->word, l->t) >= c->slices ? PC_SLICED : PC_CLAIM_TAKE);
+        /* acquire: who sees that all slices are claimed sees that those who claimed one had come
+         * back before (PC_RISE); pairs with PC_CLAIM_TAKE. */
+        l->word = inplace_load(m, INPLACE_CLAIM, leader_of(l), parity, memory_order_acquire);
+        if (counted(l->word, l->t) >= c->slices)
+            return go(l, PC_SLICED);
+        return go(l, l->resting ? PC_RISE : PC_CLAIM_TAKE);
+    case PC_RISE:
+        /* relaxed: released by the next claim */
+        inplace_store(m, INPLACE_SLICED, c->rank, 0, (uint64_t)l->t, memory_order_relaxed);
+        l->resting = 0;
+        return go(l, PC_CLAIM);
     case PC_CLAIM_TAKE:
         l->s = (uint32_t)counted(l->word, l->t);
+        /* release: after PC_RISE; pairs with PC_CLAIM. Who slices has seen every member's record,
+         * and slices do not overlap. */
         if (!inplace_cas(m, INPLACE_CLAIM, leader_of(l), parity, l->word, count_of(l->t, l->s + 1),
-                         memory_order_relaxed))
+                         memory_order_release))
             return go(l, PC_CLAIM);
         return ask(l, PC_DONE, INPLACE_REDUCE);
     case PC_DONE:
@@ -412,6 +434,10 @@ step(const struct inplace_context *c, struct inplace_local *l) {
 
 int inplace_is_between_slices(const struct inplace_local *l) {
     return l->pc == PC_CLAIM;
+}
+
+void inplace_rest(struct inplace_local *l) {
+    l->pc = PC_REST_AGAIN;
 }
 
 void inplace_pass_slices(struct inplace_local *l) {

@@ -9,7 +9,8 @@
  *     STAMP[r][t mod 2]   (version + 1) << 1 | sync: the record is of that version
  *     ARRIVE[r]           (newest version that r has published) + 1
  *     FINISH[r]           (newest version of which r reads nothing any more) + 1
- *     SLICED[r]           (newest version of which r claims no more slices) + 1
+ *     SLICED[r]           (newest version of which r holds no slice, and claims none before it has
+ *                         taken that back) + 1
  *     CLAIM[L][t mod 2]   (version + 1) << 24 | slices claimed      of the group led by L; an older
  *     DONE[L][t mod 2]    (version + 1) << 24 | slices done         stamp: none yet
  *     STATE[r]            enum segment_state: departed, failed
@@ -19,8 +20,10 @@
  *     wait (t - 2 finished, window)         wait         ^  |____________________|   .--> FINISH
  *                                                        none left -> SLICED -> DRAIN --> WELL*
  *                                                                               wait
- * Where a member's array is private, the executor lets it pass through the segment in chunks
- * instead of slices (executor_chunks.h), and goes on with WELL.
+ * A rank that posts may go away for long, so it rests: SLICED says so from its publication on, is
+ * taken back (RISE) before its next claim, and said again if it goes away between two slices
+ * (REST). Where a member's array is private, the executor lets it pass through the segment in
+ * chunks instead of slices (executor_chunks.h), and goes on with WELL.
  *
  * A version is cut into slices if it is large and two or more take part; its leader is the first
  * member that takes part. Claims and counts are stamped with the version and only grow, so that
@@ -108,31 +111,38 @@ struct inplace_local {
     double *weights;       /* of the contributors */
     int32_t *missing;      /* whom this rank waits for, after INPLACE_SOUGHT */
     int32_t n, present_n, contributors_n, missing_n;
-    int32_t i;       /* index into members or ranks; before it all is well */
-    int32_t other;   /* of whom INPLACE_MISMATCH or INPLACE_PEER speaks */
-    uint32_t s;      /* slice */
-    uint32_t why;    /* it waits */
-    int64_t low;     /* lowest version seen */
-    uint64_t word;   /* that was read */
-    double divisor;  /* sum of the weights */
-    uint32_t resume; /* where it waits, and for looking whom for: */
-    uint32_t fate;   /* of the rank that is looked at */
-    int32_t j, lost; /* index of that rank; a dead one that may hold a slice, or -1 */
+    uint32_t posted;  /* the caller goes away in between */
+    uint32_t resting; /* SLICED says that this rank holds no slice */
+    int32_t i;        /* index into members or ranks; before it all is well */
+    int32_t other;    /* of whom INPLACE_MISMATCH or INPLACE_PEER speaks */
+    uint32_t s;       /* slice */
+    uint32_t why;     /* it waits */
+    int64_t low;      /* lowest version seen */
+    uint64_t word;    /* that was read */
+    double divisor;   /* sum of the weights */
+    uint32_t resume;  /* where it waits, and for looking whom for: */
+    uint32_t fate;    /* of the rank that is looked at */
+    int32_t j, lost;  /* index of that rank; a dead one that may hold a slice, or -1 */
 };
 
 /* Resets `local`, whose arrays are allocated, for a new handle. */
 void inplace_init(const struct inplace_context *context, struct inplace_local *local);
 
 /* Starts the call of version t, one more than the last. `members`: group of this rank at t,
- * ascending (all ranks in a sync version); it must stay valid during the call. */
+ * ascending (all ranks in a sync version); it must stay valid during the call. `posted`: the caller
+ * may go away after INPLACE_WAIT, and before it knows of any other action. */
 void inplace_begin(struct inplace_local *local, int64_t t, int sync, const int32_t *members,
-                   int32_t n);
+                   int32_t n, int posted);
 
 /* Only after INPLACE_SHARE: the next step takes the version for reduced. */
 void inplace_pass_slices(struct inplace_local *local);
 
-/* The rank holds no slice, and the next step may claim one: nobody waits for it if it goes away. */
+/* The rank holds no slice, and the next step may claim one. */
 int inplace_is_between_slices(const struct inplace_local *local);
+
+/* Only between slices: the next step says that this rank holds none. Then nobody waits for it if it
+ * goes away. */
+void inplace_rest(struct inplace_local *local);
 
 /* Only after INPLACE_WAIT: the next steps look for those whom the rank waits for, and end in
  * INPLACE_SOUGHT, INPLACE_PEER, or where the wait has ended meanwhile, in what comes then. */

@@ -167,6 +167,8 @@ typedef struct report {
     char message[RANKS_MAX][256];
     char warning[RANKS_MAX][256];
     int wrong[RANKS_MAX];
+    int posts_last;      /* rank 0 */
+    _Atomic int noticed; /* rank 2 has got its error */
 } report;
 
 static report *shared;           /* of the running test; a kernel has no context */
@@ -259,6 +261,55 @@ static void test_killed_between_versions(void) {
 static void test_killed_in_a_slice(void) {
     for (int size = 2; size <= 5; size++)
         check_killed(size, LARGE);
+}
+
+/* Rank 0 posts, and computes until rank 2 has noticed that rank 1 died in a slice. */
+static int compute_meanwhile(wagma_handle *h, int rank, void *context) {
+    report *r = context;
+    double *x = wagma_shared_array(h);
+    const double began = seconds();
+    for (int64_t i = 0; i < r->options.count; i++)
+        x[i] = 1;
+    sabotage(h, rank == r->victim);
+    for (int q = 0; q < r->options.size; q++) /* in one order or the other */
+        while (r->posts_last == (rank == 0) && (q == 0) != (rank == 0) &&
+               atomic_load(&segment_sync(h->segment, q)->arrive) == 0)
+            usleep(200);
+    if (rank == 0) {
+        r->status[rank] = wagma_post(h, x, 1, 0);
+        while (!atomic_load(&r->noticed) && seconds() - began < PATIENCE)
+            usleep(1000);
+        r->status[rank] = wagma_wait(h, x, -1, NULL);
+    } else {
+        r->status[rank] = wagma_allreduce(h, x, 1, NULL);
+        atomic_store(&r->noticed, 1);
+    }
+    r->ended[rank] = wait_now();
+    snprintf(r->message[rank], sizeof r->message[rank], "%s", wagma_last_error());
+    return r->status[rank] != WAGMA_OK;
+}
+
+/* A rank that is elsewhere between posting and waiting keeps nobody from noticing. */
+static void check_killed_while_away(int posts_last) {
+    report *r = make_report(3, LARGE, SIGKILL);
+    struct ranks_job *job;
+    r->posts_last = posts_last;
+    team *t = ranks_start(PROCESSES, &r->options, NULL, compute_meanwhile, r, &job);
+    CHECK(t, "no segment");
+    team_await_killed(t, r->victim);
+    team_join(t);
+    CHECK(expectations_failed() == 0, "see above");
+    for (int q = 0; q < 3; q += 2) {
+        const double late = (double)(r->ended[q] - r->acted) * 1e-9;
+        CHECK(r->status[q] == WAGMA_EPEER, "rank %d: %d %s", q, r->status[q], r->message[q]);
+        CHECK(late < 1, "rank %d noticed after %.2f s", q, late);
+    }
+    munmap(r, sizeof *r);
+}
+
+static void test_killed_while_another_is_away(void) {
+    check_killed_while_away(0);
+    check_killed_while_away(1);
 }
 
 /* ---- stopped --------------------------------------------------------------------------------- */
@@ -378,6 +429,7 @@ int main(void) {
     RUN(test_window_rings);
     RUN(test_killed_between_versions);
     RUN(test_killed_in_a_slice);
+    RUN(test_killed_while_another_is_away);
     RUN(test_stopped_between_versions);
     RUN(test_stopped_in_a_slice);
     RUN(test_timeout);

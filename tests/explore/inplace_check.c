@@ -121,7 +121,7 @@ static void check_delivered(struct inplace_memory *m) {
 /* -- who takes part
  * -------------------------------------------------------------------------------- */
 static int comes_to(const struct inplace_memory *m, int q, int t) {
-    return (int)strspn(m->config->program[q], "nszy") > t;
+    return (int)strspn(m->config->program[q], "nszyp") > t;
 }
 
 /* All who have not departed before take part, whoever asks; only what weighs something is read. */
@@ -134,7 +134,7 @@ static void check_gathered(struct inplace_memory *m) {
         const int q = l->members[k];
         if (!comes_to(m, q, t))
             continue;
-        const int weighs = g->program[q][t] == 'n' || g->program[q][t] == 's';
+        const int weighs = strchr("nsp", g->program[q][t]) != NULL;
         if (n >= l->present_n || l->present[n] != q)
             inplace_violate(m, l->sync ? "I4-sync-fresh" : "I1-agreement",
                             "rank %d goes on in version %d without rank %d", m->rank, t, q);
@@ -179,14 +179,20 @@ static int is_missing(const struct inplace_memory *m, int q, enum inplace_why wh
     return 0;
 }
 
-/* 1: the rank cannot go on, because of ranks that are lost. */
-static int is_stuck(const struct inplace_memory *m, enum inplace_why why) {
+/* A rank that lives holds a slice of the version that rank m->rank waits for. */
+static int holds(const struct inplace_memory *m, int q) {
+    return (*inplace_field(m, m->rank, R_PRESENT) >> q & 1) && *inplace_field(m, q, R_HOLDS);
+}
+
+/* 1: the rank cannot go on, because of ranks that are lost. `exactly`: among the living those who
+ * hold a slice keep it waiting, otherwise those who may hold one as far as it can know. */
+static int is_stuck(const struct inplace_memory *m, enum inplace_why why, int exactly) {
     int lost = 0, living = 0;
     for (int q = 0; q < m->config->ranks; q++)
-        if (is_missing(m, q, why)) {
-            lost += inplace_is_lost(m, q);
-            living += !inplace_is_lost(m, q);
-        }
+        if (inplace_is_lost(m, q))
+            lost += is_missing(m, q, why);
+        else
+            living += exactly ? holds(m, q) : is_missing(m, q, why);
     return lost && (why != INPLACE_WHY_SLICES || !living);
 }
 
@@ -208,7 +214,7 @@ static void check_peer(struct inplace_memory *m) {
         return;
     }
     const int done = f[R_PRESENT] && all_done(m, t, f[R_PRESENT]);
-    const int stuck = is_stuck(m, (enum inplace_why)l->why);
+    const int stuck = is_stuck(m, (enum inplace_why)l->why, 1);
     if (f[R_MODE] == SEEKING && stuck && (l->why != INPLACE_WHY_SLICES || !done))
         return;
     /* all is there, but perhaps computed from what that rank wrote after it gave up */
@@ -228,7 +234,7 @@ void inplace_check_alone(struct inplace_memory *m) {
     const enum inplace_why why = (enum inplace_why)f[R_WHY];
     const int t = f[R_T];
     int behind = 0;
-    if (is_stuck(m, why)) {
+    if (is_stuck(m, why, 0)) {
         inplace_violate(m, "I7-dead-is-error",
                         "rank %d waits in version %d for ranks that are dead", m->rank, t - 1);
         return;
@@ -266,6 +272,11 @@ void inplace_check_begin(struct inplace_memory *m) {
     const struct inplace_local *l = &m->local;
     const int parity = (int)(l->t & 1);
     check_counts(m);
+    if (m->action == INPLACE_REDUCE)
+        *inplace_field(m, m->rank, R_HOLDS) = 1;
+    else if (m->access.name && m->access.word == INPLACE_DONE &&
+             m->access.after != m->access.before)
+        *inplace_field(m, m->rank, R_HOLDS) = 0;
     switch (m->action) {
     case INPLACE_WRITE:
         check_window(m);

@@ -67,6 +67,8 @@ static void unpack(struct inplace_memory *m) {
         .fate = f[R_FATE],
         .j = f[R_J] - 1,
         .lost = f[R_LOST] - 1,
+        .posted = f[R_POSTED] != 0,
+        .resting = f[R_POSTED] == 2,
         .missing_n = f[R_MISSING],
         .present_n = unpack_ranks(f[R_PRESENT], m->present),
         .contributors_n = unpack_ranks(f[R_CONTRIBUTORS], m->contributors),
@@ -108,6 +110,7 @@ static void pack(struct inplace_memory *m) {
     f[R_J] = seeking ? (uint16_t)(l->j + 1) : 0;
     f[R_LOST] = seeking ? (uint16_t)(l->lost + 1) : 0;
     f[R_MISSING] = seeking && l->missing_n; /* it matters whether there is one */
+    f[R_POSTED] = (uint16_t)(l->posted ? 1 + l->resting : 0);
     f[R_PRESENT] = pack_ranks(l->present, l->present_n);
     f[R_CONTRIBUTORS] = pack_ranks(l->contributors, l->contributors_n);
     for (int p = 0; p < 2; p++)
@@ -152,7 +155,8 @@ static void begin_next(struct inplace_memory *m) {
     m->local.word = 0;
     m->local.s = 0;
     m->local.other = -1;
-    inplace_begin(&m->local, op, sync, g->members[sync][op][m->rank], g->count[sync][op][m->rank]);
+    inplace_begin(&m->local, op, sync, g->members[sync][op][m->rank], g->count[sync][op][m->rank],
+                  what == 'p');
     pack(m);
 }
 
@@ -209,6 +213,18 @@ static int count_dead(const struct inplace_memory *m) {
     return n;
 }
 
+/* The rank has posted, and its caller may be elsewhere: between slices, or where the others have
+ * done everything. */
+static int may_be_away(struct inplace_memory *m, int resting) {
+    const uint16_t *f = inplace_field(m, m->rank, 0);
+    unpack(m);
+    if (f[R_MODE] != GOING || !m->local.posted)
+        return 0;
+    return (inplace_is_between_slices(&m->local) && (int)m->local.resting == resting &&
+            f[R_ACTION] == INPLACE_STEP) ||
+           (resting && f[R_ACTION] == INPLACE_DELIVER);
+}
+
 int inplace_model_move(struct inplace_memory *m, enum inplace_choice choice) {
     const struct inplace_config *g = m->config;
     const uint16_t *f = inplace_field(m, m->rank, 0);
@@ -216,14 +232,18 @@ int inplace_model_move(struct inplace_memory *m, enum inplace_choice choice) {
     m->accesses = 0;
     m->access.name = NULL;
     m->action = INPLACE_RETURN;
-    if (!inplace_is_running(over) || (choice != CHOICE_DIE && choice != CHOICE_STEP &&
-                                      (over != RUNNING || f[R_MODE] != WAITING)))
+    if (!inplace_is_running(over) ||
+        (choice != CHOICE_DIE && choice != CHOICE_STEP && over != RUNNING))
         return 0;
     switch (choice) {
-    case CHOICE_STEP:
     case CHOICE_SEEK:
+        if (f[R_MODE] != WAITING)
+            return 0;
+        step(m, 1);
+        return 1;
+    case CHOICE_STEP:
         if (over == RUNNING) {
-            step(m, choice == CHOICE_SEEK);
+            step(m, 0);
             return 1;
         }
         /* what segment_leave() does, and then the user with the array */
@@ -233,9 +253,16 @@ int inplace_model_move(struct inplace_memory *m, enum inplace_choice choice) {
         end(m, over == DEPARTING ? DEPARTED : FAILED);
         return 1;
     case CHOICE_GIVE_UP:
-        if (!g->give_up)
+        if (!g->give_up || (f[R_MODE] != WAITING && !may_be_away(m, 1)))
             return 0;
         end(m, FAILING);
+        return 1;
+    case CHOICE_REST:
+        if (!may_be_away(m, 0))
+            return 0;
+        inplace_rest(&m->local);
+        pack(m);
+        step(m, 0);
         return 1;
     case CHOICE_DIE:
         if (count_dead(m) >= g->deaths)
@@ -258,9 +285,9 @@ static const char *check_numbers(const struct inplace_config *g) {
     if (g->window < 1 || g->slices < 0 || g->slices > INPLACE_SLICES)
         return "--window or --slices is out of range";
     for (int r = 0; r < g->ranks; r++)
-        if (strspn(g->program[r], "nszydf") != strlen(g->program[r]) || !g->program[r][0] ||
+        if (strspn(g->program[r], "nszypdf") != strlen(g->program[r]) || !g->program[r][0] ||
             strcspn(g->program[r], "df") + 1 < strlen(g->program[r]))
-            return "a program is a word of n, s, z, y and, at its end, d or f";
+            return "a program is a word of n, s, z, y, p and, at its end, d or f";
     return NULL;
 }
 
@@ -274,9 +301,9 @@ const char *inplace_config_finish(struct inplace_config *g) {
         return error;
     int versions = 0;
     for (int r = 0; r < g->ranks; r++) {
-        const int n = (int)strspn(g->program[r], "nszy");
+        const int n = (int)strspn(g->program[r], "nszyp");
         versions = n > versions ? n : versions;
-        for (int k = 0; k < n && k < (int)strspn(g->program[0], "nszy"); k++)
+        for (int k = 0; k < n && k < (int)strspn(g->program[0], "nszyp"); k++)
             g->mismatch |= is_sync(g->program[r][k]) != is_sync(g->program[0][k]);
     }
     const struct topology topology = {.size = g->ranks, .group_size = g->group_size};

@@ -50,7 +50,8 @@ enum inplace_field {
     R_MISSING,
     R_PRESENT, /* bitmaps of ranks */
     R_CONTRIBUTORS,
-    R_GROUP, /* per parity: version + 1 of the newest, 0: none */
+    R_POSTED, /* 0: not; 1: posted, 2: resting */
+    R_GROUP,  /* per parity: version + 1 of the newest, 0: none */
     R_GROUP_SYNC = R_GROUP + 2,
     R_SEEN = R_GROUP_SYNC + 2, /* per rank: version + 1 */
     /* ghosts */
@@ -59,6 +60,7 @@ enum inplace_field {
     R_MODE,                        /* enum mode */
     R_OVER,                        /* enum over */
     R_TAINTED,                     /* the slice that is being reduced has a torn input */
+    R_HOLDS,                       /* it has claimed a slice and not counted it as done */
     RANK_FIELDS
 };
 
@@ -125,7 +127,8 @@ void inplace_model_initial(const struct inplace_config *g, uint16_t *cells);
 enum inplace_choice {
     CHOICE_STEP,
     CHOICE_SEEK,    /* of a rank that waits: look whom for */
-    CHOICE_GIVE_UP, /* likewise */
+    CHOICE_GIVE_UP, /* likewise, or of one that has posted and is away */
+    CHOICE_REST,    /* of one that has posted and is between slices: goes away */
     CHOICE_DIE,
     INPLACE_CHOICES
 };

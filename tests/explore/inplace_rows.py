@@ -32,6 +32,12 @@ QUICK: tuple[tuple[str, bool], ...] = (
     ("--ranks 3 --group 3 --programs nn --slices 1 --give-up", False),
     ("--ranks 3 --group 3 --programs nf,nd,nnd --slices 1 --deaths 1", False),
     ("--ranks 3 --group 2 --programs nnf,nnnd,nnnd --slices 1", False),
+    # posted calls, whose callers go away
+    ("--ranks 2 --group 2 --programs ppnd --slices 2 --deaths 2", True),
+    ("--ranks 2 --group 2 --programs pnpd --slices 3 --deaths 1 --give-up", False),
+    ("--ranks 3 --group 3 --programs pd,nd,nd --slices 2 --deaths 1", True),
+    ("--ranks 3 --group 3 --programs pd,pd,nd --slices 1 --deaths 1 --give-up", False),
+    ("--ranks 3 --group 2 --programs pnnd,npnd,nnpd --slices 1 --deaths 1", False),
     # four ranks
     ("--ranks 4 --group 2 --programs nnd --deaths 1", False),
     ("--ranks 4 --group 2 --programs nd --slices 1 --deaths 1", False),
@@ -46,6 +52,7 @@ QUICK: tuple[tuple[str, bool], ...] = (
 FULL: tuple[str, ...] = (
     "--ranks 3 --group 3 --programs nnd --slices 2 --deaths 1 --give-up --dfs",
     "--ranks 3 --group 2 --programs nnnnd --slices 2 --deaths 1 --give-up --dfs",
+    "--ranks 3 --group 3 --programs ppd,npd,nnd --slices 2 --deaths 1 --give-up --dfs",
     "--ranks 4 --group 4 --programs nd --slices 1 --deaths 1 --dfs",
     "--ranks 4 --group 4 --programs nnd --deaths 1 --dfs",
     "--ranks 4 --group 2 --programs nnd --slices 1 --deaths 1 --dfs",
