@@ -167,6 +167,29 @@ def test_another_shared_memory(ranks_may_write: bool) -> None:
         assert "/dev/shm cannot be used on rank 0: Read-only file system" in done.stderr
 
 
+def test_a_shared_memory_too_small_for_mpi_is_told_once_before_it_starts() -> None:
+    """MPI may crash there or not; whether it can at all depends on its version."""
+    unshare = ["unshare", "--user", "--map-root-user", "--mount"]
+    mount = "mount -t tmpfs -o size=1m tmpfs /dev/shm"
+    if not _works([*unshare, "sh", "-c", mount]):
+        pytest.skip("namespaces are not to be had here")
+    mpiexec = os.environ.get("WAGMA_TEST_MPIEXEC", str(Path(sys.executable).with_name("mpiexec")))
+    ranks = [*shlex.split(mpiexec), "-n", "2", *COMMAND]
+    done = subprocess.run(
+        [*unshare, "sh", "-c", f"{mount} && exec {shlex.join(ranks)}"],
+        env=CLEAN,
+        capture_output=True,
+        text=True,
+        timeout=LIVENESS_S,
+        check=False,
+    )
+    assert done.stderr.count("/dev/shm has only 1 MiB free: MPI may crash") == 1, done.stderr
+    assert "--shm-size" in done.stderr
+    if "Bus error" in done.stdout.partition("EXIT STRING")[2]:
+        assert "Fatal Python error: Bus error" in done.stderr
+        assert "in _start" in done.stderr
+
+
 def _works(command: list[str]) -> bool:
     try:
         return subprocess.run(command, capture_output=True, timeout=LIVENESS_S).returncode == 0
@@ -202,8 +225,9 @@ def test_one_core_for_all() -> None:
     [
         (["--bytes", "much"], "'much' is no size"),
         (["--quorum", "some"], "'some' must be a number"),
-        (["--quorum", "3"], "3 is more than the 2 ranks"),
+        (["--quorum", "3"], "3 is more than the 2 ranks of a node"),
         (["--timeout", "0"], "'0' must be a number of seconds"),
+        (["--timeout", "1e12"], "'1e12' must be a number of seconds, more than 0 and at most"),
     ],
 )
 def test_wrong_usage_is_told_once(options: list[str], message: str) -> None:
@@ -233,12 +257,51 @@ def test_ranks_of_torchrun_need_no_mpi() -> None:
     assert outputs[1] == ""
 
 
+def test_without_the_engine_one_rank_of_torchrun_reports(tmp_path: Path) -> None:
+    missing = 'import sys\nsys.modules["wagma.collectives._engine"] = None\n'
+    (tmp_path / "sitecustomize.py").write_text(missing)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    job = {"WORLD_SIZE": "2", "WAGMA_JOB": str(uuid.uuid4()), "PYTHONPATH": path}
+    first, second = (doctor(0, RANK=rank, **job) for rank in "01")
+    assert (first.returncode, second.returncode) == (1, 1)
+    (found,) = lines(first, "problem", "launch")
+    assert "WORLD_SIZE is 2, but without the engine the ranks cannot meet" in found
+    assert len(lines(first, "problem", "engine")) == 1
+    assert second.stdout == ""
+
+
+def test_mpi_starts_as_mpi4py_is_configured() -> None:
+    done = doctor(0, MPI4PY_RC_THREADS="0")
+    assert done.returncode == 0, done.stderr
+    assert "thread level SINGLE" in lines(done, "ok", "MPI")[0]
+
+
 def test_a_rank_that_does_not_come_is_named() -> None:
     job = str(uuid.uuid4())
     done = doctor(0, "--timeout", "12", RANK="0", WORLD_SIZE="2", WAGMA_JOB=job)
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert "for rank 1 (timeout 6 s)" in done.stderr
+    assert done.returncode == 1, done.stdout
+    (found,) = lines(done, "problem", "launch")
+    assert "for rank 1 (timeout 6 s)" in found
+    assert "unset RANK and WORLD_SIZE" in found
+    assert "3 sums over 1 rank" in done.stdout
+
+
+def test_what_another_job_left_in_the_environment_is_reported_under_mpiexec() -> None:
+    left = {"RANK": "0", "WORLD_SIZE": "4", "MASTER_PORT": "29500", "WAGMA_JOB": str(uuid.uuid4())}
+    done = doctor(1, "--json", "--timeout", "12", **left)
+    assert done.returncode == 1, done.stderr
+    (found,) = (f for f in report(done)["findings"] if f["topic"] == "launch")
+    assert found["level"] == "problem"
+    assert "for ranks 1-3 (timeout 6 s)" in found["text"]
+
+
+def test_a_rank_that_is_alone_by_mistake_and_does_not_report_says_why() -> None:
+    job = str(uuid.uuid4())
+    done = doctor(0, "--timeout", "8", RANK="1", WORLD_SIZE="2", WAGMA_JOB=job)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "rank 1: " in done.stderr
+    assert "rank 0" in done.stderr
+    assert "-> if this is no job of torchrun's, unset RANK and WORLD_SIZE" in done.stderr
 
 
 def test_ranks_that_the_environment_describes_wrongly() -> None:

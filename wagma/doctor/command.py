@@ -19,13 +19,21 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from wagma.doctor.facts import Facts, Wanted
+    from wagma.doctor.facts import Facts, Finding, Wanted
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
 SUMMARY = "examine this machine and this launch: what is wrong, and what to do about it"
 
 EXAMPLE_BYTES = 100 << 20
+LONGEST_S = 1e6
+# Where launchers tell a process its place on its node: MPICH, Open MPI, srun, torchrun.
+LOCAL_RANK_VARIABLES = (
+    "MPI_LOCALRANKID",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "SLURM_LOCALID",
+    "LOCAL_RANK",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,13 +87,17 @@ def _seconds(text: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds, more than 0")
+    if not 0 < value <= LONGEST_S:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be a number of seconds, more than 0 and at most {LONGEST_S:.0f}"
+        )
     return value
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Examines all ranks; returns the exit status, which is the same on all."""
+    # MPI_Init can die of SIGBUS, where /dev/shm is too small: the stack says that it was there.
+    faulthandler.enable()
     # A thread without the GIL: MPI_Init can hang, and holds it.
     faulthandler.dump_traceback_later(arguments.timeout, exit=True)
     try:
@@ -96,7 +108,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
 def _examine(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     from wagma.doctor.checks import examine
-    from wagma.doctor.facts import Level
+    from wagma.doctor.facts import Level, by_node
     from wagma.doctor.gather import gather
     from wagma.doctor.output import count, render_json, render_text
     from wagma.doctor.ranks import Lost
@@ -106,24 +118,45 @@ def _examine(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> 
     except Lost as error:
         sys.stderr.write(f"{parser.prog}: {error}\n")
         return 1
-    size = len(facts.ranks)
-    if size > 1 and arguments.quorum.isdecimal() and int(arguments.quorum) > size:
-        parser.error(f"argument --quorum: {arguments.quorum} is more than the {size} ranks")
+    most = max(map(len, by_node(facts).values()))
+    # One process may be alone by mistake, which is to be reported.
+    if most > 1 and arguments.quorum.isdecimal() and int(arguments.quorum) > most:
+        parser.error(
+            f"argument --quorum: {arguments.quorum} is more than the {most} ranks of a node"
+        )
     findings = examine(facts)
     if _reports(facts, rank):
         sys.stdout.write((render_json if arguments.json else render_text)(facts, findings))
+    elif facts.lost:  # who has RANK 0 reports, if there is one
+        for finding in findings:
+            if finding.topic == "launch":
+                _complain(f"rank {os.environ.get('RANK', rank)}", finding)
     return 1 if count(findings, Level.PROBLEM) else 0
 
 
 def _early(facts: Facts) -> None:
     """Says what can keep MPI from starting: it may abort or hang, and there is no report then."""
-    from wagma.doctor.checks.memory import shared_memory
-    from wagma.doctor.facts import Level
+    from wagma.doctor.checks.memory import before_mpi
 
-    for finding in shared_memory(facts):
-        if finding.level is Level.PROBLEM and facts.ranks[0].memory.shm_error:
-            where = f"{facts.ranks[0].host}, before MPI starts"
-            sys.stderr.write(f"{where}: {finding.text}\n  -> {finding.remedy}\n")
+    if not _first_on_node():
+        return
+    for finding in before_mpi(facts):
+        _complain(f"{facts.ranks[0].host}, before MPI starts", finding)
+
+
+def _complain(where: str, finding: Finding) -> None:
+    sys.stderr.write(f"{where}: {finding.text}\n  -> {finding.remedy}\n")
+
+
+def _first_on_node() -> bool:
+    """By the launcher's word, before MPI is initialised; true without one."""
+    from wagma.cli import launched_rank
+
+    for name in LOCAL_RANK_VARIABLES:
+        value = os.environ.get(name, "")
+        if value.isdecimal():
+            return int(value) == 0
+    return launched_rank() == 0
 
 
 def _reports(facts: Facts, rank: int) -> bool:

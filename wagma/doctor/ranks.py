@@ -63,12 +63,16 @@ def ranks_of_job(own: RankFacts, timeout: float) -> tuple[Ranks, str]:
         return _World(), ""
     # In an MPI world of one, several ranks can be told by nothing but what torchrun sets.
     size = own.environment.get("WORLD_SIZE", "")
-    if own.engine.error or not size.isdecimal() or int(size) < 2:
+    if not size.isdecimal() or int(size) < 2:
         return Alone(), ""
+    if own.engine.error or "engine" in own.failed:
+        return Alone(), f"WORLD_SIZE is {size}, but without the engine the ranks cannot meet"
     try:
-        return _Local(timeout), ""
-    except (ValueError, NotImplementedError) as error:
+        local = _Local(timeout)
+        local.allgather(None)  # the variables may be left over from another job
+    except (Lost, ValueError, NotImplementedError) as error:
         return Alone(), str(error)
+    return local, ""
 
 
 class Alone:
