@@ -95,7 +95,7 @@ def test_an_allocation_of_slurm_in_which_srun_started_nothing() -> None:
     done = doctor(0, SLURM_JOB_ID="7", SLURM_NTASKS="4")
     assert done.returncode == 1, done.stdout
     (found,) = lines(done, "problem", "launch")
-    assert "SLURM_NTASKS is 4" in found
+    assert "for 4 tasks (SLURM_NTASKS)" in found
     assert "--mpi=pmi2" in found
 
 

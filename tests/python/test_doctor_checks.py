@@ -46,6 +46,10 @@ CASES: dict[str, Case] = {
         changed(healthy(), mpi={"paths": ["/a/libmpi.so.12", "/b/libmpi.so.40"]}),
         "MPI", Level.PROBLEM, "several MPI libraries", "LD_PRELOAD",
     ),
+    "two MPIs in one folder": (
+        changed(healthy(), mpi={"paths": ["/lib/libmpi.so.40.30.4", "/lib/libmpich.so.12.2.0"]}),
+        "MPI", Level.PROBLEM, "several MPI libraries", "LD_PRELOAD",
+    ),
     "old MPI": (
         changed(healthy(), mpi={"standard": (2, 2)}),
         "MPI", Level.PROBLEM, "version 2.2 of the standard", "3.0 or newer",
@@ -60,7 +64,15 @@ CASES: dict[str, Case] = {
     ),
     "allocation without srun": (
         alone(SLURM_JOB_ID="7", SLURM_NTASKS="4"),
-        "launch", Level.PROBLEM, "SLURM_NTASKS is 4", "--mpi=pmix",
+        "launch", Level.PROBLEM, "for 4 tasks (SLURM_NTASKS)", "--mpi=pmix",
+    ),
+    "allocation without srun, tasks per node": (
+        alone(SLURM_JOB_ID="7", SLURM_NTASKS_PER_NODE="4", SLURM_NNODES="2"),
+        "launch", Level.PROBLEM, "for 8 tasks (SLURM_NTASKS_PER_NODE x SLURM_NNODES)", "--mpi",
+    ),
+    "allocation without srun, old name": (
+        alone(SLURM_JOB_ID="7", SLURM_NPROCS="2"),
+        "launch", Level.PROBLEM, "for 2 tasks (SLURM_NPROCS)", "--mpi",
     ),
     "another MPI's mpiexec": (
         changed(alone(OMPI_COMM_WORLD_SIZE="4"), mpi={"foreign": "Open MPI's mpiexec"}),
@@ -239,7 +251,17 @@ NOTES: dict[str, tuple[Facts, str, str]] = {
     ),
     "one process": (alone(), "launch", "one process"),
     "lower thread level": (
-        changed(healthy(), mpi={"thread_level": "FUNNELED"}), "MPI", "enough for wagma",
+        changed(healthy(), mpi={"thread_level": "FUNNELED"}),
+        "MPI", "thread level FUNNELED: enough for wagma",
+    ),
+    "lower thread level of some": (
+        changed(healthy(), 1, 2, mpi={"thread_level": "SINGLE"}),
+        "MPI", "thread level SINGLE on ranks 1-2: enough",
+    ),
+    "no mpiexec": (changed(healthy(1), mpi={"mpiexec": []}), "MPI", "no mpiexec"),
+    "masks that overlap": (
+        affinities([0], [1], [0, 1, 2, 3, 4, 5, 6, 7]),
+        "cores", "rank 0 and rank 2 may run on core 0, but not",
     ),
     "override": (
         environment(healthy(), WAGMA_STALL_WARNING="5"), "environment", "overrides the option",
@@ -303,25 +325,36 @@ def test_what_is_worth_knowing_is_no_warning(case: tuple[Facts, str, str]) -> No
 
 
 @pytest.mark.parametrize(
-    "memory",
+    "names",
     [
-        {"shm_huge": "within_size"},
-        {"shm_huge": "always"},
-        {"shm_huge": "never", "thp_shmem": "force"},
+        ["libmpi.so.12.3.0"],
+        ["libmpi.so.12", "libmpich.so.12.2.0"],
+        ["libmpich.so.12", "libmpi_cray.so.12"],
+        ["libmpi.so.12", "libmpi_abi.so.0"],
     ],
-    ids=["within_size", "always", "forced"],
 )
-def test_collectives_in_huge_pages_are_fine(memory: dict[str, str]) -> None:
-    found = [f.level for f in examine(changed(healthy(), memory=memory)) if f.topic == "pages"]
-    assert found == [Level.OK]
-
-
-def test_each_rank_has_the_memory_of_its_own_control_group() -> None:
-    facts = healthy()
-    for rank in range(4):
-        limit = {"group": rank + 1, "group_limit": GIB, "group_left": 250 * MIB}
-        facts = changed(facts, rank, memory=limit)
+def test_one_mpi_can_be_several_files(names: list[str]) -> None:
+    facts = changed(healthy(), mpi={"paths": [f"/opt/mpi/lib/{name}" for name in names]})
     assert bad(examine(facts)) == []
+
+
+@pytest.mark.parametrize(("family", "spins"), [("MPICH", True), ("Open MPI", False), ("", False)])
+def test_of_too_few_cores_only_an_mpi_that_spins_is_told(family: str, spins: bool) -> None:
+    facts = changed(affinities([0, 1], [0, 1], [0, 1], online=2), mpi={"family": family})
+    (found,) = (f for f in bad(examine(facts)) if f.topic == "cores")
+    assert (f"and {family}, which spins" in found.text) == spins
+    assert ("which spins" in found.text) == spins
+
+
+def test_ranks_alone_are_shown_the_mpiexec_that_was_found() -> None:
+    (found,) = (f for f in examine(healthy(1)) if f.topic == "launch")
+    assert found.remedy == "/opt/mpich/bin/mpiexec -n 4 python -m wagma doctor"
+
+
+def test_a_variable_that_is_a_problem_is_told_once() -> None:
+    error = {"options_error": "WAGMA_REDO_AFTER='x' in the environment is not a number"}
+    facts = environment(changed(healthy(), engine=error), WAGMA_REDO_AFTER="x", WAGMA_SIMD="")
+    assert [f.level for f in examine(facts) if f.topic == "environment"] == [Level.PROBLEM]
 
 
 @pytest.mark.parametrize(
@@ -331,8 +364,10 @@ def test_each_rank_has_the_memory_of_its_own_control_group() -> None:
         alone(SLURM_JOB_ID="7", SLURM_NTASKS="4", PMI_SIZE="1"),
         changed(alone(SLURM_JOB_ID="7", SLURM_NTASKS="4"), mpi={"srun": True}),
         alone(SLURM_NTASKS="4"),
+        alone(SLURM_JOB_ID="7", SLURM_NTASKS_PER_NODE="1", SLURM_NNODES="1"),
+        alone(SLURM_JOB_ID="7", SLURM_NTASKS_PER_NODE="4"),
     ],
-    ids=["one task", "mpiexec -n 1", "srun -n 1", "no job"],
+    ids=["one task", "mpiexec -n 1", "srun -n 1", "no job", "one per node", "no nodes"],
 )
 def test_one_rank_on_purpose_in_an_allocation_is_none_too_few(facts: Facts) -> None:
     assert bad(examine(facts)) == []

@@ -1,62 +1,18 @@
-"""The doctor's sizes, probes and reports."""
+"""The doctor's probes and reports."""
 
 import json
 import re
 from pathlib import Path
 
 import pytest
-from doctor_facts import GIB, MIB, changed, environment, healthy, many_nodes
-from ranks import pair
+from doctor_facts import changed, environment, healthy, many_nodes
 
 from wagma.collectives.options import ENVIRONMENT
 from wagma.doctor import machine, probe, software
 from wagma.doctor.checks import examine
-from wagma.doctor.control_groups import MemoryLimit, cpu_limit, memory_limit
-from wagma.doctor.facts import Gpu, Wanted
+from wagma.doctor.control_groups import cpu_limit
+from wagma.doctor.facts import Gpu
 from wagma.doctor.output import render_json, render_text
-from wagma.doctor.sizes import needed_bytes, parse_size, size_text
-
-# ---- sizes ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("0", 0), ("100", 100), ("64k", 65536), ("100MiB", 100 * MIB), ("1.5 GB", 3 * GIB // 2)],
-)
-def test_sizes(text: str, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "-1", "MiB", "1e3", "3 bytes"])
-def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(ValueError, match="is no size"):
-        parse_size(text)
-
-
-def test_size_texts() -> None:
-    assert [size_text(n) for n in (0, 1023, 1024, 100 * MIB, 3 * GIB // 2)] == [
-        "0 B", "1023 B", "1 KiB", "100 MiB", "1.5 GiB",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("quorum", "ranks", "arrays"), [("all", 4, 1), ("4", 4, 1), ("1", 4, 6), ("majority", 4, 6)]
-)
-def test_needed_memory_is_that_of_the_documented_formula(
-    quorum: str, ranks: int, arrays: int
-) -> None:
-    first, most = needed_bytes(Wanted(array_bytes=MIB, quorum=quorum, given=True), ranks)
-    assert first == arrays * MIB
-    assert most == (3 * MIB if arrays == 1 else (1 + 6 + 3 + 8) * MIB)
-
-
-@pytest.mark.parametrize(("quorum", "code"), [("all", 0), ("1", 1)])
-def test_needed_memory_is_what_the_engine_takes(quorum: str, code: int) -> None:
-    first, _ = needed_bytes(Wanted(array_bytes=4 * MIB, quorum=quorum, given=True), 2)
-    a, b = pair(count=MIB, quorum=code)  # float32
-    with a, b:
-        assert first <= a.stats().segment_bytes <= first + 64 * 1024
-
 
 # ---- probes --------------------------------------------------------------------------------------
 
@@ -80,54 +36,6 @@ def test_limits_of_control_groups_of_version_1(tmp_path: Path) -> None:
     assert cpu_limit(tmp_path, "3:cpuset:/x\n2:cpu,cpuacct:/job\n0::/") is None
     (group / "cpu.cfs_quota_us").write_text("200000\n")
     assert cpu_limit(tmp_path, "3:cpuset:/x\n2:cpu,cpuacct:/job\n0::/") == 2.0
-
-
-def test_the_memory_that_is_left_is_that_of_the_tightest_group(tmp_path: Path) -> None:
-    group = tmp_path / "job/step"
-    group.mkdir(parents=True)
-    for folder, limit, used in ((group, "max", 5), (tmp_path / "job", "1000", 700)):
-        (folder / "memory.max").write_text(f"{limit}\n")
-        (folder / "memory.current").write_text(f"{used}\n")
-    inode = (tmp_path / "job").stat().st_ino
-    assert memory_limit(tmp_path, "0::/job/step") == MemoryLimit(inode, 1000, 300)
-    (tmp_path / "job/memory.stat").write_text("anon 9\ninactive_file 40\nactive_file 2\nfile 90\n")
-    assert memory_limit(tmp_path, "0::/job/step") == MemoryLimit(inode, 1000, 342)
-    (group / "memory.max").write_text("300\n")
-    assert memory_limit(tmp_path, "0::/job/step") == MemoryLimit(group.stat().st_ino, 300, 295)
-    assert memory_limit(tmp_path, "0::/") is None
-
-
-def test_the_memory_of_control_groups_of_version_1(tmp_path: Path) -> None:
-    group = tmp_path / "memory/job"
-    group.mkdir(parents=True)
-    (group / "memory.limit_in_bytes").write_text("9223372036854771712\n")
-    (group / "memory.usage_in_bytes").write_text("600\n")
-    (group / "memory.stat").write_text("inactive_file 7\ntotal_inactive_file 50\n")
-    groups = "4:memory:/job\n2:cpu,cpuacct:/job\n0::/"
-    assert memory_limit(tmp_path, groups) is None
-    (group / "memory.limit_in_bytes").write_text("1000\n")
-    assert memory_limit(tmp_path, groups) == MemoryLimit(group.stat().st_ino, 1000, 450)
-
-
-MOUNTS = """\
-24 1 0:22 / / rw - overlay overlay rw
-25 24 0:23 / /dev/shm rw,relatime - tmpfs tmpfs rw,size=24684092k{option}
-26 24 0:24 / /tmp rw shared:1 - tmpfs tmpfs rw,huge=always
-"""
-
-
-@pytest.mark.parametrize(
-    ("device", "option", "huge"),
-    [
-        (23, "", "never"),
-        (23, ",huge=within_size", "within_size"),
-        (23, ",huge=advise,inode64", "advise"),
-        (22, "", ""),
-        (99, "", ""),
-    ],
-)
-def test_huge_pages_are_an_option_of_the_mount(device: int, option: str, huge: str) -> None:
-    assert machine._huge(MOUNTS.format(option=option), device) == huge
 
 
 OPEN_MPI, HYDRA = {"OMPI_COMM_WORLD_SIZE": "4", "PMIX_RANK": "0"}, {"PMI_SIZE": "4"}

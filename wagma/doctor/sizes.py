@@ -39,7 +39,8 @@ def size_text(size: float) -> str:
 def needed_bytes(wanted: Wanted, ranks: int) -> tuple[int, int]:
     """Shared memory of one rank, at creation and at most; without some kilobytes of words.
 
-    At most with the default options: late="skip" and activation="world" can need more.
+    At most with the default options: late="skip", activation="world" and groups of two can need
+    more.
 
     Args:
         wanted: the handle.
@@ -47,5 +48,6 @@ def needed_bytes(wanted: Wanted, ranks: int) -> tuple[int, int]:
     """
     if wanted.quorum == "all" or wanted.quorum == str(ranks):
         return wanted.array_bytes, 2 * wanted.array_bytes + min(CHUNK_BYTES, wanted.array_bytes)
-    most = 1 + min(2 * (ranks - 1), 2 * WINDOW - 1) + 3 + 2 * ranks
+    pinned = 2 if ranks == 2 else 1  # by each rank that is late; two where groups are pairs
+    most = 1 + min(pinned * (ranks - 1), 2 * WINDOW - 1) + 3 + 2 * ranks
     return 6 * wanted.array_bytes, max(6, most) * wanted.array_bytes

@@ -11,6 +11,7 @@ from wagma.spans import spans
 __all__ = ["cores", "threads"]
 
 SHOWN_BINDINGS = 16
+NOT_SPINNING = ("", "Open MPI")  # with more ranks than cores; no MPI does not either
 BIND = "mpiexec -bind-to core (MPICH), --bind-to core (Open MPI), srun --cpu-bind=cores"
 
 
@@ -24,6 +25,7 @@ def cores(facts: Facts) -> Iterator[Finding]:
         findings = (
             Finding("cores", Level.OK, _bindings(ranks[0].cpus.online, bindings)),
             *_crowding(ranks, usable, bindings),
+            *_yielding(bindings),
             *_threads_of_cores(ranks, usable),
             *_limit(ranks, usable),
             *_left(ranks, usable),
@@ -70,15 +72,20 @@ def _crowding(
         )
     elif n > len(usable):
         bound = len(usable) < online
+        family = ranks[0].mpi.family
+        spins = (
+            f", and {family}, which spins, can take seconds" if family not in NOT_SPINNING else ""
+        )
+        yields = "; Open MPI yields the core while it waits (--oversubscribe)"
         yield Finding(
             "cores",
             Level.WARNING,
             f"{n} ranks share {_count(len(usable), 'core')}: times are those of the "
-            "scheduler, and MPICH, which spins, can take seconds",
+            f"scheduler{spins}",
             f"if the launcher bound them, bind them to more of the {online}: {BIND}; if it was a "
             "container's cpuset, start fewer ranks"
             if bound
-            else "start fewer ranks; Open MPI yields the core while it waits (--oversubscribe)",
+            else f"start fewer ranks{yields if family else ''}",
         )
     elif crowded := _overlapping(bindings, online):
         yield Finding(
@@ -111,6 +118,24 @@ def _overlapping(bindings: dict[tuple[int, ...], list[RankFacts]], online: int) 
             if common := sorted(cpus & others):
                 return f"{which_ranks(ranks)} and {which_ranks(theirs)} on core {spans(common)}"
     return ""
+
+
+def _yielding(bindings: dict[tuple[int, ...], list[RankFacts]]) -> Iterator[Finding]:
+    """Where masks overlap without being equal, the engine does not know whose a core is."""
+    masks = [(set(cpus), ranks) for cpus, ranks in bindings.items()]
+    for i, (cpus, ranks) in enumerate(masks):
+        for others, theirs in masks[i + 1 :]:
+            if common := sorted(cpus & others):
+                yield Finding(
+                    "cores",
+                    Level.NOTE,
+                    f"{which_ranks(ranks)} and {which_ranks(theirs)} may run on core "
+                    f"{spans(common)}, but not on the same cores otherwise: ranks that wait for "
+                    "each other yield the core instead of spinning, so small collectives take "
+                    "longer",
+                    f"bind every rank to its own core, or none: {BIND}",
+                )
+                return
 
 
 def _same_core(bindings: dict[tuple[int, ...], list[RankFacts]], ranks: Sequence[RankFacts]) -> str:

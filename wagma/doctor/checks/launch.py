@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from math import prod
 from pathlib import Path
 
 from wagma.doctor.checks.software import holders
@@ -11,6 +13,12 @@ from wagma.doctor.facts import Facts, Finding, Level, RankFacts, by_node, which_
 __all__ = ["launch", "mpi", "nodes", "trial"]
 
 SHOWN_NODES = 8
+# How many tasks an allocation of Slurm is for: which are set depends on how it was asked for.
+TASKS = (
+    ("SLURM_NTASKS",),
+    ("SLURM_NPROCS",),
+    ("SLURM_NTASKS_PER_NODE", "SLURM_NNODES"),
+)
 MET = {"MPI": "MPI", "torchrun": "the variables that torchrun sets"}
 
 
@@ -19,6 +27,7 @@ def mpi(facts: Facts) -> Iterator[Finding]:
     for error, ranks in holders(facts, lambda rank: rank.mpi.error).items():
         if not error:
             yield from _library(ranks[0])
+            yield from _thread_levels(ranks)
             continue
         yield Finding(
             "MPI",
@@ -42,8 +51,7 @@ def _library(rank: RankFacts) -> Iterator[Finding]:
         Level.OK,
         f"{found.family} {found.version}{where}, standard {major}.{minor}, {level}",
     )
-    folders = {str(Path(path).parent) for path in found.paths}
-    if len(folders) > 1:
+    if _several(found.paths):
         yield Finding(
             "MPI",
             Level.PROBLEM,
@@ -59,13 +67,33 @@ def _library(rank: RankFacts) -> Iterator[Finding]:
             "shared memory",
             "use an MPI of version 3.0 or newer: python -m pip install 'wagma[mpich]'",
         )
-    if found.thread_level not in ("", "MULTIPLE"):
-        yield Finding(
-            "MPI",
-            Level.NOTE,
-            f"thread level {found.thread_level}: enough for wagma, which calls MPI only while a "
-            "collective is made, from the thread that makes it",
-        )
+    if not found.mpiexec:
+        yield Finding("MPI", Level.NOTE, "there is no mpiexec beside Python, nor on PATH")
+
+
+def _several(paths: Sequence[str]) -> bool:
+    """Whether these are files of more than one MPI; one may consist of several.
+
+    Debian has all MPIs in one folder: libmpi.so.40 is Open MPI's there, libmpich.so.12 MPICH's.
+    """
+    folders = {Path(path).parent for path in paths}
+    names = (re.match(r"libmpi(?:ch|_cray)?\.so\.(\d+)", Path(path).name) for path in paths)
+    return len(folders) > 1 or len({found[1] for found in names if found}) > 1
+
+
+def _thread_levels(ranks: Sequence[RankFacts]) -> Iterator[Finding]:
+    levels: dict[str, list[RankFacts]] = {}
+    for rank in ranks:
+        levels.setdefault(rank.mpi.thread_level, []).append(rank)
+    for level, theirs in levels.items():
+        if level not in ("", "MULTIPLE"):
+            where = "" if len(levels) == 1 else f" on {which_ranks(theirs)}"
+            yield Finding(
+                "MPI",
+                Level.NOTE,
+                f"thread level {level}{where}: enough for wagma, which calls MPI only while a "
+                "collective is made, from the thread that makes it",
+            )
 
 
 def launch(facts: Facts) -> Iterator[Finding]:
@@ -85,11 +113,13 @@ def launch(facts: Facts) -> Iterator[Finding]:
         )
     elif size > 1:
         yield Finding("launch", Level.OK, f"{size} ranks met through {MET[facts.launcher]}")
-    elif tasks := _tasks_without_srun(rank):
+    elif found := _tasks_without_srun(rank):
+        name, tasks = found
         yield Finding(
             "launch",
             Level.PROBLEM,
-            f"SLURM_NTASKS is {tasks}, but this is one process, which srun did not start",
+            f"the allocation is for {tasks} tasks ({name}), but this is one process, which srun "
+            "did not start",
             "start the ranks with srun --mpi=pmi2 (MPICH) or srun --mpi=pmix (Open MPI); "
             "srun --mpi=list shows what there is",
         )
@@ -105,7 +135,7 @@ def launch(facts: Facts) -> Iterator[Finding]:
             "launch",
             Level.NOTE,
             "one process: nothing was tried between ranks",
-            "mpiexec -n 4 python -m wagma doctor",
+            f"{next(iter(rank.mpi.mpiexec), 'mpiexec')} -n 4 python -m wagma doctor",
         )
 
 
@@ -135,12 +165,16 @@ def _own_mpiexec(rank: RankFacts) -> str:
     return f"mpi4py loads {rank.mpi.family}: use the mpiexec that came with it"
 
 
-def _tasks_without_srun(rank: RankFacts) -> int:
-    """Of a Slurm allocation in which nothing has started ranks; 0 otherwise."""
-    tasks = rank.environment.get("SLURM_NTASKS", "")
+def _tasks_without_srun(rank: RankFacts) -> tuple[str, int] | None:
+    """Variables and number of tasks of a Slurm allocation in which nothing has started ranks."""
     if "SLURM_JOB_ID" not in rank.environment or rank.mpi.srun or _started(rank):
-        return 0
-    return int(tasks) if tasks.isdecimal() and int(tasks) > 1 else 0
+        return None
+    for names in TASKS:
+        values = [rank.environment.get(name, "") for name in names]
+        if all(value.isdecimal() for value in values):
+            tasks = prod(map(int, values))
+            return (" x ".join(names), tasks) if tasks > 1 else None
+    return None
 
 
 def nodes(facts: Facts) -> Iterator[Finding]:

@@ -102,11 +102,12 @@ def _variable(facts: Facts, name: str) -> Iterator[Finding]:
             "srun --export=ALL",
         )
     elif name in known.options:
-        yield Finding(
-            "environment",
-            Level.NOTE,
-            f"{name}={next(iter(found))} overrides the option {known.options[name]}",
-        )
+        if not any(name in rank.engine.options_error for rank in facts.ranks):  # told as a problem
+            yield Finding(
+                "environment",
+                Level.NOTE,
+                f"{name}={next(iter(found))} overrides the option {known.options[name]}",
+            )
     elif name == "WAGMA_SIMD":
         yield from _simd(facts)
     elif name in known.variables:
@@ -128,7 +129,7 @@ def _simd(facts: Facts) -> Iterator[Finding]:
     ignored = [
         rank
         for rank in facts.ranks
-        if rank.environment.get("WAGMA_SIMD", rank.engine.simd) != rank.engine.simd
+        if (rank.environment.get("WAGMA_SIMD") or rank.engine.simd) != rank.engine.simd
     ]
     if ignored:
         yield Finding(
@@ -138,7 +139,7 @@ def _simd(facts: Facts) -> Iterator[Finding]:
             f"{which_ranks(ignored)}: the kernels are {ignored[0].engine.simd}",
             "use scalar, avx2 or avx512, as far as the processor has it; or unset it",
         )
-    else:
+    elif any(rank.environment.get("WAGMA_SIMD") for rank in facts.ranks):  # empty: as if not set
         yield Finding("environment", Level.NOTE, "WAGMA_SIMD sets the level of the kernels")
 
 

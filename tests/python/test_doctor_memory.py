@@ -1,0 +1,165 @@
+"""What the doctor knows of memory: sizes, control groups, huge pages, what MPI needs."""
+
+import uuid
+from pathlib import Path
+
+import pytest
+from doctor_facts import GIB, MIB, changed, healthy
+from ranks import pair
+
+from wagma.collectives import Options, Segment
+from wagma.doctor import machine
+from wagma.doctor.checks import examine
+from wagma.doctor.checks.memory import before_mpi
+from wagma.doctor.control_groups import MemoryLimit, memory_limit
+from wagma.doctor.facts import Level, Wanted
+from wagma.doctor.sizes import needed_bytes, parse_size, size_text
+
+# ---- sizes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("0", 0), ("100", 100), ("64k", 65536), ("100MiB", 100 * MIB), ("1.5 GB", 3 * GIB // 2)],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "-1", "MiB", "1e3", "3 bytes"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(ValueError, match="is no size"):
+        parse_size(text)
+
+
+def test_size_texts() -> None:
+    assert [size_text(n) for n in (0, 1023, 1024, 100 * MIB, 3 * GIB // 2)] == [
+        "0 B", "1023 B", "1 KiB", "100 MiB", "1.5 GiB",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("quorum", "ranks", "arrays"), [("all", 4, 1), ("4", 4, 1), ("1", 4, 6), ("majority", 4, 6)]
+)
+def test_needed_memory_is_that_of_the_documented_formula(
+    quorum: str, ranks: int, arrays: int
+) -> None:
+    first, most = needed_bytes(Wanted(array_bytes=MIB, quorum=quorum, given=True), ranks)
+    assert first == arrays * MIB
+    assert most == (3 * MIB if arrays == 1 else (1 + 3 + 3 + 8) * MIB)
+
+
+@pytest.mark.parametrize(("quorum", "code"), [("all", 0), ("1", 1)])
+def test_needed_memory_is_what_the_engine_takes(quorum: str, code: int) -> None:
+    first, _ = needed_bytes(Wanted(array_bytes=4 * MIB, quorum=quorum, given=True), 2)
+    a, b = pair(count=MIB, quorum=code)  # float32
+    with a, b:
+        assert first <= a.stats().segment_bytes <= first + 64 * 1024
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 100, 130])
+@pytest.mark.parametrize("quorum", ["all", "1"])
+def test_the_most_is_what_the_engine_reserves(quorum: str, ranks: int) -> None:
+    """The file is sparse; parts of it begin at multiples of 2 MiB."""
+    wanted = Wanted(array_bytes=2 * MIB, quorum=quorum, given=True)
+    options = Options(quorum="all" if quorum == "all" else int(quorum))
+    name = f"/wagma-doctor-{uuid.uuid4()}"
+    segment = Segment.create(options.engine(ranks, MIB // 2, 0), name)  # float32
+    reserved = Path("/dev/shm", name[1:]).stat().st_size
+    segment.unlink()
+    _, most = needed_bytes(wanted, ranks)
+    assert 0 < reserved - ranks * most <= (ranks + 1) * 2 * MIB
+
+
+# ---- probes --------------------------------------------------------------------------------------
+
+
+def test_the_memory_that_is_left_is_that_of_the_tightest_group(tmp_path: Path) -> None:
+    group = tmp_path / "job/step"
+    group.mkdir(parents=True)
+    for folder, limit, used in ((group, "max", 5), (tmp_path / "job", "1000", 700)):
+        (folder / "memory.max").write_text(f"{limit}\n")
+        (folder / "memory.current").write_text(f"{used}\n")
+    inode = (tmp_path / "job").stat().st_ino
+    assert memory_limit(tmp_path, "0::/job/step") == MemoryLimit(inode, 1000, 300)
+    (tmp_path / "job/memory.stat").write_text("anon 9\ninactive_file 40\nactive_file 2\nfile 90\n")
+    assert memory_limit(tmp_path, "0::/job/step") == MemoryLimit(inode, 1000, 342)
+    (group / "memory.max").write_text("300\n")
+    assert memory_limit(tmp_path, "0::/job/step") == MemoryLimit(group.stat().st_ino, 300, 295)
+    assert memory_limit(tmp_path, "0::/") is None
+
+
+def test_the_memory_of_control_groups_of_version_1(tmp_path: Path) -> None:
+    group = tmp_path / "memory/job"
+    group.mkdir(parents=True)
+    (group / "memory.limit_in_bytes").write_text("9223372036854771712\n")
+    (group / "memory.usage_in_bytes").write_text("600\n")
+    (group / "memory.stat").write_text("inactive_file 7\ntotal_inactive_file 50\n")
+    groups = "4:memory:/job\n2:cpu,cpuacct:/job\n0::/"
+    assert memory_limit(tmp_path, groups) is None
+    (group / "memory.limit_in_bytes").write_text("1000\n")
+    assert memory_limit(tmp_path, groups) == MemoryLimit(group.stat().st_ino, 1000, 450)
+
+
+MOUNTS = """\
+24 1 0:22 / / rw - overlay overlay rw
+25 24 0:23 / /dev/shm rw,relatime - tmpfs tmpfs rw,size=24684092k{option}
+26 24 0:24 / /tmp rw shared:1 - tmpfs tmpfs rw,huge=always
+"""
+
+
+@pytest.mark.parametrize(
+    ("device", "option", "huge"),
+    [
+        (23, "", "never"),
+        (23, ",huge=within_size", "within_size"),
+        (23, ",huge=advise,inode64", "advise"),
+        (22, "", ""),
+        (99, "", ""),
+    ],
+)
+def test_huge_pages_are_an_option_of_the_mount(device: int, option: str, huge: str) -> None:
+    assert machine._huge(MOUNTS.format(option=option), device) == huge
+
+
+# ---- checks --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [
+        {"shm_huge": "within_size"},
+        {"shm_huge": "always"},
+        {"shm_huge": "never", "thp_shmem": "force"},
+    ],
+    ids=["within_size", "always", "forced"],
+)
+def test_collectives_in_huge_pages_are_fine(memory: dict[str, str]) -> None:
+    found = [f.level for f in examine(changed(healthy(), memory=memory)) if f.topic == "pages"]
+    assert found == [Level.OK]
+
+
+def test_each_rank_has_the_memory_of_its_own_control_group() -> None:
+    facts = healthy()
+    for rank in range(4):
+        limit = {"group": rank + 1, "group_limit": GIB, "group_left": 250 * MIB}
+        facts = changed(facts, rank, memory=limit)
+    assert {f.level for f in examine(facts) if f.topic == "memory"} == {Level.OK}
+
+
+@pytest.mark.parametrize(
+    ("memory", "told"),
+    [
+        ({"shm_free": 31 * MIB}, 1),
+        ({"shm_free": 33 * MIB}, 0),
+        ({"shm_free": 0, "shm_bytes": 0}, 0),
+        ({"shm_free": 0, "shm_error": "No space left on device"}, 1),
+    ],
+    ids=["little", "enough", "no limit", "unusable"],
+)
+def test_what_mpi_may_crash_of_is_told_before_it_starts(
+    memory: dict[str, int | str], told: int
+) -> None:
+    found = list(before_mpi(changed(healthy(1), memory=memory)))
+    assert len(found) == told
+    assert all(f.remedy for f in found)
