@@ -219,7 +219,7 @@ static void test_departure_is_seen_alike(void) {
         enum inplace_action action;
         atomic_store(&segment_presence_of(g.s, 1)->state, SEGMENT_READY);
         inplace_init(&c, &l);
-        inplace_begin(&l, t, 0, ranks, 2);
+        inplace_begin(&l, t, 0, ranks, 2, 0);
         do
             action = inplace_run(&c, &l); /* up to the record, then publishes and looks */
         while (action == INPLACE_WRITE ? (atomic_store(&g.go, t), 1) : action == INPLACE_WAIT);
