@@ -187,7 +187,7 @@ def test_a_shared_memory_too_small_for_mpi_is_told_once_before_it_starts() -> No
     assert "--shm-size" in done.stderr
     if "Bus error" in done.stdout.partition("EXIT STRING")[2]:
         assert "Fatal Python error: Bus error" in done.stderr
-        assert "in _start" in done.stderr
+        assert "in _start_mpi" in done.stderr
 
 
 def _works(command: list[str]) -> bool:

@@ -84,6 +84,8 @@ def test_the_memory_that_is_left_is_that_of_the_tightest_group(tmp_path: Path) -
     assert memory_limit(tmp_path, "0::/job/step") == MemoryLimit(inode, 1000, 300)
     (tmp_path / "job/memory.stat").write_text("anon 9\ninactive_file 40\nactive_file 2\nfile 90\n")
     assert memory_limit(tmp_path, "0::/job/step") == MemoryLimit(inode, 1000, 342)
+    (group / "memory.max").write_text("600\n")  # lower, but more of it is left
+    assert memory_limit(tmp_path, "0::/job/step") == MemoryLimit(inode, 1000, 342)
     (group / "memory.max").write_text("300\n")
     assert memory_limit(tmp_path, "0::/job/step") == MemoryLimit(group.stat().st_ino, 300, 295)
     assert memory_limit(tmp_path, "0::/") is None

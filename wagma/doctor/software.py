@@ -70,7 +70,7 @@ def mpi() -> Mpi:
         foreign = _foreign_launcher(family, os.environ, pmix=bool(_mapped("libpmix.so")))
         if foreign:
             return replace(loaded, foreign=foreign)
-        _start(mpi)
+        _start_mpi(mpi)
     refused, srun = _refused(mpi.COMM_WORLD)
     level = mpi.Query_thread()
     return replace(
@@ -95,8 +95,11 @@ def _load_mpi() -> Any:
     return MPI
 
 
-def _start(mpi: Any) -> None:
-    """MPI_Init as mpi4py would do it; its import has set `rc` from MPI4PY_RC_*."""
+def _start_mpi(mpi: Any) -> None:
+    """MPI_Init as mpi4py would do it; its import has set `rc` from MPI4PY_RC_*.
+
+    The name is seen in the stack of a rank that hangs or crashes here.
+    """
     from mpi4py import rc
 
     if rc.threads:
