@@ -16,6 +16,7 @@ import faulthandler
 import math
 import os
 import sys
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ SUMMARY = "examine this machine and this launch: what is wrong, and what to do a
 
 EXAMPLE_BYTES = 100 << 20
 LONGEST_S = 1e6
+COMPLAINT_S = 2.0
 # Where launchers tell a process its place on its node: MPICH, Open MPI, srun, torchrun.
 LOCAL_RANK_VARIABLES = (
     "MPI_LOCALRANKID",
@@ -138,9 +140,12 @@ def _early(facts: Facts) -> None:
     """Says what can keep MPI from starting: it may abort or hang, and there is no report then."""
     from wagma.doctor.checks.memory import before_mpi
 
-    if not _first_on_node():
+    findings = list(before_mpi(facts))
+    if findings and not _first_on_node():
+        # One rank that crashes ends all: whoever complains has done so by then.
+        time.sleep(COMPLAINT_S)
         return
-    for finding in before_mpi(facts):
+    for finding in findings:
         _complain(f"{facts.ranks[0].host}, before MPI starts", finding)
 
 
