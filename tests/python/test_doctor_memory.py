@@ -7,8 +7,9 @@ import pytest
 from doctor_facts import GIB, MIB, changed, healthy
 from ranks import pair
 
+from wagma import cli
 from wagma.collectives import Options, Segment
-from wagma.doctor import machine
+from wagma.doctor import command, machine
 from wagma.doctor.checks import examine
 from wagma.doctor.checks.memory import before_mpi
 from wagma.doctor.control_groups import MemoryLimit, memory_limit
@@ -165,3 +166,29 @@ def test_what_mpi_may_crash_of_is_told_before_it_starts(
     found = list(before_mpi(changed(healthy(1), memory=memory)))
     assert len(found) == told
     assert all(f.remedy for f in found)
+
+
+@pytest.mark.parametrize(
+    ("environ", "complains"),
+    [
+        ({}, True),
+        ({"PMI_RANK": "1", "MPI_LOCALRANKID": "1"}, False),
+        ({"PMI_RANK": "4", "MPI_LOCALRANKID": "0"}, True),
+        ({"SLURM_PROCID": "4", "SLURM_LOCALID": "0"}, True),
+        ({"RANK": "1", "LOCAL_RANK": "1"}, False),
+        ({"PMI_RANK": "1"}, False),
+    ],
+)
+def test_one_rank_of_a_node_complains_before_mpi_starts(
+    environ: dict[str, str],
+    complains: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in (*command.LOCAL_RANK_VARIABLES, *cli.RANK_VARIABLES, "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(command, "COMPLAINT_S", 0.0)
+    command._early(changed(healthy(1), memory={"shm_free": MIB}))
+    assert capsys.readouterr().err.count("node1, before MPI starts: ") == complains
