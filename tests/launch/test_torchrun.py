@@ -119,7 +119,7 @@ def written(folder: Path, size: int) -> list[str]:
     return [(folder / str(rank)).read_text() for rank in range(size)]
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("size", [2, 3])
 def test_torchrun_equals_mpiexec(size: int, tmp_path: Path) -> None:
     """To the bit; and all ranks have the same."""
     results = {}
