@@ -86,14 +86,14 @@ class Checked:
         late: bool,
         wrong: str | None,
     ) -> None:
-        """Checks what a call gave: `x`, or None if it was superseded; `wrong`: what is, or None."""
+        """Checks what a call gave: `x`, or None if it gave nothing; `wrong`: what is, or None."""
+        if wrong is None and x is None:
+            wrong = "the call gave no result"
         if wrong is not None:
             self._fail(f"{what}, rank {self.rank}, result {self.results}: {wrong}")
             self.results += 1
             self.late += late
-        elif x is None:
-            self.superseded()
-        else:
+        elif x is not None:
             self.check(what, x, holds, late)
 
     def _fail(self, text: str) -> None:
@@ -101,11 +101,6 @@ class Checked:
         self.wrong += 1
         if self.first_wrong is None:
             self.first_wrong = text
-
-    def superseded(self) -> None:
-        """Counts a late call that gave no result, because the rank had got a newer one before."""
-        self.results += 1
-        self.late += 1
 
     def checks(self) -> Checks:
         """What this rank found."""

@@ -104,14 +104,33 @@ class PythonCalls:
             self.late[kept] = late[new:]
         if self.checked is None:
             return
-        everywhere = self._comm.allgather(late) if self.subject.carries else []
+        # Of all ranks: [calls, ranks], their late ones and what they name.
+        said = np.array([(one.late, hash(one.named)) for one in taken], np.int64)
+        everywhere = None
+        if self.subject.has_outcomes:
+            everywhere = np.stack(self._comm.allgather(said), axis=1)
         version = self.subject.version - len(taken)
         for i, one in enumerate(taken):
-            holds = one.holds
-            if everywhere:
-                holds = self._contributed.expand(holds, version + i)
-                self._contributed.note(version + i, [rank[i] for rank in everywhere])
-            self.checked.compare(self.name, one.result, holds, one.late, one.wrong)
+            holds, wrong = one.holds, one.wrong
+            if everywhere is not None:
+                wrong = wrong or _disagreement(one, everywhere[i, :, 1])
+                if self.subject.carries:
+                    holds = self._contributed.expand(holds, version + i)
+                    self._contributed.note(version + i, everywhere[i, :, 0].astype(bool).tolist())
+            self.checked.compare(self.name, one.result, holds, one.late, wrong)
+
+
+def _disagreement(one: Taken, named: Times) -> str | None:
+    """Whether a rank of the group names other contributions: hashes of `Taken.named`, by rank.
+
+    Whether a rank was late follows from what it names, which was compared on that rank: where all
+    name the same, they also agree about who was late.
+    """
+    mine = hash(one.named)
+    others = [rank for rank in one.group if named[rank] != mine]
+    if not others:
+        return None
+    return f"rank {others[0]} of group {one.group} names other contributions than {one.named}"
 
 
 class CCalls(PythonCalls):

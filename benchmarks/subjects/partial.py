@@ -176,22 +176,24 @@ class WagmaAllreduce(Subject):
         merged: bool,
         wrong: str | None,
     ) -> Taken:
-        own = (self._coll.rank, version)
-        if version != self.version:
-            wrong = f"the call took version {version} instead of {self.version}"
-        elif merged:
-            wrong = wrong or self._misses(holds, version, late)
-        self.version = version + 1
-        if not merged:
-            holds = [own]  # the array is unchanged
-        elif late and self._stale:
-            holds.append(own)
-        return Taken(result, holds, late, wrong)
-
-    def _misses(self, holds: Holds, version: int, late: bool) -> str | None:
-        """What is wrong with the contributors of a result."""
         s, coll = self._settings, self._coll
         group = group_of(coll.rank, coll.size, members(s, coll.size), version)
+        named = tuple(holds)
+        if version != self.version:
+            wrong = f"the call took version {version} instead of {self.version}"
+        elif not merged:
+            # All ranks meet between calls: of nobody a newer result can have been merged before.
+            wrong = f"version {version} was not merged into the array"
+        else:
+            wrong = wrong or self._misses(holds, version, late, group)
+        self.version = version + 1
+        if late and self._stale:
+            holds = [*holds, (coll.rank, version)]
+        return Taken(result, holds, late, wrong, group, named)
+
+    def _misses(self, holds: Holds, version: int, late: bool, group: tuple[int, ...]) -> str | None:
+        """What is wrong with the contributors of a result."""
+        s, coll = self._settings, self._coll
         contributors = tuple(rank for rank, _ in holds)
         fresh = [rank for rank, of in holds if of == version]
         least = len(group) if s.quorum == "all" else 1 if s.quorum == "majority" else s.quorum

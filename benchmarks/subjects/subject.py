@@ -24,16 +24,20 @@ class Taken:
     """What a call gave.
 
     Attributes:
-        result: the array to compare; None: the call gave no result, a newer one had come before.
+        result: the array to compare; None: there is none, and `wrong` says why.
         holds: contributions that are in it.
         late: the rank's own contribution was late.
         wrong: what is wrong with it beside the numbers, or None.
+        group: ranks that reduced together, whose calls must all name the same contributions.
+        named: contributions that the call itself names.
     """
 
     result: Vector | None
     holds: Holds
     late: bool = False
     wrong: str | None = None
+    group: tuple[int, ...] = ()
+    named: tuple[tuple[int, int], ...] = ()
 
 
 class Subject(ABC):

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -163,6 +164,56 @@ def test_a_result_without_a_contribution_is_wrong(
     monkeypatch.setattr(call, reduce_less)
     point = run(replace(BASE, loop="python"), comm, start, SMALL, together(comm))
     assert point.series[0].checks.wrong == point.series[0].checks.results > 0
+
+
+PATIENT = replace(BASE, quorum=1, grace=30.0, loop="python")  # nobody is late by itself
+
+
+@pytest.mark.mpi
+def test_a_call_that_reduces_nothing_is_wrong(
+    comm: MPI.Intracomm, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the engine told every rank that it was late, and that there was nothing newer."""
+
+    def reduce_nothing(self: Any) -> Any:
+        return SimpleNamespace(
+            version=self.version, late=True, merged=False, contributors=(), versions=()
+        )
+
+    monkeypatch.setattr("wagma.benchmarks.subjects.partial.WagmaAllreduce.call", reduce_nothing)
+    point = run(PATIENT, comm, start, SMALL, together(comm))
+    assert point.series[0].checks.wrong == point.series[0].checks.results > 0
+
+
+@pytest.mark.mpi
+def test_ranks_that_name_different_contributions_are_wrong(
+    comm: MPI.Intracomm, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if rank 0 had got a result of its own, which is right for what rank 0 says is in it."""
+    call = "wagma.benchmarks.subjects.partial.WagmaAllreduce.call"
+    original: Any = _attribute(call)
+    before: list[Any] = []
+
+    def reduce_for_itself(self: Any) -> Any:
+        before.append(self._array.copy())
+        outcome = original(self)
+        versions = list(outcome.versions)
+        late = comm.rank == 0 and len(before) > 1
+        if late:  # as it is with what it contributed to the version before
+            self._array += before[-2]
+            versions[0] -= 1
+        return SimpleNamespace(
+            version=outcome.version,
+            late=late,
+            merged=True,
+            contributors=outcome.contributors,
+            versions=versions,
+        )
+
+    monkeypatch.setattr(call, reduce_for_itself)
+    checks = run(PATIENT, comm, start, SMALL, together(comm)).series[0].checks
+    assert checks.wrong == checks.results - comm.size > 0
+    assert "names other contributions" in str(checks.first_wrong)
 
 
 def _attribute(path: str) -> Any:
