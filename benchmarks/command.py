@@ -14,14 +14,17 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from wagma.cli import Ended
+
 from . import arguments as options
+from .agreement import InputError, refuse
 from .settings import KINDS
 from .table import command as table
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["SUMMARY", "add_arguments", "run"]
+__all__ = ["SUMMARY", "add_arguments", "refuse", "run"]
 
 SUMMARY = "benchmarks of allreduce, under mpiexec or srun"
 
@@ -50,7 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Runs a benchmark on the ranks of COMM_WORLD; returns the exit status."""
-    settings = options.settings(arguments, parser)
+    try:
+        settings = options.settings(arguments, parser)
+    except Ended as end:
+        refuse(end.said)
+        raise
     if find_spec("mpi4py") is None:
         parser.error("mpi4py is not installed: python -m pip install mpi4py")
     from wagma.collectives.mpi import check_communicator, import_mpi
@@ -60,7 +67,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         check_communicator(comm)
     except (ImportError, RuntimeError) as error:
         parser.error(str(error))
-    from .runner import InputError, run_on
+    from .runner import run_on
 
     try:
         return run_on(comm, settings)

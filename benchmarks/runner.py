@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from wagma.collectives import WagmaError
 
 from . import arrival, combinations, environment, interrupt, measure, memory, nonblocking, raw
+from .agreement import InputError, agreed
 from .progress import progress
 from .samples import Point, Report
 from .settings import Settings
@@ -24,23 +25,20 @@ from .views.remarks import remarks
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["InputError", "run_on"]
+__all__ = ["run_on"]
 
 T = TypeVar("T")
 
 WRONG = 1  # exit status
 
 
-class InputError(Exception):
-    """What was asked for cannot be done; all ranks raise it, before anything is measured."""
-
-
 def run_on(comm: MPI.Intracomm, settings: Settings) -> int:
     """Measures on all ranks of `comm`, rank 0 prints; returns the exit status. Collective.
 
     Raises:
-        InputError: the settings cannot be measured here.
+        InputError: the settings cannot be measured here, or are not those of all ranks.
     """
+    settings = agreed(comm, settings)
     with interrupt.Interrupt(comm) as interrupted:
         settings, warnings = _checked(comm, settings)
         places = environment.gather(comm)

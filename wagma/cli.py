@@ -1,8 +1,9 @@
 """The command line, ``python -m wagma COMMAND``.
 
 A command is a module with ``SUMMARY``, ``add_arguments(parser)`` and ``run(arguments, parser)``,
-which returns the exit status. These modules import what is heavy when they run: help is quick, and
-MPI is not initialised for it.
+which returns the exit status; where ranks wait for each other also ``refuse(said)``, with which a
+rank whose command line is refused tells the others. These modules import what is heavy when they
+run: help is quick, and without a launcher MPI is not initialised for it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import IO, NoReturn
 
-__all__ = ["Parser", "main"]
+__all__ = ["Ended", "Parser", "main"]
 
 COMMANDS = {
     "demo": "wagma.demo.command",
@@ -35,6 +36,14 @@ def launched_rank() -> int:
     return 0
 
 
+class Ended(SystemExit):
+    """The command line ends the process; `said`: what is wrong with it, "" after help."""
+
+    def __init__(self, status: int, said: str) -> None:
+        super().__init__(status)
+        self.said = said
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose help and errors appear once, and not once per rank."""
 
@@ -44,7 +53,14 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Prints what is wrong and where help is, and exits with status 2."""
-        self.exit(2, f"{self.prog}: {message}\nTry: {self.prog} --help\n")
+        self._print_message(f"{self.prog}: {message}\nTry: {self.prog} --help\n", sys.stderr)
+        raise Ended(2, message)
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """Ends the process, after help or the version."""
+        if message:
+            self._print_message(message, sys.stderr)
+        raise Ended(status, message or "")
 
 
 def build_parser() -> Parser:
@@ -69,7 +85,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: of the command line, without the program; None: `sys.argv`.
     """
-    namespace = build_parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        namespace = build_parser().parse_args(words)
+    except Ended as end:
+        module = import_module(COMMANDS[words[0]]) if words and words[0] in COMMANDS else None
+        if hasattr(module, "refuse"):
+            module.refuse(end.said)
+        raise
     status: int = namespace.run(namespace, namespace.parser)
     sys.stdout.flush()
     return status

@@ -42,16 +42,21 @@ def bench(
     usable = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, cores or usable)
-        return subprocess.run(
-            command(ranks, *options),
-            env={**CLEAN, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            timeout=LIVENESS_S,
-            check=False,
-        )
+        return complete(command(ranks, *options))
     finally:
         os.sched_setaffinity(0, usable)
+
+
+def complete(words: list[str]) -> subprocess.CompletedProcess[str]:
+    """Runs a command line to its end."""
+    return subprocess.run(
+        words,
+        env={**CLEAN, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=LIVENESS_S,
+        check=False,
+    )
 
 
 def rows(text: str) -> dict[int, list[str]]:
@@ -162,6 +167,42 @@ def test_what_cannot_be_measured_is_said_once(case: str, tmp_path: Path) -> None
     said = done.stdout + done.stderr  # launchers say things, too
     assert said.count("python -m wagma bench allreduce: ") == 1
     assert message in said
+
+
+# Of rank 0 and rank 1, and what is said once.
+UNLIKE = {
+    "unknown option of a rank": ((), ("--nope",), "unrecognized arguments: --nope"),
+    "unknown option of rank 0": (("--nope",), (), "unrecognized arguments: --nope"),
+    "options that do not go together": ((), ("--corrupt",), "nobody would notice; add -c"),
+    "help": ((), ("--help",), "rank 1 measures nothing: it only shows its help"),
+    "iterations": (("-i", "50"), ("-i", "20"), "-i is 50 on rank 0, 20 on rank 1;"),
+    "validation": (("-c",), (), "-c is given on rank 0, not given on rank 1;"),
+    "sizes": ((), ("-m", "8:16"), "-m is 8:8 on rank 0, 8:16 on rank 1;"),
+}
+
+
+@pytest.mark.parametrize("case", UNLIKE)
+def test_ranks_with_different_arguments_do_not_wait_for_each_other(case: str) -> None:
+    first, second, message = UNLIKE[case]
+    done = unlike(
+        ("allreduce", "-m", "8:8", *FEW, *first), ("allreduce", "-m", "8:8", *FEW, *second)
+    )
+    assert done.returncode == 2, done.stderr
+    assert rows(done.stdout) == {}
+    assert (done.stdout + done.stderr).count(message) == 1
+
+
+def test_ranks_of_different_kinds_do_not_wait_for_each_other() -> None:
+    done = unlike(("iallreduce", "-m", "8:8"), ("allreduce", "-m", "8:8"))
+    assert done.returncode == 2, done.stderr
+    assert "the kind is iallreduce on rank 0, allreduce on rank 1;" in done.stderr
+
+
+def unlike(*options: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    """Runs a rank with each of `options` to its end."""
+    first, *others = (command(1, *one) for one in options)
+    launcher = len(first) - first[::-1].index("-n") - 1
+    return complete([*first, *(word for other in others for word in (":", *other[launcher:]))])
 
 
 def test_help_needs_no_launcher() -> None:

@@ -1,0 +1,105 @@
+"""That all ranks were asked for the same: others would wait for ever for what one never does.
+
+The first collective of a run gathers every rank's settings, or why a rank has none: a rank whose
+command line was refused takes part in it before it ends.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["InputError", "agreed", "refuse"]
+
+# In this order; the options of fields that have another name than theirs.
+OPTIONS = {
+    "kind": "the kind",
+    "datatype": "-T",
+    "sizes": "-m",
+    "iterations": "-i",
+    "iterations_large": "-i",
+    "warmup": "-x",
+    "warmup_large": "-x",
+    "validate": "-c",
+    "full": "-f",
+    "percentiles": "-z",
+    "tests": "-t",
+    "baselines": "--baseline",
+}
+SHOWN_RANKS = 8  # of those with the same value
+
+
+class InputError(Exception):
+    """What was asked for cannot be done; all ranks raise it, before anything is measured."""
+
+
+def agreed(comm: MPI.Intracomm, settings: Settings) -> Settings:
+    """Rank 0's settings, which are those of all ranks; collective.
+
+    Raises:
+        InputError: a rank has others, or its command line was refused.
+    """
+    found: list[Settings | str] = comm.allgather(settings)
+    for rank, one in enumerate(found):
+        if isinstance(one, str):
+            why = one or "it only shows its help or version"
+            raise InputError(f"rank {rank} measures nothing: {why}; give all ranks one command")
+    names = [field.name for field in fields(Settings)]
+    for name in sorted(names, key=lambda name: name not in OPTIONS):
+        by_value: dict[Any, list[int]] = {}
+        for rank, one in enumerate(found):
+            by_value.setdefault(getattr(one, name), []).append(rank)
+        if len(by_value) > 1:
+            values = ", ".join(f"{_text(name, v)} on {_ranks(r)}" for v, r in by_value.items())
+            option = OPTIONS.get(name, f"--{name}")
+            raise InputError(f"{option} is {values}; give all ranks one command")
+    return settings
+
+
+def refuse(said: str) -> None:
+    """Tells the other ranks that this one ends with its command line; nothing without a launcher.
+
+    Args:
+        said: what is wrong with it; "": it asked for help.
+    """
+    if not _launched():
+        return
+    from wagma.collectives.mpi import import_mpi
+
+    try:
+        mpi = import_mpi()
+    except ImportError:
+        return  # the others cannot wait for it in MPI either
+    mpi.COMM_WORLD.allgather(said)
+
+
+def _launched() -> bool:
+    """Whether a launcher says that there are other ranks, or may be."""
+    from wagma.collectives.mpi import in_srun_step
+
+    sizes = [os.environ.get(name, "") for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")]
+    if in_srun_step(os.environ):
+        sizes.append(os.environ.get("SLURM_STEP_NUM_TASKS", ""))
+    several = any(size.isdecimal() and int(size) > 1 for size in sizes)
+    return several or "PMIX_RANK" in os.environ  # which comes without a size
+
+
+def _text(name: str, value: Any) -> str:
+    if name == "sizes":
+        return f"{value[0]}:{value[-1]}"
+    if isinstance(value, tuple):
+        return ",".join(map(str, value)) or "none"
+    if isinstance(value, bool):
+        return "given" if value else "not given"
+    return "not given" if value is None else str(value)
+
+
+def _ranks(ranks: list[int]) -> str:
+    shown = ", ".join(map(str, ranks[:SHOWN_RANKS])) + (", ..." if len(ranks) > SHOWN_RANKS else "")
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}"
