@@ -89,9 +89,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         namespace = build_parser().parse_args(words)
     except Ended as end:
-        module = import_module(COMMANDS[words[0]]) if words and words[0] in COMMANDS else None
-        if hasattr(module, "refuse"):
-            module.refuse(end.said)
+        if words and words[0] in COMMANDS:
+            module = import_module(COMMANDS[words[0]])
+            if hasattr(module, "refuse"):
+                module.refuse(end.said)
         raise
     status: int = namespace.run(namespace, namespace.parser)
     sys.stdout.flush()
