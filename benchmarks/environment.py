@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["commit", "cpu", "crowded_hosts", "environment", "gather"]
 
 LEVELS = ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
+FROM_C = ("mpi",)  # baselines that can be called from C
 SOURCES = Path(__file__).resolve().parents[1]
 
 Facts = dict[str, Any]
@@ -109,6 +110,9 @@ def _loop(settings: Settings) -> str:
         return "Python"
     if settings.loop == "c":
         return "C"
+    only = [name for name in settings.baselines if name not in FROM_C]
+    if only:
+        return f"Python, since {', '.join(only)} cannot be called from C"
     return f"C up to {settings.c_loop_bytes} bytes, then Python"
 
 

@@ -16,6 +16,7 @@ from .settings import Settings, members
 
 __all__ = [
     "BASELINES",
+    "OF_GROUPS",
     "Distribution",
     "Figures",
     "Nonblocking",
@@ -270,8 +271,11 @@ def busbw(size: int, us: float, ranks: int) -> float:
 
 OF_GROUP = " of "  # in the name of a baseline that adds up the arrays of each group
 
-# Name on the command line -> whether a series is of it. Sums of groups are not compared.
+OF_GROUPS = "mpi-groups"  # part of the baseline "mpi", where wagma adds up the arrays of groups
+
+# Name on the command line, and OF_GROUPS -> whether a series is of it.
 BASELINES: dict[str, Callable[[Series], bool]] = {
+    OF_GROUPS: lambda series: series.name.startswith(f"MPI_Allreduce{OF_GROUP}"),
     "mpi": lambda series: series.name.startswith("MPI_Allreduce ") and OF_GROUP not in series.name,
     "mpi-nonblocking": lambda series: series.name.startswith("MPI_Iallreduce"),
     "gloo": lambda series: series.library == "gloo",
@@ -289,10 +293,19 @@ def baseline(
 ) -> Series | None:
     """The series of a baseline whose figure is smallest; None: it was not measured."""
     found = [series for series in point.series[1:] if BASELINES[name](series)]
+    if name == OF_GROUPS and not found:
+        return baseline(point, "mpi", figure)  # the group is everybody
     return min(found, key=figure, default=None)
 
 
-def ratio(series: Series, other: Series, figure: Callable[[Series], float] = headline) -> float:
-    """How many times as long `other` takes as `series`."""
+def ratio(
+    series: Series, other: Series, figure: Callable[[Series], float] = headline
+) -> float | None:
+    """How many times as long `other` takes as `series`.
+
+    None: one was called from C and the other from Python, whose own time would be compared, too.
+    """
+    if series.loop != other.loop:
+        return None
     own = figure(series)
     return figure(other) / own if own > 0 else 0.0

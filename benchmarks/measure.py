@@ -106,7 +106,7 @@ def measure(
     contributions = contributions_of(settings, size, comm.Get_size())
     with ExitStack() as stack:
         made = make(settings, comm, contributions, count, stack)
-        from_c = _from_c(settings, made[0], size)
+        from_c = _from_c(settings, made, size)
         series = [
             _calls(settings, comm, start, subject, contributions, size, from_c) for subject in made
         ]
@@ -143,13 +143,14 @@ def alternate(
     return complete
 
 
-def _from_c(settings: Settings, subject: Subject, size: int) -> bool:
-    """Whether the loop is in C: that of wagma's `subject`, and then of all that can be."""
+def _from_c(settings: Settings, made: Sequence[Subject], size: int) -> bool:
+    """Whether the loop is in C: of all of `made`, or, with loop "c", of those that can be."""
     if settings.loop == "python" or size == 0:
         return False
-    if settings.loop == "auto" and size > settings.c_loop_bytes:
-        return False
-    return subject.c_call() is not None
+    if settings.loop == "c":
+        return True
+    # Only what has the same loop can be compared.
+    return size <= settings.c_loop_bytes and all(one.c_call() is not None for one in made)
 
 
 def _calls(

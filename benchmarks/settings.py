@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["KINDS", "Settings", "members"]
+__all__ = ["KINDS", "Settings", "in_groups", "members"]
 
 KINDS = ("allreduce", "group-allreduce", "iallreduce", "overlap", "skew", "bandwidth")
 
@@ -79,6 +79,11 @@ class Settings:
     seed: int = 1
     corrupt: str | None = None
     timeout: float | None = None
+
+
+def in_groups(settings: Settings) -> bool:
+    """Whether sums may be of groups of the ranks."""
+    return settings.kind == "group-allreduce" or settings.group_size is not None
 
 
 def members(settings: Settings, ranks: int) -> int:

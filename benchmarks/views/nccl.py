@@ -15,7 +15,7 @@ from ..figures import algbw, baseline, busbw, figures, headline, ratio, reducing
 from ..samples import Point, Report
 from ..settings import Settings
 from ..titles import title
-from .labels import LABELS
+from .labels import labels
 from .remarks import remarks
 
 __all__ = ["Nccl"]
@@ -107,8 +107,7 @@ def _ours(settings: Settings) -> list[_Column]:
     columns = [_Column("late", "(%)", 6, lambda point: f"{figures(wagma(point)).late_percent:.2f}")]
     if settings.kind == "skew":
         columns.append(_Column("T", "(us)", 7, lambda point: _time(1e6 * (point.amplitude or 0.0))))
-    for name in settings.baselines:
-        label = LABELS[name]
+    for name, label in labels(settings).items():
         columns.append(_Column(label, "(us)", max(7, len(label)), _baseline(name)))
         columns.append(_Column("ratio", "", 6, _ratio(name)))
     return columns
@@ -125,7 +124,8 @@ def _baseline(name: str) -> Callable[[Point], str]:
 def _ratio(name: str) -> Callable[[Point], str]:
     def cell(point: Point) -> str:
         series = baseline(point, name)
-        return "n/a" if series is None else f"{ratio(wagma(point), series):.2f}"
+        value = None if series is None else ratio(wagma(point), series)
+        return "n/a" if value is None else f"{value:.2f}"
 
     return cell
 

@@ -29,7 +29,7 @@ from ..samples import Point, Report, Series
 from ..settings import Settings
 from ..titles import title
 from .columns import WIDTH, Column, header, row, wide
-from .labels import LABELS
+from .labels import labels
 
 __all__ = ["Osu", "footer", "number", "preamble", "validation"]
 
@@ -204,8 +204,7 @@ def _late(settings: Settings) -> Columns:
 def _baselines(settings: Settings) -> Columns:
     """Of each its own figure, and how many times as long it takes."""
     columns: Columns = []
-    for name in settings.baselines:
-        label = LABELS[name]
+    for name, label in labels(settings).items():
         if settings.kind == "bandwidth":
             columns.append(wide(f"{label}(MB/s)", _beside(name, _mbs)))
         else:
@@ -224,15 +223,16 @@ def _overlap(point: Point, series: Series) -> float:  # noqa: ARG001
     return nonblocking(series).overlap_percent
 
 
-def _ratio(point: Point, series: Series) -> float:
+def _ratio(point: Point, series: Series) -> float | None:
     return ratio(wagma(point), series, _mean)
 
 
-def _beside(name: str, figure: Callable[[Point, Series], float]) -> Callable[[Point], str]:
+def _beside(name: str, figure: Callable[[Point, Series], float | None]) -> Callable[[Point], str]:
     """A figure of a baseline's fastest series."""
 
     def cell(point: Point) -> str:
         series = baseline(point, name, _mean)
-        return "n/a" if series is None else number(figure(point, series))
+        value = None if series is None else figure(point, series)
+        return "n/a" if value is None else number(value)
 
     return cell

@@ -108,4 +108,9 @@ def _ratio(settings: Settings) -> Callable[[Line], str]:
         return punctual(series, 50)
 
     figure = paid if settings.kind == "overlap" else headline
-    return lambda line: number(ratio(wagma(line[0]), line[1], figure))
+
+    def cell(line: Line) -> str:
+        value = ratio(wagma(line[0]), line[1], figure)
+        return "n/a" if value is None else number(value)
+
+    return cell

@@ -121,6 +121,10 @@ def test_baselines_beside_it(comm: MPI.Intracomm, start: Start, size: int) -> No
     names = ["MPI_Allreduce", *([groups] if width < comm.size else []), "MPI_Iallreduce"]
     forms = [f"{name} {form}" for name in names for form in ("in-place", "two-buffers")]
     assert [series.name for series in point.series] == ["wagma in-place", *forms]
+    # MPI_Iallreduce cannot be called from C: what is compared with it is not, either.
+    assert {series.loop for series in point.series} == {"python"}
+    point = run(replace(settings, baselines=("mpi",)), comm, start, size, together(comm))
+    assert {series.loop for series in point.series} == {"c" if size == SMALL else "python"}
 
 
 @pytest.mark.mpi

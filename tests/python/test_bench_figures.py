@@ -1,8 +1,10 @@
 """The benchmarks' statistics, against what was worked out by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from bench_reports import OWN, SLOWER, SLOWEST, point, series
+from bench_reports import MPI, OWN, SLOWER, SLOWEST, point, series
 
 from wagma.benchmarks import figures
 from wagma.benchmarks.settings import Settings
@@ -173,3 +175,19 @@ def test_a_baseline_is_its_fastest_series() -> None:
 def test_ratios_are_of_medians_of_the_slowest() -> None:
     assert figures.ratio(series(), series("gloo", SLOWER)) == 2.0
     assert figures.ratio(series(own=[[0, 0]]), series("gloo", SLOWER)) == 0.0
+
+
+def test_calls_from_c_and_from_python_have_no_ratio() -> None:
+    slow = replace(series("gloo", SLOWER), loop="python")
+    assert figures.ratio(series(), slow) is None
+    assert figures.ratio(replace(series(), loop="python"), slow) == 2.0
+
+
+def test_groups_are_compared_with_mpi_s_sums_of_groups() -> None:
+    groups = series("MPI_Allreduce of groups of 2 in-place", SLOWER)
+    everybody = series(*MPI)
+    found = point(series(), everybody, groups)
+    assert figures.baseline(found, figures.OF_GROUPS) is groups
+    assert figures.baseline(found, "mpi") is everybody
+    # Not measured where a group is everybody.
+    assert figures.baseline(point(series(), everybody), figures.OF_GROUPS) is everybody

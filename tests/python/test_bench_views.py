@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,33 @@ def test_baselines_come_last() -> None:
     assert header.split(" ratio")[1].split() == ["gloo(us)", "gloo"]
     assert row.split() == ["8", "3.50", "2.50", "4.50", "4", "7.00", "2.00", "n/a", "n/a"]
     assert len(header) == len(row)
+
+
+def test_groups_have_baselines_of_groups_and_of_all() -> None:
+    groups = series("MPI_Allreduce of groups of 2 in-place", SLOWER)
+    settings = Settings("group-allreduce", (8,), baselines=("mpi",))
+    header, row = text(settings, point(series(), series(*MPI), groups)).splitlines()[-2:]
+    for name in ("of groups(us)", "of groups ratio", "of all(us)", "of all ratio"):
+        assert f"  MPI_Allreduce {name}" in header
+    assert row.split()[-4:] == ["7.00", "2.00", "8.25", "2.36"]
+    lines = text(
+        replace(settings, format="nccl"), point(series(), series(*MPI), groups)
+    ).splitlines()
+    assert lines[7].endswith("MPI_Allreduce of groups   ratio  MPI_Allreduce of all   ratio")
+    assert lines[9].split()[-4:] == ["9.00", "2.00", "9.50", "2.11"]
+
+
+def test_no_ratio_between_calls_from_c_and_from_python() -> None:
+    slow = replace(series("gloo", SLOWER), loop="python")
+    for name in ("osu", "nccl"):
+        settings = Settings("allreduce", (8,), format=name, baselines=("gloo",))
+        shown = text(settings, point(series(), slow)).splitlines()
+        row = next(line for line in shown if line.split()[:1] == ["8"])
+        assert row.split()[-1] == "n/a"
+    skew = Settings("skew", (8,))
+    assert text(skew, point(series(), slow)).splitlines()[-1].split()[-2:] == ["n/a", "gloo"]
+    csv_rows = table(text(Settings("allreduce", (8,), format="csv"), point(series(), slow)))
+    assert csv_rows[1]["ratio"] == ""
 
 
 def test_baselines_of_bandwidths_and_of_posted_calls() -> None:
