@@ -114,7 +114,7 @@ def _add_osu(parser: argparse.ArgumentParser, kind: str, defaults: _Defaults) ->
         "-f",
         "--full",
         action="store_true",
-        help="minimum, maximum and iterations, too; with --format json every rank's times",
+        help="with --format osu minimum, maximum and iterations, too; with json every rank's times",
     )
     add(
         "-c",
@@ -132,7 +132,7 @@ def _add_osu(parser: argparse.ArgumentParser, kind: str, defaults: _Defaults) ->
         const=PERCENTILES,
         default=(),
         metavar="P,...",
-        help="percentiles of the latency (default: 50,90,99)",
+        help="percentiles of the latency, with --format osu (default: 50,90,99)",
     )
     if kind in NONBLOCKING:
         add(

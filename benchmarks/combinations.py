@@ -26,8 +26,7 @@ def check_options(given: argparse.Namespace) -> None:
         raise ValueError(
             f"--format nccl: it has no columns for the kind {given.kind}; pass osu, csv or json"
         )
-    if given.corrupt and not given.validate:
-        raise ValueError(f"--corrupt {given.corrupt}: nobody would notice; add -c")
+    _check_output(given)
 
 
 def _check_wagma(given: argparse.Namespace) -> None:
@@ -55,11 +54,43 @@ def _check_wagma(given: argparse.Namespace) -> None:
         )
 
 
+def _check_output(given: argparse.Namespace) -> None:
+    if given.percentiles and given.format != "osu":
+        raise ValueError(
+            f"-z: --format {given.format} has percentiles of its own, or none; leave -z out, or "
+            "pass --format osu"
+        )
+    if given.full and given.format in ("csv", "nccl"):
+        raise ValueError(
+            f"-f: --format {given.format} has the same columns with it; leave -f out, or pass "
+            "--format osu or json"
+        )
+    if given.corrupt is None:
+        return
+    if not given.validate:
+        raise ValueError(f"--corrupt {given.corrupt}: nobody would notice; add -c")
+    baselines = given.baselines
+    if baselines is None:  # arguments.settings' default
+        baselines = () if given.format == "osu" else ("mpi",)
+    measured = ("wagma", *(name.partition("-")[0] for name in baselines))
+    if given.corrupt not in measured:
+        raise ValueError(
+            f"--corrupt {given.corrupt}: it is not measured; add --baseline "
+            f"{'mpi-nonblocking' if given.kind in NONBLOCKING else given.corrupt}"
+        )
+    if given.iterations == 1 and given.warmup == 0:
+        raise ValueError(
+            f"--corrupt {given.corrupt}: -i 1 -x 0 has no second result to falsify; pass -i 2"
+        )
+
+
 def _check_buffers(given: argparse.Namespace) -> None:
-    wanted = {"cupy": given.buffer == "cupy", "torch": given.buffer == "torch"}
-    for package, is_wanted in wanted.items():
-        if is_wanted and find_spec(package) is None:
-            raise ValueError(f"--buffer {package}: {package} is not installed; pip install it")
+    if given.buffer == "cupy":
+        raise ValueError(
+            "--buffer cupy: wagma takes arrays in host memory only; pass --buffer numpy or torch"
+        )
+    if given.buffer == "torch" and find_spec("torch") is None:
+        raise ValueError("--buffer torch: torch is not installed; pip install it")
     for name in given.baselines or ():
         if given.kind in NONBLOCKING and name != "mpi-nonblocking":
             raise ValueError(

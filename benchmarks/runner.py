@@ -66,6 +66,8 @@ def _checked(comm: MPI.Intracomm, settings: Settings) -> tuple[Settings, list[st
     missing = _everywhere(comm, lambda: available(settings, comm))
     if missing is None:
         return settings, []
+    if settings.corrupt == "mpi":
+        raise InputError(f"--corrupt mpi: it is not measured: {missing}")
     kept = tuple(name for name in settings.baselines if not name.startswith("mpi"))
     return replace(settings, baselines=kept), [missing]
 

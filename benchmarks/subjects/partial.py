@@ -56,10 +56,6 @@ def check(settings: Settings, ranks: int) -> None:
     for size in settings.sizes:
         options = Options(**_options(settings, ranks)).with_environment()
         check_options(options.engine(ranks, size // dtype.storage.itemsize, dtype.code))
-    if settings.buffer == "cupy":
-        raise UnavailableError(
-            "--buffer cupy: wagma takes arrays in host memory only; pass --buffer numpy or torch"
-        )
     if settings.buffer == "torch" or settings.datatype == "bfloat16":
         tensor(np.zeros(1, dtype.storage), settings.datatype)
     if settings.loop == "c" and not _from_c(settings):

@@ -254,6 +254,16 @@ REFUSED = {
     "--baseline mpi,none": "'mpi,none' is none and some",
     "--loop c --buffer torch": "--loop c: it takes no arrays of torch; pass --loop auto",
     "--corrupt": "--corrupt wagma: nobody would notice; add -c",
+    "--corrupt gloo -c": "--corrupt gloo: it is not measured; add --baseline gloo",
+    "--corrupt mpi -c": "--corrupt mpi: it is not measured; add --baseline mpi",
+    "--corrupt mpi -c --format csv --baseline none": "--corrupt mpi: it is not measured",
+    "--corrupt -c -i 1 -x 0": "-i 1 -x 0 has no second result to falsify; pass -i 2",
+    "-z --format csv": "-z: --format csv has percentiles of its own, or none; leave -z out",
+    "-z --format json": "-z: --format json has percentiles",
+    "-z50 --format nccl": "-z: --format nccl has percentiles",
+    "-f --format csv": "-f: --format csv has the same columns with it; leave -f out",
+    "-f --format nccl": "-f: --format nccl has the same columns",
+    "--buffer cupy": "--buffer cupy: wagma takes arrays in host memory only; pass --buffer numpy",
     "--seed -1": "argument --seed: -1 is too small: at least 0 is needed",
 }
 
@@ -262,7 +272,8 @@ REFUSED = {
 def test_what_is_refused(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     message = refusal(capsys, "allreduce", *words.split())
     assert REFUSED[words] in message
-    assert words.split()[0].split("=")[0] in message  # names the option
+    option = words.split()[0].split("=")[0]
+    assert (option if option.startswith("--") else option[:2]) in message
 
 
 @pytest.mark.parametrize(
@@ -275,6 +286,7 @@ def test_what_is_refused(words: str, capsys: pytest.CaptureFixture[str]) -> None
         ("skew", "--arrival together", "--arrival together has no T: choose from one-late, ramp"),
         ("skew", "--skews=1ms,-2ms", "argument --skews: -2ms is -0.002: at least 0 is needed"),
         ("iallreduce", "-t -1", "argument -t/--num-test-calls: -1 is too small"),
+        ("overlap", "-c --corrupt mpi", "it is not measured; add --baseline mpi-nonblocking"),
         ("allreduce", "--skews 0", "unrecognized arguments: --skews 0"),
     ],
 )
@@ -288,8 +300,8 @@ def test_packages_that_are_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("wagma.benchmarks.combinations.find_spec", lambda _: None)
-    assert "--buffer cupy: cupy is not installed" in refusal(
-        capsys, "allreduce", "--buffer", "cupy"
+    assert "--buffer torch: torch is not installed" in refusal(
+        capsys, "allreduce", "--buffer", "torch"
     )
     assert "--baseline gloo: torch is not installed" in refusal(
         capsys, "allreduce", "--baseline", "gloo"
