@@ -277,9 +277,12 @@ def test_overlap_is_what_punctual_ranks_pay() -> None:
         "# One rank posts 1000.00 us late.",
     ]
     # rank 0, 1, 0 and 0 are punctual, and compute for 1 us
-    assert lines[-2].split()[:7] == ["8", "1.00", "0.00", "0.50", "0.70", "0.00", "1.00"]
-    assert lines[-1].split()[2] == "4.00"
-    assert lines[-1].split()[6] == "1.60"  # 4 us of 2.5: medians of what is paid
+    # for 2, 1, 4 and 5 us the others, which are late, are in their calls
+    assert lines[-2].split()[:8] == ["8", "1.00", "0.00", "3.00", "0.50", "0.70", "0.00", "1.00"]
+    assert lines[-1].split()[2:4] == ["4.00", "8.00"]
+    assert lines[-1].split()[7] == "1.60"  # 4 us of 2.5: medians of what is paid
+    present = text(settings, point(series(delayed=False, **POSTED))).splitlines()[-1]
+    assert present.split()[3] == "n/a"
 
 
 # ---- nccl-tests ----------------------------------------------------------------------------------
@@ -325,6 +328,13 @@ def test_nccl_without_validation_and_with_baselines() -> None:
 def test_nccl_counts_what_is_wrong() -> None:
     settings = Settings("allreduce", (8,), format="nccl", validate=True)
     shown = text(settings, point(series(checks=BAD)))
+    assert shown.splitlines()[9].split()[8] == "3"
+    assert "# Out of bounds values : 3 FAILED" in shown
+
+
+def test_nccl_counts_what_is_wrong_of_a_baseline() -> None:
+    settings = Settings("allreduce", (8,), format="nccl", validate=True, baselines=("mpi",))
+    shown = text(settings, point(series(checks=GOOD), series(*MPI, checks=BAD)))
     assert shown.splitlines()[9].split()[8] == "3"
     assert "# Out of bounds values : 3 FAILED" in shown
 
@@ -380,5 +390,6 @@ def test_csv_of_posted_and_of_late_calls() -> None:
     (row,) = table(text(Settings("overlap", (8,), format="csv"), both, interrupted=True))
     assert (row["amplitude_us"], row["pure_us"], row["overlap_percent"]) == ("1000", "1.8", "0")
     assert (row["testing_us"], row["waiting_us"], row["paid_p50_us"]) == ("0.2", "0.5", "1.5")
+    assert row["delayed_p50_us"] == "3.5"
     shown = text(Settings("overlap", (8,), format="csv"), interrupted=True)
     assert shown.endswith("# interrupted\n")
