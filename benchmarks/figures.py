@@ -24,6 +24,7 @@ __all__ = [
     "algbw",
     "baseline",
     "busbw",
+    "delayed",
     "figures",
     "headline",
     "nonblocking",
@@ -246,12 +247,26 @@ def punctual(series: Series, percent: float) -> float:
     Of each iteration the largest of these times counts; returned is a percentile over the
     iterations, in us. Without `Series.delayed` nobody is delayed.
     """
-    times = series.ended - series.began
-    if series.computing is not None:
-        times = times - series.computing
+    times = _in_calls(series)
     if series.delayed is not None:
         times = np.where(series.delayed, np.iinfo(np.int64).min, times)
     return float(np.percentile(times.max(axis=1) / 1e3, percent))
+
+
+def delayed(series: Series, percent: float) -> float | None:
+    """The same of ranks that are delayed on purpose; None: nobody is.
+
+    Work that the punctual ranks are spared because the last one does it is found here.
+    """
+    if series.delayed is None or not series.delayed.any():
+        return None
+    return float(np.percentile(_in_calls(series)[series.delayed] / 1e3, percent))
+
+
+def _in_calls(series: Series) -> Times:
+    """Times in the calls, ns, without computing."""
+    times = series.ended - series.began
+    return times if series.computing is None else times - series.computing
 
 
 # ---- bandwidth -----------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .plan import COST_SIZES, LOOPS
+from .plan import COST_SIZES, GRACE, LOOPS
 from .ratio_rows import LOOP_NAMES, points
 from .ratios import Summary, late_share, slowest, summarise
 from .row import DEFAULT_LEVEL, Report, Row, launch_name, reached, size_text, spread, time_text
@@ -12,7 +12,7 @@ from .row import DEFAULT_LEVEL, Report, Row, launch_name, reached, size_text, sp
 __all__ = ["cost"]
 
 BINDING_GOAL = 0.8e-6  # seconds that a call from Python may take longer than from C
-WHAT = {"wagma all": 'quorum="all"', "wagma 1": "quorum=1"}
+WHAT = {"wagma all": 'quorum="all"', "wagma 1": f"quorum=1, grace={GRACE:g}"}
 
 
 def cost(report: Report) -> Iterator[Row]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from .ratios import Summary, summarise
+from .ratios import Summary, Times, summarise
 from .row import Report, Row, launch_name, reached, size_text, spread, time_text
 
-__all__ = ["iallreduce", "overlap", "overlap_percent", "punctual"]
+__all__ = ["delayed", "iallreduce", "overlap", "overlap_percent", "punctual"]
 
 HIDDEN_GOAL = 1.5  # times a reduction with everybody present
 
@@ -71,8 +71,17 @@ def _parts(series: Series) -> str:
 
 def punctual(series: Series) -> Summary:
     """Times in posting and waiting, maximum over the ranks that did not post late."""
-    times = np.array(series["posting"]) + np.array(series["waiting"])
-    return summarise(np.where(series["delayed"], 0, times).max(axis=1))
+    return summarise(np.where(series["delayed"], 0, _in_calls(series)).max(axis=1))
+
+
+def delayed(series: Series) -> Summary:
+    """The same of the ranks that posted late; ValueError if none did."""
+    return summarise(_in_calls(series)[np.array(series["delayed"], np.bool_)])
+
+
+def _in_calls(series: Series) -> Times:
+    times: Times = np.array(series["posting"], np.int64) + np.array(series["waiting"], np.int64)
+    return times
 
 
 def overlap(report: Report) -> Iterator[Row]:
@@ -81,21 +90,24 @@ def overlap(report: Report) -> Iterator[Row]:
     for ranks in report["ranks"]:
         found = []
         for launch, series in _points(report, "overlap", ranks):
+            late = {n: delayed(one) for n, one in series.items() if np.any(one["delayed"])}
             times = {name: punctual(one) for name, one in series.items()}
             forms = [name for name, one in series.items() if one["library"] == "mpi"]
             form = min(forms, key=lambda name: times[name].median, default=None)
-            found.append((times[form].median if form else np.inf, launch, form, times))
+            found.append((times[form].median if form else np.inf, launch, form, times, late))
         if not found:
             continue
-        _, beside, form, times = min(found, key=lambda one: one[0])
+        _, beside, form, times, late = min(found, key=lambda one: one[0])
         posted, present = times["wagma posted"], times["wagma present"]
         ratio = posted.median / present.median
         details = (
-            f"{spread(posted)}; all present {spread(present)}; blocking after the computing "
-            f"{spread(times['wagma blocking'])}"
+            f"{spread(posted)}, the late rank {spread(late['wagma posted'])}; all present "
+            f"{spread(present)}; blocking after the computing {spread(times['wagma blocking'])}"
         )
         if form:
-            details += f"; {beside} {form} {spread(times[form])}"
+            details += (
+                f"; {beside} {form} {spread(times[form])}, the late rank {spread(late[form])}"
+            )
         yield Row(
             "overlap",
             f'quorum="all", posted, {s["compute"] * 1e3:g} ms before the wait, a rank posts '

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .plan import ARRIVAL_SIZE, COMPARED, GOALS, LATE_MAX, LATENESS, LOOPS, SMALL_RANKS
+from .plan import ARRIVAL_SIZE, COMPARED, GOALS, GRACE, LATE_MAX, LATENESS, LOOPS, SMALL_RANKS
 from .ratios import Measured, against_better, late_share, slowest, summarise, verdict
 from .row import DEFAULT_LEVEL, Report, Row, launch_name, size_text, spread, time_text
 
@@ -16,8 +16,8 @@ _NAMES = {
     "all": 'quorum="all"',
     "private": 'quorum="all", private array',
     "small": 'quorum="all"',
-    "quorum1": "quorum=1",
-    "out-of-place": "quorum=1, out of place (the sum, looked at where it is)",
+    "quorum1": f"quorum=1, grace={GRACE:g}",
+    "out-of-place": f"quorum=1, grace={GRACE:g}, out of place (the sum, looked at where it is)",
 }
 
 

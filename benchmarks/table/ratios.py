@@ -13,6 +13,7 @@ __all__ = [
     "Compared",
     "Measured",
     "Summary",
+    "Times",
     "against_better",
     "late_share",
     "slowest",

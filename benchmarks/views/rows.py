@@ -10,6 +10,7 @@ from typing import Any
 from ..figures import (
     algbw,
     busbw,
+    delayed,
     figures,
     headline,
     nonblocking,
@@ -78,13 +79,14 @@ def _posted(series: Series) -> Described:
         }
     if series.delayed is not None:
         value |= {f"paid_p{percent}_us": punctual(series, percent) for percent in (50, 90, 99)}
+        value["delayed_p50_us"] = delayed(series, 50)
     return value
 
 
 POSTED = (
     *("compute_us", "posting_us", "testing_us", "waiting_us"),
     *("pure_us", "pure_min_us", "pure_max_us", "overlap_percent"),
-    *("paid_p50_us", "paid_p90_us", "paid_p99_us"),
+    *("paid_p50_us", "paid_p90_us", "paid_p99_us", "delayed_p50_us"),
 )
 PARTS = ("mean", "p10", "p50", "p90", "p99")
 COLUMNS = (

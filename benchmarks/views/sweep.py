@@ -9,7 +9,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
-from ..figures import figures, headline, nonblocking, percentile, punctual, ratio, wagma
+from ..figures import delayed, figures, headline, nonblocking, percentile, punctual, ratio, wagma
 from ..samples import Point, Report, Series
 from ..settings import Settings
 from ..titles import title
@@ -81,6 +81,7 @@ def _overlap(settings: Settings) -> Columns:
     columns: Columns = [Column("Compute(us)", _of(lambda one: nonblocking(one).compute))]
     for percent in settings.percentiles or PERCENTILES:
         columns.append(_paid(percent))
+    columns.append(wide("Late rank P50(us)", _delayed))
     columns.append(Column("Posting(us)", _of(lambda one: nonblocking(one).posting)))
     columns.append(Column("Waiting(us)", _of(_waiting)))
     if settings.full:
@@ -95,6 +96,11 @@ def _waiting(series: Series) -> float:
 
 def _paid(percent: float) -> Column[Line]:
     return wide(f"Paid P{percent:g}(us)", _of(lambda one: punctual(one, percent)))
+
+
+def _delayed(line: Line) -> str:
+    value = delayed(line[1], 50)
+    return "n/a" if value is None else number(value)
 
 
 def _of(figure: Callable[[Series], float]) -> Callable[[Line], str]:

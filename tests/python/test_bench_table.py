@@ -227,6 +227,8 @@ def test_late_posts_do_not_count() -> None:
     summary = posted_rows.punctual(series)
     assert summary.median == pytest.approx(3e-9)  # of 6, 2, 3
     assert summary.samples == 3
+    late = posted_rows.delayed(series)  # 90 and 80
+    assert (late.median, late.samples) == (pytest.approx(85e-9), 2)
 
 
 def test_overlap_is_what_osu_prints() -> None:
