@@ -2,13 +2,18 @@
 
 The first signal is noted; the ranks find out about it at the next look (`Interrupt.agreed`) and
 stop there. The second one ends the process at once, wherever it is, and so do PATIENCE_S in which
-it has not come to an end: a thread that waits for signals does that, since the interpreter of a
-rank inside a call of MPI would never see them. A launcher may pass on the signal that the terminal
-has sent already: what follows within ECHO_S is the same one.
+the ranks have not agreed: a thread that waits for signals does that, since the interpreter of a
+rank inside a call of MPI would never see them. Once they have agreed, printing and writing may take
+as long as it does. A launcher may pass on the signal that the terminal has sent already: what
+follows within ECHO_S is the same one.
+
+Open MPI's launcher answers Ctrl-C with its own exit status, prints nothing more of its ranks', and
+kills them half a second later (prterun of Open MPI 5: SIGCONT, SIGTERM and SIGKILL, 0.25 s apart).
 """
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -29,6 +34,7 @@ ECHO_S = 0.5
 PATIENCE_S = 10.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C; some launchers make this of it
 LOOK_S = 0.0001
+LISTEN_S = 1.0
 
 
 class Interrupt:
@@ -36,12 +42,16 @@ class Interrupt:
 
     Args:
         comm: all ranks; duplicated.
+
+    Attributes:
+        longest_s: seconds that a rank waits by itself at most, which are no reason to end it.
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
         self._comm = comm.Dup()
         self._asked: float | None = None  # when
         self._agreed = False
+        self.longest_s = 0.0
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         self._thread = threading.Thread(target=self._listen, daemon=True)
@@ -90,10 +100,9 @@ class Interrupt:
                 return  # the end
             if received[0] in SIGNALS:
                 self._asked = time.monotonic()
-        end = self._asked + PATIENCE_S
-        while (left := end - time.monotonic()) > 0:
-            if not select.select([self._read], [], [], left)[0]:
-                break
+        while (left := self._left()) > 0:
+            if not select.select([self._read], [], [], min(left, LISTEN_S))[0]:
+                continue
             received = os.read(self._read, 1)
             if not received:
                 return
@@ -101,6 +110,12 @@ class Interrupt:
                 os._exit(STATUS)
         os.write(2, b"interrupted: a call did not end, this rank ends now\n")
         os._exit(STATUS)
+
+    def _left(self) -> float:
+        """Seconds of patience, when asked; the main thread may have changed them."""
+        if self._agreed or self._asked is None:
+            return math.inf
+        return self._asked + PATIENCE_S + self.longest_s - time.monotonic()
 
 
 def _noted(number: int, frame: FrameType | None) -> None:

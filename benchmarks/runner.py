@@ -49,7 +49,7 @@ def run_on(comm: MPI.Intracomm, settings: Settings) -> int:
         report = Report(settings, header, comm.Get_size())
         with _abort_on_error(comm):
             with Start(comm, crowded=bool(crowded)) as start:
-                _measure(comm, replace(settings, sizes=sizes), start, report, interrupted.agreed)
+                _measure(comm, replace(settings, sizes=sizes), start, report, interrupted)
             report.interrupted = interrupted.agreed()
             return int(comm.bcast(_end(report) if comm.Get_rank() == 0 else None))
 
@@ -78,7 +78,7 @@ def _everywhere(comm: MPI.Intracomm, check_: Callable[[], T]) -> T:
     Raises:
         InputError: it failed on a rank.
     """
-    found, error = None, None
+    error = None
     try:
         found = check_()
     except (UnavailableError, OSError, TypeError, ValueError) as caught:
@@ -86,7 +86,7 @@ def _everywhere(comm: MPI.Intracomm, check_: Callable[[], T]) -> T:
     errors = [text for text in comm.allgather(error) if text is not None]
     if errors:
         raise InputError(errors[0])
-    return found  # type: ignore[return-value]
+    return found
 
 
 def _check(settings: Settings, ranks: int) -> None:
@@ -100,9 +100,13 @@ def _check(settings: Settings, ranks: int) -> None:
 def _check_files(settings: Settings, ranks: int) -> None:
     combinations.check_ranks(settings, ranks)
     if settings.samples is not None:
+        file = Path(settings.samples)
+        there = file.exists()
         try:
-            with Path(settings.samples).open("ab"):
+            with file.open("ab"):
                 pass
+            if not there:  # nothing stays behind if the run fails
+                file.unlink()
         except OSError as error:
             raise ValueError(
                 f"--samples {settings.samples}: cannot be written: {error.strerror}"
@@ -143,7 +147,7 @@ def _measure(
     settings: Settings,
     start: Start,
     report: Report,
-    interrupted: Callable[[], bool],
+    interrupted: interrupt.Interrupt,
 ) -> None:
     """Measures all points and prints each at once; collective."""
     shown = view(report.settings)
@@ -159,7 +163,7 @@ def _measure(
             if point is not None:
                 report.points.append(point)
                 _print(shown.row(point))
-            if interrupted():
+            if interrupted.agreed():
                 break
             advance()
 
@@ -170,13 +174,16 @@ def _point(
     start: Start,
     size: int,
     amplitude: float | None,
-    interrupted: Callable[[], bool],
+    interrupted: interrupt.Interrupt,
 ) -> Point | None:
     pattern = arrival.parse(settings.arrival)
     offsets = None
     if comm.Get_rank() == 0:
         iterations = sum(measure.iterations_of(settings, size)[0])
         offsets = arrival.offsets(pattern, comm.Get_size(), iterations, settings.seed, amplitude)
+    offsets = comm.bcast(offsets)
+    arrives_s = float(offsets.max(initial=0)) / 1e9
+    interrupted.longest_s = arrives_s + settings.lateness + (settings.compute or 0.0)
     posted = settings.kind in combinations.NONBLOCKING
     measured = nonblocking.measure if posted else measure.measure
     return measured(
@@ -185,9 +192,9 @@ def _point(
         start,
         size,
         settings.arrival,
-        comm.bcast(offsets),
+        offsets,
         amplitude=pattern.amplitude if amplitude is None else amplitude,
-        interrupted=interrupted,
+        interrupted=interrupted.agreed,
     )
 
 

@@ -30,9 +30,13 @@ FEW = ("-i", "20", "-x", "5")
 
 def command(ranks: int, *options: str) -> list[str]:
     """The command line on that many ranks, 0: without a launcher."""
+    return [*([*launcher(), "-n", str(ranks)] if ranks else []), *COMMAND, *options]
+
+
+def launcher() -> list[str]:
+    """The words of mpiexec."""
     mpiexec = os.environ.get("WAGMA_TEST_MPIEXEC", str(Path(sys.executable).with_name("mpiexec")))
-    launcher = [*shlex.split(mpiexec), "-n", str(ranks)] if ranks else []
-    return [*launcher, *COMMAND, *options]
+    return shlex.split(mpiexec)
 
 
 def bench(
@@ -152,7 +156,7 @@ WRONG = {
     "quorum": (("--quorum", "3"), "2 ranks reduce together"),
     "samples": (("--samples", "{}/x"), "cannot be written"),
     "carry": (("-c", "--quorum", "1", "--late", "carry", "-T", "float16"), "only rounded"),
-    "too large": (("-m", "65536G:65536G"), "of /dev/shm"),
+    "too large": (("-m", "65536G:65536G", "--samples", "{}.npz"), "of /dev/shm"),
 }
 
 
@@ -164,6 +168,7 @@ def test_what_cannot_be_measured_is_said_once(case: str, tmp_path: Path) -> None
     done = bench(2, "allreduce", *(option.format(file) for option in options))
     assert done.returncode == 2, done.stderr
     assert rows(done.stdout) == {}
+    assert not Path(f"{file}.npz").exists()  # that of --samples
     said = done.stdout + done.stderr  # launchers say things, too
     assert said.count("python -m wagma bench allreduce: ") == 1
     assert message in said
@@ -200,9 +205,8 @@ def test_ranks_of_different_kinds_do_not_wait_for_each_other() -> None:
 
 def unlike(*options: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     """Runs a rank with each of `options` to its end."""
-    first, *others = (command(1, *one) for one in options)
-    launcher = len(first) - first[::-1].index("-n") - 1
-    return complete([*first, *(word for other in others for word in (":", *other[launcher:]))])
+    ranks = [["-n", "1", *command(0, *one)] for one in options]
+    return complete([*launcher(), *ranks[0], *(w for rank in ranks[1:] for w in (":", *rank))])
 
 
 def test_help_needs_no_launcher() -> None:
@@ -319,15 +323,44 @@ def test_ctrl_c_of_the_launcher_stops_all() -> None:
 def test_ctrl_c_leaves_a_json_document_and_samples(tmp_path: Path) -> None:
     file = tmp_path / "samples.npz"
     with running(*LONG, "--format", "json", "--samples", str(file)) as process:
-        while not file.exists():  # by then a rank no longer dies of it
-            assert process.poll() is None
-            time.sleep(0.01)
-        os.kill(ranks_of(process.pid)[1], signal.SIGINT)
+        os.kill(listening(process)[1], signal.SIGINT)
         output, errors = process.communicate(timeout=LIVENESS_S)
     assert process.returncode == 130, errors
     assert json.loads(output)["interrupted"] is True
     with np.load(file) as arrays:
         assert json.loads(str(arrays["report"]))["interrupted"] is True
+
+
+def test_ctrl_c_of_the_launcher_leaves_a_document_where_it_waits_for_the_ranks() -> None:
+    with running(*LONG, "--format", "json") as process:
+        processes = listening(process)
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=LIVENESS_S)
+    wait_for_end(processes)
+    if of_open_mpi():
+        assert process.returncode not in (0, 2)
+    else:
+        assert process.returncode == 130, errors
+        own = [line for line in output.splitlines() if not line.startswith("[mpiexec@")]
+        assert json.loads("\n".join(own))["interrupted"] is True
+
+
+def listening(process: subprocess.Popen[str]) -> list[int]:
+    """The ranks, once all would note a signal and not die of it."""
+    while len(found := ranks_of(process.pid)) < 2 or not all(map(notes, found)):
+        assert process.poll() is None
+        time.sleep(0.01)
+    return found
+
+
+def notes(process: int) -> bool:
+    """Whether it has a handler of SIGTERM."""
+    (mask,) = re.findall(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{process}/status").read_text(), re.M)
+    return bool(int(mask, 16) >> signal.SIGTERM - 1 & 1)
+
+
+def of_open_mpi() -> bool:
+    return "Open MPI" in complete([*launcher(), "--version"]).stdout
 
 
 def test_a_second_ctrl_c_ends_a_rank_inside_a_call() -> None:

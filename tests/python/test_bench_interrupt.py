@@ -1,0 +1,46 @@
+"""How long a rank of the benchmarks goes on after Ctrl-C: with a communicator of it alone."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("mpi4py")
+
+SCRIPT = """
+import os, signal, time
+from mpi4py import MPI
+from wagma.benchmarks import interrupt
+
+interrupt.PATIENCE_S = 0.2
+with interrupt.Interrupt(MPI.COMM_SELF) as interrupted:
+    {before}
+    os.kill(os.getpid(), signal.SIGINT)
+    {after}
+    time.sleep(1)
+print("ended")
+"""
+LOOK = "while not interrupted.agreed(): pass"
+
+
+def ends(before: str = "", after: str = "") -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-c", SCRIPT.format(before=before, after=after)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_rank_that_does_not_look_is_ended() -> None:
+    done = ends()
+    assert (done.returncode, done.stdout) == (130, "")
+    assert "a call did not end" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"after": LOOK},  # the ranks have agreed: what is left is to print and to write
+        {"before": "interrupted.longest_s = 30"},  # its arrival is far off
+    ],
+)
+def test_a_rank_that_comes_to_its_end_is_not(words: dict[str, str]) -> None:
+    done = ends(**words)
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
