@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from . import arrival, values
 from .combinations import NONBLOCKING, check_options
 from .datatypes import DATATYPES, datatype
-from .settings import Settings
+from .settings import LARGE_BYTES, Settings
 from .titles import title
 
 __all__ = ["BASELINES", "add_arguments", "settings"]
@@ -24,7 +24,6 @@ __all__ = ["BASELINES", "add_arguments", "settings"]
 T = TypeVar("T")
 
 KIB, MIB = 1 << 10, 1 << 20
-LARGE_BYTES = 8192  # OSU's: above, there are fewer iterations
 PASSES = 5
 PERCENTILES = (50.0, 90.0, 99.0)
 BASELINES = ("mpi", "mpi-nonblocking", "gloo", "nccl")

@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .arguments import LARGE_BYTES
 from .checking import Checked, merge
 from .contributions import Contributions
 from .datatypes import DATATYPES
 from .samples import Checks, Point, Series
-from .settings import Settings
+from .settings import LARGE_BYTES, Settings
 from .subjects import Subject, subjects
 from .timed import CCalls, PythonCalls, Times
 
@@ -49,23 +48,28 @@ def contributions_of(settings: Settings, size: int, ranks: int) -> Contributions
     Raises:
         ValueError: results of this datatype cannot be checked.
     """
-    blocks, warmup = iterations_of(settings, size)
     # A late rank adds its own once more; what carries may carry everything that was ever called.
     terms = ranks + 1
     if settings.late == "carry":
-        terms = ranks * (sum(blocks) + warmup * len(blocks))
+        terms = ranks * sum(sum(part) for part in iterations_of(settings, size))
     count = size // DATATYPES[settings.datatype].bytes
     return Contributions(count, settings.datatype, terms if settings.validate else 1)
 
 
-def iterations_of(settings: Settings, size: int) -> tuple[list[int], int]:
-    """Counted iterations of each pass, and uncounted ones before them."""
+def iterations_of(settings: Settings, size: int) -> tuple[list[int], list[int]]:
+    """Counted iterations of each pass, and uncounted ones before them.
+
+    Fewer uncounted ones than passes are those of the first passes.
+    """
     large = size > LARGE_BYTES
     iterations = settings.iterations_large if large else settings.iterations
     warmup = settings.warmup_large if large else settings.warmup
     passes = min(settings.passes, iterations)
-    blocks = [iterations // passes + (i < iterations % passes) for i in range(passes)]
-    return blocks, -(-warmup // passes)
+
+    def parts(number: int) -> list[int]:
+        return [number // passes + (i < number % passes) for i in range(passes)]
+
+    return parts(iterations), parts(warmup)
 
 
 def measure(
@@ -110,7 +114,9 @@ def measure(
         series = [
             _calls(settings, comm, start, subject, contributions, size, from_c) for subject in made
         ]
-        complete = alternate(series, settings, comm, size, offsets, interrupted)
+        complete = alternate(
+            series, settings, comm, size, offsets, interrupted, amplitude=amplitude
+        )
     found = [gathered(comm, calls, complete) for calls in series]
     if comm.Get_rank() != 0 or complete == 0:
         return None
@@ -124,17 +130,20 @@ def alternate(
     size: int,
     offsets: Times,
     interrupted: Callable[[], bool] = lambda: False,
+    *,
+    amplitude: float | None = None,
 ) -> int:
     """Runs the blocks of all passes; collective. Arguments: those of `measure`.
 
     Returns:
         Counted iterations that every one of `series` has completed.
     """
-    blocks, warmup = iterations_of(settings, size)
-    drawn = np.random.default_rng([settings.seed, size])
+    blocks, warmups = iterations_of(settings, size)
+    # Another order of blocks at every point: what comes first must not always do so.
+    drawn = np.random.default_rng([settings.seed, size, round(1e9 * (amplitude or 0.0))])
     complete = 0
     with _no_collections():
-        for block in blocks:
+        for block, warmup in zip(blocks, warmups, strict=True):
             pieces = list(_pieces(offsets, range(complete - warmup, complete + block), size))
             order = [series[number] for number in drawn.permutation(len(series))]
             if not _run(order, pieces, complete, offsets, comm.Get_rank(), interrupted):

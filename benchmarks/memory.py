@@ -6,7 +6,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from .settings import Settings, members
+from wagma.doctor.control_groups import memory_limit
+from wagma.doctor.texts import text_of
+
+from .settings import WAYS, Settings, members, wait_avoiding
 
 __all__ = ["Room", "arrays", "room", "shortage"]
 
@@ -31,19 +34,26 @@ def room() -> Room:
     """What can be used: nine tenths of what is free."""
     fs = os.statvfs("/dev/shm")
     total = _available()
-    limit, used = _number(CGROUP / "memory.max"), _number(CGROUP / "memory.current")
-    if limit is not None and used is not None:
-        total = min(total, max(limit - used, 0))
+    group = memory_limit(CGROUP, text_of("/proc/self/cgroup"))
+    if group is not None:
+        total = min(total, group.left)
     return Room(shared=fs.f_bavail * fs.f_frsize * 9 // 10, total=total * 9 // 10)
 
 
 def arrays(settings: Settings, ranks: int) -> tuple[int, int]:
     """Arrays per rank that the subjects need: in shared memory, and in all."""
-    everybody = settings.quorum in ("all", members(settings, ranks))
-    # The array, three contributions and two results; results are kept for those who are late.
-    shared = 1 if everybody else 6 if settings.late == "stale" else 6 + WINDOW
+    handles = 1
+    if wait_avoiding(settings, ranks):
+        # The array, three contributions and two results; results are kept for those who are late.
+        shared = 6 if settings.late == "stale" else 6 + WINDOW
+        handles = WAYS.get(settings.kind, 1)
+    else:
+        shared = 2 if settings.kind in WAYS else 1  # posting needs a second one
+    shared *= handles
     buffers = 3  # of MPI, for both forms
-    private = 1 + (settings.form == "private")
+    private = 1 + handles * (settings.form == "private")
+    if settings.loop == "c":
+        private += 1 + settings.validate  # inputs and results are kept
     if "mpi" in settings.baselines:
         private += buffers * (1 + (members(settings, ranks) < ranks))
     private += buffers * ("mpi-nonblocking" in settings.baselines)
@@ -75,11 +85,3 @@ def _available() -> int:
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _number(path: Path) -> int | None:
-    """What a file of the control group says; None: there is no limit."""
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return None

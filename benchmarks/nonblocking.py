@@ -9,6 +9,9 @@ overlap has one rank, drawn anew in every iteration, that posts `Settings.latene
 punctual ranks pay is their time in posting and waiting. Beside it: the same with MPI_Iallreduce, a
 blocking call after the computing instead, and a blocking call of ranks that are all there at once
 and do not compute, which is the reduction itself.
+
+With a quorum that is not all, each way of calling wagma has a handle of its own, since a handle
+learns from the calls how long to wait (grace="auto").
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from .computing import Computing
 from .datatypes import DATATYPES
 from .measure import alternate, checked_of, contributions_of, gathered, iterations_of
 from .samples import Point, Series
+from .settings import WAYS, wait_avoiding
 from .subjects.posted import Posted, posted
 from .timed import PythonCalls, Times
 
@@ -39,7 +43,6 @@ if TYPE_CHECKING:
     from .start import Start
 
 __all__ = ["measure"]
-
 PARTS = ("posting", "waiting", "testing", "computing")
 
 
@@ -147,17 +150,23 @@ def measure(
         )
 
     with ExitStack() as stack:
-        made = posted(settings, comm, contributions, count, stack)
+        ways = WAYS[settings.kind]
+        handles = ways if wait_avoiding(settings, comm.Get_size()) else 1
+        made = posted(settings, comm, contributions, count, stack, handles)
+        wagma = made[:handles] if handles == ways else made[:1] * ways
+        others = made[handles:]
         if settings.kind == "overlap":
             arrival, amplitude = f"one-late:{settings.lateness:g}", settings.lateness
             late = Paper(comm.Get_size(), 1, settings.lateness, seed=settings.seed)
             offsets = np.rint(1e9 * late.table(iterations)).astype(np.int64)
-            groups = _overlap(made, calls)
+            groups = _overlap(wagma, others, calls)
         else:
-            groups = _iallreduce(made, calls)
+            groups = _iallreduce(wagma, others, calls)
         _calibrate(groups, settings, comm, size)
-        ways = [way for group in groups for way in group.ways]
-        complete = alternate(ways, settings, comm, size, offsets, interrupted)
+        all_ways = [way for group in groups for way in group.ways]
+        complete = alternate(
+            all_ways, settings, comm, size, offsets, interrupted, amplitude=amplitude
+        )
     delayed = settings.kind == "overlap"
     rows = offsets[np.arange(complete) % len(offsets)] > 0 if delayed else None
     found = [series for group in groups for series in _series(group, comm, complete, rows)]
@@ -190,13 +199,17 @@ class _Group:
         return extra + self.timed
 
 
-def _iallreduce(made: list[Posted], calls: Callable[[Posted], PostedCalls]) -> list[_Group]:
-    return [_Group(calls(one), [calls(one)], merged=True) for one in made]
+def _iallreduce(
+    wagma: list[Posted], others: list[Posted], calls: Callable[[Posted], PostedCalls]
+) -> list[_Group]:
+    pairs = [(wagma[0], wagma[1]), *((one, one) for one in others)]
+    return [_Group(calls(pure), [calls(timed)], merged=True) for pure, timed in pairs]
 
 
-def _overlap(made: list[Posted], calls: Callable[[Posted], PostedCalls]) -> list[_Group]:
-    wagma, *others = made
-    ways = [calls(wagma) for _ in range(3)]
+def _overlap(
+    wagma: list[Posted], others: list[Posted], calls: Callable[[Posted], PostedCalls]
+) -> list[_Group]:
+    ways = [calls(one) for one in wagma]
     for way, name in zip(ways, ("wagma posted", "wagma blocking", "wagma present"), strict=True):
         way.name = name
         way.posts = name == "wagma posted"
@@ -208,8 +221,8 @@ def _overlap(made: list[Posted], calls: Callable[[Posted], PostedCalls]) -> list
 
 def _calibrate(groups: list[_Group], settings: Settings, comm: MPI.Intracomm, size: int) -> None:
     """Says how long each way computes; collective."""
-    blocks, warmup = iterations_of(settings, size)
-    number = min(warmup + blocks[0], len(groups[0].ways[0].began))
+    blocks, warmups = iterations_of(settings, size)
+    number = min(warmups[0] + blocks[0], len(groups[0].ways[0].began))
     compute = None if settings.compute is None else round(1e9 * settings.compute)
     for group in groups:
         if settings.compute is None and group.pure is not None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["KINDS", "Settings", "in_groups", "members"]
+__all__ = ["KINDS", "LARGE_BYTES", "WAYS", "Settings", "in_groups", "members", "wait_avoiding"]
 
+WAYS = {"iallreduce": 2, "overlap": 3}  # in which these kinds call wagma
+LARGE_BYTES = 8192  # OSU's: above, there are fewer iterations
 KINDS = ("allreduce", "group-allreduce", "iallreduce", "overlap", "skew", "bandwidth")
 
 
@@ -93,3 +95,8 @@ def members(settings: Settings, ranks: int) -> int:
     if settings.kind != "group-allreduce":
         return ranks
     return min(ranks, 1 << -(-(ranks - 1).bit_length() // 2))  # about the square root
+
+
+def wait_avoiding(settings: Settings, ranks: int) -> bool:
+    """Whether wagma's calls return without some of the members."""
+    return settings.quorum not in ("all", members(settings, ranks))

@@ -82,6 +82,7 @@ def posted(
     contributions: Contributions,
     count: int,
     stack: ExitStack,
+    handles: int = 1,
 ) -> list[Posted]:
     """wagma's, then the forms of MPI_Iallreduce, if it is a baseline; collective.
 
@@ -91,10 +92,11 @@ def posted(
         contributions: the first is given to wagma.
         count: elements of each array.
         stack: closes them.
+        handles: how many of wagma's.
     """
     first = np.empty(count, contributions.storage)
     contributions.write(first, comm.Get_rank(), -1)
-    found: list[Posted] = [PostedWagma(settings, comm, first)]
+    found: list[Posted] = [PostedWagma(settings, comm, first) for _ in range(handles)]
     if "mpi-nonblocking" in settings.baselines:
         everybody = tuple(range(comm.Get_size()))
         kind = datatype(settings.datatype, comm)

@@ -70,7 +70,7 @@ def check(settings: Settings, point: Point, ranks: int, wrong: int = 0) -> None:
         assert (series.ended > series.began).all()
         # A call starts after every call before it has ended.
         assert (series.began[1:].min(axis=1) >= series.ended[:-1].max(axis=1)).all()
-        assert series.checks.results == ranks * (sum(blocks) + warmup * len(blocks))
+        assert series.checks.results == ranks * (sum(blocks) + sum(warmup))
     found = sum(series.checks.wrong for series in point.series)
     assert found == wrong, [series.checks.first_wrong for series in point.series]
 
@@ -285,6 +285,28 @@ def test_blocks_alternate_in_orders_that_differ(
     passes = [tuple(called[i : i + 3]) for i in range(0, 18, 3)]
     assert all(sorted(one) == sorted(passes[0]) for one in passes)
     assert len(set(passes)) > 1
+
+
+def test_orders_differ_between_amplitudes(
+    comm: MPI.Intracomm, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = replace(
+        BASE, baselines=("mpi",), iterations=6, passes=6, warmup=0, loop="python", validate=False
+    )
+    called: list[str] = []
+    monkeypatch.setattr(Subject, "ready", lambda self: called.append(self.name))
+    orders = []
+    for amplitude in (0.0, 0.0001, 0.001):
+        called.clear()
+        measure(settings, comm, start, SMALL, "test", together(comm), amplitude=amplitude)
+        orders.append(tuple(called))
+    assert len(set(orders)) == 3
+
+
+def test_there_are_as_many_uncounted_calls_as_were_asked_for() -> None:
+    for warmup, expected in ((0, [0, 0, 0]), (1, [1, 0, 0]), (5, [2, 2, 1]), (6, [2, 2, 2])):
+        blocks, before = iterations_of(replace(BASE, passes=3, warmup=warmup), SMALL)
+        assert (blocks, before) == ([3, 2, 2], expected)
 
 
 def test_interrupted_between_blocks(comm: MPI.Intracomm, start: Start) -> None:

@@ -13,6 +13,7 @@ from wagma.benchmarks.measure import iterations_of
 from wagma.benchmarks.samples import Point
 from wagma.benchmarks.settings import Settings
 from wagma.benchmarks.start import Start
+from wagma.benchmarks.subjects.partial import WagmaAllreduce
 from wagma.benchmarks.subjects.posted import PostedWagma
 
 SIZE = 40_000
@@ -75,7 +76,7 @@ def test_pure_calls_and_those_with_computing_are_of_one_series(start: Start, for
         assert series.delayed is None
         # To find out how long to compute, then both kinds of calls, with those before them.
         counted, before = iterations_of(IALLREDUCE, SIZE)
-        calls = 2 * (sum(counted) + before * len(counted)) + counted[0] + before
+        calls = 2 * (sum(counted) + sum(before)) + counted[0] + before[0]
         assert series.checks.results == ranks * calls
         assert series.checks.wrong == 0
 
@@ -99,7 +100,7 @@ def test_tests_are_a_part_of_waiting(start: Start, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(PostedWagma, "test", test)
     wagma = run(replace(IALLREDUCE, compute=0.004, tests=2, baselines=()), start).series[0]
     counted, before = iterations_of(IALLREDUCE, SIZE)
-    assert len(asked) == 2 * (sum(counted) + before * len(counted))
+    assert len(asked) == 2 * (sum(counted) + sum(before))
     assert wagma.testing is not None
     assert wagma.testing.min() >= 2 * 2_000_000
     assert np.all(wagma.waiting >= wagma.testing)
@@ -114,6 +115,23 @@ def test_late_posts_are_checked(start: Start, form: str) -> None:
     for series in (posted, *others):
         assert series.checks.wrong == 0, series.checks.first_wrong
         assert series.checks.results > 0
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize(("kind", "ways"), [("iallreduce", 2), ("overlap", 3)])
+def test_a_way_to_call_learns_no_grace_from_another(
+    start: Start, monkeypatch: pytest.MonkeyPatch, kind: str, ways: int
+) -> None:
+    """Each has its own handle; where nobody is late they share one."""
+    closed: list[PostedWagma] = []
+    monkeypatch.setattr(PostedWagma, "close", lambda self: closed.append(self))
+    settings = replace(IALLREDUCE, kind=kind, baselines=(), lateness=0.001, grace="auto")
+    for quorum, handles in ((1, ways), ("all", 1)):
+        closed.clear()
+        run(replace(settings, quorum=quorum), start)
+        assert len(closed) == handles
+        for one in closed:
+            WagmaAllreduce.close(one)
 
 
 @pytest.mark.mpi(min_size=2)

@@ -1,6 +1,7 @@
 """What does not fit into memory is left out, with a reason."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,12 @@ ENOUGH = 1 << 50
         (replace(WAITING, quorum=4), (1, 2)),
         (replace(WAITING, kind="group-allreduce", baselines=("mpi", "gloo")), (6, 14)),
         (replace(WAITING, late="skip"), (14, 15)),
+        (replace(SYNC, kind="iallreduce"), (2, 3)),
+        (replace(SYNC, kind="overlap", baselines=("mpi-nonblocking",)), (2, 6)),
+        (replace(WAITING, kind="iallreduce", form="private"), (12, 15)),
+        (replace(WAITING, kind="overlap"), (18, 19)),
+        (replace(SYNC, loop="c"), (1, 3)),
+        (replace(SYNC, loop="c", validate=True), (1, 4)),
     ],
 )
 def test_arrays_of_each_rank(settings: Settings, expected: tuple[int, int]) -> None:
@@ -38,6 +45,18 @@ def test_what_fits_exactly_is_measured() -> None:
     text = shortage(WAITING, 4, MIB, Room(ENOUGH, 3 * MIB))
     assert text is not None
     assert f"{MIB} bytes are left out: 4 ranks need 28 MiB of memory, and 3 MiB are free" in text
+
+
+def test_the_limit_of_a_control_group_around_this_one_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "job/step"
+    own.mkdir(parents=True)
+    (tmp_path / "job/memory.max").write_text("1000\n")
+    (tmp_path / "job/memory.current").write_text("400\n")
+    monkeypatch.setattr("wagma.benchmarks.memory.CGROUP", tmp_path)
+    monkeypatch.setattr("wagma.benchmarks.memory.text_of", lambda _: "0::/job/step\n")
+    assert room().total == 540
 
 
 def test_there_is_room_for_something() -> None:
