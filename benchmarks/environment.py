@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import socket
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wagma.collectives._engine import simd_level
+from wagma.doctor.control_groups import cpu_limit
+from wagma.doctor.texts import text_of
 from wagma.spans import spans
 
 from .combinations import NONBLOCKING
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["commit", "cpu", "crowded_hosts", "environment", "gather"]
 
+CGROUPS = Path("/sys/fs/cgroup")
 LEVELS = ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
 FROM_C = ("mpi",)  # baselines that can be called from C
 SOURCES = Path(__file__).resolve().parents[1]
@@ -32,22 +36,51 @@ Facts = dict[str, Any]
 
 
 def gather(comm: MPI.Intracomm) -> list[Facts]:
-    """What every rank knows about its place: host, cores (their numbers) and CPU; collective."""
-    own = {"host": socket.gethostname(), "cores": sorted(os.sched_getaffinity(0)), "cpu": cpu()}
+    """What every rank knows about its place; collective.
+
+    Host, cores (their numbers), CPU, and the limit of CPUs of its control group, or None.
+    """
+    own = {
+        "host": socket.gethostname(),
+        "cores": sorted(os.sched_getaffinity(0)),
+        "cpu": cpu(),
+        "cpu_limit": cpu_limit(CGROUPS, text_of("/proc/self/cgroup")),
+    }
     return comm.allgather(own)
 
 
 def crowded_hosts(ranks: list[Facts]) -> list[str]:
-    """Of each host with more ranks than cores a sentence."""
+    """Of each host whose ranks have not a core each a sentence."""
     found = []
     for host, of_host in _by_host(ranks).items():
-        cores = {core for rank in of_host for core in ranks[rank]["cores"]}
-        if len(of_host) > len(cores):
+        why = _crowded([ranks[rank] for rank in of_host], of_host)
+        if why is not None:
             found.append(
-                f"{host}: {len(of_host)} ranks share {len(cores)} cores: times are those of the "
-                "scheduler; start fewer ranks, or bind them to cores of their own"
+                f"{host}: {why}: times are those of the scheduler; start fewer ranks, or bind them "
+                "to cores of their own"
             )
     return found
+
+
+def _crowded(places: list[Facts], ranks: list[int]) -> str | None:
+    """Why ranks of one host have not a core each: by the rule of the engine (csrc/cores.c).
+
+    Ranks may run on the same cores, or on others; what runs on some of another's cores besides its
+    own may find them taken.
+    """
+    sharing: dict[frozenset[int], list[int]] = {}
+    for rank, place in zip(ranks, places, strict=True):
+        sharing.setdefault(frozenset(place["cores"]), []).append(rank)
+    for cores, of_cores in sharing.items():
+        if len(of_cores) > len(cores):
+            return f"{len(of_cores)} ranks share {len(cores)} cores"
+    for (one, first), (other, second) in itertools.combinations(sharing.items(), 2):
+        if one & other:
+            return f"rank {first[0]} may run on cores {spans(one)} and rank {second[0]} on {spans(other)}"
+    limits = [place["cpu_limit"] for place in places if place["cpu_limit"] is not None]
+    if limits and min(limits) < len(ranks):
+        return f"{len(ranks)} ranks have the time of {min(limits):g} CPUs, by their control group"
+    return None
 
 
 def environment(settings: Settings, ranks: list[Facts], warnings: list[str]) -> Facts:
