@@ -76,7 +76,8 @@ def _crowded(places: list[Facts], ranks: list[int]) -> str | None:
             return f"{len(of_cores)} ranks share {len(cores)} cores"
     for (one, first), (other, second) in itertools.combinations(sharing.items(), 2):
         if one & other:
-            return f"rank {first[0]} may run on cores {spans(one)} and rank {second[0]} on {spans(other)}"
+            here, there = spans(sorted(one)), spans(sorted(other))
+            return f"rank {first[0]} may run on cores {here} and rank {second[0]} on {there}"
     limits = [place["cpu_limit"] for place in places if place["cpu_limit"] is not None]
     if limits and min(limits) < len(ranks):
         return f"{len(ranks)} ranks have the time of {min(limits):g} CPUs, by their control group"
