@@ -43,7 +43,7 @@ def agreed(comm: MPI.Intracomm, settings: Settings) -> Settings:
     """Rank 0's settings, which are those of all ranks; collective.
 
     Raises:
-        InputError: a rank has others, or its command line was refused.
+        InputError: a rank has others, or its command line was refused; a barrier has to follow.
     """
     found: list[Settings | str] = comm.allgather(settings)
     for rank, one in enumerate(found):
@@ -77,6 +77,7 @@ def refuse(said: str) -> None:
     except ImportError:
         return  # the others cannot wait for it in MPI either
     mpi.COMM_WORLD.allgather(said)
+    mpi.COMM_WORLD.Barrier()  # all have said what there is to say
 
 
 def _launched() -> bool:

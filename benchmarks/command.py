@@ -73,4 +73,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         return run_on(comm, settings)
     except InputError as error:
         sys.stdout.flush()
-        parser.error(str(error))
+        try:
+            parser.error(str(error))
+        finally:
+            comm.Barrier()  # launchers end the others, and their output, with the first to end
