@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 from wagma.collectives import WagmaError
 
 from . import arrival, combinations, environment, interrupt, measure, memory, nonblocking, raw
+from .accuracy import accuracy
+from .accuracy import warnings as inaccuracies
 from .agreement import InputError, agreed
 from .progress import progress
 from .samples import Point, Report
@@ -49,7 +51,9 @@ def run_on(comm: MPI.Intracomm, settings: Settings) -> int:
         report = Report(settings, header, comm.Get_size())
         with _abort_on_error(comm):
             with Start(comm, crowded=bool(crowded)) as start:
+                header["clock"] = accuracy(comm, start)
                 _measure(comm, replace(settings, sizes=sizes), start, report, interrupted)
+                header["clock"] = accuracy(comm, start, ended=True)
             report.interrupted = interrupted.agreed()
             return int(comm.bcast(_end(report) if comm.Get_rank() == 0 else None))
 
@@ -215,6 +219,9 @@ def _print(text: str) -> None:
 
 def _end(report: Report) -> int:
     """Prints and writes what remains; the exit status."""
+    for warning in inaccuracies(report.environment["clock"], report.points):
+        report.environment["warnings"].append(warning)
+        sys.stderr.write(f"warning: {warning}\n")
     _print(view(report.settings).footer(report))
     if report.settings.samples is not None:
         raw.save(report.settings.samples, report)
