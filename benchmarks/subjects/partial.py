@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["WagmaAllreduce", "collective", "tensor"]
 
+CHECKED_FROM_C_BYTES = 1 << 16  # above, copying a result takes long beside reducing it
+
 
 def _options(settings: Settings, ranks: int) -> dict[str, Any]:
     """Of the collective; results are sums."""
@@ -62,6 +64,13 @@ def check(settings: Settings, ranks: int) -> None:
         raise UnavailableError(
             f"--loop c: --form {settings.form} with --late {settings.late} and --buffer "
             f"{settings.buffer} can only be called from Python; pass --loop auto"
+        )
+    largest = max(settings.sizes)
+    if settings.loop == "c" and settings.validate and largest > CHECKED_FROM_C_BYTES:
+        raise UnavailableError(
+            f"--loop c with -c: a rank would copy its result of {largest} bytes while others still "
+            f"reduce, which makes them slower; pass sizes up to {CHECKED_FROM_C_BYTES} with -m, "
+            "leave out -c, or pass --loop auto"
         )
 
 

@@ -15,7 +15,8 @@ from wagma.benchmarks.measure import iterations_of, measure
 from wagma.benchmarks.samples import Point
 from wagma.benchmarks.settings import Settings, members
 from wagma.benchmarks.start import Start
-from wagma.benchmarks.subjects import Subject
+from wagma.benchmarks.subjects import Subject, UnavailableError
+from wagma.benchmarks.subjects import check as subjects_check
 from wagma.collectives.arrays import DTYPES
 
 SMALL, LARGE = 24, 40_000  # bytes: looped over in C, and from Python
@@ -285,6 +286,16 @@ def test_blocks_alternate_in_orders_that_differ(
     passes = [tuple(called[i : i + 3]) for i in range(0, 18, 3)]
     assert all(sorted(one) == sorted(passes[0]) for one in passes)
     assert len(set(passes)) > 1
+
+
+def test_large_results_are_not_copied_while_others_reduce() -> None:
+    settings = replace(BASE, sizes=(SMALL, 1 << 16), loop="c")
+    subjects_check(settings, 2)
+    larger = replace(settings, sizes=(SMALL, 1 << 17))
+    subjects_check(replace(larger, validate=False), 2)
+    subjects_check(replace(larger, loop="auto"), 2)
+    with pytest.raises(UnavailableError, match=r"--loop c with -c: .* 131072 bytes .*; pass"):
+        subjects_check(larger, 2)
 
 
 def test_orders_differ_between_amplitudes(
