@@ -24,7 +24,7 @@ from .contributions import Contributions
 from .datatypes import DATATYPES
 from .samples import Checks, Point, Series
 from .settings import LARGE_BYTES, Settings
-from .subjects import Subject, subjects
+from .subjects import CSubject, Subject, subjects
 from .timed import CCalls, PythonCalls, Times
 
 if TYPE_CHECKING:
@@ -159,7 +159,9 @@ def _from_c(settings: Settings, made: Sequence[Subject], size: int) -> bool:
     if settings.loop == "c":
         return True
     # Only what has the same loop can be compared.
-    return size <= settings.c_loop_bytes and all(one.c_call() is not None for one in made)
+    return size <= settings.c_loop_bytes and all(
+        isinstance(one, CSubject) and one.c_call() is not None for one in made
+    )
 
 
 def _calls(
@@ -173,10 +175,9 @@ def _calls(
 ) -> PythonCalls:
     checked = checked_of(settings, comm, subject, contributions)
     iterations = sum(iterations_of(settings, size)[0])
-    call = subject.c_call() if from_c else None
-    if call is None:
-        return PythonCalls(subject, comm, start, contributions, checked, iterations)
-    return CCalls(subject, comm, start, contributions, checked, iterations, call)
+    if from_c and isinstance(subject, CSubject) and (call := subject.c_call()) is not None:
+        return CCalls(subject, comm, start, contributions, checked, iterations, call)
+    return PythonCalls(subject, comm, start, contributions, checked, iterations)
 
 
 def checked_of(

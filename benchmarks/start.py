@@ -170,17 +170,19 @@ def _shared_memory(comm: MPI.Intracomm) -> tuple[mmap.mmap | None, str]:
                 os.close(descriptor)
     except OSError as error:
         failure = str(error)
-    usable = comm.bcast(bool(name) and not failure)
-    path = comm.bcast(name)
     try:
-        if usable:
-            with Path(path).open("r+b") as file:
-                memory = mmap.mmap(file.fileno(), nbytes)
-    except OSError as error:
-        failure = str(error)
-    failures = [text for text in comm.allgather(failure) if text]
-    if comm.Get_rank() == 0 and name:
-        Path(name).unlink()
+        usable = comm.bcast(bool(name) and not failure)
+        path = comm.bcast(name)
+        try:
+            if usable:
+                with Path(path).open("r+b") as file:
+                    memory = mmap.mmap(file.fileno(), nbytes)
+        except OSError as error:
+            failure = str(error)
+        failures = [text for text in comm.allgather(failure) if text]
+    finally:  # also when a signal ends this rank's waiting for the others
+        if name:
+            Path(name).unlink()
     return (None, failures[0]) if failures else (memory, "")
 
 

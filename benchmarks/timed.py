@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from . import _loop
 from .checking import Checked, Contributed
-from .subjects import Subject, Taken
+from .subjects import CSubject, Subject, Taken
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -144,7 +144,7 @@ class CCalls(PythonCalls):
 
     def __init__(
         self,
-        subject: Subject,
+        subject: CSubject,
         comm: MPI.Intracomm,
         start: Start,
         contributions: Contributions,
@@ -153,6 +153,7 @@ class CCalls(PythonCalls):
         call: _loop.Call,
     ) -> None:
         super().__init__(subject, comm, start, contributions, checked, iterations)
+        self._called = subject
         self._call = call
         self._outcome_dtype = _loop.outcome_dtype(comm.Get_size())
 
@@ -165,7 +166,7 @@ class CCalls(PythonCalls):
             self._loop(iterations[part], arrivals[part], counted)
 
     def _loop(self, iterations: range, arrivals: Times, counted: int) -> None:
-        subject, rank, calls = self.subject, self._comm.Get_rank(), len(iterations)
+        subject, rank, calls = self._called, self._comm.Get_rank(), len(iterations)
         shape = (calls, self._contributions.count)
         inputs = np.empty(shape, self._contributions.storage)
         for i, row in enumerate(inputs):

@@ -13,13 +13,14 @@ from ..contributions import Contributions, Vector
 from ..settings import Settings, members
 from .mpi import FORMS, MPIAllreduce, MPIIallreduce, datatype
 from .partial import WagmaAllreduce, check
-from .subject import Subject, Taken, UnavailableError
+from .subject import CSubject, Subject, Taken, UnavailableError
 from .torch import Gloo, Nccl, check_library
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 __all__ = [
+    "CSubject",
     "Subject",
     "Taken",
     "UnavailableError",

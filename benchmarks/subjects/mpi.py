@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 from ..contributions import Vector
 from ..native import NotFoundError, mpi_call
-from .subject import Subject, Taken, UnavailableError
+from .subject import CSubject, Taken, UnavailableError
 
 if TYPE_CHECKING:
     from .._loop import Call
@@ -55,7 +55,7 @@ def datatype(name: str, comm: MPI.Intracomm) -> MPI.Datatype:
     return found
 
 
-class MPIAllreduce(Subject):
+class MPIAllreduce(CSubject):
     """MPI_Allreduce, in place or from one buffer into another.
 
     Args:

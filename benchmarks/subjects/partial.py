@@ -16,7 +16,7 @@ from ..checking import Holds
 from ..contributions import Vector
 from ..native import wagma_call
 from ..settings import Settings, members
-from .subject import Subject, Taken, UnavailableError
+from .subject import CSubject, Taken, UnavailableError
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -98,7 +98,7 @@ def tensor(array: Vector, datatype: str) -> Any:
     return found.view(torch.bfloat16) if datatype == "bfloat16" else found
 
 
-class WagmaAllreduce(Subject):
+class WagmaAllreduce(CSubject):
     """`PartialAllreduce.allreduce`; out of place with a look at the result; collective.
 
     Args:

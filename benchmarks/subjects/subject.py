@@ -12,7 +12,7 @@ from ..contributions import Vector
 if TYPE_CHECKING:
     from .._loop import Call
 
-__all__ = ["Subject", "Taken", "UnavailableError"]
+__all__ = ["CSubject", "Subject", "Taken", "UnavailableError"]
 
 
 class UnavailableError(Exception):
@@ -74,18 +74,22 @@ class Subject(ABC):
     def taken(self, outcome: Any) -> Taken:
         """What `call`, which returned `outcome`, gave: to be asked once after each call."""
 
-    def c_call(self) -> Call | None:
-        """The same call for the loop in C; None: it can only be called from Python."""
-        return None
-
-    @property
-    def address(self) -> int:
-        """Of the array that the loop in C fills; 0: of wagma's next contribution."""
-        raise NotImplementedError
-
-    def c_taken(self, result: Vector | None, outcome: Any) -> Taken:
-        """As `taken`, of a call from C: its result, if it is checked, and the loop's outcome."""
-        raise NotImplementedError
-
     def close(self) -> None:  # noqa: B027, most have nothing to close
         """Local; every rank has come out of its last call."""
+
+
+class CSubject(Subject):
+    """A subject that the loop in C can call, too."""
+
+    @abstractmethod
+    def c_call(self) -> Call | None:
+        """The same call for the loop in C; None: not with these arguments."""
+
+    @property
+    @abstractmethod
+    def address(self) -> int:
+        """Of the array that the loop in C fills; 0: of wagma's next contribution."""
+
+    @abstractmethod
+    def c_taken(self, result: Vector | None, outcome: Any) -> Taken:
+        """As `taken`, of a call from C: its result, if it is checked, and the loop's outcome."""
