@@ -87,7 +87,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = sys.argv[1:] if arguments is None else arguments
     try:
-        namespace = build_parser().parse_args(words)
+        namespace, unknown = build_parser().parse_known_args(words)
+        if unknown:  # the help that lists the options is that of the command
+            namespace.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     except Ended as end:
         if words and words[0] in COMMANDS:
             module = import_module(COMMANDS[words[0]])

@@ -10,7 +10,7 @@ from wagma.benchmarks.arguments import add_arguments, settings
 from wagma.benchmarks.arrival import FORMS
 from wagma.benchmarks.combinations import check_ranks
 from wagma.benchmarks.settings import KINDS, Settings, members
-from wagma.cli import Parser
+from wagma.cli import Parser, main
 
 
 def parse(kind: str, *words: str) -> Settings:
@@ -294,6 +294,18 @@ def test_what_a_kind_refuses(
     kind: str, words: str, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert expected in refusal(capsys, kind, *words.split())
+
+
+def test_an_unknown_option_points_to_the_help_of_its_kind(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "overlap", "--nope", "3"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        "python -m wagma bench overlap: unrecognized arguments: --nope 3\n"
+        "Try: python -m wagma bench overlap --help\n"
+    )
 
 
 def test_packages_that_are_missing(
