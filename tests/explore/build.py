@@ -1,4 +1,4 @@
-"""Compiles the explorer with a copy of the protocols' sources."""
+"""Compiles the explorer, the random simulation or a C test with a copy of the sources."""
 
 import os
 import shlex
@@ -7,32 +7,68 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+C_TESTS = HERE.parent / "c"
 PROTOCOL = ("round.c", "inplace.c", "topology.c")
+ACTIVATION = "activation*.c"
+ACTIVATION_ORACLE = "activation_*.c"
 FLAGS = ("-std=gnu11", "-O3", "-Wall", "-Wextra", "-Werror")
 
+# Beside the core: what the simulation of its ranks is made of.
+SIMULATION = ("test_activation_random.c", "transport_sim.c", ACTIVATION_ORACLE)
+SIMULATED = ("error.c", "topology.c")
+ENGINE_FLAGS = ("-ffp-contract=off", "-fvisibility=hidden")
 
-def build(csrc: Path, executable: Path) -> None:
-    """Compiles the explorer with PROTOCOL of `csrc` into `executable`.
+
+def compile_to(executable: Path, folders: list[Path], sources: list[Path], *flags: str) -> None:
+    """Compiles `sources`, which include from `folders`.
 
     Raises:
         subprocess.CalledProcessError: the compiler refuses; its words are on stderr.
     """
     executable.parent.mkdir(parents=True, exist_ok=True)
     fresh = executable.with_name(f"{executable.name}.{os.getpid()}")  # another run may use the old
-    sources = sorted(HERE.glob("*.c"))
     subprocess.run(
         [
             *shlex.split(os.environ.get("CC", "cc")),
             *FLAGS,
-            '-DROUND_MEMORY_H="explore_memory.h"',
-            '-DINPLACE_MEMORY_H="inplace_explore_memory.h"',
-            f"-I{HERE}",
-            f"-I{csrc}",
+            *(f"-I{folder}" for folder in folders),
             *map(str, sources),
-            *(str(csrc / name) for name in PROTOCOL),
+            *flags,
             "-o",
             str(fresh),
         ],
         check=True,
     )
     fresh.replace(executable)
+
+
+def build(csrc: Path, executable: Path) -> None:
+    """Compiles the explorer with the protocols of `csrc`."""
+    sources = [
+        *sorted(HERE.glob("*.c")),
+        *sorted(C_TESTS.glob(ACTIVATION_ORACLE)),
+        *sorted(csrc.glob(ACTIVATION)),
+        *(csrc / name for name in PROTOCOL),
+    ]
+    memory = [
+        '-DROUND_MEMORY_H="explore_memory.h"',
+        '-DINPLACE_MEMORY_H="inplace_explore_memory.h"',
+    ]
+    compile_to(executable, [HERE, csrc, C_TESTS], sources, *memory)
+
+
+def build_simulation(csrc: Path, executable: Path) -> None:
+    """Compiles tests/c/test_activation_random.c with the activation core of `csrc`."""
+    sources = [
+        *(path for name in SIMULATION for path in sorted(C_TESTS.glob(name))),
+        *sorted(csrc.glob(ACTIVATION)),
+        *(csrc / name for name in SIMULATED),
+    ]
+    compile_to(executable, [csrc, C_TESTS], sources, "-pthread")
+
+
+def build_test(csrc: Path, executable: Path, name: str) -> None:
+    """Compiles tests/c/`name`.c with all of the engine in `csrc`, for the shortest build."""
+    support = (p for p in C_TESTS.glob("*.c") if not p.name.startswith(("test_", "bench_")))
+    sources = [C_TESTS / f"{name}.c", *sorted(support), *sorted(csrc.glob("*.c"))]
+    compile_to(executable, [csrc, C_TESTS], sources, *ENGINE_FLAGS, "-O0", "-pthread", "-lm")

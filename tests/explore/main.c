@@ -1,9 +1,11 @@
-/* Explores one configuration of the round protocol, or, with --inplace first, of quorum "all".
+/* Explores one configuration of the round protocol, or, with --inplace first, of quorum "all", or,
+ * with --activation first, of groups that span nodes.
  * Prints one line of figures and, if an invariant is violated, its name and every step that leads
  * there. Exit status: 0 all states hold, 1 an invariant is violated, 2 wrong arguments, 3 truncated
  * by a limit. */
 #include <string.h>
 
+#include "activation_main.h"
 #include "command.h"
 #include "inplace_main.h"
 #include "model.h"
@@ -46,6 +48,8 @@ int main(int argc, char **argv) {
     struct command command;
     if (argc > 1 && strcmp(argv[1], "--inplace") == 0)
         return inplace_main(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "--activation") == 0)
+        return activation_main(argc - 1, argv + 1);
     const char *error =
         command_read(argc, argv, settings, (int)(sizeof settings / sizeof *settings), &command);
     if (!error && (g.ranks < 1 || g.ranks > MAX_RANKS))

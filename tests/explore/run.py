@@ -1,4 +1,4 @@
-"""Explores the two protocols: every state of many small configurations, then random walks.
+"""Explores the protocols: every state of many small configurations, then random walks.
 
 `--quick` is part of `make test`, `--full` is `make explore`. A row passes only when no invariant is
 violated and every state was seen. Prints a table and `N passed, M failed`.
@@ -11,6 +11,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import activation_rows
 import inplace_rows
 
 from build import ROOT, build
@@ -167,11 +168,12 @@ FULL = (
 )
 
 
-QUICK += tuple(
-    Row(f"--inplace {arguments}", second=DFS if second else "")
-    for arguments, second in inplace_rows.QUICK
-)
-FULL += tuple(Row(f"--inplace {arguments}", bits=26) for arguments in inplace_rows.FULL)
+for protocol, rows in (("--inplace", inplace_rows), ("--activation", activation_rows)):
+    QUICK += tuple(
+        Row(f"{protocol} {arguments}", second=DFS if second else "")
+        for arguments, second in rows.QUICK
+    )
+    FULL += tuple(Row(f"{protocol} {arguments}", bits=26) for arguments in rows.FULL)
 
 
 def explore(arguments: str, bits: int) -> tuple[str, dict[str, float], str]:

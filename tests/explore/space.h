@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { SPACE_CELLS = 4096, SPACE_RANKS = 5 }; /* at most */
+enum { SPACE_CELLS = 8192, SPACE_RANKS = 5 }; /* at most */
 
 struct cursor { /* iterates over the moves of a state; starts as all zeros */
     int rank, choice, waits;

@@ -1,0 +1,503 @@
+/* What happens to versions: arrivals, activations, coordinators, departures. */
+#include "activation.h"
+
+#include "activation_state.h"
+#include "mix.h"
+
+/* ---- pinning ------------------------------------------------------------------------------------
+ */
+
+/* The contribution that this rank pins for the version. */
+static int64_t input_of(const struct activation *a, int64_t version) {
+    if (activation_left(a, a->config.rank, version))
+        return ACTIVATION_GONE;
+    if (a->newest > version || (a->config.ordered && a->newest != version))
+        return ACTIVATION_ABSENT;
+    return a->newest;
+}
+
+/* Tells members of the data's scope to pin the version, whom nothing else may tell: those that have
+ * departed, and, where all groups are activated at once, those that have jumped over it and would
+ * leave it alone. */
+static void nudge(struct activation *a, const struct activation_version *v, int only) {
+    const int32_t *members = v->sync ? NULL : activation_group(a, v);
+    const int n = members ? v->n : a->config.size;
+    const int jumped = a->config.world && a->config.forward && !v->sync;
+    for (int i = 0; i < n; i++) {
+        const int rank = activation_member(members, i);
+        if (rank == a->config.rank || (only >= 0 && rank != only) ||
+            !(jumped || activation_left(a, rank, v->version)))
+            continue;
+        activation_push(a, (struct activation_action){
+                               .kind = ACTIVATION_SEND,
+                               .to = rank,
+                               .version = v->version,
+                               .message = {.kind = ACTIVATION_ACTIVATE,
+                                           .sync = v->sync,
+                                           .detail = ACTIVATION_NUDGE,
+                                           .version = v->version},
+                           });
+    }
+}
+
+/* Where a version reaches every member through the graph, nobody has to be nudged. */
+static int reaches_all(const struct activation *a, const struct activation_version *v) {
+    return a->config.quorum != 0 && !a->config.world && !v->sync;
+}
+
+static void pin(struct activation *a, struct activation_version *v, int sync) {
+    v->state = ACTIVATION_PINNED;
+    v->sync = (uint8_t)sync;
+    v->input = input_of(a, v->version);
+    a->active++;
+    if (!sync && v->version > a->newest_pinned)
+        a->newest_pinned = v->version;
+    activation_push(
+        a, (struct activation_action){
+               .kind = ACTIVATION_PIN, .version = v->version, .sync = sync, .input = v->input});
+    if (!reaches_all(a, v))
+        nudge(a, v, -1);
+}
+
+/* Of a version that was activated, over dimension d or (-1) here. Every dimension above it is sent
+ * once: also when the version is known, because the sender counts on this rank for them. */
+static void forward(struct activation *a, struct activation_version *v, int d) {
+    const struct activation_scope scope = activation_scope_of(a, v);
+    const int dimensions = activation_dimensions(scope.n);
+    for (int e = d + 1; e < dimensions; e++) {
+        if (v->sent >> e & 1)
+            continue;
+        v->sent |= UINT32_C(1) << e;
+        const int to = activation_partner(scope.index, scope.n, e);
+        activation_send(a, activation_member(scope.members, to), ACTIVATION_ACTIVATE, v->version,
+                        e);
+    }
+}
+
+/* Where all groups are activated at once, nobody in this rank's group may ever call the version. */
+static int may_pin(const struct activation *a, int64_t version) {
+    return !a->config.world || (!activation_left(a, a->config.rank, version) &&
+                                (!a->config.forward || version >= a->counter));
+}
+
+static void activate(struct activation *a, struct activation_version *v, int d) {
+    forward(a, v, d);
+    if (v->state == ACTIVATION_IDLE && may_pin(a, v->version))
+        pin(a, v, 0);
+}
+
+/* ---- coordinators -------------------------------------------------------------------------------
+ */
+
+static int has(const uint64_t *ranks, int rank) {
+    return (int)(ranks[rank / 64] >> (rank % 64) & 1);
+}
+
+/* 1: the rank has arrived, or may: it has neither departed nor gone past the version. */
+static int may_come(const struct activation *a, const struct activation_version *v, int rank) {
+    return !activation_left(a, rank, v->version) && !has(activation_passed(a, v), rank);
+}
+
+/* Whether those who have arrived may start the version; `living` may come. */
+static int quorum_present(const struct activation *a, const struct activation_version *v,
+                          const struct activation_scope *scope) {
+    const uint64_t *arrived = activation_arrived(a, v);
+    int living = 0, present = 0;
+    for (int i = 0; i < scope->n; i++) {
+        const int rank = activation_member(scope->members, i);
+        living += may_come(a, v, rank);
+        present += has(arrived, rank);
+    }
+    if (living == 0 || present == 0)
+        return 0;
+    if (a->config.quorum > 0)
+        return present >= (a->config.quorum < living ? a->config.quorum : living);
+    int drawn = -1;
+    uint64_t least = 0;
+    for (int i = 0; i < scope->n; i++) {
+        const int rank = activation_member(scope->members, i);
+        const uint64_t draw =
+            mix_draw(a->config.seed, (uint64_t)v->version + 1,
+                     (uint32_t)activation_member(scope->members, 0), (uint32_t)rank);
+        if (may_come(a, v, rank) && (drawn < 0 || draw < least)) {
+            drawn = rank;
+            least = draw;
+        }
+    }
+    return has(arrived, drawn);
+}
+
+/* Ranks that are expected, have not arrived, and still may. */
+static int is_awaiting(const struct activation *a, const struct activation_version *v) {
+    const uint64_t *arrived = activation_arrived(a, v), *expected = activation_expected(a, v);
+    for (int w = 0; w < a->words; w++)
+        for (uint64_t rest = expected[w] & ~arrived[w]; rest; rest &= rest - 1)
+            if (may_come(a, v, w * 64 + __builtin_ctzll(rest)))
+                return 1;
+    return 0;
+}
+
+/* Sets when the first grace ends; 0: none runs. */
+static void set_deadline(struct activation *a) {
+    a->deadline = 0;
+    for (int i = 0; a->graces > 0 && i < a->slots; i++) {
+        const struct activation_version *v = activation_slot(a, i);
+        const uint64_t end = v->quorum_at + a->config.grace;
+        if (v->has_quorum && (a->deadline == 0 || end < a->deadline))
+            a->deadline = end;
+    }
+}
+
+/* As the version's coordinator: activates it if its time has come. */
+static void consider(struct activation *a, struct activation_version *v) {
+    if (v->state != ACTIVATION_IDLE || v->sent || activation_is_sync(a, v->version))
+        return;
+    const struct activation_scope scope = activation_scope_of(a, v);
+    if (!v->has_quorum) {
+        if (!quorum_present(a, v, &scope))
+            return;
+        v->quorum_at = a->now;
+    }
+    const int over = !is_awaiting(a, v) || a->now - v->quorum_at >= a->config.grace;
+    if (v->has_quorum == over) { /* its grace begins, or ends */
+        v->has_quorum = !over;
+        a->graces += over ? -1 : 1;
+        set_deadline(a);
+    }
+    if (over)
+        activate(a, v, -1);
+}
+
+/* From the first arrival to the last of those that were expected: told once, when all are in. */
+static void tell_spread(struct activation *a, struct activation_version *v) {
+    if (!a->config.automatic || v->counted || v->arrivals < 2 || v->has_quorum ||
+        is_awaiting(a, v) || (v->state == ACTIVATION_IDLE && !v->sent))
+        return;
+    v->counted = 1;
+    activation_push(a, (struct activation_action){.kind = ACTIVATION_SPREAD,
+                                                  .version = v->version,
+                                                  .ns = v->last - v->first});
+}
+
+static void notice(struct activation *a, struct activation_version *v, int from) {
+    uint64_t *const arrived = activation_arrived(a, v);
+    if (has(arrived, from))
+        return;
+    arrived[from / 64] |= UINT64_C(1) << (from % 64);
+    if (v->arrivals++ == 0)
+        v->first = v->last = a->now;
+    if (has(activation_expected(a, v), from) || v->state == ACTIVATION_IDLE)
+        v->last = a->now;
+    consider(a, v);
+    tell_spread(a, v);
+}
+
+static void expect(struct activation *a, struct activation_version *v, int from) {
+    activation_expected(a, v)[from / 64] |= UINT64_C(1) << (from % 64);
+}
+
+static void pass(struct activation *a, struct activation_version *v, int from) {
+    activation_passed(a, v)[from / 64] |= UINT64_C(1) << (from % 64);
+    consider(a, v);
+    tell_spread(a, v);
+}
+
+/* Tells the coordinator of `version`, which may be this rank. */
+static void tell_coordinator(struct activation *a, int64_t version, int kind) {
+    struct activation_version *v = activation_open(a, version);
+    if (!v)
+        return;
+    const struct activation_scope scope = activation_scope_of(a, v);
+    const int to = activation_coordinator(a->config.seed, version, scope.members, scope.n);
+    if (to != a->config.rank)
+        activation_send(a, to, kind, version, 0);
+    else if (kind == ACTIVATION_NOTICE)
+        notice(a, v, to);
+    else if (kind == ACTIVATION_PASS)
+        pass(a, v, to);
+    else
+        expect(a, v, to);
+}
+
+void activation_pass(struct activation *a, int64_t version) {
+    const struct activation_version *v = activation_find(a, version);
+    if (!activation_is_sync(a, version) && (!v || v->state == ACTIVATION_IDLE))
+        tell_coordinator(a, version, ACTIVATION_PASS);
+}
+
+/* ---- the caller ---------------------------------------------------------------------------------
+ */
+
+static void call(struct activation *a, const struct activation_event *e) {
+    a->calling = 1;
+    a->arrived = a->late = 0;
+    a->counter = e->version;
+    a->sync = (uint8_t)(e->sync != 0);
+    a->is_explicit = (uint8_t)(e->is_explicit != 0);
+    a->target = -1;
+    activation_window(a);
+}
+
+/* The version is pinned without this rank's contribution of it: which result it takes. */
+static void come_late(struct activation *a) {
+    a->late = 1;
+    a->target = a->newest_pinned;
+    if (!a->config.ordered)
+        return;
+    for (a->target = a->counter;; a->target++) { /* every result, in order, as far as they go */
+        const struct activation_version *v = activation_find(a, a->target + 1);
+        if (!v || v->state == ACTIVATION_IDLE || v->sync)
+            return;
+    }
+}
+
+/* What a sync version that is not one of the period's meets with is found at one end or another: a
+ * rank that calls it otherwise, or has passed it. */
+static int disagrees(const struct activation *a, const struct activation_version *v) {
+    return a->sync ? v->state != ACTIVATION_IDLE && !v->sync : v->sync_seen;
+}
+
+static void arrive(struct activation *a) {
+    const int64_t t = a->counter;
+    struct activation_version *v = activation_open(a, t);
+    if (!v || !a->calling || a->arrived) {
+        activation_trouble(a, ACTIVATION_PROTOCOL, t, -1);
+        return;
+    }
+    if (disagrees(a, v)) {
+        activation_trouble(a, ACTIVATION_MISMATCH, t, -1);
+        return;
+    }
+    a->arrived = 1;
+    a->newest = t;
+    activation_tales(a)[a->config.rank] = t;
+    const int counts = activation_counts(a);
+    if (v->state != ACTIVATION_IDLE)
+        come_late(a);
+    else if (a->sync)
+        pin(a, v, 1);
+    else if (a->config.quorum == 0 || (!a->config.world && v->n == 1))
+        pin(a, v, 0);
+    else if (!counts)
+        activate(a, v, -1);
+    if (!counts)
+        return;
+    if (!a->sync && (v->state == ACTIVATION_IDLE || a->config.automatic))
+        tell_coordinator(a, t, ACTIVATION_NOTICE);
+    if (!activation_is_sync(a, t + 1))
+        tell_coordinator(a, t + 1, ACTIVATION_EXPECT);
+}
+
+static void leave_call(struct activation *a, int64_t next) {
+    const struct activation_call answer = activation_ask(a);
+    if (answer.state == ACTIVATION_DONE && answer.merged && answer.taken > a->last)
+        a->last = answer.taken;
+    a->calling = a->arrived = a->late = a->sync = a->is_explicit = 0;
+    a->target = -1;
+    if (activation_counts(a)) {
+        a->passing = a->counter + 1;
+        a->passed_all = next;
+    }
+    a->counter = next;
+    activation_window(a);
+}
+
+static void depart(struct activation *a) {
+    a->gone = 1;
+    a->departed++;
+    activation_departures(a)[a->config.rank] = a->counter;
+    for (int r = 0; r < a->config.size; r++)
+        if (r != a->config.rank)
+            activation_send(a, r, ACTIVATION_DEPARTED, a->counter, 0);
+    a->recheck = a->slots;
+    activation_window(a);
+}
+
+static void inquire(struct activation *a) {
+    const struct activation_message m = {
+        .kind = ACTIVATION_INQUIRE, .sync = a->sync && a->arrived, .version = a->counter};
+    for (int r = 0; r < a->config.size; r++)
+        if (r != a->config.rank)
+            activation_push(
+                a, (struct activation_action){
+                       .kind = ACTIVATION_SEND, .to = r, .version = m.version, .message = m});
+}
+
+/* ---- messages -----------------------------------------------------------------------------------
+ */
+
+/* Nudged: somebody has pinned the version and needs this rank. */
+static void be_nudged(struct activation *a, struct activation_version *v, int sync) {
+    if (v->state != ACTIVATION_IDLE)
+        return;
+    if (activation_left(a, a->config.rank, v->version) || (!sync && a->config.quorum != 0))
+        pin(a, v, sync);
+}
+
+static void be_activated(struct activation *a, const struct activation_event *e) {
+    const struct activation_message *m = &e->message;
+    struct activation_version *v = activation_open(a, m->version);
+    if (!v)
+        return; /* old */
+    if (m->detail == ACTIVATION_NUDGE)
+        be_nudged(a, v, m->sync);
+    else if (v->state == ACTIVATION_PINNED && v->sync)
+        activation_trouble(a, ACTIVATION_MISMATCH, m->version, e->from);
+    else if (m->detail < 0 || m->detail >= 32 || activation_is_sync(a, m->version))
+        activation_trouble(a, ACTIVATION_PROTOCOL, m->version, e->from);
+    else
+        activate(a, v, m->detail);
+}
+
+/* Data that came for a version. That of an ordinary one was pinned by a member of the group, which
+ * waits for this rank. */
+static void receive_data(struct activation *a, const struct activation_event *e) {
+    struct activation_version *v = activation_open(a, e->version);
+    if (!v)
+        return;
+    const int gone = activation_left(a, a->config.rank, e->version);
+    if (e->sync && !activation_is_sync(a, e->version)) {
+        v->sync_seen = 1;
+        const int otherwise = v->state != ACTIVATION_IDLE && !v->sync;
+        if (otherwise || (!gone && a->counter > e->version && !v->sync))
+            activation_trouble(a, ACTIVATION_MISMATCH, e->version, e->from);
+    }
+    if (!e->sync && v->state != ACTIVATION_IDLE && v->sync)
+        activation_trouble(a, ACTIVATION_MISMATCH, e->version, e->from);
+    if (v->state != ACTIVATION_IDLE)
+        return;
+    if (gone || (!e->sync && a->config.quorum != 0))
+        pin(a, v, e->sync);
+}
+
+static void lose(struct activation *a, int rank, int how) {
+    if (activation_losses(a)[rank] == ACTIVATION_ALIVE)
+        activation_losses(a)[rank] = (uint8_t)how;
+}
+
+static void be_left(struct activation *a, int rank, int64_t version) {
+    if (activation_has_departed(a, rank))
+        return;
+    activation_departures(a)[rank] = version;
+    a->departed++;
+    a->leaver = rank;
+    a->recheck = a->slots;
+}
+
+void activation_review(struct activation *a, int i) {
+    struct activation_version *v = activation_slot(a, i);
+    if (v->version < 0)
+        return;
+    if (v->state == ACTIVATION_PINNED && a->leaver >= 0 && !reaches_all(a, v))
+        nudge(a, v, a->leaver);
+    if (v->arrivals > 0) {
+        consider(a, v);
+        tell_spread(a, v);
+    }
+}
+
+static void receive(struct activation *a, const struct activation_event *e) {
+    const struct activation_message *m = &e->message;
+    struct activation_version *v;
+    int64_t *const tale = &activation_tales(a)[e->from];
+    switch (m->kind) {
+    case ACTIVATION_ACTIVATE:
+        be_activated(a, e);
+        return;
+    case ACTIVATION_NOTICE:
+        *tale = m->version > *tale ? m->version : *tale;
+        if ((v = activation_open(a, m->version)))
+            notice(a, v, e->from);
+        return;
+    case ACTIVATION_EXPECT:
+        *tale = m->version - 1 > *tale ? m->version - 1 : *tale;
+        if ((v = activation_open(a, m->version)))
+            expect(a, v, e->from);
+        return;
+    case ACTIVATION_PASS:
+        *tale = m->version > *tale ? m->version : *tale;
+        if ((v = activation_open(a, m->version)))
+            pass(a, v, e->from);
+        return;
+    case ACTIVATION_BARRIER:
+        activation_barrier(a, m->version, m->detail);
+        return;
+    case ACTIVATION_DEPARTED:
+        be_left(a, e->from, m->version);
+        return;
+    case ACTIVATION_FAILED:
+        lose(a, e->from, ACTIVATION_SAID_FAILED);
+        return;
+    case ACTIVATION_INQUIRE:
+        if (m->sync) /* as its data would say, which may go to other ranks only */
+            receive_data(
+                a, &(struct activation_event){.from = e->from, .sync = 1, .version = m->version});
+        activation_send(a, e->from, ACTIVATION_TELL, a->newest, 0);
+        return;
+    case ACTIVATION_TELL:
+        *tale = m->version > *tale ? m->version : *tale;
+        return;
+    default:
+        activation_trouble(a, ACTIVATION_PROTOCOL, m->version, e->from);
+    }
+}
+
+static void complete(struct activation *a, int64_t version) {
+    struct activation_version *v = activation_find(a, version);
+    if (!v || v->state != ACTIVATION_PINNED) {
+        activation_trouble(a, ACTIVATION_PROTOCOL, version, -1);
+        return;
+    }
+    v->state = ACTIVATION_COMPLETE;
+    a->active--;
+    activation_window(a);
+}
+
+/* Coordinated versions whose grace is over. */
+static void tick(struct activation *a) {
+    if (a->deadline != 0 && a->now >= a->deadline)
+        a->recheck = a->slots;
+}
+
+void activation_grace(struct activation *a, uint64_t ns) {
+    a->config.grace = ns;
+    set_deadline(a); /* of those that run */
+}
+
+void activation_step(struct activation *a, const struct activation_event *e) {
+    a->now = e->now;
+    if (a->troubled)
+        return;
+    switch (e->kind) {
+    case ACTIVATION_EVENT_CALL:
+        call(a, e);
+        return;
+    case ACTIVATION_EVENT_ARRIVAL:
+        arrive(a);
+        return;
+    case ACTIVATION_EVENT_RETURN:
+        leave_call(a, e->version);
+        return;
+    case ACTIVATION_EVENT_MESSAGE:
+        receive(a, e);
+        return;
+    case ACTIVATION_EVENT_DATA:
+        receive_data(a, e);
+        return;
+    case ACTIVATION_EVENT_COMPLETE:
+        complete(a, e->version);
+        return;
+    case ACTIVATION_EVENT_TICK:
+        tick(a);
+        return;
+    case ACTIVATION_EVENT_DEPART:
+        depart(a);
+        return;
+    case ACTIVATION_EVENT_INQUIRE:
+        inquire(a);
+        return;
+    case ACTIVATION_EVENT_DEAD:
+        lose(a, e->from, ACTIVATION_IS_DEAD);
+        return;
+    }
+}
