@@ -1,0 +1,403 @@
+/* What an exchange sends and keeps, and what it makes of messages that come early, or never should
+ * have come. */
+#include "check.h"
+#include "exchange_crew.h"
+#include "exchange_state.h"
+#include "mix.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COUNT = 24576, MEMBERS = 8 }; /* parts of a third, a quarter, ... are whole units */
+
+typedef struct stage { /* one version of all ranks at a time */
+    crew crew;
+    int n;
+    wagma_dtype dtype;
+    size_t count;
+    part parts[CREW_RANKS];
+    int32_t members[CREW_RANKS];
+    unsigned char *input[CREW_RANKS], *result[CREW_RANKS];
+    int64_t version;
+} stage;
+
+static wagma_options options_of_algorithm(int n, schedule_algorithm algorithm, size_t count) {
+    wagma_options o;
+    wagma_options_init(&o);
+    o.size = n;
+    o.count = (int64_t)count;
+    o.window = 16;
+    o.schedule_switch = algorithm == SCHEDULE_DOUBLING ? INT64_MAX : 1;
+    o.schedule_direct = algorithm == SCHEDULE_DIRECT ? CREW_RANKS : 1;
+    o.schedule_chunk = 16384;
+    wagma_options_check(&o);
+    return o;
+}
+
+static int open_stage(stage *s, const wagma_options *o, size_t attached) {
+    *s = (stage){.n = o->size, .dtype = (wagma_dtype)o->dtype, .count = (size_t)o->count};
+    for (int r = 0; r < s->n; r++) {
+        s->members[r] = r;
+        s->input[r] = calloc(s->count + 1, 8);
+        s->result[r] = calloc(s->count + 1, 8);
+    }
+    return crew_open(&s->crew, o, attached, 7, 5);
+}
+
+static void close_stage(stage *s) {
+    crew_close(&s->crew);
+    for (int r = 0; r < s->n; r++) {
+        free(s->input[r]);
+        free(s->result[r]);
+    }
+}
+
+static void set_start(stage *s, int r, double weight) {
+    s->parts[r] =
+        (part){.start = {.version = s->version,
+                         .members = s->members,
+                         .n = s->n,
+                         .index = r,
+                         .input = s->input[r],
+                         .result = s->result[r],
+                         .mine = {.version = s->version, .weight = weight, .share = weight}}};
+}
+
+static const char *run_version(stage *s) {
+    for (int r = 0; r < s->n; r++)
+        set_start(s, r, 1);
+    const char *wrong = crew_run(&s->crew, s->parts, 1);
+    crew_release(&s->crew, s->parts, 1);
+    s->version++;
+    return wrong ? wrong : crew_leftover(&s->crew);
+}
+
+/* The formulas of docs/schedules.md, in what the transport was given. */
+static void test_traffic(void) {
+    static const int sizes[] = {2, 3, 4, 6, 8, 12};
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
+        for (int a = 0; a < SCHEDULE_ALGORITHMS; a++) {
+            const int n = sizes[k];
+            const wagma_options o = options_of_algorithm(n, (schedule_algorithm)a, COUNT);
+            stage s;
+            CHECK(open_stage(&s, &o, 0) == 0, "%s", wagma_last_error());
+            const char *wrong = run_version(&s);
+            CHECK(!wrong, "%s", wrong);
+            int log2 = 0, factors = 0;
+            while (2 << log2 <= n)
+                log2++;
+            for (int rest = n, f = 2; rest > 1; f++)
+                for (; rest % f == 0; rest /= f)
+                    factors += f - 1;
+            const int rounded = n != 1 << log2;
+            const int64_t bytes = (int64_t)COUNT * 4,
+                          headers = a == SCHEDULE_DIRECT ? n - 1 : factors;
+            for (int r = 0; r < n; r++) {
+                const struct sim_traffic t = sim_traffic(s.crew.sim, r);
+                if (a == SCHEDULE_DOUBLING)
+                    CHECK(t.data_bytes <= (log2 + rounded) * bytes && t.controls <= log2 + rounded,
+                          "%d members: %lld bytes, %lld headers", n, (long long)t.data_bytes,
+                          (long long)t.controls);
+                else
+                    CHECK(t.data_bytes == 2 * (bytes - bytes / n) && t.controls == headers,
+                          "%s, %d members: %lld bytes, %lld headers",
+                          schedule_name((schedule_algorithm)a), n, (long long)t.data_bytes,
+                          (long long)t.controls);
+            }
+            close_stage(&s);
+        }
+}
+
+/* Small contributions are in the headers, whatever the algorithm. */
+static void test_small_data_is_in_headers(void) {
+    for (int a = 0; a < SCHEDULE_ALGORITHMS; a++) {
+        const wagma_options o = options_of_algorithm(MEMBERS, (schedule_algorithm)a, 512);
+        stage s;
+        CHECK(open_stage(&s, &o, 0) == 0, "%s", wagma_last_error());
+        const char *wrong = run_version(&s);
+        CHECK(!wrong, "%s", wrong);
+        for (int r = 0; r < MEMBERS; r++)
+            CHECK(sim_traffic(s.crew.sim, r).datas == 0, "rank %d sends data", r);
+        close_stage(&s);
+    }
+}
+
+static void test_no_more_memory_after_the_first_versions(void) {
+    const wagma_options o = options_of_algorithm(4, SCHEDULE_HALVING, COUNT);
+    uint64_t bytes = 0;
+    int made = 0;
+    stage s;
+    CHECK(open_stage(&s, &o, 0) == 0, "%s", wagma_last_error());
+    for (int v = 0; v < 60; v++) {
+        const char *wrong = run_version(&s);
+        CHECK(!wrong, "%s", wrong);
+        int now = 0;
+        for (struct exchange *e = s.crew.pools[0]->made; e; e = e->next_made)
+            now++;
+        CHECK(v < 20 || (now == made && exchange_bytes(s.crew.pools[0]) == bytes),
+              "version %d: %d exchanges, %llu bytes; before %d, %llu", v, now,
+              (unsigned long long)exchange_bytes(s.crew.pools[0]), made, (unsigned long long)bytes);
+        made = now, bytes = exchange_bytes(s.crew.pools[0]);
+    }
+    CHECK(made <= 2, "%d exchanges for one version at a time", made);
+    close_stage(&s);
+}
+
+/* Direct sums are those of one call of a kernel: what ranks that share memory get. */
+static void test_direct_sums_as_one_kernel(void) {
+    for (int t = 0; t < WAGMA_I32; t++) {
+        wagma_options o = options_of_algorithm(MEMBERS, SCHEDULE_DIRECT, 5003);
+        o.dtype = t;
+        stage s;
+        CHECK(open_stage(&s, &o, 0) == 0, "%s", wagma_last_error());
+        const void *inputs[MEMBERS];
+        double weights[MEMBERS], total = 0;
+        for (int r = 0; r < MEMBERS; r++) {
+            for (size_t i = 0; i < s.count; i++)
+                element_put(s.dtype, s.input[r], i,
+                            (double)(int64_t)mix((uint64_t)r << 32 | i) * 0x1p-62);
+            set_start(&s, r, 0.1 + r);
+            s.parts[r].start.divide = 1;
+            inputs[r] = s.input[r], weights[r] = 0.1 + r;
+            total += weights[r];
+        }
+        const char *wrong = crew_run(&s.crew, s.parts, 1);
+        CHECK(!wrong, "%s", wrong);
+        unsigned char *sum = malloc(s.count * 8);
+        reduce_best()->sum(s.dtype, sum, inputs, weights, MEMBERS, total, s.count);
+        const int same = memcmp(sum, s.result[3], s.count * reduce_dtype_size(s.dtype)) == 0;
+        free(sum);
+        crew_release(&s.crew, s.parts, 1);
+        close_stage(&s);
+        CHECK(same, "%s: other bits", reduce_dtype_name((wagma_dtype)t));
+    }
+}
+
+static void test_nan_and_infinity_are_carried(void) {
+    for (int a = 0; a < SCHEDULE_ALGORITHMS; a++)
+        for (int t = 0; t < WAGMA_I32; t++) {
+            wagma_options o = options_of_algorithm(6, (schedule_algorithm)a, 4000);
+            o.dtype = t;
+            stage s;
+            CHECK(open_stage(&s, &o, 0) == 0, "%s", wagma_last_error());
+            element_put(s.dtype, s.input[2], 100, (double)NAN);
+            element_put(s.dtype, s.input[3], 200, (double)INFINITY);
+            element_put(s.dtype, s.input[4], 3999, -(double)INFINITY);
+            element_put(s.dtype, s.input[5], 3999, (double)INFINITY);
+            const char *wrong = run_version(&s);
+            CHECK(!wrong, "%s", wrong);
+            for (int r = 0; r < s.n; r++) {
+                const unsigned char *x = s.result[r];
+                CHECK(isnan(element_get(s.dtype, x, 100)) && isinf(element_get(s.dtype, x, 200)) &&
+                          isnan(element_get(s.dtype, x, 3999)) && element_get(s.dtype, x, 101) == 0,
+                      "%s, %s", schedule_name((schedule_algorithm)a), reduce_dtype_name(s.dtype));
+            }
+            close_stage(&s);
+        }
+}
+
+/* Feeds all control messages that have come, and polls. */
+static int drive(stage *s, int r) {
+    wagma_transport *t = sim_transport(s->crew.sim, r);
+    const void *message;
+    size_t bytes;
+    int from, sync, explicit_sync, ended = 0;
+    int64_t version;
+    exchange_end end;
+    for (int k = 0; k < 50; k++) {
+        while (t->calls->poll_control(t, &from, &message, &bytes) == 1)
+            if (exchange_receive(s->crew.pools[r], from, message, bytes, &version, &sync,
+                                 &explicit_sync))
+                return -1;
+        ended += exchange_poll(s->crew.pools[r], &end, 1);
+    }
+    return ended;
+}
+
+/* All headers and data that can come are there before a rank begins: nothing is lost. */
+static void test_begins_last(void) {
+    for (int a = 0; a < SCHEDULE_ALGORITHMS; a++)
+        for (size_t count = 100; count <= 10000; count *= 100)
+            for (int last = 0; last < MEMBERS; last += 3) {
+                const wagma_options o = options_of_algorithm(MEMBERS, (schedule_algorithm)a, count);
+                int ended = 0;
+                stage s;
+                CHECK(open_stage(&s, &o, 0) == 0, "%s", wagma_last_error());
+                for (int r = 0; r < s.n; r++) {
+                    for (size_t i = 0; i < count; i++)
+                        element_put(WAGMA_F32, s.input[r], i, 1 << r);
+                    set_start(&s, r, 1);
+                    if (r != last)
+                        CHECK(!exchange_begin(s.crew.pools[r], &s.parts[r].start,
+                                              &s.parts[r].exchange),
+                              "%s", wagma_last_error());
+                }
+                for (int turn = 0; turn < 5 * s.n; turn++)
+                    ended += drive(&s, turn % s.n);
+                CHECK(ended == 0, "%d ended without rank %d", ended, last);
+                for (int r = 0; r < s.n; r++)
+                    if (r != last) {
+                        const int missing = exchange_missing(s.parts[r].exchange);
+                        CHECK(missing >= 0 && missing != r, "rank %d waits for %d", r, missing);
+                    }
+                CHECK(!exchange_begin(s.crew.pools[last], &s.parts[last].start,
+                                      &s.parts[last].exchange),
+                      "%s", wagma_last_error());
+                for (int turn = 0; turn < 10 * s.n; turn++)
+                    ended += drive(&s, turn % s.n);
+                CHECK(ended == s.n, "%d of %d ended", ended, s.n);
+                for (int r = 0; r < s.n; r++)
+                    CHECK(element_get(WAGMA_F32, s.result[r], count - 1) == 255, "rank %d: %g", r,
+                          element_get(WAGMA_F32, s.result[r], count - 1));
+                close_stage(&s);
+            }
+}
+
+/* More records and attachments than one message holds. */
+static void test_large_attachments(void) {
+    enum { ATTACHED = 3000, RANKS = 11 };
+    for (int a = 0; a < SCHEDULE_ALGORITHMS; a++)
+        for (size_t count = 0; count <= 4000; count += 2000) {
+            const wagma_options o = options_of_algorithm(RANKS, (schedule_algorithm)a, count);
+            static unsigned char attachments[RANKS][ATTACHED];
+            stage s;
+            CHECK(open_stage(&s, &o, ATTACHED) == 0, "%s", wagma_last_error());
+            for (int r = 0; r < RANKS; r++) {
+                set_start(&s, r, 1);
+                s.parts[r].start.sync = 1;
+                s.parts[r].start.attachment = attachments[r];
+                for (int i = 0; i < ATTACHED; i++)
+                    attachments[r][i] = (unsigned char)mix((uint64_t)r << 32 | (unsigned)i);
+            }
+            const char *wrong = crew_run(&s.crew, s.parts, 1);
+            CHECK(!wrong, "%s", wrong);
+            for (int r = 0; r < RANKS; r++)
+                for (int m = 0; m < RANKS; m++)
+                    CHECK(memcmp(exchange_attachment(s.parts[r].exchange, m), attachments[m],
+                                 ATTACHED) == 0,
+                          "rank %d has another attachment of %d", r, m);
+            crew_release(&s.crew, s.parts, 1);
+            wrong = crew_leftover(&s.crew);
+            CHECK(!wrong, "%s", wrong);
+            close_stage(&s);
+        }
+}
+
+static void test_tags_are_enough_or_creation_fails(void) {
+    wagma_options o = options_of_algorithm(8, SCHEDULE_DIRECT, 10);
+    struct sim *sim = sim_create(8, 1, (struct sim_options){.tags = 3 * 17 * schedule_phases(8)});
+    struct exchange_pool *pool =
+        exchange_pool_create(sim_transport(sim, 0), &o, reduce_best(), 0); /* window 16 */
+    CHECK(pool, "%s", wagma_last_error());
+    exchange_pool_free(pool);
+    o.window = 17;
+    pool = exchange_pool_create(sim_transport(sim, 0), &o, reduce_best(), 0);
+    CHECK(!pool && strstr(wagma_last_error(), "window is 17") &&
+              strstr(wagma_last_error(), "simulation") && strstr(wagma_last_error(), "16"),
+          "%s", wagma_last_error());
+    sim_free(sim);
+}
+
+/* Ranks that were given different options notice it at their first exchange. */
+static void test_mismatch(void) {
+    const wagma_options o = options_of_algorithm(2, SCHEDULE_DIRECT, COUNT);
+    const wagma_options other = options_of_algorithm(2, SCHEDULE_DOUBLING, COUNT);
+    stage s;
+    CHECK(open_stage(&s, &o, 0) == 0, "%s", wagma_last_error());
+    exchange_pool_free(s.crew.pools[1]);
+    s.crew.pools[1] = exchange_pool_create(sim_transport(s.crew.sim, 1), &other, reduce_best(), 0);
+    for (int r = 0; r < 2; r++) {
+        set_start(&s, r, 1);
+        CHECK(!exchange_begin(s.crew.pools[r], &s.parts[r].start, &s.parts[r].exchange), "%s",
+              wagma_last_error());
+    }
+    CHECK(drive(&s, 0) == -1 && strstr(wagma_last_error(), "rank 1"), "%s", wagma_last_error());
+    CHECK(drive(&s, 1) == -1 && strstr(wagma_last_error(), "rank 0"), "%s", wagma_last_error());
+    close_stage(&s);
+}
+
+/* Whether a version is a sync version is told to whom the header comes, who has to compare. */
+static void test_sync_is_told(void) {
+    const wagma_options o = options_of_algorithm(2, SCHEDULE_DIRECT, 10);
+    for (int sync = 0; sync < 2; sync++) {
+        int from, told = -1, explicit_sync = -1;
+        const void *message;
+        size_t bytes;
+        int64_t version = -1;
+        stage s;
+        CHECK(open_stage(&s, &o, 0) == 0, "%s", wagma_last_error());
+        s.version = 5;
+        for (int r = 0; r < 2; r++) {
+            set_start(&s, r, 1);
+            s.parts[r].start.sync = r == 0 ? sync : !sync;
+            s.parts[r].start.mine.flags = r == 0 && sync ? EXCHANGE_EXPLICIT_SYNC : 0;
+            CHECK(!exchange_begin(s.crew.pools[r], &s.parts[r].start, &s.parts[r].exchange), "%s",
+                  wagma_last_error());
+        }
+        wagma_transport *t = sim_transport(s.crew.sim, 1);
+        while (t->calls->poll_control(t, &from, &message, &bytes) != 1)
+            ;
+        CHECK(exchange_receive(s.crew.pools[1], from, message, bytes, &version, &told,
+                               &explicit_sync) == WAGMA_OK,
+              "%s", wagma_last_error());
+        CHECK(version == 5 && told == sync && explicit_sync == sync, "version %lld, %d, %d",
+              (long long)version, told, explicit_sync);
+        CHECK(exchange_missing(s.parts[1].exchange) == 0, "the header was taken");
+        close_stage(&s);
+    }
+}
+
+/* Headers with some other bytes are refused or taken, and read or write no foreign memory (which
+ * the address sanitizer sees). */
+static void test_damaged_headers(void) {
+    int refused = 0;
+    for (uint64_t seed = 0; seed < 3000; seed++) {
+        const wagma_options o =
+            options_of_algorithm(4, (schedule_algorithm)(seed % SCHEDULE_ALGORITHMS), 300);
+        int from, sync, explicit_sync;
+        const void *message;
+        size_t bytes;
+        int64_t version;
+        stage s;
+        CHECK(open_stage(&s, &o, 0) == 0, "%s", wagma_last_error());
+        for (int r = 0; r < s.n; r++)
+            set_start(&s, r, 1);
+        for (int r = 0; r < s.n; r++)
+            if (r != 1 || seed % 2)
+                exchange_begin(s.crew.pools[r], &s.parts[r].start, &s.parts[r].exchange);
+        wagma_transport *t = sim_transport(s.crew.sim, 1);
+        for (int polls = 0; polls < 40; polls++) {
+            if (t->calls->poll_control(t, &from, &message, &bytes) != 1)
+                continue;
+            unsigned char *copy = malloc(bytes);
+            memcpy(copy, message, bytes);
+            const uint64_t bits = mix(seed << 8 | (uint64_t)polls);
+            copy[bits % 24] = (unsigned char)(bits >> 32);
+            if (bits >> 8 & 1)
+                bytes = bits >> 9 & 1 ? bytes - bits % bytes : bits % 24;
+            refused += exchange_receive(s.crew.pools[1], from, copy, bytes, &version, &sync,
+                                        &explicit_sync) < 0;
+            free(copy);
+        }
+        if (!(seed % 2))
+            refused += exchange_begin(s.crew.pools[1], &s.parts[1].start, &s.parts[1].exchange) < 0;
+        close_stage(&s);
+    }
+    CHECK(refused > 2000, "%d were refused", refused);
+}
+
+int main(void) {
+    RUN(test_traffic);
+    RUN(test_small_data_is_in_headers);
+    RUN(test_no_more_memory_after_the_first_versions);
+    RUN(test_direct_sums_as_one_kernel);
+    RUN(test_nan_and_infinity_are_carried);
+    RUN(test_begins_last);
+    RUN(test_large_attachments);
+    RUN(test_tags_are_enough_or_creation_fails);
+    RUN(test_mismatch);
+    RUN(test_sync_is_told);
+    RUN(test_damaged_headers);
+    return check_summary();
+}
