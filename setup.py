@@ -1,11 +1,14 @@
 """Builds the package: metadata is in pyproject.toml, the engine's sources in csrc/engine.mk."""
 
+import sys
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, find_packages, setup
 
 ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT / "buildtools"))
+from mpi_extension import BuildExtensions  # noqa: E402 - found by the line above
 
 
 def engine_mk() -> dict[str, list[str]]:
@@ -21,6 +24,19 @@ def files(*patterns: str) -> list[str]:
 
 
 engine = engine_mk()
+
+
+class BuildWithMPI(BuildExtensions):
+    sources = files(*engine["MPI_SOURCES"], *engine["MPI_MODULE"])
+    depends = files(
+        "csrc/mpi/*.h",
+        "csrc/transport.h",
+        "csrc/cores_mask.h",
+        "csrc/wagma.h",
+        "csrc/engine.mk",
+    )
+    cflags = engine["MPI_CFLAGS"]
+
 
 # wagma.include holds the header for extensions that are built against the installed package.
 setup(
@@ -43,6 +59,7 @@ setup(
         "wagma.include": ["wagma.h"],
     },
     include_package_data=False,
+    cmdclass={"build_ext": BuildWithMPI},
     ext_modules=cythonize(
         [
             Extension(

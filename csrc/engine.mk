@@ -4,3 +4,7 @@ ENGINE_SOURCES = csrc/*.c
 # No contraction into FMA: a sum has the same bits in every kernel.
 ENGINE_CFLAGS = -std=gnu11 -O3 -ffp-contract=off -fvisibility=hidden -pthread
 ENGINE_LIBS = -lm
+# libwagma_mpi, compiled with the compiler of an MPI; and the Python module around it.
+MPI_SOURCES = csrc/mpi/*.c
+MPI_MODULE = csrc/mpi/python/module.c
+MPI_CFLAGS = -std=gnu11 -O3 -fvisibility=hidden -Icsrc

@@ -207,6 +207,7 @@ static void copy(wagma_handle *h) {
     struct chunks *c = &h->inplace->chunks;
     const int64_t chunk = c->reached[CHUNKS_COPIED];
     unsigned char *place = segment_chunk(h->segment, h->rank, chunk);
+    const uint64_t began = trace_begin(h->trace);
     for (int k = 0; k < c->owners_n && h->call.weight != 0; k++) {
         size_t bytes, first = part_of(h, chunk, k, &bytes);
         if (k != c->index)
@@ -218,6 +219,7 @@ static void copy(wagma_handle *h) {
         memcpy(c->placed_owners, c->owners, (size_t)c->owners_n * sizeof *c->owners);
     }
     publish(h, CHUNKS_COPIED);
+    trace_end(h->trace, TRACE_WRITE, began, h->call.version, -1, (int)chunk);
 }
 
 static void reduce(wagma_handle *h) {
@@ -228,6 +230,7 @@ static void reduce(wagma_handle *h) {
     size_t bytes, first = part_of(h, chunk, c->index, &bytes);
     unsigned char *x = in_x(h, chunk) + first;
     const int inputs = h->inplace->local.contributors_n;
+    const uint64_t began = trace_begin(h->trace);
     int outputs = 0;
     for (int k = 0; k < inputs; k++) {
         const int q = h->contributors[k];
@@ -244,11 +247,13 @@ static void reduce(wagma_handle *h) {
         h->kernels->sum_to_all(dtype, h->outputs, outputs, h->inputs, h->weights, inputs,
                                inplace_divisor(h), bytes / reduce_dtype_size(dtype));
     publish(h, CHUNKS_REDUCED);
+    trace_end(h->trace, TRACE_REDUCE, began, h->call.version, -1, (int)chunk);
 }
 
 static void collect(wagma_handle *h) {
     struct chunks *c = &h->inplace->chunks;
     const int64_t chunk = c->reached[CHUNKS_COLLECTED];
+    const uint64_t began = trace_begin(h->trace);
     for (int k = 0; k < c->owners_n; k++) {
         size_t bytes, first = part_of(h, chunk, k, &bytes);
         if (k != c->index)
@@ -256,6 +261,7 @@ static void collect(wagma_handle *h) {
                    bytes);
     }
     publish(h, CHUNKS_COLLECTED);
+    trace_end(h->trace, TRACE_MERGE, began, h->call.version, -1, (int)chunk);
 }
 
 int chunks_run(wagma_handle *h, uint32_t most_pauses) {

@@ -50,58 +50,6 @@ static uint32_t cut_slices(const wagma_segment *s, size_t *count) {
     return (uint32_t)((s->bytes_n + bytes - 1) / bytes);
 }
 
-int inplace_create(wagma_handle *h) {
-    wagma_segment *s = h->segment;
-    size_t size = (size_t)s->size;
-    struct inplace_executor *e = calloc(1, sizeof *e);
-    if (!e)
-        return error_set(WAGMA_ENOMEM, "no memory for the executor");
-    h->inplace = e;
-    struct inplace_local *l = &e->local;
-    l->seen = malloc(size * sizeof *l->seen);
-    l->group[0] = malloc(size * sizeof **l->group);
-    l->group[1] = malloc(size * sizeof **l->group);
-    l->present = malloc(size * sizeof *l->present);
-    l->missing = malloc(size * sizeof *l->missing);
-    const int has_chunks = chunks_create(&e->chunks, s);
-    if (!l->seen || !l->group[0] || !l->group[1] || !l->present || !l->missing || !has_chunks) {
-        inplace_free(h);
-        return error_set(WAGMA_ENOMEM, "no memory for a handle of %zu ranks", size);
-    }
-    l->contributors = h->contributors;
-    l->weights = h->weights;
-    e->context = (struct inplace_context){
-        .memory = (struct inplace_memory *)s,
-        .rank = h->rank,
-        .size = s->size,
-        .window = s->options.window,
-        .slices = is_small(s) ? 0 : cut_slices(s, &e->slice_count),
-    };
-    inplace_init(&e->context, l);
-    return WAGMA_OK;
-}
-
-void inplace_free(wagma_handle *h) {
-    struct inplace_executor *e = h->inplace;
-    if (!e)
-        return;
-    free(e->local.seen);
-    free(e->local.group[0]);
-    free(e->local.group[1]);
-    free(e->local.present);
-    free(e->local.missing);
-    chunks_free(&e->chunks);
-    free(e);
-    h->inplace = NULL;
-}
-
-uint64_t inplace_bytes(const wagma_handle *h) {
-    const struct inplace_executor *e = h->inplace;
-    const wagma_segment *s = h->segment;
-    return segment_joined_bytes(s) + (e->staged ? s->bytes_n : 0) +
-           (e->chunked ? s->chunks_bytes : 0);
-}
-
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 static int no_space(uint64_t bytes) {
@@ -124,8 +72,10 @@ static int place(wagma_handle *h, inplace_record *record) {
             return no_space(s->bytes_n);
         e->staged = 1;
         e->mine = segment_stage(s, h->rank);
+        const uint64_t began = trace_begin(h->trace);
         h->kernels->divided_copy((wagma_dtype)s->options.dtype, e->mine, h->call.x, 1,
                                  (size_t)s->options.count);
+        trace_end(h->trace, TRACE_WRITE, began, h->call.version, -1, 0);
         record->where = s->o_stage;
     } else {
         if (!e->chunked && segment_commit_chunks(s, h->rank) != 0)
@@ -165,10 +115,12 @@ static void reduce_privately(wagma_handle *h) {
     const wagma_options *o = &h->segment->options;
     if (l->divisor == 0 || (l->present_n == 1 && (o->average || l->divisor == 1)))
         return;
+    const uint64_t began = trace_begin(h->trace);
     for (int k = 0; k < l->contributors_n; k++)
         h->inputs[k] = l->present_n == 1 ? h->call.x : payload_of(h, l->contributors[k]);
     h->kernels->sum((wagma_dtype)o->dtype, h->call.x, h->inputs, h->weights, l->contributors_n,
                     inplace_divisor(h), (size_t)o->count);
+    trace_end(h->trace, TRACE_REDUCE, began, h->call.version, -1, 0);
 }
 
 /* Slices, or chunks if an array is private. */
@@ -200,6 +152,7 @@ static void reduce_slice(wagma_handle *h) {
     const struct inplace_local *l = &e->local;
     const wagma_options *o = &h->segment->options;
     const size_t first = (size_t)l->s * e->slice_count, left = (size_t)o->count - first;
+    const uint64_t began = trace_begin(h->trace);
     /* The pointers move along: slices are claimed in rising order. */
     const size_t by = (first - e->at) * reduce_dtype_size((wagma_dtype)o->dtype);
     for (int k = 0; k < l->contributors_n; k++)
@@ -210,14 +163,18 @@ static void reduce_slice(wagma_handle *h) {
     h->kernels->sum_to_all((wagma_dtype)o->dtype, h->outputs, l->present_n, h->inputs, h->weights,
                            l->contributors_n, inplace_divisor(h),
                            left < e->slice_count ? left : e->slice_count);
+    trace_end(h->trace, TRACE_REDUCE, began, h->call.version, -1, (int)l->s);
 }
 
 /* x = the result, where it appeared in the stage. */
 static void deliver(wagma_handle *h) {
     const wagma_options *o = &h->segment->options;
     const unsigned char *mine = h->inplace->mine;
-    if (mine != h->call.x)
-        h->kernels->divided_copy((wagma_dtype)o->dtype, h->call.x, mine, 1, (size_t)o->count);
+    if (mine == h->call.x)
+        return;
+    const uint64_t began = trace_begin(h->trace);
+    h->kernels->divided_copy((wagma_dtype)o->dtype, h->call.x, mine, 1, (size_t)o->count);
+    trace_end(h->trace, TRACE_MERGE, began, h->call.version, -1, 0);
 }
 
 /* The record of the next version was read by others, who have its lines in their caches; all who
@@ -257,6 +214,8 @@ static void fill_outcome(wagma_handle *h) {
 static void ring_after_publishing(wagma_handle *h, enum inplace_action action) {
     wagma_segment *s = h->segment;
     h->inplace->publishing = 0;
+    if (trace_is_on(h->trace)) /* the last events of a handle need not say it with every call */
+        trace_now(h->trace, TRACE_ARRIVAL, h->call.version, -1, 0);
     if (s->options.group_size < s->size) /* one group of all never waits for its window */
         wait_ring_window(s, h->rank);
     /* The last one to come wakes the others, who have nothing to do before. */
@@ -303,6 +262,7 @@ static int advance(wagma_handle *h, uint32_t most_pauses, int publish_only) {
             reduce_slice(h);
             break;
         case INPLACE_COMPLETE:
+            trace_now(h->trace, TRACE_COMPLETE, h->call.version, -1, 0);
             wait_ring(s, h->call.members, h->call.n, h->rank);
             break;
         case INPLACE_DELIVER:
@@ -337,7 +297,7 @@ static void begin(wagma_handle *h, int posted) {
     inplace_begin(&e->local, h->call.version, h->call.sync, h->call.members, h->call.n, posted);
 }
 
-int inplace_start(wagma_handle *h) {
+static int start(wagma_handle *h) {
     begin(h, 0);
     return advance(h, START_PAUSES, is_heavy(h));
 }
@@ -359,6 +319,7 @@ static void reduce_share(wagma_handle *h) {
             reduce_slice(h);
             left--;
         } else if (action == INPLACE_COMPLETE) {
+            trace_now(h->trace, TRACE_COMPLETE, h->call.version, -1, 0);
             wait_ring(h->segment, h->call.members, h->call.n, h->rank);
         } else if (action != INPLACE_STEP) { /* the others were quicker */
             e->held = action == INPLACE_WAIT ? INPLACE_STEP : action;
@@ -369,7 +330,7 @@ static void reduce_share(wagma_handle *h) {
     (void)inplace_step(&e->context, l);
 }
 
-int inplace_post(wagma_handle *h) {
+static int post(wagma_handle *h) {
     begin(h, 1);
     const int status = advance(h, INPLACE_NO_PAUSE, 1);
     if (status == WAGMA_INPROGRESS && h->inplace->held == INPLACE_SHARE)
@@ -377,10 +338,79 @@ int inplace_post(wagma_handle *h) {
     return status;
 }
 
-int inplace_poll(wagma_handle *h) {
+static int poll(wagma_handle *h) {
     return advance(h, INPLACE_NO_PAUSE, 0);
 }
 
-int inplace_finish(wagma_handle *h) {
+static int finish(wagma_handle *h) {
     return advance(h, INPLACE_ANY_PAUSES, 0);
+}
+
+/* ---- the interface -------------------------------------------------------------------------- */
+
+static void destroy(wagma_handle *h) {
+    struct inplace_executor *e = h->inplace;
+    if (!e)
+        return;
+    free(e->local.seen);
+    free(e->local.group[0]);
+    free(e->local.group[1]);
+    free(e->local.present);
+    free(e->local.missing);
+    chunks_free(&e->chunks);
+    free(e);
+    h->inplace = NULL;
+}
+
+static uint64_t bytes(const wagma_handle *h) {
+    const struct inplace_executor *e = h->inplace;
+    const wagma_segment *s = h->segment;
+    return segment_joined_bytes(s) + (e->staged ? s->bytes_n : 0) +
+           (e->chunked ? s->chunks_bytes : 0);
+}
+
+static const struct executor executor = {
+    .start = start,
+    .post = post,
+    .poll = poll,
+    .finish = finish,
+    .array = handle_segment_array,
+    .bytes = bytes,
+    .record = handle_segment_record,
+    .lost = handle_segment_lost,
+    .close = handle_segment_depart,
+    .fail = handle_segment_fail,
+    .free = destroy,
+};
+
+int inplace_create(wagma_handle *h) {
+    wagma_segment *s = h->segment;
+    size_t size = (size_t)s->size;
+    struct inplace_executor *e = calloc(1, sizeof *e);
+    if (!e)
+        return error_set(WAGMA_ENOMEM, "no memory for the executor");
+    h->inplace = e;
+    struct inplace_local *l = &e->local;
+    l->seen = malloc(size * sizeof *l->seen);
+    l->group[0] = malloc(size * sizeof **l->group);
+    l->group[1] = malloc(size * sizeof **l->group);
+    l->present = malloc(size * sizeof *l->present);
+    l->missing = malloc(size * sizeof *l->missing);
+    const int has_chunks = chunks_create(&e->chunks, s);
+    if (!l->seen || !l->group[0] || !l->group[1] || !l->present || !l->missing || !has_chunks) {
+        destroy(h);
+        return error_set(WAGMA_ENOMEM, "no memory for a handle of %zu ranks", size);
+    }
+    h->executor = &executor;
+    l->contributors = h->contributors;
+    l->weights = h->weights;
+    e->context = (struct inplace_context){
+        .memory = (struct inplace_memory *)s,
+        .rank = h->rank,
+        .size = s->size,
+        .window = s->options.window,
+        .slices = is_small(s) ? 0 : cut_slices(s, &e->slice_count),
+    };
+    inplace_init(&e->context, l);
+    return WAGMA_OK;
 }

@@ -15,6 +15,20 @@ static const char *phase_of(const wagma_handle *h) {
     __builtin_unreachable();
 }
 
+static enum trace_wait traced(const wagma_handle *h) {
+    if (h->inplace->chunking)
+        return TRACE_FOR_SLICES;
+    switch ((enum inplace_why)h->inplace->local.why) {
+    case INPLACE_WHY_WINDOW:
+        return TRACE_FOR_WINDOW;
+    case INPLACE_WHY_MEMBERS:
+        return h->call.sync ? TRACE_FOR_SYNC : TRACE_FOR_QUORUM;
+    case INPLACE_WHY_SLICES:
+        return TRACE_FOR_SLICES;
+    }
+    __builtin_unreachable();
+}
+
 int inplace_trouble(wagma_handle *h, enum inplace_action action) {
     const struct inplace_local *l = &h->inplace->local;
     static const char *const names[] = {"without sync", "with sync"};
@@ -63,6 +77,8 @@ int inplace_wait(wagma_handle *h, uint32_t most_pauses, enum inplace_action *act
     if (most_pauses != INPLACE_ANY_PAUSES && h->wait.spin <= 0)
         return WAGMA_INPROGRESS; /* the first pause would already give the core away */
     wait_begin(&h->wait, h->segment, h->rank);
+    const enum trace_wait what = traced(h);
+    trace_waits(h->trace, what);
     do {
         /* Of the waits before publishing only that for the window needs it; rings for members wake
          * both. */
@@ -74,6 +90,8 @@ int inplace_wait(wagma_handle *h, uint32_t most_pauses, enum inplace_action *act
         if (status == WAGMA_OK && *action == INPLACE_WAIT)
             *action = go_on(h);
     } while (status == WAGMA_OK && *action == INPLACE_WAIT);
-    h->call.waited += wait_end(&h->wait);
+    const uint64_t waited = wait_end(&h->wait), began = h->wait.began;
+    trace_waited(h->trace, what, began, began + waited, h->call.version, -1);
+    h->call.waited += waited;
     return status;
 }

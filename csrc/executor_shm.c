@@ -9,12 +9,188 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- the loop ---------------------------------------------------------------------------------
+ */
+
+/* Does what round.c asks for until the call is over (WAGMA_OK), an error, or where the mode returns
+ * to the caller (WAGMA_INPROGRESS). */
+static int run(wagma_handle *h, enum shm_mode mode) {
+    struct shm_executor *e = h->shm;
+    wagma_segment *s = h->segment;
+    int status;
+    for (;;) {
+        const int publishes = e->publishing;
+        const enum round_action action =
+            publishes && mode == SHM_POST
+                ? round_step(&e->context, &e->local, h->call.members, e->input)
+                : round_run(&e->context, &e->local, h->call.members, e->input);
+        if (publishes) { /* it may be what the window waits for */
+            e->publishing = 0;
+            trace_now(h->trace, TRACE_ARRIVAL, h->call.version, -1, 0);
+            wait_ring_window(s, h->rank);
+        }
+        if (action == ROUND_WAIT) {
+            if ((status = shm_pause(h, mode)) != WAGMA_OK)
+                return status;
+            continue;
+        }
+        shm_resume(h);
+        switch (action) {
+        case ROUND_PASSED:
+            if (e->context.forward) /* a quorum is smaller without this rank */
+                wait_ring(s, NULL, 0, h->rank);
+            else
+                wait_ring_window(s, h->rank);
+            break;
+        case ROUND_PINNED:
+            trace_now(h->trace, TRACE_PIN, h->call.version, -1, 0);
+            wait_ring(s, h->call.members, h->call.n, h->rank);
+            break;
+        case ROUND_COMPLETE: /* of version u, which may have another group */
+            trace_now(h->trace, TRACE_COMPLETE, (int64_t)e->local.u - 1, -1, 0);
+            wait_ring(s, e->members, e->n, h->rank);
+            break;
+        case ROUND_MISMATCH:
+            return shm_mismatch(h);
+        case ROUND_RETURN:
+            return WAGMA_OK;
+        case ROUND_STEP: /* published: it may be the quorum, and this rank does not pin */
+            wait_ring(s, h->call.members, h->call.n, h->rank);
+            shm_leave(h);
+            return WAGMA_INPROGRESS;
+        default:
+            if ((status = shm_data(h, action)) != WAGMA_OK)
+                return status;
+        }
+    }
+}
+
+/* The same for a call, with its outcome. */
+static int run_call(wagma_handle *h, enum shm_mode mode) {
+    int status = run(h, mode);
+    if (status != WAGMA_OK)
+        return status;
+    status = shm_outcome(h);
+    grace_return(&h->shm->grace, h->segment, h);
+    return status;
+}
+
+static int begin(wagma_handle *h, enum shm_mode mode) {
+    struct shm_executor *e = h->shm;
+    const wagma_segment *s = h->segment;
+    e->taken = 0;
+    e->slice_ns = 0;
+    e->results_count = 0;
+    e->counted = 0;
+    e->posted = mode == SHM_POST;
+    e->out_of_place = e->local.reserved &&
+                      h->call.x == segment_contribution(s, h->rank, (int)e->local.reserved - 1);
+    e->input = (struct round_input){.grace_over = s->options.grace == 0};
+    grace_call(&e->grace, h);
+    round_begin(&e->context, &e->local, (uint64_t)h->call.version + 1, h->call.sync,
+                e->out_of_place, h->call.members, h->call.n);
+    return run_call(h, mode);
+}
+
+static int start(wagma_handle *h) {
+    return begin(h, SHM_START);
+}
+
+static int post(wagma_handle *h) {
+    return begin(h, SHM_POST);
+}
+
+static int poll(wagma_handle *h) {
+    return run_call(h, SHM_POLL);
+}
+
+static int finish(wagma_handle *h) {
+    return run_call(h, SHM_FINISH);
+}
+
+static int next_contribution(wagma_handle *h, void **buffer) {
+    struct shm_executor *e = h->shm;
+    if (!e->local.reserved) {
+        e->input = (struct round_input){0};
+        e->counted = 0;
+        round_begin_reserve(&e->local, (uint64_t)h->version + 1);
+        const int status = run(h, SHM_FINISH);
+        if (status != WAGMA_OK)
+            return status;
+    }
+    *buffer = segment_contribution(h->segment, h->rank, (int)e->local.reserved - 1);
+    return WAGMA_OK;
+}
+
+static double carried_weight(const wagma_handle *h) {
+    return h->shm->carries ? h->shm->carried_weight : 0;
+}
+
+static int depart(wagma_handle *h) {
+    struct shm_executor *e = h->shm;
+    const struct round_input input = {0};
+    round_begin_departure(&e->local);
+    while (round_run(&e->context, &e->local, h->call.members, input) != ROUND_RETURN)
+        ;
+    return handle_segment_depart(h);
+}
+
+static void destroy(wagma_handle *h) {
+    struct shm_executor *e = h->shm;
+    if (!e)
+        return;
+    grace_destroy(&e->grace);
+    for (int64_t k = 0; e->copies && e->context.ordered && k <= h->segment->options.window; k++)
+        free(e->copies[k]);
+    free(e->copies);
+    free(e->results);
+    free(e->alone);
+    free(e->scratch);
+    free(e->members_u);
+    free(e->missing);
+    free(e->shifted);
+    free(e->block);
+    free(e);
+    h->shm = NULL;
+}
+
+static uint64_t bytes(const wagma_handle *h) {
+    const wagma_segment *s = h->segment;
+    const struct shm_executor *e = h->shm;
+    return segment_joined_bytes(s) +
+           (uint64_t)(e->committed_contributions - segment_joined_contributions(s)) *
+               s->contribution_bytes +
+           (uint64_t)(e->committed_rounds - segment_joined_rounds(s)) * s->round_bytes;
+}
+
+static double grace(const wagma_handle *h) {
+    return (double)grace_value(&h->shm->grace) * 1e-9;
+}
+
+static const struct executor executor = {
+    .start = start,
+    .post = post,
+    .poll = poll,
+    .finish = finish,
+    .next_contribution = next_contribution,
+    .array = handle_segment_array,
+    .carried_weight = carried_weight,
+    .grace = grace,
+    .bytes = bytes,
+    .record = handle_segment_record,
+    .lost = handle_segment_lost,
+    .close = depart,
+    .fail = handle_segment_fail,
+    .free = destroy,
+};
+
 int shm_create(wagma_handle *h, const void *initial, double weight) {
     wagma_segment *s = h->segment;
     struct shm_executor *e = calloc(1, sizeof *e);
     if (!e)
         return error_set(WAGMA_ENOMEM, "no memory for the executor");
     h->shm = e;
+    h->executor = &executor;
     e->committed_contributions = segment_joined_contributions(s);
     e->committed_rounds = segment_joined_rounds(s);
     e->scratch = calloc((size_t)s->size, sizeof *e->scratch);
@@ -55,158 +231,4 @@ int shm_create(wagma_handle *h, const void *initial, double weight) {
         memcpy(segment_contribution(s, h->rank, 0), initial, s->bytes_n);
     *segment_weight(s, h->rank, 0) = weight;
     return WAGMA_OK;
-}
-
-/* ---- the loop ---------------------------------------------------------------------------------
- */
-
-/* Does what round.c asks for until the call is over (WAGMA_OK), an error, or where the mode returns
- * to the caller (WAGMA_INPROGRESS). */
-static int run(wagma_handle *h, enum shm_mode mode) {
-    struct shm_executor *e = h->shm;
-    wagma_segment *s = h->segment;
-    int status;
-    for (;;) {
-        const int publishes = e->publishing;
-        const enum round_action action =
-            publishes && mode == SHM_POST
-                ? round_step(&e->context, &e->local, h->call.members, e->input)
-                : round_run(&e->context, &e->local, h->call.members, e->input);
-        if (publishes) { /* it may be what the window waits for */
-            e->publishing = 0;
-            wait_ring_window(s, h->rank);
-        }
-        if (action == ROUND_WAIT) {
-            if ((status = shm_pause(h, mode)) != WAGMA_OK)
-                return status;
-            continue;
-        }
-        shm_resume(h);
-        switch (action) {
-        case ROUND_PASSED:
-            if (e->context.forward) /* a quorum is smaller without this rank */
-                wait_ring(s, NULL, 0, h->rank);
-            else
-                wait_ring_window(s, h->rank);
-            break;
-        case ROUND_PINNED:
-            wait_ring(s, h->call.members, h->call.n, h->rank);
-            break;
-        case ROUND_COMPLETE: /* of version u, which may have another group */
-            wait_ring(s, e->members, e->n, h->rank);
-            break;
-        case ROUND_MISMATCH:
-            return shm_mismatch(h);
-        case ROUND_RETURN:
-            return WAGMA_OK;
-        case ROUND_STEP: /* published: it may be the quorum, and this rank does not pin */
-            wait_ring(s, h->call.members, h->call.n, h->rank);
-            shm_leave(h);
-            return WAGMA_INPROGRESS;
-        default:
-            if ((status = shm_data(h, action)) != WAGMA_OK)
-                return status;
-        }
-    }
-}
-
-/* The same for a call, with its outcome. */
-static int run_call(wagma_handle *h, enum shm_mode mode) {
-    int status = run(h, mode);
-    if (status != WAGMA_OK)
-        return status;
-    status = shm_outcome(h);
-    grace_return(&h->shm->grace, h->segment, h);
-    return status;
-}
-
-static int start(wagma_handle *h, enum shm_mode mode) {
-    struct shm_executor *e = h->shm;
-    const wagma_segment *s = h->segment;
-    e->taken = 0;
-    e->slice_ns = 0;
-    e->results_count = 0;
-    e->counted = 0;
-    e->posted = mode == SHM_POST;
-    e->out_of_place = e->local.reserved &&
-                      h->call.x == segment_contribution(s, h->rank, (int)e->local.reserved - 1);
-    e->input = (struct round_input){.grace_over = s->options.grace == 0};
-    grace_call(&e->grace, h);
-    round_begin(&e->context, &e->local, (uint64_t)h->call.version + 1, h->call.sync,
-                e->out_of_place, h->call.members, h->call.n);
-    return run_call(h, mode);
-}
-
-int shm_start(wagma_handle *h) {
-    return start(h, SHM_START);
-}
-
-int shm_post(wagma_handle *h) {
-    return start(h, SHM_POST);
-}
-
-int shm_poll(wagma_handle *h) {
-    return run_call(h, SHM_POLL);
-}
-
-int shm_finish(wagma_handle *h) {
-    return run_call(h, SHM_FINISH);
-}
-
-int shm_next_contribution(wagma_handle *h, void **buffer) {
-    struct shm_executor *e = h->shm;
-    if (!e->local.reserved) {
-        e->input = (struct round_input){0};
-        e->counted = 0;
-        round_begin_reserve(&e->local, (uint64_t)h->version + 1);
-        const int status = run(h, SHM_FINISH);
-        if (status != WAGMA_OK)
-            return status;
-    }
-    *buffer = segment_contribution(h->segment, h->rank, (int)e->local.reserved - 1);
-    return WAGMA_OK;
-}
-
-double shm_carried_weight(const wagma_handle *h) {
-    return h->shm->carries ? h->shm->carried_weight : 0;
-}
-
-void shm_close(wagma_handle *h) {
-    struct shm_executor *e = h->shm;
-    const struct round_input input = {0};
-    round_begin_departure(&e->local);
-    while (round_run(&e->context, &e->local, h->call.members, input) != ROUND_RETURN)
-        ;
-}
-
-void shm_free(wagma_handle *h) {
-    struct shm_executor *e = h->shm;
-    if (!e)
-        return;
-    grace_destroy(&e->grace);
-    for (int64_t k = 0; e->copies && e->context.ordered && k <= h->segment->options.window; k++)
-        free(e->copies[k]);
-    free(e->copies);
-    free(e->results);
-    free(e->alone);
-    free(e->scratch);
-    free(e->members_u);
-    free(e->missing);
-    free(e->shifted);
-    free(e->block);
-    free(e);
-    h->shm = NULL;
-}
-
-uint64_t shm_bytes(const wagma_handle *h) {
-    const wagma_segment *s = h->segment;
-    const struct shm_executor *e = h->shm;
-    return segment_joined_bytes(s) +
-           (uint64_t)(e->committed_contributions - segment_joined_contributions(s)) *
-               s->contribution_bytes +
-           (uint64_t)(e->committed_rounds - segment_joined_rounds(s)) * s->round_bytes;
-}
-
-double shm_grace(const wagma_handle *h) {
-    return (double)grace_value(&h->shm->grace) * 1e-9;
 }

@@ -48,6 +48,7 @@ struct shm_executor {
     enum round_why why;
     uint64_t until; /* ns: end of the grace, or when to redo */
     int counted;    /* this call was counted in buffer_waits */
+    uint64_t since; /* ns: the wait is for `why` since then; 0: from its beginning */
 
     /* memory */
     int32_t *scratch, *members_u, *missing; /* [P] */

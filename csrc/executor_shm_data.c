@@ -23,6 +23,11 @@ static unsigned char *memory_for(const wagma_handle *h, unsigned char **memory) 
 /* ---- taking a round: its members, inputs and weights ------------------------------------------
  */
 
+/* The public version of the round that was taken. */
+static int64_t taken(const wagma_handle *h) {
+    return (int64_t)h->shm->local.u - 1;
+}
+
 /* Where member i of those that are reduced stands in the round. */
 static int place(const struct shm_executor *e, int i) {
     return e->context.world ? e->members[i] : i;
@@ -157,14 +162,17 @@ static int reduce_slice(wagma_handle *h) {
             return WAGMA_ENOMEM;
         deliver(h, out, at, result, count);
     }
-    const uint64_t took = wait_now() - began;
+    const uint64_t ended = wait_now(), took = ended - began;
     if (took > e->slice_ns)
         e->slice_ns = took;
+    if (trace_is_on(h->trace))
+        trace_span(h->trace, TRACE_REDUCE, began, ended, taken(h), -1, (int)e->local.s);
     return WAGMA_OK;
 }
 
 static int redo_slice(wagma_handle *h) {
     struct shm_executor *e = h->shm;
+    const uint64_t began = trace_begin(h->trace);
     const uint64_t step = SHM_BLOCK_BYTES / reduce_dtype_size(dtype_of(h));
     unsigned char *out = destination(h);
     uint64_t at, count;
@@ -177,11 +185,13 @@ static int redo_slice(wagma_handle *h) {
         deliver(h, out, at + i, e->block, n);
     }
     h->stats.redone_slices++;
+    trace_end(h->trace, TRACE_REDUCE, began, taken(h), -1, (int)e->local.s);
     return WAGMA_OK;
 }
 
 static int copy_slice(wagma_handle *h) {
     const wagma_segment *s = h->segment;
+    const uint64_t began = trace_begin(h->trace);
     unsigned char *out = destination(h);
     uint64_t at, count;
     if (!out)
@@ -189,6 +199,7 @@ static int copy_slice(wagma_handle *h) {
     slice_range(s, h->shm->local.s, &at, &count);
     deliver(h, out, at,
             segment_round_result(s, h->shm->local.c) + at * reduce_dtype_size(dtype_of(h)), count);
+    trace_end(h->trace, TRACE_MERGE, began, taken(h), -1, 0);
     return WAGMA_OK;
 }
 
@@ -196,21 +207,21 @@ static int copy_slice(wagma_handle *h) {
  * alone: then x is the result. */
 static int reduce_private(wagma_handle *h) {
     struct shm_executor *e = h->shm;
+    const uint64_t began = trace_begin(h->trace);
     if (e->divisor == 0 || e->n == 1)
         return WAGMA_OK;
     unsigned char *out = destination(h);
     if (!out)
         return WAGMA_ENOMEM;
-    if (e->local.fresh) {
+    if (e->local.fresh)
         sum_inputs(h, out, 0, elements(h), divisor_of(h));
-        return WAGMA_OK;
-    }
     const uint64_t step = SHM_BLOCK_BYTES / reduce_dtype_size(dtype_of(h));
-    for (uint64_t i = 0; i < elements(h); i += step) {
+    for (uint64_t i = 0; i < elements(h) && !e->local.fresh; i += step) {
         const uint64_t n = elements(h) - i < step ? elements(h) - i : step;
         sum_inputs(h, e->block, i, n, stored_divisor_of(h));
         deliver(h, out, i, e->block, n);
     }
+    trace_end(h->trace, TRACE_REDUCE, began, taken(h), -1, 0);
     return WAGMA_OK;
 }
 
@@ -248,6 +259,7 @@ static void add_carried(wagma_handle *h, void *contribution) {
 static void write_contribution(wagma_handle *h) {
     wagma_segment *s = h->segment;
     struct shm_executor *e = h->shm;
+    const uint64_t began = trace_begin(h->trace);
     const int b = (int)e->local.buffer;
     unsigned char *contribution = segment_contribution(s, h->rank, b);
     if (e->carries)
@@ -255,6 +267,7 @@ static void write_contribution(wagma_handle *h) {
     else if (h->call.weight != 0 && !e->out_of_place) /* of weight 0 it is never read */
         h->kernels->divided_copy(dtype_of(h), contribution, h->call.x, 1.0, elements(h));
     *segment_weight(s, h->rank, b) = h->call.weight;
+    trace_end(h->trace, TRACE_WRITE, began, h->call.version, -1, 0);
     grace_arrive(&e->grace, s, h->rank, e->local.t);
     e->publishing = 1;
 }
@@ -351,8 +364,11 @@ static void outcome_ordered(wagma_handle *h) {
     const void *newest = NULL;
     for (int k = 0; k < e->results_count; k++)
         newest = e->results[k] ? e->results[k] : newest;
-    if (newest && !e->out_of_place)
+    if (newest && !e->out_of_place) {
+        const uint64_t began = trace_begin(h->trace);
         h->kernels->divided_copy(dtype_of(h), h->call.x, newest, 1.0, elements(h));
+        trace_end(h->trace, TRACE_MERGE, began, taken(h), -1, 0);
+    }
     o->results = e->results;
     o->results_count = e->results_count;
     if (e->local.u != 0)

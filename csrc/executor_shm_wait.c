@@ -28,6 +28,24 @@ static int commit_more(wagma_handle *h, enum round_why why) {
     return 1;
 }
 
+static enum trace_wait traced(const wagma_handle *h, enum round_why why) {
+    switch (why) {
+    case ROUND_WHY_WINDOW:
+        return TRACE_FOR_WINDOW;
+    case ROUND_WHY_BUFFER:
+        return TRACE_FOR_BUFFER;
+    case ROUND_WHY_ROUND:
+        return TRACE_FOR_ROUND;
+    case ROUND_WHY_SLICES:
+        return TRACE_FOR_SLICES;
+    case ROUND_WHY_GRACE:
+        return TRACE_FOR_GRACE;
+    case ROUND_WHY_QUORUM:
+        break;
+    }
+    return h->call.sync ? TRACE_FOR_SYNC : TRACE_FOR_QUORUM;
+}
+
 static const char *phase_of(const wagma_handle *h, enum round_why why) {
     switch (why) {
     case ROUND_WHY_WINDOW:
@@ -145,9 +163,21 @@ static int sleep_once(wagma_handle *h, enum round_why why) {
     if (wait_pause(&h->wait, wake) != WAIT_HEARTBEAT && (until == 0 || wait_now() < until))
         return WAGMA_OK;
     const int status = look(h, why);
-    if (status == WAGMA_INPROGRESS)
+    if (status != WAGMA_OK)
         shm_leave(h);
     return status;
+}
+
+/* A wait goes on for something else. */
+static void trace_turn(wagma_handle *h, enum round_why why) {
+    struct shm_executor *e = h->shm;
+    trace_waits(h->trace, traced(h, why));
+    if (!trace_is_on(h->trace) || h->wait.began == 0)
+        return;
+    const uint64_t now = wait_now();
+    trace_span(h->trace, TRACE_WAIT, e->since ? e->since : h->wait.began, now, h->call.version, -1,
+               (int)traced(h, e->why));
+    e->since = now;
 }
 
 int shm_pause(wagma_handle *h, enum shm_mode mode) {
@@ -161,6 +191,8 @@ int shm_pause(wagma_handle *h, enum shm_mode mode) {
         e->counted = 1;
     }
     if (!e->timed || e->why != why) {
+        if (e->waiting)
+            trace_turn(h, why);
         e->timed = 1;
         e->why = why;
         e->until = deadline(h, why);
@@ -178,7 +210,9 @@ int shm_pause(wagma_handle *h, enum shm_mode mode) {
     }
     if (!e->waiting) {
         wait_begin(&h->wait, h->segment, h->rank);
+        trace_waits(h->trace, traced(h, why));
         e->waiting = 1;
+        e->since = 0;
     }
     h->wait.window = why == ROUND_WHY_WINDOW;
     if (mode == SHM_START && (h->wait.spin < 0 || wait_now() - h->call.began > SHM_START_NS))
@@ -190,7 +224,10 @@ void shm_leave(wagma_handle *h) {
     struct shm_executor *e = h->shm;
     if (!e->waiting)
         return;
-    h->call.waited += wait_end(&h->wait);
+    const uint64_t waited = wait_end(&h->wait), began = h->wait.began;
+    trace_waited(h->trace, traced(h, e->why), e->since ? e->since : began, began + waited,
+                 h->call.version, -1);
+    h->call.waited += waited;
     e->waiting = 0;
 }
 

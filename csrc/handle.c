@@ -10,15 +10,14 @@
 #define FOREVER 1e9
 
 int handle_check_weight(const wagma_handle *h, double weight) {
-    const wagma_dtype dtype = (wagma_dtype)h->segment->options.dtype;
+    const wagma_dtype dtype = (wagma_dtype)h->options->dtype;
     if (!isfinite(weight) || weight < 0)
         return error_set(WAGMA_EINVAL, "weight=%g: must be finite and not negative", weight);
     if (reduce_dtype_is_integer(dtype) && weight != floor(weight))
         return error_set(WAGMA_ETYPE,
                          "weight=%g: integer arrays take whole weights only; use a floating dtype",
                          weight);
-    if (reduce_dtype_is_integer(dtype) && weight > 1 &&
-        h->segment->options.late == WAGMA_LATE_CARRY)
+    if (reduce_dtype_is_integer(dtype) && weight > 1 && h->options->late == WAGMA_LATE_CARRY)
         return error_set(
             WAGMA_ETYPE,
             "weight=%g: what integer arrays carry (late is WAGMA_LATE_CARRY, \"carry\") "
@@ -32,7 +31,9 @@ int handle_check_weight(const wagma_handle *h, double weight) {
                          "weight=%g: %s arrays take 0 and weights from 1e-30 to 1e30; scale all "
                          "weights alike, or use float64",
                          weight, reduce_dtype_name(dtype));
-    const double carried = h->shm ? shm_carried_weight(h) : 0, ratio = carried / weight;
+    const double carried =
+        h->executor && h->executor->carried_weight ? h->executor->carried_weight(h) : 0;
+    const double ratio = carried / weight;
     const double most = dtype == WAGMA_F64 ? 1e300 : 1e30;
     if (carried != 0 && weight != 0 && (ratio < 1 / most || ratio > most))
         return error_set(WAGMA_EINVAL,
@@ -42,25 +43,19 @@ int handle_check_weight(const wagma_handle *h, double weight) {
     return WAGMA_OK;
 }
 
-void handle_leave(wagma_handle *h, enum segment_state state) {
-    segment_leave(h->segment, h->rank, state);
-    wait_ring(h->segment, NULL, 0, h->rank);
-}
-
 /* ---- calls ----------------------------------------------------------------------------------- */
 
 static int is_sync_version(const wagma_handle *h, int64_t version) {
-    const int64_t period = h->segment->options.sync_period;
+    const int64_t period = h->options->sync_period;
     return period > 0 && (version + 1) % period == 0;
 }
 
 static void find_group(wagma_handle *h) {
-    const wagma_segment *s = h->segment;
-    if (!h->call.sync && s->options.activation != WAGMA_ACTIVATION_WORLD) {
-        h->call.n = topology_members(&s->topology, h->rank, h->call.version, h->members);
+    if (!h->call.sync && h->options->activation != WAGMA_ACTIVATION_WORLD) {
+        h->call.n = topology_members(h->topology, h->rank, h->call.version, h->members);
     } else {
-        h->call.n = s->size;
-        for (int r = 0; r < s->size; r++)
+        h->call.n = h->size;
+        for (int r = 0; r < h->size; r++)
             h->members[r] = r;
     }
     h->call.members = h->members;
@@ -92,12 +87,19 @@ static int check_ready(const wagma_handle *h) {
     return status == WAGMA_OK ? check_idle(h) : status;
 }
 
+/* What the trace says of a call. */
+static int how(const wagma_handle *h) {
+    return (h->call.sync ? TRACE_SYNC : 0) | (h->call.posted ? TRACE_POSTED : 0);
+}
+
 /* After an executor's word: the outcome, or the end of the handle. */
 static int conclude(wagma_handle *h, int status, wagma_outcome *outcome) {
     if (status == WAGMA_INPROGRESS)
         return status;
     h->call.active = 0;
     if (status != WAGMA_OK) {
+        trace_returned(h->trace, how(h) | TRACE_BROKE);
+        trace_now(h->trace, TRACE_ERROR, h->call.version, -1, status);
         wagma_fail(h);
         return status;
     }
@@ -109,9 +111,22 @@ static int conclude(wagma_handle *h, int status, wagma_outcome *outcome) {
     h->stats.calls++;
     h->stats.waited += h->outcome.waited;
     rank_stats_return(h);
+    trace_returned(h->trace, how(h) | (h->outcome.late ? TRACE_LATE : 0) |
+                                 (h->outcome.merged ? 0 : TRACE_UNMERGED));
     if (outcome)
         *outcome = h->outcome;
     return WAGMA_OK;
+}
+
+/* Where an executor has a thread of its own, it stands aside while the owner is in a call. */
+static void enter(wagma_handle *h) {
+    if (h && h->executor->enter)
+        h->executor->enter(h);
+}
+static int leave(wagma_handle *h, int status) {
+    if (h && h->executor->leave)
+        h->executor->leave(h);
+    return status;
 }
 
 /* A new call, unless its arguments are wrong or another one is in progress. */
@@ -119,9 +134,9 @@ static int begin(wagma_handle *h, void *x, double weight, int sync) {
     int status = check_ready(h);
     if (status != WAGMA_OK)
         return status;
-    if (!x && h->segment->options.count > 0)
+    if (!x && h->options->count > 0)
         return error_set(WAGMA_EINVAL, "x is NULL: %lld elements are needed",
-                         (long long)h->segment->options.count);
+                         (long long)h->options->count);
     status = handle_check_weight(h, weight);
     if (status != WAGMA_OK)
         return status;
@@ -136,6 +151,7 @@ static int begin(wagma_handle *h, void *x, double weight, int sync) {
     c->weight = weight;
     c->began = c->left = wait_now();
     c->look = c->began + WAIT_HEARTBEAT_NS;
+    trace_called(h->trace, c->began, c->version);
     find_group(h);
     rank_stats_call(h);
     h->outcome = (wagma_outcome){0};
@@ -159,14 +175,21 @@ static int resume(const wagma_handle *h, const void *x) {
 }
 
 int wagma_start(wagma_handle *h, void *x, double weight, int sync, wagma_outcome *outcome) {
+    enter(h);
     const int status = begin(h, x, weight, sync);
-    return status != WAGMA_OK ? status
-                              : conclude(h, h->shm ? shm_start(h) : inplace_start(h), outcome);
+    return leave(h, status != WAGMA_OK ? status : conclude(h, h->executor->start(h), outcome));
 }
 
 int wagma_post(wagma_handle *h, void *x, double weight, int sync) {
-    const int status = begin(h, x, weight, sync);
-    return status != WAGMA_OK ? status : conclude(h, h->shm ? shm_post(h) : inplace_post(h), NULL);
+    enter(h);
+    int status = begin(h, x, weight, sync);
+    if (status != WAGMA_OK)
+        return leave(h, status);
+    h->call.posted = 1;
+    status = conclude(h, h->executor->post(h), NULL);
+    if (status == WAGMA_INPROGRESS)
+        trace_left(h->trace);
+    return leave(h, status);
 }
 
 /* The caller is back. What it did elsewhere is no waiting, except for a heartbeat of it: a loop
@@ -186,24 +209,37 @@ static int go_away(wagma_handle *h, int status, wagma_outcome *outcome) {
 }
 
 int wagma_test(wagma_handle *h, void *x, wagma_outcome *outcome) {
-    const int status = resume(h, x);
+    enter(h);
+    int status = resume(h, x);
     if (status != WAGMA_OK)
-        return status;
-    come_back(h);
+        return leave(h, status);
+    const uint64_t now = come_back(h);
     h->call.testing = 1;
-    return go_away(h, h->shm ? shm_poll(h) : inplace_poll(h), outcome);
+    status = h->executor->poll(h);
+    if (status != WAGMA_INPROGRESS) /* looking whether it is over does not end the computing */
+        trace_back(h->trace, now, h->call.version, 1);
+    return leave(h, go_away(h, status, outcome));
 }
 
-int wagma_wait(wagma_handle *h, void *x, double timeout, wagma_outcome *outcome) {
-    const int status = resume(h, x);
+static int wait_until(wagma_handle *h, void *x, double timeout, wagma_outcome *outcome) {
+    int status = resume(h, x);
     if (status != WAGMA_OK)
         return status;
     if (isnan(timeout))
         return error_set(WAGMA_EINVAL, "timeout=nan: must be seconds, or negative for none");
     const uint64_t now = come_back(h);
+    trace_back(h->trace, now, h->call.version, 1);
     h->call.testing = 0;
     h->call.until = timeout >= 0 && timeout < FOREVER ? now + (uint64_t)(timeout * 1e9) : 0;
-    return go_away(h, h->shm ? shm_finish(h) : inplace_finish(h), outcome);
+    status = go_away(h, h->executor->finish(h), outcome);
+    if (status == WAGMA_INPROGRESS)
+        trace_left(h->trace);
+    return status;
+}
+
+int wagma_wait(wagma_handle *h, void *x, double timeout, wagma_outcome *outcome) {
+    enter(h);
+    return leave(h, wait_until(h, x, timeout, outcome));
 }
 
 int wagma_finish(wagma_handle *h, void *x, wagma_outcome *outcome) {
@@ -231,7 +267,7 @@ int64_t wagma_version(const wagma_handle *h) {
 }
 
 void *wagma_shared_array(wagma_handle *h) {
-    return segment_array(h->segment, h->rank);
+    return h->executor->array(h);
 }
 
 int wagma_next_contribution(wagma_handle *h, void **buffer) {
@@ -239,8 +275,8 @@ int wagma_next_contribution(wagma_handle *h, void **buffer) {
     int status = check_ready(h);
     if (status != WAGMA_OK)
         return status;
-    const wagma_options *o = &h->segment->options;
-    if (!h->shm)
+    const wagma_options *o = h->options;
+    if (!h->executor->next_contribution)
         return error_set(WAGMA_EINVAL,
                          "the quorum is every member of a group (quorum=all, k of k ranks, "
                          "group_size=1, or one rank): such a handle reduces in place and has no "
@@ -252,18 +288,20 @@ int wagma_next_contribution(wagma_handle *h, void **buffer) {
                          "so there is no undivided result to hand out; use average=0 (False) or "
                          "float32",
                          reduce_dtype_name((wagma_dtype)o->dtype));
+    enter(h);
     h->call = (call){.version = h->version, .next = h->version, .began = wait_now()};
-    status = shm_next_contribution(h, buffer);
+    status = h->executor->next_contribution(h, buffer);
     h->stats.waited += (double)h->call.waited * 1e-9;
     if (status != WAGMA_OK)
         wagma_fail(h);
-    return status;
+    return leave(h, status);
 }
 
 void wagma_get_stats(const wagma_handle *h, wagma_stats *stats) {
     *stats = h->stats;
-    stats->segment_bytes = h->shm ? shm_bytes(h) : inplace_bytes(h);
-    stats->grace = h->shm ? shm_grace(h) : 0;
+    stats->segment_bytes = h->executor->bytes(h);
+    stats->grace = h->executor->grace ? h->executor->grace(h) : 0;
+    stats->wakeups = h->executor->wakeups ? h->executor->wakeups(h) : 0;
 }
 
 int wagma_close(wagma_handle *h) {
@@ -271,30 +309,31 @@ int wagma_close(wagma_handle *h) {
         return error_set(WAGMA_EINVAL, "handle is NULL");
     if (h->closed)
         return WAGMA_OK;
-    const int status = check_idle(h);
+    int status = check_idle(h);
     if (status != WAGMA_OK)
         return status;
     rank_stats_depart(h);
-    if (h->shm)
-        shm_close(h);
+    status = h->executor->close(h);
     h->closed = 1;
-    handle_leave(h, SEGMENT_DEPARTED);
-    return WAGMA_OK;
+    handle_write_trace(h);
+    return status;
 }
 
 void wagma_fail(wagma_handle *h) {
     if (!h || h->closed)
         return;
     h->closed = 2;
-    handle_leave(h, SEGMENT_FAILED);
+    if (h->executor)
+        h->executor->fail(h);
+    handle_write_trace(h);
 }
 
 void wagma_free(wagma_handle *h) {
     if (!h)
         return;
     wagma_fail(h);
-    shm_free(h);
-    inplace_free(h);
+    if (h->executor)
+        h->executor->free(h);
     free(h->members);
     free(h->contributors);
     free(h->versions);
@@ -302,5 +341,6 @@ void wagma_free(wagma_handle *h) {
     free(h->outputs);
     free(h->weights);
     rank_stats_free(h);
+    trace_free(h->trace);
     free(h);
 }

@@ -1,4 +1,4 @@
-/* One rank's handle: what both executors share. handle.c checks arguments and fills outcomes,
+/* One rank's handle: what all executors share. handle.c checks arguments and fills outcomes,
  * handle_trouble.c turns trouble into errors; an executor only moves data. */
 #ifndef WAGMA_HANDLE_H
 #define WAGMA_HANDLE_H
@@ -6,15 +6,18 @@
 #include "rank_stats.h"
 #include "reduce.h"
 #include "segment.h"
+#include "trace.h"
 #include "wait.h"
 
-struct shm_executor;     /* executor_shm.c: quorum < all, the round protocol */
-struct inplace_executor; /* executor_inplace.c: quorum "all" */
+struct shm_executor;     /* executor_shm.c: one node, quorum < all, the round protocol */
+struct inplace_executor; /* executor_inplace.c: one node, quorum "all" */
+struct mpi_executor;     /* executor_mpi.c: any nodes, over a transport */
 
 typedef struct call { /* the call in progress */
     int active;       /* started, not finished */
     int sync;         /* explicit sync(x), or a sync version: scope world, quorum all */
     int explicit_sync;
+    int posted;
     int64_t version; /* public version, from 0 */
     int64_t next;    /* version of the next call; version + 1 unless the executor says otherwise */
     void *x;
@@ -33,13 +36,17 @@ typedef struct call { /* the call in progress */
 } call;
 
 struct wagma_handle {
-    wagma_segment *segment;
-    int rank;
+    const struct executor *executor;
+    const wagma_options *options; /* checked, defaults filled in */
+    const struct topology *topology;
+    wagma_segment *segment; /* NULL: over a transport */
+    int rank, size;
 
     int closed;      /* 1: wagma_close; 2: broken by an error */
     int64_t version; /* next version */
     const reduce_kernels *kernels;
     wagma_hooks hooks;
+    struct trace *trace;
     wait_state wait;
     call call;
     wagma_stats stats;
@@ -53,6 +60,7 @@ struct wagma_handle {
     double *weights;       /* [P] scratch */
     struct shm_executor *shm;
     struct inplace_executor *inplace;
+    struct mpi_executor *mpi;
 };
 
 /* Executor interface: create frees nothing on failure but what it made itself. The others return
@@ -65,30 +73,55 @@ struct wagma_handle {
  *   poll    goes on without a pause; looks for trouble when handle_look_due()
  *   finish  goes on until the call is over, or call.until has passed: it looks for trouble then as
  *           on a heartbeat, and returns the WAGMA_INPROGRESS that handle_heartbeat() says */
-int inplace_create(wagma_handle *h);
-int inplace_start(wagma_handle *h);
-int inplace_post(wagma_handle *h);
-int inplace_poll(wagma_handle *h);
-int inplace_finish(wagma_handle *h);
-void inplace_free(wagma_handle *h);
-uint64_t inplace_bytes(const wagma_handle *h); /* committed part of the rank's region */
+enum handle_loss { /* what is known about a rank that a wait needs */
+                   HANDLE_PRESENT = 0,
+                   HANDLE_FAILED, /* it said so itself, or left without close() */
+                   HANDLE_DEAD,
+};
 
+struct executor {
+    /* Around every call of the owner but close() and free(); NULL: it has no thread of its own */
+    void (*enter)(wagma_handle *h);
+    void (*leave)(wagma_handle *h);
+    int (*start)(wagma_handle *h);
+    int (*post)(wagma_handle *h);
+    int (*poll)(wagma_handle *h);
+    int (*finish)(wagma_handle *h);
+    int (*next_contribution)(wagma_handle *h, void **buffer); /* NULL: it reduces in place */
+    void *(*array)(wagma_handle *h);                 /* wagma_shared_array(); NULL: error_set() */
+    double (*carried_weight)(const wagma_handle *h); /* of what is carried; 0: nothing */
+    double (*grace)(const wagma_handle *h);          /* seconds in force */
+    uint64_t (*bytes)(const wagma_handle *h);        /* memory of this rank */
+    uint64_t (*wakeups)(const wagma_handle *h);      /* of its thread; NULL: it has none */
+    rank_record *(*record)(wagma_handle *h, int rank, uint64_t syncs); /* rank_stats.h */
+    enum handle_loss (*lost)(wagma_handle *h, int rank);
+    int (*close)(wagma_handle *h); /* departs; then the handle is closed whatever it returns */
+    void (*fail)(wagma_handle *h); /* tells the others that this rank has failed */
+    void (*free)(wagma_handle *h);
+};
+
+int inplace_create(wagma_handle *h);
 int shm_create(wagma_handle *h, const void *initial, double weight);
-int shm_start(wagma_handle *h);
-int shm_post(wagma_handle *h);
-int shm_poll(wagma_handle *h);
-int shm_finish(wagma_handle *h);
-int shm_next_contribution(wagma_handle *h, void **buffer);
-double shm_carried_weight(const wagma_handle *h); /* of what is carried; 0: nothing */
-void shm_close(wagma_handle *h);                  /* departs: local, does not block */
-void shm_free(wagma_handle *h);
-uint64_t shm_bytes(const wagma_handle *h); /* committed part of the rank's region */
-double shm_grace(const wagma_handle *h);   /* seconds */
 
 /* WAGMA_OK, WAGMA_EINVAL or WAGMA_ETYPE. */
 int handle_check_weight(const wagma_handle *h, double weight);
-/* The rank is not to be waited for any more: SEGMENT_DEPARTED, SEGMENT_FAILED. */
+/* A handle without an executor for `rank` of `size`, its arrays allocated; NULL: error_set(). */
+wagma_handle *handle_new(int rank, const wagma_options *options, const struct topology *topology,
+                         const wagma_hooks *hooks);
+
+/* The handle's trace, before it has an executor; `transport` is for readers. Or an error. */
+int handle_trace(wagma_handle *h, const char *transport);
+/* Writes the timeline, if there is one; what is wrong with that is a warning. */
+void handle_write_trace(wagma_handle *h);
+
+/* Parts of the interface for ranks that share a segment; the rank is not to be waited for any more:
+ * SEGMENT_DEPARTED, SEGMENT_FAILED. */
 void handle_leave(wagma_handle *h, enum segment_state state);
+void *handle_segment_array(wagma_handle *h);
+rank_record *handle_segment_record(wagma_handle *h, int rank, uint64_t syncs);
+enum handle_loss handle_segment_lost(wagma_handle *h, int rank);
+int handle_segment_depart(wagma_handle *h);
+void handle_segment_fail(wagma_handle *h);
 
 /* Trouble in a wait, called by an executor on WAIT_HEARTBEAT; `needed` of the `n` missing ranks
  * have to come. Too many of them dead or failed (WAGMA_EPEER), timeout (WAGMA_ESTALL), the
@@ -97,7 +130,7 @@ void handle_leave(wagma_handle *h, enum segment_state state);
  * passed, and wagma_last_error() names who is missing. */
 int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing, int n, int needed);
 /* Its parts: the error of a rank that is dead or failed; and all the rest. */
-int handle_lost(const wagma_handle *h, const char *phase, int32_t rank);
+int handle_lost(wagma_handle *h, const char *phase, int32_t rank);
 int handle_delayed(wagma_handle *h, const char *phase, const int32_t *missing, int n, int needed);
 /* The interrupted hook (not from wagma_test(), where nobody waits) and call.until alone. WAGMA_OK,
  * WAGMA_EINTERRUPTED or WAGMA_INPROGRESS. */

@@ -14,6 +14,7 @@ static int wait_for_all(wagma_handle *h) {
     int32_t *missing = h->members;
     h->call.began = wait_now();
     wait_begin(&h->wait, s, h->rank);
+    trace_waits(h->trace, TRACE_FOR_CREATION);
     int status = WAGMA_OK;
     while (status == WAGMA_OK) {
         int n = 0;
@@ -35,22 +36,42 @@ static int wait_for_all(wagma_handle *h) {
         if (wait_pause(&h->wait, 0) == WAIT_HEARTBEAT)
             status = handle_heartbeat(h, "creation", missing, n, n);
     }
-    wait_end(&h->wait);
+    const uint64_t waited = wait_end(&h->wait);
+    trace_waited(h->trace, TRACE_FOR_CREATION, h->wait.began, h->wait.began + waited, h->version,
+                 -1);
     return status;
 }
 
 static int create_arrays(wagma_handle *h) {
-    const size_t n = (size_t)h->segment->size;
+    const size_t n = (size_t)h->size;
     h->members = calloc(n, sizeof *h->members);
     h->contributors = calloc(n, sizeof *h->contributors);
     h->versions = calloc(n, sizeof *h->versions);
     h->inputs = calloc(n, sizeof *h->inputs);
     h->outputs = calloc(n, sizeof *h->outputs);
     h->weights = calloc(n, sizeof *h->weights);
-    if (!h->members || !h->contributors || !h->versions || !h->inputs || !h->outputs ||
-        !h->weights || rank_stats_create(h) != 0)
-        return error_set(WAGMA_ENOMEM, "no memory for a handle of %zu ranks", n);
-    return WAGMA_OK;
+    return h->members && h->contributors && h->versions && h->inputs && h->outputs && h->weights &&
+           rank_stats_create(h) == 0;
+}
+
+wagma_handle *handle_new(int rank, const wagma_options *options, const struct topology *topology,
+                         const wagma_hooks *hooks) {
+    wagma_handle *h = calloc(1, sizeof *h);
+    if (h) {
+        h->rank = rank;
+        h->size = options->size;
+        h->options = options;
+        h->topology = topology;
+        h->kernels = reduce_best();
+        if (hooks)
+            h->hooks = *hooks;
+        if (create_arrays(h))
+            return h;
+        h->closed = 2;
+        wagma_free(h);
+    }
+    (void)error_set(WAGMA_ENOMEM, "no memory for a handle of %d ranks", options->size);
+    return NULL;
 }
 
 /* Joins, publishes the first contribution, and waits for the others. */
@@ -82,18 +103,14 @@ int wagma_create(wagma_segment *segment, int rank, const void *initial, double w
         return error_set(WAGMA_EINVAL, "segment is NULL: make or open one first");
     if (rank < 0 || rank >= segment->size)
         return error_set(WAGMA_EINVAL, "rank=%d: must be in 0..%d", rank, segment->size - 1);
-    wagma_handle *h = calloc(1, sizeof *h);
+    wagma_handle *h = handle_new(rank, &segment->options, &segment->topology, hooks);
     if (!h)
-        return error_set(WAGMA_ENOMEM, "no memory for a handle");
+        return WAGMA_ENOMEM;
     h->segment = segment;
-    h->rank = rank;
-    h->kernels = reduce_best();
     h->wait.spin = -1; /* who is made first would spin for long */
-    if (hooks)
-        h->hooks = *hooks;
-    int status = create_arrays(h);
+    int status = handle_check_weight(h, weight);
     if (status == WAGMA_OK)
-        status = handle_check_weight(h, weight);
+        status = handle_trace(h, "shm");
     if (status == WAGMA_OK)
         status = join(h, initial, weight);
     if (status == WAGMA_OK) {

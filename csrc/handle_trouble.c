@@ -21,12 +21,6 @@ static const char *list_ranks(const int32_t *ranks, int n, char *text, size_t si
     return text;
 }
 
-static int failed(const wagma_segment *s, int r) {
-    /* acquire: pairs with segment_leave() */
-    return atomic_load_explicit(&segment_presence_of(s, r)->state, memory_order_acquire) ==
-           SEGMENT_FAILED;
-}
-
 static int asked_to_stop(const wagma_handle *h, const char *phase) {
     if (h->call.testing || !h->hooks.interrupted || !h->hooks.interrupted(h->hooks.context))
         return WAGMA_OK;
@@ -54,20 +48,21 @@ int handle_look_due(wagma_handle *h) {
     return 1;
 }
 
-int handle_lost(const wagma_handle *h, const char *phase, int32_t rank) {
+int handle_lost(wagma_handle *h, const char *phase, int32_t rank) {
     return error_set(WAGMA_EPEER,
                      "rank %d %s, and version %lld (phase %s) needs it: make a new handle "
                      "without it",
-                     rank, failed(h->segment, rank) ? "failed or left without close()" : "is dead",
+                     rank,
+                     h->executor->lost(h, rank) == HANDLE_FAILED ? "failed or left without close()"
+                                                                 : "is dead",
                      (long long)h->call.version, phase);
 }
 
 int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing, int n,
                      int needed) {
-    wagma_segment *s = h->segment;
     int lost = 0, first = -1;
     for (int i = 0; i < n; i++) {
-        if (!failed(s, missing[i]) && !segment_is_dead(s, missing[i]))
+        if (!h->executor->lost(h, missing[i]))
             continue;
         if (lost++ == 0)
             first = missing[i];
@@ -77,20 +72,20 @@ int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing,
 }
 
 int handle_delayed(wagma_handle *h, const char *phase, const int32_t *missing, int n, int needed) {
-    wagma_segment *s = h->segment;
+    const wagma_options *o = h->options;
     const long long version = (long long)h->call.version;
     const double waited = (double)(wait_now() - h->call.began - h->call.away) * 1e-9;
     char ranks[256];
     if (asked_to_stop(h, phase) != WAGMA_OK)
         return WAGMA_EINTERRUPTED;
-    if (s->options.timeout >= 0 && waited >= s->options.timeout)
+    if (o->timeout >= 0 && waited >= o->timeout)
         return error_set(WAGMA_ESTALL,
                          "version %lld (phase %s) has waited %.3g s (timeout %.3g s) for %d of the "
                          "ranks %s",
-                         version, phase, waited, s->options.timeout, needed,
+                         version, phase, waited, o->timeout, needed,
                          list_ranks(missing, n, ranks, sizeof ranks));
-    const double interval = fmax(s->options.stall_warning, SHORTEST_WARNING);
-    if (s->options.stall_warning >= 0 && h->hooks.warn &&
+    const double interval = fmax(o->stall_warning, SHORTEST_WARNING);
+    if (o->stall_warning >= 0 && h->hooks.warn &&
         waited >= interval * (double)(h->call.warnings + 1)) {
         char message[512];
         h->call.warnings++;

@@ -12,4 +12,10 @@ static inline uint64_t mix(uint64_t x) {
     return x ^ x >> 31;
 }
 
+/* Quorum "majority": of the members that have not departed, the one with the least number starts
+ * the version (counted from 1). `lowest`: of all members. */
+static inline uint64_t mix_draw(uint64_t seed, uint64_t t, uint32_t lowest, uint32_t rank) {
+    return mix(seed ^ mix(t ^ mix((uint64_t)lowest << 32 | rank)));
+}
+
 #endif

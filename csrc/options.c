@@ -1,15 +1,23 @@
 /* Options: defaults, and the one place that says which values are allowed. */
+#define _GNU_SOURCE /* CPU_SETSIZE */
 #include <inttypes.h>
 #include <math.h>
+#include <sched.h>
 #include <string.h>
 
 #include "reduce.h"
 #include "segment.h"
 
 enum {
-    DEFAULT_WINDOW = 64,     /* without sync versions */
-    DEFAULT_RESULTS = 8,     /* window where every result is kept until all ranks have it */
-    RESULTS_MAX = 1 << 24,   /* rounds are numbered with 24 bits, window + 2 for each rank */
+    DEFAULT_WINDOW = 64,   /* without sync versions */
+    DEFAULT_RESULTS = 8,   /* window where every result is kept until all ranks have it */
+    RESULTS_MAX = 1 << 24, /* rounds are numbered with 24 bits, window + 2 for each rank */
+    /* measured: docs/schedules.md */
+    DEFAULT_SWITCH = 8 << 10,
+    DEFAULT_CHUNK = 256 << 10,
+    DEFAULT_DIRECT = 16,
+    CHUNK_MIN = 256, /* bytes of a message between nodes */
+    CHUNK_MAX = 1 << 30,
     WINDOW_MAX = 1 << 20,    /* two words per version of the window and rank are kept */
     SECONDS_MAX = 1000000000 /* fits into 64 bits of nanoseconds */
 };
@@ -23,6 +31,8 @@ void wagma_options_init(wagma_options *options) {
     options->timeout = -1;
     options->stall_warning = 60;
     options->redo_after = 200e-6;
+    options->progress_sleep = 1e-3;
+    options->progress_cpu = -1;
 }
 
 int wagma_abi_version(void) {
@@ -161,6 +171,49 @@ static int check_versions(wagma_options *o) {
     return WAGMA_OK;
 }
 
+/* How a handle over a transport goes on by itself. */
+static int check_progress(const wagma_options *o) {
+    const int status = check_choice("progress", o->progress, WAGMA_PROGRESS_MAIN,
+                                    "WAGMA_PROGRESS_SLEEP, _YIELD, _SPIN or _MAIN");
+    if (status != WAGMA_OK)
+        return status;
+    if (!(o->progress_sleep >= 10e-6 && o->progress_sleep <= 1))
+        return error_set(WAGMA_EINVAL, "progress_sleep is %g: it must be 10e-6 to 1 seconds",
+                         o->progress_sleep);
+    if (o->progress_cpu < -1 || o->progress_cpu >= CPU_SETSIZE)
+        return error_set(WAGMA_EINVAL,
+                         "progress_cpu is %" PRId32
+                         ": it must be a core, 0 to %d; leave it unset for any",
+                         o->progress_cpu, CPU_SETSIZE - 1);
+    return WAGMA_OK;
+}
+
+/* How data is exchanged over a transport. */
+static int check_schedule(wagma_options *o) {
+    if (o->schedule_switch < 0)
+        return error_set(WAGMA_EINVAL,
+                         "schedule_switch is %" PRId64
+                         ": it must be 1 or more bytes, or 0 for the default",
+                         o->schedule_switch);
+    if (o->schedule_chunk != 0 && (o->schedule_chunk < CHUNK_MIN || o->schedule_chunk > CHUNK_MAX))
+        return error_set(WAGMA_EINVAL,
+                         "schedule_chunk is %" PRId64
+                         ": it must be %d to %d bytes, or 0 for the default",
+                         o->schedule_chunk, CHUNK_MIN, CHUNK_MAX);
+    if (o->schedule_direct < 0)
+        return error_set(WAGMA_EINVAL,
+                         "schedule_direct is %" PRId32
+                         ": it must be 1 or more members, or 0 for the default",
+                         o->schedule_direct);
+    if (o->schedule_switch == 0)
+        o->schedule_switch = DEFAULT_SWITCH;
+    if (o->schedule_chunk == 0)
+        o->schedule_chunk = DEFAULT_CHUNK;
+    if (o->schedule_direct == 0)
+        o->schedule_direct = DEFAULT_DIRECT;
+    return WAGMA_OK;
+}
+
 int wagma_options_check(wagma_options *options) {
     int status;
     if (!options)
@@ -176,7 +229,8 @@ int wagma_options_check(wagma_options *options) {
         (status = check_seconds("grace", options->grace, "auto")) ||
         (status = check_seconds("timeout", options->timeout, "never")) ||
         (status = check_seconds("stall_warning", options->stall_warning, "none")) ||
-        (status = check_seconds("redo_after", options->redo_after, NULL)))
+        (status = check_seconds("redo_after", options->redo_after, NULL)) ||
+        (status = check_progress(options)) || (status = check_schedule(options)))
         return status;
     return WAGMA_OK;
 }

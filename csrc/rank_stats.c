@@ -5,20 +5,12 @@
 
 #include "handle.h"
 
-typedef struct rank_record { /* in the segment */
-    uint64_t syncs;          /* of this sync version; 0: not written yet */
-    uint64_t arrived;        /* ns, CLOCK_MONOTONIC */
-    wagma_rank_stats stats;  /* all but synced and behind */
-} rank_record;
-
-_Static_assert(sizeof(rank_record) <= SEGMENT_LINE, "a record has a line of its own");
-
-static rank_record *record_of(const wagma_segment *s, int r, uint64_t syncs) {
-    return (rank_record *)(segment_region(s, r) + s->o_stats + (syncs & 1) * SEGMENT_LINE);
+static rank_record *record_of(wagma_handle *h, int r, uint64_t syncs) {
+    return h->executor->record(h, r, syncs);
 }
 
 int rank_stats_create(wagma_handle *h) {
-    const int size = h->segment->size;
+    const int size = h->size;
     wagma_rank_stats *gathered = calloc((size_t)size, sizeof *gathered);
     for (int r = 0; gathered && r < size; r++)
         gathered[r].version = gathered[r].synced = -1;
@@ -55,7 +47,7 @@ static uint64_t median(struct rank_stats *r) {
 
 static void store(wagma_handle *h, uint64_t syncs, int departed) {
     struct rank_stats *r = &h->ranks;
-    *record_of(h->segment, h->rank, syncs) = (rank_record){
+    *record_of(h, h->rank, syncs) = (rank_record){
         .syncs = syncs,
         .arrived = r->began,
         .stats =
@@ -87,16 +79,15 @@ void rank_stats_depart(wagma_handle *h) {
 }
 
 static void gather(wagma_handle *h) {
-    const wagma_segment *s = h->segment;
     const uint64_t syncs = h->ranks.syncs;
     uint64_t first = UINT64_MAX;
-    for (int r = 0; r < s->size; r++) {
-        const rank_record *record = record_of(s, r, syncs);
+    for (int r = 0; r < h->size; r++) {
+        const rank_record *record = record_of(h, r, syncs);
         if (record->syncs == syncs && !record->stats.departed && record->arrived < first)
             first = record->arrived;
     }
-    for (int r = 0; r < s->size; r++) {
-        const rank_record *record = record_of(s, r, syncs);
+    for (int r = 0; r < h->size; r++) {
+        const rank_record *record = record_of(h, r, syncs);
         wagma_rank_stats *gathered = &h->ranks.gathered[r];
         double behind = gathered->behind;
         if (record->syncs == syncs) { /* otherwise it departed before, and this is known */
@@ -141,8 +132,8 @@ void rank_stats_return(wagma_handle *h) {
 int wagma_gathered_stats(const wagma_handle *h, int rank, wagma_rank_stats *stats) {
     if (!h)
         return error_set(WAGMA_EINVAL, "handle is NULL");
-    if (rank < 0 || rank >= h->segment->size)
-        return error_set(WAGMA_EINVAL, "rank=%d: must be in 0..%d", rank, h->segment->size - 1);
+    if (rank < 0 || rank >= h->size)
+        return error_set(WAGMA_EINVAL, "rank=%d: must be in 0..%d", rank, h->size - 1);
     *stats = h->ranks.gathered[rank];
     return WAGMA_OK;
 }

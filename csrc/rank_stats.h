@@ -3,6 +3,9 @@
  * A call at a sync version first copies the rank's counters into its record in the segment, and
  * afterwards everybody's records into memory of its own. Nothing is shared between sync versions.
  *
+ * Over a transport a record travels with the rank's contribution instead, and each rank keeps a
+ * table of them. In a segment:
+ *
  * Records are plain memory, two per rank: the k-th sync version uses record k mod 2.
  *   Reading: whoever takes the k-th sync version has acquired every rank's publication of it, or
  *   its departure, and the rank wrote its record before. So all ranks read the same.
@@ -15,6 +18,12 @@
 
 #include "grace.h"
 #include "wagma.h"
+
+typedef struct rank_record { /* where all ranks can read it */
+    uint64_t syncs;          /* of this sync version; 0: not written yet */
+    uint64_t arrived;        /* ns, CLOCK_MONOTONIC */
+    wagma_rank_stats stats;  /* all but synced and behind */
+} rank_record;
 
 struct rank_stats { /* of a handle */
     uint64_t began; /* ns: of the previous call; 0: there was none */

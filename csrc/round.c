@@ -203,7 +203,7 @@ void round_begin_departure(struct round_local *l) {
 }
 
 uint64_t round_draw(const struct round_context *x, uint64_t t, uint32_t leader, uint32_t rank) {
-    return mix(x->topology.seed ^ mix(t ^ mix((uint64_t)leader << 32 | rank)));
+    return mix_draw(x->topology.seed, t, leader, rank);
 }
 
 /* Of the members looked at so far: has the one that is drawn to start the version arrived? */

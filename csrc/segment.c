@@ -173,12 +173,17 @@ static int compare_options(const wagma_options *mine, const wagma_options *their
     INTEGER(size);
     INTEGER(group_size);
     INTEGER(quorum);
+    INTEGER(late);
+    INTEGER(missed);
+    INTEGER(activation);
+    INTEGER(grouping);
     INTEGER(dtype);
     INTEGER(average);
     INTEGER(count);
     INTEGER(sync_period);
     INTEGER(window);
     INTEGER(shm_limit);
+    INTEGER(seed);
     SECONDS(grace);
     SECONDS(timeout);
     SECONDS(stall_warning);

@@ -30,6 +30,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "cores_mask.h"
 #include "topology.h"
 #include "wagma.h"
 
@@ -134,12 +135,9 @@ typedef struct segment_sync_line { /* line D, quorum "all" */
 static inline segment_sync_line *segment_sync(const wagma_segment *s, int r) {
     return (segment_sync_line *)(segment_region(s, r) + 3 * SEGMENT_LINE);
 }
-enum { SEGMENT_MASK_WORDS = 16 };
-typedef struct segment_cores { /* line E */
-    uint64_t mask[SEGMENT_MASK_WORDS];
-} segment_cores;
-static inline segment_cores *segment_cores_of(const wagma_segment *s, int r) {
-    return (segment_cores *)(segment_region(s, r) + 4 * SEGMENT_LINE);
+/* line E */
+static inline cores_mask *segment_cores_of(const wagma_segment *s, int r) {
+    return (cores_mask *)(segment_region(s, r) + 4 * SEGMENT_LINE);
 }
 static inline segment_atomic *segment_cref(const wagma_segment *s, int r, int b) {
     return (segment_atomic *)(segment_region(s, r) + s->o_cref) + b;

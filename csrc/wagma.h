@@ -1,17 +1,18 @@
-/* wagma: wait-avoiding group allreduce on one node. Public C interface.
+/* wagma: wait-avoiding group allreduce. Public C interface.
  *
- * The ranks of a handle share one segment of memory. A rank calls wagma_allreduce() once per
- * version; a version runs when `quorum` members of the rank's group have called it, and whoever is
- * present executes it: an absent rank needs no thread and makes nobody wait.
+ * The ranks of a handle share one segment of memory, or, on several nodes, send messages over a
+ * transport. A rank calls wagma_allreduce() once per version; a version runs when `quorum` members
+ * of the rank's group have called it. In a segment whoever is present executes it: an absent rank
+ * needs no thread and makes nobody wait. For handles over a transport see wagma_create_over().
  *
  * Life cycle:   segment_create (one rank)  segment_open (the others)     ranks in one process share
  * one wagma_create   (every rank, returns when all have)       segment; processes each map it
  *               wagma_allreduce ... wagma_sync ...
- *               wagma_close    (local: this rank departs)   wagma_free   wagma_segment_close
+ *               wagma_close    (this rank departs)   wagma_free   wagma_segment_close
  *
  * Every function that returns int returns WAGMA_OK or a negative status; wagma_last_error() then
  * names the argument, its value and the remedy. Thread-safety: different handles may be used by
- * different threads at once, one handle by one thread at a time.
+ * different threads at once, one handle by one thread at a time (wagma_dump_state() excepted).
  */
 #ifndef WAGMA_H
 #define WAGMA_H
@@ -24,7 +25,7 @@ extern "C" {
 #endif
 
 /* Grows by one whenever a struct, a status or the meaning of a call changes. */
-#define WAGMA_ABI_VERSION 2
+#define WAGMA_ABI_VERSION 3
 
 /* 40 bits hold a version and 24 a round (2 per rank and rank), which limits the number of ranks. */
 #define WAGMA_MAX_RANKS 2896
@@ -86,7 +87,16 @@ enum wagma_grouping {                             /* how groups follow from the 
 /* wagma_options.quorum: a member drawn from (seed, version, group) starts the version. */
 #define WAGMA_QUORUM_MAJORITY (-1)
 
-/* What all ranks of a handle agree on; set defaults with wagma_options_init(). */
+enum wagma_progress { /* how a handle over a transport goes on while its rank computes; a version
+                         in flight is polled hard, an idle handle by this rule */
+                      WAGMA_PROGRESS_SLEEP = 0, /* a thread polls every progress_sleep seconds */
+                      WAGMA_PROGRESS_YIELD = 1, /* a thread polls and yields the core in between */
+                      WAGMA_PROGRESS_SPIN = 2,  /* a thread polls all the time */
+                      WAGMA_PROGRESS_MAIN = 3,  /* no thread: in calls of the handle only */
+};
+
+/* What all ranks of a handle agree on, progress* excepted; set defaults with
+ * wagma_options_init(). */
 typedef struct wagma_options {
     uint32_t struct_size; /* sizeof(wagma_options) */
     int32_t size;         /* ranks P, 1 <= P <= WAGMA_MAX_RANKS */
@@ -110,11 +120,21 @@ typedef struct wagma_options {
     double redo_after;  /* seconds until a slice of a stopped rank is recomputed; default 200e-6 */
     uint64_t shm_limit; /* bytes of shared memory per rank; 0: as many as the protocol can use */
     uint64_t seed;      /* of the draws of MAJORITY and PAIRS */
+    /* of handles over a transport; the ranks may differ in them */
+    double progress_sleep; /* seconds, 10e-6 at least; default 1e-3 */
+    int32_t progress;      /* wagma_progress */
+    int32_t progress_cpu;  /* core to which the thread is bound; -1: none */
+    /* of handles over a transport; 0: a built-in default. `python -m wagma tune` measures them */
+    int64_t schedule_switch; /* bytes of a contribution up to which ranks exchange all of it in few
+                                messages, else parts of it: docs/schedules.md */
+    int64_t schedule_chunk;  /* bytes of a message of a large contribution */
+    int32_t schedule_direct; /* members up to which each one sends parts to all others */
 } wagma_options;
 
 WAGMA_API void wagma_options_init(wagma_options *options);
 
-/* Checks `options` as creation would, and fills in the defaults (group_size, window). */
+/* Checks `options` as creation would, and fills in the defaults (group_size, window,
+ * schedule_switch, schedule_chunk, schedule_direct). */
 WAGMA_API int wagma_options_check(wagma_options *options);
 
 WAGMA_API int wagma_abi_version(void);
@@ -159,6 +179,20 @@ typedef struct wagma_hooks {
 WAGMA_API int wagma_create(wagma_segment *segment, int rank, const void *initial, double weight,
                            const wagma_hooks *hooks, wagma_handle **handle);
 
+/* ---- transport: messages instead of shared memory -------------------------------------------- */
+/* For ranks on several nodes. Made by a library of its own (MPI); see transport.h for what it does.
+ * The handle owns it from wagma_create_over() on, also when that fails. One that was built from
+ * other sources than the engine is refused, and left as it is. */
+typedef struct wagma_transport wagma_transport;
+
+/* As wagma_create(), collective over the transport's ranks, which have to pass the same `options`
+ * (progress* excepted; redo_after and shm_limit mean nothing here). A contribution is reduced by
+ * the ranks' engines, in a thread (`progress`) or in calls: a rank that computes or sleeps makes
+ * nobody wait, one that is stopped or dead does. wagma_close() is collective. */
+WAGMA_API int wagma_create_over(wagma_transport *transport, const wagma_options *options,
+                                const void *initial, double weight, const wagma_hooks *hooks,
+                                wagma_handle **handle);
+
 /* What a version gave this rank. The arrays belong to the handle, until its next call. */
 typedef struct wagma_outcome {
     int64_t version; /* the version that this call took */
@@ -179,6 +213,9 @@ typedef struct wagma_outcome {
      * which x has not become. NULL: merged is 0. Otherwise NULL. */
     const void *result;
 } wagma_outcome;
+
+/* After an error of a call (WAGMA_EINVAL and WAGMA_ETYPE excepted) x holds anything; over a
+ * transport messages under way may read and write it as long as the process runs. */
 
 /* x (count elements) becomes the result of this rank's next version; `weight` is finite, >= 0. */
 WAGMA_API int wagma_allreduce(wagma_handle *handle, void *x, double weight, wagma_outcome *outcome);
@@ -216,7 +253,8 @@ WAGMA_API int wagma_next_contribution(wagma_handle *handle, void **buffer);
 WAGMA_API int64_t wagma_version(const wagma_handle *handle);
 
 /* This rank's array in the segment (count elements, 64-byte aligned): reduced without a copy when
- * quorum is "all". Belongs to the segment. */
+ * quorum is "all". Belongs to the segment; over a transport, where any array is reduced so, to the
+ * handle: it lives until wagma_free(). NULL: there is no memory for it. */
 WAGMA_API void *wagma_shared_array(wagma_handle *handle);
 
 /* Counters since creation. */
@@ -229,6 +267,7 @@ typedef struct wagma_stats {
     double waited;          /* seconds */
     double grace;           /* seconds, the value in force (measured when it is auto) */
     uint64_t segment_bytes; /* this rank's committed part of the segment */
+    uint64_t wakeups; /* over a transport: how often the progress thread looked for messages */
 } wagma_stats;
 
 WAGMA_API void wagma_get_stats(const wagma_handle *handle, wagma_stats *stats);
@@ -254,7 +293,9 @@ typedef struct wagma_rank_stats {
  * took it. Local, also after wagma_close(). */
 WAGMA_API int wagma_gathered_stats(const wagma_handle *handle, int rank, wagma_rank_stats *stats);
 
-/* Departs: weight 0 from the next version on, never waited for. Local and does not block. */
+/* Departs: weight 0 from the next version on, never waited for. Local and does not block; over a
+ * transport collective: returns when every rank has closed (or an error, after which the handle is
+ * closed all the same). */
 WAGMA_API int wagma_close(wagma_handle *handle);
 
 /* Marks this rank as failed: every wait that needs it ends in WAGMA_EPEER at once. */
@@ -262,6 +303,31 @@ WAGMA_API void wagma_fail(wagma_handle *handle);
 
 /* Frees the handle; one that was not closed is marked failed. NULL is allowed. */
 WAGMA_API void wagma_free(wagma_handle *handle);
+
+/* ---- what happened ----------------------------------------------------------------------------
+ */
+
+/* What the rank is doing and what it did last, as lines of text, the newest last: as many as fit
+ * into `size` bytes with their 0. Of any handle that is not being freed, from any thread, also
+ * while another one is in a call. */
+WAGMA_API int wagma_dump_state(const wagma_handle *handle, char *text, size_t size);
+
+/* For timelines (WAGMA_TRACE=dir, see docs/timeline.md): what a reader needs to put the ranks'
+ * files beside each other. All zeros: unknown. */
+typedef struct wagma_trace_label {
+    uint32_t struct_size;    /* sizeof(wagma_trace_label) */
+    int32_t clock_compared;  /* 1: the next two are known */
+    int64_t clock_offset_ns; /* rank 0's CLOCK_MONOTONIC minus this rank's */
+    uint64_t clock_error_ns; /* by how much that can be wrong */
+    uint64_t collective;     /* a number that the handle's ranks share and nobody else has; 0: the
+                                engine's, which knows one where the ranks share a segment */
+    const char *name;        /* of the handle; NULL: none. Copied */
+} wagma_trace_label;
+
+/* 1: the handle writes a timeline. */
+WAGMA_API int wagma_is_traced(const wagma_handle *handle);
+/* Harmless where it does not. */
+WAGMA_API int wagma_label_trace(wagma_handle *handle, const wagma_trace_label *label);
 
 /* ---- grouping (pure) ------------------------------------------------------------------------- */
 

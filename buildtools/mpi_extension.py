@@ -1,0 +1,96 @@
+"""Builds the extension that carries messages over MPI, where an MPI's compiler is found."""
+
+from __future__ import annotations
+
+import os
+from itertools import dropwhile
+from pathlib import Path
+
+import mpi_compiler
+from setuptools import Extension
+from setuptools.command.build_ext import build_ext
+
+NONE = (
+    "no compiler of an MPI was found (WAGMA_MPICC, MPICC, mpicc, cc): building without the "
+    'transport over MPI; collectives work within one node, and transport="mpi" is refused'
+)
+
+
+class MPIExtension(Extension):
+    """An extension for one family of MPIs; its name says which."""
+
+    def __init__(
+        self,
+        compiler: mpi_compiler.MPICompiler,
+        sources: list[str],
+        depends: list[str],
+        cflags: list[str],
+    ) -> None:
+        flags = compiler.flags() if compiler.wheel else []
+        super().__init__(
+            f"wagma.collectives._mpi_{compiler.family}",
+            sources,
+            include_dirs=["csrc/mpi"],
+            depends=depends,
+            extra_compile_args=[*cflags, *(f for f in flags if f.startswith(("-I", "-D")))],
+            extra_link_args=[f for f in flags if f.startswith(("-L", "-l"))],
+        )
+        self.wrapper = [] if compiler.wheel else compiler.command
+        self.family = compiler.family
+
+
+class BuildExtensions(build_ext):
+    """build_ext, with the extension over MPI where there can be one.
+
+    Subclasses say what it is made of.
+    """
+
+    sources: list[str]
+    depends: list[str]
+    cflags: list[str]
+
+    def finalize_options(self) -> None:
+        """Adds the extension; it has its name from the MPI, so that this is the first occasion."""
+        compiler = None if os.environ.get("WAGMA_MPI") == "none" else mpi_compiler.find()
+        self.without = compiler is None
+        if compiler:
+            extension = MPIExtension(compiler, self.sources, self.depends, self.cflags)
+            others = self.distribution.ext_modules or []
+            self.distribution.ext_modules = [*others, extension]
+        super().finalize_options()
+
+    def run(self) -> None:
+        """Builds all."""
+        if self.without and os.environ.get("WAGMA_MPI") != "none":
+            self.warn(NONE)
+        super().run()
+
+    def build_extension(self, ext: Extension) -> None:
+        """Builds one."""
+        if isinstance(ext, MPIExtension):
+            self._build_over_mpi(ext)
+        else:
+            super().build_extension(ext)
+
+    def _build_over_mpi(self, ext: MPIExtension) -> None:
+        """With the MPI's compiler, and objects in a folder of their own.
+
+        An extension that was built with another compiler looks as new as one that was built with
+        this one, so a compiler that was asked for builds it anew.
+        """
+        compiler = self.compiler
+        kept = compiler.compiler_so, compiler.linker_so, self.build_temp, self.force
+        self.build_temp = str(Path(self.build_temp) / ext.family)
+        self.force = self.force or "WAGMA_MPICC" in os.environ
+        if ext.wrapper:
+            compiler.compiler_so = [*ext.wrapper, *_options(compiler.compiler_so)]
+            compiler.linker_so = [*ext.wrapper, *_options(compiler.linker_so)]
+        try:
+            super().build_extension(ext)
+        finally:
+            compiler.compiler_so, compiler.linker_so, self.build_temp, self.force = kept
+
+
+def _options(command: list[str]) -> list[str]:
+    """The words after the compiler, which may be several: `ccache gcc -pthread`."""
+    return list(dropwhile(lambda word: not word.startswith("-"), command))

@@ -1,0 +1,193 @@
+/* State of the executor for groups that span nodes. activation.c says which versions run,
+ * exchange.c moves their data; here the two are fed with what the transport brings, and a call gets
+ * its result.
+ *
+ *   executor_mpi.c         creation, the table of functions, calls
+ *   executor_mpi_drive.c   what comes in becomes events, and actions are done
+ *   executor_mpi_data.c    memory: contributions, results, versions and what they pin
+ *   executor_mpi_outcome.c what a call gives
+ *   executor_mpi_wait.c    waits of a call: how long, for whom, and what becomes of those that last
+ *   executor_mpi_end.c     how ranks meet and part: creation, close, failure
+ *
+ * Everything below is touched under progress.mutex alone, by the owner in a call or by the progress
+ * thread; both call mpi_drive(). */
+#ifndef WAGMA_EXECUTOR_MPI_H
+#define WAGMA_EXECUTOR_MPI_H
+
+#include "activation.h"
+#include "exchange.h"
+#include "grace.h"
+#include "handle.h"
+#include "progress.h"
+
+/* N bytes of data: a contribution or a result. Counted, since versions that have pinned a
+ * contribution read it while the rank has newer ones. */
+typedef struct mpi_block {
+    struct mpi_block *next; /* in `free` or `made` */
+    struct mpi_block *next_made;
+    int references;
+} mpi_block;
+
+/* A version from its pin on, until nobody can ask for its result any more. */
+typedef struct mpi_version {
+    struct mpi_version *next;
+    struct mpi_version *next_untold; /* complete, and activation.c does not know yet */
+    int64_t version;
+    int sync, complete;
+    int shown;                 /* its result was given to the caller, until the next call */
+    struct exchange *exchange; /* until it is complete; NULL: this rank is alone */
+    mpi_block *input;          /* until then; NULL: x, or nothing */
+    mpi_block *result;         /* NULL: x of the call */
+    int n;                     /* complete: who contributed what */
+    int room;
+    int32_t *members;
+    exchange_record *records;
+} mpi_version;
+
+struct mpi_executor {
+    struct progress progress;
+    wagma_transport *transport; /* NULL: closed */
+    const char *name;           /* its */
+    int crowded;                /* its ranks may have to share cores */
+    wagma_options options;
+    struct topology topology;
+    struct activation *activation;
+    struct exchange_pool *pool;
+    int64_t sent, received; /* control messages for activation.c */
+
+    /* of the handle */
+    int in_place; /* quorum "all": x is contribution and result */
+    int ordered;  /* late is "skip" or "carry" */
+    int averages; /* results are stored as averages: nobody merges with them, or they have 16 bits
+                   */
+    size_t bytes_n;
+
+    /* memory */
+    mpi_block *free, *made;
+    uint64_t blocks; /* how many there are */
+    mpi_block *own;  /* wagma_shared_array(); NULL: nobody has asked for it */
+    mpi_version *versions, *spare, *untold;
+    int32_t *ranks;       /* [P] scratch */
+    rank_record *records; /* [P] rank_stats.h: as they came with the last sync version */
+    const void **results; /* [window + 1] ordered: of the last call */
+    uint8_t *losses;      /* [P] enum handle_loss */
+
+    /* contributions */
+    int64_t newest_version; /* of the one that a version pins; -1: the first */
+    double newest_weight;
+    mpi_block *newest;   /* "stale": its data */
+    mpi_block *reserved; /* handed out by next_contribution() */
+    mpi_block *carried;  /* "carry": x of late calls; NULL: nothing is carried */
+    double carried_weight;
+
+    /* the call in progress */
+    int arrived;
+    int out_of_place;   /* x is (or was) the reserved block */
+    mpi_block *lent;    /* what next_contribution() handed out and is x now */
+    mpi_block *written; /* what it contributes, if that is not x */
+    mpi_block *shown;   /* result of a late call out of place, until the next call */
+
+    /* the wait in progress: of a call, or for all ranks at the beginning and at the end */
+    int waits_for;       /* trace_wait */
+    uint64_t waiting;    /* ns: since when; 0: it is not */
+    uint64_t looked;     /* ns: the last time that something could have moved */
+    uint64_t moved;      /* ns: the last time that something did */
+    uint64_t heartbeat;  /* ns: the next one */
+    int heartbeats;      /* of this call */
+    uint64_t lost_since; /* ns: since when a rank that it needs is known to be lost; 0: none is */
+
+    /* grace "auto" */
+    struct grace_samples spreads, computes;
+    uint64_t returned; /* ns: when the last call ended; 0: none has */
+    uint64_t epoch;    /* ns: when the last sync version was complete, on all ranks about then */
+
+    atomic_int failing; /* a thread has said that this rank fails: the owner's wait ends */
+    int abandoned;      /* with messages under way, whose memory may still be used */
+    struct mpi_executor *next_abandoned;
+    int told_failure; /* to the others */
+    int64_t mismatch; /* version at which ranks disagree about sync(x); -1: none */
+    int disputer;     /* another rank that found such a version, `mismatch`; -1: none has */
+    int broken;       /* an error that the progress thread met, for the next call */
+    char trouble[512];
+};
+
+enum { MPI_LINE = 64 }; /* data is aligned to it, after the block's own line */
+_Static_assert(sizeof(mpi_block) <= MPI_LINE, "a block begins with one line");
+
+static inline unsigned char *mpi_data(mpi_block *b) {
+    return (unsigned char *)b + MPI_LINE;
+}
+static inline size_t mpi_block_bytes(const struct mpi_executor *e) {
+    return MPI_LINE + (e->bytes_n + MPI_LINE - 1) / MPI_LINE * MPI_LINE;
+}
+
+/* ---- executor_mpi_drive.c -------------------------------------------------------------------- */
+
+/* Goes on with whatever came. 1: something moved; 0: nothing did; or an error. */
+int mpi_drive(wagma_handle *h);
+/* One event of the core, of this rank itself, and what follows from it. WAGMA_OK or an error. */
+int mpi_tell(wagma_handle *h, enum activation_event_kind kind);
+/* RETURN: the rank calls `next` next. */
+int mpi_tell_return(wagma_handle *h, int64_t next);
+/* Tells the core, and remembers, which ranks are dead. */
+int mpi_look_for_dead(wagma_handle *h);
+/* To every other rank, once: this one has failed. */
+void mpi_tell_failure(wagma_handle *h);
+/* 1: something is in flight: a version, or a call that was posted. */
+int mpi_is_busy(const wagma_handle *h);
+progress_poll mpi_poll_progress;
+
+/* ---- executor_mpi_data.c --------------------------------------------------------------------- */
+
+/* NULL: error_set(). With one reference. */
+mpi_block *mpi_block_new(wagma_handle *h);
+void mpi_block_drop(struct mpi_executor *e, mpi_block *b); /* NULL is allowed */
+/* *place = b, which brings its reference along. */
+void mpi_block_put(struct mpi_executor *e, mpi_block **place, mpi_block *b);
+static inline mpi_block *mpi_block_hold(mpi_block *b) {
+    b->references++;
+    return b;
+}
+/* A block with what the call contributes; NULL: error_set(). */
+mpi_block *mpi_copy_of_call(wagma_handle *h);
+/* The call's contribution, where it is not x itself. WAGMA_OK or WAGMA_ENOMEM. */
+int mpi_contribute(wagma_handle *h);
+/* The views that the last call gave end. */
+void mpi_end_views(struct mpi_executor *e);
+/* What this rank pins: filled but for scope and version. WAGMA_OK or WAGMA_ENOMEM. */
+int mpi_pin_input(wagma_handle *h, mpi_version *v, int64_t input, exchange_start *start);
+mpi_version *mpi_version_find(const struct mpi_executor *e, int64_t version);
+/* NULL: error_set(). */
+mpi_version *mpi_version_new(wagma_handle *h, int64_t version, int members);
+/* Gives back those that nobody can ask for any more. */
+void mpi_sweep(struct mpi_executor *e);
+/* Memory that messages read and write; and the rest. */
+void mpi_free_data(struct mpi_executor *e);
+void mpi_free_versions(struct mpi_executor *e);
+
+/* ---- executor_mpi_outcome.c ------------------------------------------------------------------ */
+
+/* The call is over: its outcome, and x. WAGMA_OK or an error. */
+int mpi_outcome(wagma_handle *h, const struct activation_call *answer);
+
+/* ---- executor_mpi_wait.c --------------------------------------------------------------------- */
+
+enum mpi_mode { MPI_START, MPI_POST, MPI_POLL, MPI_FINISH }; /* see handle.h */
+/* After a drive that `moved` something or not, of a call that is not over. WAGMA_OK: drive again;
+ * WAGMA_INPROGRESS: return to the caller; or an error. */
+int mpi_pause(wagma_handle *h, enum mpi_mode mode, const struct activation_call *answer, int moved);
+/* The same for what all ranks do together. */
+int mpi_pause_together(wagma_handle *h, enum trace_wait what, int moved);
+/* The wait, if there was one, is over. */
+void mpi_end_wait(wagma_handle *h);
+
+/* ---- executor_mpi_end.c ---------------------------------------------------------------------- */
+
+/* Returns when every rank has come, with the same options. */
+int mpi_meet(wagma_handle *h);
+/* This rank cannot make its handle: tells the others, and closes the transport. */
+void mpi_refuse(wagma_transport *t);
+int mpi_close(wagma_handle *h);
+void mpi_fail(wagma_handle *h);
+
+#endif

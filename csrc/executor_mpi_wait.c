@@ -1,0 +1,220 @@
+/* Waits over a transport: how long, for whom, and what becomes of those that last. A rank that
+ * waits drives the engine itself. */
+#include "executor_mpi.h"
+
+enum {
+    START_NS = 3000,      /* what start() may wait before it hands over to finish() */
+    SPIN_NS = 1000000,    /* of a wait in which nothing moves, where every rank has a core */
+    INQUIRE_BEATS = 20,   /* heartbeats: a second */
+    REST_NS_MAX = 1000000 /* one pause of a wait that lasts long */
+};
+
+/* ---- for whom ---------------------------------------------------------------------------------
+ */
+
+static enum trace_wait what_for(const wagma_handle *h, const struct activation_call *answer) {
+    if (answer->state == ACTIVATION_WAITS_WINDOW)
+        return TRACE_FOR_WINDOW;
+    if (h->call.sync)
+        return TRACE_FOR_SYNC;
+    return answer->state == ACTIVATION_WAITS_QUORUM || h->mpi->in_place ? TRACE_FOR_QUORUM
+                                                                        : TRACE_FOR_DATA;
+}
+
+static const char *phase_of(enum trace_wait what) {
+    switch (what) {
+    case TRACE_FOR_CREATION:
+        return "creation";
+    case TRACE_FOR_WINDOW:
+        return "window";
+    case TRACE_FOR_SYNC:
+        return "sync";
+    case TRACE_FOR_DATA:
+        return "data";
+    case TRACE_FOR_DRAIN:
+        return "close";
+    default:
+        return "quorum";
+    }
+}
+
+/* 1: a rank that the wait needs is lost, and what it had sent before that has had the time to come:
+ * it may be all that the wait needs. */
+static int is_lost_for_good(struct mpi_executor *e, int rank, uint64_t now) {
+    if (rank < 0)
+        e->lost_since = 0;
+    else if (e->lost_since == 0)
+        e->lost_since = now;
+    return rank >= 0 && now - e->lost_since >= WAIT_HEARTBEAT_NS;
+}
+
+static int lose(wagma_handle *h, const char *phase, int rank) {
+    const struct mpi_executor *e = h->mpi;
+    if (e->disputer < 0)
+        return handle_lost(h, phase, rank);
+    return error_set(
+        WAGMA_EMISMATCH,
+        "rank %d found that not all ranks called sync(x) at version %lld; rank %d, at "
+        "version %lld (phase %s), needs it: every rank has to call sync(x) at the same "
+        "version",
+        e->disputer, (long long)e->mismatch, h->rank, (long long)h->call.version, phase);
+}
+
+/* The others are asked where they are, for messages and for disputes about sync(x), after a second
+ * (or when a quarter of the timeout has passed), and 2, 4, 8 ... times that. Not earlier: all who
+ * wait ask everybody. */
+static int has_to_inquire(struct mpi_executor *e) {
+    const double timeout = e->options.timeout;
+    const int first =
+        timeout < 0 || timeout > 4 ? INQUIRE_BEATS : (int)(timeout / 4 * INQUIRE_BEATS) + 1;
+    const int beat = ++e->heartbeats, times = beat / first;
+    return beat % first == 0 && (times & (times - 1)) == 0;
+}
+
+/* Of a call. */
+static int look_for_trouble(wagma_handle *h, const struct activation_call *answer, uint64_t now) {
+    struct mpi_executor *e = h->mpi;
+    const char *phase = phase_of(what_for(h, answer));
+    int failed, needed, n = 1, status = mpi_look_for_dead(h);
+    const int lost = activation_lost(e->activation, &failed);
+    if (status == WAGMA_OK && is_lost_for_good(e, lost, now))
+        return lose(h, phase, lost);
+    if (status == WAGMA_OK && has_to_inquire(e))
+        status = mpi_tell(h, ACTIVATION_EVENT_INQUIRE);
+    if (status != WAGMA_OK)
+        return status;
+    const mpi_version *v = mpi_version_find(e, answer->taken);
+    const int sender = what_for(h, answer) == TRACE_FOR_DATA && v && v->exchange
+                           ? exchange_missing(v->exchange)
+                           : -1;
+    e->ranks[0] = sender;
+    needed = 1;
+    if (sender < 0)
+        n = activation_missing(e->activation, e->ranks, &needed);
+    return handle_delayed(h, phase, e->ranks, n, needed);
+}
+
+/* Of all ranks together. */
+static int look_at_all(wagma_handle *h, enum trace_wait what, uint64_t now) {
+    struct mpi_executor *e = h->mpi;
+    const char *phase = phase_of(what);
+    const int status = mpi_look_for_dead(h);
+    if (status != WAGMA_OK)
+        return status;
+    int lost = -1, n = 0;
+    for (int r = 0; r < h->size; r++) {
+        lost = lost < 0 && e->losses[r] ? r : lost;
+        if (r != h->rank && !activation_has_departed(e->activation, r))
+            e->ranks[n++] = r;
+    }
+    if (is_lost_for_good(e, lost, now))
+        return lose(h, phase, lost);
+    for (int r = 0; n == 0 && r < h->size;
+         r++) /* all have closed: their last messages are missing */
+        if (r != h->rank)
+            e->ranks[n++] = r;
+    return handle_delayed(h, phase, e->ranks, n, n);
+}
+
+/* ---- how long ---------------------------------------------------------------------------------
+ */
+
+static void begin_wait(wagma_handle *h, enum trace_wait what, uint64_t now) {
+    struct mpi_executor *e = h->mpi;
+    if (e->waiting && e->waits_for == (int)what)
+        return;
+    if (e->waiting)
+        mpi_end_wait(h);
+    trace_waits(h->trace, what);
+    e->waits_for = (int)what;
+    e->waiting = e->looked = now;
+    if (e->moved == 0)
+        e->moved = now;
+    if (e->heartbeat == 0)
+        e->heartbeat = now + WAIT_HEARTBEAT_NS;
+}
+
+void mpi_end_wait(wagma_handle *h) {
+    struct mpi_executor *e = h->mpi;
+    if (!e->waiting)
+        return;
+    trace_waited(h->trace, (enum trace_wait)e->waits_for, e->waiting, e->looked, h->call.version,
+                 -1);
+    e->waiting = 0;
+}
+
+/* What passed while nothing moved counts as waiting; the rest is work. */
+static void count(wagma_handle *h, int moved, uint64_t now) {
+    struct mpi_executor *e = h->mpi;
+    if (moved)
+        e->moved = now;
+    else if (e->waiting)
+        h->call.waited += now - e->looked;
+    e->looked = now;
+}
+
+/* A core that nobody else needs is not given away for a wait that may end at once: on a machine
+ * that does something else, too, getting it back takes 100 us. */
+static void rest(wagma_handle *h, uint64_t now) {
+    const struct mpi_executor *e = h->mpi;
+    if (e->options.progress == WAGMA_PROGRESS_SPIN || (!e->crowded && now - e->moved < SPIN_NS))
+        return;
+    uint64_t until = now + progress_pause(PROGRESS_STILL, now - e->moved, REST_NS_MAX);
+    const uint64_t ends[] = {activation_deadline(e->activation), e->heartbeat, h->call.until};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ends[i] != 0 && ends[i] < until)
+            until = ends[i];
+    progress_rest(until > now ? until - now : 0);
+}
+
+/* 1: once per heartbeat, and when the caller wants to be back. */
+static int is_due(wagma_handle *h, uint64_t now) {
+    struct mpi_executor *e = h->mpi;
+    if (now < e->heartbeat && (h->call.until == 0 || now < h->call.until))
+        return 0;
+    e->heartbeat = now + WAIT_HEARTBEAT_NS;
+    return 1;
+}
+
+static int check_failing(const struct mpi_executor *e) {
+    /* relaxed: pairs with mpi_fail(), which waits for the mutex */
+    return atomic_load_explicit(&e->failing, memory_order_relaxed)
+               ? error_set(WAGMA_ECLOSED, "the handle was ended by another thread during a call")
+               : WAGMA_OK;
+}
+
+int mpi_pause(wagma_handle *h, enum mpi_mode mode, const struct activation_call *answer,
+              int moved) {
+    struct mpi_executor *e = h->mpi;
+    if (mode == MPI_POST)
+        return WAGMA_INPROGRESS;
+    if (check_failing(e) != WAGMA_OK)
+        return WAGMA_ECLOSED;
+    if (moved && !e->waiting)
+        return WAGMA_OK;
+    const uint64_t now = wait_now();
+    if (mode == MPI_POLL) {
+        const int status = handle_look_due(h) ? look_for_trouble(h, answer, now) : WAGMA_OK;
+        return status != WAGMA_OK ? status : moved ? WAGMA_OK : WAGMA_INPROGRESS;
+    }
+    count(h, moved, now);
+    begin_wait(h, what_for(h, answer), now);
+    if (mode == MPI_START && now - h->call.began > START_NS)
+        return WAGMA_INPROGRESS;
+    const int status = is_due(h, now) ? look_for_trouble(h, answer, now) : WAGMA_OK;
+    if (status == WAGMA_OK && !moved)
+        rest(h, now);
+    return status;
+}
+
+int mpi_pause_together(wagma_handle *h, enum trace_wait what, int moved) {
+    const uint64_t now = wait_now();
+    if (check_failing(h->mpi) != WAGMA_OK)
+        return WAGMA_ECLOSED;
+    count(h, moved, now);
+    begin_wait(h, what, now);
+    const int status = is_due(h, now) ? look_at_all(h, what, now) : WAGMA_OK;
+    if (status == WAGMA_OK && !moved)
+        rest(h, now);
+    return status;
+}

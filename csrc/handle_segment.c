@@ -1,0 +1,36 @@
+/* What handles whose ranks share a segment have in common. */
+#include "handle.h"
+
+_Static_assert(sizeof(rank_record) <= SEGMENT_LINE, "a record has a line of its own");
+
+void handle_leave(wagma_handle *h, enum segment_state state) {
+    segment_leave(h->segment, h->rank, state);
+    wait_ring(h->segment, NULL, 0, h->rank);
+}
+
+void *handle_segment_array(wagma_handle *h) {
+    return segment_array(h->segment, h->rank);
+}
+
+rank_record *handle_segment_record(wagma_handle *h, int rank, uint64_t syncs) {
+    const wagma_segment *s = h->segment;
+    return (rank_record *)(segment_region(s, rank) + s->o_stats + (syncs & 1) * SEGMENT_LINE);
+}
+
+enum handle_loss handle_segment_lost(wagma_handle *h, int rank) {
+    /* acquire: pairs with segment_leave() */
+    const uint32_t state =
+        atomic_load_explicit(&segment_presence_of(h->segment, rank)->state, memory_order_acquire);
+    if (state == SEGMENT_FAILED)
+        return HANDLE_FAILED;
+    return segment_is_dead(h->segment, rank) ? HANDLE_DEAD : HANDLE_PRESENT;
+}
+
+int handle_segment_depart(wagma_handle *h) {
+    handle_leave(h, SEGMENT_DEPARTED);
+    return WAGMA_OK;
+}
+
+void handle_segment_fail(wagma_handle *h) {
+    handle_leave(h, SEGMENT_FAILED);
+}

@@ -1,0 +1,191 @@
+/* See progress.h. */
+#define _GNU_SOURCE /* affinity and names of threads */
+#include "progress.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+#include "segment.h"
+#include "wait.h"
+
+enum {
+    PATIENCE_NS = 5000000, /* from then on it pays to sleep: a 64th of it is more than the 55 us
+                              that the shortest sleep takes */
+    PATIENCE_SHARE = 64,
+};
+
+uint64_t progress_pause(enum progress_found found, uint64_t still, uint64_t sleep) {
+    if (found == PROGRESS_MOVED)
+        return 0;
+    if (found == PROGRESS_IDLE)
+        return sleep;
+    const uint64_t pause = still < PATIENCE_NS ? 0 : still / PATIENCE_SHARE;
+    return pause < sleep ? pause : sleep;
+}
+
+void progress_rest(uint64_t ns) {
+    const struct timespec time = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    if (ns == 0)
+        sched_yield();
+    else
+        nanosleep(&time, NULL); /* a signal only makes it shorter */
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+/* On the bell, until `until` (ns; 0: until it rings). Gives up the mutex meanwhile. */
+static void sleep_on_bell(struct progress *p, uint64_t until) {
+    const struct timespec time = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
+    p->asleep = 1;
+    if (until == 0)
+        pthread_cond_wait(&p->bell, &p->mutex);
+    else
+        pthread_cond_timedwait(&p->bell, &p->mutex, &time);
+    p->asleep = 0;
+}
+
+static void *run(void *argument) {
+    struct progress *p = argument;
+    pthread_mutex_lock(&p->mutex);
+    while (!p->stop) {
+        /* relaxed: only a hint; who set it waits for the mutex, and rings when it leaves */
+        if (atomic_load_explicit(&p->wanted, memory_order_relaxed) > 0) {
+            p->aside = 1;
+            sleep_on_bell(p, 0);
+            p->aside = 0;
+            continue;
+        }
+        uint64_t deadline = 0;
+        const enum progress_found found = p->poll(p->context, &deadline);
+        const uint64_t now = wait_now();
+        p->wakeups++;
+        if (found == PROGRESS_MOVED)
+            p->moved = now;
+        const uint64_t pause =
+            p->mode == WAGMA_PROGRESS_SLEEP ? progress_pause(found, now - p->moved, p->sleep) : 0;
+        uint64_t until = now + pause;
+        if (deadline != 0 && deadline < until)
+            until = deadline;
+        if (until > now)
+            sleep_on_bell(p, until);
+        else if (p->mode != WAGMA_PROGRESS_SPIN && found != PROGRESS_MOVED)
+            sched_yield();
+    }
+    pthread_mutex_unlock(&p->mutex);
+    return NULL;
+}
+
+static int create_thread(struct progress *p) {
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL}; /* of the thread itself */
+    sigset_t all, before;
+    sigfillset(&all); /* signals are the program's: Python's handlers run on its main thread */
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&all, faults[i]);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int error = pthread_create(&p->thread, NULL, run, p);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+int progress_start(struct progress *p, int cpu) {
+    if (p->mode == WAGMA_PROGRESS_MAIN)
+        return WAGMA_OK;
+    int error = create_thread(p);
+    if (error != 0)
+        return error_set(WAGMA_ESYS, "no progress thread: %s; set progress to WAGMA_PROGRESS_MAIN",
+                         strerror(error));
+    p->running = 1;
+    pthread_setname_np(p->thread, "wagma-progress");
+    if (cpu < 0)
+        return WAGMA_OK;
+    cpu_set_t mask;
+    CPU_ZERO(&mask);
+    CPU_SET((unsigned)cpu, &mask);
+    error = pthread_setaffinity_np(p->thread, sizeof mask, &mask);
+    if (error == 0)
+        return WAGMA_OK;
+    progress_end(p);
+    progress_join(p);
+    return error_set(WAGMA_EINVAL,
+                     "progress_cpu is %d: the progress thread cannot be bound to this core (%s); "
+                     "name one that the process may use, or leave it unset for any core",
+                     cpu, strerror(error));
+}
+
+void progress_end(struct progress *p) {
+    if (!p->exists)
+        return;
+    progress_enter(p); /* a thread that polls hard gives the mutex up */
+    p->stop = 1;
+    pthread_cond_signal(&p->bell);
+    progress_leave(p, PROGRESS_NOTHING_LEFT);
+}
+
+void progress_join(struct progress *p) {
+    if (p->running)
+        pthread_join(p->thread, NULL);
+    p->running = 0;
+}
+
+/* ---- the owner ------------------------------------------------------------------------------- */
+
+int progress_create(struct progress *p, const wagma_options *options, progress_poll *poll,
+                    void *context) {
+    pthread_mutexattr_t recursive;
+    pthread_condattr_t monotonic;
+    *p = (struct progress){.mode = options->progress,
+                           .sleep = (uint64_t)(options->progress_sleep * 1e9),
+                           .poll = poll,
+                           .context = context};
+    if (pthread_mutexattr_init(&recursive) != 0)
+        return error_set(WAGMA_ESYS, "no mutex for the handle");
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    int error = pthread_mutex_init(&p->mutex, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+    if (error != 0)
+        return error_set(WAGMA_ESYS, "no mutex for the handle: %s", strerror(error));
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    error = pthread_cond_init(&p->bell, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    if (error != 0) {
+        pthread_mutex_destroy(&p->mutex);
+        return error_set(WAGMA_ESYS, "no condition for the handle: %s", strerror(error));
+    }
+    p->exists = 1;
+    return WAGMA_OK;
+}
+
+void progress_destroy(struct progress *p) {
+    if (!p->exists)
+        return;
+    progress_end(p);
+    progress_join(p);
+    pthread_cond_destroy(&p->bell);
+    pthread_mutex_destroy(&p->mutex);
+    p->exists = 0;
+}
+
+void progress_enter(struct progress *p) {
+    if (!p->exists)
+        return;
+    /* relaxed: the mutex orders everything else; see run() */
+    atomic_fetch_add_explicit(&p->wanted, 1, memory_order_relaxed);
+    pthread_mutex_lock(&p->mutex);
+}
+
+void progress_leave(struct progress *p, enum progress_left what) {
+    if (!p->exists)
+        return;
+    /* relaxed: `wanted` is changed back before the mutex is released, so the thread that gets it
+     * next sees that */
+    const int left = atomic_fetch_sub_explicit(&p->wanted, 1, memory_order_relaxed) - 1;
+    if (what == PROGRESS_WORK_LEFT)
+        p->moved = wait_now();
+    if (p->asleep && left == 0 && what != PROGRESS_BACK_AT_ONCE &&
+        (what == PROGRESS_WORK_LEFT || p->aside))
+        pthread_cond_signal(&p->bell);
+    pthread_mutex_unlock(&p->mutex);
+}

@@ -1,0 +1,75 @@
+/* A handle that goes on by itself: a mutex, and a thread that drives the engine under it while its
+ * owner computes.
+ *
+ *   owner    progress_enter() ... its call, which drives the engine as well ... progress_leave()
+ *   thread   poll - pause - poll - pause ...
+ *
+ * The thread stands aside while the owner is in: it waits for the mutex, or, where it holds that
+ * because it polls hard, gives it up as soon as it sees `wanted`. One thread per handle: handles do
+ * not wait for each other's polls, and each one's ends with it.
+ *
+ * A pause depends on what the poll found (progress_pause(), pure): nothing in flight: `sleep` at
+ * once; something in flight: none at first, so that data moves on; but the longer nothing moves,
+ * the longer the pauses, up to `sleep`, at most 1/64 of the time that it has taken already. */
+#ifndef WAGMA_PROGRESS_H
+#define WAGMA_PROGRESS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "wagma.h"
+
+enum progress_found {
+    PROGRESS_IDLE,  /* nothing in flight */
+    PROGRESS_STILL, /* something in flight, and nothing moved */
+    PROGRESS_MOVED, /* something moved: look again at once */
+};
+
+/* Polls once; *deadline (ns, CLOCK_MONOTONIC; 0: none): when it wants to be called at the latest.
+ */
+typedef enum progress_found progress_poll(void *context, uint64_t *deadline);
+
+struct progress {
+    pthread_mutex_t mutex; /* recursive: a hook of the owner may ask for counters */
+    pthread_cond_t bell;   /* the thread sleeps on it */
+    pthread_t thread;
+    int exists, running, stop; /* the mutex and the bell; the thread; it shall end */
+    int asleep, aside;         /* the thread is on the bell; because the owner came in */
+    atomic_int wanted;         /* owners in, or about to come in: the thread stands aside */
+    uint64_t moved;            /* ns: when something moved, or the owner left work behind */
+    uint64_t wakeups;          /* polls of the thread */
+    int mode;                  /* wagma_progress */
+    uint64_t sleep;            /* ns */
+    progress_poll *poll;
+    void *context;
+};
+
+/* How long to pause after a poll that found `found`, when the last one that moved something was
+ * `still` ns ago: ns; 0: not at all. */
+uint64_t progress_pause(enum progress_found found, uint64_t still, uint64_t sleep);
+
+/* Makes the mutex. WAGMA_OK or an error. All others do nothing before it has. */
+int progress_create(struct progress *p, const wagma_options *options, progress_poll *poll,
+                    void *context);
+/* Starts the thread, unless the mode is WAGMA_PROGRESS_MAIN. WAGMA_OK or an error. */
+int progress_start(struct progress *p, int cpu);
+/* The thread polls no more, and ends as soon as it can; the owner may be in. */
+void progress_end(struct progress *p);
+/* It has ended; the owner must not be in. Both are harmless when repeated. */
+void progress_join(struct progress *p);
+void progress_destroy(struct progress *p); /* joins */
+
+void progress_enter(struct progress *p);
+enum progress_left {
+    PROGRESS_NOTHING_LEFT, /* the thread goes on as it was */
+    PROGRESS_WORK_LEFT,    /* it wakes up if it sleeps */
+    PROGRESS_BACK_AT_ONCE, /* the owner is about to come in again: a thread that wakes up meanwhile
+                              would only be in its way */
+};
+void progress_leave(struct progress *p, enum progress_left left);
+
+/* Pauses for `ns` on the owner's thread, which stays in. 0: only gives the core away. */
+void progress_rest(uint64_t ns);
+
+#endif
