@@ -30,6 +30,7 @@ BASELINES = ("mpi", "mpi-nonblocking", "gloo", "nccl")
 LIBRARIES = ("wagma", "mpi", "gloo", "nccl")
 FORMATS = ("osu", "nccl", "json", "csv")
 BUFFERS = ("numpy", "torch", "cupy")
+TRANSPORTS = ("auto", "shm", "mpi")
 FORMS = ("in-place", "private", "out-of-place")
 
 
@@ -151,7 +152,13 @@ def _add_wagma(parser: argparse.ArgumentParser, defaults: _Defaults) -> None:
     add = parser.add_argument_group("what of wagma is measured").add_argument
     add("--form", choices=FORMS, default="in-place", help="whose arrays (default: %(default)s)")
     add("--buffer", choices=BUFFERS, default="numpy", help="kind of arrays (default: %(default)s)")
-    add("--transport", choices=("auto", "shm"), default="auto", help="(default: %(default)s)")
+    add(
+        "--transport",
+        choices=TRANSPORTS,
+        default="auto",
+        help="by which ranks reach each other: shared memory, or messages of MPI; auto is shm on "
+        "one node; WAGMA_TRANSPORT overrides it (default: %(default)s)",
+    )
     add("--group-size", type=_integer(1), metavar="S", help="ranks that reduce together")
     add(
         "--quorum",
@@ -345,10 +352,10 @@ def _sizes(
             f"argument -m/--message-size: nothing from {smallest} to {largest} holds an element of "
             f"{name}, which has {element} bytes: raise MAX"
         )
-    for size in sizes:
-        if size % element:
-            raise ValueError(
-                f"argument -m/--message-size: {size} is no multiple of {element} bytes, the size "
-                f"of {name}: try MIN {max(size // element, 1) * element}"
-            )
+    if sizes[0] % element:  # the others are its multiples
+        doubled = "" if sizes[0] == smallest else f"MIN is {smallest}, which is doubled: "
+        raise ValueError(
+            f"argument -m/--message-size: {doubled}{sizes[0]} is no multiple of {element} bytes, "
+            f"the size of {name}: try MIN {max(smallest // element, 1) * element}"
+        )
     return tuple(sizes)

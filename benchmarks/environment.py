@@ -25,7 +25,7 @@ from .settings import Settings
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["commit", "cpu", "crowded_hosts", "environment", "gather"]
+__all__ = ["commit", "cpu", "crowded_hosts", "environment", "fullest", "gather"]
 
 CGROUPS = Path("/sys/fs/cgroup")
 LEVELS = ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
@@ -62,6 +62,11 @@ def crowded_hosts(ranks: list[Facts]) -> list[str]:
     return found
 
 
+def fullest(ranks: list[Facts]) -> int:
+    """How many ranks are on the host that has most of them."""
+    return max(map(len, _by_host(ranks).values()))
+
+
 def _crowded(places: list[Facts], ranks: list[int]) -> str | None:
     """Why ranks of one host have not a core each: by the rule of the engine (csrc/cores.c).
 
@@ -84,12 +89,13 @@ def _crowded(places: list[Facts], ranks: list[int]) -> str | None:
     return None
 
 
-def environment(settings: Settings, ranks: list[Facts], warnings: list[str]) -> Facts:
+def environment(settings: Settings, ranks: list[Facts], over: str, warnings: list[str]) -> Facts:
     """The header, as JSON values: this rank's software and load, all ranks' hosts and cores.
 
     Args:
         settings: of the run.
         ranks: of `gather`.
+        over: transport of wagma's messages, "shm" or "mpi".
         warnings: what the reader has to know.
     """
     from mpi4py import MPI
@@ -111,6 +117,8 @@ def environment(settings: Settings, ranks: list[Facts], warnings: list[str]) -> 
             **{package: metadata.version(package) for package in packages},
         },
         "commit": commit(),
+        "transport": over,
+        **_variables(),
         "simd": simd_level(),
         "loop": _loop(settings),
         **_computing(settings, ranks),
@@ -137,6 +145,12 @@ def _by_host(ranks: list[Facts]) -> dict[str, list[int]]:
     for rank, facts in enumerate(ranks):
         hosts.setdefault(facts["host"], []).append(rank)
     return hosts
+
+
+def _variables() -> Facts:
+    """What this rank's environment tells wagma."""
+    found = {name: os.environ[name] for name in sorted(os.environ) if name.startswith("WAGMA_")}
+    return {"variables": found} if found else {}
 
 
 def _loop(settings: Settings) -> str:

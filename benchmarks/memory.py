@@ -40,8 +40,14 @@ def room() -> Room:
     return Room(shared=fs.f_bavail * fs.f_frsize * 9 // 10, total=total * 9 // 10)
 
 
-def arrays(settings: Settings, ranks: int) -> tuple[int, int]:
-    """Arrays per rank that the subjects need: in shared memory, and in all."""
+def arrays(settings: Settings, ranks: int, over: str = "shm") -> tuple[int, int]:
+    """Arrays per rank that the subjects need: in shared memory, and in all.
+
+    Args:
+        settings: what is measured.
+        ranks: of all nodes.
+        over: "shm", or "mpi": then wagma's arrays are private, and partial sums come on top.
+    """
     handles = 1
     if wait_avoiding(settings, ranks):
         # The array, three contributions and two results; results are kept for those who are late.
@@ -49,6 +55,8 @@ def arrays(settings: Settings, ranks: int) -> tuple[int, int]:
         handles = WAYS.get(settings.kind, 1)
     else:
         shared = 2 if settings.kind in WAYS else 1  # posting needs a second one
+    if over == "mpi":
+        shared += 1
     shared *= handles
     buffers = 3  # of MPI, for both forms
     private = 1 + handles * (settings.form == "private")
@@ -58,19 +66,31 @@ def arrays(settings: Settings, ranks: int) -> tuple[int, int]:
         private += buffers * (1 + (members(settings, ranks) < ranks))
     private += buffers * ("mpi-nonblocking" in settings.baselines)
     private += ("gloo" in settings.baselines) + ("nccl" in settings.baselines)
-    return shared, shared + private
+    return 0 if over == "mpi" else shared, shared + private
 
 
-def shortage(settings: Settings, ranks: int, size: int, free: Room) -> str | None:
-    """Why arrays of `size` bytes on each of `ranks` ranks cannot be measured; None: they fit."""
-    shared, total = (number * size * ranks for number in arrays(settings, ranks))
+def shortage(
+    settings: Settings, ranks: int, size: int, free: Room, *, over: str = "shm", here: int = 0
+) -> str | None:
+    """Why arrays of `size` bytes on each of `ranks` ranks cannot be measured; None: they fit.
+
+    Args:
+        settings: what is measured.
+        ranks: of all nodes.
+        size: of each array, in bytes.
+        free: on a node.
+        over: see `arrays`.
+        here: ranks on that node; 0: all.
+    """
+    here = here or ranks
+    shared, total = (number * size * here for number in arrays(settings, ranks, over))
     for needed, there, where in (
         (shared, free.shared, "/dev/shm"),
         (total, free.total, "memory"),
     ):
         if needed > there:
             return (
-                f"{size} bytes are left out: {ranks} ranks need {_mib(needed)} of {where}, and "
+                f"{size} bytes are left out: {here} ranks need {_mib(needed)} of {where}, and "
                 f"{_mib(there)} are free"
             )
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -18,8 +19,8 @@ from .accuracy import warnings as inaccuracies
 from .agreement import InputError, agreed
 from .progress import progress
 from .samples import Point, Report
-from .settings import Settings
-from .start import Start
+from .settings import Settings, transport
+from .start import Start, one_node
 from .subjects import UnavailableError, available, check
 from .views import view
 from .views.remarks import remarks
@@ -40,14 +41,17 @@ def run_on(comm: MPI.Intracomm, settings: Settings) -> int:
     Raises:
         InputError: the settings cannot be measured here, or are not those of all ranks.
     """
-    settings = agreed(comm, settings)
+    # As in wagma itself, whoever runs a program decides before who wrote it.
+    used = os.environ.get("WAGMA_TRANSPORT", settings.transport)
+    settings = agreed(comm, replace(settings, transport=used))
     with interrupt.Interrupt(comm) as interrupted:
         settings, warnings = _checked(comm, settings)
         places = environment.gather(comm)
         crowded = environment.crowded_hosts(places)
-        sizes, left_out = _sizes(comm, settings)
+        over = transport(settings, one_node=one_node(comm))
+        sizes, left_out = _sizes(comm, settings, over, environment.fullest(places))
         warnings += crowded + left_out
-        header = environment.environment(settings, places, warnings)
+        header = environment.environment(settings, places, over, warnings)
         report = Report(settings, header, comm.Get_size())
         with _abort_on_error(comm):
             with Start(comm, crowded=bool(crowded)) as start:
@@ -117,10 +121,16 @@ def _check_files(settings: Settings, ranks: int) -> None:
             ) from None
 
 
-def _sizes(comm: MPI.Intracomm, settings: Settings) -> tuple[tuple[int, ...], list[str]]:
+def _sizes(
+    comm: MPI.Intracomm, settings: Settings, over: str, here: int
+) -> tuple[tuple[int, ...], list[str]]:
     """Those that fit into memory, and why others are left out; collective."""
-    free = comm.bcast(memory.room() if comm.Get_rank() == 0 else None)
-    why = {size: memory.shortage(settings, comm.Get_size(), size, free) for size in settings.sizes}
+    rooms = comm.allgather(memory.room())
+    free = memory.Room(min(room.shared for room in rooms), min(room.total for room in rooms))
+    why = {
+        size: memory.shortage(settings, comm.Get_size(), size, free, over=over, here=here)
+        for size in settings.sizes
+    }
     left_out = [text for text in why.values() if text is not None]
     sizes = tuple(size for size, text in why.items() if text is None)
     if not sizes:

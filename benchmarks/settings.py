@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["KINDS", "LARGE_BYTES", "WAYS", "Settings", "in_groups", "members", "wait_avoiding"]
+__all__ = [
+    "KINDS",
+    "LARGE_BYTES",
+    "WAYS",
+    "Settings",
+    "in_groups",
+    "members",
+    "transport",
+    "wait_avoiding",
+]
 
 WAYS = {"iallreduce": 2, "overlap": 3}  # in which these kinds call wagma
 LARGE_BYTES = 8192  # OSU's: above, there are fewer iterations
@@ -95,6 +104,18 @@ def members(settings: Settings, ranks: int) -> int:
     if settings.kind != "group-allreduce":
         return ranks
     return min(ranks, 1 << -(-(ranks - 1).bit_length() // 2))  # about the square root
+
+
+def transport(settings: Settings, *, one_node: bool) -> str:
+    """By which wagma's ranks reach each other, "shm" or "mpi": what was asked for, or "auto"'s.
+
+    Args:
+        settings: what was asked for.
+        one_node: the ranks can share memory.
+    """
+    if settings.transport != "auto":
+        return settings.transport
+    return "shm" if one_node else "mpi"
 
 
 def wait_avoiding(settings: Settings, ranks: int) -> bool:

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from wagma.collectives import clock
 from wagma.collectives.mpi import import_mpi
 
-from . import _loop, clock
+from . import _loop
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Start"]
+__all__ = ["Start", "one_node"]
 
 SHARED_MARGIN_NS = 3000  # a few turns of the waiting loop ...
 SHARED_MARGIN_RANK_NS = 100  # ... which look at the words of all ranks
@@ -70,7 +71,7 @@ class Start(_loop.Meeting):
         self._seen_missed = 0
         self.error_ns = 0
         memory, failure = None, "the ranks are on several nodes"
-        if shared or (shared is None and _one_node(comm)):
+        if shared or (shared is None and one_node(comm)):
             memory, failure = _shared_memory(comm)
         if shared and memory is None:
             raise OSError(f"shared=True: {failure}")
@@ -150,7 +151,8 @@ class Start(_loop.Meeting):
             self.leave()  # the others may not be on their way to freeing the communicator
 
 
-def _one_node(comm: MPI.Intracomm) -> bool:
+def one_node(comm: MPI.Intracomm) -> bool:
+    """Whether all ranks can share memory; collective."""
     node = comm.Split_type(import_mpi().COMM_TYPE_SHARED)
     alone = node.Get_size() == comm.Get_size()
     node.Free()

@@ -6,8 +6,16 @@ over an mpi4py communicator or, without MPI, by the ranks that a launcher such a
 """
 
 from . import topology
-from ._engine import Handle, Outcome, Request, Segment
-from .errors import HandleError, MismatchError, PeerError, SegmentError, StallError, WagmaError
+from ._engine import Channel, Handle, Outcome, Request, Segment
+from .errors import (
+    HandleError,
+    MismatchError,
+    PeerError,
+    SegmentError,
+    StallError,
+    TransportError,
+    WagmaError,
+)
 from .methods import (
     GroupAllreduce,
     MajorityAllreduce,
@@ -20,6 +28,7 @@ from .partial_allreduce import PartialAllreduce
 from .stats import RankStats, Stats
 
 __all__ = [
+    "Channel",
     "GroupAllreduce",
     "Handle",
     "HandleError",
@@ -38,6 +47,7 @@ __all__ = [
     "StallError",
     "Stats",
     "SyncAllreduce",
+    "TransportError",
     "WagmaError",
     "topology",
 ]

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""Bindings of the engine (csrc/wagma.h): Segment, Handle, Outcome and the grouping.
+"""Bindings of the engine (csrc/wagma.h): Segment, Channel, Handle, Outcome and the grouping.
 
 No logic lives here: arrays become addresses, statuses become exceptions, and the GIL is released
 where the engine may wait or work for long.
@@ -13,7 +13,9 @@ import weakref
 import numpy as np
 
 from . import arrays
-from .errors import HandleError, MismatchError, PeerError, SegmentError, StallError
+from .errors import (
+    HandleError, MismatchError, PeerError, SegmentError, StallError, TransportError,
+)
 from .stats import RankStats, Stats
 
 cimport cython
@@ -22,6 +24,7 @@ from cpython.buffer cimport (
     PyObject_CheckBuffer,
 )
 from cpython.exc cimport PyErr_CheckSignals, PyErr_Clear
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_SetName
 from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
 from libc.stdint cimport int32_t, int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
@@ -43,6 +46,7 @@ cdef extern from "reduce.h" nogil:
 
 MAX_RANKS = WAGMA_MAX_RANKS
 ABI_VERSION = WAGMA_ABI_VERSION
+TRANSPORT_ABI = _TRANSPORT_ABI
 _log = logging.getLogger("wagma")
 
 if wagma_abi_version() != WAGMA_ABI_VERSION:
@@ -80,7 +84,7 @@ def _fail_open_handles():
 
 
 # ---- errors --------------------------------------------------------------------------------------
-cdef object _error(int status):
+cdef object _error(int status, str transport="shm"):
     """The exception for a status; to be called by the thread that got it, before its next call."""
     text = wagma_last_error().decode("utf-8", "replace")
     if status == WAGMA_EINVAL:
@@ -99,7 +103,7 @@ cdef object _error(int status):
         return MismatchError(text)
     if status == WAGMA_ECLOSED:
         return HandleError(text)
-    return SegmentError(text)  # WAGMA_ESYS
+    return SegmentError(text) if transport == "shm" else TransportError(text)  # WAGMA_ESYS
 
 
 # ---- grouping ------------------------------------------------------------------------------------
@@ -132,6 +136,8 @@ LATE = {"stale": WAGMA_LATE_STALE, "skip": WAGMA_LATE_SKIP, "carry": WAGMA_LATE_
 MISSED = {"once": WAGMA_MISSED_ONCE, "fast-forward": WAGMA_MISSED_FAST_FORWARD}
 ACTIVATIONS = {"group": WAGMA_ACTIVATION_GROUP, "world": WAGMA_ACTIVATION_WORLD}
 QUORUM_MAJORITY = WAGMA_QUORUM_MAJORITY
+PROGRESS = {"sleep": WAGMA_PROGRESS_SLEEP, "yield": WAGMA_PROGRESS_YIELD,
+            "spin": WAGMA_PROGRESS_SPIN, "main": WAGMA_PROGRESS_MAIN}
 
 
 cdef int _read_options(options, wagma_options *o) except -1:
@@ -166,6 +172,12 @@ cdef int _read_option(str key, value, wagma_options *o) except -1:
     elif key == "redo_after": o.redo_after = value
     elif key == "shm_limit": o.shm_limit = value
     elif key == "seed": o.seed = value
+    elif key == "progress": o.progress = value
+    elif key == "progress_sleep": o.progress_sleep = value
+    elif key == "progress_cpu": o.progress_cpu = value
+    elif key == "schedule_switch": o.schedule_switch = value
+    elif key == "schedule_chunk": o.schedule_chunk = value
+    elif key == "schedule_direct": o.schedule_direct = value
     else: raise TypeError(f"the engine has no option {key!r}")
     return 0
 
@@ -262,6 +274,7 @@ cdef class Segment:
             wagma_segment_close(self.segment)
 
 
+include "_channel.pxi"
 include "_memory.pxi"
 include "_outcome.pxi"
 include "_input.pxi"

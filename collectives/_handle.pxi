@@ -3,6 +3,10 @@
 cdef enum:
     GIL_BYTES = 16384    # up to here a call is tried with the GIL held: releasing it costs more
 
+cdef enum:               # bytes of text about its last events
+    STATE_BYTES = 16384  # all that are kept
+    REPORT_BYTES = 3072  # beside an error: the newest, about 40
+
 cdef enum:               # what a handle is doing
     IDLE = 0
     CALLING = 1          # inside a call
@@ -11,8 +15,7 @@ cdef enum:               # what a handle is doing
 
 cdef void _warn(void *context, const char *message) noexcept with gil:
     cdef Handle self = <Handle>context
-    _log.warning("rank %d%s: %s", self.rank, "" if self.name is None else f" ({self.name})",
-                 message.decode("utf-8", "replace"))
+    _log.warning("%s: %s", self._who(), message.decode("utf-8", "replace"))
 
 
 cdef int _interrupted(void *context) noexcept with gil:
@@ -34,13 +37,13 @@ def _word(words, number):
 
 @cython.no_gc_clear  # marks its rank failed when it goes, which needs the engine's handle
 cdef class Handle:
-    """One rank's view of a collective over a segment.
+    """One rank's view of a collective over a segment or a channel.
 
-    Creation is collective: it returns when every rank of the segment has joined.
+    Creation is collective: it returns when every rank of the segment or channel has joined.
 
     Args:
-        segment: the memory that the ranks share.
-        rank: 0 <= rank < size.
+        over: the memory that the ranks share, or the channel between them, which the handle takes.
+        rank: 0 <= rank < size; that of the channel.
         initial: this rank's first contribution, which also gives the shape; None: zeros.
         weight: of that contribution, finite and >= 0.
         shape: of the arrays; None: the shape of `initial`, or one dimension.
@@ -50,6 +53,7 @@ cdef class Handle:
     Raises:
         ValueError, TypeError: an argument is wrong.
         SegmentError: /dev/shm cannot hold this rank's part.
+        TransportError: MPI refused something.
         PeerError, StallError: another rank did not join.
 
     Different handles may be used by different threads at once; a handle that is in use refuses a
@@ -62,6 +66,7 @@ cdef class Handle:
     cdef readonly int rank
     cdef readonly tuple shape
     cdef readonly str name
+    cdef readonly str transport  # "shm" or "mpi"
     cdef readonly bint closed
     cdef object dtype_
     cdef _Input input
@@ -77,13 +82,22 @@ cdef class Handle:
     cdef int64_t last_version
     cdef wagma_stats last_stats
     cdef tuple last_ranks    # what _ranks() said at the end
+    cdef str last_state      # what dump_state() said then
 
-    def __init__(self, Segment segment not None, int rank, initial=None, *, double weight=1.0,
-                 shape=None, str name=None, watch=None):
+    def __init__(self, over, int rank, initial=None, *, double weight=1.0, shape=None,
+                 str name=None, watch=None):
         if self.dtype_ is not None:
             raise HandleError("the handle was initialised before")
-        cdef int64_t count = segment.used.count
-        dtype = arrays.dtype_of_code(segment.used.dtype)
+        cdef Segment segment = over if isinstance(over, Segment) else None
+        cdef Channel channel = None
+        if segment is None:
+            channel = over   # a TypeError, if it is something else
+            if channel is None:
+                raise TypeError("a handle is made over a Segment or a Channel, not None")
+            channel.check(rank)
+        self.used = channel.used if segment is None else segment.used
+        cdef int64_t count = self.used.count
+        dtype = arrays.dtype_of_code(self.used.dtype)
         cdef void *address = NULL
         if initial is not None:
             array = arrays.resolve(initial, expected=dtype, writable=False)
@@ -98,11 +112,11 @@ cdef class Handle:
         for extent in shape:
             elements *= extent
         if elements != count:
-            raise ValueError(f"shape {shape} has {elements} elements, the segment's count is {count}")
-        self.used = segment.used
+            raise ValueError(f"shape {shape} has {elements} elements, the options' count is {count}")
         self.rank = rank
         self.shape = shape
         self.name = name
+        self.transport = "mpi" if segment is None else "shm"
         self.dtype_ = dtype
         self.generation = generation
         self.small = count * dtype.storage.itemsize <= GIL_BYTES
@@ -120,20 +134,28 @@ cdef class Handle:
         hooks.context = <void *>self
         hooks.warn = _warn
         hooks.interrupted = _interrupted
+        cdef wagma_transport *transport = NULL if channel is None else channel.take()
         cdef int status
         self.watch = watch
         with nogil:
-            status = wagma_create(segment.segment, rank, address, weight, &hooks, &engine.handle)
+            if transport == NULL:
+                status = wagma_create(segment.segment, rank, address, weight, &hooks,
+                                      &engine.handle)
+            else:
+                status = wagma_create_over(transport, &self.used, address, weight, &hooks,
+                                           &engine.handle)
         self.watch = None
         if status != WAGMA_OK:
             raise self._failure(status)
         self.handle = engine.handle
         self.engine = self.views.engine = engine
+        self._label_trace(0, None)
         _open.add(self)
 
     def __dealloc__(self):
         if self.handle != NULL and self.generation == generation:
-            wagma_fail(self.handle)
+            with nogil:
+                wagma_fail(self.handle)
 
     # ---- calls ---------------------------------------------------------------------------------
     def allreduce(self, x, double weight=1.0):
@@ -169,8 +191,8 @@ cdef class Handle:
         Others that are present may execute the version meanwhile; with quorum="all" the last rank to
         come reduces its share of a large array before it returns. `x` becomes the result inside
         `Request.test` or `Request.wait`. One request at a time: every other call of the handle
-        (`fail` and `stats` excepted) is refused until it is complete. Where publishing has to wait
-        for others (`window`, `shm_limit`), that happens in `test` or `wait`, too.
+        (`fail`, `stats` and `dump_state` excepted) is refused until it is complete. Where publishing
+        has to wait for others (`window`, `shm_limit`), that happens in `test` or `wait`, too.
 
         `x` must not be touched until then. A numpy array that owns its memory (or is a view of one)
         is made read-only meanwhile, so that writing to it raises ValueError. Not noticed are
@@ -288,13 +310,17 @@ cdef class Handle:
     cdef object _failure(self, int status):
         error = self.pending
         self.pending = None
+        if (status == WAGMA_ESTALL or status == WAGMA_EPEER) and self.handle != NULL:
+            failed = _error(status)  # before anything else is asked of the engine
+            _log.error("%s broke: %s\n%s", self._who(), failed, self._state(REPORT_BYTES))
+            return failed
         if status == WAGMA_EINTERRUPTED and error is not None:
             return error
-        return _error(status)
+        return _error(status, self.transport)
 
     # ---- the rank's array ----------------------------------------------------------------------
     def empty(self):
-        """This rank's array in the segment: numpy, of the handle's shape, uninitialised.
+        """This rank's array of the handle: numpy, of its shape, uninitialised.
 
         With quorum="all" it is reduced where it lies, without a copy. bfloat16 comes as uint16
         (``torch.from_numpy(a).view(torch.bfloat16)``). There is one such memory: the array stays
@@ -317,7 +343,10 @@ cdef class Handle:
             self.busy = IDLE
 
     cdef _Memory _shared_memory(self):
-        return _memory(self.engine.segment, wagma_shared_array(self.handle), self.views, False)
+        cdef void *address = wagma_shared_array(self.handle)
+        if address == NULL and self.used.count > 0:
+            raise self._failure(WAGMA_ENOMEM)
+        return _memory(self.engine.memory(), address, self.views, False)
 
     def next_contribution(self):
         """A contribution buffer, to be filled and passed to the next call: out of place, no copy.
@@ -425,7 +454,42 @@ cdef class Handle:
         if self.handle != NULL:
             wagma_get_stats(self.handle, &s)
         return Stats(s.calls, s.late, s.unmerged, s.redone_slices, s.buffer_waits, s.waited,
-                     s.grace, s.segment_bytes, self._ranks())
+                     s.grace, s.segment_bytes, s.wakeups, self._ranks())
+
+    def dump_state(self):
+        """What this rank is doing and what it did last, as text: one event per line, newest last.
+
+        From any thread, also while another one waits in a call of the handle: for a look at a job
+        that does not go on. After `close()` what it was at the end.
+        """
+        return self.last_state if self.handle == NULL else self._state(STATE_BYTES)
+
+    cdef str _state(self, size_t size):
+        cdef bytearray text = bytearray(size)
+        cdef char *address = text
+        wagma_dump_state(self.handle, address, size)
+        return address.decode("utf-8", "replace")
+
+    cdef str _who(self):
+        return f"rank {self.rank}" + ("" if self.name is None else f" ({self.name})")
+
+    def _is_traced(self):
+        """Whether it writes a timeline (WAGMA_TRACE)."""
+        return self.handle != NULL and bool(wagma_is_traced(self.handle))
+
+    def _label_trace(self, uint64_t collective, clock):
+        """The number that the ranks share; and (offset_ns, error_ns) of the clock to rank 0's."""
+        cdef wagma_trace_label label
+        cdef bytes name = b"" if self.name is None else self.name.encode()
+        memset(&label, 0, sizeof(label))
+        label.struct_size = sizeof(label)
+        label.collective = collective
+        if name:
+            label.name = name
+        if clock is not None:
+            label.clock_compared = 1
+            label.clock_offset_ns, label.clock_error_ns = clock
+        wagma_label_trace(self.handle, &label)
 
     cdef tuple _ranks(self):
         cdef wagma_rank_stats s
@@ -446,20 +510,32 @@ cdef class Handle:
     def close(self, sync=False):
         """This rank departs: weight 0 from the next version on, and nobody waits for it.
 
-        Local, does not block, harmless when repeated (or in a forked child). With `sync` every rank
-        meets the others in one last sync version to which it contributes nothing: when that returns,
-        all have come this far. It makes no average; `sync(x)` does.
+        With transport="shm" it is local and does not block. With "mpi" it is collective: it takes
+        part in the versions of the others until all ranks close (or fail), which is when it
+        returns; the collectives of a program are closed in the same order on all ranks. Harmless
+        when repeated, or in a forked child.
+
+        With `sync` every rank first meets the others in one last sync version to which it
+        contributes nothing: when that returns, all have come this far. It makes no average;
+        `sync(x)` does.
 
         Raises:
-            PeerError, StallError: with `sync`, as in `allreduce`.
+            PeerError, StallError: with `sync`, as in `allreduce`; and with transport="mpi", where
+                the handle is closed all the same.
+            KeyboardInterrupt, or what another signal handler raised: likewise.
         """
+        cdef int status
         if self.handle == NULL or self.generation != generation:
             return
         if sync:
             self._meet()
         self._enter()
-        wagma_close(self.handle)
+        with nogil:
+            status = wagma_close(self.handle)
+        error = None if status == WAGMA_OK else self._failure(status)
         self._release()
+        if error is not None:
+            raise error
 
     cdef int _meet(self) except -1:
         """A sync version at weight 0, in the rank's own array: another could need more memory."""
@@ -477,7 +553,8 @@ cdef class Handle:
         """Marks this rank as failed: every wait that needs it ends in PeerError at once."""
         if self.handle == NULL or self.generation != generation:
             return
-        wagma_fail(self.handle)
+        with nogil:  # a wait of another thread ends by this, in which a hook may want the GIL
+            wagma_fail(self.handle)
         if self.busy != CALLING:  # at exit a daemon thread may still be inside a call
             self.posted.release()
             self._release()
@@ -486,6 +563,7 @@ cdef class Handle:
         self.last_version = wagma_version(self.handle)
         wagma_get_stats(self.handle, &self.last_stats)
         self.last_ranks = self._ranks()
+        self.last_state = self._state(STATE_BYTES)
         self.handle = NULL
         self.views.calls += 1
         self.views.x = None
@@ -525,7 +603,8 @@ cdef class Handle:
         if self.busy == PENDING:
             state += ", pending"
         return (f"{type(self).__name__}({name}rank={self.rank}, size={o.size}, shape={self.shape}, "
-                f"dtype={self.dtype}, group_size={o.group_size}, quorum={quorum!r}, "
+                f"dtype={self.dtype}, transport={self.transport!r}, "
+                f"group_size={o.group_size}, quorum={quorum!r}, "
                 f"late={_word(LATE, o.late)!r}, missed={_word(MISSED, o.missed)!r}, "
                 f"activation={_word(ACTIVATIONS, o.activation)!r}, "
                 f"grouping={_word(GROUPINGS, o.grouping)!r}, "

@@ -5,8 +5,12 @@
 cdef class _Engine:
     """The engine's handle; lives as long as arrays of its results do."""
     cdef wagma_handle *handle
-    cdef Segment segment     # has to outlive the handle
+    cdef Segment segment     # has to outlive the handle; None: over a channel
     cdef int generation
+
+    cdef inline object memory(self):
+        """What has to live as long as the rank's own array and its contribution buffers do."""
+        return self if self.segment is None else self.segment
 
     def __dealloc__(self):
         if self.handle != NULL and self.generation == generation:
@@ -79,7 +83,7 @@ cdef int _handed_out_count = 0      # living ones: calls look into the set only 
 
 cdef _Memory _hand_out(void *address, _Views views):
     global _handed_out_count
-    cdef _Memory memory = _memory(views.engine.segment, address, views, False)
+    cdef _Memory memory = _memory(views.engine.memory(), address, views, False)
     memory.views = views
     _handed_out_count += 1
     _handed_out.add(memory)

@@ -1,6 +1,13 @@
 # The C interface of the engine (csrc/wagma.h), as far as the binding uses it.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
+cdef extern from "transport.h" nogil:
+    const uint64_t _TRANSPORT_ABI "TRANSPORT_ABI"
+
+    ctypedef struct wagma_transport:
+        int rank
+        int size
+
 cdef extern from "wagma.h" nogil:
     enum:
         WAGMA_ABI_VERSION
@@ -41,6 +48,12 @@ cdef extern from "wagma.h" nogil:
     enum:
         WAGMA_QUORUM_MAJORITY
 
+    enum wagma_progress:
+        WAGMA_PROGRESS_SLEEP
+        WAGMA_PROGRESS_YIELD
+        WAGMA_PROGRESS_SPIN
+        WAGMA_PROGRESS_MAIN
+
     ctypedef struct wagma_options:
         uint32_t struct_size
         int32_t size
@@ -61,6 +74,12 @@ cdef extern from "wagma.h" nogil:
         double redo_after
         uint64_t shm_limit
         uint64_t seed
+        double progress_sleep
+        int32_t progress
+        int32_t progress_cpu
+        int64_t schedule_switch
+        int64_t schedule_chunk
+        int32_t schedule_direct
 
     void wagma_options_init(wagma_options *options)
     int wagma_options_check(wagma_options *options)
@@ -88,6 +107,10 @@ cdef extern from "wagma.h" nogil:
 
     int wagma_create(wagma_segment *segment, int rank, const void *initial, double weight,
                      const wagma_hooks *hooks, wagma_handle **handle)
+
+    int wagma_create_over(wagma_transport *transport, const wagma_options *options,
+                          const void *initial, double weight, const wagma_hooks *hooks,
+                          wagma_handle **handle)
 
     ctypedef struct wagma_outcome:
         int64_t version
@@ -122,6 +145,7 @@ cdef extern from "wagma.h" nogil:
         double waited
         double grace
         uint64_t segment_bytes
+        uint64_t wakeups
 
     void wagma_get_stats(const wagma_handle *handle, wagma_stats *stats)
 
@@ -141,9 +165,22 @@ cdef extern from "wagma.h" nogil:
         int32_t departed
 
     int wagma_gathered_stats(const wagma_handle *handle, int rank, wagma_rank_stats *stats)
+    int wagma_dump_state(const wagma_handle *handle, char *text, size_t size)
+
+    ctypedef struct wagma_trace_label:
+        uint32_t struct_size
+        int32_t clock_compared
+        int64_t clock_offset_ns
+        uint64_t clock_error_ns
+        uint64_t collective
+        const char *name
+
+    int wagma_is_traced(const wagma_handle *handle)
+    int wagma_label_trace(wagma_handle *handle, const wagma_trace_label *label)
     int wagma_close(wagma_handle *handle)
     void wagma_fail(wagma_handle *handle)
     void wagma_free(wagma_handle *handle)
+    int wagma_dump_state(const wagma_handle *handle, char *text, size_t size)
 
     int wagma_group_count(int size, int group_size)
     int wagma_group_of(int rank, int size, int group_size, int grouping, uint64_t seed,

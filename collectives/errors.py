@@ -13,6 +13,7 @@ __all__ = [
     "PeerError",
     "SegmentError",
     "StallError",
+    "TransportError",
     "WagmaError",
 ]
 
@@ -49,3 +50,7 @@ class HandleError(WagmaError, RuntimeError):
 
 class SegmentError(WagmaError, OSError):
     """The shared memory could not be had; `errno` is ENOSPC where /dev/shm is too small."""
+
+
+class TransportError(WagmaError, RuntimeError):
+    """MPI refused something; the message has its words. The handle is unusable afterwards."""

@@ -88,8 +88,9 @@ def _check_node(environ: Mapping[str, str], rank: int, size: int) -> None:
         if environ.get(name) and _number(environ, name) != expected:
             raise NotImplementedError(
                 f"{name}={environ[name]} and {of}={expected} in the environment: the job's ranks "
-                "are on several nodes, and this version works within one. Start one job per node, "
-                "or use MPI and pass comm.Split_type(MPI.COMM_TYPE_SHARED)"
+                "are on several nodes, and without MPI they can only be on one. Start them with "
+                "mpiexec and pass comm=MPI.COMM_WORLD (from mpi4py import MPI), or start one job "
+                "per node"
             )
 
 

@@ -1,9 +1,10 @@
 """The ranks of a job while they make a collective, whatever they talk through.
 
-The ranks compare their arguments, rank 0 makes the shared memory, the others open it, and all join.
-An error on any rank is raised on every rank, with the same type and text, so that no rank waits for
-one that has given up. Ranks talk through an mpi4py communicator (mpi.py) or, where that is None,
-through sockets of this machine (local.py).
+The ranks compare their arguments. On one node rank 0 then makes the shared memory and the others
+open it; on several all connect a channel. Then all join. An error on any rank is raised on every
+rank, with the same type and text, so that no rank waits for one that has given up. Ranks talk
+through an mpi4py communicator (mpi.py) or, where that is None, through sockets of this machine
+(local.py).
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from . import errors
-from ._engine import Segment
+from . import errors, transport, tuning
+from ._engine import Channel, Segment
 from .job import Job
 from .local import local_ranks
 from .mpi import MPIRanks, check_communicator
 from .patience import Patience
 from .reports import Report, as_error, common_report, describe_ranks, report
+from .tracing import Mark, mark
+from .tuning import Schedule
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -84,13 +87,14 @@ class Meeting:
     """
 
     def __init__(self, comm: MPI.Intracomm | None, patience: Patience) -> None:
-        self._ranks: Ranks = (
-            local_ranks(Job.of(os.environ), patience) if comm is None else MPIRanks(comm)
-        )
+        self._mpi = None if comm is None else MPIRanks(comm)
+        self._ranks: Ranks = self._mpi or local_ranks(Job.of(os.environ), patience)
         self.rank = self._ranks.rank
         self.size = self._ranks.size
         self._segment: Segment | None = None
+        self._channel: Channel | None = None
         self._agreed_error = False  # every rank raises it, none has to be told
+        self._heard: Exception | None = None  # what `check` raised
 
     def __enter__(self) -> Meeting:
         return self
@@ -104,7 +108,7 @@ class Meeting:
         if error is None or self._agreed_error:
             self._ranks.leave(None)
         else:
-            self._fail_segment()
+            self._fail(report(error))
             self._ranks.leave(report(error))
 
     def exchange(self, function: Callable[[], T], *, last: bool = False) -> list[T]:
@@ -118,8 +122,10 @@ class Meeting:
             value = function()
         except BaseException as caught:  # KeyboardInterrupt too: the others must not wait
             error = caught
-            self._fail_segment()
-        mine = None if error is None else report(error)
+        # What `check` raised is another rank's, which reports it.
+        mine = None if error is None or error is self._heard else report(error)
+        if error is not None:
+            self._fail(mine)
         gathered = self._ranks.allgather((value, mine), last=last)
         reports = {rank: theirs for rank, (_, theirs) in enumerate(gathered) if theirs is not None}
         self._agreed_error = bool(reports)
@@ -148,17 +154,33 @@ class Meeting:
             self._agreed_error = True
             raise errors.MismatchError(f"{name} differs between ranks: {values}")
 
-    def check_one_node(self) -> None:
-        """Raises NotImplementedError unless all ranks can share memory."""
+    def transport(self, wanted: str) -> str:
+        """What handles are made over, "shm" or "mpi"; every rank wants the same.
+
+        Raises:
+            ValueError: it cannot be had.
+        """
         here = self._ranks.on_this_node
-        if here != self.size:  # on every rank
+        on_one_node = here == self.size  # on every rank, or on none
+        if wanted == "auto":
+            return "shm" if on_one_node else "mpi"
+        if wanted == "mpi" and self._mpi is None:
+            self._agreed_error = True
+            raise ValueError(
+                "transport='mpi' and comm=None: messages go over MPI, so start the ranks with "
+                "mpiexec and pass comm=MPI.COMM_WORLD (from mpi4py import MPI), or leave transport "
+                "(WAGMA_TRANSPORT) at 'auto'"
+            )
+        if wanted == "shm" and not on_one_node:
             most = max(self.exchange(lambda: here))
             self._agreed_error = True
-            raise NotImplementedError(
-                f"the communicator's {self.size} ranks are on several nodes, at most {most} on "
-                "each: this version works within a node. Use "
-                "comm.Split_type(MPI.COMM_TYPE_SHARED) for one collective per node"
+            raise ValueError(
+                f"transport='shm', but the communicator's {self.size} ranks are on several nodes, "
+                f"at most {most} on each: leave transport (WAGMA_TRANSPORT) at 'auto' or use "
+                "'mpi', or make one collective per node over "
+                "comm.Split_type(MPI.COMM_TYPE_SHARED)"
             )
+        return wanted
 
     def segment(self, options: Mapping[str, int | float]) -> Segment:
         """The shared memory of these ranks: made by rank 0, opened by the others, name removed.
@@ -191,14 +213,66 @@ class Meeting:
         assert self._segment is not None
         return self._segment
 
+    def channel(
+        self, options: Mapping[str, int | float], schedule: Schedule | None = None
+    ) -> Channel:
+        """What these ranks send messages through.
+
+        From here on a rank that fails in the meeting says so to those that wait in a handle.
+
+        Args:
+            options: of the engine.
+            schedule: how data is exchanged; None: as rank 0 knows for this machine.
+
+        Raises:
+            ValueError, TypeError: an option is out of its range.
+            ImportError: there is nothing for the MPI that is loaded.
+            TransportError: MPI refused something.
+        """
+        mpi = self._mpi
+        assert mpi is not None
+
+        def load() -> Schedule | None:
+            transport.load()
+            if self.rank != 0 or schedule is not None:
+                return schedule
+            return tuning.find(self.size, self._ranks.on_this_node)
+
+        def connect() -> None:
+            try:
+                capsule = transport.connect(mpi.comm)
+            except RuntimeError as error:
+                raise errors.TransportError(str(error)) from error
+            self._channel = Channel(used, capsule)
+
+        # Who cannot load it would not come to connect(), which is collective.
+        found = self.exchange(load)[0]
+        assert found is not None
+        used = {**options, **found.options()}
+        self.exchange(connect)
+        assert self._channel is not None
+        return self._channel
+
+    def mark(self) -> Mark | None:
+        """How the timelines of ranks that talk through a channel are told apart; None: no need."""
+        if self._channel is None or self._mpi is None:
+            return None
+        return mark(self._mpi.comm, self.exchange)
+
     def check(self) -> None:
         """Raises what another rank's end made of the meeting, if that is known; does not wait."""
-        self._ranks.check()
+        try:
+            self._ranks.check()
+        except Exception as error:
+            self._heard = error
+            raise
 
-    def _fail_segment(self) -> None:
-        """The others may be waiting for this rank inside the segment, not here."""
+    def _fail(self, reason: Report | None) -> None:
+        """The others may be waiting for this rank inside a handle, not here."""
         if self._segment is not None:
             self._segment.fail(self.rank)
+        if self._channel is not None and self._mpi is not None and reason is not None:
+            self._mpi.tell(reason)
 
 
 class Telling(type):

@@ -57,7 +57,7 @@ class GroupAllreduce(PartialAllreduce):
     same.
 
     Args:
-        comm: intracommunicator whose ranks share a node; or None, see `PartialAllreduce`.
+        comm: intracommunicator; or None, see `PartialAllreduce`.
         x: array that gives shape and dtype, and this rank's first contribution.
         group_size: maximum members of a group.
         options: see `Options`; quorum is 1.
@@ -86,7 +86,7 @@ class SoloAllreduce(PartialAllreduce):
     ``SoloAllreduce(comm, x)`` is ``PartialAllreduce(comm, x, quorum=1, late="carry")``.
 
     Args:
-        comm: intracommunicator whose ranks share a node; or None, see `PartialAllreduce`.
+        comm: intracommunicator; or None, see `PartialAllreduce`.
         x: array that gives shape and dtype, and this rank's first contribution.
         options: see `Options`; quorum is 1, the group is the world, late is "carry" unless given.
     """
@@ -108,7 +108,7 @@ class MajorityAllreduce(PartialAllreduce):
     ``PartialAllreduce(comm, x, quorum="majority", late="carry")``.
 
     Args:
-        comm: intracommunicator whose ranks share a node; or None, see `PartialAllreduce`.
+        comm: intracommunicator; or None, see `PartialAllreduce`.
         x: array that gives shape and dtype, and this rank's first contribution.
         options: see `Options`; quorum is "majority", the group is the world, late is "carry" unless
             given.
@@ -132,7 +132,7 @@ class QuorumAllreduce(PartialAllreduce):
     ``QuorumAllreduce(comm, x, k)`` is ``PartialAllreduce(comm, x, quorum=k, late="skip")``.
 
     Args:
-        comm: intracommunicator whose ranks share a node; or None, see `PartialAllreduce`.
+        comm: intracommunicator; or None, see `PartialAllreduce`.
         x: array that gives shape and dtype, and this rank's first contribution.
         k: ranks that start a version, 1 to the number of ranks.
         options: see `Options`; quorum is k, the group is the world, late is "skip" unless given.
@@ -161,7 +161,7 @@ class SyncAllreduce(PartialAllreduce):
     ``SyncAllreduce(comm, x)`` is ``PartialAllreduce(comm, x, quorum="all")``.
 
     Args:
-        comm: intracommunicator whose ranks share a node; or None, see `PartialAllreduce`.
+        comm: intracommunicator; or None, see `PartialAllreduce`.
         x: array that gives shape and dtype, and this rank's first contribution.
         options: see `Options`; quorum is "all", the group is the world.
     """

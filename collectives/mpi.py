@@ -1,4 +1,4 @@
-"""Talking through an mpi4py communicator, which is used only while a collective is made."""
+"""Talking through an mpi4py communicator while a collective is made, and a duplicate for later."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from .reports import Report
+from .reports import Report, as_error, common_report
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -23,6 +23,7 @@ _SRUN = "Start it with `srun --mpi=pmi2` (MPICH) or `srun --mpi=pmix` (Open MPI)
 # Slurm numbers the steps that srun starts from 0; batch scripts and interactive shells, which are
 # steps as well, have the last of the 32-bit numbers.
 _SRUN_STEPS = 0xFFFFFFF0
+_ENDED = 1  # tag of what `MPIRanks.tell` sends
 
 
 def import_mpi() -> ModuleType:
@@ -49,6 +50,9 @@ class MPIRanks:
     Ranks are matched by the order of their calls: one that leaves early joins the next `allgather`
     of the others, and then the freeing.
 
+    Attributes:
+        comm: the duplicate, for what is collective.
+
     Raises:
         what `check_communicator` does.
     """
@@ -56,27 +60,51 @@ class MPIRanks:
     def __init__(self, comm: MPI.Intracomm) -> None:
         check_communicator(comm)
         mpi = import_mpi()
-        self._comm = comm.Dup()
+        self.comm = comm.Dup()
         self._over = False
+        self._telling: list[MPI.Request] = []
+        self._heard: dict[int, Report] = {}
         self.rank: int = comm.Get_rank()
         self.size: int = comm.Get_size()
-        node = self._comm.Split_type(mpi.COMM_TYPE_SHARED)
+        node = self.comm.Split_type(mpi.COMM_TYPE_SHARED)
         self.on_this_node: int = node.Get_size()
         node.Free()
 
     def allgather(self, value: Any, *, last: bool) -> list[Any]:
         """`value` of every rank; `last`: the others will not call it again."""
         self._over = last
-        return self._comm.allgather(value)
+        gathered = self.comm.allgather((bool(self._telling), value))
+        # No message may be left when the communicator is freed.
+        for rank, (has_told, _) in enumerate(gathered):
+            if has_told and rank != self.rank and rank not in self._heard:
+                self._hear(rank)
+        for request in self._telling:
+            request.wait()
+        self._telling = []
+        return [theirs for _, theirs in gathered]
+
+    def tell(self, reason: Report) -> None:
+        """Says that this rank has ended to those that wait elsewhere; `allgather` has to follow."""
+        if not (self._over or self._telling):
+            others = (rank for rank in range(self.size) if rank != self.rank)
+            self._telling = [self.comm.isend(reason, rank, _ENDED) for rank in others]
 
     def check(self) -> None:
-        """Nothing: MPI ends the job when one of its ranks dies."""
+        """Raises what another rank told; does not wait."""
+        for rank in range(self.size):
+            if rank not in self._heard and self.comm.iprobe(rank, _ENDED):
+                self._hear(rank)
+        if self._heard:
+            raise as_error(common_report(self._heard, self.size))
 
     def leave(self, reason: Report | None) -> None:
         """The end; `reason`: what the others, who are going to call `allgather`, do not know."""
         if reason is not None and not self._over:
-            self._comm.allgather((None, reason))
-        self._comm.Free()
+            self.allgather((None, reason), last=True)
+        self.comm.Free()
+
+    def _hear(self, rank: int) -> None:
+        self._heard[rank] = self.comm.recv(source=rank, tag=_ENDED)
 
 
 def check_communicator(comm: Any) -> None:

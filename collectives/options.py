@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, SupportsFloat, SupportsIndex, TypeAlias, TypedDict
 
 from . import arrays
-from ._engine import ACTIVATIONS, GROUPINGS, LATE, MISSED, QUORUM_MAJORITY
+from ._engine import ACTIVATIONS, GROUPINGS, LATE, MISSED, PROGRESS, QUORUM_MAJORITY, check_options
 
 __all__ = [
     "ENVIRONMENT",
+    "OWN",
     "Activation",
     "Arguments",
     "CommonArguments",
@@ -34,7 +35,7 @@ Late: TypeAlias = Literal["stale", "skip", "carry"]
 Missed: TypeAlias = Literal["once", "fast-forward"]
 Activation: TypeAlias = Literal["group", "world"]
 Grouping: TypeAlias = Literal["dynamic", "fixed", "pairs"]
-Transport: TypeAlias = Literal["auto", "shm"]
+Transport: TypeAlias = Literal["auto", "shm", "mpi"]
 
 # What users write, and what the engine calls it.
 _CHOICES: dict[str, dict[str, int]] = {
@@ -43,12 +44,18 @@ _CHOICES: dict[str, dict[str, int]] = {
     "activation": ACTIVATIONS,
     "grouping": GROUPINGS,
 }
-_TRANSPORTS = ("auto", "shm")
+_TRANSPORTS = ("auto", "shm", "mpi")
+_PROGRESS = ("spin", "yield", "sleep:US", "main")
+_SLEEP = "sleep:"
 _QUORUMS = {"all": 0, "majority": QUORUM_MAJORITY}
 
 
 def _number(text: str) -> float | None:
     return None if text.lower() == "none" else float(text)
+
+
+def _core(text: str) -> int | None:
+    return None if text.lower() == "none" else int(text)
 
 
 # A variable that is set overrides the argument: it is for whoever runs the program.
@@ -57,12 +64,19 @@ ENVIRONMENT: dict[str, tuple[str, Callable[[str], object]]] = {
     "WAGMA_STALL_WARNING": ("stall_warning", _number),
     "WAGMA_REDO_AFTER": ("redo_after", float),
     "WAGMA_SHM_LIMIT": ("shm_limit", int),
+    "WAGMA_PROGRESS": ("progress", str),
+    "WAGMA_PROGRESS_CPU": ("progress_cpu", _core),
 }
+
+# What a rank chooses for itself: the others may have chosen otherwise.
+OWN = ("progress", "progress_cpu")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
     """What the ranks of a collective have to agree on, beside the array's shape and dtype.
+
+    In `progress` and `progress_cpu` they may differ.
 
     Attributes:
         group_size: maximum members of a group, 1 to the number of ranks; None: all ranks, or 2 with
@@ -97,7 +111,8 @@ class Options:
         average: whether results are divided by the sum of the weights.
         window: versions that a rank may be ahead of the slowest; None: sync_period, 64 without one,
             8 with late="skip" and "carry": so many results are kept.
-        transport: "auto" or "shm": the ranks share memory on one node.
+        transport: "shm": the ranks share memory on one node. "mpi": they send messages, and may be
+            on any nodes. "auto": "shm" where all are on one node, otherwise "mpi".
         timeout: seconds until a wait ends in StallError; None: never.
         stall_warning: seconds between warnings about a stuck wait, a tenth at least; None: no
             warnings.
@@ -105,6 +120,14 @@ class Options:
         name: shown in warnings and by repr; None: no name.
         shm_limit: bytes of shared memory per rank; None: as many as the protocol can use.
         redo_after: seconds until the work of a stopped rank is done by another; None: 200e-6.
+        progress: with transport="mpi", who takes part in versions while a rank computes or sleeps.
+            A thread of its own, which polls hard while a version is in flight, and in between
+            "spin": as well; "yield": leaves the core to others in between; "sleep:US": every US
+            microseconds, 10 to 1000000: that is how much longer others may wait for a rank that
+            computes, and the more it is the less of a core it costs. "main": no thread; a rank
+            takes part in its calls only, and makes others wait for it.
+        progress_cpu: the core to which that thread is bound, which should not be one that computes;
+            None: any.
     """
 
     group_size: SupportsIndex | None = None
@@ -124,6 +147,8 @@ class Options:
     name: str | None = None
     shm_limit: SupportsIndex | None = None
     redo_after: SupportsFloat | None = None
+    progress: str = "sleep:1000"
+    progress_cpu: SupportsIndex | None = None
 
     def with_environment(self, environ: Mapping[str, str] = os.environ) -> Options:
         """These options with those that the environment sets instead.
@@ -136,12 +161,15 @@ class Options:
             text = environ.get(variable)
             if text is None:
                 continue
+            told = f"{variable}={text!r} in the environment"
             try:
                 changes[option] = convert(text)
             except ValueError:
-                raise ValueError(
-                    f"{variable}={text!r} in the environment is not a number"
-                ) from None
+                raise ValueError(f"{told} is not a number") from None
+            try:  # alone, so that no argument is to blame
+                check_options(Options(**{option: changes[option]}).engine(1, 0, 0))
+            except ValueError as error:
+                raise ValueError(f"{told}: {error}") from None
         return replace(self, **changes)
 
     def engine(
@@ -159,11 +187,7 @@ class Options:
             TypeError, ValueError: an option has a value of the wrong type, one that it does not
                 know, or one that does not go with another's. What is left is for the engine.
         """
-        if self.transport not in _TRANSPORTS:
-            raise ValueError(
-                f"transport={self.transport!r} is not supported by this version: "
-                f"{_alternatives(_TRANSPORTS)}"
-            )
+        _check_word("transport", self.transport, _TRANSPORTS)
         if not isinstance(self.average, bool):
             raise TypeError(f"average={self.average!r} must be True or False")
         options: dict[str, int | float] = {
@@ -185,6 +209,7 @@ class Options:
             options[option] = _choice(option, getattr(self, option), known)
         if self.redo_after is not None:
             options["redo_after"] = _seconds("redo_after", self.redo_after)
+        options |= _progress(self.progress) | {"progress_cpu": _cpu(self.progress_cpu)}
         group_size = self._check_groups(size, int(options["group_size"]))
         self._check_start(size, group_size, int(options["quorum"]), quorum)
         self._check_late(size, group_size)
@@ -246,6 +271,8 @@ class WorldArguments(TypedDict, total=False):
     name: str | None
     shm_limit: SupportsIndex | None
     redo_after: SupportsFloat | None
+    progress: str
+    progress_cpu: SupportsIndex | None
 
 
 class CommonArguments(WorldArguments, total=False):
@@ -268,12 +295,40 @@ def _alternatives(values: Iterable[str]) -> str:
     return f"{', '.join(others)} or {last}"
 
 
-def _choice(name: str, value: Any, known: Mapping[str, int]) -> int:
+def _check_word(name: str, value: Any, known: Iterable[str]) -> None:
     if not isinstance(value, str):
         raise TypeError(f"{name}={value!r} must be {_alternatives(known)}")
     if value not in known:
         raise ValueError(f"{name}={value!r} must be {_alternatives(known)}")
+
+
+def _choice(name: str, value: Any, known: Mapping[str, int]) -> int:
+    _check_word(name, value, known)
     return known[value]
+
+
+def _progress(value: Any) -> dict[str, int | float]:
+    """What the engine takes for "spin", "yield", "sleep:US" or "main"."""
+    if not isinstance(value, str) or not value.startswith(_SLEEP):
+        _check_word("progress", value, _PROGRESS)
+        return {"progress": PROGRESS[value]}
+    micros = value.removeprefix(_SLEEP)
+    if not (micros.isascii() and micros.isdecimal() and 10 <= int(micros) <= 1_000_000):
+        raise ValueError(
+            f"progress={value!r}: the microseconds after {_SLEEP!r} must be 10 to 1000000, as in "
+            "'sleep:1000'"
+        )
+    return {"progress": PROGRESS["sleep"], "progress_sleep": int(micros) / 1e6}
+
+
+def _cpu(value: Any) -> int:
+    """The number of a core; -1 is what the engine takes for None."""
+    if value is None:
+        return -1
+    number = _integer("progress_cpu", value)
+    if number < 0:
+        raise ValueError(f"progress_cpu={number} must be the number of a core, or None for any")
+    return number
 
 
 def _quorum(name: str, value: Any) -> int:

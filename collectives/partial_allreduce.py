@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import _engine, arrays
 from .meeting import Meeting, Telling
-from .options import Arguments, Options
+from .options import OWN, Arguments, Options
 from .patience import Patience
 
 if TYPE_CHECKING:
@@ -34,16 +34,22 @@ class PartialAllreduce(_engine.Handle, metaclass=Telling):
         PartialAllreduce(comm, like, *, group_size=None, quorum="all", grace="auto", late="stale",
             missed="once", activation="group", grouping="dynamic", sync_period=None, average=True,
             window=None, transport="auto", timeout=None, stall_warning=60.0, seed=0, name=None,
-            shm_limit=None, redo_after=None)
+            shm_limit=None, redo_after=None, progress="sleep:1000", progress_cpu=None)
 
-    The environment overrides transport, stall_warning, redo_after and shm_limit: WAGMA_TRANSPORT
-    and so on. The communicator is not used afterwards.
+    The environment overrides transport, stall_warning, redo_after, shm_limit, progress and
+    progress_cpu: WAGMA_TRANSPORT and so on. The communicator is not used afterwards: ranks that
+    share memory need none, others talk through a duplicate of it.
+
+    Where a rank computes or sleeps with transport="mpi", a thread takes its part in the versions of
+    the others (see `progress`); one that is stopped, as by SIGSTOP, makes them wait. The thread
+    needs an MPI that was initialised with MPI_THREAD_MULTIPLE, which is mpi4py's default; with less
+    a rank takes part in its calls only. `close` is then collective.
 
     Args:
-        comm: mpi4py intracommunicator whose ranks share a node; None, which needs no MPI: the
-            ranks that a launcher such as torchrun started on this machine and numbered in RANK and
-            WORLD_SIZE. They find each other by WAGMA_JOB, or else by TORCHELASTIC_RUN_ID,
-            MASTER_ADDR and MASTER_PORT, within one user, machine and network namespace.
+        comm: mpi4py intracommunicator; None, which needs no MPI: the ranks that a launcher such as
+            torchrun started on this machine and numbered in RANK and WORLD_SIZE. They find each
+            other by WAGMA_JOB, or else by TORCHELASTIC_RUN_ID, MASTER_ADDR and MASTER_PORT, within
+            one user, machine and network namespace.
         like: array that gives shape and dtype, and this rank's first contribution: numpy, torch on
             the CPU, a C-contiguous buffer or DLPack.
         options: see `Options`.
@@ -53,7 +59,9 @@ class PartialAllreduce(_engine.Handle, metaclass=Telling):
             None and no launcher has told the ranks.
         MismatchError: the ranks passed different arguments.
         SegmentError: /dev/shm is too small.
-        NotImplementedError: the ranks are on several nodes.
+        TransportError: MPI refused something.
+        ImportError: transport="mpi" was not built for the MPI that is loaded; says how.
+        NotImplementedError: `comm` is None and the ranks are on several nodes.
         RuntimeError: MPI is not running, or does not know of the other ranks of the job; `comm` is
             None and another process has the job's address.
         PeerError, StallError: another rank ended; it did not come within `timeout`.
@@ -64,6 +72,7 @@ class PartialAllreduce(_engine.Handle, metaclass=Telling):
 
     Attributes:
         options: the options in force, group_size and window filled in.
+        transport: what "auto" came to: "shm" or "mpi".
     """
 
     _quorum: ClassVar[str] = "quorum"  # what users call it
@@ -82,21 +91,25 @@ class PartialAllreduce(_engine.Handle, metaclass=Telling):
                 engine = _engine.check_options(
                     used.engine(meeting.size, count, array.dtype.code, quorum=self._quorum)
                 )
-                return {"shape": array.shape, "dtype": array.dtype.name, **asdict(used)}
+                common = {name: x for name, x in asdict(used).items() if name not in OWN}
+                return {"shape": array.shape, "dtype": array.dtype.name, **common}
 
             meeting.agree(check)
-            meeting.check_one_node()
-            segment = meeting.segment(engine)
+            transport = meeting.transport(used.transport)
+            over = meeting.segment(engine) if transport == "shm" else meeting.channel(engine)
+            mark = meeting.mark()
             try:
                 meeting.exchange(
                     lambda: super(PartialAllreduce, self).__init__(
-                        segment, meeting.rank, like, name=used.name, watch=meeting.check
+                        over, meeting.rank, like, name=used.name, watch=meeting.check
                     ),
                     last=True,
                 )
             except BaseException:
                 self.fail()
                 raise
+        if mark is not None:
+            self._label_trace(*mark)
         self.options = replace(
             used, group_size=int(engine["group_size"]), window=int(engine["window"])
         )

@@ -18,11 +18,13 @@ _ERRORS: dict[str, Callable[[str], Exception]] = {
         TypeError,
         MemoryError,
         NotImplementedError,
+        ImportError,
         errors.MismatchError,
         errors.HandleError,
         errors.StallError,
         errors.PeerError,
         errors.SegmentError,
+        errors.TransportError,
     )
 }
 # KeyboardInterrupt and its like: the others get PeerError, for it is not they who are interrupted.

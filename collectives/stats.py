@@ -75,7 +75,9 @@ class Stats:
         buffer_waits: calls that waited for a buffer because `shm_limit` was reached.
         waited: seconds spent waiting for others.
         grace: seconds that a version is held open for recent members, the value in force.
-        segment_bytes: shared memory that this rank has committed, in bytes.
+        segment_bytes: shared memory that this rank has committed, in bytes; with transport="mpi"
+            its contributions, results and buffers of messages.
+        wakeups: how often the progress thread of transport="mpi" has looked for messages.
         ranks: counters of every rank, gathered at the last sync version that this rank took, and
             equal on all that took it; empty before the first one. Sync versions are those of
             `sync_period`, `sync(x)` and `close(sync=True)`.
@@ -89,6 +91,7 @@ class Stats:
     waited: float
     grace: float
     segment_bytes: int
+    wakeups: int
     ranks: tuple[RankStats, ...] = ()
 
     @property

@@ -21,6 +21,8 @@ COMMANDS = {
     "demo": "wagma.demo.command",
     "doctor": "wagma.doctor.command",
     "bench": "wagma.benchmarks.command",
+    "tune": "wagma.tune.command",
+    "trace": "wagma.trace.command",
 }
 
 # Where launchers tell a process its rank: MPICH and Slurm's pmi2, Open MPI, PMIx, srun.

@@ -24,6 +24,7 @@ class Training:
     step: float = 0.005
     window: int = 128
     seed: int = 1
+    idle: float = 2.0  # between two calls, while the progress thread is looked at
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Fastest:
 
 def training(quick: bool) -> Training:
     """Calls between steps of training; the short ones have the same times but fewer versions."""
-    return Training(grace_versions=20, versions=100, repeats=1) if quick else Training()
+    return Training(grace_versions=20, versions=100, repeats=1, idle=0.5) if quick else Training()
 
 
 def fastest(quick: bool) -> Fastest:

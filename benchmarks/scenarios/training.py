@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..start import Start
     from .plan import Training
 
-__all__ = ["jitter", "straggler"]
+__all__ = ["jitter", "straggler", "straggler_over_mpi"]
 
 # What a call gave: what its array holds, whether it was late, the grace in force.
 Reduce = Callable[[Vector, int], tuple[Holds, bool, float]]
@@ -89,17 +89,18 @@ def straggler(
     from mpi4py import MPI
 
     rank, size = comm.Get_rank(), comm.Get_size()
-    sleeper = rank == size - 1
-    steps = Heterogeneous(size, s.step, (1,) * (size - 1) + (0,))
-    imbalance = Injector(size, (steps, OneServer(size, size - 1, s.sleep, s.period)))
-    pauses = imbalance.table(s.versions)[:, rank].tolist()
+    pauses = _pauses(comm, s)
     contributions = Contributions(s.bytes // 4, terms=comm.Get_size() + 1)
     checked = Checked(rank, contributions, spoil)
     handles = [
         _wagma("straggler", comm, start, s.bytes, checked, pauses, window=s.window)
         for _ in range(s.repeats)
     ]
-    report: dict[str, Any] = {"sleeper": sleeper, "handles": handles, "counts": checked.counts()}
+    report: dict[str, Any] = {
+        "sleeper": rank == size - 1,
+        "handles": handles,
+        "counts": checked.counts(),
+    }
     if with_mpi:
         everyone = Checked(rank, contributions)
 
@@ -112,3 +113,36 @@ def straggler(
         report["mpi"] = _run("straggler, MPI", x, everyone, reduce, pauses)
         report["mpi"]["counts"] = everyone.counts()
     return report
+
+
+def straggler_over_mpi(
+    comm: MPI.Intracomm, start: Start, s: Training, spoil: int | None
+) -> dict[str, Any]:
+    """The same by messages, and before it without a sleeper: all ranks compute equally long."""
+    rank, size = comm.Get_rank(), comm.Get_size()
+    checked = Checked(rank, Contributions(s.bytes // 4, terms=size + 1), spoil)
+
+    def calls(pauses: list[float]) -> dict[str, list[Any]]:
+        return _wagma(
+            *("straggler over MPI", comm, start, s.bytes, checked, pauses),
+            window=s.window,
+            transport="mpi",
+        )
+
+    present = calls([s.step] * s.versions)
+    handles = [calls(_pauses(comm, s)) for _ in range(s.repeats)]
+    return {
+        "sleeper": rank == size - 1,
+        "present": present,
+        "handles": handles,
+        "counts": checked.counts(),
+    }
+
+
+def _pauses(comm: MPI.Intracomm, s: Training) -> list[float]:
+    """Of this rank before each version: the last one sleeps, the others compute."""
+    size = comm.Get_size()
+    steps = Heterogeneous(size, s.step, (1,) * (size - 1) + (0,))
+    imbalance = Injector(size, (steps, OneServer(size, size - 1, s.sleep, s.period)))
+    pauses: list[float] = imbalance.table(s.versions)[:, comm.Get_rank()].tolist()
+    return pauses

@@ -75,7 +75,7 @@ class Subject(ABC):
         """What `call`, which returned `outcome`, gave: to be asked once after each call."""
 
     def close(self) -> None:  # noqa: B027, most have nothing to close
-        """Local; every rank has come out of its last call."""
+        """Collective; every rank has come out of its last call."""
 
 
 class CSubject(Subject):

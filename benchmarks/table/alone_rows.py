@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .ratios import summarise
+import numpy as np
+
+from ..samples import Series
+from .ratios import summary
 from .row import Report, Row, reached, size_text, spread, time_text
 
 __all__ = ["binding", "memory", "passive"]
@@ -56,5 +59,7 @@ def memory(report: Report) -> Iterator[Row]:
 def binding(report: Report) -> Iterator[Row]:
     """A call with a single rank."""
     if binding := report["alone"].get("binding"):
-        times = summarise(binding["by_rank"][0]["samples_ns"])
+        took = np.array(binding["by_rank"][0]["samples_ns"], np.int64)[:, None]
+        began = np.zeros_like(took)
+        times = summary(Series("wagma", "wagma", "python", began, took, began > 0))
         yield Row("binding", "a call, 4 B", 1, "", time_text(times.median), "", spread(times))

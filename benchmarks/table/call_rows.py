@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from .plan import COST_SIZES, GRACE, LOOPS
 from .ratio_rows import LOOP_NAMES, points
-from .ratios import Summary, late_share, slowest, summarise
+from .ratios import Summary, late_share, summary
 from .row import DEFAULT_LEVEL, Report, Row, launch_name, reached, size_text, spread, time_text
 
 __all__ = ["cost"]
@@ -24,10 +24,10 @@ def cost(report: Report) -> Iterator[Row]:
             found: dict[tuple[str, str], tuple[Summary, float]] = {}
             for loop in LOOPS:
                 for point in points(launch, size, loop):
-                    for name in WHAT.keys() & point["series"].keys():
-                        series = point["series"][name]
-                        if series["loop"] == loop:
-                            found[name, loop] = summarise(slowest(series)), late_share(series)
+                    for name in WHAT.keys() & point.keys():
+                        series = point[name]
+                        if series.loop == loop:
+                            found[name, loop] = summary(series), late_share(series)
             for name, what in WHAT.items():
                 if all((name, loop) in found for loop in LOOPS):
                     of = {loop: found[name, loop] for loop in LOOPS}

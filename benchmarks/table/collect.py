@@ -33,8 +33,10 @@ class Asked:
         quick: few iterations.
         environments: folders of Pythons with wagma.
         ranks: numbers of ranks.
+        mpi_ranks: those of the rows over MPI.
         small: bytes.
         large: bytes.
+        over_mpi: bytes of the rows over MPI.
         timeout: seconds, of a launch.
         corrupt: library whose results are falsified, or None.
     """
@@ -43,8 +45,10 @@ class Asked:
     quick: bool
     environments: Sequence[Path]
     ranks: tuple[int, ...]
+    mpi_ranks: tuple[int, ...]
     small: tuple[int, ...]
     large: tuple[int, ...]
+    over_mpi: tuple[int, ...]
     timeout: float
     corrupt: str | None
 
@@ -56,8 +60,10 @@ def collect(asked: Asked) -> Report:
         "environment": _environment(),
         "rows": asked.rows,
         "ranks": asked.ranks,
+        "mpi_ranks": asked.mpi_ranks,
         "small": asked.small,
         "large": asked.large,
+        "over_mpi": asked.over_mpi,
         "training": asdict(scenarios.training(asked.quick)),
         "k-of-p": asdict(scenarios.fastest(asked.quick)),
         "posted": {kind: asdict(plan.posted(kind, asked.quick, None)) for kind in plan.POSTED},
@@ -67,7 +73,8 @@ def collect(asked: Asked) -> Report:
         "alone": {},
     }
     _collect_alone(asked, report)
-    for ranks in asked.ranks:
+    only_mpi = [ranks for ranks in asked.mpi_ranks if ranks not in asked.ranks]
+    for ranks in (*asked.ranks, *(only_mpi if set(plan.ALONE) & set(asked.rows) else ())):
         _collect_ranks(asked, report, environments, ranks)
     if not environments:
         report["failed"].append("no MPI was found: " + "; ".join(left_out))
@@ -89,8 +96,10 @@ def _collect_ranks(
     pending = [name for name in plan.SCENARIOS if name in asked.rows]
     if ranks != asked.ranks[-1]:
         pending = []
-    posted = [name for name in plan.POSTED if name in asked.rows]
-    compared = not plan.COMPARED.keys().isdisjoint(asked.rows)
+    beside = [name for name in (*plan.POSTED, *plan.OVER_MPI) if name in asked.rows]
+    if ranks not in asked.ranks:
+        beside = []
+    compared = ranks in asked.ranks and not plan.COMPARED.keys().isdisjoint(asked.rows)
     # Without another MPI the scenarios of wagma alone can run under MPICH.
     for environment in usable or environments[:1]:
         with_mpi = environment in usable
@@ -98,8 +107,8 @@ def _collect_ranks(
         if environment.mpi == "mpich" and with_mpi and compared:
             levels.append("single")
         for level in levels:
-            beside_mpi = posted if level == "multiple" else []
-            task = _Launch(environment, ranks, level, (*pending, *beside_mpi), bound, with_mpi)
+            scenarios = (*pending, *(beside if level == "multiple" else []))
+            task = _Launch(environment, ranks, level, scenarios, bound, with_mpi)
             task.run(asked, report)
             pending = []
 
@@ -115,11 +124,13 @@ class _Launch:
 
     def run(self, asked: Asked, report: Report) -> None:
         """Launches, if there is anything to measure."""
+        over_mpi = self.ranks in asked.mpi_ranks and self.level == "multiple"
         cases, left_out = plan.cases(
-            asked.rows,
+            asked.rows if self.ranks in asked.ranks else tuple(plan.ALONE.keys() & asked.rows),
             self.ranks,
             asked.small,
             asked.large,
+            asked.over_mpi if over_mpi else (),
             with_mpi=self.with_mpi,
             quick=asked.quick,
             room=room(),

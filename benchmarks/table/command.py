@@ -59,6 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "scenarios (default: 2,4)",
     )
     add(
+        "--mpi-ranks",
+        type=_ranks,
+        default=(2, 4, 8),
+        metavar="N,N",
+        help='those of the rows with transport="mpi" (default: 2,4,8)',
+    )
+    add(
         "--small-sizes",
         type=_sizes,
         default=plan.SMALL_SIZES,
@@ -71,6 +78,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=plan.LARGE_SIZES,
         metavar="SIZES",
         help="default: 1MiB,16MiB,100MiB",
+    )
+    add(
+        "--mpi-sizes",
+        type=_sizes,
+        default=plan.MPI_SIZES,
+        metavar="SIZES",
+        help="of those rows; more than two ranks have 16MiB at most, more than four 1MiB (default: "
+        "64KiB,1MiB,16MiB,100MiB)",
     )
     add("--timeout", type=float, default=600, metavar="S", help="of a launch (default: 600)")
     add("--json", type=Path, metavar="FILE", help="write raw samples and the table's rows there")
@@ -121,6 +136,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
                 ranks=arguments.ranks,
                 small=arguments.small_sizes,
                 large=arguments.large_sizes,
+                mpi_ranks=arguments.mpi_ranks,
+                over_mpi=arguments.mpi_sizes,
                 timeout=arguments.timeout,
                 corrupt=arguments.corrupt,
             )

@@ -107,7 +107,9 @@ def run(
     Raises:
         LaunchError: they failed or did not end in time.
     """
-    variables = {**os.environ, **VARIABLES, "MPI4PY_RC_THREAD_LEVEL": thread_level}
+    # What is set for wagma itself stays outside: rows say what they measure.
+    outside = {name: one for name, one in os.environ.items() if not name.startswith("WAGMA_")}
+    variables = {**outside, **VARIABLES, "MPI4PY_RC_THREAD_LEVEL": thread_level}
     with tempfile.TemporaryDirectory(prefix="wagma-benchmark-") as folder:
         source, target = Path(folder, "plan.json"), Path(folder, "report.json")
         source.write_text(json.dumps(plan))

@@ -11,18 +11,22 @@ from ..memory import Room
 from ..settings import Settings
 
 __all__ = [
+    "ALONE",
     "COMPARED",
     "COST_SIZES",
     "GOALS",
     "LATENESS",
     "LATE_MAX",
     "LOOPS",
+    "MPI_SIZES",
+    "OVER_MPI",
     "POSTED",
     "ROWS",
     "SCENARIOS",
     "WAGMA",
     "Case",
     "cases",
+    "mpi_sizes",
     "posted",
     "required_bytes",
     "settings",
@@ -44,15 +48,22 @@ ROWS = {
     "iallreduce": "what of a posted reduction is hidden by computing, beside MPI_Iallreduce",
     "overlap": "time in posting and waiting while another rank posts late, beside MPI_Iallreduce",
     "k-of-p": 'late="skip": time per version of the fastest K of P ranks, beside theory',
+    "mpi": 'transport="mpi", quorum="all", arrays of empty(), beside MPI_Allreduce of the same MPI',
+    "mpi-groups": 'transport="mpi", quorum="all", groups of 2, beside MPI_Allreduce of all ranks',
+    "mpi-straggler": 'transport="mpi": time in calls while another rank sleeps, beside the same '
+    "without it",
+    "mpi-idle": 'transport="mpi": CPU time of the progress thread between calls',
     "passive": "threads and CPU time between calls",
     "memory": "memory per rank",
     "binding": "time of a call with a single rank",
 }
 SCENARIOS = ("grace", "straggler", "k-of-p")  # measured once, with most ranks
 POSTED = ("iallreduce", "overlap")  # at every number of ranks, at mpi4py's thread level
+OVER_MPI = ("mpi-straggler", "mpi-idle")  # the same
 
 SMALL_SIZES = (4, 1 * KIB, 4 * KIB, 16 * KIB)
 LARGE_SIZES = (1 * MIB, 16 * MIB, 100 * MIB)
+MPI_SIZES = (64 * KIB, 1 * MIB, 16 * MIB, 100 * MIB)
 COST_SIZES = (4, 64)
 SMALL_RANKS = 2  # the goals of small arrays are for two pinned ranks
 ARRIVAL_SIZE = 1 * MIB
@@ -79,6 +90,14 @@ GOALS = {
     ("wagma out of place", 1 * MIB): 3.0,
     ("wagma out of place", 16 * MIB): 3.0,
     ("wagma out of place", 100 * MIB): 3.0,
+    # Messages that carry versions, and ranks that take part while they compute, may cost so much.
+    ("wagma over MPI", 64 * KIB): 1 / 1.5,
+    ("wagma over MPI", 1 * MIB): 1 / 1.15,
+    ("wagma over MPI", 16 * MIB): 1 / 1.15,
+    ("wagma over MPI", 100 * MIB): 1 / 1.15,
+    ("wagma pairs over MPI", 64 * KIB): 1.0,
+    ("wagma pairs over MPI", 1 * MIB): 1.0,
+    ("wagma pairs over MPI", 16 * MIB): 1.0,
 }
 LATE_MAX = 0.01  # a wait-avoiding row with more late contributions waited less than it should have
 
@@ -90,6 +109,9 @@ COMPARED = {
     "out-of-place": "wagma out of place",
     "arrival": "wagma 1, grace=auto",
 }
+# The same, but each MPI is compared with its own MPI_Allreduce, and nothing else has a handle then:
+# the handles' threads would take each other's cores.
+ALONE = {"mpi": "wagma over MPI", "mpi-groups": "wagma pairs over MPI"}
 
 GRACE = 0.1  # seconds: long enough for nobody to be late
 # What a series asks for; see Settings.
@@ -99,6 +121,13 @@ WAGMA: Mapping[str, Mapping[str, Any]] = {
     "wagma 1": {"quorum": 1, "form": "in-place", "grace": GRACE},
     "wagma 1, grace=auto": {"quorum": 1, "form": "in-place", "grace": "auto"},
     "wagma out of place": {"quorum": 1, "form": "out-of-place", "grace": GRACE},
+    "wagma over MPI": {"quorum": "all", "form": "in-place", "transport": "mpi"},
+    "wagma pairs over MPI": {
+        "quorum": "all",
+        "form": "in-place",
+        "transport": "mpi",
+        "group_size": 2,
+    },
 }
 
 # Arrays of `bytes` in shared memory and in private memory, per rank, for each series.
@@ -109,7 +138,8 @@ _SHARED = {
     "wagma 1, grace=auto": 6,
     "wagma out of place": 6,
 }
-_PRIVATE = {"wagma private": 1}
+# Over MPI: the array, and partial sums.
+_PRIVATE = {"wagma private": 1, "wagma over MPI": 2, "wagma pairs over MPI": 2}
 _MPI = 3  # one in place, two buffers
 
 
@@ -138,10 +168,18 @@ class Case:
     lateness: float = 0.0
 
 
-def _repetitions(size: int, quick: bool) -> tuple[int, int]:
+def mpi_sizes(sizes: Sequence[int], ranks: int) -> list[int]:
+    """Those of `sizes` that so many ranks reduce over MPI: more ranks take their turns longer."""
+    largest = 100 * MIB if ranks <= 2 else 16 * MIB if ranks <= 4 else MIB
+    return [size for size in sizes if size <= largest]
+
+
+def _repetitions(size: int, ranks: int, quick: bool) -> tuple[int, int]:
     """(blocks, iterations) for arrays of `size` bytes."""
     if quick:
         return (2, 10) if size < MIB else (2, 3)
+    if ranks > 4:
+        return 5, 10
     if size < MIB:
         return 10, 100
     if size < 16 * MIB:
@@ -152,14 +190,14 @@ def _repetitions(size: int, quick: bool) -> tuple[int, int]:
 def required_bytes(wagma: Iterable[str], with_mpi: bool, size: int, ranks: int) -> Room:
     """Memory that a case needs; every handle also reads a private array when it is made."""
     wagma = tuple(wagma)
-    shared = sum(_SHARED[name] for name in wagma) * size * ranks
+    shared = sum(_SHARED.get(name, 0) for name in wagma) * size * ranks
     private = 1 + sum(_PRIVATE.get(name, 0) for name in wagma) + (_MPI if with_mpi else 0)
     return Room(shared, shared + private * size * ranks)
 
 
 @dataclass
 class _Wanted:
-    """Of a size, a loop and a lateness: the series of wagma, in the order in which rows ask."""
+    """Series of wagma that are measured together, in the order in which rows ask for them."""
 
     wagma: dict[str, None] = field(default_factory=dict)
     with_mpi: bool = False
@@ -170,16 +208,36 @@ def cases(
     ranks: int,
     small: Sequence[int],
     large: Sequence[int],
+    over_mpi: Sequence[int] = (),
     *,
     with_mpi: bool,
     quick: bool,
     room: Room,
 ) -> tuple[list[Case], list[str]]:
-    """The cases of a launch, and why some of what was asked for is not among them."""
-    wanted: dict[tuple[int, str, float], _Wanted] = defaultdict(_Wanted)
+    """The cases of a launch, and why some of what was asked for is not among them.
 
-    def add(size: int, loop: str, wagma: str, lateness: float = 0.0, *, compared: bool) -> None:
-        one = wanted[size, loop, lateness]
+    Args:
+        rows: of ROWS.
+        ranks: of the launch.
+        small: bytes of the rows of small arrays.
+        large: bytes of LARGE.
+        over_mpi: bytes of ALONE.
+        with_mpi: MPI_Allreduce can be measured.
+        quick: few iterations.
+        room: free memory.
+    """
+    wanted: dict[tuple[int, str, float, str], _Wanted] = defaultdict(_Wanted)
+
+    def add(
+        size: int,
+        loop: str,
+        wagma: str,
+        lateness: float = 0.0,
+        *,
+        compared: bool,
+        alone: bool = False,
+    ) -> None:
+        one = wanted[size, loop, lateness, wagma if alone else ""]
         one.wagma[wagma] = None
         one.with_mpi |= compared
 
@@ -194,8 +252,12 @@ def cases(
             add(size, "python", COMPARED[row], compared=True)
     for lateness in LATENESS if "arrival" in rows and with_mpi else ():
         add(ARRIVAL_SIZE, "python", COMPARED["arrival"], lateness, compared=True)
+    for row, series in ALONE.items():
+        fits = row in rows and with_mpi and (row != "mpi-groups" or 2 < ranks <= 4)
+        for size in mpi_sizes(over_mpi, ranks) if fits else ():
+            add(size, "python", series, compared=True, alone=True)
     chosen, left_out = [], []
-    for (size, loop, lateness), one in sorted(wanted.items(), key=lambda item: item[0]):
+    for (size, loop, lateness, _), one in sorted(wanted.items(), key=lambda item: item[0]):
         wagma = tuple(one.wagma)
         needed = required_bytes(wagma, one.with_mpi, size, ranks)
         if needed.shared > room.shared or needed.total > room.total:
@@ -205,7 +267,7 @@ def cases(
                 f"{room.total >> 20} MiB are free"
             )
             continue
-        blocks, iterations = _repetitions(size, quick)
+        blocks, iterations = _repetitions(size, ranks, quick)
         warmup = max(1, iterations // 10)
         chosen.append(Case(size, wagma, one.with_mpi, loop, blocks, iterations, warmup, lateness))
     return chosen, left_out

@@ -19,15 +19,16 @@ from mpi4py import MPI
 from .. import arrival, nonblocking
 from ..contributions import Contributions
 from ..measure import measure
-from ..samples import Point, Series
 from ..scenarios import plan as scenarios
 from ..scenarios import training
 from ..scenarios.fastest import fastest
+from ..scenarios.idle import idle
 from ..settings import Settings
 from ..start import Start
 from ..subjects import Subject, subjects
 from . import plan
 from .plan import Case
+from .stored import store
 
 THREAD_LEVELS = {
     MPI.THREAD_SINGLE: "single",
@@ -85,7 +86,12 @@ def _ratios(
     point = measure(
         settings, comm, start, case.bytes, pattern.text, offsets, amplitude=case.lateness, make=make
     )
-    return None if point is None else {**_stored(point), "delayed": (offsets > 0).tolist()}
+    if point is None:
+        return None
+    if case.lateness:
+        series = (replace(one, delayed=offsets > 0) for one in point.series)
+        point = replace(point, series=tuple(series))
+    return store(point)
 
 
 def _posted(settings: Settings, comm: MPI.Intracomm, start: Start) -> dict[str, Any] | None:
@@ -93,29 +99,7 @@ def _posted(settings: Settings, comm: MPI.Intracomm, start: Start) -> dict[str, 
     pattern = arrival.parse(settings.arrival)
     offsets = arrival.offsets(pattern, comm.Get_size(), settings.iterations, settings.seed)
     point = nonblocking.measure(settings, comm, start, size, pattern.text, offsets)
-    return None if point is None else _stored(point)
-
-
-def _stored(point: Point) -> dict[str, Any]:
-    """A point for the report; times count from the first arrival of each iteration."""
-    return {"bytes": point.size, "series": {s.name: _stored_series(s) for s in point.series}}
-
-
-def _stored_series(series: Series) -> dict[str, Any]:
-    first = series.began.min(axis=1, keepdims=True)
-    parts = ("posting", "waiting", "computing", "pure", "delayed")
-    found = {name: getattr(series, name) for name in parts}
-    return {
-        "library": series.library,
-        "loop": series.loop,
-        "began_ns": (series.began - first).tolist(),
-        "ended_ns": (series.ended - first).tolist(),
-        "late": series.late.tolist(),
-        "results": series.checks.results,
-        "wrong": series.checks.wrong,
-        "first_wrong": series.checks.first_wrong,
-        **{name: times.tolist() for name, times in found.items() if times is not None},
-    }
+    return None if point is None else store(point)
 
 
 def _scenarios(task: dict[str, Any], comm: MPI.Intracomm, start: Start) -> dict[str, Any]:
@@ -127,6 +111,10 @@ def _scenarios(task: dict[str, Any], comm: MPI.Intracomm, start: Start) -> dict[
         found["grace"] = training.jitter(comm, start, steps, spoil)
     if "straggler" in wanted:
         found["straggler"] = training.straggler(comm, start, steps, spoil, task["with_mpi"])
+    if "mpi-straggler" in wanted:
+        found["mpi-straggler"] = training.straggler_over_mpi(comm, start, steps, spoil)
+    if "mpi-idle" in wanted:
+        found["mpi-idle"] = idle(comm, start, steps)
     if "k-of-p" in wanted:
         found["k-of-p"] = fastest(comm, start, scenarios.fastest(task["quick"]), spoil)
     return found

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..samples import Series
 from .plan import ARRIVAL_SIZE, COMPARED, GOALS, GRACE, LATE_MAX, LATENESS, LOOPS, SMALL_RANKS
-from .ratios import Measured, against_better, late_share, slowest, summarise, verdict
+from .ratios import Measured, against_better, late_share, summary, verdict
 from .row import DEFAULT_LEVEL, Report, Row, launch_name, size_text, spread, time_text
+from .stored import load
 
 __all__ = ["LOOP_NAMES", "arrival", "large", "points", "small"]
 
@@ -23,11 +25,11 @@ _NAMES = {
 
 def points(
     launch: dict[str, Any], size: int, loop: str, lateness: float = 0.0
-) -> Iterator[dict[str, Any]]:
-    """What a launch measured of a case: one or none."""
+) -> Iterator[dict[str, Series]]:
+    """The series of what a launch measured of such cases, by their names."""
     for case, point in zip(launch["cases"], launch["points"], strict=True):
         if (case["bytes"], case["loop"], case["lateness"]) == (size, loop, lateness):
-            yield point
+            yield load(point)
 
 
 def large(group: str) -> Callable[[Report], Iterator[Row]]:
@@ -56,13 +58,12 @@ def _measured(
     for launch in report["launches"]:
         for point in points(launch, size, loop, lateness) if launch["ranks"] == ranks else ():
             # What cannot be called from C was called from Python.
-            all_ = {n: one for n, one in point["series"].items() if one["loop"] == loop}
-            left_out = point["delayed"] if lateness else None
-            times = {name: summarise(slowest(one, left_out)) for name, one in all_.items()}
-            mpi = {n: time for n, time in times.items() if all_[n]["library"] == "mpi"}
+            all_ = {name: one for name, one in point.items() if one.loop == loop}
+            mpi = {name: summary(one) for name, one in all_.items() if one.library == "mpi"}
             if series in all_ and mpi:
-                late = late_share(all_[series])
-                found.append(Measured(launch_name(launch), times[series], mpi, late))
+                own = all_[series]
+                late = late_share(own)
+                found.append(Measured(launch_name(launch), summary(own), mpi, late))
     return found
 
 

@@ -1,27 +1,23 @@
-"""From samples to ratios and verdicts. Pure."""
+"""From series to ratios and verdicts. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+from ..figures import delayed, figures, punctual
+from ..samples import Series
 
 __all__ = [
     "Compared",
     "Measured",
     "Summary",
-    "Times",
     "against_better",
+    "late_ranks",
     "late_share",
-    "slowest",
-    "summarise",
+    "summary",
     "verdict",
 ]
-
-Times = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -56,32 +52,29 @@ class Compared:
     late_share: float
 
 
-def slowest(series: Mapping[str, Any], left_out: Any = None) -> Times:
-    """For each iteration the longest time of a rank from its own arrival, in ns.
+def summary(series: Series) -> Summary:
+    """In each iteration the longest time that a rank spent in its calls, from its own arrival.
 
-    Args:
-        series: has `began_ns` and `ended_ns`, [iterations][ranks].
-        left_out: ranks that do not count, [iterations][ranks]; None: all count.
+    Ranks that were delayed on purpose do not count.
     """
-    own = np.array(series["ended_ns"], np.int64) - np.array(series["began_ns"], np.int64)
-    if left_out is not None:
-        own[np.array(left_out, np.bool_)] = 0
-    longest: Times = own.max(axis=1)
-    return longest
+    return _summary(lambda percent: punctual(series, percent), len(series.began))
 
 
-def late_share(series: Mapping[str, Any]) -> float:
-    """Share of the contributions that came too late, of the counted iterations."""
-    return float(np.mean(series["late"]))
+def late_ranks(series: Series) -> Summary | None:
+    """The same times of ranks that were delayed on purpose; None: nobody was."""
+    if series.delayed is None or not series.delayed.any():
+        return None
+    return _summary(lambda percent: delayed(series, percent) or 0.0, int(series.delayed.sum()))
 
 
-def summarise(samples_ns: Iterable[float] | Times) -> Summary:
-    """Median and spread of times in ns; ValueError if there are none."""
-    times = np.array(list(samples_ns), np.float64) * 1e-9
-    if times.size == 0:
-        raise ValueError("no samples")
-    p10, median, p90 = (float(t) for t in np.percentile(times, (10, 50, 90)))
-    return Summary(median, p10, p90, times.size)
+def _summary(us: Callable[[float], float], samples: int) -> Summary:
+    p10, median, p90 = (1e-6 * us(percent) for percent in (10, 50, 90))
+    return Summary(median, p10, p90, samples)
+
+
+def late_share(series: Series) -> float:
+    """Share of the contributions that came too late."""
+    return figures(series).late_percent / 100
 
 
 def against_better(launches: Iterable[Measured]) -> Compared:

@@ -54,8 +54,10 @@ def time_text(seconds: float) -> str:
     return f"{seconds * 1e9:.0f} ns"
 
 
-def spread(s: Summary) -> str:
-    """Median and, in brackets, the 10% and 90% quantiles."""
+def spread(s: Summary | None) -> str:
+    """Median and, in brackets, the 10% and 90% quantiles; "none" where there are no times."""
+    if s is None:
+        return "none"
     return f"{time_text(s.median)} [{time_text(s.p10)}, {time_text(s.p90)}]"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import alone_rows, call_rows, posted_rows, scenario_rows
+from . import alone_rows, call_rows, mpi_rows, posted_rows, scenario_rows
 from .plan import LARGE, ROWS
 from .ratio_rows import arrival, large, small
 from .row import Report, Row
@@ -24,6 +24,10 @@ MAKERS: dict[str, Maker] = {
     "iallreduce": posted_rows.iallreduce,
     "overlap": posted_rows.overlap,
     "k-of-p": scenario_rows.k_of_p,
+    "mpi": mpi_rows.allreduce,
+    "mpi-groups": mpi_rows.groups,
+    "mpi-straggler": mpi_rows.straggler,
+    "mpi-idle": mpi_rows.idle,
     "passive": alone_rows.passive,
     "memory": alone_rows.memory,
     "binding": alone_rows.binding,

@@ -77,6 +77,8 @@ class Osu:
 def preamble(settings: Settings) -> str:
     """The datatype; and what OSU does not know, where it is not as with OSU."""
     lines = [f"# Datatype: {DATATYPES[settings.datatype].mpi}."]
+    if settings.transport != "auto":
+        lines.append(f"# Transport: {settings.transport}.")
     if settings.kind == "overlap":
         lines.append(f"# One rank posts {number(1e6 * settings.lateness)} us late.")
     if settings.arrival != "together":

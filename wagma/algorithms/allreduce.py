@@ -8,6 +8,7 @@ import torch
 
 from wagma.algorithms.base import Algorithm
 from wagma.collectives import PartialAllreduce
+from wagma.collectives.options import Transport
 from wagma.flat import FlatGradients, FlatParameters
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class AllreduceSGD(Algorithm):
             on this machine, see `PartialAllreduce`.
         timeout: seconds until a wait ends in StallError; None: never.
         stall_warning: seconds between warnings about a stuck wait.
+        transport: "shm", "mpi" or "auto", see `wagma.collectives.Options`.
     """
 
     def __init__(
@@ -38,8 +40,9 @@ class AllreduceSGD(Algorithm):
         *,
         timeout: float | None = None,
         stall_warning: float = 60.0,
+        transport: Transport = "auto",
     ) -> None:
-        super().__init__(comm, timeout=timeout, stall_warning=stall_warning)
+        super().__init__(comm, timeout=timeout, stall_warning=stall_warning, transport=transport)
         self._gradients: FlatGradients | None = None
 
     def _connect(self, parameters: FlatParameters) -> PartialAllreduce:
@@ -50,6 +53,7 @@ class AllreduceSGD(Algorithm):
             quorum="all",
             timeout=self._timeout,
             stall_warning=self._stall_warning,
+            transport=self._transport,
             name="AllreduceSGD",
         )
         memory = torch.from_numpy(collective.empty()).view(parameters.layout.dtype)

@@ -11,6 +11,7 @@ import torch
 
 from wagma.collectives import Outcome, PartialAllreduce
 from wagma.collectives.meeting import Meeting, rank_and_size
+from wagma.collectives.options import Transport
 from wagma.collectives.patience import Patience
 from wagma.flat import FlatParameters
 
@@ -31,6 +32,7 @@ class Algorithm(ABC):
             on this machine, see `PartialAllreduce`. Making the optimizer is collective over them.
         timeout: seconds until a wait ends in StallError; None: never.
         stall_warning: seconds between warnings about a stuck wait.
+        transport: "shm", "mpi" or "auto", see `wagma.collectives.Options`.
 
     Attributes:
         rank: this one of them.
@@ -44,12 +46,18 @@ class Algorithm(ABC):
     """
 
     def __init__(
-        self, comm: MPI.Intracomm | None, *, timeout: float | None, stall_warning: float
+        self,
+        comm: MPI.Intracomm | None,
+        *,
+        timeout: float | None,
+        stall_warning: float,
+        transport: Transport,
     ) -> None:
         self.comm = comm
         self.rank, self.size = rank_and_size(comm)
         self._timeout = timeout
         self._stall_warning = stall_warning
+        self._transport = transport
         self.outcome: Outcome | None = None
         self._base = 0
         self._parameters: FlatParameters | None = None
@@ -89,6 +97,7 @@ class Algorithm(ABC):
             average=False,
             timeout=self._timeout,
             stall_warning=self._stall_warning,
+            transport=self._transport,
             name=f"{type(self).__name__}, parameters of rank 0",
         ) as collective:
             memory = collective.empty()
@@ -164,7 +173,10 @@ class Algorithm(ABC):
         """Lets go of the collective's memory, before it is closed."""
 
     def close(self) -> None:
-        """Leaves the collective: the others go on without this rank. May be called again."""
+        """Leaves the collective: the others go on without this rank. May be called again.
+
+        With transport="mpi" it returns when all have left, see `PartialAllreduce.close`.
+        """
         if self._collective is not None:
             self._release()
             self._collective.close()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from wagma.algorithms.base import Algorithm
 from wagma.collectives import PartialAllreduce
-from wagma.collectives.options import Activation, Grouping, Missed
+from wagma.collectives.options import Activation, Grouping, Missed, Transport
 from wagma.flat import FlatParameters
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class WAGMA(Algorithm):
         timeout: seconds until a wait ends in StallError; None: never.
         stall_warning: seconds between warnings about a stuck wait.
         seed: of the collective's random draws, the same on all ranks.
+        transport: "shm", "mpi" or "auto", see `wagma.collectives.Options`.
 
     Raises:
         what `Algorithm` does. What is wrong with the other arguments is raised, on every rank, when
@@ -81,8 +82,9 @@ class WAGMA(Algorithm):
         timeout: float | None = None,
         stall_warning: float = 60.0,
         seed: int = 0,
+        transport: Transport = "auto",
     ) -> None:
-        super().__init__(comm, timeout=timeout, stall_warning=stall_warning)
+        super().__init__(comm, timeout=timeout, stall_warning=stall_warning, transport=transport)
         if group_size is None:
             pairs = grouping == "pairs"
             group_size = min(self.size, 2) if pairs else default_group_size(self.size)
@@ -111,6 +113,7 @@ class WAGMA(Algorithm):
             timeout=self._timeout,
             stall_warning=self._stall_warning,
             seed=self._seed,
+            transport=self._transport,
             name="WAGMA",
         )
 

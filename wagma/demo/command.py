@@ -98,6 +98,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of model, batches and imbalance (default: %(default)s)",
     )
     add(
+        "--transport",
+        choices=("auto", "shm", "mpi"),
+        default="auto",
+        help="what the ranks talk through: shared memory of one node, messages over MPI, or auto: "
+        "memory where all are on one node (default: %(default)s)",
+    )
+    add(
         "--out",
         type=Path,
         default=Path("out/demo.png"),
@@ -247,6 +254,7 @@ def _settings(arguments: argparse.Namespace, size: int, imbalance: Injector) -> 
         group_size=default_group_size(size) if group is None else group,
         sync_period=arguments.sync_period,
         seed=arguments.seed,
+        transport=arguments.transport,
         snapshot_every=math.ceil(arguments.steps / SNAPSHOTS),
     )
 

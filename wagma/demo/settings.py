@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wagma.collectives.options import Transport
 
 __all__ = ["ALGORITHMS", "DELAY", "Settings", "default_delayed_ranks"]
 
@@ -33,6 +37,7 @@ class Settings:
         group_size: of WAGMA.
         sync_period: of WAGMA, in steps.
         seed: of model, data and imbalance.
+        transport: what the ranks talk through, as `wagma.collectives.Options.transport`.
         batch: samples per rank and step.
         learning_rate: of SGD.
         momentum: of SGD.
@@ -46,6 +51,7 @@ class Settings:
     group_size: int
     sync_period: int
     seed: int
+    transport: Transport = "auto"
     batch: int = 32
     learning_rate: float = 0.15
     momentum: float = 0.9

@@ -99,8 +99,13 @@ def train(
 
 def _algorithm(comm: MPI.Intracomm, settings: Settings, name: str) -> Algorithm:
     if name == "allreduce":
-        return AllreduceSGD(comm)
-    return WAGMA(comm, group_size=settings.group_size, sync_period=settings.sync_period)
+        return AllreduceSGD(comm, transport=settings.transport)
+    return WAGMA(
+        comm,
+        group_size=settings.group_size,
+        sync_period=settings.sync_period,
+        transport=settings.transport,
+    )
 
 
 def _loss(model: nn.Module, images: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:

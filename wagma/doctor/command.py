@@ -73,9 +73,15 @@ def _size(text: str) -> int:
     from wagma.doctor.sizes import parse_size
 
     try:
-        return parse_size(text)
+        size = parse_size(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+    if size == 0:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} has no bytes: pass the size of the arrays that are to be reduced, such as "
+            "400MiB"
+        )
+    return size
 
 
 def _quorum(text: str) -> str:

@@ -22,6 +22,7 @@ __all__ = [
     "RankFacts",
     "Wanted",
     "by_node",
+    "over_messages",
     "which_ranks",
 ]
 
@@ -88,6 +89,7 @@ class Mpi:
         srun: whether srun started this process.
         cuda: whether the library takes pointers to GPU memory; None: it does not say.
         mpiexec: the launchers that are found, the one that belongs to this Python first.
+        messages_error: why there cannot be transport="mpi"; empty: there can.
     """
 
     error: str = ""
@@ -103,6 +105,7 @@ class Mpi:
     srun: bool = False
     cuda: bool | None = None
     mpiexec: Sequence[str] = ()
+    messages_error: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +117,7 @@ class Engine:
         abi: version of the C interface.
         simd: level of the kernels.
         options: environment variables that set an option, and which.
+        own: those of them in which ranks may differ.
         variables: the others that have a meaning, and which.
         options_error: what is wrong with the options that the environment sets.
     """
@@ -122,6 +126,7 @@ class Engine:
     abi: int = 0
     simd: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
+    own: Sequence[str] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     options_error: str = ""
 
@@ -246,7 +251,9 @@ class RankFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
-    """One rank's part of the trial: a handle over the ranks of its node, called and closed.
+    """One rank's part of the trial: a handle over all ranks, called and closed.
+
+    Where they are on several nodes and there is no transport between these, over those of its node.
 
     Attributes:
         calls: how many gave the right sum.
@@ -287,6 +294,13 @@ def by_node(facts: Facts) -> dict[int, list[RankFacts]]:
     for rank in facts.ranks:
         nodes.setdefault(rank.node, []).append(rank)
     return dict(sorted(nodes.items()))
+
+
+def over_messages(facts: Facts) -> bool:
+    """Whether collectives over all ranks use messages, not shared memory."""
+    return len(by_node(facts)) > 1 or any(
+        rank.environment.get("WAGMA_TRANSPORT") == "mpi" for rank in facts.ranks
+    )
 
 
 def which_ranks(ranks: Sequence[RankFacts]) -> str:

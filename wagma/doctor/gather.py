@@ -106,7 +106,7 @@ def _read(pid: int, address: int, expected: bytes) -> str:
 
 
 def _try(everybody: Sequence[RankFacts], ranks: Ranks, timeout: float) -> Live:
-    """Makes a handle over the ranks of this node and calls it; all ranks decide alike whether."""
+    """Makes a handle and calls it; all ranks decide alike whether, and over whom."""
     for rank in everybody:
         if rank.engine.error or "engine" in rank.failed:
             return Live(skipped="the engine is missing")
@@ -114,27 +114,30 @@ def _try(everybody: Sequence[RankFacts], ranks: Ranks, timeout: float) -> Live:
             return Live(skipped="the environment has wrong options")
         if rank.memory.shm_error:
             return Live(skipped="there is no shared memory")
-    here = len(ranks.neighbours)
+    reached = not any(rank.mpi.messages_error for rank in everybody)
+    members = range(len(everybody)) if reached else ranks.neighbours
     try:
-        return Live(calls=_call(ranks, timeout), ranks=here)
+        return Live(calls=_call(ranks, members, timeout), ranks=len(members))
     except Exception as error:  # of whatever kind, it is what the user would see
-        return Live(ranks=here, error=f"{type(error).__name__}: {' '.join(str(error).split())}")
+        text = " ".join(str(error).split())
+        return Live(ranks=len(members), error=f"{type(error).__name__}: {text}")
 
 
-def _call(ranks: Ranks, timeout: float) -> int:
-    """How many calls gave the right sum: of a private array, of one that the ranks share."""
+def _call(ranks: Ranks, members: Sequence[int], timeout: float) -> int:
+    """How many calls gave the right sum: of a private array, of one that the handle has."""
     import numpy as np
 
     def contribution(rank: int, version: int) -> Any:
         return np.arange(ELEMENTS, dtype=np.float64) * (rank + 1) + version
 
-    with ranks.handle(contribution(ranks.rank, 0), timeout) as handle:
+    everybody = list(members) != ranks.neighbours
+    with ranks.handle(contribution(ranks.rank, 0), timeout, everybody=everybody) as handle:
         shared = handle.empty()
         for version, x in enumerate((np.empty_like(shared), shared, shared)):
             x[:] = contribution(ranks.rank, version)
             handle.allreduce(x)
             # Small whole numbers: the sum is exact in whatever order.
-            right = sum(contribution(rank, version) for rank in ranks.neighbours)
+            right = sum(contribution(rank, version) for rank in members)
             if not np.array_equal(x, right):
                 wrong = int(np.argmax(x != right))
                 raise ArithmeticError(

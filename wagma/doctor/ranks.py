@@ -42,8 +42,14 @@ class Ranks(Protocol):
         """
         ...
 
-    def handle(self, x: Any, timeout: float) -> Handle:
-        """A synchronous allreduce that sums over the ranks of this node; `timeout` in seconds."""
+    def handle(self, x: Any, timeout: float, *, everybody: bool) -> Handle:
+        """A synchronous allreduce that sums over all ranks, or those of this node.
+
+        Args:
+            x: array that gives shape and dtype.
+            timeout: in seconds.
+            everybody: over all ranks.
+        """
         ...
 
     def leave(self) -> None:
@@ -90,7 +96,7 @@ class Alone:
         """`value`."""
         return [value]
 
-    def handle(self, x: Any, timeout: float) -> Handle:
+    def handle(self, x: Any, timeout: float, *, everybody: bool) -> Handle:  # noqa: ARG002
         """In a segment of its own."""
         from wagma.collectives import Handle, Options, Segment, arrays
 
@@ -123,11 +129,12 @@ class _World:
         meet(self._comm)
         return self._comm.allgather(value)
 
-    def handle(self, x: Any, timeout: float) -> Handle:
-        """Over the communicator of the node."""
+    def handle(self, x: Any, timeout: float, *, everybody: bool) -> Handle:
+        """Over all ranks, or the communicator of the node."""
         from wagma.collectives import SyncAllreduce
 
-        return SyncAllreduce(self._on_node, x, average=False, timeout=timeout, name="doctor")
+        comm = self._comm if everybody else self._on_node
+        return SyncAllreduce(comm, x, average=False, timeout=timeout, name="doctor")
 
     def leave(self) -> None:
         """Ranks end together: one that is through does not spin in MPI_Finalize meanwhile."""
@@ -172,7 +179,7 @@ class _Local:
         except (WagmaError, RuntimeError) as error:  # RuntimeError: the job's address is taken
             raise Lost(str(error)) from error
 
-    def handle(self, x: Any, timeout: float) -> Handle:
+    def handle(self, x: Any, timeout: float, *, everybody: bool) -> Handle:  # noqa: ARG002
         """Over all ranks: they are on one machine."""
         from wagma.collectives import SyncAllreduce
 

@@ -27,6 +27,8 @@ LEVELS = ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
 OTHER_VARIABLES = {
     "WAGMA_JOB": "the name of a job without MPI",
     "WAGMA_SIMD": "the level of the kernels",
+    "WAGMA_TRACE": "the folder for timelines",
+    "WAGMA_TRACE_LIMIT": "how many events a timeline keeps",
 }
 
 
@@ -34,7 +36,7 @@ def engine() -> Engine:
     """The extension, and whether the environment suits it."""
     try:
         from wagma.collectives import Options, _engine
-        from wagma.collectives.options import ENVIRONMENT
+        from wagma.collectives.options import ENVIRONMENT, OWN
     except ImportError as error:
         return Engine(error=one_line(error))
     wrong = ""
@@ -46,6 +48,7 @@ def engine() -> Engine:
         abi=_engine.ABI_VERSION,
         simd=_engine.simd_level(),
         options={variable: option for variable, (option, _) in ENVIRONMENT.items()},
+        own=[variable for variable, (option, _) in ENVIRONMENT.items() if option in OWN],
         variables=OTHER_VARIABLES,
         options_error=wrong,
     )
@@ -81,6 +84,7 @@ def mpi() -> Mpi:
         refused=refused,
         srun=srun,
         cuda=_mpi_cuda(loaded.paths),
+        messages_error=_messages_error(),
     )
 
 
@@ -154,6 +158,17 @@ def _refused(world: Any) -> tuple[str, bool]:
     except RuntimeError as error:
         return str(error), srun
     return "", srun
+
+
+def _messages_error() -> str:
+    """Why collectives cannot send messages; MPI has been started."""
+    try:
+        from wagma.collectives import transport
+
+        transport.load()
+    except ImportError as error:
+        return one_line(error)
+    return ""
 
 
 def _mpi_cuda(paths: Sequence[str]) -> bool | None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from wagma.doctor.checks.cores import cores, threads
 from wagma.doctor.checks.gpus import gpus
-from wagma.doctor.checks.launch import launch, mpi, nodes, trial
+from wagma.doctor.checks.launch import launch, messages, mpi, nodes, trial
 from wagma.doctor.checks.memory import clock, cma, huge_pages, shared_memory
 from wagma.doctor.checks.software import engine, environment, probes, versions
 from wagma.doctor.facts import Facts, Finding
@@ -21,6 +21,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     mpi,
     launch,
     nodes,
+    messages,
     engine,
     versions,
     environment,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from wagma.doctor.facts import Facts, Finding, Level, RankFacts, by_node, which_ranks
+from wagma.doctor.facts import Facts, Finding, Level, RankFacts, by_node, over_messages, which_ranks
 from wagma.spans import spans
 
 __all__ = ["cores", "threads"]
@@ -28,7 +28,7 @@ def cores(facts: Facts) -> Iterator[Finding]:
             *_yielding(bindings),
             *_threads_of_cores(ranks, usable),
             *_limit(ranks, usable),
-            *_left(ranks, usable),
+            *_left(ranks, usable, threads=over_messages(facts)),
         )
         for finding in findings:
             yield replace(finding, hosts=(ranks[0].host,))
@@ -184,14 +184,19 @@ def _limit(ranks: Sequence[RankFacts], usable: set[int]) -> Iterator[Finding]:
         )
 
 
-def _left(ranks: Sequence[RankFacts], usable: set[int]) -> Iterator[Finding]:
+def _left(ranks: Sequence[RankFacts], usable: set[int], *, threads: bool) -> Iterator[Finding]:
+    """`threads`: each rank has one of wagma's, unless progress="main"."""
     left = len(usable) - len(ranks)
     if left > 0 and len(ranks) > 1:
         yield Finding(
             "cores",
             Level.NOTE,
-            f"{left} of {_count(len(usable), 'core')} left over: room for data loaders and MPI's "
-            "progress; wagma has no thread of its own",
+            f"{left} of {_count(len(usable), 'core')} left over: room for data loaders"
+            + (
+                ", MPI's progress and wagma's progress threads, one per rank"
+                if threads
+                else " and MPI's progress; wagma has no thread of its own"
+            ),
         )
 
 

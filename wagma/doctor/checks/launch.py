@@ -8,9 +8,9 @@ from math import prod
 from pathlib import Path
 
 from wagma.doctor.checks.software import holders
-from wagma.doctor.facts import Facts, Finding, Level, RankFacts, by_node, which_ranks
+from wagma.doctor.facts import Facts, Finding, Level, RankFacts, by_node, over_messages, which_ranks
 
-__all__ = ["launch", "mpi", "nodes", "trial"]
+__all__ = ["launch", "messages", "mpi", "nodes", "trial"]
 
 SHOWN_NODES = 8
 # How many tasks an allocation of Slurm is for: which are set depends on how it was asked for.
@@ -27,7 +27,6 @@ def mpi(facts: Facts) -> Iterator[Finding]:
     for error, ranks in holders(facts, lambda rank: rank.mpi.error).items():
         if not error:
             yield from _library(ranks[0])
-            yield from _thread_levels(ranks)
             continue
         yield Finding(
             "MPI",
@@ -79,21 +78,6 @@ def _several(paths: Sequence[str]) -> bool:
     folders = {Path(path).parent for path in paths}
     names = (re.match(r"libmpi(?:ch|_cray)?\.so\.(\d+)", Path(path).name) for path in paths)
     return len(folders) > 1 or len({found[1] for found in names if found}) > 1
-
-
-def _thread_levels(ranks: Sequence[RankFacts]) -> Iterator[Finding]:
-    levels: dict[str, list[RankFacts]] = {}
-    for rank in ranks:
-        levels.setdefault(rank.mpi.thread_level, []).append(rank)
-    for level, theirs in levels.items():
-        if level not in ("", "MULTIPLE"):
-            where = "" if len(levels) == 1 else f" on {which_ranks(theirs)}"
-            yield Finding(
-                "MPI",
-                Level.NOTE,
-                f"thread level {level}{where}: enough for wagma, which calls MPI only while a "
-                "collective is made, from the thread that makes it",
-            )
 
 
 def launch(facts: Facts) -> Iterator[Finding]:
@@ -178,19 +162,18 @@ def _tasks_without_srun(rank: RankFacts) -> tuple[str, int] | None:
 
 
 def nodes(facts: Facts) -> Iterator[Finding]:
-    """Which transport collectives use: ranks of a node share memory, and there is no other."""
+    """Which transport collectives over all ranks use: shared memory on one node, else messages."""
     groups = by_node(facts)
     shared = [f"{which_ranks(ranks)} on {ranks[0].host}" for ranks in groups.values()]
-    if len(groups) == 1:
+    if not over_messages(facts):
         yield Finding("transport", Level.OK, f"shm (shared memory): {shared[0]}")
         return
     more = f"; and {len(shared) - SHOWN_NODES} more nodes" if len(shared) > SHOWN_NODES else ""
     yield Finding(
         "transport",
-        Level.WARNING,
-        f"shm (shared memory) within {len(groups)} nodes: {'; '.join(shared[:SHOWN_NODES])}{more}; "
-        "none between them: a collective over all ranks is refused",
-        "make one per node, over comm.Split_type(MPI.COMM_TYPE_SHARED)",
+        Level.OK,
+        f"mpi (messages) between ranks of {len(groups)} node{'s' if len(groups) > 1 else ''}: "
+        f"{'; '.join(shared[:SHOWN_NODES])}{more}",
     )
     machines: dict[str, set[int]] = {}
     for rank in facts.ranks:
@@ -205,6 +188,41 @@ def nodes(facts: Facts) -> Iterator[Finding]:
             "run the ranks of a machine in one container; or give the containers the host's "
             "--ipc, --pid and --uts",
         )
+
+
+def messages(facts: Facts) -> Iterator[Finding]:
+    """What transport="mpi" needs: an extension for this MPI, and threads that may call it."""
+    if facts.launcher != "MPI":
+        return
+    needed = over_messages(facts)
+    missing = holders(facts, lambda rank: rank.mpi.messages_error)
+    for error, ranks in missing.items():
+        if error:
+            yield Finding(
+                "messages",
+                Level.PROBLEM if needed else Level.NOTE,
+                f'there is no transport="mpi" on {which_ranks(ranks)}: {error}',
+                "build it for this MPI, in the root of the sources: python -m pip install "
+                "--force-reinstall . (WAGMA_MPICC names its mpicc); only ranks on several nodes "
+                "need it",
+            )
+    if set(missing) != {""}:
+        return
+    threads = holders(facts, lambda rank: rank.mpi.thread_level)
+    if set(threads) <= {"MULTIPLE"}:
+        yield Finding("messages", Level.OK, 'transport="mpi" can be had, with progress threads')
+        return
+    for level, ranks in threads.items():
+        if level != "MULTIPLE":
+            where = "" if len(threads) == 1 else f" on {which_ranks(ranks)}"
+            yield Finding(
+                "messages",
+                Level.WARNING if needed else Level.NOTE,
+                f'thread level {level}{where}: with transport="mpi" there is no progress thread: '
+                "who computes or sleeps makes the others wait",
+                "initialise MPI with MPI_THREAD_MULTIPLE, which is what mpi4py does unless "
+                "mpi4py.rc or MPI4PY_RC_THREAD_LEVEL say otherwise",
+            )
 
 
 def trial(facts: Facts) -> Iterator[Finding]:

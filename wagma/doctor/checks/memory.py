@@ -14,6 +14,7 @@ from wagma.doctor.facts import (
     RankFacts,
     Wanted,
     by_node,
+    over_messages,
     which_ranks,
 )
 from wagma.doctor.sizes import needed_bytes, size_text
@@ -45,6 +46,11 @@ def before_mpi(facts: Facts) -> Iterator[Finding]:
 def shared_memory(facts: Facts) -> Iterator[Finding]:
     """Whether /dev/shm can be used, and whether the handle that is wanted fits; by node."""
     yield from _unusable(facts)
+    if over_messages(facts):
+        text = "collectives over messages take no room in /dev/shm"
+        hosts = tuple(ranks[0].host for ranks in by_node(facts).values())
+        yield Finding("memory", Level.OK, text, hosts=hosts)
+        return
     for ranks in by_node(facts).values():
         if any(rank.memory.shm_error or "memory" in rank.failed for rank in ranks):
             continue
@@ -241,27 +247,27 @@ def cma(facts: Facts) -> Iterator[Finding]:
     """Whether ranks may read each other's memory; MPI's large messages are faster with it."""
     refused = [rank for rank in facts.ranks if rank.memory.cma is False]
     scope = facts.ranks[0].memory.ptrace_scope
-    needless = "wagma does without it, its arrays pass through shared memory"
+    needless = "; wagma does without it, its arrays pass through shared memory"
+    if over_messages(facts):  # which are MPI's
+        needless = ""
     if refused:
         because = f", ptrace_scope is {scope}" if scope else ""
         yield Finding(
             "CMA",
             Level.NOTE,
             f"{which_ranks(refused)} may not read other ranks' memory "
-            f"({refused[0].memory.cma_error}{because}): {needless}; MPI's large messages are "
-            "copied twice",
+            f"({refused[0].memory.cma_error}{because}): MPI's large messages are copied "
+            f"twice{needless}",
             "sysctl kernel.yama.ptrace_scope=0; in a container docker run --cap-add=SYS_PTRACE",
         )
     elif any(rank.memory.cma for rank in facts.ranks):
-        yield Finding(
-            "CMA", Level.OK, f"ranks may read each other's memory, as MPI does; {needless}"
-        )
+        yield Finding("CMA", Level.OK, f"ranks may read each other's memory, as MPI does{needless}")
     elif scope:
         yield Finding(
             "CMA",
             Level.NOTE,
-            f"kernel.yama.ptrace_scope is {scope}: ranks may not read each other's memory; "
-            f"{needless}; MPI's large messages are copied twice",
+            f"kernel.yama.ptrace_scope is {scope}: ranks may not read each other's memory: "
+            f"MPI's large messages are copied twice{needless}",
             "sysctl kernel.yama.ptrace_scope=0",
         )
 

@@ -93,7 +93,7 @@ def _variable(facts: Facts, name: str) -> Iterator[Finding]:
     if not known.options:  # the engine is missing, and with it the list
         return
     found = holders(facts, lambda rank: rank.environment.get(name, "(not set)"))
-    if name in known.options and len(found) > 1:
+    if name in known.options and name not in known.own and len(found) > 1:
         yield Finding(
             "environment",
             Level.PROBLEM,
@@ -106,7 +106,7 @@ def _variable(facts: Facts, name: str) -> Iterator[Finding]:
             yield Finding(
                 "environment",
                 Level.NOTE,
-                f"{name}={next(iter(found))} overrides the option {known.options[name]}",
+                f"{name}={', '.join(found)} overrides the option {known.options[name]}",
             )
     elif name == "WAGMA_SIMD":
         yield from _simd(facts)

@@ -1,0 +1,162 @@
+"""How data is exchanged over messages on this machine: numbers that ``python -m wagma tune`` wrote.
+
+They are in one file of the user's cache, under a key that says for what they were measured: the
+MPI, the number of ranks and of those on a node, and the model of the processor. A handle takes what
+rank 0 finds, and the engine's defaults where there is nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import platform
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from .mpi import import_mpi
+
+__all__ = ["Schedule", "cache_file", "find", "key", "read", "write"]
+
+_log = logging.getLogger("wagma")
+_FORMAT = 1
+_CPUINFO = Path("/proc/cpuinfo")
+# What the engine takes, beside 0 (csrc/options.c).
+_RANGES = {
+    "schedule_switch": (1, 2**62),
+    "schedule_chunk": (256, 2**30),
+    "schedule_direct": (1, 2**31 - 1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Of csrc/wagma.h; 0: the engine's default.
+
+    Attributes:
+        schedule_switch: bytes of an array up to which ranks exchange all of it in few messages.
+        schedule_chunk: bytes of a message of a larger one.
+        schedule_direct: members of a group up to which each sends parts of it to all others.
+    """
+
+    schedule_switch: int = 0
+    schedule_chunk: int = 0
+    schedule_direct: int = 0
+
+    def options(self) -> dict[str, int]:
+        """As options of the engine."""
+        return asdict(self)
+
+
+def cache_file(environ: Mapping[str, str] = os.environ) -> Path:
+    """``wagma/tune.json`` in XDG_CACHE_HOME, or in ``~/.cache``.
+
+    Raises:
+        RuntimeError: there is no home directory.
+    """
+    cache = Path(environ.get("XDG_CACHE_HOME", ""))
+    if not cache.is_absolute():  # as the specification of that variable says
+        cache = Path.home() / ".cache"
+    return cache / "wagma" / "tune.json"
+
+
+def key(size: int, on_a_node: int) -> str:
+    """What `size` ranks, `on_a_node` of them on this node, are measured under."""
+    name, version = import_mpi().get_vendor()
+    numbers = ".".join(map(str, version))
+    nodes = f"{size} ranks, {on_a_node} on a node"
+    return f"{name} {numbers}; {nodes}; {_processor()}"
+
+
+def _processor() -> str:
+    try:
+        for line in _CPUINFO.read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def read(file: Path, under: str) -> Schedule | None:
+    """What was measured; None: nothing.
+
+    Raises:
+        ValueError: the file holds something else.
+        OSError: it cannot be read.
+    """
+    known = _machines(file).get(under)
+    if known is None:
+        return None
+    if not isinstance(known, dict):
+        raise ValueError(f"{under!r} is {known!r}")
+    values: dict[str, int] = {}
+    for field in fields(Schedule):
+        value = known.get(field.name)
+        lowest, highest = _RANGES[field.name]
+        if not isinstance(value, int) or not (value == 0 or lowest <= value <= highest):
+            raise ValueError(f"{field.name} of {under!r} is {value!r}")
+        values[field.name] = value
+    return Schedule(**values)
+
+
+def find(size: int, on_a_node: int) -> Schedule:
+    """What handles of these ranks use; warns where the file is not what it should be."""
+    try:
+        file = cache_file()
+    except RuntimeError:
+        return Schedule()
+    try:
+        return read(file, key(size, on_a_node)) or Schedule()
+    except (OSError, ValueError) as error:
+        _log.warning(
+            "%s is ignored (%s): remove it, or write it again with `mpiexec -n %d python -m wagma "
+            "tune`",
+            file,
+            error,
+            size,
+        )
+        return Schedule()
+
+
+def write(file: Path, under: str, schedule: Schedule) -> None:
+    """Adds to the file, or replaces what it says of this key; readers never see half of it.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    try:
+        machines = _machines(file)
+    except ValueError:  # it is of no use to anybody
+        machines = {}
+    machines[under] = schedule.options()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"wagma": _FORMAT, "machines": machines}, indent=2) + "\n"
+    with tempfile.NamedTemporaryFile(
+        "w", dir=file.parent, prefix=f".{file.name}-", delete=False
+    ) as new:
+        try:
+            new.write(text)
+            new.close()
+            Path(new.name).replace(file)
+        except OSError:
+            Path(new.name).unlink()
+            raise
+
+
+def _machines(file: Path) -> dict[str, Any]:
+    try:
+        text = file.read_text()
+    except FileNotFoundError:
+        return {}
+    content = json.loads(text)  # a JSONDecodeError is a ValueError
+    if not isinstance(content, dict) or content.get("wagma") != _FORMAT:
+        raise ValueError(f"it is not of format {_FORMAT}")
+    machines = content.get("machines")
+    if not isinstance(machines, dict):
+        raise ValueError("it has no machines")
+    return machines

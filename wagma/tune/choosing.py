@@ -1,0 +1,58 @@
+"""From measured times to the numbers that handles use. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+__all__ = ["best_chunk", "best_switch", "direct_members", "loss"]
+
+Times = Mapping[int, float]  # seconds by bytes of an array
+
+
+def loss(times: Times, best: Times) -> float:
+    """How much slower, as a mean of ratios over the sizes: 0.1 is ten percent."""
+    ratios = [math.log(times[size] / best[size]) for size in best]
+    return math.exp(sum(ratios) / len(ratios)) - 1 if ratios else 0.0
+
+
+def best_chunk(times: Mapping[int, Times]) -> int:
+    """Of several numbers of bytes the one that is fastest over all sizes."""
+    return min(times, key=lambda chunk: (_sum(times[chunk]), chunk))
+
+
+def best_switch(few: Times, parts: Times) -> int:
+    """Up to which size few messages are faster than parts, so that as little as possible is lost.
+
+    One size that is measured wrong does not move it far: all sizes together decide.
+
+    Returns:
+        One of the sizes; 1 if parts are always faster.
+    """
+    sizes = sorted(few)
+
+    def total(switch: int) -> float:
+        return _sum({size: (few if size <= switch else parts)[size] for size in sizes})
+
+    return min((1, *sizes), key=lambda switch: (total(switch), switch))
+
+
+def direct_members(size: int, direct: Times, halving: Times, default: int) -> int:
+    """Members up to which the direct algorithm is used, as far as `size` of them tell."""
+    if _sum(direct) <= _sum(halving):
+        return max(size, default)
+    return max(min(size - 1, default), 1)
+
+
+def _sum(times: Times) -> float:
+    """Of logarithms: every size counts alike."""
+    return sum(map(math.log, times.values()))
+
+
+def powers(first: int, last: int, step: int = 2) -> Sequence[int]:
+    """first, first * step, ... up to last."""
+    sizes = []
+    while first <= last:
+        sizes.append(first)
+        first *= step
+    return sizes
