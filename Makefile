@@ -20,6 +20,8 @@ $(error MPI=$(MPI) is unknown: mpich or openmpi)
 endif
 VENV := $(if $(filter mpich,$(MPI)),.venv,.venv-$(MPI))
 RUN := $(VENV)/bin/python
+# The compiler of the environment's MPI; not the machine's, for which WAGMA_MPICC may stand.
+ENVIRONMENT_MPICC := $(CURDIR)/$(VENV)/bin/mpicc
 # Ranks share the cores: one thread for each.
 export OMP_NUM_THREADS ?= 1
 # Open MPI refuses more ranks than cores, and root, unless it is told.
@@ -33,9 +35,14 @@ ABI := $(shell sed -n 's/^\#define WAGMA_ABI_VERSION //p' csrc/wagma.h)
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 ENGINE := $(sort $(wildcard $(ENGINE_SOURCES)))
+TRANSPORT := $(sort $(wildcard $(MPI_SOURCES)))
 C_TESTS := $(basename $(notdir $(wildcard tests/c/test_*.c)))
 C_SUPPORT := $(filter-out test_% bench_%,$(basename $(notdir $(wildcard tests/c/*.c))))
-C_FILES := $(wildcard csrc/*.c tests/c/*.c tests/explore/*.c examples/*.c)
+C_FILES := $(wildcard csrc/*.c tests/c/*.c tests/explore/*.c tests/hosts/*.c \
+    examples/*.c)
+MPI_TESTS := $(basename $(notdir $(wildcard tests/mpi_c/test_*.c)))
+MPI_SUPPORT := $(filter-out test_%,$(basename $(notdir $(wildcard tests/mpi_c/*.c))))
+MPI_FILES := $(TRANSPORT) $(MPI_MODULE) $(wildcard tests/mpi_c/*.c tests/install/*.c)
 WARNINGS := -Wall -Wextra
 
 .PHONY: help environment demo test oracle lint bench explore mutants install lib clean
@@ -68,16 +75,18 @@ mutants: $(VENV)/engine ## seeded faults, each of which the tests have to catch
 environment: $(VENV)/engine ## .venv, or .venv-openmpi, with everything installed
 
 # ---- Python --------------------------------------------------------------------------------------
+# What needs an MPI is built by the next rule, with the one that is installed here.
 $(VENV)/installed: pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \
 	    "wagma needs Python 3.11 or newer: make PYTHON=python3.12 ... (this is " + sys.version + ")")'
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet $(PIP_ARGS) -e '.[$(MPI),torch,demo,dev]' '$(TORCH)'
+	WAGMA_MPI=none $(RUN) -m pip install --quiet $(PIP_ARGS) -e '.[$(MPI),torch,demo,dev]' '$(TORCH)'
 	@touch $@
 
 $(VENV)/engine: $(VENV)/installed csrc/engine.mk $(ENGINE) \
-    $(wildcard csrc/*.h benchmarks/*.h */_[a-z]*.p*)
-	$(RUN) setup.py --quiet build_ext --inplace
+    $(TRANSPORT) $(MPI_MODULE) $(wildcard buildtools/*.py csrc/*.h csrc/mpi/*.h benchmarks/*.h \
+    */_[a-z]*.p*)
+	WAGMA_MPICC=$(ENVIRONMENT_MPICC) $(RUN) setup.py --quiet build_ext --inplace
 	@touch $@
 
 # ---- C library -----------------------------------------------------------------------------------
@@ -88,15 +97,33 @@ build/lib/%.o: csrc/%.c csrc/engine.mk
 build/lib/libwagma.so.$(ABI): $(ENGINE:csrc/%.c=build/lib/%.o)
 	$(CC) -shared -pthread -Wl,-soname,$(@F) -Wl,--no-undefined $(LDFLAGS) $^ $(ENGINE_LIBS) -o $@
 
-lib: build/lib/libwagma.so.$(ABI) ## the C library, without Python
+# libwagma_mpi, where there is an MPI. Objects of one MPI are not taken for another.
+LIB_MPICC := $(firstword $(foreach c,$(WAGMA_MPICC) $(MPICC) mpicc,$(shell command -v $c 2>&1)))
+LIB_MPI := build/lib-mpi$(subst /,-,$(LIB_MPICC))
 
-install: lib ## the C library, wagma.h and wagma.pc under PREFIX (DESTDIR is honoured)
+$(LIB_MPI)/%.o: csrc/mpi/%.c csrc/engine.mk
+	@mkdir -p $(@D)
+	$(LIB_MPICC) $(MPI_CFLAGS) -fPIC -MMD $(WARNINGS) $(CFLAGS) -c $< -o $@
+
+$(LIB_MPI)/libwagma_mpi.so.$(ABI): $(TRANSPORT:csrc/mpi/%.c=$(LIB_MPI)/%.o)
+	$(LIB_MPICC) -shared -Wl,-soname,$(@F) -Wl,--no-undefined $(LDFLAGS) $^ -o $@
+
+LIBRARIES := build/lib/libwagma.so.$(ABI) $(if $(LIB_MPICC),$(LIB_MPI)/libwagma_mpi.so.$(ABI))
+
+# The names of what is installed: wagma, and wagma_mpi.
+INSTALLED := $(patsubst lib%.so.$(ABI),%,$(notdir $(LIBRARIES)))
+
+lib: $(LIBRARIES) ## the C library, without Python; libwagma_mpi where WAGMA_MPICC or mpicc is found
+
+install: lib ## the C libraries, their headers and .pc files under PREFIX (DESTDIR is honoured)
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include
-	install -m 755 build/lib/libwagma.so.$(ABI) $(DESTDIR)$(PREFIX)/lib
-	ln -sf libwagma.so.$(ABI) $(DESTDIR)$(PREFIX)/lib/libwagma.so
-	install -m 644 csrc/wagma.h $(DESTDIR)$(PREFIX)/include
-	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' wagma.pc.in \
-	    > $(DESTDIR)$(PREFIX)/lib/pkgconfig/wagma.pc
+	install -m 755 $(LIBRARIES) $(DESTDIR)$(PREFIX)/lib
+	install -m 644 csrc/wagma.h $(if $(LIB_MPICC),csrc/mpi/wagma_mpi.h) \
+	    $(DESTDIR)$(PREFIX)/include
+	set -e; for name in $(INSTALLED); do \
+	    ln -sf lib$$name.so.$(ABI) $(DESTDIR)$(PREFIX)/lib/lib$$name.so; \
+	    sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' $$name.pc.in \
+	    > $(DESTDIR)$(PREFIX)/lib/pkgconfig/$$name.pc; done
 
 # ---- C tests: every tests/c/test_*.c is a program; the other files are linked to each -----------
 FLAGS_c :=
@@ -119,6 +146,19 @@ endef
 $(foreach flavour,c asan tsan,$(eval $(call c-test-rules,$(flavour))))
 .SECONDARY:
 
+# ---- C tests over MPI: every tests/mpi_c/test_*.c is a program for mpiexec ----------------------
+build/$(MPI)/%.o: csrc/mpi/%.c csrc/engine.mk Makefile | $(VENV)/engine
+	@mkdir -p $(@D)
+	$(ENVIRONMENT_MPICC) $(MPI_CFLAGS) $(WARNINGS) -MMD -c $< -o $@
+build/$(MPI)/tests/%.o: tests/mpi_c/%.c csrc/engine.mk Makefile | $(VENV)/engine
+	@mkdir -p $(@D)
+	$(ENVIRONMENT_MPICC) $(MPI_CFLAGS) $(WARNINGS) -MMD -c $< -o $@
+build/$(MPI)/test_%: build/$(MPI)/tests/test_%.o $(MPI_SUPPORT:%=build/$(MPI)/tests/%.o) \
+    $(TRANSPORT:csrc/mpi/%.c=build/$(MPI)/%.o)
+	$(ENVIRONMENT_MPICC) $^ -o $@
+.PHONY: tests-mpi_c
+tests-mpi_c: $(MPI_TESTS:%=build/$(MPI)/%)
+
 -include $(wildcard build/*/*.d build/*/*/*.d)
 
 # ---- lint ----------------------------------------------------------------------------------------
@@ -135,18 +175,23 @@ lint-types: $(VENV)/engine
 	@ln -s $(CURDIR)/wagma/* $(CURDIR)/collectives $(CURDIR)/benchmarks \
 	    build/types/wagma
 	$(VENV)/bin/mypy -p wagma
+	$(VENV)/bin/mypy $(wildcard buildtools/*.py)
 
 lint-format: $(VENV)/engine
 	$(VENV)/bin/clang-format --dry-run -Werror $(C_FILES) \
-	    $(wildcard csrc/*.h tests/c/*.h tests/explore/*.h benchmarks/*.h)
+	    $(MPI_FILES) $(wildcard csrc/*.h csrc/mpi/*.h tests/c/*.h tests/mpi_c/*.h tests/explore/*.h \
+	    benchmarks/*.h)
 
-lint-gcc lint-clang: lint-%:
+PYTHON_INCLUDE = $(shell $(RUN) -c 'import sysconfig; print(sysconfig.get_path("include"))')
+lint-gcc lint-clang: lint-%: $(VENV)/engine
 	@mkdir -p build; if ! command -v $* >/dev/null; then echo "$@: skipped, $* is not installed"; else \
 	    set -e; for file in $(C_FILES); do \
 	    $* $(ENGINE_CFLAGS) -Icsrc -Itests/c $(WARNINGS) -Werror -c $$file -o build/lint.o; done; \
-	    echo "$@: $(words $(C_FILES)) files"; fi
+	    for file in $(MPI_FILES); do MPICH_CC=$* OMPI_CC=$* $(ENVIRONMENT_MPICC) $(MPI_CFLAGS) \
+	    -Icsrc/mpi -I$(PYTHON_INCLUDE) $(WARNINGS) -Werror -c $$file -o build/lint.o; done; \
+	    echo "$@: $(words $(C_FILES) $(MPI_FILES)) files"; fi
 
 clean: ## what was built; `rm -rf .venv*` removes the environments
-	rm -rf build dist *.egg-info collectives/_engine.c collectives/_engine*.so \
+	rm -rf build dist *.egg-info collectives/_engine.c collectives/_*.so \
 	    benchmarks/_loop.c benchmarks/_loop*.so .mypy_cache .ruff_cache .pytest_cache
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

@@ -24,8 +24,20 @@ RANKS = (1, 2, 3, 4, 8)
 COUNTED = re.compile(r"\b(\d+) (passed|failed|skipped|error)")
 SHOWN_LINES = 200
 # Pure functions that one thread calls: nothing for ThreadSanitizer, under which they take a minute.
-PURE = {"test_reduce", "test_topology"}
+PURE = {
+    "test_activation",
+    "test_activation_golden",
+    "test_activation_random",
+    "test_reduce",
+    "test_topology",
+}
 
+# What a user's `python -m wagma tune` has measured changes nothing here; pip's cache stays its own.
+CACHES = {
+    "XDG_CACHE_HOME": str(ROOT / "build/test-cache"),
+    "PIP_CACHE_DIR": os.environ.get("PIP_CACHE_DIR")
+    or str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pip"),
+}
 SANITIZERS = {
     "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
@@ -75,16 +87,40 @@ def pytest_part(name: str, where: str, timeout: float) -> list[Command]:
     return [Command(name, [sys.executable, "-m", "pytest", "-q", where], timeout)]
 
 
-def on_ranks(name: str, mpiexec: list[str], size: int, timeout: float, *options: str) -> Command:
-    """tests/`name` under mpiexec."""
+def on_ranks(
+    name: str, folder: str, mpiexec: list[str], size: int, timeout: float, *options: str
+) -> Command:
+    """The tests of a folder under mpiexec."""
     rank = [sys.executable, "tests/mpi_rank.py", str(LOGS / f"{name}-{size}"), "-v", *options]
-    argv = [*mpiexec, "-n", str(size), *rank, f"tests/{name}"]
+    argv = [*mpiexec, "-n", str(size), *rank, f"tests/{folder}"]
     return Command(f"{name}-{size}", argv, timeout, ranks=size)
 
 
 def mpi_part(mpiexec: list[str]) -> list[Command]:
     """tests/mpi, once for each number of ranks."""
-    return [on_ranks("mpi", mpiexec, size, 240) for size in RANKS]
+    return [on_ranks("mpi", "mpi", mpiexec, size, 240) for size in RANKS]
+
+
+def messages_part(mpiexec: list[str]) -> list[Command]:
+    """The same over messages."""
+    options = ("--transport", "mpi")
+    return [on_ranks("messages", "mpi", mpiexec, size, 300, *options) for size in RANKS]
+
+
+def transport_part(mpi: str, mpiexec: list[str]) -> list[Command]:
+    """Builds tests/mpi_c/test_*.c with the MPI's compiler; each on several ranks, or by pytest."""
+    make = ["make", "-s", "-k", "-j2", "tests-mpi_c", f"MPI={mpi}"]
+    runs = [
+        Command(
+            f"transport-{size}", [*mpiexec, "-n", str(size), f"build/{mpi}/test_transport"], 120
+        )
+        for size in (1, 2, 3, 4)
+    ]
+    return [
+        Command("transport-build", make, 120, counts=False),
+        *runs,
+        *pytest_part("transport-others", "tests/mpi_c", 120),
+    ]
 
 
 def oracle_part(mpiexec: list[str]) -> list[Command]:
@@ -98,12 +134,12 @@ def oracle_part(mpiexec: list[str]) -> list[Command]:
     ]
     for size in (1, 2, 3, 4):
         options = ["-k", "Allreduce or communicator"] if size > 2 else []
-        commands.append(on_ranks("oracle", mpiexec, size, 240, *options))
+        commands.append(on_ranks("oracle", "oracle", mpiexec, size, 240, *options))
         commands[-1].shown = "oracle"
     return commands
 
 
-def all_parts(mpiexec: list[str]) -> dict[str, list[Command]]:
+def all_parts(mpi: str, mpiexec: list[str]) -> dict[str, list[Command]]:
     """Every part, in the order in which they run: quick and fundamental ones first."""
     explore = [sys.executable, "tests/explore/run.py", "--quick"]
     return {
@@ -112,10 +148,13 @@ def all_parts(mpiexec: list[str]) -> dict[str, list[Command]]:
         "tsan": c_part("tsan", 240),
         "explore": [Command("explore", explore, 480)],
         "python": pytest_part("python", "tests/python", 300),
+        "transport": transport_part(mpi, mpiexec),
         "mpi": mpi_part(mpiexec),
+        "messages": messages_part(mpiexec),
         "oracle": oracle_part(mpiexec),
         "launch": pytest_part("launch", "tests/launch", 480),
-        "install": pytest_part("install", "tests/install/test_package.py", 300),
+        "hosts": pytest_part("hosts", "tests/hosts", 480),
+        "install": pytest_part("install", "tests/install/test_package.py", 480),
         "library": pytest_part("library", "tests/install/test_library.py", 120),
     }
 
@@ -210,11 +249,11 @@ def run_parts(parts: dict[str, list[Command]], environment: dict[str, str]) -> d
         result.seconds = time.monotonic() - start
         if not (result.counts["passed"] or result.reasons):
             result.reasons.append("no test was executed")
-        print(f"{name:8} {result.seconds:6.1f} s  {describe(result.counts)}", flush=True)
+        print(f"{name:9} {result.seconds:6.1f} s  {describe(result.counts)}", flush=True)
         for line in (line for command in commands for line in shown(command)):
-            print(f"         {line}", flush=True)
+            print(f"          {line}", flush=True)
         for reason in result.reasons:
-            print(f"         FAILED {reason}", flush=True)
+            print(f"          FAILED {reason}", flush=True)
     return results
 
 
@@ -233,7 +272,7 @@ def main() -> int:
     launcher = shlex.split(options.mpiexec)
     if Path(launcher[0]).exists():
         launcher[0] = str(Path(launcher[0]).absolute())  # tests change the working directory
-    parts = all_parts(launcher)
+    parts = all_parts(options.mpi, launcher)
     if unknown := set(options.parts) - set(parts):
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(parts)}")
     chosen = {name: parts[name] for name in parts if name in options.parts or not options.parts}
@@ -241,7 +280,7 @@ def main() -> int:
     shutil.rmtree(LOGS, ignore_errors=True)
     LOGS.mkdir(parents=True)
     results = run_parts(
-        chosen, {**os.environ, **SANITIZERS, "WAGMA_TEST_MPIEXEC": shlex.join(launcher)}
+        chosen, {**os.environ, **CACHES, **SANITIZERS, "WAGMA_TEST_MPIEXEC": shlex.join(launcher)}
     )
 
     total: Counter[str] = sum((result.counts for result in results.values()), Counter())

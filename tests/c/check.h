@@ -30,7 +30,7 @@ static int check_in_test; /* failures of the test that runs */
 
 #define RUN(test) check_run(#test, test)
 
-static void check_run(const char *name, void (*test)(void)) {
+static inline void check_run(const char *name, void (*test)(void)) {
     check_in_test = 0;
     test();
     printf("%s %s\n", check_in_test == 0 ? "ok    " : "FAILED", name);
@@ -42,7 +42,7 @@ static void check_run(const char *name, void (*test)(void)) {
 }
 
 /* Exit status of main(). */
-static int check_summary(void) {
+static inline int check_summary(void) {
     printf("%d passed, %d failed\n", check_passed, check_failed);
     return check_failed > 0;
 }

@@ -11,8 +11,8 @@
 double contribution(int dtype, int rank, int64_t version, int64_t i);
 void contribute(int dtype, void *x, int rank, int64_t version, int64_t count);
 /* Expects x to be the sum of what `o` lists, and the own contribution of o->version if it was late;
- * the own contribution alone if it was not merged. For weights of 1. Bit by bit; averages to within
- * their last digits. */
+ * the own contribution alone if it was not merged. For weights of 1. Bit by bit; averages, and
+ * floats that came over messages (in other orders), to within their last digits. */
 int expect_result(const rank *me, const void *x, const wagma_outcome *o);
 
 #endif

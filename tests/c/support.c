@@ -19,10 +19,12 @@
 #include <unistd.h>
 
 #include "round.h"
+#include "transport_sim.h"
 
 enum { PRINTED_FAILURES = 8, KEPT_WARNINGS = 32 };
 
-const char *const kind_name[] = {"threads", "processes"};
+const char *const kind_name[] = {"threads", "processes", "messages"};
+int messages_for_threads;
 
 /* ---- expectations ---------------------------------------------------------------------------- */
 
@@ -95,6 +97,23 @@ pid_t fork_child(void) {
 }
 
 /* ---- watchdog -------------------------------------------------------------------------------- */
+
+/* Every other one delays messages. */
+static struct sim *make_sim(const wagma_options *options) {
+    static uint64_t made;
+    made++;
+    return sim_create(options->size, made,
+                      (struct sim_options){.delay = made % 2 ? 20 : 0, .threads = 1});
+}
+
+/* They were used as they should be; `clean`: all handles have been closed, so that nothing is on
+ * its way. */
+static void end_sim(struct sim *s, int clean) {
+    EXPECT(!sim_trouble(s), "%s", sim_trouble(s));
+    if (clean)
+        EXPECT(sim_pending(s) == 0, "%" PRId64 " messages are left", sim_pending(s));
+    sim_free(s);
+}
 
 static wagma_segment *watched; /* only the starting thread's process has a watchdog */
 
@@ -183,7 +202,7 @@ team *team_start(enum kind kind, const wagma_options *options, void (*body)(rank
     team *t = calloc(1, sizeof *t);
     if (!EXPECT(t, "no memory"))
         return NULL;
-    t->kind = kind;
+    t->kind = kind = kind == THREADS && messages_for_threads ? MESSAGES : kind;
     t->body = body;
     t->news = shared_memory(sizeof *t->news);
     if (!EXPECT(wagma_segment_create(options, NULL, &t->segment) == WAGMA_OK, "%s",
@@ -192,12 +211,14 @@ team *team_start(enum kind kind, const wagma_options *options, void (*body)(rank
         return NULL;
     }
     watch(t->segment);
+    struct sim *sim = kind == MESSAGES ? make_sim(options) : NULL;
     for (int r = 0; r < options->size; r++) {
         struct rank_place *place = &t->place[r];
         place->me = (rank){
             .rank = r,
             .size = options->size,
             .segment = t->segment,
+            .sim = sim,
             .shared = shared,
             .random = (uint32_t)r * 2654435761u + 12345,
             .team = t,
@@ -221,13 +242,15 @@ static void end(team *t, int clean) {
     for (int r = 0; r < t->segment->size; r++) {
         struct rank_place *place = &t->place[r];
         int status = 0;
-        if (t->kind == THREADS)
+        if (t->kind != PROCESSES)
             pthread_join(place->thread, NULL);
         else if (!place->gone)
             EXPECT(waitpid(place->pid, &status, 0) == place->pid && status == 0,
                    "rank %d ended with wait status %#x", r, (unsigned)status);
     }
-    if (clean)
+    if (t->kind == MESSAGES)
+        end_sim(t->place[0].me.sim, clean);
+    else if (clean)
         expect_clean(t->segment);
     watch(NULL);
     wagma_segment_close(t->segment);
@@ -292,7 +315,10 @@ const char *team_warning(team *t, int r) {
 
 wagma_handle *rank_join(rank *me, const void *initial) {
     wagma_handle *h = NULL;
-    const int status = wagma_create(me->segment, me->rank, initial, 1, &me->hooks, &h);
+    const int status = me->sim
+                           ? wagma_create_over(sim_transport(me->sim, me->rank),
+                                               &me->segment->options, initial, 1, &me->hooks, &h)
+                           : wagma_create(me->segment, me->rank, initial, 1, &me->hooks, &h);
     EXPECT(status == WAGMA_OK, "rank %d: %s", me->rank, wagma_last_error());
     return h;
 }
@@ -321,9 +347,12 @@ struct entrance {
 
 static void *enter(void *argument) { /* waits for the others, so each needs a thread */
     const struct entrance *e = argument;
-    EXPECT(wagma_create(e->c->segment, e->rank, e->initial, 1, e->hooks, &e->c->handle[e->rank]) ==
-               WAGMA_OK,
-           "rank %d: %s", e->rank, wagma_last_error());
+    cast *c = e->c;
+    wagma_handle **h = &c->handle[e->rank];
+    const int status = c->sim ? wagma_create_over(sim_transport(c->sim, e->rank),
+                                                  &c->segment->options, e->initial, 1, e->hooks, h)
+                              : wagma_create(c->segment, e->rank, e->initial, 1, e->hooks, h);
+    EXPECT(status == WAGMA_OK, "rank %d: %s", e->rank, wagma_last_error());
     return NULL;
 }
 
@@ -337,6 +366,7 @@ int cast_open(cast *c, const wagma_options *options, const void *const *initial,
                 wagma_last_error()))
         return 0;
     watch(c->segment);
+    c->sim = messages_for_threads ? make_sim(options) : NULL;
     for (int r = 0; r < c->size; r++) {
         entrance[r] = (struct entrance){c, r, initial ? initial[r] : NULL, hooks};
         pthread_create(&thread[r], NULL, enter, &entrance[r]);
@@ -346,13 +376,22 @@ int cast_open(cast *c, const wagma_options *options, const void *const *initial,
     return atomic_load(failures) == before;
 }
 
+static void *close_one(void *argument) { /* over a transport it waits for the others */
+    return wagma_close(argument), NULL;
+}
+
 static void leave(cast *c, int clean) {
+    pthread_t thread[RANKS_MAX];
     for (int r = 0; r < c->size; r++)
-        wagma_close(c->handle[r]);
-    if (clean)
+        pthread_create(&thread[r], NULL, close_one, c->handle[r]);
+    for (int r = 0; r < c->size; r++)
+        pthread_join(thread[r], NULL);
+    if (clean && !c->sim)
         expect_clean(c->segment);
     for (int r = 0; r < c->size; r++)
         wagma_free(c->handle[r]);
+    if (c->sim)
+        end_sim(c->sim, clean);
     watch(NULL);
     wagma_segment_close(c->segment);
 }

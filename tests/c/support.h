@@ -65,14 +65,19 @@ pid_t fork_child(void);
 typedef struct rank {
     int rank, size;
     wagma_segment *segment;
+    struct sim *sim;   /* NULL: they share the segment */
     void *shared;      /* the test's, from shared_memory() if ranks are processes */
     uint32_t random;   /* state of random_below() */
     wagma_hooks hooks; /* counts warnings in the team; a body may replace it before joining */
     struct team *team;
 } rank;
 
-enum kind { THREADS, PROCESSES };
+/* MESSAGES: threads whose handles are over a simulated transport; the segment only has the options.
+ */
+enum kind { THREADS, PROCESSES, MESSAGES };
 extern const char *const kind_name[];
+/* Set by a program before it starts: what asks for THREADS gets MESSAGES, and so do casts. */
+extern int messages_for_threads;
 
 typedef struct team team;
 
@@ -112,6 +117,7 @@ void jitter(rank *me);
 
 typedef struct cast {
     wagma_segment *segment;
+    struct sim *sim; /* NULL: they share the segment */
     int size;
     wagma_handle *handle[RANKS_MAX];
 } cast;

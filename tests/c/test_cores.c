@@ -18,7 +18,7 @@ static int suffice(int size, const uint64_t *masks) {
     if (wagma_segment_create(&o, NULL, &s) != WAGMA_OK)
         return -1;
     for (int r = 0; r < size; r++)
-        *segment_cores_of(s, r) = (segment_cores){{masks[r]}};
+        *segment_cores_of(s, r) = (cores_mask){{masks[r]}};
     const int answer = cores_suffice(s);
     wagma_segment_close(s);
     return answer;

@@ -243,7 +243,9 @@ static void test_averages(void) {
         wagma_options o = options_of(size, size, 1, size == 3 ? 50021 : 100);
         o.average = 1;
         o.dtype = size == 4 ? WAGMA_F32 : WAGMA_F64;
-        const int late = free_run(THREADS, o, size == 3 ? 40 : 300 / SLOWDOWN);
+        int late = 0;
+        for (int i = 0; late == 0 && i < 10; i++) /* two ranks may keep step for long */
+            late = free_run(THREADS, o, size == 3 ? 40 : 300 / SLOWDOWN);
         CHECK(late > 0, "P=%d: %d late calls", size, late);
     }
 }
@@ -251,6 +253,8 @@ static void test_averages(void) {
 static void test_every_size_and_group(void) {
     for (int size = 1; size <= RANKS_MAX; size++)
         for (int group = 1; group <= size; group++) {
+            if (messages_for_threads && size > 6 && (size + group) % 8)
+                continue; /* twice as many threads */
             const int quorum = 1 + (size + group) % (group > 1 ? group - 1 : 1);
             wagma_options o = options_of(size, group, quorum, 17);
             o.sync_period = size % 2 ? 7 : 0;
@@ -273,6 +277,8 @@ static void test_counts(void) {
     static const int64_t counts[] = {0, 1, 3, 8191, 100003, (INT64_C(1) << 20) + 1};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         for (int size = 2; size <= 3; size++) {
+            if (messages_for_threads && counts[i] > 200000)
+                continue; /* the simulation checks every byte several times */
             wagma_options o = options_of(size, size, 1, counts[i]);
             o.dtype = i % 2 ? WAGMA_F32 : WAGMA_F64;
             o.sync_period = 5;

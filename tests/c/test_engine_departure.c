@@ -77,7 +77,7 @@ static void run_and_depart(rank *me) {
 /* Nobody waits for a rank that has departed: not for the quorum, the window, or a sync version. */
 static void test_departures(void) {
     for (int round = 0; round < 12; round++)
-        for (int kind = THREADS; kind <= PROCESSES; kind++) {
+        for (int kind = THREADS; kind <= MESSAGES; kind++) {
             const int size = 3 + round % 4, group = 2 + round % (size - 1);
             const int quorum = 1 + round % (group - 1 ? group - 1 : 1);
             plan *p = shared_memory(sizeof *p);
@@ -166,14 +166,16 @@ static void run_disputed(rank *me) {
 }
 
 /* Somebody finds out, its message names both versions, and nobody hangs. */
-static void check_dispute(int size, int group, int64_t first, int64_t others, int periodic) {
+static void check_dispute(enum kind kind, int size, int group, int64_t first, int64_t others,
+                          int periodic) {
     dispute *d = shared_memory(sizeof *d);
     wagma_options o = options_of(size, group, 1, 3);
     o.window = 4;
+    o.timeout = 5;
     o.sync_period = periodic;
     for (int r = 0; r < size; r++)
         d->at[r] = r == 0 ? first : others;
-    team_join(team_start(THREADS, &o, run_disputed, d));
+    team_join(team_start(kind, &o, run_disputed, d));
     int found = 0;
     for (int r = 0; r < size; r++) {
         EXPECT(d->status[r] == WAGMA_EMISMATCH || d->status[r] == WAGMA_EPEER, "rank %d: %d %s", r,
@@ -187,17 +189,18 @@ static void check_dispute(int size, int group, int64_t first, int64_t others, in
                d->message[r]);
     }
     EXPECT(found > 0, "nobody has found the mismatch: %s", d->message[0]);
-    CHECK(expectations_failed() == 0, "P=%d S=%d sync(x) at %" PRId64 " and %" PRId64, size, group,
-          first, others);
+    CHECK(expectations_failed() == 0, "%s: P=%d S=%d sync(x) at %" PRId64 " and %" PRId64,
+          kind_name[kind], size, group, first, others);
 }
 
 static void test_sync_at_other_versions(void) {
     for (int size = 2; size <= 4; size++)
         for (int group = 2; group <= size; group++)
-            for (int repeat = 0; repeat < 4; repeat++) {
-                check_dispute(size, group, 3, 4, 0);
-                check_dispute(size, group, 5, 3, 0);
-                check_dispute(size, group, 3, -1, repeat % 2 ? 10 : 0);
+            for (int repeat = 0; repeat < 8; repeat++) {
+                const enum kind kind = repeat % 2 ? MESSAGES : THREADS;
+                check_dispute(kind, size, group, 3, 4, 0);
+                check_dispute(kind, size, group, 5, 3, 0);
+                check_dispute(kind, size, group, 3, -1, repeat % 4 < 2 ? 0 : 10);
             }
 }
 

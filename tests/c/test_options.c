@@ -131,11 +131,27 @@ static void test_bad_times(void) {
     CHECK(wagma_options_check(NULL) == WAGMA_EINVAL, "NULL");
 }
 
+static void test_schedules(void) {
+    REFUSED(schedule_switch, -1, WAGMA_EINVAL);
+    REFUSED(schedule_chunk, 255, WAGMA_EINVAL);
+    REFUSED(schedule_chunk, (1 << 30) + 1, WAGMA_EINVAL);
+    REFUSED(schedule_direct, -1, WAGMA_EINVAL);
+    wagma_options o = options_for(2, 2, 1);
+    CHECK(wagma_options_check(&o) == WAGMA_OK && o.schedule_switch > 0 && o.schedule_chunk > 0 &&
+              o.schedule_direct > 0,
+          "there are defaults");
+    o.schedule_switch = 1, o.schedule_chunk = 256, o.schedule_direct = 1;
+    CHECK(wagma_options_check(&o) == WAGMA_OK && o.schedule_switch == 1 &&
+              o.schedule_chunk == 256 && o.schedule_direct == 1,
+          "what was chosen is changed");
+}
+
 int main(void) {
     RUN(test_defaults);
     RUN(test_bad_shapes);
     RUN(test_choices_that_contradict_each_other);
     RUN(test_activation_by_the_world_is_normalised);
     RUN(test_bad_times);
+    RUN(test_schedules);
     return check_summary();
 }

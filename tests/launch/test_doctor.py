@@ -120,10 +120,10 @@ def test_without_an_mpi_library_the_rest_is_examined() -> None:
 
 
 def test_a_wrong_option_in_the_environment() -> None:
-    done = doctor(2, WAGMA_TRANSPORT="mpi")
+    done = doctor(2, WAGMA_TRANSPORT="pigeon")
     assert done.returncode == 1, done.stdout
     (found,) = lines(done, "problem", "environment")
-    assert "transport='mpi' is not supported" in found
+    assert "WAGMA_TRANSPORT='pigeon' in the environment: transport='pigeon' must be" in found
 
 
 def test_a_misspelled_variable_is_a_warning() -> None:
@@ -224,6 +224,8 @@ def test_one_core_for_all() -> None:
     ("options", "message"),
     [
         (["--bytes", "much"], "'much' is no size"),
+        (["--bytes", "0"], "'0' has no bytes: pass the size of the arrays"),
+        (["--bytes", "0.5"], "'0.5' has no bytes"),
         (["--quorum", "some"], "'some' must be a number"),
         (["--quorum", "3"], "3 is more than the 2 ranks of a node"),
         (["--timeout", "0"], "'0' must be a number of seconds"),

@@ -49,7 +49,8 @@ def points(report: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]
 
 def test_the_report_is_complete(finished: tuple[dict[str, Any], str, Path]) -> None:
     report, printed, _ = finished
-    assert {row["group"] for row in report["table"]} == set(plan.ROWS)
+    # Groups of two of more ranks are not among two ranks.
+    assert {row["group"] for row in report["table"]} == set(plan.ROWS) - {"mpi-groups"}
     environment = report["environment"]
     for key in ("cpu", "cores", "load_average", "python", "numpy", "wagma", "mpi4py", "commit"):
         assert key in environment
@@ -65,7 +66,7 @@ def test_the_report_is_complete(finished: tuple[dict[str, Any], str, Path]) -> N
         warmed = case["blocks"] * (case["iterations"] + case["warmup"])
         for series in point["series"].values():
             assert series["loop"] == case["loop"]
-            took = np.array(series["ended_ns"]) - np.array(series["began_ns"])
+            took = np.array(series["ended"]) - np.array(series["began"])
             assert took.shape == (case["blocks"] * case["iterations"], 2)
             assert took.min() > 0
             assert series["wrong"] == 0
@@ -75,7 +76,7 @@ def test_the_report_is_complete(finished: tuple[dict[str, Any], str, Path]) -> N
 
 
 def seconds(series: dict[str, Any], left_out: Any = None) -> float:
-    took = np.array(series["ended_ns"]) - np.array(series["began_ns"])
+    took = np.array(series["ended"]) - np.array(series["began"])
     if left_out is not None:
         took[np.array(left_out)] = 0
     return float(np.percentile(took.max(axis=1) * 1e-9, 50))
@@ -83,8 +84,9 @@ def seconds(series: dict[str, Any], left_out: Any = None) -> float:
 
 def test_ratios_follow_from_the_samples(finished: tuple[dict[str, Any], str, Path]) -> None:
     report, _, _ = finished
-    rows = [row for row in report["table"] if row["compared"] and row["group"] != "arrival"]
-    assert {row["group"] for row in rows} == set(plan.COMPARED) - {"arrival"}
+    compared = set(plan.COMPARED) - {"arrival"}
+    rows = [row for row in report["table"] if row["compared"] and row["group"] in compared]
+    assert {row["group"] for row in rows} == compared
     assert [row["what"] for row in rows if row["group"] == "small"] == [
         'quorum="all", 4 B, from C',
         'quorum="all", 4 B, from Python',
@@ -121,8 +123,11 @@ def test_what_python_adds_follows_from_the_samples(
                 if case["bytes"] == size
             }
             added = took["python"] - took["c"]
-            expected.append(("-" if added < 0 else "") + time_text(abs(added)))
-    assert [row["measured"] for row in rows] == expected
+            near = (added - 1e-9, added, added + 1e-9)  # rounded once more or less
+            expected.append({("-" if one < 0 else "") + time_text(abs(one)) for one in near})
+    assert len(rows) == len(expected)
+    for row, texts in zip(rows, expected, strict=True):
+        assert row["measured"] in texts
 
 
 def test_who_is_punctual_does_not_wait(finished: tuple[dict[str, Any], str, Path]) -> None:
@@ -133,9 +138,11 @@ def test_who_is_punctual_does_not_wait(finished: tuple[dict[str, Any], str, Path
     for case, point in zip(launch["cases"], launch["points"], strict=True):
         if not case["lateness"]:
             continue
-        delayed = np.array(point["delayed"])
-        assert set(delayed.sum(axis=1)) == {1}
-        times = {name: seconds(one, delayed) for name, one in point["series"].items()}
+        times = {}
+        for name, one in point["series"].items():
+            delayed = np.array(one["delayed"])
+            assert set(delayed.sum(axis=1)) == {1}
+            times[name] = seconds(one, delayed)
         for name, time in times.items():
             if name.startswith("MPI"):  # its punctual callers wait for the late one
                 assert time > case["lateness"] / 2
@@ -165,9 +172,9 @@ def test_posted_calls_are_compared_with_a_reduction(
             assert delayed.shape == (settings["iterations"], 2)
             # Nobody is late where all are present, and one rank elsewhere.
             assert set(delayed.sum(axis=1)) == {0 if name == "wagma present" else 1}
-            paid = np.array(one["posting"]) + np.array(one["waiting"])
-            times[name] = float(np.median(np.where(delayed, 0, paid).max(axis=1)))
             computing = np.array(one["computing"])
+            paid = np.array(one["ended"]) - np.array(one["began"]) - computing
+            times[name] = float(np.median(np.where(delayed, 0, paid).max(axis=1)))
             assert computing.min() >= (0 if name == "wagma present" else 0.05 * 1e9)
         # Blocking callers wait for who is late, those who posted before do not.
         assert times["wagma blocking"] > settings["lateness"] * 1e9 / 2
@@ -189,7 +196,7 @@ def test_overlap_is_measured_beside_calls_without_computing(
         for ns in parts.values():
             assert ns.shape == (settings["iterations"], 2)
             assert ns.min() > 0
-        overall = np.array(one["ended_ns"]) - np.array(one["began_ns"])
+        overall = np.array(one["ended"]) - np.array(one["began"])
         assert np.all(parts["posting"] + parts["waiting"] + parts["computing"] <= overall + 100_000)
         # Pure calls and those beside computing, also those that are not counted, on both ranks.
         least = 2 * 2 * (settings["iterations"] + settings["warmup"])

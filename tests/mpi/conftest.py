@@ -2,20 +2,38 @@
 
 A test fails on all ranks when it fails on one. A test that hangs is ended, with the stacks of its
 threads, and takes the MPI job with it. `@pytest.mark.mpi(min_size=n)` skips with fewer ranks.
+
+`--transport mpi` makes all collectives over messages; `@pytest.mark.shm(why)` skips there.
 """
 
+import os
 import time
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 import watchdog
 from mpi4py import MPI
 
+# They choose for themselves what they talk through, so one run is enough: by the other choice.
+_ONLY_WITHOUT = {"auto": {"test_messages.py"}, "mpi": {"test_doctor.py", "test_transport.py"}}
+
 _world = MPI.COMM_WORLD.Dup()  # the tests' own traffic stays off COMM_WORLD
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--transport", choices=("auto", "mpi"), default="auto")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files that would test the same twice."""
+    return collection_path.name in _ONLY_WITHOUT[config.getoption("--transport")] or None
+
+
+def pytest_configure(config: pytest.Config) -> None:
     watchdog.keep_stderr()
+    if config.getoption("--transport") == "mpi":
+        os.environ["WAGMA_TRANSPORT"] = "mpi"
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -24,6 +42,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         needed = marker.kwargs.get("min_size", 2)
         if _world.size < needed:
             pytest.skip(f"needs {needed} ranks, there are {_world.size}")
+    marker = item.get_closest_marker("shm")
+    if marker is not None and item.config.getoption("--transport") == "mpi":
+        pytest.skip(f"needs shared memory: {marker.args[0]}")
 
 
 @pytest.fixture(autouse=True)

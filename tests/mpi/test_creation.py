@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -121,14 +122,19 @@ WRONG: dict[str, tuple[Callable[[], Any], dict[str, Any], type[Exception], str]]
     ),
     "pairs": (x_of, {"grouping": "pairs", "group_size": 3}, ValueError, "grouping='pairs'"),
     "seed": (x_of, {"seed": -1}, ValueError, "seed=-1 must be"),
-    "transport": (x_of, {"transport": "mpi"}, ValueError, "transport='mpi' is not supported"),
+    "transport": (x_of, {"transport": "pigeon"}, ValueError, "transport='pigeon' must be"),
+    "progress": (x_of, {"progress": "sleep:1"}, ValueError, "progress='sleep:1': the micro"),
+    "progress_cpu": (x_of, {"progress_cpu": -1}, ValueError, "progress_cpu=-1 must be"),
     "window": (x_of, {"window": "wide"}, TypeError, "window"),
     "keyword": (x_of, {"groupsize": 2}, TypeError, "has no option 'groupsize'"),
 }
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_wrong_arguments_on_every_rank(comm: MPI.Intracomm, kind: str) -> None:
+def test_wrong_arguments_on_every_rank(
+    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.delenv("WAGMA_TRANSPORT", raising=False)  # it would override the argument
     make, options, error, message = WRONG[kind]
     text = error_everywhere(comm, lambda: PartialAllreduce(comm, make(), **options), error)
     assert message in text
@@ -137,7 +143,10 @@ def test_wrong_arguments_on_every_rank(comm: MPI.Intracomm, kind: str) -> None:
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("kind", WRONG)
-def test_wrong_arguments_on_one_rank(comm: MPI.Intracomm, kind: str) -> None:
+def test_wrong_arguments_on_one_rank(
+    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.delenv("WAGMA_TRANSPORT", raising=False)
     make, options, error, message = WRONG[kind]
 
     def create() -> None:
@@ -152,15 +161,16 @@ def test_wrong_arguments_on_one_rank(comm: MPI.Intracomm, kind: str) -> None:
 
 
 def test_a_wrong_environment(comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WAGMA_TRANSPORT", "mpi")
+    monkeypatch.setenv("WAGMA_TRANSPORT", "pigeon")
     text = error_everywhere(comm, lambda: PartialAllreduce(comm, x_of()), ValueError)
-    assert "transport='mpi'" in text
+    assert "WAGMA_TRANSPORT='pigeon' in the environment: transport='pigeon'" in text
 
 
 # ---- trouble at the later steps ------------------------------------------------------------------
 
 
 @pytest.mark.mpi
+@pytest.mark.shm("the segment is what one rank makes and the others open")
 @pytest.mark.parametrize("step", ["create", "open"])
 def test_trouble_on_one_rank_is_everyones(
     comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch, step: str
@@ -202,15 +212,16 @@ def test_a_rank_that_is_interrupted(comm: MPI.Intracomm, monkeypatch: pytest.Mon
 def test_a_rank_that_is_interrupted_between_the_steps(
     comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The segment is there, the others wait in it, and this rank does not come."""
-    segment = Meeting.segment
+    """The memory or channel is there, the others wait in a handle, and this rank does not come."""
+    originals = {name: getattr(Meeting, name) for name in ("segment", "channel")}
 
-    def interrupted(*arguments: Any) -> Any:
-        segment(*arguments)
+    def interrupted(name: str, *arguments: Any) -> Any:
+        originals[name](*arguments)
         raise KeyboardInterrupt
 
     if comm.rank == 1:
-        monkeypatch.setattr(Meeting, "segment", interrupted)
+        for name in originals:
+            monkeypatch.setattr(Meeting, name, partialmethod(partial(interrupted, name)))
         with pytest.raises(KeyboardInterrupt):
             PartialAllreduce(comm, x_of())
         monkeypatch.undo()
@@ -273,7 +284,7 @@ def test_the_communicator_is_not_used_afterwards(comm: MPI.Intracomm) -> None:
 
 
 @pytest.mark.mpi
-def test_nodes(comm: MPI.Intracomm) -> None:
+def test_nodes(comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if rank 0 had a node for itself."""
 
     class Nodes(MPI.Intracomm):
@@ -284,9 +295,18 @@ def test_nodes(comm: MPI.Intracomm) -> None:
             assert kind == MPI.COMM_TYPE_SHARED
             return self.Split(self.rank > 0)
 
+    monkeypatch.delenv("WAGMA_TRANSPORT", raising=False)
     spread = Nodes(comm)
-    text = error_everywhere(comm, lambda: PartialAllreduce(spread, x_of()), NotImplementedError)
+    text = error_everywhere(
+        comm, lambda: PartialAllreduce(spread, x_of(), transport="shm"), ValueError
+    )
     assert f"{comm.size} ranks are on several nodes, at most {comm.size - 1} on each" in text
+    assert "leave transport (WAGMA_TRANSPORT) at 'auto'" in text
+    with PartialAllreduce(spread, x_of()) as coll:
+        assert (coll.transport, coll.options.transport) == ("mpi", "auto")
+        assert "transport='mpi'" in repr(coll)
+    with PartialAllreduce(comm, x_of()) as coll:
+        assert coll.transport == "shm"
 
 
 SLURM_STEP = {"SLURM_NTASKS": "4", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
@@ -339,8 +359,11 @@ def test_nothing_is_left_in_dev_shm(comm: MPI.Intracomm) -> None:
 
 def test_the_options_in_force(comm: MPI.Intracomm) -> None:
     with GroupAllreduce(comm, x_of(), group_size=1, sync_period=7, name="weights") as coll:
-        assert coll.options == Options(
-            group_size=1, quorum=1, sync_period=7, window=7, name="weights"
+        assert (
+            coll.options
+            == Options(
+                group_size=1, quorum=1, sync_period=7, window=7, name="weights"
+            ).with_environment()
         )
         assert coll.rank == comm.rank
         assert coll.size == comm.size

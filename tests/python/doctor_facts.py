@@ -47,6 +47,7 @@ def healthy(size: int = 4) -> Facts:
                 abi=2,
                 simd="avx2",
                 options={variable: option for variable, (option, _) in ENVIRONMENT.items()},
+                own=["WAGMA_PROGRESS", "WAGMA_PROGRESS_CPU"],
                 variables=OTHER_VARIABLES,
             ),
             cpus=Cpus(affinity=[rank], online=8, core_of={rank: rank}),

@@ -188,9 +188,7 @@ def test_first_contribution_may_be_read_only() -> None:
 
 
 def test_first_contribution_of_another_count() -> None:
-    with pytest.raises(
-        ValueError, match=r"shape \(2, 3\) has 6 elements, the segment's count is 7"
-    ):
+    with pytest.raises(ValueError, match=r"shape \(2, 3\) has 6 elements, the options' count is 7"):
         Handle(Segment.create({"size": 1, "count": 7}), 0, read_only())
 
 

@@ -216,6 +216,9 @@ def test_groups_are_about_the_square_root(ranks: int, group: int) -> None:
 
 REFUSED = {
     "-m 6:100": "6 is no multiple of 4 bytes, the size of float32: try MIN 4",
+    "-m 3:": "MIN is 3, which is doubled: 6 is no multiple of 4 bytes, the size of float32: try "
+    "MIN 4",
+    "--transport tcp": "choose from 'auto', 'shm', 'mpi'",
     "-m 12:100 -T mpi_double": "12 is no multiple of 8 bytes, the size of float64",
     "-m 100:4": "'100:4': MIN is larger than MAX; write 4:100, or another MAX",
     "-m 2MiB:": "MIN is 2097152, MAX by default 1048576: give both",

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from wagma.benchmarks.environment import crowded_hosts
+from wagma.benchmarks.environment import crowded_hosts, fullest
+from wagma.benchmarks.settings import Settings, transport
 
 
 def ranks(*cores: set[int], host: str = "a", limit: float | None = None) -> list[dict[str, Any]]:
@@ -41,3 +42,20 @@ def test_ranks_that_take_cores_from_each_other(places: list[dict[str, Any]], why
     (text,) = crowded_hosts(places)
     assert text.startswith(why)
     assert "bind them to cores of their own" in text
+
+
+def test_the_fullest_host() -> None:
+    assert fullest(ranks({0}, {1}) + ranks({0}, host="b")) == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "one_node", "used"),
+    [
+        ("auto", True, "shm"),
+        ("auto", False, "mpi"),
+        ("mpi", True, "mpi"),
+        ("shm", False, "shm"),  # which is refused, and not changed
+    ],
+)
+def test_which_transport_is_measured(asked: str, one_node: bool, used: str) -> None:
+    assert transport(Settings("allreduce", (8,), transport=asked), one_node=one_node) == used

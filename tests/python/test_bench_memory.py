@@ -36,6 +36,20 @@ def test_arrays_of_each_rank(settings: Settings, expected: tuple[int, int]) -> N
     assert arrays(settings, 4) == expected
 
 
+def test_over_mpi_everything_is_private() -> None:
+    assert arrays(SYNC, 4, "mpi") == (0, 3)
+    assert arrays(replace(WAITING, kind="overlap"), 4, "mpi") == (0, 22)
+    assert shortage(WAITING, 4, MIB, Room(0, ENOUGH), over="mpi") is None
+
+
+def test_the_ranks_of_a_node_need_its_memory() -> None:
+    enough = Room(2 * 6 * MIB, ENOUGH)
+    assert shortage(WAITING, 4, MIB, enough, here=2) is None
+    text = shortage(WAITING, 4, MIB, enough, here=3)
+    assert text is not None
+    assert "3 ranks need 18 MiB of /dev/shm" in text
+
+
 def test_what_fits_exactly_is_measured() -> None:
     shared, total = (4 * MIB * number for number in arrays(WAITING, 4))
     assert shortage(WAITING, 4, MIB, Room(shared, total)) is None

@@ -1,7 +1,9 @@
 """The table of README: its arithmetic, its plan, and how it gets into README."""
 
+import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,10 @@ import numpy as np
 import pytest
 
 from wagma.benchmarks.memory import Room
+from wagma.benchmarks.samples import Checks, Point, Series
 from wagma.benchmarks.scenarios import theory
 from wagma.benchmarks.scenarios.plan import Fastest
-from wagma.benchmarks.table import plan, posted_rows, ratio_rows, ratios, readme
+from wagma.benchmarks.table import plan, ratio_rows, ratios, readme, stored
 
 ENOUGH = Room(shared=1 << 40, total=1 << 40)
 
@@ -19,21 +22,53 @@ ENOUGH = Room(shared=1 << 40, total=1 << 40)
 # ---- arithmetic ----------------------------------------------------------------------------------
 
 
+def of(began: Any, ended: Any, **more: Any) -> Series:
+    """A series of wagma; times in ns, [iterations][ranks]."""
+    began, ended = np.array(began, np.int64), np.array(ended, np.int64)
+    late = np.zeros(began.shape, np.bool_)
+    return Series("wagma", "wagma", "python", began, ended, **({"late": late} | more))
+
+
 def test_a_time_is_that_of_the_slowest_rank() -> None:
-    series = {"began_ns": [[0, 2], [5, 0], [7, 7]], "ended_ns": [[1, 5], [10, 4], [9, 9]]}
-    assert ratios.slowest(series).tolist() == [3, 5, 2]
-    left_out = [[False, True], [True, False], [False, False]]
-    assert ratios.slowest(series, left_out).tolist() == [1, 4, 2]
+    series = of([[0, 2], [5, 0], [7, 7]], [[1, 5], [10, 4], [9, 9]])
+    assert ratios.summary(series).median == pytest.approx(3e-9)  # of 3, 5, 2
+    assert ratios.late_ranks(series) is None
+    delayed = np.array([[False, True], [True, False], [False, False]])
+    series = replace(series, delayed=delayed)
+    assert ratios.summary(series).median == pytest.approx(2e-9)  # of 1, 4, 2
+    late = ratios.late_ranks(series)
+    assert late is not None
+    assert late.median == pytest.approx(4e-9)  # of 3, 5
 
 
 def test_summaries_are_in_seconds() -> None:
-    summary = ratios.summarise(range(1_000, 102_000, 1_000))
+    times = np.arange(1_000, 102_000, 1_000)[:, None]
+    summary = ratios.summary(of(np.zeros_like(times), times))
     assert summary.median == pytest.approx(51e-6)
     assert summary.p10 == pytest.approx(11e-6)
     assert summary.p90 == pytest.approx(91e-6)
     assert summary.samples == 101
-    with pytest.raises(ValueError, match="no samples"):
-        ratios.summarise([])
+
+
+def test_what_a_report_keeps_comes_back() -> None:
+    late = np.array([[True, False]])
+    series = of(
+        [[1_000_007, 1_000_009]], [[1_000_020, 1_000_030]], late=late, checks=Checks(2, 1, "x")
+    )
+    point = Point(8, 2, "together", None, (series, replace(series, name="posted", pure=late + 5)))
+    kept = json.loads(json.dumps(stored.store(point)))
+    assert kept["bytes"] == 8
+    assert kept["series"]["wagma"]["began"] == [[0, 2]]
+    assert kept["series"]["wagma"]["wrong"] == 1
+    found = stored.load(kept)
+    assert list(found) == ["wagma", "posted"]
+    one = found["wagma"]
+    assert (one.ended - one.began).tolist() == [[13, 21]]
+    assert (one.library, one.loop, one.checks) == ("wagma", "python", series.checks)
+    assert one.late.tolist() == [[True, False]]
+    assert (one.pure, one.delayed) == (None, None)
+    assert found["posted"].pure is not None
+    assert found["posted"].pure.tolist() == [[6, 5]]
 
 
 def at(median_s: float) -> ratios.Summary:
@@ -107,9 +142,13 @@ def test_who_comes_late_does_not_count() -> None:
         return {
             "library": library,
             "loop": "python",
-            "began_ns": began,
-            "ended_ns": ended,
+            "began": began,
+            "ended": ended,
             "late": late,
+            "delayed": late,
+            "results": 0,
+            "wrong": 0,
+            "first_wrong": None,
         }
 
     launch = {
@@ -122,8 +161,7 @@ def test_who_comes_late_does_not_count() -> None:
                 "series": {
                     "wagma 1, grace=auto": series("wagma", [4_000, 9_000], [6_000, 9_000]),
                     "MPI_Allreduce in-place": series("mpi", [900_000, 9_999_000], [700_000, 5]),
-                },
-                "delayed": [[False, True]] * 2,
+                }
             }
         ],
     }
@@ -219,24 +257,17 @@ def test_replays_agree_with_what_is_known_of_exponential_times() -> None:
 
 
 def test_late_posts_do_not_count() -> None:
-    series = {
-        "posting": [[1, 1], [80, 1], [1, 40]],
-        "waiting": [[4, 5], [10, 1], [2, 40]],
-        "delayed": [[False, False], [True, False], [False, True]],
-    }
-    summary = posted_rows.punctual(series)
+    delayed = np.array([[False, False], [True, False], [False, True]])
+    computing = np.full((3, 2), 100, np.int64)
+    series = of(
+        np.zeros((3, 2)),
+        [[105, 106], [190, 102], [103, 180]],
+        delayed=delayed,
+        computing=computing,
+    )
+    summary = ratios.summary(series)
     assert summary.median == pytest.approx(3e-9)  # of 6, 2, 3
     assert summary.samples == 3
-    late = posted_rows.delayed(series)  # 90 and 80
+    late = ratios.late_ranks(series)  # 90 and 80
+    assert late is not None
     assert (late.median, late.samples) == (pytest.approx(85e-9), 2)
-
-
-def test_overlap_is_what_osu_prints() -> None:
-    series = {
-        "began_ns": [[0, 10], [0, 0]],
-        "ended_ns": [[300, 310], [300, 300]],
-        "computing": [[200, 200], [200, 200]],
-        "pure": [[150, 250], [200, 200]],
-    }
-    assert posted_rows.overlap_percent(series) == pytest.approx(50)  # 100 of 200 are not hidden
-    assert posted_rows.overlap_percent({**series, "computing": [[0, 0], [0, 0]]}) == 0

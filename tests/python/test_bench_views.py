@@ -161,6 +161,11 @@ def test_the_late_share_is_beside_every_latency_that_waits_for_few() -> None:
     ]
 
 
+def test_a_transport_that_was_asked_for_is_told() -> None:
+    shown = text(Settings("allreduce", (8,), transport="mpi"), point())
+    assert shown.splitlines()[2:4] == ["# Datatype: MPI_FLOAT.", "# Transport: mpi."]
+
+
 def test_baselines_come_last() -> None:
     settings = Settings("allreduce", (8,), baselines=("mpi", "gloo"), full=True)
     header, row = text(settings, compared()).splitlines()[-2:]

@@ -1,9 +1,9 @@
-"""The benchmarks' clocks: how far another host's is ahead."""
+"""Clocks of several hosts: how far another one is ahead."""
 
 import numpy as np
 import pytest
 
-from wagma.benchmarks import clock
+from wagma.collectives import clock
 
 
 def test_the_fastest_round_trip_gives_the_offset() -> None:

@@ -90,9 +90,17 @@ CASES: dict[str, Case] = {
         replace(healthy(1), lost="RANK=5 in the environment must be less than WORLD_SIZE=2"),
         "launch", Level.PROBLEM, "RANK=5", "unset RANK",
     ),
-    "two nodes": (
-        two_nodes(),
-        "transport", Level.WARNING, "ranks 0-1 on node1; ranks 2-3 on node2", "Split_type",
+    "two nodes without messages": (
+        changed(two_nodes(), 1, 3, mpi={"messages_error": "no module"}),
+        "messages", Level.PROBLEM, 'no transport="mpi" on ranks 1, 3: no module', "WAGMA_MPICC",
+    ),
+    "messages that are wanted and not there": (
+        environment(changed(healthy(), mpi={"messages_error": "no module"}), WAGMA_TRANSPORT="mpi"),
+        "messages", Level.PROBLEM, "on ranks 0-3: no module", "WAGMA_MPICC",
+    ),
+    "two nodes and no threads": (
+        changed(two_nodes(), 2, mpi={"thread_level": "SERIALIZED"}),
+        "messages", Level.WARNING, "SERIALIZED on rank 2: ", "MPI_THREAD_MULTIPLE",
     ),
     "containers": (
         changed(two_nodes(), machine="boot1"),
@@ -245,6 +253,31 @@ def test_each_trouble_is_found_once_and_has_a_remedy(case: Case) -> None:
     assert all(f.remedy for f in bad(examine(facts)))
 
 
+def test_what_ranks_talk_through() -> None:
+    def found(facts: Facts) -> dict[str, str]:
+        return {f.topic: f.text for f in examine(facts) if f.level is Level.OK}
+
+    assert found(healthy())["transport"] == "shm (shared memory): ranks 0-3 on node1"
+    wanted = found(environment(healthy(), WAGMA_TRANSPORT="mpi"))
+    assert wanted["transport"] == "mpi (messages) between ranks of 1 node: ranks 0-3 on node1"
+    text = "mpi (messages) between ranks of 2 nodes: ranks 0-1 on node1; ranks 2-3 on node2"
+    assert found(two_nodes())["transport"] == text
+    assert "progress threads" in found(two_nodes())["messages"]
+    assert "messages" not in found(replace(healthy(), launcher="torchrun"))
+
+
+def test_over_messages_wagma_has_threads() -> None:
+    facts = affinities([0, 1, 2], [3, 4])
+
+    def left(facts: Facts) -> str:
+        (found,) = (f.text for f in examine(facts) if f.topic == "cores" and "left over" in f.text)
+        return found
+
+    assert left(facts).endswith("and MPI's progress; wagma has no thread of its own")
+    over_messages = environment(facts, WAGMA_TRANSPORT="mpi")
+    assert left(over_messages).endswith("wagma's progress threads, one per rank")
+
+
 NOTES: dict[str, tuple[Facts, str, str]] = {
     "torchrun needs no MPI": (
         replace(changed(healthy(), mpi=NO_MPI), launcher="torchrun"), "MPI", "no MPI library",
@@ -252,11 +285,18 @@ NOTES: dict[str, tuple[Facts, str, str]] = {
     "one process": (alone(), "launch", "one process"),
     "lower thread level": (
         changed(healthy(), mpi={"thread_level": "FUNNELED"}),
-        "MPI", "thread level FUNNELED: enough for wagma",
+        "messages", "thread level FUNNELED: with transport",
     ),
     "lower thread level of some": (
         changed(healthy(), 1, 2, mpi={"thread_level": "SINGLE"}),
-        "MPI", "thread level SINGLE on ranks 1-2: enough",
+        "messages", "thread level SINGLE on ranks 1-2: with transport",
+    ),
+    "no messages on one node": (
+        changed(healthy(), mpi={"messages_error": "no module"}), "messages", "no transport=",
+    ),
+    "progress that differs": (
+        environment(environment(healthy(), 0, WAGMA_PROGRESS="spin"), 1, WAGMA_PROGRESS="main"),
+        "environment", "WAGMA_PROGRESS=spin, main, (not set) overrides the option progress",
     ),
     "no mpiexec": (changed(healthy(1), mpi={"mpiexec": []}), "MPI", "no mpiexec"),
     "masks that overlap": (

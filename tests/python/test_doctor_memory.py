@@ -1,10 +1,11 @@
 """What the doctor knows of memory: sizes, control groups, huge pages, what MPI needs."""
 
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from doctor_facts import GIB, MIB, changed, healthy
+from doctor_facts import GIB, MIB, changed, environment, healthy, two_nodes
 from ranks import pair
 
 from wagma import cli
@@ -13,7 +14,7 @@ from wagma.doctor import command, machine
 from wagma.doctor.checks import examine
 from wagma.doctor.checks.memory import before_mpi
 from wagma.doctor.control_groups import MemoryLimit, memory_limit
-from wagma.doctor.facts import Level, Wanted
+from wagma.doctor.facts import Facts, Level, Wanted
 from wagma.doctor.sizes import needed_bytes, parse_size, size_text
 
 # ---- sizes ---------------------------------------------------------------------------------------
@@ -148,6 +149,26 @@ def test_each_rank_has_the_memory_of_its_own_control_group() -> None:
         limit = {"group": rank + 1, "group_limit": GIB, "group_left": 250 * MIB}
         facts = changed(facts, rank, memory=limit)
     assert {f.level for f in examine(facts) if f.topic == "memory"} == {Level.OK}
+
+
+@pytest.mark.parametrize(
+    ("facts", "room"),
+    [
+        (healthy(), True),
+        (environment(healthy(), WAGMA_TRANSPORT="shm"), True),
+        (environment(healthy(), WAGMA_TRANSPORT="mpi"), False),
+        (two_nodes(), False),
+    ],
+    ids=["auto", "shm", "mpi", "two nodes"],
+)
+def test_only_handles_that_share_memory_need_room(facts: Facts, room: bool) -> None:
+    wanted = Wanted(array_bytes=20 * GIB, quorum="all", given=True)
+    facts = replace(changed(facts, memory={"cma": True}), wanted=wanted)
+    findings = examine(facts)
+    levels = [f.level for f in findings if f.topic == "memory"]
+    assert levels == [Level.PROBLEM if room else Level.OK]
+    (cma,) = (f.text for f in findings if f.topic == "CMA")
+    assert ("shared memory" in cma) == room
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,12 @@ def test_defaults() -> None:
         "redo_after": 200e-6,
         "shm_limit": 0,
         "seed": 0,
+        "progress": 0,
+        "progress_sleep": 1e-3,
+        "progress_cpu": -1,
+        "schedule_switch": 8 << 10,
+        "schedule_chunk": 256 << 10,
+        "schedule_direct": 16,
     }
 
 
@@ -51,6 +57,7 @@ def test_values_reach_the_engine() -> None:
         "redo_after": 0.5,
         "shm_limit": 123456,
         "seed": 2**64 - 1,
+        "progress_cpu": 3,
     }
     used = engine(**given)
     assert {name: used[name] for name in given} == {**given, "average": 0, "stall_warning": -1}
@@ -111,8 +118,10 @@ def test_pairs_are_groups_of_two(size: int) -> None:
         ("activation", "solo", "'group' or 'world'"),
         ("grouping", "ring", "'dynamic', 'fixed' or 'pairs'"),
         ("quorum", "minority", "an int, 'all' or 'majority'"),
-        ("transport", "mpi", "'auto' or 'shm'"),
-        ("transport", "carrier pigeon", "'auto' or 'shm'"),
+        ("transport", "carrier pigeon", "'auto', 'shm' or 'mpi'"),
+        ("progress", "thread", "'spin', 'yield', 'sleep:US' or 'main'"),
+        ("progress", "sleep", "'spin', 'yield', 'sleep:US' or 'main'"),
+        ("progress", "spin:5", "'spin', 'yield', 'sleep:US' or 'main'"),
     ],
 )
 def test_unknown_words_are_answered_with_the_known_ones(
@@ -120,6 +129,28 @@ def test_unknown_words_are_answered_with_the_known_ones(
 ) -> None:
     with pytest.raises(ValueError, match=f"{option}='{value}' .*{known}"):
         engine(**{option: value})
+
+
+@pytest.mark.parametrize(
+    ("value", "number", "seconds"),
+    [
+        ("sleep:1000", 0, 1e-3),
+        ("sleep:10", 0, 10e-6),
+        ("sleep:1000000", 0, 1.0),
+        ("yield", 1, 1e-3),
+        ("spin", 2, 1e-3),
+        ("main", 3, 1e-3),
+    ],
+)
+def test_progress(value: str, number: int, seconds: float) -> None:
+    used = engine(progress=value)
+    assert (used["progress"], used["progress_sleep"]) == (number, pytest.approx(seconds))
+
+
+@pytest.mark.parametrize("micros", ["9", "1000001", "", "US", "1e3", "-5", " 50", "٣"])
+def test_sleeps_that_are_wrong(micros: str) -> None:
+    with pytest.raises(ValueError, match=f"progress='sleep:{micros}'.* 10 to 1000000"):
+        engine(progress=f"sleep:{micros}")
 
 
 LATE_RULES = [
@@ -200,6 +231,12 @@ def test_the_largest_quorum(given: dict[str, Any], most: str) -> None:
         ("missed", [], TypeError),
         ("activation", True, TypeError),
         ("grouping", b"pairs", TypeError),
+        ("transport", None, TypeError),
+        ("progress", 1000, TypeError),
+        ("progress_cpu", -1, ValueError),
+        ("progress_cpu", 2**20, ValueError),
+        ("progress_cpu", 2**40, ValueError),
+        ("progress_cpu", "0", TypeError),
     ],
 )
 def test_wrong_values_are_named(option: str, value: Any, error: type[Exception]) -> None:
@@ -226,6 +263,8 @@ def test_the_environment_overrides() -> None:
         "WAGMA_STALL_WARNING": "2.5",
         "WAGMA_REDO_AFTER": "0.001",
         "WAGMA_SHM_LIMIT": "1000000",
+        "WAGMA_PROGRESS": "spin",
+        "WAGMA_PROGRESS_CPU": "1",
         "HOME": "/",
     }
     used = Options(stall_warning=7.0, group_size=2).with_environment(environ)
@@ -234,16 +273,41 @@ def test_the_environment_overrides() -> None:
         stall_warning=2.5,
         redo_after=0.001,
         shm_limit=1_000_000,
+        progress="spin",
+        progress_cpu=1,
         group_size=2,
     )
+    assert Options(progress_cpu=1).with_environment({"WAGMA_PROGRESS_CPU": "None"}) == Options()
     assert Options().with_environment({"WAGMA_STALL_WARNING": "none"}).stall_warning is None
     assert Options().with_environment({}) == Options()
 
 
-@pytest.mark.parametrize("variable", ["WAGMA_STALL_WARNING", "WAGMA_REDO_AFTER", "WAGMA_SHM_LIMIT"])
+@pytest.mark.parametrize(
+    "variable",
+    ["WAGMA_STALL_WARNING", "WAGMA_REDO_AFTER", "WAGMA_SHM_LIMIT", "WAGMA_PROGRESS_CPU"],
+)
 def test_a_wrong_variable_is_named(variable: str) -> None:
     with pytest.raises(ValueError, match=f"{variable}='much'"):
         Options().with_environment({variable: "much"})
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "said"),
+    [
+        ("WAGMA_TRANSPORT", "tcp", "transport='tcp' must be 'auto', 'shm' or 'mpi'"),
+        ("WAGMA_PROGRESS", "foo", "progress='foo' must be 'spin'"),
+        ("WAGMA_PROGRESS", "sleep:5", "progress='sleep:5': the microseconds"),
+        ("WAGMA_PROGRESS_CPU", "-1", "progress_cpu=-1 must be the number of a core"),
+        ("WAGMA_PROGRESS_CPU", "9999", "progress_cpu is 9999"),
+        ("WAGMA_SHM_LIMIT", "0", "shm_limit=0 must be at least 1"),
+        ("WAGMA_REDO_AFTER", "nan", "redo_after=nan must be 0 or more seconds"),
+        ("WAGMA_STALL_WARNING", "1e99", "stall_warning is 1e+99"),
+    ],
+)
+def test_a_variable_that_its_option_refuses_is_named(variable: str, text: str, said: str) -> None:
+    told = f"{variable}={text!r} in the environment: {said}"
+    with pytest.raises(ValueError, match=re.escape(told)):
+        Options(transport="shm").with_environment({variable: text})
 
 
 def test_arguments_are_the_options() -> None:

@@ -1,0 +1,8 @@
+/* Agreement of ranks that run freely, over messages: test_engine_agreement.c. */
+#include "support.h"
+
+__attribute__((constructor)) static void over_messages(void) {
+    messages_for_threads = 1;
+}
+
+#include "test_engine_agreement.c"

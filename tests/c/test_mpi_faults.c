@@ -1,0 +1,387 @@
+/* What goes wrong over messages: ranks that fail or die, that pass other options or cannot make
+ * their handles, that do not come in time. Everybody gets an error that names it, and nobody hangs.
+ */
+#include "check.h"
+#include "contribution.h"
+#include "support.h"
+#include "transport_sim.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COUNT = 1000 };
+
+/* What became of each rank. */
+typedef struct fates {
+    int size, quorum, group;
+    int how;         /* of the victim, the last rank */
+    double patience; /* timeout */
+    int posted;      /* the others have posted when it happens */
+    _Atomic int ready;
+    _Atomic double when; /* it happened */
+    _Atomic int status[RANKS_MAX];
+    double took[RANKS_MAX]; /* s, since then */
+    char message[RANKS_MAX][512];
+} fates;
+
+static void note(fates *f, int rank, int status) {
+    f->took[rank] = seconds() - atomic_load(&f->when);
+    snprintf(f->message[rank], sizeof f->message[0], "%s", status < 0 ? wagma_last_error() : "");
+    atomic_store(&f->status[rank], status);
+}
+
+static void expect_fate(const fates *f, int rank, int status, const char *word) {
+    EXPECT(f->status[rank] == status, "rank %d: status %d, not %d: %s", rank, f->status[rank],
+           status, f->message[rank]);
+    EXPECT(strstr(f->message[rank], word), "rank %d: \"%s\" is not in: %s", rank, word,
+           f->message[rank]);
+}
+
+/* ---- lost while the others call ----------------------------------------------------------------
+ */
+
+enum how { FAILS, FAILS_IN_CALL, DIES_KNOWN, DIES_UNKNOWN, HOWS };
+static const char *const how_name[] = {"fails", "fails in a call", "dies, and that is known",
+                                       "dies"};
+
+static void be_lost(rank *me, wagma_handle *h, double *x) {
+    fates *f = me->shared;
+    contribute(WAGMA_F64, x, me->rank, wagma_version(h), COUNT);
+    if (f->how == FAILS_IN_CALL)
+        EXPECT(wagma_post(h, x, 1, 0) == WAGMA_INPROGRESS, "%s", wagma_last_error());
+    while (atomic_load(&f->ready) < f->size - 1)
+        sleep_ms(1);
+    atomic_store(&f->when, seconds());
+    if (f->how == DIES_KNOWN || f->how == DIES_UNKNOWN)
+        sim_kill(me->sim, me->rank, f->how == DIES_KNOWN);
+    wagma_free(h); /* unclosed: fails */
+}
+
+/* All call some versions; then the last rank is lost, and the others go on until they cannot. */
+static void lose_one(rank *me) {
+    fates *f = me->shared;
+    double *x = malloc(COUNT * sizeof *x);
+    wagma_outcome o;
+    contribute(WAGMA_F64, x, me->rank, -1, COUNT);
+    wagma_handle *h = rank_join(me, x);
+    int status = WAGMA_OK;
+    for (int64_t t = 0; t < 5 && status == WAGMA_OK; t++) {
+        contribute(WAGMA_F64, x, me->rank, wagma_version(h), COUNT);
+        status = wagma_allreduce(h, x, 1, &o);
+        EXPECT(status == WAGMA_OK, "rank %d: %s", me->rank, wagma_last_error());
+        expect_result(me, x, &o);
+    }
+    if (me->rank == me->size - 1) {
+        be_lost(me, h, x);
+        free(x);
+        return;
+    }
+    contribute(WAGMA_F64, x, me->rank, wagma_version(h), COUNT);
+    if (f->posted)
+        status = wagma_post(h, x, 1, 0);
+    atomic_fetch_add(&f->ready, 1);
+    while (atomic_load(&f->when) == 0)
+        sleep_ms(1);
+    if (status == WAGMA_INPROGRESS)
+        status = wagma_finish(h, x, &o);
+    while (status == WAGMA_OK && wagma_version(h) < 1000) {
+        contribute(WAGMA_F64, x, me->rank, wagma_version(h), COUNT);
+        status = wagma_allreduce(h, x, 1, &o);
+        if (status == WAGMA_OK)
+            expect_result(me, x, &o);
+    }
+    note(f, me->rank, status);
+    wagma_free(h);
+    free(x);
+}
+
+static void test_lost_rank(void) {
+    for (int how = 0; how < HOWS; how++)
+        for (int variant = 0; variant < 6; variant++) {
+            fates f = {.size = 3 + variant % 2,
+                       .quorum = variant % 3,
+                       .how = how,
+                       .posted = variant % 2,
+                       .patience = how == DIES_UNKNOWN ? 0.6 : 20};
+            wagma_options o = options_of(f.size, 0, f.quorum, COUNT);
+            o.timeout = f.patience;
+            team_join(team_start(MESSAGES, &o, lose_one, &f));
+            for (int r = 0; r < f.size - 1; r++) {
+                if (how == DIES_UNKNOWN) { /* who is the first to give up, ends the others' wait */
+                    EXPECT(f.status[r] == WAGMA_ESTALL || f.status[r] == WAGMA_EPEER,
+                           "rank %d: %d %s", r, f.status[r], f.message[r]);
+                } else {
+                    EXPECT(f.status[r] == WAGMA_EPEER, "rank %d: %d %s", r, f.status[r],
+                           f.message[r]);
+                    EXPECT(f.took[r] < 1, "rank %d: after %g s", r, f.took[r]);
+                }
+            }
+            CHECK(expectations_failed() == 0, "rank %d %s: quorum %d, posted %d", f.size - 1,
+                  how_name[how], f.quorum, f.posted);
+        }
+}
+
+/* ---- who is missing ----------------------------------------------------------------------------
+ */
+
+/* The last rank stays away in the middle of a handle's life; the others say for whom they wait. */
+static void wait_for_one(rank *me) {
+    fates *f = me->shared;
+    double x[3] = {0};
+    wagma_handle *h = rank_join(me, NULL);
+    int status = wagma_allreduce(h, x, 1, NULL);
+    EXPECT(status == WAGMA_OK, "%s", wagma_last_error());
+    if (me->rank == me->size - 1) {
+        while (atomic_load(&f->ready) < me->size - 1)
+            sleep_ms(1);
+    } else {
+        atomic_store(&f->when, seconds());
+        status = f->how ? wagma_sync(h, x, 1, NULL) : wagma_allreduce(h, x, 1, NULL);
+        note(f, me->rank, status);
+        atomic_fetch_add(&f->ready, 1);
+    }
+    wagma_free(h);
+}
+
+static void test_stalls_name_the_missing(void) {
+    for (int sync = 0; sync < 2; sync++) {
+        fates f = {.how = sync};
+        wagma_options o = options_of(3, 0, sync ? 1 : 0, 3);
+        o.timeout = 0.5;
+        o.stall_warning = 0.2;
+        team *t = team_start(MESSAGES, &o, wait_for_one, &f);
+        while (atomic_load(&f.ready) < 2)
+            sleep_ms(1);
+        for (int r = 0; r < 2; r++) {
+            EXPECT(team_warnings(t, r, "for 1 of the ranks 2; none of them is known to be dead") >=
+                       1,
+                   "rank %d was warned: %s", r, team_warning(t, r));
+            EXPECT(team_warnings(t, r, sync ? "(phase sync)" : "(phase quorum)") >= 1,
+                   "rank %d was warned: %s", r, team_warning(t, r));
+        }
+        team_join(t);
+        int stalls = 0;
+        for (int r = 0; r < 2; r++) {
+            stalls += f.status[r] == WAGMA_ESTALL;
+            EXPECT(f.status[r] == WAGMA_ESTALL || f.status[r] == WAGMA_EPEER, "rank %d: %d", r,
+                   f.status[r]);
+            if (f.status[r] == WAGMA_ESTALL)
+                expect_fate(&f, r, WAGMA_ESTALL, "for 1 of the ranks 2");
+        }
+        EXPECT(stalls > 0, "nobody has stalled: %s", f.message[0]);
+        CHECK(expectations_failed() == 0, "sync %d", sync);
+    }
+}
+
+/* The window: rank 0 runs ahead of one that computes. */
+static void run_ahead(rank *me) {
+    fates *f = me->shared;
+    double x[3] = {0};
+    wagma_handle *h = rank_join(me, NULL);
+    int status = WAGMA_OK;
+    if (me->rank == 1) {
+        while (atomic_load(&f->ready) < 1)
+            sleep_ms(1);
+    } else {
+        while (status == WAGMA_OK && wagma_version(h) < 100)
+            status = wagma_allreduce(h, x, 1, NULL);
+        const int64_t window = me->segment->options.window;
+        EXPECT(wagma_version(h) <= (window < 2 ? 2 : window), "at %" PRId64, wagma_version(h));
+        EXPECT(wagma_version(h) >= 1 + window / 2, "at %" PRId64, wagma_version(h));
+        note(f, me->rank, status);
+        atomic_fetch_add(&f->ready, 1);
+    }
+    wagma_free(h);
+}
+
+static void test_window(void) {
+    for (int64_t window = 1; window <= 5; window++) {
+        fates f = {0};
+        wagma_options o = options_of(2, 2, 1, 3);
+        o.timeout = 0.3;
+        o.window = window;
+        team_join(team_start(MESSAGES, &o, run_ahead, &f));
+        expect_fate(&f, 0, WAGMA_ESTALL, "(phase window)");
+        expect_fate(&f, 0, WAGMA_ESTALL, "for 1 of the ranks 1");
+        CHECK(expectations_failed() == 0, "window %" PRId64, window);
+    }
+}
+
+/* ---- the end -----------------------------------------------------------------------------------
+ */
+
+/* All but the last rank close. */
+static void close_without_one(rank *me) {
+    fates *f = me->shared;
+    double x[3] = {0};
+    wagma_handle *h = rank_join(me, NULL);
+    EXPECT(wagma_allreduce(h, x, 1, NULL) == WAGMA_OK, "%s", wagma_last_error());
+    if (me->rank < me->size - 1) {
+        atomic_fetch_add(&f->ready, 1);
+        note(f, me->rank, wagma_close(h));
+        EXPECT(wagma_allreduce(h, x, 1, NULL) == WAGMA_ECLOSED, "%s", wagma_last_error());
+    } else if (f->how == FAILS) {
+        while (atomic_load(&f->ready) < me->size - 1)
+            sleep_ms(1);
+        sleep_ms(20);
+    } else {
+        while (atomic_load(&f->status[0]) == 0 || atomic_load(&f->status[1]) == 0)
+            sleep_ms(1);
+    }
+    wagma_free(h);
+}
+
+static void test_close_without_one(void) {
+    wagma_options o = options_of(3, 0, 1, 3);
+    o.timeout = 20;
+    fates f = {.how = FAILS};
+    team_join(team_start(MESSAGES, &o, close_without_one, &f));
+    for (int r = 0; r < 2; r++)
+        expect_fate(&f, r, WAGMA_EPEER, "phase close");
+    CHECK(expectations_failed() == 0, "it failed");
+    o.timeout = 0.4;
+    f = (fates){.how = DIES_UNKNOWN};
+    team_join(team_start(MESSAGES, &o, close_without_one, &f));
+    EXPECT(f.status[0] == WAGMA_ESTALL || f.status[1] == WAGMA_ESTALL, "%s", f.message[0]);
+    for (int r = 0; r < 2; r++)
+        EXPECT(strstr(f.message[r], "phase close"), "%s", f.message[r]);
+    CHECK(expectations_failed() == 0, "it went on");
+}
+
+/* Freed while versions and calls are in flight: no thread is left, and nothing is written any more.
+ */
+static void free_in_flight(rank *me) {
+    fates *f = me->shared;
+    double *x = malloc(50000 * sizeof *x);
+    memset(x, 0, 50000 * sizeof *x);
+    wagma_handle *h = rank_join(me, x);
+    if (me->rank != 0 || f->how == FAILS_IN_CALL)
+        EXPECT(wagma_post(h, x, 1, 0) == WAGMA_INPROGRESS, "%s", wagma_last_error());
+    sleep_ms(0.1 * random_below(me, 10));
+    wagma_free(h);
+    free(x);
+}
+
+static void test_freed_in_flight(void) {
+    for (int round = 0; round < 40; round++) {
+        wagma_options o = options_of(3, 0, round % 3, 50000);
+        o.timeout = 20;
+        fates f = {.how = round % 2};
+        team_join(team_start(MESSAGES, &o, free_in_flight, &f));
+        CHECK(expectations_failed() == 0, "round %d", round);
+    }
+}
+
+/* ---- creation ----------------------------------------------------------------------------------
+ */
+
+/* Rank 0 passes other options, or wrong ones. */
+static void create(rank *me) {
+    fates *f = me->shared;
+    wagma_options o = me->segment->options;
+    wagma_handle *h = NULL;
+    if (me->rank == 0 && f->how == 0)
+        o.count = 4;
+    if (me->rank == 0 && f->how == 1)
+        o.quorum = 77;
+    if (me->rank == 0 && f->how == 2)
+        o.progress = WAGMA_PROGRESS_YIELD; /* in which they may differ */
+    if (me->rank == 0 && f->how == 3)
+        o.progress_cpu = 1023;
+    const int status =
+        wagma_create_over(sim_transport(me->sim, me->rank), &o, NULL, 1, &me->hooks, &h);
+    note(f, me->rank, status);
+    EXPECT((h != NULL) == (status == WAGMA_OK), "status %d", status);
+    if (status == WAGMA_OK)
+        note(f, me->rank, wagma_close(h));
+    wagma_free(h);
+}
+
+static void test_creation(void) {
+    for (int how = 0; how < 4; how++) {
+        wagma_options o = options_of(3, 0, 1, 3);
+        o.timeout = 20;
+        fates f = {.how = how};
+        team_join(team_start(MESSAGES, &o, create, &f));
+        for (int r = 0; r < 3; r++) {
+            if (how == 0)
+                expect_fate(&f, r, WAGMA_EMISMATCH, "different options");
+            else if (how == 1 && r == 0)
+                expect_fate(&f, r, WAGMA_EINVAL, "quorum is 77");
+            else if (how == 1)
+                expect_fate(&f, r, WAGMA_EPEER, "rank 0 failed");
+            else if (how == 2)
+                EXPECT(f.status[r] == WAGMA_OK, "rank %d: %s", r, f.message[r]);
+            else if (r == 0)
+                expect_fate(&f, r, WAGMA_EINVAL, "progress_cpu is 1023");
+            else
+                expect_fate(&f, r, WAGMA_EPEER, "rank 0 failed");
+        }
+        CHECK(expectations_failed() == 0, "way %d", how);
+    }
+}
+
+/* Built from other sources than the engine: nothing else of it can be read. */
+static void test_other_interface(void) {
+    const wagma_options o = options_of(1, 0, 1, 3);
+    const uint64_t others[] = {0, (uint64_t)(uintptr_t)&o, TRANSPORT_ABI + 8, ~TRANSPORT_ABI};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        wagma_transport t;
+        memset(&t, 0xA5, sizeof t); /* to call or to read it would crash */
+        t.abi = others[i];
+        const wagma_transport before = t;
+        wagma_handle *h = (wagma_handle *)&t;
+        const int status = wagma_create_over(&t, &o, NULL, 1, NULL, &h);
+        CHECK(status == WAGMA_EINVAL && h == NULL, "status %d", status);
+        CHECK(memcmp(&t, &before, sizeof t) == 0, "it was written to");
+        CHECK(strstr(wagma_last_error(), "build both from the same sources"), "%s",
+              wagma_last_error());
+    }
+}
+
+/* ---- interrupts --------------------------------------------------------------------------------
+ */
+
+static int ask(void *context) {
+    return atomic_fetch_add((_Atomic int *)context, 1) >= 1;
+}
+
+static void be_interrupted(rank *me) {
+    fates *f = me->shared;
+    double x[3] = {0};
+    _Atomic int asked = 0;
+    if (me->rank == 0)
+        me->hooks = (wagma_hooks){.context = &asked, .interrupted = ask};
+    wagma_handle *h = rank_join(me, NULL);
+    if (me->rank == 0) {
+        atomic_store(&asked, 0);
+        note(f, 0, wagma_allreduce(h, x, 1, NULL));
+        atomic_fetch_add(&f->ready, 1);
+    }
+    while (atomic_load(&f->ready) < 1)
+        sleep_ms(1);
+    wagma_free(h);
+}
+
+static void test_interrupted(void) {
+    wagma_options o = options_of(2, 0, 0, 3);
+    o.timeout = 20;
+    fates f = {0};
+    team_join(team_start(MESSAGES, &o, be_interrupted, &f));
+    expect_fate(&f, 0, WAGMA_EINTERRUPTED, "phase quorum");
+    CHECK(expectations_failed() == 0, "see above");
+}
+
+int main(void) {
+    RUN(test_lost_rank);
+    RUN(test_stalls_name_the_missing);
+    RUN(test_window);
+    RUN(test_close_without_one);
+    RUN(test_freed_in_flight);
+    RUN(test_creation);
+    RUN(test_other_interface);
+    RUN(test_interrupted);
+    return check_summary();
+}

@@ -1,0 +1,308 @@
+/* Who goes on while whom: the progress thread of a rank that sleeps, waiting callers, ranks without
+ * a thread; and how little an idle thread does. */
+#include "check.h"
+#include "contribution.h"
+#include "progress.h"
+#include "support.h"
+#include "transport_sim.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* ---- pauses (pure) ----------------------------------------------------------------------------
+ */
+
+static void test_pauses(void) {
+    const uint64_t ms = 1000000;
+    CHECK(progress_pause(PROGRESS_MOVED, 0, ms) == 0, "something moves");
+    CHECK(progress_pause(PROGRESS_MOVED, 1000 * ms, ms) == 0, "something moves again");
+    CHECK(progress_pause(PROGRESS_IDLE, 0, ms) == ms, "nothing in flight");
+    CHECK(progress_pause(PROGRESS_STILL, 0, ms) == 0, "in flight");
+    uint64_t last = 0;
+    for (uint64_t still = 0; still < 200 * ms; still += 10000) {
+        const uint64_t pause = progress_pause(PROGRESS_STILL, still, ms);
+        CHECK(pause >= last && pause <= ms, "%" PRIu64 " ns after %" PRIu64, pause, still);
+        CHECK(64 * pause <= still, "%" PRIu64 " ns after %" PRIu64, pause, still);
+        last = pause;
+    }
+    CHECK(last == ms, "in flight for long: %" PRIu64, last);
+}
+
+/* ---- ranks that sleep --------------------------------------------------------------------------
+ */
+
+typedef struct absence {
+    int64_t versions; /* that the others call meanwhile */
+    int mode;         /* wagma_progress of the one that is away */
+    _Atomic int done; /* others that have called them */
+    _Atomic int stalled;
+    _Atomic int64_t late;
+} absence;
+
+/* With the contribution that is decoded as version -1. */
+static wagma_handle *join(rank *me) {
+    const wagma_options *o = &me->segment->options;
+    double x[64];
+    contribute(o->dtype, x, me->rank, -1, o->count);
+    return rank_join(me, x);
+}
+
+/* Calls version after version; what x becomes is decoded. */
+static int call_versions(rank *me, wagma_handle *h, int64_t until, absence *a) {
+    const wagma_options *o = &me->segment->options;
+    double x[64];
+    while (wagma_version(h) < until) {
+        wagma_outcome outcome;
+        contribute(o->dtype, x, me->rank, wagma_version(h), o->count);
+        const int status = wagma_allreduce(h, x, 1, &outcome);
+        if (status != WAGMA_OK)
+            return status;
+        expect_result(me, x, &outcome);
+        atomic_fetch_add(&a->late, outcome.late);
+    }
+    return WAGMA_OK;
+}
+
+/* The last rank calls version 0 and then goes away, until the others have called all versions. */
+static void be_away(rank *me) {
+    absence *a = me->shared;
+    const int sleeper = me->size - 1;
+    wagma_handle *h = join(me);
+    int status = call_versions(me, h, 1, a);
+    EXPECT(status == WAGMA_OK, "rank %d: %s", me->rank, wagma_last_error());
+    if (me->rank == sleeper) {
+        while (atomic_load(&a->done) < sleeper)
+            sleep_ms(1);
+    } else {
+        status = call_versions(me, h, a->versions, a);
+        atomic_fetch_add(&a->stalled, status == WAGMA_ESTALL);
+        EXPECT(status == WAGMA_OK || a->mode == WAGMA_PROGRESS_MAIN, "rank %d: %s", me->rank,
+               wagma_last_error());
+        atomic_fetch_add(&a->done, 1);
+    }
+    if (a->mode != WAGMA_PROGRESS_MAIN)
+        EXPECT(call_versions(me, h, a->versions, a) == WAGMA_OK, "rank %d: %s", me->rank,
+               wagma_last_error());
+    wagma_close(h);
+    wagma_free(h);
+}
+
+static void let_one_sleep(const wagma_options *o, absence *a) {
+    a->mode = o->progress;
+    team *t = team_start(MESSAGES, o, be_away, a);
+    if (a->mode == WAGMA_PROGRESS_MAIN)
+        team_join(t);
+    else
+        team_join_clean(t);
+}
+
+/* I3: the thread of the one that sleeps takes part for it. */
+static void test_sleeper_makes_nobody_wait(void) {
+    static const int sizes[][2] = {{2, 2}, {4, 4}, {4, 2}, {5, 3}};
+    static const int modes[] = {WAGMA_PROGRESS_SLEEP, WAGMA_PROGRESS_YIELD, WAGMA_PROGRESS_SPIN};
+    for (int i = 0; i < 4 + 2; i++) {
+        wagma_options o = options_of(sizes[i % 4][0], sizes[i % 4][1], 1, 7);
+        o.timeout = 20;
+        o.progress = modes[i < 4 ? 0 : i - 3];
+        absence a = {.versions = 40};
+        let_one_sleep(&o, &a);
+        CHECK(expectations_failed() == 0, "P=%d S=%d progress %d", o.size, o.group_size,
+              o.progress);
+        CHECK(atomic_load(&a.late) > 0, "nobody was late: this proves nothing");
+    }
+}
+
+/* Without a thread they do wait: the test above can fail. */
+static void test_without_a_thread(void) {
+    wagma_options o = options_of(3, 3, 1, 7);
+    o.timeout = 0.3;
+    o.progress = WAGMA_PROGRESS_MAIN;
+    absence a = {.versions = 40};
+    let_one_sleep(&o, &a);
+    CHECK(expectations_failed() == 0, "see above");
+    CHECK(atomic_load(&a.stalled) > 0, "the others went on without the one that sleeps");
+}
+
+/* ---- calls drive -------------------------------------------------------------------------------
+ */
+
+static void run_main(rank *me) {
+    absence *a = me->shared;
+    wagma_handle *h = join(me);
+    EXPECT(call_versions(me, h, a->versions, a) == WAGMA_OK, "rank %d: %s", me->rank,
+           wagma_last_error());
+    wagma_stats stats;
+    wagma_get_stats(h, &stats);
+    EXPECT(stats.wakeups == 0, "a thread polled %" PRIu64 " times", stats.wakeups);
+    EXPECT(wagma_close(h) == WAGMA_OK, "rank %d: %s", me->rank, wagma_last_error());
+    wagma_free(h);
+}
+
+static void test_callers_alone(void) {
+    for (int size = 1; size <= 5; size++)
+        for (int quorum = 0; quorum <= (size > 1); quorum++) {
+            wagma_options o = options_of(size, 0, quorum, 7);
+            o.timeout = 20;
+            o.progress = WAGMA_PROGRESS_MAIN;
+            absence a = {.versions = 50};
+            team_join_clean(team_start(MESSAGES, &o, run_main, &a));
+            CHECK(expectations_failed() == 0, "P=%d quorum=%d", size, quorum);
+        }
+}
+
+/* A transport that only its thread may use. */
+static void run_funnelled(rank *me) {
+    absence *a = me->shared;
+    sim_transport(me->sim, me->rank)->threads = 0;
+    run_main(me);
+    EXPECT(team_warnings(me->team, me->rank, "no progress thread") == 1, "warnings: %s",
+           team_warning(me->team, me->rank));
+    atomic_fetch_add(&a->done, 1);
+}
+
+static void test_funnelled(void) {
+    wagma_options o = options_of(3, 3, 1, 7);
+    o.timeout = 20;
+    absence a = {.versions = 20};
+    team_join_clean(team_start(MESSAGES, &o, run_funnelled, &a));
+    CHECK(expectations_failed() == 0 && atomic_load(&a.done) == 3, "see above");
+}
+
+/* ---- posted calls ------------------------------------------------------------------------------
+ */
+
+/* The threads sleep for a second when idle; what they have to do wakes them. */
+static void post_and_compute(rank *me) {
+    double x[7];
+    wagma_handle *h = join(me);
+    wagma_outcome o;
+    sleep_ms(5); /* until they are asleep */
+    contribute(WAGMA_F64, x, me->rank, 0, 7);
+    EXPECT(wagma_post(h, x, 1, 0) == WAGMA_INPROGRESS, "%s", wagma_last_error());
+    sleep_ms(400);
+    if (EXPECT(wagma_test(h, x, &o) == WAGMA_OK, "rank %d: the thread has done nothing", me->rank))
+        expect_result(me, x, &o);
+    else
+        wagma_finish(h, x, &o);
+    EXPECT(wagma_close(h) == WAGMA_OK, "rank %d: %s", me->rank, wagma_last_error());
+    wagma_free(h);
+}
+
+static void test_posting_wakes(void) {
+    wagma_options o = options_of(4, 4, 0, 7);
+    o.timeout = 20;
+    o.progress_sleep = 1;
+    team_join_clean(team_start(MESSAGES, &o, post_and_compute, NULL));
+    CHECK(expectations_failed() == 0, "see above");
+}
+
+/* ---- how little an idle thread does ------------------------------------------------------------
+ */
+
+static uint64_t wakeups_of(const wagma_handle *h) {
+    wagma_stats stats;
+    wagma_get_stats(h, &stats);
+    return stats.wakeups;
+}
+
+/* Polls within `ms`, which may take longer, and how many pauses of `sleep` s fit into that time. */
+static uint64_t polls_within(const wagma_handle *h, double ms, double sleep, double *most) {
+    const double began = seconds();
+    const uint64_t before = wakeups_of(h);
+    sleep_ms(ms);
+    const uint64_t polls = wakeups_of(h) - before;
+    *most = (seconds() - began) / sleep + 3;
+    return polls;
+}
+
+static void be_idle(rank *me) {
+    double x[7] = {0}, most;
+    wagma_handle *h = join(me);
+    wagma_outcome o;
+    EXPECT(wagma_allreduce(h, x, 1, &o) == WAGMA_OK, "%s", wagma_last_error());
+    sleep_ms(20); /* until everybody's is complete */
+    uint64_t polls = polls_within(h, 200, me->segment->options.progress_sleep, &most);
+    EXPECT((double)polls <= most && polls > 0, "idle: %" PRIu64 " polls, %g at most", polls, most);
+    if (me->rank == 0) { /* in flight, and rank 1 does not come: it backs off */
+        EXPECT(wagma_post(h, x, 1, 0) == WAGMA_INPROGRESS, "%s", wagma_last_error());
+        sleep_ms(100); /* 1/64 of it is more than the sleep of an idle thread */
+        polls = polls_within(h, 200, me->segment->options.progress_sleep, &most);
+        EXPECT((double)polls <= most && polls > 0, "still: %" PRIu64 " polls, %g at most", polls,
+               most);
+        EXPECT(wagma_finish(h, x, &o) == WAGMA_OK, "%s", wagma_last_error());
+    } else {
+        sleep_ms(600);
+        EXPECT(wagma_allreduce(h, x, 1, &o) == WAGMA_OK, "%s", wagma_last_error());
+    }
+    EXPECT(wagma_close(h) == WAGMA_OK, "rank %d: %s", me->rank, wagma_last_error());
+    wagma_free(h);
+}
+
+static void test_idle(void) {
+    wagma_options o = options_of(2, 2, 0, 7);
+    o.timeout = 20;
+    team_join_clean(team_start(MESSAGES, &o, be_idle, NULL));
+    CHECK(expectations_failed() == 0, "see above");
+}
+
+/* ---- several handles ---------------------------------------------------------------------------
+ */
+
+enum { HANDLES = 3, SHARED_RANKS = 3 };
+
+/* Each rank has a handle over each of three transports, and calls them in turn. */
+static struct sim *sims[HANDLES];
+
+static void run_several(rank *me) {
+    wagma_handle *h[HANDLES] = {NULL};
+    wagma_outcome o;
+    double x[HANDLES][7];
+    for (int k = 0; k < HANDLES; k++)
+        EXPECT(wagma_create_over(sim_transport(sims[k], me->rank), &me->segment->options, NULL, 1,
+                                 &me->hooks, &h[k]) == WAGMA_OK,
+               "%s", wagma_last_error());
+    for (int64_t t = 0; t < 100; t++) {
+        for (int k = 0; k < HANDLES; k++) {
+            contribute(WAGMA_F64, x[k], me->rank, t, 7);
+            EXPECT(wagma_post(h[k], x[k], 1, 0) == WAGMA_INPROGRESS, "%s", wagma_last_error());
+        }
+        jitter(me);
+        for (int k = HANDLES; k-- > 0;) {
+            EXPECT(wagma_finish(h[k], x[k], &o) == WAGMA_OK, "%s", wagma_last_error());
+            expect_result(me, x[k], &o);
+        }
+    }
+    for (int k = 0; k < HANDLES; k++)
+        EXPECT(wagma_close(h[k]) == WAGMA_OK, "%s", wagma_last_error());
+    for (int k = 0; k < HANDLES; k++)
+        wagma_free(h[k]);
+}
+
+static void test_several_handles(void) {
+    for (int quorum = 0; quorum < 2; quorum++) {
+        wagma_options o = options_of(SHARED_RANKS, 2, quorum, 7);
+        o.timeout = 20;
+        for (int k = 0; k < HANDLES; k++)
+            sims[k] = sim_create(SHARED_RANKS, (uint64_t)k + 1,
+                                 (struct sim_options){.delay = 5, .threads = 1});
+        team_join_clean(team_start(MESSAGES, &o, run_several, NULL));
+        for (int k = 0; k < HANDLES; k++) {
+            CHECK(!sim_trouble(sims[k]), "%s", sim_trouble(sims[k]));
+            CHECK(sim_pending(sims[k]) == 0, "%" PRId64 " messages are left", sim_pending(sims[k]));
+            sim_free(sims[k]);
+        }
+        CHECK(expectations_failed() == 0, "quorum %d", quorum);
+    }
+}
+
+int main(void) {
+    RUN(test_pauses);
+    RUN(test_sleeper_makes_nobody_wait);
+    RUN(test_without_a_thread);
+    RUN(test_callers_alone);
+    RUN(test_funnelled);
+    RUN(test_posting_wakes);
+    RUN(test_idle);
+    RUN(test_several_handles);
+    return check_summary();
+}

@@ -1,0 +1,42 @@
+"""What ranks that are never late pay across hosts, on a network with a round trip of 2 ms."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emulated import Hosts, Link
+from launchers import Launcher
+
+pytestmark = pytest.mark.usefixtures("machine", "relay")
+
+PROGRAM = str(Path(__file__).with_name("punctual.py"))
+DELAY_US = 1000  # of a message
+STEPS = 25
+TICK_S, LATENESS_S = 0.15, 0.1
+
+
+def calls(launcher: Launcher, lateness: float, **options: Any) -> list[tuple[float, int]]:
+    """Of the ranks on three hosts: half of the calls took no longer; versions it was late in."""
+    settings = {"steps": STEPS, "tick": TICK_S, "lateness": lateness, "options": options}
+    with Hosts(3, link=Link(delay_us=DELAY_US)) as hosts:
+        done = launcher.run(hosts, [sys.executable, PROGRAM, json.dumps(settings)])
+    assert done.returncode == 0, done.stderr
+    return [(took, late) for took, late in json.loads(done.stdout)]
+
+
+def test_they_wait_for_messages_and_not_for_the_late(launcher: Launcher) -> None:
+    *punctual, (_, late) = calls(launcher, LATENESS_S, quorum=1)
+    assert late > STEPS / 2
+    for took, made_late in punctual:
+        assert took < LATENESS_S / 2
+        assert made_late < STEPS / 2  # by the time that messages take
+
+
+def test_where_all_are_needed_they_do_wait(launcher: Launcher) -> None:
+    """The same clock, so that the other test could fail."""
+    *punctual, (_, late) = calls(launcher, LATENESS_S, quorum="all")
+    assert late == 0
+    for took, _ in punctual:
+        assert took >= LATENESS_S / 2

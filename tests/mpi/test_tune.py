@@ -1,0 +1,88 @@
+"""Schedules are measured by all ranks together, and handles use what rank 0 finds."""
+
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from wagma.cli import Ended, main
+from wagma.collectives import PartialAllreduce, meeting, tuning
+from wagma.collectives.tuning import Schedule
+
+pytestmark = pytest.mark.mpi(min_size=2)
+
+MEASURED = Schedule(schedule_switch=12345, schedule_chunk=4096, schedule_direct=3)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Of this rank."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def test_handles_use_what_rank_0_finds(
+    comm: MPI.Intracomm, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))  # of this rank
+    if comm.rank == 0:
+        tuning.write(tuning.cache_file(), tuning.key(comm.size, comm.size), MEASURED)
+    else:
+        tuning.write(tuning.cache_file(), tuning.key(comm.size, comm.size), Schedule(1, 256, 1))
+    seen: list[dict[str, Any]] = []
+    real = meeting.Channel
+
+    def channel(options: dict[str, Any], capsule: object) -> object:
+        seen.append(options)
+        return real(options, capsule)
+
+    monkeypatch.setattr(meeting, "Channel", channel)
+    x = np.full(100_000, comm.rank + 1.0)
+    with PartialAllreduce(comm, x, transport="mpi") as coll:
+        coll.allreduce(x)
+    assert np.all(x == (comm.size + 1) / 2)
+    (options,) = seen
+    assert {name: options[name] for name in MEASURED.options()} == MEASURED.options()
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_tune_writes_what_handles_find(
+    comm: MPI.Intracomm,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    dry: bool,
+) -> None:
+    if comm.size > (2 if dry else 4):
+        pytest.skip("fewer ranks show it, in less time")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    words = ["tune", "--seconds", "0.001", "--largest", "64KiB", "--progress", "always"]
+    assert main([*words, "--dry-run"] if dry else words) == 0
+    said = capsys.readouterr()
+    if comm.rank != 0:
+        assert said.out == ""
+    else:
+        assert "64 KiB" in said.out and tuning.key(comm.size, comm.size) in said.out
+        file = tuning.cache_file()
+        assert file.exists() == (not dry)
+        if not dry:
+            assert str(file) in said.out
+            (machine,) = json.loads(file.read_text())["machines"].values()
+            assert set(machine) == set(MEASURED.options())
+            assert min(machine.values()) > 0
+            assert tuning.find(comm.size, comm.size).options() == machine
+
+
+def test_a_file_that_cannot_be_written_is_refused_on_all_ranks(
+    comm: MPI.Intracomm, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(Ended) as end:
+        main(["tune", "--seconds", "0.001", "--largest", "64KiB", "--file", str(folder)])
+    assert end.value.code == 2
+    if comm.rank == 0:
+        assert f"cannot write {folder}" in capsys.readouterr().err

@@ -1,0 +1,36 @@
+/* A transport that outlives MPI: closing it then touches nothing of MPI. One that was given up
+ * before, alone and in the middle of a conversation, keeps nobody in MPI_Finalize. */
+#include "everywhere.h"
+
+#include <mpi.h>
+#include <string.h>
+
+#include "mpi/wagma_mpi.h"
+
+static wagma_transport *t;
+
+static void test_given_up(void) {
+    static unsigned char memory[1 << 20], into[1 << 20];
+    int peer = (world_rank + 1) % world_size;
+    wagma_transport *given_up = world_transport();
+    given_up->calls->send_control(given_up, peer, "abc", 4);
+    given_up->calls->send(given_up, peer, 1, memory, sizeof memory, (transport_completion){0});
+    given_up->calls->receive(given_up, peer, 2, into, sizeof into, (transport_completion){0});
+    given_up->calls->close(given_up, 0);
+}
+
+static void test_closed_after_the_end(void) {
+    wagma_transport *none;
+    t->calls->close(t, 1);
+    CHECK(wagma_mpi_transport(MPI_COMM_WORLD, &none) == WAGMA_EINVAL, "made without MPI");
+    CHECK(strstr(wagma_mpi_last_error(), "not running"), "%s", wagma_mpi_last_error());
+}
+
+int main(int argc, char **argv) {
+    world_begin(&argc, &argv);
+    t = world_transport();
+    RUN_EVERYWHERE(test_given_up);
+    MPI_Finalize();
+    RUN(test_closed_after_the_end);
+    return check_summary();
+}

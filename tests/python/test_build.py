@@ -1,0 +1,107 @@
+"""The build: which MPI compiler is found, and what the build backend asks for."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "buildtools"))
+import backend  # noqa: E402
+import mpi_compiler  # noqa: E402
+
+
+def compiler(folder: Path, name: str, family: str | None) -> Path:
+    """A program that preprocesses like the compiler of a family; None: it finds no mpi.h."""
+    folder.mkdir(exist_ok=True)
+    program = folder / name
+    body = "exit 1" if family is None else f"echo 'wagma_family = {family}'"
+    program.write_text(f"#!/bin/sh\n{body}\n")
+    program.chmod(0o755)
+    return program
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch) -> Path:
+    """A folder that is all of PATH; this Python is in no virtual environment."""
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    monkeypatch.setattr(mpi_compiler.sys, "prefix", sys.base_prefix)
+    (tmp_path / "path").mkdir()
+    return tmp_path / "path"
+
+
+def test_nothing_is_found_where_there_is_nothing(path):
+    compiler(path, "cc", None)
+    assert mpi_compiler.find({}) is None
+
+
+def test_cc_counts_only_where_it_compiles_mpi_programs(path):
+    compiler(path, "cc", "mpich")
+    assert mpi_compiler.find({}) == (["cc"], "mpich", False)
+
+
+def test_order(path, tmp_path, monkeypatch):
+    environ = {}
+    expected = []
+    for name in ("cc", "mpicc"):
+        compiler(path, name, "mpich")
+        expected.append([name])
+        assert mpi_compiler.find(environ).command == expected[-1]
+    environment = tmp_path / "environment"
+    environment.mkdir()
+    compiler(environment / "bin", "mpicc", "openmpi")
+    monkeypatch.setattr(mpi_compiler.sys, "prefix", str(environment))
+    assert mpi_compiler.find(environ) == ([f"{environment}/bin/mpicc"], "openmpi", False)
+    environ["MPICC"] = str(compiler(path, "one", "mpich"))
+    assert mpi_compiler.find(environ).command == [environ["MPICC"]]
+    environ["WAGMA_MPICC"] = f"{compiler(path, 'two', 'mpich')} -cc=gcc"
+    assert mpi_compiler.find(environ).command == [str(path / "two"), "-cc=gcc"]
+
+
+def test_unusable_mpicc_is_passed_over(path):
+    compiler(path, "mpicc", "mpich")
+    assert mpi_compiler.find({"MPICC": "/nowhere/mpicc"}).command == ["mpicc"]
+
+
+@pytest.mark.parametrize("broken", ["/nowhere/mpicc", "made"])
+def test_wagma_mpicc_that_cannot_compile_is_an_error(path, broken):
+    name = str(compiler(path, "broken", None)) if broken == "made" else broken
+    compiler(path, "mpicc", "mpich")
+    with pytest.raises(RuntimeError, match=f"WAGMA_MPICC='{name}' does not compile"):
+        mpi_compiler.find({"WAGMA_MPICC": name})
+
+
+def test_mpi_of_this_environment_belongs_to_a_wheel():
+    found = mpi_compiler.find({})
+    assert found is not None
+    assert found.wheel
+    flags = found.flags()
+    assert "-lmpi" in flags
+    assert any(flag.startswith("-I") for flag in flags)
+    assert not [flag for flag in flags if "rpath" in flag]
+    assert not [flag for flag in flags if not flag.startswith("-")], "a folder without its option"
+
+
+@pytest.mark.parametrize(
+    ("environ", "asked"),
+    [({}, "mpich"), ({"WAGMA_MPI": ""}, "mpich"), ({"WAGMA_MPI": "openmpi"}, "openmpi")],
+)
+@pytest.mark.usefixtures("path")
+def test_backend_asks_for_an_mpi_where_there_is_none(environ, asked):
+    (requirement,) = backend.mpi_requirements(environ)
+    assert requirement.startswith(f"{asked}>=")
+
+
+@pytest.mark.usefixtures("path")
+def test_backend_asks_for_nothing_when_told():
+    assert backend.mpi_requirements({"WAGMA_MPI": "none"}) == []
+
+
+def test_backend_asks_for_nothing_where_there_is_one(path):
+    compiler(path, "mpicc", "openmpi")
+    assert backend.mpi_requirements({"WAGMA_MPI": "mpich"}) == []
+
+
+def test_unknown_mpi_is_an_error():
+    with pytest.raises(ValueError, match="WAGMA_MPI='lam': must be mpich, openmpi or none"):
+        backend.mpi_requirements({"WAGMA_MPI": "lam"})
