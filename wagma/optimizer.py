@@ -102,18 +102,7 @@ class DistributedOptimizer(Optimizer):
             PeerError, StallError: see `wagma.collectives`.
         """
         self._parameters.check()
-        algorithm = self._algorithm
-        result: float | None = None
-        if closure is None:
-            algorithm.before_step(None)
-            self._inner.step()
-        else:
-
-            def evaluate() -> Any:
-                return algorithm.before_step(closure())
-
-            result = self._inner.step(evaluate)
-        algorithm.after_step()
+        result: float | None = self._algorithm.step(self._inner, closure)
         return result
 
     def zero_grad(self, set_to_none: bool = True) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from torch.optim import Optimizer
 
 from wagma.algorithms.base import Algorithm
 from wagma.collectives import PartialAllreduce
@@ -69,14 +70,22 @@ class AllreduceSGD(Algorithm):
 
     def before_step(self, loss: torch.Tensor | float | None) -> torch.Tensor | float | None:
         """Averages gradients and loss over all ranks."""
-        gradients = self.gradients
-        with torch.no_grad():
-            gradients.collect(loss)
-            self.outcome = self.collective.allreduce(gradients.memory)
-            mean = gradients.distribute()
+        mean = self._average(loss, 1.0)
         if isinstance(loss, torch.Tensor):
             return torch.full_like(loss, mean, requires_grad=False)
         return None if loss is None else mean
+
+    def passive_step(self, inner: Optimizer) -> None:
+        """Applies the mean of the other ranks' gradients."""
+        self._average(None, 0.0)
+        inner.step()
+
+    def _average(self, loss: torch.Tensor | float | None, weight: float) -> float:
+        gradients = self.gradients
+        with torch.no_grad():
+            gradients.collect(loss)
+            self.outcome = self.collective.allreduce(gradients.memory, weight)
+            return gradients.distribute()
 
     def synchronize(self) -> None:
         """Averages the parameters. The gradients, whose memory is used for it, are cleared."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.optim import Optimizer
 
 from wagma.collectives import Outcome, PartialAllreduce
 from wagma.collectives.meeting import Meeting, rank_and_size
@@ -25,7 +27,8 @@ class Algorithm(ABC):
     """Strategy of a `wagma.DistributedOptimizer`, for one optimizer.
 
     A step of the optimizer is: `before_step` (the gradients are there), the inner optimizer's step,
-    `after_step` (the parameters are new). Each algorithm averages in one of the two.
+    `after_step` (the parameters are new). Most algorithms average in one of the two; one that makes
+    another number of inner steps has a `step` of its own.
 
     Args:
         comm: the ranks that train together; None: those that a launcher such as torchrun started
@@ -110,6 +113,33 @@ class Algorithm(ABC):
     @abstractmethod
     def _connect(self, parameters: FlatParameters) -> PartialAllreduce:
         """Makes the collective over the array that this algorithm averages."""
+
+    def step(self, inner: Optimizer, closure: Callable[[], Any] | None) -> Any:
+        """One step of the training: the gradients are there, or `closure` computes them.
+
+        Args:
+            inner: the optimizer of this rank's own steps.
+            closure: evaluates the model and returns the loss.
+
+        Returns:
+            What the inner optimizer's step returns.
+        """
+        result = None
+        if closure is None:
+            self.before_step(None)
+            inner.step()
+        else:
+            result = inner.step(lambda: self.before_step(closure()))
+        self.after_step()
+        return result
+
+    def passive_step(self, inner: Optimizer) -> None:  # noqa: ARG002 (of those that step)
+        """A version for which this rank has no gradient: its data ran out, or it overflowed.
+
+        Averaging models, the rank contributes the one it has. What averages gradients contributes
+        none (weight 0) and applies the others'.
+        """
+        self.after_step()
 
     def before_step(self, loss: torch.Tensor | float | None) -> torch.Tensor | float | None:
         """Called when the gradients are there, once per evaluation of a closure.
