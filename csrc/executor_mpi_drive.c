@@ -77,6 +77,7 @@ static int pin(wagma_handle *h, const struct activation_action *action) {
 
 static int trouble(wagma_handle *h, const struct activation_action *action) {
     const call *c = &h->call;
+    const int64_t now = c->active ? c->version : h->version; /* between calls: the next one fails */
     const int syncs = c->active && c->explicit_sync && c->version == action->version;
     char other[32] = "another rank";
     if (action->reason != ACTIVATION_MISMATCH)
@@ -90,7 +91,7 @@ static int trouble(wagma_handle *h, const struct activation_action *action) {
     return error_set(WAGMA_EMISMATCH,
                      "rank %d (in version %lld) took version %lld for %s, while %s took it for %s: "
                      "every rank has to call sync(x) at the same version",
-                     h->rank, (long long)c->version, (long long)action->version,
+                     h->rank, (long long)now, (long long)action->version,
                      syncs ? "sync(x)" : "allreduce(x)", other, syncs ? "allreduce(x)" : "sync(x)");
 }
 

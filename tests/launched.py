@@ -44,6 +44,13 @@ def once(owner, name, does):
         return original(*args, **kwargs)
     setattr(owner, name, replaced)
 
+def together(ranks):
+    '''Waits until so many ranks have called it: what comes then does not count their start.'''
+    folder = os.environ["TEST_FOLDER"]
+    open(os.path.join(folder, str(rank)), "w").close()
+    while len(os.listdir(folder)) < ranks:
+        time.sleep(0.01)
+
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -70,7 +77,8 @@ class Launched:
         self.size = size
         self.job = job or str(uuid.uuid4())
         self._script = PRELUDE + textwrap.dedent(script)
-        self._environment = environment or {}
+        self._folder = tempfile.TemporaryDirectory()
+        self._environment = {"TEST_FOLDER": self._folder.name, **(environment or {})}
         self.processes: dict[int, subprocess.Popen[str]] = {}
         for rank in range(size) if ranks is None else ranks:
             self.start(rank)
@@ -135,6 +143,7 @@ class Launched:
         self.kill()
         for process in self.processes.values():
             process.communicate()
+        self._folder.cleanup()
 
 
 def clean_environment() -> dict[str, str]:

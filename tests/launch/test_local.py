@@ -224,7 +224,7 @@ def test_missing_ranks_are_named(missing: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("missing", [0, 1])
 def test_a_timeout_ends_the_wait_for_a_missing_rank(missing: int) -> None:
     present = tuple(rank for rank in range(3) if rank != missing)
-    script = "attempt(lambda: PartialAllreduce(None, x, timeout=3))"
+    script = "together(2); attempt(lambda: PartialAllreduce(None, x, timeout=3))"
     with Launched(3, script, ranks=present) as ranks:
         for text in ranks.outputs():
             assert text.startswith("StallError: ")
@@ -233,8 +233,8 @@ def test_a_timeout_ends_the_wait_for_a_missing_rank(missing: int) -> None:
 
 
 def test_a_rank_that_comes_but_goes_no_further_is_named() -> None:
-    # 3 s: longer than the ranks take to start one after another
     script = """
+        together(3)
         if rank == 1:
             once(collectives.arrays, "resolve", lambda: time.sleep(8))
         attempt(lambda: PartialAllreduce(None, x, timeout=3))

@@ -136,4 +136,5 @@ def test_a_rank_that_dies_and_a_job_that_is_restarted(tmp_path: Path) -> None:
     done = launch("torchrun", 3, RESTARTED, folder, "--max-restarts", "1")
     assert done.returncode == 0, done.stderr
     assert written(folder, 3) == ["1"] * 3
-    assert "(exitcode: -9) local_rank: 1" in done.stderr
+    # torchrun reports the first to end that it sees: the killed one, or one that missed it
+    assert "(exitcode: -9) local_rank: 1" in done.stderr or "rank 1 is dead" in done.stderr
