@@ -41,12 +41,16 @@ class Algorithm(ABC):
         rank: this one of them.
         size: how many they are.
         outcome: what the latest version gave this rank, None before the first.
+        wait_avoiding: a rank that calls early is not held up by the others, but makes them late. One
+            without data of its own then keeps the pace of its last steps.
 
     Raises:
         what `PartialAllreduce` raises for a wrong `comm`.
 
     Not thread-safe; different optimizers may be used by different threads.
     """
+
+    wait_avoiding: bool = False
 
     def __init__(
         self,
@@ -78,6 +82,18 @@ class Algorithm(ABC):
             )
         self._parameters = parameters
         self._collective = self._connect(parameters)
+
+    def reattach(self, parameters: FlatParameters) -> None:
+        """Makes the collective again, for `parameters` that have grown, and keeps the version.
+
+        Collective; all ranks are at one version. What ranks had contributed is gone.
+        """
+        version = self.version
+        self._release()
+        self.collective.close()
+        self._parameters = parameters
+        self._collective = self._connect(parameters)
+        self.resume(version)
 
     def meet(self) -> Meeting:
         """The ranks, to compare something; a context manager. Collective."""
@@ -198,6 +214,17 @@ class Algorithm(ABC):
                 f"{versions}: load it before the first step, or after synchronize()"
             )
         self._base = version - self.collective.version
+
+    def state(self) -> dict[str, Any]:
+        """What this rank has to save beside parameters and version: tensors, numbers and texts.
+
+        What is in the collective itself (contributions that others may still use, gradients that
+        are carried) cannot be saved: it is gone after `synchronize`.
+        """
+        return {}
+
+    def load_state(self, state: dict[str, Any]) -> None:  # noqa: B027 (most have none)
+        """Takes up what `state` gave on this rank; called after `resume`."""
 
     def _release(self) -> None:  # noqa: B027 (a hook that may stay empty)
         """Lets go of the collective's memory, before it is closed."""
