@@ -41,8 +41,8 @@ class Algorithm(ABC):
         rank: this one of them.
         size: how many they are.
         outcome: what the latest version gave this rank, None before the first.
-        wait_avoiding: a rank that calls early is not held up by the others, but makes them late. One
-            without data of its own then keeps the pace of its last steps.
+        wait_avoiding: a rank that calls early is not held up by the others, but makes them late.
+            One without data of its own then keeps the pace of its last steps.
 
     Raises:
         what `PartialAllreduce` raises for a wrong `comm`.

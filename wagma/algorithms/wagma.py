@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal
 
 from wagma.algorithms.base import Algorithm
+from wagma.algorithms.cycles import group_cycle
 from wagma.collectives import PartialAllreduce
 from wagma.collectives.options import Activation, Grouping, Missed, Transport
 from wagma.flat import FlatParameters
@@ -96,7 +98,7 @@ class WAGMA(Algorithm):
         self._grouping = grouping
         self._window = window
         self._seed = seed
-        self._sync_next = False
+        self.wait_avoiding = True
 
     def _connect(self, parameters: FlatParameters) -> PartialAllreduce:
         return PartialAllreduce(
@@ -119,24 +121,26 @@ class WAGMA(Algorithm):
 
     def after_step(self) -> None:
         """Averages the new model with the group's."""
-        if self._sync_next:
-            self.synchronize()
-        else:
-            self.outcome = self.collective.allreduce(self.parameters.flat)
+        self.outcome = self.collective.allreduce(self.parameters.flat)
 
     def synchronize(self) -> None:
         """Averages the models of all ranks."""
         self.outcome = self.collective.sync(self.parameters.flat)
-        self._sync_next = False
 
     def resume(self, version: int) -> None:
-        """Continues the count at `version`; the next version synchronises all ranks.
+        """Continues the count at `version`, with its groups and synchronisations.
 
-        What the ranks have published is older than what was loaded: with all of them fresh in the
-        next version, no average ever holds it.
+        The collective passes through versions without weight until its groups and synchronisations
+        are those of `version` (pairs, which are drawn, stay others): at least one, so that no
+        average ever holds what the ranks had published before, which is older than what is loaded.
         """
         super().resume(version)
-        self._sync_next = True
+        groups = group_cycle(self.size, self.group_size, self._grouping)
+        cycle = math.lcm(groups, self.sync_period or 1)
+        empty = (version - self.collective.version) % cycle or cycle
+        for _ in range(empty):
+            self.collective.sync(self.parameters.flat, weight=0.0)
+        self._base -= empty
 
     def __repr__(self) -> str:
         return (
