@@ -23,6 +23,8 @@ from .methods import (
     SoloAllreduce,
     SyncAllreduce,
 )
+from .neighbor_exchange import NeighborExchange
+from .neighbor_options import NeighborOptions
 from .options import Options
 from .partial_allreduce import PartialAllreduce
 from .stats import RankStats, Stats
@@ -34,6 +36,8 @@ __all__ = [
     "HandleError",
     "MajorityAllreduce",
     "MismatchError",
+    "NeighborExchange",
+    "NeighborOptions",
     "Options",
     "Outcome",
     "PartialAllreduce",

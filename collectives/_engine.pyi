@@ -10,6 +10,7 @@ MAX_RANKS: int
 ABI_VERSION: int
 TRANSPORT_ABI: int
 GROUPINGS: dict[str, int]
+GRAPHS: dict[str, int]
 LATE: dict[str, int]
 MISSED: dict[str, int]
 ACTIVATIONS: dict[str, int]
@@ -19,6 +20,9 @@ QUORUM_MAJORITY: int
 def simd_level() -> str: ...
 def group_of(
     rank: int, size: int, group_size: int, version: int, *, grouping: str = "dynamic", seed: int = 0
+) -> tuple[int, ...]: ...
+def neighbors_of(
+    rank: int, size: int, graph: str, neighbors: int, version: int
 ) -> tuple[int, ...]: ...
 def check_options(options: Mapping[str, int | float]) -> dict[str, int | float]: ...
 

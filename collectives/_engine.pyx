@@ -131,6 +131,28 @@ def group_of(int rank, int size, int group_size, int64_t version, *, str groupin
     return tuple([members[i] for i in range(n)])
 
 
+GRAPHS = {"ring": WAGMA_GRAPH_RING, "exponential": WAGMA_GRAPH_EXPONENTIAL}
+
+
+def neighbors_of(int rank, int size, str graph, int neighbors, int64_t version):
+    """The ranks that send to `rank` at `version`, ascending.
+
+    Args:
+        graph: "ring" or "exponential", see `NeighborExchange`.
+        neighbors: that a rank of an exponential graph sends to; 1 for a ring.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+    cdef int32_t found[WAGMA_MAX_NEIGHBORS]
+    if graph not in GRAPHS:
+        raise ValueError(f"graph={graph!r}: must be one of {', '.join(map(repr, GRAPHS))}")
+    cdef int n = wagma_neighbors_of(rank, size, GRAPHS[graph], neighbors, version, found)
+    if n < 0:
+        raise _error(n)
+    return tuple([found[i] for i in range(n)])
+
+
 # ---- options -------------------------------------------------------------------------------------
 LATE = {"stale": WAGMA_LATE_STALE, "skip": WAGMA_LATE_SKIP, "carry": WAGMA_LATE_CARRY}
 MISSED = {"once": WAGMA_MISSED_ONCE, "fast-forward": WAGMA_MISSED_FAST_FORWARD}
@@ -161,6 +183,8 @@ cdef int _read_option(str key, value, wagma_options *o) except -1:
     elif key == "missed": o.missed = value
     elif key == "activation": o.activation = value
     elif key == "grouping": o.grouping = value
+    elif key == "graph": o.graph = value
+    elif key == "neighbors": o.neighbors = value
     elif key == "dtype": o.dtype = value
     elif key == "average": o.average = value
     elif key == "count": o.count = value

@@ -46,6 +46,14 @@ cdef extern from "wagma.h" nogil:
         WAGMA_GROUPING_PAIRS
 
     enum:
+        WAGMA_MAX_NEIGHBORS
+
+    enum wagma_graph:
+        WAGMA_GRAPH_NONE
+        WAGMA_GRAPH_RING
+        WAGMA_GRAPH_EXPONENTIAL
+
+    enum:
         WAGMA_QUORUM_MAJORITY
 
     enum wagma_progress:
@@ -63,6 +71,8 @@ cdef extern from "wagma.h" nogil:
         int32_t missed
         int32_t activation
         int32_t grouping
+        int32_t graph
+        int32_t neighbors
         int32_t dtype
         int32_t average
         int64_t count
@@ -185,3 +195,4 @@ cdef extern from "wagma.h" nogil:
     int wagma_group_count(int size, int group_size)
     int wagma_group_of(int rank, int size, int group_size, int grouping, uint64_t seed,
                        int64_t version, int32_t *members)
+    int wagma_neighbors_of(int rank, int size, int graph, int neighbors, int64_t version, int32_t *in_)

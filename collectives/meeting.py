@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from . import errors, transport, tuning
-from ._engine import Channel, Segment
+from ._engine import Channel, Handle, Segment
 from .job import Job
 from .local import local_ranks
 from .mpi import MPIRanks, check_communicator
@@ -252,6 +252,31 @@ class Meeting:
         self.exchange(connect)
         assert self._channel is not None
         return self._channel
+
+    def join(
+        self,
+        transport: str,
+        options: Mapping[str, int | float],
+        make: Callable[[Segment | Channel], Handle],
+    ) -> Handle:
+        """A handle on every rank, or on none: what `make` makes over a segment or a channel.
+
+        Raises:
+            what `segment` and `channel` do, and `make` on any rank.
+        """
+        over = self.segment(options) if transport == "shm" else self.channel(options)
+        mark = self.mark()
+        made: list[Handle] = []
+        try:
+            self.exchange(lambda: made.append(make(over)), last=True)
+        except BaseException:
+            for handle in made:
+                handle.fail()
+            raise
+        handle = made[0]
+        if mark is not None:
+            handle._label_trace(*mark)
+        return handle
 
     def mark(self) -> Mark | None:
         """How the timelines of ranks that talk through a channel are told apart; None: no need."""

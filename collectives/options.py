@@ -206,7 +206,7 @@ class Options:
             "stall_warning": _seconds("stall_warning", self.stall_warning),
         }
         for option, known in _CHOICES.items():
-            options[option] = _choice(option, getattr(self, option), known)
+            options[option] = choice(option, getattr(self, option), known)
         if self.redo_after is not None:
             options["redo_after"] = _seconds("redo_after", self.redo_after)
         options |= _progress(self.progress) | {"progress_cpu": _cpu(self.progress_cpu)}
@@ -302,7 +302,7 @@ def _check_word(name: str, value: Any, known: Iterable[str]) -> None:
         raise ValueError(f"{name}={value!r} must be {_alternatives(known)}")
 
 
-def _choice(name: str, value: Any, known: Mapping[str, int]) -> int:
+def choice(name: str, value: Any, known: Mapping[str, int]) -> int:
     _check_word(name, value, known)
     return known[value]
 
@@ -325,7 +325,7 @@ def _cpu(value: Any) -> int:
     """The number of a core; -1 is what the engine takes for None."""
     if value is None:
         return -1
-    number = _integer("progress_cpu", value)
+    number = integer("progress_cpu", value)
     if number < 0:
         raise ValueError(f"progress_cpu={number} must be the number of a core, or None for any")
     return number
@@ -337,17 +337,17 @@ def _quorum(name: str, value: Any) -> int:
         if value not in _QUORUMS:
             raise ValueError(f"quorum={value!r} must be an int, {_alternatives(_QUORUMS)}")
         return _QUORUMS[value]
-    return _positive(name, _integer(name, value), default=0)
+    return _positive(name, integer(name, value), default=0)
 
 
 def _seed(value: Any) -> int:
-    number = _integer("seed", value)
+    number = integer("seed", value)
     if not 0 <= number < 2**64:
         raise ValueError(f"seed={number} must be 0 to 2**64 - 1")
     return number
 
 
-def _integer(name: str, value: Any) -> int:
+def integer(name: str, value: Any) -> int:
     try:
         return operator.index(value)
     except TypeError:
@@ -358,7 +358,7 @@ def _positive(name: str, value: SupportsIndex | str | None, *, default: int) -> 
     """An int >= 1; `default` is what the engine takes for None."""
     if value is None:
         return default
-    number = _integer(name, value)
+    number = integer(name, value)
     if number < 1:
         raise ValueError(f"{name}={number} must be at least 1")
     return number

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from mpi4py import MPI
 
+    from ._engine import Channel, Handle, Segment
+
 __all__ = ["PartialAllreduce"]
 
 
@@ -95,21 +97,14 @@ class PartialAllreduce(_engine.Handle, metaclass=Telling):
                 return {"shape": array.shape, "dtype": array.dtype.name, **common}
 
             meeting.agree(check)
-            transport = meeting.transport(used.transport)
-            over = meeting.segment(engine) if transport == "shm" else meeting.channel(engine)
-            mark = meeting.mark()
-            try:
-                meeting.exchange(
-                    lambda: super(PartialAllreduce, self).__init__(
-                        over, meeting.rank, like, name=used.name, watch=meeting.check
-                    ),
-                    last=True,
+
+            def join(over: Segment | Channel) -> Handle:
+                super(PartialAllreduce, self).__init__(
+                    over, meeting.rank, like, name=used.name, watch=meeting.check
                 )
-            except BaseException:
-                self.fail()
-                raise
-        if mark is not None:
-            self._label_trace(*mark)
+                return self
+
+            meeting.join(meeting.transport(used.transport), engine, join)
         self.options = replace(
             used, group_size=int(engine["group_size"]), window=int(engine["window"])
         )

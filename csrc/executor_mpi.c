@@ -354,6 +354,8 @@ int wagma_create_over(wagma_transport *transport, const wagma_options *options, 
     }
     if (status == WAGMA_OK)
         status = check_transport(transport, &checked);
+    if (status == WAGMA_OK && checked.graph != WAGMA_GRAPH_NONE)
+        status = error_set(WAGMA_EINVAL, "a graph over a transport is not there yet");
     wagma_handle *h = status == WAGMA_OK ? prepare(transport, &checked, hooks) : NULL;
     if (!h) {
         mpi_refuse(transport);

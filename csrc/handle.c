@@ -134,6 +134,11 @@ static int begin(wagma_handle *h, void *x, double weight, int sync) {
     int status = check_ready(h);
     if (status != WAGMA_OK)
         return status;
+    if (sync && h->options->graph != WAGMA_GRAPH_NONE)
+        return error_set(
+            WAGMA_EINVAL,
+            "the handle has a graph, with which a rank meets its neighbours alone: for "
+            "what all ranks do together make another handle, with quorum all");
     if (!x && h->options->count > 0)
         return error_set(WAGMA_EINVAL, "x is NULL: %lld elements are needed",
                          (long long)h->options->count);
@@ -267,7 +272,11 @@ int64_t wagma_version(const wagma_handle *h) {
 }
 
 void *wagma_shared_array(wagma_handle *h) {
-    return h->executor->array(h);
+    if (h->executor->array)
+        return h->executor->array(h);
+    (void)error_set(WAGMA_EINVAL,
+                    "the handle has a graph, and no array of its own: pass any other");
+    return NULL;
 }
 
 int wagma_next_contribution(wagma_handle *h, void **buffer) {
@@ -276,6 +285,9 @@ int wagma_next_contribution(wagma_handle *h, void **buffer) {
     if (status != WAGMA_OK)
         return status;
     const wagma_options *o = h->options;
+    if (o->graph != WAGMA_GRAPH_NONE)
+        return error_set(WAGMA_EINVAL,
+                         "the handle has a graph: it has no contribution buffers, pass x itself");
     if (!h->executor->next_contribution)
         return error_set(WAGMA_EINVAL,
                          "the quorum is every member of a group (quorum=all, k of k ranks, "

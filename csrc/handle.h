@@ -9,9 +9,10 @@
 #include "trace.h"
 #include "wait.h"
 
-struct shm_executor;     /* executor_shm.c: one node, quorum < all, the round protocol */
-struct inplace_executor; /* executor_inplace.c: one node, quorum "all" */
-struct mpi_executor;     /* executor_mpi.c: any nodes, over a transport */
+struct shm_executor;      /* executor_shm.c: one node, quorum < all, the round protocol */
+struct inplace_executor;  /* executor_inplace.c: one node, quorum "all" */
+struct mpi_executor;      /* executor_mpi.c: any nodes, over a transport */
+struct neighbor_executor; /* executor_neighbor.c: a graph, one node */
 
 typedef struct call { /* the call in progress */
     int active;       /* started, not finished */
@@ -61,6 +62,7 @@ struct wagma_handle {
     struct shm_executor *shm;
     struct inplace_executor *inplace;
     struct mpi_executor *mpi;
+    struct neighbor_executor *neighbor;
 };
 
 /* Executor interface: create frees nothing on failure but what it made itself. The others return
@@ -88,7 +90,8 @@ struct executor {
     int (*poll)(wagma_handle *h);
     int (*finish)(wagma_handle *h);
     int (*next_contribution)(wagma_handle *h, void **buffer); /* NULL: it reduces in place */
-    void *(*array)(wagma_handle *h);                 /* wagma_shared_array(); NULL: error_set() */
+    void *(*array)(wagma_handle *h); /* wagma_shared_array(), which may be NULL: error_set();
+                                        NULL: it has no use for one */
     double (*carried_weight)(const wagma_handle *h); /* of what is carried; 0: nothing */
     double (*grace)(const wagma_handle *h);          /* seconds in force */
     uint64_t (*bytes)(const wagma_handle *h);        /* memory of this rank */
@@ -101,6 +104,7 @@ struct executor {
 };
 
 int inplace_create(wagma_handle *h);
+int neighbor_create(wagma_handle *h);
 int shm_create(wagma_handle *h, const void *initial, double weight);
 
 /* WAGMA_OK, WAGMA_EINVAL or WAGMA_ETYPE. */

@@ -80,7 +80,9 @@ static int join(wagma_handle *h, const void *initial, double weight) {
     int status = segment_join(s, h->rank);
     if (status != WAGMA_OK)
         return status;
-    status = s->buffers ? shm_create(h, initial, weight) : inplace_create(h);
+    status = h->options->graph != WAGMA_GRAPH_NONE ? neighbor_create(h)
+             : s->buffers                          ? shm_create(h, initial, weight)
+                                                   : inplace_create(h);
     if (status != WAGMA_OK) {
         handle_leave(h, SEGMENT_FAILED);
         return status;

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <string.h>
 
+#include "neighbors.h"
 #include "reduce.h"
 #include "segment.h"
 
@@ -18,6 +19,7 @@ enum {
     DEFAULT_DIRECT = 16,
     CHUNK_MIN = 256, /* bytes of a message between nodes */
     CHUNK_MAX = 1 << 30,
+    GRAPH_WINDOW = 2,        /* contributions that a rank keeps for its neighbours */
     WINDOW_MAX = 1 << 20,    /* two words per version of the window and rank are kept */
     SECONDS_MAX = 1000000000 /* fits into 64 bits of nanoseconds */
 };
@@ -129,6 +131,73 @@ static int check_late(const wagma_options *o) {
     return WAGMA_OK;
 }
 
+/* What has no meaning where every rank waits for its neighbours and for nobody else. */
+static int check_graph_alone(const wagma_options *o, const char *graph) {
+    const struct {
+        const char *name;
+        long long value, unset, set; /* as it comes, and once it was filled in */
+    } others[] = {
+        {"group_size", o->group_size, 0, o->size},
+        {"quorum", o->quorum, 0, o->size},
+        {"late", o->late, WAGMA_LATE_STALE, WAGMA_LATE_STALE},
+        {"missed", o->missed, WAGMA_MISSED_ONCE, WAGMA_MISSED_ONCE},
+        {"activation", o->activation, WAGMA_ACTIVATION_GROUP, WAGMA_ACTIVATION_GROUP},
+        {"grouping", o->grouping, WAGMA_GROUPING_DYNAMIC, WAGMA_GROUPING_DYNAMIC},
+        {"sync_period", o->sync_period, 0, 0},
+        {"window", o->window, 0, GRAPH_WINDOW},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (others[i].value != others[i].unset && others[i].value != others[i].set)
+            return error_set(WAGMA_EINVAL,
+                             "%s is %lld and graph is %s, where ranks wait for their neighbours "
+                             "and for nobody else: leave %s at its default",
+                             others[i].name, others[i].value, graph, others[i].name);
+    if (o->seed != 0)
+        return error_set(WAGMA_EINVAL,
+                         "seed is %" PRIu64 " and graph is %s, which draws nothing: leave seed at "
+                         "its default",
+                         o->seed, graph);
+    if (o->grace >= 0)
+        return error_set(WAGMA_EINVAL,
+                         "grace is %g and graph is %s, where every neighbour is waited for: leave "
+                         "grace at its default",
+                         o->grace, graph);
+    return WAGMA_OK;
+}
+
+static int check_neighbors(wagma_options *o, const char *graph) {
+    const int most = o->graph == WAGMA_GRAPH_RING ? 1 : neighbors_most(o->size);
+    if (o->neighbors == 0)
+        o->neighbors = 1;
+    if (o->neighbors >= 1 && o->neighbors <= most)
+        return WAGMA_OK;
+    return error_set(WAGMA_EINVAL,
+                     "neighbors is %" PRId32 " and graph is %s of %" PRId32
+                     " ranks: it must be 1 to %d, or 0 for 1",
+                     o->neighbors, graph, o->size, most);
+}
+
+/* Fills in what check_graph_alone() has found unset. */
+static int check_graph(wagma_options *o) {
+    const int status = check_choice("graph", o->graph, WAGMA_GRAPH_EXPONENTIAL,
+                                    "WAGMA_GRAPH_NONE (0), _RING (1) or _EXPONENTIAL (2)");
+    if (status != WAGMA_OK)
+        return status;
+    const char *graph =
+        o->graph == WAGMA_GRAPH_RING ? "WAGMA_GRAPH_RING" : "WAGMA_GRAPH_EXPONENTIAL";
+    if (o->graph != WAGMA_GRAPH_NONE) {
+        const int wrong = check_graph_alone(o, graph);
+        o->window = GRAPH_WINDOW;
+        return wrong != WAGMA_OK ? wrong : check_neighbors(o, graph);
+    }
+    if (o->neighbors == 0)
+        return WAGMA_OK;
+    return error_set(WAGMA_EINVAL,
+                     "neighbors is %" PRId32
+                     " and graph is WAGMA_GRAPH_NONE: set graph to another, or neighbors to 0",
+                     o->neighbors);
+}
+
 static int check_data(const wagma_options *o) {
     if (o->dtype < 0 || reduce_dtype_size((wagma_dtype)o->dtype) == 0)
         return error_set(WAGMA_EINVAL,
@@ -139,6 +208,11 @@ static int check_data(const wagma_options *o) {
     if (o->average && reduce_dtype_is_integer((wagma_dtype)o->dtype))
         return error_set(WAGMA_ETYPE,
                          "average is 1 and dtype is %s: integers are only summed, set average to 0",
+                         reduce_dtype_name((wagma_dtype)o->dtype));
+    if (o->graph != WAGMA_GRAPH_NONE && reduce_dtype_is_integer((wagma_dtype)o->dtype))
+        return error_set(WAGMA_ETYPE,
+                         "dtype is %s and graph is not WAGMA_GRAPH_NONE: neighbours get fractions "
+                         "of an array, use a floating dtype",
                          reduce_dtype_name((wagma_dtype)o->dtype));
     if (o->count < 0)
         return error_set(WAGMA_EINVAL, "count is %" PRId64 ": it must be 0 or more elements",
@@ -223,9 +297,10 @@ int wagma_options_check(wagma_options *options) {
                          "options.struct_size is %" PRIu32 ", this library's is %zu: call "
                          "wagma_options_init() first, and build against this library's wagma.h",
                          options->struct_size, sizeof *options);
-    if ((status = check_ranks(options)) || (status = check_grouping(options)) ||
-        (status = check_start(options)) || (status = check_late(options)) ||
-        (status = check_data(options)) || (status = check_versions(options)) ||
+    if ((status = check_ranks(options)) || (status = check_graph(options)) ||
+        (status = check_grouping(options)) || (status = check_start(options)) ||
+        (status = check_late(options)) || (status = check_data(options)) ||
+        (status = check_versions(options)) ||
         (status = check_seconds("grace", options->grace, "auto")) ||
         (status = check_seconds("timeout", options->timeout, "never")) ||
         (status = check_seconds("stall_warning", options->stall_warning, "none")) ||

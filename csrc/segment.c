@@ -177,6 +177,8 @@ static int compare_options(const wagma_options *mine, const wagma_options *their
     INTEGER(missed);
     INTEGER(activation);
     INTEGER(grouping);
+    INTEGER(graph);
+    INTEGER(neighbors);
     INTEGER(dtype);
     INTEGER(average);
     INTEGER(count);

@@ -5,7 +5,7 @@
  *   region[r]   rank line A   pub, at                               written by r, read by all
  *               rank line B   hold                                  written by r and by pinners
  *               rank line C   bell, state, pid                      written by r and by ringers
- *               rank line D   arrive, finish (quorum "all")         written by r
+ *               rank line D   arrive, finish (quorum "all", graphs) written by r
  *               rank line E   affinity mask of r                    plain, written before READY
  *               cref[b]       one word per contribution buffer      written by pinners
  *               slot[t mod W] (version, round) for groups led by r  written by pinners
@@ -14,7 +14,8 @@
  *               flat[2]       small payloads, double-buffered by version parity
  *               meta[b]       weight of contribution b              plain, guarded like its data
  *               stats[2]      counters at sync versions             plain, see rank_stats.h
- *               array         the rank's empty() array              N bytes, 64-byte aligned
+ *               array         the rank's empty() array              N bytes, 64-byte aligned;
+ *                             none with a graph
  *               stage         copy of a private array of a posted call (quorum "all", large N)
  *               chunks        a private array passes through here in a blocking call (the same)
  *               contribution[b], b < buffers                        N bytes each
@@ -75,12 +76,14 @@ struct wagma_segment {
     wagma_options options; /* checked, defaults filled in */
     int size;              /* P */
     struct topology topology;
-    int buffers;            /* contribution buffers per rank, 0 when quorum is "all" */
+    int buffers;            /* contribution buffers per rank, 0 when quorum is "all"; 2 with a graph
+                             */
     int rounds;             /* rounds per rank, 0 when quorum is "all" */
     int slots;              /* W, 0 when quorum is "all" */
     int slices;             /* slices NS of a result, 1..64 */
     uint64_t slice_count;   /* elements per slice (the last one has the rest) */
     uint64_t bytes_n;       /* count * element size */
+    uint64_t array_bytes;   /* of a rank's array: bytes_n, or 0 */
     uint64_t words_bytes;   /* of a region, before its array */
     uint64_t region_bytes;  /* distance from a rank's region to the next */
     uint64_t region_offset; /* of rank 0's region */
@@ -123,7 +126,7 @@ typedef struct segment_presence { /* line C */
 static inline segment_presence *segment_presence_of(const wagma_segment *s, int r) {
     return (segment_presence *)(segment_region(s, r) + 2 * SEGMENT_LINE);
 }
-typedef struct segment_sync_line { /* line D, quorum "all" */
+typedef struct segment_sync_line { /* line D, quorum "all"; the first two with a graph, too */
     segment_atomic arrive;         /* (newest version that r has arrived at) + 1 */
     segment_atomic finish;         /* (newest version that r has finished reading) + 1 */
     segment_atomic sliced;         /* (newest version whose slices r claims no more) + 1 */

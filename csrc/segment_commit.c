@@ -120,7 +120,7 @@ static int commit_region(const wagma_segment *s, int rank) {
     uint64_t start = region_start(s, rank);
     int error = commit(s, start, s->words_bytes);
     if (!error)
-        error = commit(s, start + s->o_array, s->bytes_n);
+        error = commit(s, start + s->o_array, s->array_bytes);
     if (!error)
         error = commit(s, start + s->o_contribution,
                        (uint64_t)segment_joined_contributions(s) * s->contribution_bytes);
@@ -135,7 +135,7 @@ static void touch_region(const wagma_segment *s, int rank) {
     unsigned char *region = segment_region(s, rank);
     uint64_t lines = (uint64_t)SEGMENT_LINES * SEGMENT_LINE;
     memset(region + lines, 0, s->words_bytes - lines);
-    memset(region + s->o_array, 0, s->bytes_n);
+    memset(region + s->o_array, 0, s->array_bytes);
     memset(region + s->o_contribution, 0,
            (uint64_t)segment_joined_contributions(s) * s->contribution_bytes);
     memset(region + s->o_round, 0, (uint64_t)segment_joined_rounds(s) * s->round_bytes);

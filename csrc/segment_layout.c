@@ -52,14 +52,17 @@ static void count_things(wagma_segment *s) {
     const wagma_options *o = &s->options;
     uint64_t window = (uint64_t)o->window;
     int all = o->activation == WAGMA_ACTIVATION_GROUP && o->quorum == o->group_size;
+    const int graph = o->graph != WAGMA_GRAPH_NONE;
     s->topology = (struct topology){o->size, o->group_size, o->grouping, o->seed};
     s->size = o->size;
-    s->buffers = all ? 0
-                     : (int)round_buffers_bound(&s->topology,
-                                                o->activation == WAGMA_ACTIVATION_WORLD, window);
+    s->buffers = graph ? (int)window
+                 : all ? 0
+                       : (int)round_buffers_bound(&s->topology,
+                                                  o->activation == WAGMA_ACTIVATION_WORLD, window);
     s->rounds =
         all ? 0 : (int)round_rounds_bound((uint32_t)o->size, o->late != WAGMA_LATE_STALE, window);
     s->slots = all ? 0 : (int)round_slots(window);
+    s->array_bytes = graph ? 0 : s->bytes_n;
 }
 
 static void cut_slices(wagma_segment *s) {
@@ -103,7 +106,7 @@ static void place(wagma_segment *s, cursor *c) {
     s->o_meta = reserve(&region, SEGMENT_LINE, product(c, (uint64_t)s->buffers, sizeof(double)));
     s->o_stats = reserve(&region, SEGMENT_LINE, 2 * SEGMENT_LINE);
     s->words_bytes = region.at;
-    s->o_array = reserve(&region, unit, n);
+    s->o_array = reserve(&region, unit, s->array_bytes);
     s->o_stage = reserve(&region, unit, s->buffers || n <= SEGMENT_FLAT_MAX ? 0 : n);
     s->o_chunks = reserve(&region, unit, s->chunks_bytes);
 
@@ -131,9 +134,9 @@ static void place(wagma_segment *s, cursor *c) {
 int segment_layout(wagma_segment *s) {
     const wagma_options *o = &s->options;
     cursor c = {0};
+    s->bytes_n = product(&c, (uint64_t)o->count, reduce_dtype_size((wagma_dtype)o->dtype));
     count_things(s);
     cut_slices(s);
-    s->bytes_n = product(&c, (uint64_t)o->count, reduce_dtype_size((wagma_dtype)o->dtype));
     cut_chunks(s);
     place(s, &c);
     s->bytes = c.at;
@@ -165,7 +168,7 @@ int segment_joined_rounds(const wagma_segment *s) {
 }
 
 uint64_t segment_joined_bytes(const wagma_segment *s) {
-    return pages(s->words_bytes) + pages(s->bytes_n) +
+    return pages(s->words_bytes) + pages(s->array_bytes) +
            pages((uint64_t)segment_joined_contributions(s) * s->contribution_bytes) +
            pages((uint64_t)segment_joined_rounds(s) * s->round_bytes);
 }

@@ -1,4 +1,5 @@
-/* Public face of the grouping: checks the arguments, names the wrong one. */
+/* Public face of the grouping and of the graphs: checks the arguments, names the wrong one. */
+#include "neighbors.h"
 #include "segment.h"
 #include "topology.h"
 
@@ -41,4 +42,30 @@ int wagma_group_of(int rank, int size, int group_size, int grouping, uint64_t se
                          group_size);
     const struct topology topology = {size, group_size, grouping, seed};
     return topology_members(&topology, rank, version, members);
+}
+
+int wagma_neighbors_of(int rank, int size, int graph, int neighbors, int64_t version, int32_t *in) {
+    wagma_options options;
+    if (graph == WAGMA_GRAPH_NONE)
+        return error_set(WAGMA_EINVAL,
+                         "graph is WAGMA_GRAPH_NONE (0); it must be WAGMA_GRAPH_RING (1) or "
+                         "_EXPONENTIAL (2)");
+    wagma_options_init(&options);
+    options.size = size;
+    options.graph = graph;
+    options.neighbors = neighbors;
+    const int status = wagma_options_check(&options);
+    if (status != WAGMA_OK)
+        return status;
+    if (rank < 0 || rank >= size)
+        return error_set(WAGMA_EINVAL, "rank is %d; it must be in 0..size-1, that is 0..%d", rank,
+                         size - 1);
+    if (version < 0)
+        return error_set(WAGMA_EINVAL, "version is %lld; it must not be negative",
+                         (long long)version);
+    if (in == NULL)
+        return error_set(WAGMA_EINVAL, "in is NULL; it must have room for %d ranks",
+                         WAGMA_MAX_NEIGHBORS);
+    const struct neighbors graph_of = {size, options.graph, options.neighbors};
+    return neighbors_in(&graph_of, rank, version, in);
 }

@@ -59,8 +59,9 @@ enum trace_wait { /* what for: the phases that errors name */
                   TRACE_FOR_BUFFER,
                   TRACE_FOR_ROUND,
                   TRACE_FOR_SLICES,
-                  TRACE_FOR_DATA,  /* over a transport: of the others */
-                  TRACE_FOR_DRAIN, /* the same: at the end, until nothing is on its way */
+                  TRACE_FOR_DATA,      /* over a transport: of the others */
+                  TRACE_FOR_DRAIN,     /* the same: at the end, until nothing is on its way */
+                  TRACE_FOR_NEIGHBORS, /* of a graph */
                   TRACE_WAITS
 };
 

@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 /* Grows by one whenever a struct, a status or the meaning of a call changes. */
-#define WAGMA_ABI_VERSION 3
+#define WAGMA_ABI_VERSION 4
 
 /* 40 bits hold a version and 24 a round (2 per rank and rank), which limits the number of ranks. */
 #define WAGMA_MAX_RANKS 2896
@@ -84,6 +84,13 @@ enum wagma_grouping {                             /* how groups follow from the 
                       WAGMA_GROUPING_PAIRS = 2,   /* two ranks each, drawn from (seed, version) */
 };
 
+enum wagma_graph { /* a call averages with neighbours, of which the versions of a handle tell */
+                   WAGMA_GRAPH_NONE = 0, /* groups do: all that is said above */
+                   WAGMA_GRAPH_RING = 1, /* the ranks before and behind it */
+                   WAGMA_GRAPH_EXPONENTIAL =
+                       2, /* directed: ranks 1, 2, 4, 8 ... behind it, in turn */
+};
+
 /* wagma_options.quorum: a member drawn from (seed, version, group) starts the version. */
 #define WAGMA_QUORUM_MAJORITY (-1)
 
@@ -107,6 +114,12 @@ typedef struct wagma_options {
     int32_t missed;       /* wagma_missed */
     int32_t activation;   /* wagma_activation */
     int32_t grouping;     /* wagma_grouping */
+    int32_t graph;        /* wagma_graph; another than NONE takes the defaults of group_size,
+                             quorum, late, missed, activation, grouping, sync_period, window,
+                             grace and seed, and no integers */
+    int32_t neighbors;    /* EXPONENTIAL: ranks that one sends to in a version, 1 to
+                             ceil(log2 size); 0: 1, and what there is without or with another graph
+                          */
     int32_t dtype;        /* wagma_dtype */
     int32_t average;      /* 1: results are divided by the sum of the weights */
     int64_t count;        /* elements per contribution, >= 0 */
@@ -217,10 +230,17 @@ typedef struct wagma_outcome {
 /* After an error of a call (WAGMA_EINVAL and WAGMA_ETYPE excepted) x holds anything; over a
  * transport messages under way may read and write it as long as the process runs. */
 
-/* x (count elements) becomes the result of this rank's next version; `weight` is finite, >= 0. */
+/* x (count elements) becomes the result of this rank's next version; `weight` is finite, >= 0.
+ *
+ * With a graph: rank r, which has n neighbours that send to it at this version
+ * (wagma_neighbors_of), waits until all of them that have not departed have published it. With
+ * weights c_j of these neighbours and the rank itself, x becomes sum c_j x_j / sum c_j, or with
+ * average=0 sum c_j x_j / (n + 1); outcome.weight is sum c_j / (n + 1) in both cases: what push-sum
+ * takes as the weight of the next call. Sums are taken by ascending rank. See docs/neighbors.md. */
 WAGMA_API int wagma_allreduce(wagma_handle *handle, void *x, double weight, wagma_outcome *outcome);
 
-/* The same with every rank and no late ones; all ranks have to call it at the same version. */
+/* The same with every rank and no late ones; all ranks have to call it at the same version.
+ * WAGMA_EINVAL: the handle has a graph, with which ranks meet their neighbours alone. */
 WAGMA_API int wagma_sync(wagma_handle *handle, void *x, double weight, wagma_outcome *outcome);
 
 /* The two halves of the calls above, for callers that hold a lock while they do not wait.
@@ -245,8 +265,8 @@ WAGMA_API int wagma_wait(wagma_handle *handle, void *x, double timeout, wagma_ou
 /* Out of place, without a copy: a free contribution buffer (count elements, uninitialised) into
  * *buffer, to be filled and passed to the next call instead of x; from then on it must be left
  * alone. The same buffer until it is used. Views of the last call stay valid. Waits only when
- * shm_limit was reached. WAGMA_EINVAL: quorum is all (use wagma_shared_array()), or the elements
- * have 16 bits and average is 1. */
+ * shm_limit was reached. WAGMA_EINVAL: quorum is all (use wagma_shared_array()), the handle has a
+ * graph, or the elements have 16 bits and average is 1. */
 WAGMA_API int wagma_next_contribution(wagma_handle *handle, void **buffer);
 
 /* The next version that this rank calls; -1 never occurs: the first is 0. */
@@ -254,7 +274,8 @@ WAGMA_API int64_t wagma_version(const wagma_handle *handle);
 
 /* This rank's array in the segment (count elements, 64-byte aligned): reduced without a copy when
  * quorum is "all". Belongs to the segment; over a transport, where any array is reduced so, to the
- * handle: it lives until wagma_free(). NULL: there is no memory for it. */
+ * handle: it lives until wagma_free(). NULL: there is no memory for it, or the handle has a graph,
+ * which has no use for one. */
 WAGMA_API void *wagma_shared_array(wagma_handle *handle);
 
 /* Counters since creation. */
@@ -339,6 +360,16 @@ WAGMA_API int wagma_group_count(int size, int group_size);
  * its group_size is 2 (1 where size is 1). */
 WAGMA_API int wagma_group_of(int rank, int size, int group_size, int grouping, uint64_t seed,
                              int64_t version, int32_t *members);
+
+/* As many neighbours as a rank has at most. */
+#define WAGMA_MAX_NEIGHBORS 12
+
+/* Writes the ranks that send to `rank` at `version`, ascending, to in[WAGMA_MAX_NEIGHBORS]; returns
+ * their number n, or WAGMA_EINVAL. Each of them gives the share 1 / (n + 1) of what it has, and so
+ * does `rank` itself; every rank has n of them, and sends to n. `graph` and `neighbors` as in
+ * wagma_options. */
+WAGMA_API int wagma_neighbors_of(int rank, int size, int graph, int neighbors, int64_t version,
+                                 int32_t *in);
 
 #ifdef __cplusplus
 }

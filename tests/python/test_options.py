@@ -24,6 +24,8 @@ def test_defaults() -> None:
         "missed": 0,
         "activation": 0,
         "grouping": 0,
+        "graph": 0,
+        "neighbors": 0,
         "dtype": 0,
         "average": 1,
         "count": 10,
