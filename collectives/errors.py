@@ -53,4 +53,7 @@ class SegmentError(WagmaError, OSError):
 
 
 class TransportError(WagmaError, RuntimeError):
-    """MPI refused something; the message has its words. The handle is unusable afterwards."""
+    """MPI refused something, the message has its words, or it was finalized before the handle.
+
+    The handle is unusable afterwards.
+    """

@@ -37,19 +37,29 @@ enum activation_kind {
     ACTIVATION_EXPECT,       /* to the coordinator: the sender has arrived at `version` - 1 */
     ACTIVATION_BARRIER,      /* window barrier number `version`; detail: round */
     ACTIVATION_DEPARTED,     /* the sender has closed: weight 0 from `version` on */
-    ACTIVATION_FAILED,  /* the sender has failed; detail: 1: it found a mismatch at `version` */
-    ACTIVATION_INQUIRE, /* the sender waits for long: where are you? */
-    ACTIVATION_TELL,    /* the answer: the sender has arrived at `version` */
-    ACTIVATION_PASS,    /* to the coordinator: the sender's counter has jumped over `version` */
+    ACTIVATION_FAILED,       /* the sender has failed; `cause`, and what belongs to it */
+    ACTIVATION_INQUIRE,      /* the sender waits for long: where are you? */
+    ACTIVATION_TELL,         /* the answer: the sender has arrived at `version` */
+    ACTIVATION_PASS, /* to the coordinator: the sender's counter has jumped over `version` */
 };
 /* detail of ACTIVATE: a member of its data's scope has pinned it and waits for the receiver, which
  * pins it as well, whatever else it knows; nothing is forwarded. */
 #define ACTIVATION_NUDGE (-1)
 
+/* `cause` of FAILED: what was first, however many ranks have failed in between. */
+enum activation_cause {
+    ACTIVATION_BY_ITSELF,   /* an error of its own, or it left */
+    ACTIVATION_BY_MISMATCH, /* ranks disagree about `version` */
+    ACTIVATION_BY_FAILED,   /* the failure of rank `detail` */
+    ACTIVATION_BY_DEAD,     /* the death of rank `detail` */
+    ACTIVATION_BY_AWAITED,  /* rank `detail` did not come within the timeout */
+};
+
 struct activation_message {
     uint8_t kind;
     uint8_t sync; /* NUDGE, INQUIRE: the sender has pinned the version, which is over all ranks */
-    uint8_t pad[2];
+    uint8_t cause;
+    uint8_t pad;
     int32_t detail;
     int64_t version;
 };

@@ -29,16 +29,22 @@ static int finish_call(wagma_handle *h, const struct activation_call *answer) {
     return status;
 }
 
-static int check_broken(const struct mpi_executor *e) {
-    return e->broken ? error_set(e->broken, "%s", e->trouble) : WAGMA_OK;
+int mpi_check(const struct mpi_executor *e) {
+    if (e->broken)
+        return error_set(e->broken, "%s", e->trouble);
+    /* relaxed: pairs with mpi_fail(), which waits for the mutex */
+    return atomic_load_explicit(&e->failing, memory_order_relaxed)
+               ? error_set(WAGMA_ECLOSED, "the handle was ended during a call, by another thread "
+                                          "or by what its wait let run")
+               : WAGMA_OK;
 }
 
 /* Goes on until the call is over (WAGMA_OK), an error, or where the mode returns to the caller
  * (WAGMA_INPROGRESS). */
 static int run(wagma_handle *h, enum mpi_mode mode) {
     struct mpi_executor *e = h->mpi;
-    int status = check_broken(e);
-    while (status == WAGMA_OK) {
+    int status = WAGMA_OK;
+    while (status == WAGMA_OK && (status = mpi_check(e)) == WAGMA_OK) {
         const int moved = mpi_drive(h);
         if (moved < 0) {
             status = moved;
@@ -57,7 +63,7 @@ static int run(wagma_handle *h, enum mpi_mode mode) {
 
 static int begin(wagma_handle *h, enum mpi_mode mode) {
     struct mpi_executor *e = h->mpi;
-    int status = check_broken(e);
+    int status = mpi_check(e);
     if (status != WAGMA_OK)
         return status;
     mpi_end_views(e);
@@ -155,7 +161,7 @@ static rank_record *record(wagma_handle *h, int rank, uint64_t syncs) {
 }
 
 static enum handle_loss lost(wagma_handle *h, int rank) {
-    return (enum handle_loss)h->mpi->losses[rank];
+    return h->mpi->losses[rank].how;
 }
 
 /* Executors with messages under way, which may still be read from and written to what they own:
@@ -335,6 +341,8 @@ static wagma_handle *prepare(wagma_transport *t, const wagma_options *options,
         return NULL;
     }
     h->mpi = e;
+    t->owner = h;
+    t->ending = mpi_transport_ends;
     return h;
 }
 
@@ -346,6 +354,7 @@ int wagma_create_over(wagma_transport *transport, const wagma_options *options, 
     if (check_abi(transport) != WAGMA_OK)
         return WAGMA_EINVAL;
     transport->error = error_set;
+    transport->ending = NULL;
     wagma_options checked;
     int status = options ? WAGMA_OK : error_set(WAGMA_EINVAL, "options is NULL");
     if (status == WAGMA_OK) {

@@ -44,6 +44,12 @@ typedef struct mpi_version {
     exchange_record *records;
 } mpi_version;
 
+typedef struct mpi_loss { /* what is known about a rank */
+    enum handle_loss how;
+    enum activation_cause cause; /* HANDLE_FAILED: what it says that was first */
+    int first;                   /* and of which rank */
+} mpi_loss;
+
 struct mpi_executor {
     struct progress progress;
     wagma_transport *transport; /* NULL: closed */
@@ -70,7 +76,7 @@ struct mpi_executor {
     int32_t *ranks;       /* [P] scratch */
     rank_record *records; /* [P] rank_stats.h: as they came with the last sync version */
     const void **results; /* [window + 1] ordered: of the last call */
-    uint8_t *losses;      /* [P] enum handle_loss */
+    mpi_loss *losses;     /* [P] */
 
     /* contributions */
     int64_t newest_version; /* of the one that a version pins; -1: the first */
@@ -104,10 +110,12 @@ struct mpi_executor {
     atomic_int failing; /* a thread has said that this rank fails: the owner's wait ends */
     int abandoned;      /* with messages under way, whose memory may still be used */
     struct mpi_executor *next_abandoned;
+    mpi_loss failure; /* of this rank: cause and first */
     int told_failure; /* to the others */
     int64_t mismatch; /* version at which ranks disagree about sync(x); -1: none */
     int disputer;     /* another rank that found such a version, `mismatch`; -1: none has */
-    int broken;       /* an error that the progress thread met, for the next call */
+    int broken;       /* an error that no call met (the progress thread, the transport's end), for
+                         the next one */
     char trouble[512];
 };
 
@@ -120,6 +128,12 @@ static inline unsigned char *mpi_data(mpi_block *b) {
 static inline size_t mpi_block_bytes(const struct mpi_executor *e) {
     return MPI_LINE + (e->bytes_n + MPI_LINE - 1) / MPI_LINE * MPI_LINE;
 }
+
+/* ---- executor_mpi.c -------------------------------------------------------------------------- */
+
+/* WAGMA_OK, or why the transport may not be used any more. After each pause: what another thread
+ * or a hook does in it may end the handle. */
+int mpi_check(const struct mpi_executor *e);
 
 /* ---- executor_mpi_drive.c -------------------------------------------------------------------- */
 
@@ -189,5 +203,7 @@ int mpi_meet(wagma_handle *h);
 void mpi_refuse(wagma_transport *t);
 int mpi_close(wagma_handle *h);
 void mpi_fail(wagma_handle *h);
+/* The transport cannot be used any longer, and is closed: wagma_transport.ending. */
+void mpi_transport_ends(void *handle);
 
 #endif

@@ -171,9 +171,9 @@ int mpi_look_for_dead(wagma_handle *h) {
     int status = n < 0 ? n : WAGMA_OK;
     for (int i = 0; i < n && status == WAGMA_OK; i++) {
         const int rank = e->ranks[i];
-        if (e->losses[rank])
+        if (e->losses[rank].how)
             continue;
-        e->losses[rank] = HANDLE_DEAD;
+        e->losses[rank].how = HANDLE_DEAD;
         status = step(h, (struct activation_event){.kind = ACTIVATION_EVENT_DEAD, .from = rank});
     }
     return status;
@@ -190,9 +190,9 @@ static int strange(int from, size_t bytes) {
 }
 
 static void note_failure(struct mpi_executor *e, int from, const struct activation_message *m) {
-    if (!e->losses[from])
-        e->losses[from] = HANDLE_FAILED;
-    if (m->detail == 1 && e->mismatch < 0) {
+    if (!e->losses[from].how)
+        e->losses[from] = (mpi_loss){HANDLE_FAILED, m->cause, m->detail};
+    if (m->cause == ACTIVATION_BY_MISMATCH && e->mismatch < 0) {
         e->mismatch = m->version;
         e->disputer = from;
     }
@@ -309,12 +309,15 @@ int mpi_drive(wagma_handle *h) {
 
 void mpi_tell_failure(wagma_handle *h) {
     struct mpi_executor *e = h->mpi;
-    struct activation_message m = {.kind = ACTIVATION_FAILED, .version = h->version};
+    struct activation_message m = {.kind = ACTIVATION_FAILED,
+                                   .cause = (uint8_t)e->failure.cause,
+                                   .detail = e->failure.first,
+                                   .version = h->version};
     if (e->told_failure)
         return;
     e->told_failure = 1;
     if (e->mismatch >= 0) {
-        m.detail = 1;
+        m.cause = ACTIVATION_BY_MISMATCH;
         m.version = e->mismatch;
     }
     for (int r = 0; r < h->size; r++)

@@ -9,6 +9,7 @@
  * part in the first) all that had been sent was received, nothing was on its way, and no rank had
  * anything to do. Data messages need no count of their own: whoever has sent one has sent the
  * header before it, and whoever has taken that keeps the version pinned until the data is there. */
+#include <stdio.h>
 #include <string.h>
 
 #include "executor_mpi.h"
@@ -148,7 +149,7 @@ int mpi_close(wagma_handle *h) {
     progress_enter(&e->progress);
     begin_together(h);
     mpi_end_views(e);
-    int status = e->broken ? error_set(e->broken, "%s", e->trouble) : WAGMA_OK;
+    int status = mpi_check(e);
     if (status == WAGMA_OK)
         status = mpi_tell(h, ACTIVATION_EVENT_DEPART);
     if (status == WAGMA_OK)
@@ -166,13 +167,26 @@ int mpi_close(wagma_handle *h) {
     return status;
 }
 
-/* Any thread. The owner may be in a wait, which ends by this. */
-void mpi_fail(wagma_handle *h) {
+/* Any thread. The owner may be in a wait, which ends by this: in one of its hooks, too. */
+static void end_alone(wagma_handle *h, int why, const char *trouble) {
     struct mpi_executor *e = h->mpi;
     /* relaxed: the mutex orders everything else */
     atomic_store_explicit(&e->failing, 1, memory_order_relaxed);
     progress_enter(&e->progress);
+    if (!e->broken && why != WAGMA_OK) {
+        e->broken = why;
+        snprintf(e->trouble, sizeof e->trouble, "%s %s", e->name, trouble);
+    }
     close_alone(h);
     progress_end(&e->progress);
     progress_leave(&e->progress, PROGRESS_NOTHING_LEFT);
+}
+
+void mpi_fail(wagma_handle *h) {
+    end_alone(h, WAGMA_OK, "");
+}
+
+void mpi_transport_ends(void *handle) {
+    end_alone(handle, WAGMA_ESYS,
+              "was finalized while the handle was open: call close() on every rank before");
 }

@@ -48,16 +48,47 @@ static int is_lost_for_good(struct mpi_executor *e, int rank, uint64_t now) {
     return rank >= 0 && now - e->lost_since >= WAIT_HEARTBEAT_NS;
 }
 
+/* Ranks fail one after the other; everybody's error names what was first. */
+static int lose_after(wagma_handle *h, const char *phase, int rank) {
+    const mpi_loss *l = &h->mpi->failure;
+    const int awaited = l->cause == ACTIVATION_BY_AWAITED;
+    return error_set(WAGMA_EPEER,
+                     "rank %d %s, so rank %d failed, and version %lld (phase %s) needs that one: "
+                     "make a new handle%s without rank %d",
+                     l->first,
+                     awaited                          ? "did not come in time"
+                     : l->cause == ACTIVATION_BY_DEAD ? "is dead"
+                                                      : "failed or left without close()",
+                     rank, (long long)h->call.version, phase,
+                     awaited ? ", with a longer timeout or" : "", l->first);
+}
+
 static int lose(wagma_handle *h, const char *phase, int rank) {
-    const struct mpi_executor *e = h->mpi;
-    if (e->disputer < 0)
+    struct mpi_executor *e = h->mpi;
+    if (e->disputer < 0) {
+        const mpi_loss *l = &e->losses[rank];
+        e->failure = *l;
+        if (l->cause >= ACTIVATION_BY_FAILED && l->first != rank)
+            return lose_after(h, phase, rank);
+        e->failure.cause = l->how == HANDLE_DEAD ? ACTIVATION_BY_DEAD : ACTIVATION_BY_FAILED;
+        e->failure.first = rank;
         return handle_lost(h, phase, rank);
+    }
     return error_set(
         WAGMA_EMISMATCH,
         "rank %d found that not all ranks called sync(x) at version %lld; rank %d, at "
         "version %lld (phase %s), needs it: every rank has to call sync(x) at the same "
         "version",
         e->disputer, (long long)e->mismatch, h->rank, (long long)h->call.version, phase);
+}
+
+/* No rank is lost. */
+static int be_delayed(wagma_handle *h, const char *phase, int n, int needed) {
+    struct mpi_executor *e = h->mpi;
+    const int status = handle_delayed(h, phase, e->ranks, n, needed);
+    if (status == WAGMA_ESTALL && n == 1)
+        e->failure = (mpi_loss){HANDLE_FAILED, ACTIVATION_BY_AWAITED, e->ranks[0]};
+    return status;
 }
 
 /* The others are asked where they are, for messages and for disputes about sync(x), after a second
@@ -91,7 +122,7 @@ static int look_for_trouble(wagma_handle *h, const struct activation_call *answe
     needed = 1;
     if (sender < 0)
         n = activation_missing(e->activation, e->ranks, &needed);
-    return handle_delayed(h, phase, e->ranks, n, needed);
+    return be_delayed(h, phase, n, needed);
 }
 
 /* Of all ranks together. */
@@ -103,7 +134,7 @@ static int look_at_all(wagma_handle *h, enum trace_wait what, uint64_t now) {
         return status;
     int lost = -1, n = 0;
     for (int r = 0; r < h->size; r++) {
-        lost = lost < 0 && e->losses[r] ? r : lost;
+        lost = lost < 0 && e->losses[r].how ? r : lost;
         if (r != h->rank && !activation_has_departed(e->activation, r))
             e->ranks[n++] = r;
     }
@@ -113,7 +144,7 @@ static int look_at_all(wagma_handle *h, enum trace_wait what, uint64_t now) {
          r++) /* all have closed: their last messages are missing */
         if (r != h->rank)
             e->ranks[n++] = r;
-    return handle_delayed(h, phase, e->ranks, n, n);
+    return be_delayed(h, phase, n, n);
 }
 
 /* ---- how long ---------------------------------------------------------------------------------
@@ -176,20 +207,11 @@ static int is_due(wagma_handle *h, uint64_t now) {
     return 1;
 }
 
-static int check_failing(const struct mpi_executor *e) {
-    /* relaxed: pairs with mpi_fail(), which waits for the mutex */
-    return atomic_load_explicit(&e->failing, memory_order_relaxed)
-               ? error_set(WAGMA_ECLOSED, "the handle was ended by another thread during a call")
-               : WAGMA_OK;
-}
-
 int mpi_pause(wagma_handle *h, enum mpi_mode mode, const struct activation_call *answer,
               int moved) {
     struct mpi_executor *e = h->mpi;
     if (mode == MPI_POST)
         return WAGMA_INPROGRESS;
-    if (check_failing(e) != WAGMA_OK)
-        return WAGMA_ECLOSED;
     if (moved && !e->waiting)
         return WAGMA_OK;
     const uint64_t now = wait_now();
@@ -209,12 +231,10 @@ int mpi_pause(wagma_handle *h, enum mpi_mode mode, const struct activation_call 
 
 int mpi_pause_together(wagma_handle *h, enum trace_wait what, int moved) {
     const uint64_t now = wait_now();
-    if (check_failing(h->mpi) != WAGMA_OK)
-        return WAGMA_ECLOSED;
     count(h, moved, now);
     begin_wait(h, what, now);
     const int status = is_due(h, now) ? look_at_all(h, what, now) : WAGMA_OK;
     if (status == WAGMA_OK && !moved)
         rest(h, now);
-    return status;
+    return status != WAGMA_OK ? status : mpi_check(h->mpi);
 }

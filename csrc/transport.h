@@ -72,13 +72,18 @@ struct wagma_transport {
      * library of its own, to which the engine's error_set() is unknown: wagma_create_over() puts
      * it here before its first call. One that is linked to the engine may do so itself. */
     int (*error)(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+    /* What the transport rests on ends while it is open (MPI_Finalize): called then with `owner`,
+     * unless it is NULL, and has to close the transport, which still works. Set by its owner; any
+     * thread calls it. */
+    void (*ending)(void *owner);
+    void *owner;
 };
 
 /* Who makes transports is in another library or extension than the engine, and may have been built
  * from other sources. Raise the revision with every change of what is above; the sizes are there
  * for changes that forgot to. Larger than any address: without the number a transport would begin
  * with one. */
-#define TRANSPORT_REVISION 1
+#define TRANSPORT_REVISION 2
 #define TRANSPORT_ABI                                                                              \
     ((uint64_t)TRANSPORT_REVISION << 48 | (uint64_t)sizeof(transport_calls) << 24 |                \
      (uint64_t)sizeof(struct wagma_transport))

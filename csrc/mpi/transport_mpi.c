@@ -94,6 +94,7 @@ static void forget(struct mpi_transport *m) {
 static void end(wagma_transport *t, int together) {
     struct mpi_transport *m = mpi_transport_of(t);
     int finalized;
+    finalize_remove(m);
     MPI_Finalized(&finalized);
     if (finalized) {
         control_free(&m->control);
@@ -219,7 +220,10 @@ int wagma_mpi_transport(MPI_Comm comm, wagma_transport **transport) {
     m->base.tags = count_tags(m->data);
     m->base.crowded = is_crowded(m->data);
     m->survives = failures_told();
-    if ((status = control_open(m)) != WAGMA_OK) {
+    status = finalize_add(m);
+    if (status == WAGMA_OK)
+        status = control_open(m);
+    if (status != WAGMA_OK) {
         end(&m->base, 0);
         return status;
     }

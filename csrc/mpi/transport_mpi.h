@@ -5,6 +5,7 @@
  *   data.c            data messages
  *   requests.c        requests in progress, for both
  *   failures.c        ranks that died, where MPI tells (ULFM)
+ *   finalize.c        transports that are open when MPI ends
  *
  * Only functions of MPI 3.0 are called: a build runs with every library of its MPI's ABI. */
 #ifndef WAGMA_TRANSPORT_MPI_H
@@ -56,7 +57,8 @@ struct mpi_transport {
     struct requests messages; /* data messages */
     MPI_Request sum;          /* MPI_REQUEST_NULL: none is in progress */
     int64_t sum_mine[2], sum_totals[2];
-    struct mpi_transport *next; /* of those that are kept although they were closed */
+    struct mpi_transport *next; /* of those that are open; later of those that are kept although
+                                   they were closed */
 };
 
 static inline struct mpi_transport *mpi_transport_of(wagma_transport *t) {
@@ -94,6 +96,11 @@ int data_send(wagma_transport *t, int to, int tag, const void *data, size_t byte
 int data_receive(wagma_transport *t, int from, int tag, void *data, size_t bytes,
                  transport_completion completion);
 int data_poll(wagma_transport *t, transport_completion *completions, int most);
+
+/* The owner is told when MPI ends before the transport; WAGMA_OK or an error. */
+int finalize_add(struct mpi_transport *m);
+/* It is closed. Harmless if it was not added. */
+void finalize_remove(struct mpi_transport *m);
 
 /* 1: MPI tells of ranks that died. */
 int failures_told(void);

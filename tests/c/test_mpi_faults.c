@@ -3,7 +3,7 @@
  */
 #include "check.h"
 #include "contribution.h"
-#include "support.h"
+#include "fates.h"
 #include "transport_sim.h"
 
 #include <inttypes.h>
@@ -13,36 +13,9 @@
 
 enum { COUNT = 1000 };
 
-/* What became of each rank. */
-typedef struct fates {
-    int size, quorum, group;
-    int how;         /* of the victim, the last rank */
-    double patience; /* timeout */
-    int posted;      /* the others have posted when it happens */
-    _Atomic int ready;
-    _Atomic double when; /* it happened */
-    _Atomic int status[RANKS_MAX];
-    double took[RANKS_MAX]; /* s, since then */
-    char message[RANKS_MAX][512];
-} fates;
-
-static void note(fates *f, int rank, int status) {
-    f->took[rank] = seconds() - atomic_load(&f->when);
-    snprintf(f->message[rank], sizeof f->message[0], "%s", status < 0 ? wagma_last_error() : "");
-    atomic_store(&f->status[rank], status);
-}
-
-static void expect_fate(const fates *f, int rank, int status, const char *word) {
-    EXPECT(f->status[rank] == status, "rank %d: status %d, not %d: %s", rank, f->status[rank],
-           status, f->message[rank]);
-    EXPECT(strstr(f->message[rank], word), "rank %d: \"%s\" is not in: %s", rank, word,
-           f->message[rank]);
-}
-
 /* ---- lost while the others call ----------------------------------------------------------------
  */
 
-enum how { FAILS, FAILS_IN_CALL, DIES_KNOWN, DIES_UNKNOWN, HOWS };
 static const char *const how_name[] = {"fails", "fails in a call", "dies, and that is known",
                                        "dies"};
 
@@ -120,6 +93,59 @@ static void test_lost_rank(void) {
             }
             CHECK(expectations_failed() == 0, "rank %d %s: quorum %d, posted %d", f.size - 1,
                   how_name[how], f.quorum, f.posted);
+        }
+}
+
+/* ---- ranks that fail because another one did ---------------------------------------------------
+ */
+
+enum chain { LEAVES, STAYS_AWAY, CHAINS };
+
+/* The last rank is lost. Each rank below it hears of that from the one above alone, and fails. */
+static void fail_in_turn(rank *me) {
+    fates *f = me->shared;
+    const int last = me->size - 1;
+    double x[3] = {0};
+    wagma_handle *h = rank_join(me, NULL);
+    EXPECT(wagma_allreduce(h, x, 1, NULL) == WAGMA_OK, "%s", wagma_last_error());
+    if (me->rank < last) {
+        for (int from = me->rank + 2; from < me->size; from++)
+            sim_hold(me->sim, from, me->rank, 1);
+        atomic_fetch_add(&f->ready, 1);
+    }
+    while (atomic_load(&f->ready) < last)
+        sleep_ms(1);
+    if (me->rank < last) {
+        if (f->how == STAYS_AWAY && me->rank < last - 1)
+            sleep_ms(200); /* the one above has less patience left */
+        note(f, me->rank, wagma_allreduce(h, x, 1, NULL));
+        atomic_fetch_add(&f->ready, 1);
+    }
+    while (f->how == STAYS_AWAY && atomic_load(&f->ready) < 2 * last)
+        sleep_ms(1);
+    wagma_free(h);
+}
+
+static void test_the_first_cause(void) {
+    static const char *const words[] = {"failed or left without close()", "did not come in time"};
+    for (int how = 0; how < CHAINS; how++)
+        for (int size = 3; size <= (how == LEAVES ? 4 : 3); size++) {
+            const int last = size - 1;
+            char text[64];
+            fates f = {.size = size, .how = how};
+            wagma_options o = options_of(size, 0, 0, 3);
+            o.timeout = how == STAYS_AWAY ? 1 : 20;
+            team_join(team_start(MESSAGES, &o, fail_in_turn, &f));
+            if (how == LEAVES)
+                expect_fate(&f, last - 1, WAGMA_EPEER, "rank ");
+            else
+                expect_fate(&f, last - 1, WAGMA_ESTALL, "for 1 of the ranks ");
+            for (int r = 0; r < last - 1; r++) {
+                snprintf(text, sizeof text, "rank %d %s, so rank %d failed", last, words[how],
+                         r + 1);
+                expect_fate(&f, r, WAGMA_EPEER, text);
+            }
+            CHECK(expectations_failed() == 0, "%d ranks, way %d", size, how);
         }
 }
 
@@ -209,71 +235,6 @@ static void test_window(void) {
     }
 }
 
-/* ---- the end -----------------------------------------------------------------------------------
- */
-
-/* All but the last rank close. */
-static void close_without_one(rank *me) {
-    fates *f = me->shared;
-    double x[3] = {0};
-    wagma_handle *h = rank_join(me, NULL);
-    EXPECT(wagma_allreduce(h, x, 1, NULL) == WAGMA_OK, "%s", wagma_last_error());
-    if (me->rank < me->size - 1) {
-        atomic_fetch_add(&f->ready, 1);
-        note(f, me->rank, wagma_close(h));
-        EXPECT(wagma_allreduce(h, x, 1, NULL) == WAGMA_ECLOSED, "%s", wagma_last_error());
-    } else if (f->how == FAILS) {
-        while (atomic_load(&f->ready) < me->size - 1)
-            sleep_ms(1);
-        sleep_ms(20);
-    } else {
-        while (atomic_load(&f->status[0]) == 0 || atomic_load(&f->status[1]) == 0)
-            sleep_ms(1);
-    }
-    wagma_free(h);
-}
-
-static void test_close_without_one(void) {
-    wagma_options o = options_of(3, 0, 1, 3);
-    o.timeout = 20;
-    fates f = {.how = FAILS};
-    team_join(team_start(MESSAGES, &o, close_without_one, &f));
-    for (int r = 0; r < 2; r++)
-        expect_fate(&f, r, WAGMA_EPEER, "phase close");
-    CHECK(expectations_failed() == 0, "it failed");
-    o.timeout = 0.4;
-    f = (fates){.how = DIES_UNKNOWN};
-    team_join(team_start(MESSAGES, &o, close_without_one, &f));
-    EXPECT(f.status[0] == WAGMA_ESTALL || f.status[1] == WAGMA_ESTALL, "%s", f.message[0]);
-    for (int r = 0; r < 2; r++)
-        EXPECT(strstr(f.message[r], "phase close"), "%s", f.message[r]);
-    CHECK(expectations_failed() == 0, "it went on");
-}
-
-/* Freed while versions and calls are in flight: no thread is left, and nothing is written any more.
- */
-static void free_in_flight(rank *me) {
-    fates *f = me->shared;
-    double *x = malloc(50000 * sizeof *x);
-    memset(x, 0, 50000 * sizeof *x);
-    wagma_handle *h = rank_join(me, x);
-    if (me->rank != 0 || f->how == FAILS_IN_CALL)
-        EXPECT(wagma_post(h, x, 1, 0) == WAGMA_INPROGRESS, "%s", wagma_last_error());
-    sleep_ms(0.1 * random_below(me, 10));
-    wagma_free(h);
-    free(x);
-}
-
-static void test_freed_in_flight(void) {
-    for (int round = 0; round < 40; round++) {
-        wagma_options o = options_of(3, 0, round % 3, 50000);
-        o.timeout = 20;
-        fates f = {.how = round % 2};
-        team_join(team_start(MESSAGES, &o, free_in_flight, &f));
-        CHECK(expectations_failed() == 0, "round %d", round);
-    }
-}
-
 /* ---- creation ----------------------------------------------------------------------------------
  */
 
@@ -341,47 +302,12 @@ static void test_other_interface(void) {
     }
 }
 
-/* ---- interrupts --------------------------------------------------------------------------------
- */
-
-static int ask(void *context) {
-    return atomic_fetch_add((_Atomic int *)context, 1) >= 1;
-}
-
-static void be_interrupted(rank *me) {
-    fates *f = me->shared;
-    double x[3] = {0};
-    _Atomic int asked = 0;
-    if (me->rank == 0)
-        me->hooks = (wagma_hooks){.context = &asked, .interrupted = ask};
-    wagma_handle *h = rank_join(me, NULL);
-    if (me->rank == 0) {
-        atomic_store(&asked, 0);
-        note(f, 0, wagma_allreduce(h, x, 1, NULL));
-        atomic_fetch_add(&f->ready, 1);
-    }
-    while (atomic_load(&f->ready) < 1)
-        sleep_ms(1);
-    wagma_free(h);
-}
-
-static void test_interrupted(void) {
-    wagma_options o = options_of(2, 0, 0, 3);
-    o.timeout = 20;
-    fates f = {0};
-    team_join(team_start(MESSAGES, &o, be_interrupted, &f));
-    expect_fate(&f, 0, WAGMA_EINTERRUPTED, "phase quorum");
-    CHECK(expectations_failed() == 0, "see above");
-}
-
 int main(void) {
     RUN(test_lost_rank);
+    RUN(test_the_first_cause);
     RUN(test_stalls_name_the_missing);
     RUN(test_window);
-    RUN(test_close_without_one);
-    RUN(test_freed_in_flight);
     RUN(test_creation);
     RUN(test_other_interface);
-    RUN(test_interrupted);
     return check_summary();
 }

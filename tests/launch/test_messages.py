@@ -230,6 +230,36 @@ say("end")
     assert [said(done, rank) for rank in range(2)] == [["end"], ["end"]]
 
 
+@pytest.mark.parametrize("where", ["idle", "posted", "elsewhere"])
+def test_mpi_that_ends_first(where: str) -> None:
+    """MPI.Finalize() under an open handle: whoever uses it afterwards is told."""
+    done = run(
+        2,
+        LEFT_OPEN
+        + f"""
+if {where!r} == "posted":
+    request = coll.iallreduce(x)
+if {where!r} == "elsewhere":
+    time.sleep(0.3 * rank)
+MPI.Finalize()
+try:
+    request.wait() if {where!r} == "posted" else coll.allreduce(x)
+except TransportError as error:
+    say(error)
+try:
+    coll.allreduce(x)
+except HandleError:
+    say("broken")
+coll.close()
+""",
+    )
+    assert done.returncode == 0, done.stderr
+    for rank in range(2):
+        text, after = said(done, rank)
+        assert "was finalized while the handle was open" in text
+        assert after == "broken"
+
+
 # ---- deaths --------------------------------------------------------------------------------------
 
 # Survivors write to files, as output may end with the first death. MPICH's mpiexec sends them
@@ -271,7 +301,7 @@ def die(folder: Path, *options: str, under: tuple[str, ...] = ()) -> list[tuple[
 @open_mpi
 def test_a_death_that_mpi_tells(tmp_path: Path) -> None:
     for text, log in die(tmp_path, "--with-ft", "ulfm"):
-        assert re.match(r"PeerError 3 rank \d .*, and version 3 \(phase", text), text
+        assert re.match(r"PeerError 3 rank 1 is dead,.* and version 3 \(phase", text), text
         assert "its last events:" in log
 
 

@@ -1,5 +1,6 @@
-/* A transport that outlives MPI: closing it then touches nothing of MPI. One that was given up
- * before, alone and in the middle of a conversation, keeps nobody in MPI_Finalize. */
+/* Transports and the end of MPI. An owner is told before the end, while MPI still works. A
+ * transport that outlives MPI all the same can be closed, which touches nothing of MPI. One that
+ * was given up before, alone and in the middle of a conversation, keeps nobody in MPI_Finalize. */
 #include "everywhere.h"
 
 #include <mpi.h>
@@ -7,7 +8,8 @@
 
 #include "mpi/wagma_mpi.h"
 
-static wagma_transport *t;
+static wagma_transport *t, *owned[3];
+static int ends, works;
 
 static void test_given_up(void) {
     static unsigned char memory[1 << 20], into[1 << 20];
@@ -19,8 +21,21 @@ static void test_given_up(void) {
     given_up->calls->close(given_up, 0);
 }
 
+/* Called by MPI_Finalize. */
+static void end(void *owner) {
+    wagma_transport *open = *(wagma_transport **)owner;
+    int finalized = 1;
+    MPI_Finalized(&finalized);
+    works = !finalized &&
+            open->calls->send_control(open, (world_rank + 1) % world_size, "x", 2) == WAGMA_OK;
+    open->calls->close(open, 0);
+    ends++;
+}
+
 static void test_closed_after_the_end(void) {
     wagma_transport *none;
+    CHECK(ends == 2, "%d of 2 owners were told of the end", ends);
+    CHECK(works, "MPI did not work any more");
     t->calls->close(t, 1);
     CHECK(wagma_mpi_transport(MPI_COMM_WORLD, &none) == WAGMA_EINVAL, "made without MPI");
     CHECK(strstr(wagma_mpi_last_error(), "not running"), "%s", wagma_mpi_last_error());
@@ -29,6 +44,12 @@ static void test_closed_after_the_end(void) {
 int main(int argc, char **argv) {
     world_begin(&argc, &argv);
     t = world_transport();
+    for (int i = 0; i < 3; i++) {
+        owned[i] = world_transport();
+        owned[i]->ending = end;
+        owned[i]->owner = &owned[i];
+    }
+    owned[1]->calls->close(owned[1], 1); /* is not told */
     RUN_EVERYWHERE(test_given_up);
     MPI_Finalize();
     RUN(test_closed_after_the_end);
