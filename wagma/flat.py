@@ -8,6 +8,7 @@ does when torch allocates it: kernels that depend on alignment give the same bit
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -96,6 +97,12 @@ class Layout:
 
 
 def _check_supported(index: int, parameter: torch.Tensor, dtype: torch.dtype) -> None:
+    if _is_sharded(parameter):
+        raise ValueError(
+            f"parameter {index} is sharded by FSDP: each rank has another part, and averaging "
+            "would mix them; train the model that was wrapped, without fully_shard() or "
+            "FullyShardedDataParallel()"
+        )
     if parameter.device.type != "cpu":
         raise ValueError(
             f"parameter {index} is on {parameter.device}: only parameters in the CPU's memory can "
@@ -118,6 +125,13 @@ def _check_supported(index: int, parameter: torch.Tensor, dtype: torch.dtype) ->
             "holds them all; convert the model to one dtype, as in model.float(), or give each "
             "dtype its own optimizer"
         )
+
+
+def _is_sharded(parameter: torch.Tensor) -> bool:
+    """Whether FSDP has it: a DTensor, a flat parameter or a view of one. DDP leaves no mark."""
+    module = sys.modules.get("torch.distributed.tensor")  # imported, if there is a DTensor
+    is_dtensor = module is not None and isinstance(parameter, module.DTensor)
+    return is_dtensor or hasattr(parameter, "_fsdp_flattened")
 
 
 def _check_disjoint(parameters: Sequence[torch.Tensor]) -> None:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import Any, Self, SupportsIndex, overload
 
 import torch
 from torch.optim import Optimizer
-from torch.utils.hooks import RemovableHandle
 
+from wagma.agreement import agree
 from wagma.algorithms import Algorithm
+from wagma.buffers import average_buffers
 from wagma.collectives import Outcome
-from wagma.flat import FlatParameters, Layout
+from wagma.counters import Counters
+from wagma.flat import FlatParameters
+from wagma.joining import Pace, last_version
 from wagma.logs import RankLogger
+from wagma.scaling import forget, unscale
+from wagma.wrapper import OptimizerWrapper
 
 __all__ = ["DistributedOptimizer"]
 
 
-class DistributedOptimizer(Optimizer):
+class DistributedOptimizer(OptimizerWrapper):
     """An optimizer whose steps are averaged over the ranks as `algorithm` says.
 
     ::
@@ -36,14 +41,20 @@ class DistributedOptimizer(Optimizer):
 
     Making it is collective: it checks that all ranks train the same model, and rank 0's parameters
     become everybody's (the parameters only: load pretrained buffers, such as BatchNorm's
-    statistics, on every rank). The parameters become views of one flat tensor.
+    statistics, on every rank, and see `synchronize`). The parameters become views of one flat
+    tensor. Frozen ones (``requires_grad=False``) are averaged like all others, and may move by a
+    last bit or two where the number of ranks is no power of two.
 
     `param_groups`, `state` and `defaults` are the inner optimizer's own: learning-rate schedulers
-    and gradient scalers take this object or the inner one. With gradient scaling a rank may skip a
-    step; loops count `version`, which then does not advance on that rank. With
-    ``missed="fast-forward"`` it may advance by more than one in a step: a scheduler is then stepped
-    ``1 + opt.outcome.skipped`` times, or follows it:
+    take this object or the inner one. Momentum and other state are not averaged. With
+    ``missed="fast-forward"`` `version` may advance by more than one in a step: a scheduler is then
+    stepped ``1 + opt.outcome.skipped`` times, or follows it:
     ``LambdaLR(opt, lambda _: 0.99**opt.version)``.
+
+    A `torch.amp.GradScaler` takes this object for ``unscale_`` and ``step``. A rank whose gradients
+    overflow makes a step without any (see `wagma.algorithms.Algorithm.passive_step`), so that the
+    ranks stay together; its ``update()`` lowers its own scale. Ranks may have different scales:
+    each divides by its own before anything is averaged.
 
     Used as a context manager it closes at the end; after an exception the ranks that need this one
     get PeerError instead of waiting.
@@ -59,8 +70,9 @@ class DistributedOptimizer(Optimizer):
     Not thread-safe: one thread at a time.
     """
 
+    _step_supports_amp_scaling = True  # GradScaler calls step() after an overflow, too
+
     def __init__(self, optimizer: Optimizer, algorithm: Algorithm) -> None:
-        # Optimizer.__init__ is not called: it would make param_groups and state a second time.
         if not isinstance(optimizer, Optimizer) or isinstance(optimizer, DistributedOptimizer):
             raise TypeError(
                 f"optimizer is a {type(optimizer).__name__}: "
@@ -71,12 +83,15 @@ class DistributedOptimizer(Optimizer):
                 f"algorithm is a {type(algorithm).__name__}: it has to be an object like "
                 "wagma.WAGMA(comm) or wagma.AllreduceSGD(comm)"
             )
-        self._inner = optimizer
+        super().__init__(optimizer)
         self._algorithm = algorithm
         self._log = RankLogger(__name__, algorithm.rank, algorithm.size)
-        tensors = [tensor for group in optimizer.param_groups for tensor in group["params"]]
-        layout = _agree(algorithm, tensors)
-        self._parameters = FlatParameters(tensors, layout)
+        self._counters = Counters()
+        self._pace = Pace()
+        self._blocks: list[str] = []  # the names of the with blocks that this is in
+        self._last: int | None = None  # version at which join() ends
+        tensors = self._tensors()
+        self._parameters = FlatParameters(tensors, agree(algorithm, tensors))
         algorithm.broadcast(self._parameters.flat)
         algorithm.attach(self._parameters)
 
@@ -98,28 +113,132 @@ class DistributedOptimizer(Optimizer):
             What the inner optimizer's step returns.
 
         Raises:
-            RuntimeError: a parameter's ``.data`` was replaced.
+            RuntimeError: a parameter's ``.data`` was replaced; inside `no_sync`; all steps of a
+                `join` are made.
             PeerError, StallError: see `wagma.collectives`.
         """
         self._parameters.check()
-        result: float | None = self._algorithm.step(self._inner, closure)
+        if "no_sync" in self._blocks:
+            raise RuntimeError(
+                "step() inside no_sync(), which collects gradients for a later one: leave the "
+                "block before the step"
+            )
+        if self._last is not None and self.version >= self._last:
+            raise RuntimeError(
+                f"step() at version {self.version} inside join(), whose ranks end at {self._last}: "
+                "pass as many steps as are made, or end the loop there, where versions advance by "
+                "more than one: with opt.join(steps) as last: ... if opt.version >= last: break"
+            )
+        try:
+            if not unscale(self):
+                self._passive_step()
+                return None
+            self._pace.arrive()
+            if closure is not None:
+                closure = self._counters.counting(closure, self._algorithm)
+            result: float | None = self._algorithm.step(self._inner, closure)
+        except BaseException:
+            forget(self)
+            raise
+        self._counters.steps += 1
+        self._counters.see(self.outcome)
+        self._pace.leave()
         return result
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clears the gradients, as the inner optimizer does."""
-        self._inner.zero_grad(set_to_none)
+    def _passive_step(self) -> None:
+        """A step without gradients of this rank, which are cleared."""
+        self._inner.zero_grad()
+        self._algorithm.passive_step(self._inner)
+        self._counters.passive_steps += 1
+        self._counters.see(self.outcome)
 
-    def synchronize(self) -> None:
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Accumulation of gradients, as with DDP: backward passes inside, the step after the block.
+
+        Only steps communicate, so that the block costs and changes nothing; without it gradients
+        accumulate as well. A step inside, which with DDP would make the models differ, is refused.
+        """
+        with self._inside("no_sync"):
+            yield
+
+    @contextmanager
+    def join(self, steps: SupportsIndex) -> Iterator[int]:
+        """Uneven data: inside, this rank makes `steps` steps, another one more or fewer.
+
+        ::
+
+            with opt.join(len(loader)):
+                for inputs, targets in loader: ...
+                    opt.step()
+
+        Collective. After the block a rank that made fewer than others takes part in their steps
+        until all are at one version, without gradients: averaging models it contributes the one it
+        has, at the pace of its own last steps; averaging gradients it contributes none, so that
+        the mean is over those that have one, and applies the others'. After an exception it takes
+        part in nothing.
+
+        Args:
+            steps: >= 0, versions that this rank has data for.
+
+        Returns:
+            As the block's value the version at which all end. Where versions advance by more than
+            one (``missed="fast-forward"``, EagerSGD) a loop ends when `version` is there, with
+            what is left of the data.
+
+        Raises:
+            TypeError: `steps` is no int; on every rank.
+            ValueError: it is negative, or the inner optimizer needs a closure; on every rank.
+            RuntimeError: inside another `join` or `no_sync`.
+        """
+        self._refuse_inside("join()")
+        last = last_version(self._algorithm, self._inner, steps)
+        self._last = last
+        try:
+            with self._inside("join"):
+                yield last
+        finally:
+            self._last = None
+        while self.version < last:
+            if self._algorithm.wait_avoiding:
+                self._pace.keep()
+            self._passive_step()
+
+    @contextmanager
+    def _inside(self, block: str) -> Iterator[None]:
+        self._blocks.append(block)
+        try:
+            yield
+        finally:
+            self._blocks.pop()
+
+    def _refuse_inside(self, call: str) -> None:
+        if self._blocks:
+            raise RuntimeError(f"{call} inside {self._blocks[-1]}(): call it after the block")
+
+    def synchronize(self, buffers: Iterable[torch.Tensor] | None = None) -> None:
         """Makes the model equal on all ranks: the mean of theirs. The end of a training.
 
         It is a version like any other and advances `version`; all ranks call it at the same one,
         which a loop ``while opt.version < steps`` ensures.
 
+        Args:
+            buffers: ``model.buffers()``: floating ones, as BatchNorm's mean and variance, become
+                the mean of the ranks', others, as its count of batches, rank 0's. None: buffers
+                stay each rank's own.
+
         Raises:
             MismatchError: the ranks are at different versions.
+            RuntimeError: inside `join` or `no_sync`.
+            TypeError, ValueError: `buffers` are no tensors on the CPU, or not alike on all ranks;
+                on every rank.
         """
+        self._refuse_inside("synchronize()")
         self._parameters.check()
+        if buffers is not None:
+            average_buffers(self._algorithm, buffers)
         self._algorithm.synchronize()
+        self._counters.see(self.outcome)
 
     @property
     def version(self) -> int:
@@ -135,6 +254,17 @@ class DistributedOptimizer(Optimizer):
     def algorithm(self) -> Algorithm:
         """The algorithm that averages."""
         return self._algorithm
+
+    def stats(self) -> dict[str, int | float]:
+        """What became of this rank's steps since the optimizer was made; local and cheap.
+
+        One flat dict of numbers, for TensorBoard or a CSV file:
+        "version"; "steps" and "passive_steps", made with and without gradients of this rank;
+        "averages" that it took part in, of which it was "late" (and "late_share" of them);
+        "skipped" versions; "staleness_mean", how many versions contributions were behind the newest
+        in the same average; "waited_seconds" for others, and "waited_last_seconds" at the latest.
+        """
+        return {"version": self.version, **self._counters.as_dict()}
 
     # ---- end -------------------------------------------------------------------------------------
     def close(self) -> None:
@@ -154,90 +284,92 @@ class DistributedOptimizer(Optimizer):
 
     # ---- checkpoints -----------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:
-        """The inner optimizer's state and, under "wagma", the version reached.
+        """The inner optimizer's state and, under "wagma", the version and the algorithm's state.
 
-        The inner optimizer can load it too. The model between two synchronisations is each rank's
-        own: a checkpoint that one rank writes for all belongs after `synchronize()`.
+        The inner optimizer can load it too. Each rank saves its own and its model's; between two
+        synchronisations models differ, so that one that a rank saves for all belongs after
+        `synchronize()`.
         """
         state = self._inner.state_dict()
-        state["wagma"] = {"version": self.version}
+        state["wagma"] = {
+            "version": self.version,
+            "algorithm": type(self._algorithm).__name__,
+            "state": self._algorithm.state(),
+        }
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads what `state_dict` gave; collective, and all ranks have to be at one version.
+        """Loads what `state_dict` gave on this rank; collective, all ranks are at one version.
 
         All ranks continue at one version: where they saved different ones, at the lowest. A state
         of the inner optimizer alone leaves the version where it is. The model is loaded separately,
         in place, before the next step.
 
         Raises:
-            RuntimeError: the ranks are at different versions; nothing is loaded.
+            RuntimeError: the ranks are at different versions, and nothing is loaded; inside `join`.
+            what the inner optimizer's does, on every rank.
         """
-        counters = state_dict.get("wagma", {"version": self.version})
-        with self._algorithm.meet() as meeting:
-            versions = meeting.exchange(lambda: int(counters["version"]), last=True)
-        if len(set(versions)) > 1 and self._algorithm.rank == 0:
+        self._refuse_inside("load_state_dict()")
+        algorithm = self._algorithm
+        saved = state_dict.get("wagma", {"version": self.version})
+        with algorithm.meet() as meeting:
+            versions = meeting.exchange(lambda: int(saved["version"]), last=True)
+        if len(set(versions)) > 1 and algorithm.rank == 0:
             self._log.warning(
                 "the ranks saved versions %s; all continue at %d", versions, min(versions)
             )
-        self._algorithm.resume(min(versions))
-        self._inner.load_state_dict(state_dict)
+        algorithm.resume(min(versions))
 
-    # ---- what belongs to the inner optimizer -----------------------------------------------------
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
-        """The inner optimizer's."""
-        return self._inner.param_groups
+        def load() -> None:
+            self._inner.load_state_dict(state_dict)
+            if saved.get("algorithm") == type(algorithm).__name__:
+                algorithm.load_state(saved["state"])
 
-    @property
-    def state(self) -> defaultdict[torch.Tensor, Any]:  # type: ignore[override]
-        """The inner optimizer's."""
-        return self._inner.state
+        with algorithm.meet() as meeting:
+            meeting.exchange(load, last=True)
 
-    @property
-    def defaults(self) -> dict[str, Any]:  # type: ignore[override]
-        """The inner optimizer's."""
-        return self._inner.defaults
-
+    # ---- parameters ------------------------------------------------------------------------------
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Refused: the flat array is made once.
+        """Adds a group, as the inner optimizer does; collective, and all ranks are at one version.
+
+        Rank 0's new parameters become everybody's. The flat tensor and the collective are made
+        again; versions, state and gradients are kept. What is in the old collective is gone:
+        contributions of late ranks, gradients that EagerSGD carries (`synchronize` before it).
 
         Raises:
-            RuntimeError: always.
+            RuntimeError: the ranks are at different versions; inside `join`, `no_sync`.
+            ValueError: the ranks add different groups, or the group cannot be averaged.
+            what the inner optimizer's does.
+            All on every rank, and nothing is added.
         """
-        raise RuntimeError(
-            f"cannot add {len(list(param_group.get('params', ())))} parameters: the array that is "
-            "averaged is made with DistributedOptimizer; add the group to the inner optimizer "
-            "before it is made"
-        )
+        self._refuse_inside("add_param_group()")
+        groups = self._inner.param_groups
+        known = len(groups)
 
-    def register_step_pre_hook(self, hook: Any) -> RemovableHandle:
-        """Registers with the inner optimizer, whose step calls it."""
-        return self._inner.register_step_pre_hook(hook)
+        def add() -> int:
+            self._parameters.check()
+            self._inner.add_param_group(param_group)
+            return self.version
 
-    def register_step_post_hook(self, hook: Any) -> RemovableHandle:
-        """Registers with the inner optimizer: it is called before parameters are averaged."""
-        return self._inner.register_step_post_hook(hook)
+        try:
+            with self._algorithm.meet() as meeting:
+                versions = meeting.exchange(add, last=True)
+            if len(set(versions)) > 1:
+                raise RuntimeError(
+                    f"a group can only be added when all ranks are at one version, they are at "
+                    f"{versions}: add it before the first step, or after synchronize()"
+                )
+            layout = agree(self._algorithm, self._tensors())
+        except BaseException:
+            del groups[known:]
+            raise
+        start = self._parameters.layout.numel
+        self._parameters = FlatParameters(self._tensors(), layout)
+        self._algorithm.broadcast(self._parameters.flat[start:])
+        self._algorithm.reattach(self._parameters)
 
-    def register_state_dict_pre_hook(self, hook: Any, prepend: bool = False) -> RemovableHandle:
-        """Registers with the inner optimizer."""
-        return self._inner.register_state_dict_pre_hook(hook, prepend)
-
-    def register_state_dict_post_hook(self, hook: Any, prepend: bool = False) -> RemovableHandle:
-        """Registers with the inner optimizer."""
-        return self._inner.register_state_dict_post_hook(hook, prepend)
-
-    def register_load_state_dict_pre_hook(
-        self, hook: Any, prepend: bool = False
-    ) -> RemovableHandle:
-        """Registers with the inner optimizer."""
-        return self._inner.register_load_state_dict_pre_hook(hook, prepend)
-
-    def register_load_state_dict_post_hook(
-        self, hook: Any, prepend: bool = False
-    ) -> RemovableHandle:
-        """Registers with the inner optimizer."""
-        return self._inner.register_load_state_dict_post_hook(hook, prepend)
+    def _tensors(self) -> list[torch.Tensor]:
+        return [tensor for group in self._inner.param_groups for tensor in group["params"]]
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(
@@ -247,36 +379,3 @@ class DistributedOptimizer(Optimizer):
 
     def __repr__(self) -> str:
         return f"DistributedOptimizer({self._algorithm!r}, {self._inner!r})"
-
-
-def _agree(algorithm: Algorithm, tensors: list[torch.Tensor]) -> Layout:
-    """Lays the parameters out; fails on every rank when one rank's cannot be, or is another's."""
-    with algorithm.meet() as meeting:
-        layouts: list[Layout] = []
-
-        def lay_out() -> str:
-            layouts.append(Layout.of(tensors))
-            return layouts[0].fingerprint()
-
-        prints = meeting.exchange(lay_out)
-        mine = layouts[0].describe()
-        others = [rank for rank, print_ in enumerate(prints) if print_ != prints[0]]
-        # Of rank 0, and only where it is needed: it can be long.
-        needed = others and algorithm.rank == 0
-        theirs = meeting.exchange(lambda: mine if needed else [], last=True)[0]
-    if others:
-        raise ValueError(
-            f"the ranks train different models: those of ranks {others} are not that of rank 0; "
-            f"rank {algorithm.rank} has {_first_difference(mine, theirs)}. "
-            "Build the same model and the same optimizer on every rank"
-        )
-    return layouts[0]
-
-
-def _first_difference(mine: list[str], theirs: list[str]) -> str:
-    for index, (own, other) in enumerate(zip(mine, theirs, strict=False)):
-        if own != other:
-            return f"parameter {index} as {own}, rank 0 as {other}"
-    if len(mine) != len(theirs):
-        return f"{len(mine)} parameters, rank 0 has {len(theirs)}"
-    return "the same as rank 0"

@@ -1,53 +1,29 @@
 """DistributedOptimizer on several ranks."""
 
 import copy
-import hashlib
 import time
 from collections.abc import Callable
 
 import numpy as np
 import pytest
+import tiny
 import torch
-from mpi4py import MPI
+from tiny import ALGORITHMS, COMM, OPTIMIZERS, batch, build_model, loss_of, values
 from torch.optim import Optimizer
 
 import wagma
 from wagma.algorithms import Algorithm
 from wagma.collectives import PeerError
 
-torch.set_num_threads(1)  # the models are tiny
 
-COMM = MPI.COMM_WORLD
-OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
-    "SGD": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
-    "Adam": lambda p: torch.optim.Adam(p, lr=0.02),
-    "LBFGS": lambda p: torch.optim.LBFGS(p, max_iter=4, line_search_fn="strong_wolfe"),
-}
-ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
-    "WAGMA": wagma.WAGMA,
-    "AllreduceSGD": wagma.AllreduceSGD,
-}
-
-
-def build_model(seed: int = 0) -> torch.nn.Sequential:
-    torch.manual_seed(seed)
-    return torch.nn.Sequential(
-        torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Linear(6, 1)
-    ).double()
-
-
-def batch(step: int, rank: int) -> torch.Tensor:
-    return torch.randn(8, 4, generator=torch.Generator().manual_seed(100 * step + rank)).double()
-
-
-def step_on(
+def step_with_closure(
     model: torch.nn.Module, optimizer: Optimizer, inputs: torch.Tensor, number: bool = False
 ) -> float:
     """One step whose closure returns a tensor, or a number."""
 
     def closure() -> float:
         optimizer.zero_grad()
-        loss = (model(inputs)[:, 0] - inputs.prod(dim=1)).square().mean()
+        loss = loss_of(model, inputs)
         loss.backward()
         return loss.item() if number else loss
 
@@ -56,13 +32,9 @@ def step_on(
     return loss if number else loss.item()
 
 
-def values(model: torch.nn.Module) -> torch.Tensor:
-    return torch.nn.utils.parameters_to_vector(model.parameters()).detach().clone()
-
-
 def on_all_ranks(model: torch.nn.Module) -> list[str]:
     """Digests of the ranks' parameters."""
-    return COMM.allgather(hashlib.sha256(values(model).numpy().tobytes()).hexdigest()[:8])
+    return tiny.on_all_ranks(values(model))
 
 
 @pytest.fixture(params=ALGORITHMS)
@@ -84,9 +56,9 @@ def test_allreduce_equals_one_process_with_all_batches(name: str, number: bool) 
     inner = OPTIMIZERS[name](model.parameters())
     with wagma.DistributedOptimizer(inner, wagma.AllreduceSGD(COMM)) as optimizer:
         for step in range(10):
-            loss = step_on(model, optimizer, batch(step, COMM.rank), number)
+            loss = step_with_closure(model, optimizer, batch(step, COMM.rank), number)
             batches = torch.cat([batch(step, rank) for rank in range(COMM.size)])
-            assert loss == pytest.approx(step_on(alone, bare, batches), rel=1e-9)
+            assert loss == pytest.approx(step_with_closure(alone, bare, batches), rel=1e-9)
             assert len(set(on_all_ranks(model))) == 1
         optimizer.synchronize()
         assert len(set(on_all_ranks(model))) == 1
@@ -100,8 +72,8 @@ def test_wagma_that_always_synchronises_averages_the_models() -> None:
     bare = OPTIMIZERS["Adam"](local.parameters())
     with wagma.DistributedOptimizer(inner, wagma.WAGMA(COMM, sync_period=1)) as optimizer:
         for step in range(5):
-            step_on(model, optimizer, batch(step, COMM.rank))
-            step_on(local, bare, batch(step, COMM.rank))
+            step_with_closure(model, optimizer, batch(step, COMM.rank))
+            step_with_closure(local, bare, batch(step, COMM.rank))
             mean = np.empty(values(local).shape)
             COMM.Allreduce(values(local).numpy(), mean)
             mean /= COMM.size
@@ -120,7 +92,7 @@ def test_wagma_synchronises_every_period_and_at_the_end(group_size: int | None) 
     with wagma.DistributedOptimizer(inner, algorithm) as optimizer:
         while optimizer.version < 22:
             time.sleep(0.001 * ((optimizer.version + COMM.rank) % 3))
-            step_on(model, optimizer, batch(optimizer.version, COMM.rank))
+            step_with_closure(model, optimizer, batch(optimizer.version, COMM.rank))
             outcome = optimizer.outcome
             assert outcome is not None
             if optimizer.version % 4 == 0:
@@ -181,9 +153,9 @@ def test_resumed_ranks_are_at_one_version_and_share_no_old_model() -> None:
     inner = OPTIMIZERS["SGD"](model.parameters())
     with wagma.DistributedOptimizer(inner, wagma.WAGMA(COMM, sync_period=None)) as optimizer:
         while optimizer.version < 5 + COMM.rank:
-            step_on(model, optimizer, batch(optimizer.version, COMM.rank))
+            step_with_closure(model, optimizer, batch(optimizer.version, COMM.rank))
         saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
-        assert saved[1]["wagma"] == {"version": 5 + COMM.rank}
+        assert saved[1]["wagma"]["version"] == 5 + COMM.rank
         COMM.Barrier()
 
     resumed_model = build_model(seed=7)
@@ -195,13 +167,13 @@ def test_resumed_ranks_are_at_one_version_and_share_no_old_model() -> None:
         assert set(COMM.allgather(optimizer.version)) == {5}
         started = algorithm.collective.version
         time.sleep(0.05 * COMM.rank)
-        step_on(resumed_model, optimizer, batch(5, COMM.rank))
+        step_with_closure(resumed_model, optimizer, batch(5, COMM.rank))
         outcome = optimizer.outcome
         assert outcome is not None
         assert outcome.contributors
         assert min(outcome.versions) >= started, "the random first models must not be averaged"
         assert optimizer.version == 6
-        step_on(resumed_model, optimizer, batch(6, COMM.rank))
+        step_with_closure(resumed_model, optimizer, batch(6, COMM.rank))
         assert optimizer.version == 7
 
 
@@ -212,7 +184,7 @@ def test_loading_at_different_versions_is_refused_on_every_rank() -> None:
     with wagma.DistributedOptimizer(inner, wagma.WAGMA(COMM, sync_period=None)) as optimizer:
         state = copy.deepcopy(optimizer.state_dict())
         if COMM.rank == 0:
-            step_on(model, optimizer, batch(0, 0))
+            step_with_closure(model, optimizer, batch(0, 0))
         with pytest.raises(RuntimeError, match="load it before the first step"):
             optimizer.load_state_dict(state)
         COMM.Barrier()
@@ -231,7 +203,7 @@ def test_a_rank_that_fails_is_named_to_the_others(make: Callable[..., Algorithm]
         wagma.DistributedOptimizer(inner, make(COMM)) as optimizer,
     ):
         while optimizer.version < 100:
-            step_on(model, optimizer, batch(optimizer.version, COMM.rank))
+            step_with_closure(model, optimizer, batch(optimizer.version, COMM.rank))
             if optimizer.version == 3 and COMM.rank == 1:
                 raise LocalError
     if COMM.rank != 1:  # over messages it may be one that failed because of rank 1
@@ -246,7 +218,7 @@ def test_a_rank_that_leaves_is_not_waited_for(make: Callable[..., Algorithm]) ->
     optimizer = wagma.DistributedOptimizer(inner, make(COMM))
     leaves = COMM.rank == COMM.size - 1
     while optimizer.version < (3 if leaves else 25):
-        step_on(model, optimizer, batch(optimizer.version, COMM.rank))
+        step_with_closure(model, optimizer, batch(optimizer.version, COMM.rank))
     if not leaves:
         optimizer.synchronize()
         outcome = optimizer.outcome

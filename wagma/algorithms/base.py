@@ -110,21 +110,34 @@ class Algorithm(ABC):
             return
         content = array.view(-1).view(torch.uint8).numpy()
         words = np.zeros(-(-content.size // 4), np.int32)  # a sum that has one summand
-        with PartialAllreduce(
-            self.comm,
-            words,
-            average=False,
-            timeout=self._timeout,
-            stall_warning=self._stall_warning,
-            transport=self._transport,
-            name=f"{type(self).__name__}, parameters of rank 0",
-        ) as collective:
+        with self._once(words, average=False, name="parameters of rank 0") as collective:
             memory = collective.empty()
             shared = memory.view(np.uint8)[: content.size]
             if self.rank == 0:
                 shared[:] = content
             collective.allreduce(memory, weight=float(self.rank == 0))
             content[:] = shared
+
+    def average(self, array: torch.Tensor) -> None:
+        """`array` becomes the mean of all ranks'; collective, beside the training's versions.
+
+        Args:
+            array: contiguous, of one shape and floating dtype on all ranks.
+        """
+        with self._once(array, average=True, name="averages") as collective:
+            collective.allreduce(array)
+
+    def _once(self, like: object, *, average: bool, name: str) -> PartialAllreduce:
+        """A collective of all ranks for one call."""
+        return PartialAllreduce(
+            self.comm,
+            like,
+            average=average,
+            timeout=self._timeout,
+            stall_warning=self._stall_warning,
+            transport=self._transport,
+            name=f"{type(self).__name__}, {name}",
+        )
 
     @abstractmethod
     def _connect(self, parameters: FlatParameters) -> PartialAllreduce:
@@ -140,12 +153,17 @@ class Algorithm(ABC):
         Returns:
             What the inner optimizer's step returns.
         """
-        result = None
+        result: Any = None
         if closure is None:
             self.before_step(None)
             inner.step()
         else:
-            result = inner.step(lambda: self.before_step(closure()))
+            evaluate = closure
+
+            def averaged() -> Any:
+                return self.before_step(evaluate())
+
+            result = inner.step(averaged)
         self.after_step()
         return result
 

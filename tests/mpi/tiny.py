@@ -1,0 +1,65 @@
+"""Tiny trainings: models, batches and algorithms that tests of the optimizer share."""
+
+import hashlib
+from collections.abc import Callable
+
+import torch
+from mpi4py import MPI
+from torch.optim import Optimizer
+
+import wagma
+from wagma.algorithms import Algorithm
+
+torch.set_num_threads(1)  # the models are tiny
+
+COMM = MPI.COMM_WORLD
+RANK, SIZE = COMM.rank, COMM.size
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
+    "SGD": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+    "Adam": lambda p: torch.optim.Adam(p, lr=0.02),
+    "LBFGS": lambda p: torch.optim.LBFGS(p, max_iter=4, line_search_fn="strong_wolfe"),
+}
+# As a user makes them.
+ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
+    "WAGMA": wagma.WAGMA,
+    "AllreduceSGD": wagma.AllreduceSGD,
+}
+# Nobody is late: what a run computes does not depend on the clock.
+ON_TIME: dict[str, Callable[..., Algorithm]] = {
+    "WAGMA": lambda comm: wagma.WAGMA(comm, sync_period=4, grace=20.0),
+    "WAGMA-all": lambda comm: wagma.WAGMA(comm, sync_period=1),
+    "AllreduceSGD": wagma.AllreduceSGD,
+}
+
+
+def build_model(seed: int = 0) -> torch.nn.Sequential:
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(
+        torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Linear(6, 1)
+    ).double()
+
+
+def batch(step: int, rank: int) -> torch.Tensor:
+    return torch.randn(8, 4, generator=torch.Generator().manual_seed(100 * step + rank)).double()
+
+
+def loss_of(model: torch.nn.Module, inputs: torch.Tensor) -> torch.Tensor:
+    loss: torch.Tensor = (model(inputs)[:, 0] - inputs.prod(dim=1)).square().mean()
+    return loss
+
+
+def step_on(model: torch.nn.Module, optimizer: Optimizer, inputs: torch.Tensor) -> None:
+    """One step without a closure."""
+    optimizer.zero_grad()
+    loss_of(model, inputs).backward()
+    optimizer.step()
+
+
+def values(model: torch.nn.Module) -> torch.Tensor:
+    return torch.nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+
+
+def on_all_ranks(*tensors: torch.Tensor) -> list[str]:
+    """Digests of the ranks' tensors."""
+    content = b"".join(tensor.detach().numpy().tobytes() for tensor in tensors)
+    return COMM.allgather(hashlib.sha256(content).hexdigest()[:8])

@@ -1,0 +1,49 @@
+"""Whether all ranks train the same model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from wagma.algorithms import Algorithm
+from wagma.flat import Layout
+
+__all__ = ["agree"]
+
+
+def agree(algorithm: Algorithm, tensors: Sequence[torch.Tensor]) -> Layout:
+    """Lays the parameters out; collective.
+
+    Raises:
+        ValueError: those of one rank cannot be laid out, or are another's; on every rank.
+    """
+    with algorithm.meet() as meeting:
+        layouts: list[Layout] = []
+
+        def lay_out() -> str:
+            layouts.append(Layout.of(tensors))
+            return layouts[0].fingerprint()
+
+        prints = meeting.exchange(lay_out)
+        mine = layouts[0].describe()
+        others = [rank for rank, print_ in enumerate(prints) if print_ != prints[0]]
+        # Of rank 0, and only where it is needed: it can be long.
+        needed = others and algorithm.rank == 0
+        theirs = meeting.exchange(lambda: mine if needed else [], last=True)[0]
+    if others:
+        raise ValueError(
+            f"the ranks train different models: those of ranks {others} are not that of rank 0; "
+            f"rank {algorithm.rank} has {_first_difference(mine, theirs)}. "
+            "Build the same model and the same optimizer on every rank"
+        )
+    return layouts[0]
+
+
+def _first_difference(mine: list[str], theirs: list[str]) -> str:
+    for index, (own, other) in enumerate(zip(mine, theirs, strict=False)):
+        if own != other:
+            return f"parameter {index} as {own}, rank 0 as {other}"
+    if len(mine) != len(theirs):
+        return f"{len(mine)} parameters, rank 0 has {len(theirs)}"
+    return "the same as rank 0"

@@ -1,0 +1,72 @@
+"""Uneven data: how far the ranks go together, and how fast one goes that has no data any more."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import time
+from collections import deque
+from statistics import median
+from typing import SupportsIndex
+
+from torch.optim import Optimizer
+
+from wagma.algorithms import Algorithm
+
+__all__ = ["Pace", "last_version"]
+
+KEPT = 32  # steps whose computation is remembered
+
+
+def last_version(algorithm: Algorithm, inner: Optimizer, steps: SupportsIndex) -> int:
+    """The version that all ranks reach when each makes its `steps`; collective.
+
+    Raises:
+        TypeError, ValueError: see `wagma.DistributedOptimizer.join`; on every rank.
+    """
+
+    def check() -> int:
+        try:
+            number = operator.index(steps)
+        except TypeError:
+            raise TypeError(
+                f"steps={steps!r} must be an int, the number of steps that this rank makes in the "
+                "block, as len(loader); batches of unknown number have to be counted before"
+            ) from None
+        if number < 0:
+            raise ValueError(f"steps={number} must be 0 or more")
+        closure = inspect.signature(type(inner).step).parameters.get("closure")
+        if closure is not None and closure.default is inspect.Parameter.empty:
+            raise ValueError(
+                f"{type(inner).__name__} evaluates a closure as often as it likes, and a rank "
+                "without data has none: give every rank equally many batches instead of join()"
+            )
+        return algorithm.version + number
+
+    with algorithm.meet() as meeting:
+        return max(meeting.exchange(check, last=True))
+
+
+class Pace:
+    """The seconds that a rank computes from one step to the next.
+
+    Not thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: deque[float] = deque(maxlen=KEPT)
+        self._left: float | None = None
+
+    def arrive(self) -> None:
+        """A step begins."""
+        if self._left is not None:
+            self._seconds.append(time.perf_counter() - self._left)
+
+    def leave(self) -> None:
+        """It ends."""
+        self._left = time.perf_counter()
+
+    def keep(self) -> None:
+        """Sleeps as long as the rank computed, the median of its last 32 steps; 0 before two."""
+        if self._seconds:
+            time.sleep(median(self._seconds))

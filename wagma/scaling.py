@@ -1,0 +1,46 @@
+"""The optimizer's part of gradient scaling.
+
+A `torch.amp.GradScaler` leaves a step out whose gradients overflowed. Left out on one rank, it
+would be missing there for the others. To an optimizer with ``_step_supports_amp_scaling`` the
+scaler leaves the decision: it sets `found_inf` and `grad_scale` on it, calls ``step()`` in any
+case, and deletes both.
+"""
+
+from __future__ import annotations
+
+from torch.optim import Optimizer
+
+__all__ = ["forget", "unscale"]
+
+
+def unscale(optimizer: Optimizer) -> bool:
+    """Divides the gradients by the scale, unless the user has.
+
+    The gradients are multiplied by the reciprocal in float32, as the scaler does, so that they are
+    the same to the bit.
+
+    Args:
+        optimizer: that ``scaler.step`` was given, or that is used without a scaler.
+
+    Returns:
+        Whether the gradients can be used: False after an overflow, and they are not changed.
+    """
+    found_inf = getattr(optimizer, "found_inf", None)  # a tensor, or 0 where nothing was checked
+    if found_inf is None:
+        return True
+    if float(found_inf) > 0:
+        return False
+    scale = getattr(optimizer, "grad_scale", None)
+    if scale is not None:
+        inverse = scale.double().reciprocal().float().item()
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.grad.mul_(inverse)
+    return True
+
+
+def forget(optimizer: Optimizer) -> None:
+    """Deletes what the scaler does not delete when the step raises, and would count twice."""
+    for name in ("found_inf", "grad_scale"):
+        optimizer.__dict__.pop(name, None)

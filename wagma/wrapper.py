@@ -1,0 +1,71 @@
+"""An optimizer around another one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+__all__ = ["OptimizerWrapper"]
+
+
+class OptimizerWrapper(Optimizer):
+    """Has the groups, the state and the hooks of the optimizer that it wraps.
+
+    Args:
+        inner: the optimizer.
+    """
+
+    def __init__(self, inner: Optimizer) -> None:
+        # Optimizer.__init__ is not called: it would make param_groups and state a second time.
+        self._inner = inner
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        """The inner optimizer's."""
+        return self._inner.param_groups
+
+    @property
+    def state(self) -> defaultdict[torch.Tensor, Any]:  # type: ignore[override]
+        """The inner optimizer's."""
+        return self._inner.state
+
+    @property
+    def defaults(self) -> dict[str, Any]:  # type: ignore[override]
+        """The inner optimizer's."""
+        return self._inner.defaults
+
+    def register_step_pre_hook(self, hook: Any) -> RemovableHandle:
+        """Registers with the inner optimizer, whose step calls it."""
+        return self._inner.register_step_pre_hook(hook)
+
+    def register_step_post_hook(self, hook: Any) -> RemovableHandle:
+        """Registers with the inner optimizer, whose step calls it."""
+        return self._inner.register_step_post_hook(hook)
+
+    def register_state_dict_pre_hook(self, hook: Any, prepend: bool = False) -> RemovableHandle:
+        """Registers with the inner optimizer."""
+        return self._inner.register_state_dict_pre_hook(hook, prepend)
+
+    def register_state_dict_post_hook(self, hook: Any, prepend: bool = False) -> RemovableHandle:
+        """Registers with the inner optimizer."""
+        return self._inner.register_state_dict_post_hook(hook, prepend)
+
+    def register_load_state_dict_pre_hook(
+        self, hook: Any, prepend: bool = False
+    ) -> RemovableHandle:
+        """Registers with the inner optimizer."""
+        return self._inner.register_load_state_dict_pre_hook(hook, prepend)
+
+    def register_load_state_dict_post_hook(
+        self, hook: Any, prepend: bool = False
+    ) -> RemovableHandle:
+        """Registers with the inner optimizer."""
+        return self._inner.register_load_state_dict_post_hook(hook, prepend)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clears the gradients, as the inner optimizer does."""
+        self._inner.zero_grad(set_to_none)
