@@ -2,7 +2,7 @@
 
 They are in one file of the user's cache, under a key that says for what they were measured: the
 MPI, the number of ranks and of those on a node, and the model of the processor. A handle takes what
-rank 0 finds, and the engine's defaults where there is nothing.
+rank 0 finds, and the defaults where there is nothing.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from typing import Any
 
 from .mpi import import_mpi
 
-__all__ = ["Schedule", "cache_file", "find", "key", "read", "write"]
+__all__ = ["Schedule", "cache_file", "default", "find", "key", "read", "write"]
 
 _log = logging.getLogger("wagma")
 _FORMAT = 1
 _CPUINFO = Path("/proc/cpuinfo")
+_NETWORK_CHUNK = 1 << 20
 # What the engine takes, beside 0 (csrc/options.c).
 _RANGES = {
     "schedule_switch": (1, 2**62),
@@ -104,14 +105,22 @@ def read(file: Path, under: str) -> Schedule | None:
     return Schedule(**values)
 
 
+def default(size: int, on_a_node: int) -> Schedule:
+    """Where nothing was measured: the engine's, with larger messages where a network carries them.
+
+    docs/schedules.md has the figures.
+    """
+    return Schedule(schedule_chunk=_NETWORK_CHUNK if on_a_node < size else 0)
+
+
 def find(size: int, on_a_node: int) -> Schedule:
     """What handles of these ranks use; warns where the file is not what it should be."""
     try:
         file = cache_file()
     except RuntimeError:
-        return Schedule()
+        return default(size, on_a_node)
     try:
-        return read(file, key(size, on_a_node)) or Schedule()
+        return read(file, key(size, on_a_node)) or default(size, on_a_node)
     except (OSError, ValueError) as error:
         _log.warning(
             "%s is ignored (%s): remove it, or write it again with `mpiexec -n %d python -m wagma "
@@ -120,7 +129,7 @@ def find(size: int, on_a_node: int) -> Schedule:
             error,
             size,
         )
-        return Schedule()
+        return default(size, on_a_node)
 
 
 def write(file: Path, under: str, schedule: Schedule) -> None:

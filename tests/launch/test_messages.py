@@ -81,11 +81,17 @@ def said(done: subprocess.CompletedProcess[str], rank: int) -> list[str]:
 
 
 @mpich
-def test_ranks_of_two_nodes() -> None:
+def test_ranks_of_two_nodes(tmp_path: Path) -> None:
     """As MPICH makes them of one: ranks 0 and 2, and 1 and 3."""
     done = run(
         4,
         """
+        from wagma.collectives import meeting
+        connect = meeting.Channel
+        def channel(options, capsule):
+            say(options["schedule_chunk"])
+            return connect(options, capsule)
+        meeting.Channel = channel
         with PartialAllreduce(comm, x, average=False) as everybody:
             everybody.allreduce(x)
             node = comm.Split_type(MPI.COMM_TYPE_SHARED)
@@ -98,10 +104,12 @@ def test_ranks_of_two_nodes() -> None:
             say(error)
         """,
         MPIR_CVAR_NUM_CLIQUES="2",
+        XDG_CACHE_HOME=str(tmp_path),
     )
     assert done.returncode == 0, done.stderr
     for rank in range(4):
-        sums, refused = said(done, rank)
+        chunk, sums, refused = said(done, rank)
+        assert chunk == str(1 << 20)
         assert sums == "2 mpi shm 12.0"
         assert "4 ranks are on several nodes, at most 2 on each" in refused
 

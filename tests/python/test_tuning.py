@@ -123,6 +123,20 @@ def test_a_broken_file_is_ignored_with_a_warning_and_can_be_replaced(
     assert tuning.find(2, 2) == MEASURED
 
 
+def test_the_default_follows_the_placement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Larger messages where ranks span nodes, unless a file says otherwise."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for here, chunk in ((4, 0), (2, 1 << 20), (1, 1 << 20)):
+        assert tuning.find(4, here) == Schedule(schedule_chunk=chunk)
+    tuning.write(tuning.cache_file(), tuning.key(4, 2), MEASURED)
+    assert tuning.find(4, 2) == MEASURED
+    tuning.cache_file().write_text("no JSON")
+    with caplog.at_level(logging.WARNING, "wagma"):
+        assert tuning.find(4, 2) == Schedule(schedule_chunk=1 << 20)
+
+
 def test_no_file_is_nothing_to_warn_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
