@@ -117,6 +117,13 @@ class DistributedOptimizer(OptimizerWrapper):
                 `join` are made.
             PeerError, StallError: see `wagma.collectives`.
         """
+        try:
+            return self._step(closure)
+        except BaseException:
+            forget(self)
+            raise
+
+    def _step(self, closure: Callable[[], float] | None) -> float | None:
         self._parameters.check()
         if "no_sync" in self._blocks:
             raise RuntimeError(
@@ -129,17 +136,13 @@ class DistributedOptimizer(OptimizerWrapper):
                 "pass as many steps as are made, or end the loop there, where versions advance by "
                 "more than one: with opt.join(steps) as last: ... if opt.version >= last: break"
             )
-        try:
-            if not unscale(self):
-                self._passive_step()
-                return None
-            self._pace.arrive()
-            if closure is not None:
-                closure = self._counters.counting(closure, self._algorithm)
-            result: float | None = self._algorithm.step(self._inner, closure)
-        except BaseException:
-            forget(self)
-            raise
+        if not unscale(self):
+            self._passive_step()
+            return None
+        self._pace.arrive()
+        if closure is not None:
+            closure = self._counters.counting(closure, self._algorithm)
+        result: float | None = self._algorithm.step(self._inner, closure)
         self._counters.steps += 1
         self._counters.see(self.outcome)
         self._pace.leave()
