@@ -257,10 +257,12 @@ static void run_several(rank *me) {
     wagma_handle *h[HANDLES] = {NULL};
     wagma_outcome o;
     double x[HANDLES][7];
-    for (int k = 0; k < HANDLES; k++)
-        EXPECT(wagma_create_over(sim_transport(sims[k], me->rank), &me->segment->options, NULL, 1,
+    for (int k = 0; k < HANDLES; k++) {
+        contribute(WAGMA_F64, x[k], me->rank, -1, 7);
+        EXPECT(wagma_create_over(sim_transport(sims[k], me->rank), &me->segment->options, x[k], 1,
                                  &me->hooks, &h[k]) == WAGMA_OK,
                "%s", wagma_last_error());
+    }
     for (int64_t t = 0; t < 100; t++) {
         for (int k = 0; k < HANDLES; k++) {
             contribute(WAGMA_F64, x[k], me->rank, t, 7);
