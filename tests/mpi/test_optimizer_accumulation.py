@@ -30,6 +30,7 @@ def accumulated(make: Callable[..., Algorithm], parts: int) -> torch.Tensor:
                     (loss_of(model, piece) / parts).backward()
             (loss_of(model, pieces[-1]) / parts).backward()
             assert optimizer.version == step, "only a step is a version"
+            COMM.Barrier()
             optimizer.step()
         return values(model)
 

@@ -191,6 +191,7 @@ def test_synchronisations_stay_where_they_are() -> None:
             step_on(model, optimizer, batch(step, RANK))
         optimizer.add_param_group({"params": extra.parameters()})
         for step in range(3, 12):
+            COMM.Barrier()
             step_on(model, optimizer, batch(step, RANK))
             outcome = optimizer.outcome
             assert outcome is not None

@@ -24,7 +24,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "WAGMA": wagma.WAGMA,
     "AllreduceSGD": wagma.AllreduceSGD,
 }
-# Nobody is late: what a run computes does not depend on the clock.
+# Nobody is late if all call a version at one time: what a run computes depends on no clock.
 ON_TIME: dict[str, Callable[..., Algorithm]] = {
     "WAGMA": lambda comm: wagma.WAGMA(comm, sync_period=4, grace=20.0),
     "WAGMA-all": lambda comm: wagma.WAGMA(comm, sync_period=1),

@@ -1,0 +1,120 @@
+"""A run that was saved and loaded on every rank goes on as if nothing had been, to the bit."""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tiny import (
+    COMM,
+    ON_TIME,
+    OPTIMIZERS,
+    RANK,
+    SIZE,
+    batch,
+    build_model,
+    on_all_ranks,
+    step_on,
+    values,
+)
+
+import wagma
+from wagma.algorithms import Algorithm
+
+
+def run(
+    make: Callable[..., Algorithm],
+    inner: str,
+    first: int,
+    last: int,
+    saved: dict[str, Any] | None = None,
+    synchronize_at: int | None = None,
+) -> tuple[bytes, torch.Tensor]:
+    """Versions `first` to `last`: a checkpoint of this rank, and its model."""
+    model = build_model(seed=first)
+    with wagma.DistributedOptimizer(OPTIMIZERS[inner](model.parameters()), make(COMM)) as optimizer:
+        if saved is not None:
+            optimizer.load_state_dict(saved["optimizer"])
+            model.load_state_dict(saved["model"])
+        assert optimizer.version == first
+        while optimizer.version < last:
+            if optimizer.version == synchronize_at:
+                optimizer.synchronize()
+                continue
+            COMM.Barrier()
+            step_on(model, optimizer, batch(optimizer.version, RANK))
+            outcome = optimizer.outcome
+            assert outcome is not None
+            assert not outcome.late, "the test needs everybody on time"
+        file = io.BytesIO()
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+        return file.getvalue(), values(model)
+
+
+@pytest.mark.parametrize("saved_at", [4, 5, 7])
+@pytest.mark.parametrize("name", ON_TIME)
+def test_two_halves_are_the_whole(name: str, saved_at: int) -> None:
+    _, whole = run(ON_TIME[name], "Adam", 0, 12)
+    content, half = run(ON_TIME[name], "Adam", 0, saved_at)
+    saved = torch.load(io.BytesIO(content), weights_only=True)
+    _, resumed = run(ON_TIME[name], "Adam", saved_at, 12, saved)
+    assert torch.equal(resumed, whole)
+    assert not torch.equal(half, whole)
+
+
+def test_saved_after_synchronize_by_rank_0_for_all() -> None:
+    """Momentum is each rank's own: with an optimizer without state one file is enough."""
+    plain = {"plain": lambda p: torch.optim.SGD(p, lr=0.1)}
+    OPTIMIZERS.update(plain)
+    _, whole = run(ON_TIME["WAGMA"], "plain", 0, 12, synchronize_at=5)
+    content, model = run(ON_TIME["WAGMA"], "plain", 0, 6, synchronize_at=5)
+    assert len(set(on_all_ranks(model))) == 1
+    saved = torch.load(io.BytesIO(COMM.bcast(content)), weights_only=True)
+    _, resumed = run(ON_TIME["WAGMA"], "plain", 6, 12, saved)
+    assert torch.equal(resumed, whole)
+
+
+class Counting(wagma.AllreduceSGD):
+    """An algorithm with a state of its own."""
+
+    def __init__(self, comm: Any) -> None:
+        super().__init__(comm)
+        self.count = torch.zeros(1)
+
+    def after_step(self) -> None:
+        self.count += 1 + RANK
+
+    def state(self) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.count = state["count"]
+
+
+def test_the_state_of_an_algorithm_is_loaded_by_its_like() -> None:
+    content, _ = run(Counting, "SGD", 0, 3)
+    saved = torch.load(io.BytesIO(content), weights_only=True)
+    model = build_model()
+    algorithm = Counting(COMM)
+    inner = OPTIMIZERS["SGD"](model.parameters())
+    with wagma.DistributedOptimizer(inner, algorithm) as optimizer:
+        optimizer.load_state_dict(saved["optimizer"])
+        assert algorithm.count.tolist() == [3 * (1 + RANK)]
+    other = OPTIMIZERS["SGD"](build_model().parameters())
+    with wagma.DistributedOptimizer(other, wagma.WAGMA(COMM)) as optimizer:
+        optimizer.load_state_dict(saved["optimizer"])
+        assert optimizer.version == 3
+    OPTIMIZERS["SGD"](build_model().parameters()).load_state_dict(saved["optimizer"])
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_state_that_does_not_fit_is_refused_on_every_rank() -> None:
+    model = build_model()
+    inner = OPTIMIZERS["SGD"](model.parameters())
+    with wagma.DistributedOptimizer(inner, wagma.AllreduceSGD(COMM)) as optimizer:
+        state = optimizer.state_dict()
+        if RANK == SIZE - 1:
+            state["param_groups"] = state["param_groups"] * 2
+        with pytest.raises(ValueError, match="different number of parameter groups"):
+            optimizer.load_state_dict(state)
