@@ -135,13 +135,13 @@ class Meeting:
             raise as_error(common_report(reports, self.size)) from error
         return [value for value, _ in gathered]
 
-    def agree(self, function: Callable[[], Mapping[str, object]]) -> None:
-        """Compares the named arguments that `function()` returns.
+    def agree(self, function: Callable[[], Mapping[str, object]], *, last: bool = False) -> None:
+        """Compares the named arguments that `function()` returns; `last`: the meeting ends here.
 
         Raises:
             MismatchError: they differ between ranks; names the first that does and its values.
         """
-        gathered = self.exchange(function)
+        gathered = self.exchange(function, last=last)
         for name, value in gathered[0].items():
             if all(arguments[name] == value for arguments in gathered):
                 continue

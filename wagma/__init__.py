@@ -1,8 +1,9 @@
 """Wait-avoiding group averaging for data-parallel training on CPUs.
 
 ``wagma.collectives`` holds the collectives; this package holds what trains with them:
-`DistributedOptimizer` with `WAGMA` or `AllreduceSGD`, ``wagma.inject``, which makes stragglers and
-faults on purpose, and ``python -m wagma``.
+`DistributedOptimizer` with `WAGMA` or one of the algorithms that it is compared with
+(`AllreduceSGD`, `LocalSGD`, `DPSGD`, `SGP`, `ADPSGD`, `EagerSGD`), ``wagma.inject``, which makes
+stragglers and faults on purpose, and ``python -m wagma``.
 """
 
 from __future__ import annotations
@@ -22,16 +23,31 @@ if find_spec("wagma.collectives") is None:
 
 if TYPE_CHECKING:
     from wagma import inject
-    from wagma.algorithms import WAGMA, AllreduceSGD
+    from wagma.algorithms import ADPSGD, DPSGD, SGP, WAGMA, AllreduceSGD, EagerSGD, LocalSGD
     from wagma.optimizer import DistributedOptimizer
 
-__all__ = ["WAGMA", "AllreduceSGD", "DistributedOptimizer", "inject"]
+__all__ = [
+    "ADPSGD",
+    "DPSGD",
+    "SGP",
+    "WAGMA",
+    "AllreduceSGD",
+    "DistributedOptimizer",
+    "EagerSGD",
+    "LocalSGD",
+    "inject",
+]
 
 # What needs torch is imported when it is used: the collectives work without torch.
 _HOMES = {
+    "ADPSGD": "wagma.algorithms",
+    "DPSGD": "wagma.algorithms",
+    "SGP": "wagma.algorithms",
     "WAGMA": "wagma.algorithms",
     "AllreduceSGD": "wagma.algorithms",
     "DistributedOptimizer": "wagma.optimizer",
+    "EagerSGD": "wagma.algorithms",
+    "LocalSGD": "wagma.algorithms",
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import operator
 import time
 from collections import deque
@@ -12,6 +11,7 @@ from typing import SupportsIndex
 from torch.optim import Optimizer
 
 from wagma.algorithms import Algorithm
+from wagma.closures import needs_closure
 
 __all__ = ["Pace", "last_version"]
 
@@ -35,8 +35,7 @@ def last_version(algorithm: Algorithm, inner: Optimizer, steps: SupportsIndex) -
             ) from None
         if number < 0:
             raise ValueError(f"steps={number} must be 0 or more")
-        closure = inspect.signature(type(inner).step).parameters.get("closure")
-        if closure is not None and closure.default is inspect.Parameter.empty:
+        if needs_closure(inner):
             raise ValueError(
                 f"{type(inner).__name__} evaluates a closure as often as it likes, and a rank "
                 "without data has none: give every rank equally many batches instead of join()"

@@ -89,17 +89,12 @@ def test_a_wrong_group_size_of_wagma_is_everyones_error(
 def test_wagma_passes_its_choices_on(comm: MPI.Intracomm) -> None:
     parameter = torch.nn.Parameter(torch.zeros(3))
     algorithm = wagma.WAGMA(
-        comm, grouping="pairs", activation="world", missed="fast-forward", grace=0, seed=7
+        comm, dynamic_groups=False, activation="world", missed="fast-forward", grace=0, window=7
     )
     with wagma.DistributedOptimizer(torch.optim.SGD([parameter], lr=0.1), algorithm):
-        assert algorithm.group_size == min(comm.size, 2)
         used = algorithm.collective.options
-        assert (used.grouping, used.activation, used.missed, used.seed) == (
-            "pairs",
-            "world",
-            "fast-forward",
-            7,
-        )
+        assert (used.quorum, used.grace, used.window) == (1, 0, 7)
+        assert (used.grouping, used.activation, used.missed) == ("fixed", "world", "fast-forward")
 
 
 @pytest.mark.mpi

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch.optim import Optimizer
 
-from wagma.algorithms.base import Algorithm
-from wagma.collectives import PartialAllreduce
+from wagma.algorithms.base import Collective
+from wagma.algorithms.gradients import GradientAveraging
+from wagma.collectives import SyncAllreduce
 from wagma.collectives.options import Transport
-from wagma.flat import FlatGradients, FlatParameters
+from wagma.flat import FlatParameters
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["AllreduceSGD"]
 
 
-class AllreduceSGD(Algorithm):
+class AllreduceSGD(GradientAveraging):
     """Averages the gradients of all ranks before every step; everybody waits for the slowest.
 
     The gradients lie in the collective's own memory and are reduced in place. A parameter that has
@@ -44,29 +45,12 @@ class AllreduceSGD(Algorithm):
         transport: Transport = "auto",
     ) -> None:
         super().__init__(comm, timeout=timeout, stall_warning=stall_warning, transport=transport)
-        self._gradients: FlatGradients | None = None
 
-    def _connect(self, parameters: FlatParameters) -> PartialAllreduce:
-        like = torch.zeros(FlatGradients.size_for(parameters.layout), dtype=parameters.layout.dtype)
-        collective = PartialAllreduce(
-            self.comm,
-            like,
-            quorum="all",
-            timeout=self._timeout,
-            stall_warning=self._stall_warning,
-            transport=self._transport,
-            name="AllreduceSGD",
-        )
-        memory = torch.from_numpy(collective.empty()).view(parameters.layout.dtype)
-        self._gradients = FlatGradients(parameters, memory)
-        return collective
-
-    @property
-    def gradients(self) -> FlatGradients:
-        """The gradients in the collective's memory."""
-        if self._gradients is None:
-            raise RuntimeError("AllreduceSGD serves no optimizer: it is new, or closed")
-        return self._gradients
+    def _connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
+        dtype = parameters.layout.dtype
+        collective = SyncAllreduce(self.comm, self._like(parameters.layout), **self._waits)
+        self._place(parameters, torch.from_numpy(collective.empty()).view(dtype))
+        return (collective,)
 
     def before_step(self, loss: torch.Tensor | float | None) -> torch.Tensor | float | None:
         """Averages gradients and loss over all ranks."""
@@ -86,22 +70,3 @@ class AllreduceSGD(Algorithm):
             gradients.collect(loss)
             self.outcome = self.collective.allreduce(gradients.memory, weight)
             return gradients.distribute()
-
-    def synchronize(self) -> None:
-        """Averages the parameters. The gradients, whose memory is used for it, are cleared."""
-        gradients, flat = self.gradients, self.parameters.flat
-        for parameter in self.parameters.parameters:
-            parameter.grad = None
-        gradients.memory.zero_()
-        part = gradients.memory[: flat.numel()]
-        part.copy_(flat)
-        self.outcome = self.collective.sync(gradients.memory)
-        flat.copy_(part)
-
-    def _release(self) -> None:
-        if self._gradients is not None:
-            self._gradients.detach()
-            self._gradients = None
-
-    def __repr__(self) -> str:
-        return f"AllreduceSGD({self.size} ranks)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar
 
 import numpy as np
 import torch
@@ -15,12 +15,55 @@ from wagma.collectives import Outcome, PartialAllreduce
 from wagma.collectives.meeting import Meeting, rank_and_size
 from wagma.collectives.options import Transport
 from wagma.collectives.patience import Patience
+from wagma.collectives.stats import Stats
 from wagma.flat import FlatParameters
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Algorithm"]
+__all__ = ["Algorithm", "Collective"]
+
+
+class Collective(Protocol):
+    """What all collectives have, whatever they compute."""
+
+    @property
+    def version(self) -> int:
+        """The next version that this rank calls."""
+        ...
+
+    @property
+    def transport(self) -> str:
+        """What the ranks talk through, "shm" or "mpi"."""
+        ...
+
+    def stats(self) -> Stats:
+        """Counters of this rank, and of all as of the last version that all took part in."""
+        ...
+
+    def close(self) -> None:
+        """Leaves it."""
+        ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None: ...
+
+
+C = TypeVar("C")
+
+
+class Waits(TypedDict):
+    """Arguments that every collective of an algorithm gets; see `wagma.collectives.Options`."""
+
+    timeout: float | None
+    stall_warning: float
+    transport: Transport
+    name: str
 
 
 class Algorithm(ABC):
@@ -40,7 +83,8 @@ class Algorithm(ABC):
     Attributes:
         rank: this one of them.
         size: how many they are.
-        outcome: what the latest version gave this rank, None before the first.
+        outcome: what the latest version gave this rank; None before the first, and of a version
+            that called no collective, such as a local step.
         wait_avoiding: a rank that calls early is not held up by the others, but makes them late.
             One without data of its own then keeps the pace of its last steps.
 
@@ -68,20 +112,25 @@ class Algorithm(ABC):
         self.outcome: Outcome | None = None
         self._base = 0
         self._parameters: FlatParameters | None = None
-        self._collective: PartialAllreduce | None = None
+        self._collectives: tuple[Collective, ...] = ()
 
     def attach(self, parameters: FlatParameters) -> None:
         """Makes the collective for `parameters`, equal on all ranks; collective.
 
         Raises:
             RuntimeError: this algorithm serves another optimizer already.
+            MismatchError: the ranks have made different algorithms.
+            TypeError, ValueError: an argument is wrong, on any rank.
         """
         if self._parameters is not None:
             raise RuntimeError(
                 f"this {type(self).__name__} serves another optimizer: make one per optimizer"
             )
         self._parameters = parameters
-        self._collective = self._connect(parameters)
+        kind = {"algorithm": type(self).__name__}
+        with self.meet() as meeting:
+            meeting.agree(lambda: kind | self._arguments(), last=True)
+        self._collectives = self._connect(parameters)
 
     def reattach(self, parameters: FlatParameters) -> None:
         """Makes the collective again, for `parameters` that have grown, and keeps the version.
@@ -89,10 +138,9 @@ class Algorithm(ABC):
         Collective; all ranks are at one version. What ranks had contributed is gone.
         """
         version = self.version
-        self._release()
-        self.collective.close()
+        self.close()
         self._parameters = parameters
-        self._collective = self._connect(parameters)
+        self._collectives = self._connect(parameters)
         self.resume(version)
 
     def meet(self) -> Meeting:
@@ -136,12 +184,35 @@ class Algorithm(ABC):
             timeout=self._timeout,
             stall_warning=self._stall_warning,
             transport=self._transport,
-            name=f"{type(self).__name__}, {name}",
+            name=name,
         )
 
+    def _arguments(self) -> dict[str, object]:
+        """The algorithm's own arguments, which no collective checks and all ranks have alike.
+
+        Raises:
+            TypeError, ValueError: one is wrong; then it is raised on every rank.
+        """
+        return {}
+
+    @property
+    def _waits(self) -> Waits:
+        """What its collectives have in common."""
+        return {
+            "timeout": self._timeout,
+            "stall_warning": self._stall_warning,
+            "transport": self._transport,
+            "name": type(self).__name__,
+        }
+
+    def _leave(self) -> None:
+        """Closes the collectives."""
+        for collective in self._collectives:
+            collective.close()
+
     @abstractmethod
-    def _connect(self, parameters: FlatParameters) -> PartialAllreduce:
-        """Makes the collective over the array that this algorithm averages."""
+    def _connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
+        """Makes the collectives: first the one over the array that this algorithm averages."""
 
     def step(self, inner: Optimizer, closure: Callable[[], Any] | None) -> Any:
         """One step of the training: the gradients are there, or `closure` computes them.
@@ -204,19 +275,30 @@ class Algorithm(ABC):
         return self._parameters
 
     @property
-    def collective(self) -> PartialAllreduce:
-        """The collective; its own counter starts at 0 in every process."""
-        if self._collective is None:
+    def collective(self) -> Collective:
+        """The collective that averages; its own counter starts at 0 in every process."""
+        return self._serving()[0]
+
+    def _connected(self, kind: type[C]) -> C:
+        """The collective that is a `kind`."""
+        return next(c for c in self._serving() if isinstance(c, kind))
+
+    def _serving(self) -> tuple[Collective, ...]:
+        if not self._collectives:
             raise RuntimeError(
                 f"this {type(self).__name__} serves no optimizer yet: "
                 "give it to wagma.DistributedOptimizer"
             )
-        return self._collective
+        return self._collectives
 
     @property
     def version(self) -> int:
         """The next version that this rank calls, counted from the start of the training."""
-        return self._base + self.collective.version
+        return self._base + self._counter()
+
+    def _counter(self) -> int:
+        """The same, counted from `attach`."""
+        return self.collective.version
 
     def resume(self, version: int) -> None:
         """Continues the training's count at `version`, the same on all ranks; collective.
@@ -225,13 +307,13 @@ class Algorithm(ABC):
             RuntimeError: the ranks are at different versions of the collective.
         """
         with self.meet() as meeting:
-            versions = meeting.exchange(lambda: self.collective.version, last=True)
+            versions = meeting.exchange(self._counter, last=True)
         if len(set(versions)) > 1:
             raise RuntimeError(
                 f"state can only be loaded when all ranks are at one version, they are at "
                 f"{versions}: load it before the first step, or after synchronize()"
             )
-        self._base = version - self.collective.version
+        self._base = version - self._counter()
 
     def state(self) -> dict[str, Any]:
         """What this rank has to save beside parameters and version: tensors, numbers and texts.
@@ -252,9 +334,9 @@ class Algorithm(ABC):
 
         With transport="mpi" it returns when all have left, see `PartialAllreduce.close`.
         """
-        if self._collective is not None:
+        if self._collectives:
             self._release()
-            self._collective.close()
+            self._leave()
 
     def __exit__(
         self,
@@ -263,9 +345,13 @@ class Algorithm(ABC):
         trace: TracebackType | None,
     ) -> None:
         """Closes; after an exception the ranks that need this one get PeerError at once."""
-        if self._collective is not None:
+        if error is None:
+            self.close()
+            return
+        if self._collectives:
             self._release()
-            self._collective.__exit__(kind, error, trace)
+        for collective in self._collectives:
+            collective.__exit__(kind, error, trace)
 
     def __enter__(self) -> Algorithm:
         return self

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Literal
 
-from wagma.algorithms.base import Algorithm
-from wagma.algorithms.cycles import group_cycle
+from wagma.algorithms.base import Collective
+from wagma.algorithms.groups import GroupAveraging
 from wagma.collectives import PartialAllreduce
-from wagma.collectives.options import Activation, Grouping, Missed, Transport
+from wagma.collectives.options import Activation, Missed, Transport
 from wagma.flat import FlatParameters
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def default_group_size(size: int) -> int:
     return int(min(size, 2**doublings))
 
 
-class WAGMA(Algorithm):
+class WAGMA(GroupAveraging):
     """Averages the model after every local step, within groups that change, waiting for nobody.
 
     At version t each rank makes a step of its own optimizer and calls the collective (Algorithm 2):
@@ -42,12 +41,20 @@ class WAGMA(Algorithm):
     own, and so do buffers such as BatchNorm's statistics: average those of the ranks, or recompute
     them, before a model with BatchNorm is evaluated.
 
+    The paper's switches (Sec. 4): alpha (wait-avoiding group allreduce) is the default; beta, an
+    ordinary group allreduce, is ``wait_avoiding=False``; neither, which is Local SGD, is
+    ``group_size=1``. Fixed groups, one of its ablations (Sec. 5.2), are ``dynamic_groups=False``.
+
     Args:
         comm: the ranks that train together, P of them; None: those that a launcher such as torchrun
             started on this machine, see `PartialAllreduce`.
         group_size: largest number of ranks in a group, 1 to P; None: sqrt(P), see
-            `default_group_size`, or 2 with grouping="pairs".
+            `default_group_size`.
         sync_period: versions from one synchronisation to the next, the paper's tau; None: never.
+        dynamic_groups: groups change with the version, so that updates spread fastest; False: they
+            stay those of version 0.
+        wait_avoiding: a version starts with the first member of a group; False: with the last one.
+            All are fresh then, and each waits for the slowest of its group.
         grace: seconds that a version stays open for members that are about to arrive, or "auto".
         missed: what a rank does that is several versions behind. "once": it averages with the
             newest model and calls the missed versions all the same; "fast-forward": it goes on with
@@ -56,18 +63,16 @@ class WAGMA(Algorithm):
             `version` as well, see `DistributedOptimizer`.
         activation: whose arrival starts a version. "group": a member's, for its own group; "world":
             any rank's, for all groups. The paper's algorithm to the letter is "world" with grace=0.
-        grouping: "dynamic": groups change so that updates spread fastest; "fixed": they stay;
-            "pairs": two ranks each, drawn per version from `seed` (group_size is 2).
         window: versions that a rank may be ahead of the slowest; None: `sync_period`, 64 without
             one.
         timeout: seconds until a wait ends in StallError; None: never.
         stall_warning: seconds between warnings about a stuck wait.
-        seed: of the collective's random draws, the same on all ranks.
         transport: "shm", "mpi" or "auto", see `wagma.collectives.Options`.
 
     Raises:
         what `Algorithm` does. What is wrong with the other arguments is raised, on every rank, when
-        the optimizer is made.
+        the optimizer is made; so are grace, missed and activation with ``wait_avoiding=False``,
+        where they have no meaning.
     """
 
     def __init__(
@@ -76,74 +81,74 @@ class WAGMA(Algorithm):
         group_size: int | None = None,
         sync_period: int | None = 10,
         *,
+        dynamic_groups: bool = True,
+        wait_avoiding: bool = True,
         grace: float | Literal["auto"] = "auto",
         missed: Missed = "once",
         activation: Activation = "group",
-        grouping: Grouping = "dynamic",
         window: int | None = None,
         timeout: float | None = None,
         stall_warning: float = 60.0,
-        seed: int = 0,
         transport: Transport = "auto",
     ) -> None:
-        super().__init__(comm, timeout=timeout, stall_warning=stall_warning, transport=transport)
-        if group_size is None:
-            pairs = grouping == "pairs"
-            group_size = min(self.size, 2) if pairs else default_group_size(self.size)
-        self.group_size = group_size
-        self.sync_period = sync_period
+        super().__init__(
+            comm,
+            sync_period=sync_period,
+            grouping="dynamic" if dynamic_groups else "fixed",
+            timeout=timeout,
+            stall_warning=stall_warning,
+            transport=transport,
+        )
+        self.group_size = default_group_size(self.size) if group_size is None else group_size
+        self.dynamic_groups = dynamic_groups
+        self.wait_avoiding = wait_avoiding
         self._grace = grace
-        self._missed = missed
-        self._activation = activation
-        self._grouping = grouping
+        self._missed: Missed = missed
+        self._activation: Activation = activation
         self._window = window
-        self._seed = seed
-        self.wait_avoiding = True
 
-    def _connect(self, parameters: FlatParameters) -> PartialAllreduce:
-        return PartialAllreduce(
-            self.comm,
-            parameters.flat,
-            group_size=self.group_size,
-            quorum=1,
-            grace=self._grace,
-            missed=self._missed,
-            activation=self._activation,
-            grouping=self._grouping,
-            sync_period=self.sync_period,
-            window=self._window,
-            timeout=self._timeout,
-            stall_warning=self._stall_warning,
-            seed=self._seed,
-            transport=self._transport,
-            name="WAGMA",
+    def _arguments(self) -> dict[str, object]:
+        switches = {"dynamic_groups": self.dynamic_groups, "wait_avoiding": self.wait_avoiding}
+        for name, value in switches.items():
+            if not isinstance(value, bool):
+                raise TypeError(f"{name}={value!r} must be True or False")
+        if not self.wait_avoiding:
+            for name, chosen, default in (
+                ("grace", self._grace, "auto"),
+                ("missed", self._missed, "once"),
+                ("activation", self._activation, "group"),
+            ):
+                if chosen != default:
+                    raise ValueError(
+                        f"{name}={chosen!r} and wait_avoiding=False, where every rank waits for "
+                        f"its whole group: leave {name} out"
+                    )
+        return {**switches}
+
+    def _connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
+        return (
+            PartialAllreduce(
+                self.comm,
+                parameters.flat,
+                group_size=self.group_size,
+                quorum=1 if self.wait_avoiding else "all",
+                grace=self._grace,
+                missed=self._missed,
+                activation=self._activation,
+                grouping=self._grouping,
+                sync_period=self.sync_period,
+                window=self._window,
+                **self._waits,
+            ),
         )
 
-    def after_step(self) -> None:
-        """Averages the new model with the group's."""
-        self.outcome = self.collective.allreduce(self.parameters.flat)
-
-    def synchronize(self) -> None:
-        """Averages the models of all ranks."""
-        self.outcome = self.collective.sync(self.parameters.flat)
-
-    def resume(self, version: int) -> None:
-        """Continues the count at `version`, with its groups and synchronisations.
-
-        The collective passes through versions without weight until its groups and synchronisations
-        are those of `version` (pairs, which are drawn, stay others): at least one, so that no
-        average ever holds what the ranks had published before, which is older than what is loaded.
-        """
-        super().resume(version)
-        groups = group_cycle(self.size, self.group_size, self._grouping)
-        cycle = math.lcm(groups, self.sync_period or 1)
-        empty = (version - self.collective.version) % cycle or cycle
-        for _ in range(empty):
-            self.collective.sync(self.parameters.flat, weight=0.0)
-        self._base -= empty
-
     def __repr__(self) -> str:
+        switches = "".join(
+            f", {name}=False"
+            for name in ("dynamic_groups", "wait_avoiding")
+            if not vars(self)[name]
+        )
         return (
             f"WAGMA({self.size} ranks, group_size={self.group_size}, "
-            f"sync_period={self.sync_period})"
+            f"sync_period={self.sync_period}{switches})"
         )

@@ -1,0 +1,171 @@
+"""Eager-SGD: gradients averaged with those that are there, late ones later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import torch
+from torch.optim import Optimizer
+
+from wagma.algorithms.base import Collective
+from wagma.algorithms.gradients import GradientAveraging
+from wagma.closures import needs_closure
+from wagma.collectives import MajorityAllreduce, SoloAllreduce
+from wagma.collectives.options import Transport
+from wagma.flat import FlatParameters
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["EagerSGD"]
+
+Variant = Literal["solo", "majority"]
+
+
+class EagerSGD(GradientAveraging):
+    """Averages the gradients of the ranks that are there; what comes too late joins the next ones.
+
+    Of Li et al., "Taming Unbalanced Training Workloads in Deep Learning with Partial Collective
+    Operations" (PPoPP 2020). A version starts with one rank: with any ("solo"), or with one that
+    every rank draws alike ("majority": on average half of the others have come before it). A rank
+    that comes later finds the version done; its gradient is carried, that is added to its next one.
+    Each result is the sum of what was there divided by the number of ranks.
+
+    No result is lost, so that the models are equal at equal versions, bit for bit: a rank that is
+    behind gets all results in one step and applies each as a step of the inner optimizer of its
+    own, in order. `version` then advances by as many: loops count it. What has to happen once per
+    version is a hook of the inner optimizer's step, a learning-rate schedule for example::
+
+        opt.register_step_post_hook(lambda *_: schedule.step())
+
+    A closure is evaluated once per step, and the loss that it returns is this rank's own. LBFGS,
+    which evaluates it several times and compares, is refused: the gradients that come back belong
+    to other points.
+
+    `synchronize` averages and applies what is carried, so that no gradient is lost, and then
+    averages the parameters. A parameter that has no gradient on any rank keeps ``grad = None``.
+
+    Args:
+        comm: the ranks that train together; None: those that a launcher such as torchrun started
+            on this machine, see `PartialAllreduce`.
+        variant: "solo" or "majority".
+        grace: seconds that a version stays open for ranks that are about to arrive, or "auto". The
+            paper's algorithm to the letter has 0.
+        window: versions that a rank may be ahead of the slowest, and results that are kept;
+            None: 8.
+        timeout: seconds until a wait ends in StallError; None: never.
+        stall_warning: seconds between warnings about a stuck wait.
+        seed: of the draws of "majority", the same on all ranks.
+        transport: "shm", "mpi" or "auto", see `wagma.collectives.Options`.
+
+    Raises:
+        what `Algorithm` does. What is wrong with the other arguments is raised, on every rank, when
+        the optimizer is made.
+    """
+
+    wait_avoiding = True
+
+    def __init__(
+        self,
+        comm: MPI.Intracomm | None,
+        variant: Variant,
+        *,
+        grace: float | Literal["auto"] = "auto",
+        window: int | None = None,
+        timeout: float | None = None,
+        stall_warning: float = 60.0,
+        seed: int = 0,
+        transport: Transport = "auto",
+    ) -> None:
+        super().__init__(comm, timeout=timeout, stall_warning=stall_warning, transport=transport)
+        self.variant = variant
+        self._grace = grace
+        self._window = window
+        self._seed = seed
+        self._inner: Optimizer | None = None
+        self._carries = False  # a gradient of this rank is in no result yet
+
+    def _arguments(self) -> dict[str, object]:
+        if self.variant not in get_args(Variant):
+            known = " or ".join(map(repr, get_args(Variant)))
+            raise ValueError(f"variant={self.variant!r} must be {known}")
+        return {"variant": self.variant}
+
+    def _connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
+        kind = SoloAllreduce if self.variant == "solo" else MajorityAllreduce
+        memory = self._like(parameters.layout)
+        collective = kind(
+            self.comm,
+            memory,
+            grace=self._grace,
+            window=self._window,
+            seed=self._seed,
+            **self._waits,
+        )
+        self._place(parameters, memory)
+        return (collective,)
+
+    def step(self, inner: Optimizer, closure: Callable[[], Any] | None) -> Any:
+        """Evaluates `closure`, averages, and steps `inner` once per result."""
+        if inner is not self._inner and needs_closure(inner):
+            raise TypeError(
+                f"EagerSGD cannot train with {type(inner).__name__}, which evaluates its closure "
+                "several times per step: the gradients that come back belong to other points. Use "
+                "AllreduceSGD, or an optimizer such as torch.optim.SGD"
+            )
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._average(inner, 1.0)
+        return loss
+
+    def passive_step(self, inner: Optimizer) -> None:
+        """Contributes what is carried, or nothing, and applies the results."""
+        self._average(inner, float(self._carries))
+
+    def _average(self, inner: Optimizer, weight: float) -> None:
+        self._inner = inner
+        self.gradients.collect(None)
+        self.outcome = self.collective.allreduce(self.gradients.memory, weight)
+        self._carries = self.outcome.late and weight > 0
+        self._apply()
+
+    def _apply(self) -> None:
+        """Makes a step of each result, oldest first."""
+        assert self.outcome is not None
+        results = self.outcome.results
+        content = self.gradients.memory.view(torch.uint8).numpy()
+        for result in results:
+            if result is None:  # nobody had a gradient
+                continue
+            if len(results) > 1:  # otherwise it lies there
+                content[:] = result.view(content.dtype)
+            self.gradients.distribute()
+            if self._inner is not None:
+                self._inner.step()
+
+    def synchronize(self) -> None:
+        """Applies what is carried, then averages the parameters: one version."""
+        self._flush()
+        self._apply()
+        super().synchronize()
+        self._base -= 1
+
+    def resume(self, version: int) -> None:
+        """Continues the count at `version`; what is carried, of models of before, is dropped."""
+        super().resume(version)
+        self._flush()
+        self._clear()
+        self._base -= 1
+
+    def _flush(self) -> None:
+        """Averages what is carried, over all ranks."""
+        self._clear()
+        self.gradients.collect(None)
+        self.outcome = self.collective.sync(self.gradients.memory)
+        self._carries = False
+
+    def __repr__(self) -> str:
+        return f"EagerSGD({self.size} ranks, {self.variant!r})"

@@ -1,0 +1,66 @@
+"""What algorithms that average gradients have in common."""
+
+from __future__ import annotations
+
+import torch
+
+from wagma.algorithms.base import Algorithm
+from wagma.collectives import PartialAllreduce
+from wagma.flat import FlatGradients, FlatParameters, Layout
+
+__all__ = ["GradientAveraging"]
+
+
+class GradientAveraging(Algorithm):
+    """Gradients in one array, that of a collective over all ranks; models start equal and stay so.
+
+    A parameter that has no gradient on any rank keeps ``grad = None``; where some ranks have one,
+    the others count as zero.
+
+    Args, attributes, raises: those of `Algorithm`.
+    """
+
+    _gradients: FlatGradients | None = None
+
+    @staticmethod
+    def _like(layout: Layout) -> torch.Tensor:
+        """A new array for gradients of parameters that lie like `layout`."""
+        return torch.zeros(FlatGradients.size_for(layout), dtype=layout.dtype)
+
+    def _place(self, parameters: FlatParameters, memory: torch.Tensor) -> None:
+        """Puts the gradients of `parameters` into `memory`, from now on."""
+        self._gradients = FlatGradients(parameters, memory)
+
+    @property
+    def collective(self) -> PartialAllreduce:
+        """The collective; its own counter starts at 0 in every process."""
+        return self._connected(PartialAllreduce)
+
+    @property
+    def gradients(self) -> FlatGradients:
+        """The gradients in the memory that is averaged."""
+        if self._gradients is None:
+            raise RuntimeError(f"{type(self).__name__} serves no optimizer: it is new, or closed")
+        return self._gradients
+
+    def _clear(self) -> None:
+        for parameter in self.parameters.parameters:
+            parameter.grad = None
+
+    def synchronize(self) -> None:
+        """Averages the parameters. The gradients, whose memory is used for it, are cleared."""
+        gradients, flat = self.gradients, self.parameters.flat
+        self._clear()
+        gradients.memory.zero_()
+        part = gradients.memory[: flat.numel()]
+        part.copy_(flat)
+        self.outcome = self.collective.sync(gradients.memory)
+        flat.copy_(part)
+
+    def _release(self) -> None:
+        if self._gradients is not None:
+            self._gradients.detach()
+            self._gradients = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.size} ranks)"

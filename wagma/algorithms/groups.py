@@ -1,0 +1,77 @@
+"""What algorithms that average models in groups have in common."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from wagma.algorithms.base import Algorithm
+from wagma.algorithms.cycles import group_cycle
+from wagma.collectives import PartialAllreduce
+from wagma.collectives.options import Grouping, Transport
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["GroupAveraging"]
+
+
+class GroupAveraging(Algorithm):
+    """Averages the model after every local step, within the rank's group of that version.
+
+    Args:
+        comm, timeout, stall_warning, transport: see `Algorithm`.
+        sync_period: versions from one average of all ranks to the next; None: never.
+        grouping: how groups follow from the version, see `wagma.collectives.Options`.
+
+    Attributes:
+        group_size: largest number of ranks in a group.
+        sync_period: as given.
+
+    Raises:
+        what `Algorithm` does.
+    """
+
+    group_size: int
+
+    def __init__(
+        self,
+        comm: MPI.Intracomm | None,
+        *,
+        sync_period: int | None,
+        grouping: Grouping,
+        timeout: float | None,
+        stall_warning: float,
+        transport: Transport,
+    ) -> None:
+        super().__init__(comm, timeout=timeout, stall_warning=stall_warning, transport=transport)
+        self.sync_period = sync_period
+        self._grouping: Grouping = grouping
+
+    @property
+    def collective(self) -> PartialAllreduce:
+        """The collective; its own counter starts at 0 in every process."""
+        return self._connected(PartialAllreduce)
+
+    def after_step(self) -> None:
+        """Averages the new model with the group's."""
+        self.outcome = self.collective.allreduce(self.parameters.flat)
+
+    def synchronize(self) -> None:
+        """Averages the models of all ranks."""
+        self.outcome = self.collective.sync(self.parameters.flat)
+
+    def resume(self, version: int) -> None:
+        """Continues the count at `version`, with its groups and synchronisations.
+
+        The collective passes through versions without weight until its groups and synchronisations
+        are those of `version` (pairs, which are drawn, stay others): at least one, so that no
+        average ever holds what the ranks had published before, which is older than what is loaded.
+        """
+        super().resume(version)
+        groups = group_cycle(self.size, self.group_size, self._grouping)
+        cycle = math.lcm(groups, self.sync_period or 1)
+        empty = (version - self.collective.version) % cycle or cycle
+        for _ in range(empty):
+            self.collective.sync(self.parameters.flat, weight=0.0)
+        self._base -= empty

@@ -1,0 +1,101 @@
+"""What algorithms that average models with neighbours have in common."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from wagma.algorithms.base import Algorithm, Collective
+from wagma.collectives import NeighborExchange, Outcome, SyncAllreduce
+from wagma.collectives.neighbor_options import Graph
+from wagma.collectives.options import Transport
+from wagma.flat import FlatParameters
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["NeighborAveraging"]
+
+
+class NeighborAveraging(Algorithm):
+    """Averages the model after every local step with those of the rank's neighbours.
+
+    Args:
+        comm, timeout, stall_warning, transport: see `Algorithm`.
+        graph, neighbors: who sends to whom, see `wagma.collectives.NeighborExchange`.
+
+    Raises:
+        what `Algorithm` does.
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Intracomm | None,
+        *,
+        graph: Graph,
+        neighbors: int,
+        timeout: float | None,
+        stall_warning: float,
+        transport: Transport,
+    ) -> None:
+        super().__init__(comm, timeout=timeout, stall_warning=stall_warning, transport=transport)
+        self._graph: Graph = graph
+        self._neighbors = neighbors
+        # Versions after which all have had the same neighbours again: the powers of two below P.
+        self._cycle = max(1, (self.size - 1).bit_length()) if graph == "exponential" else 1
+
+    def _connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
+        exchange = NeighborExchange(
+            self.comm,
+            parameters.flat,
+            graph=self._graph,
+            neighbors=self._neighbors,
+            **self._waits,
+        )
+        # Of all ranks, for `synchronize`: nobody is ever elsewhere when the others are in it.
+        everyone = SyncAllreduce(self.comm, parameters.flat, progress="main", **self._waits)
+        return exchange, everyone
+
+    @property
+    def collective(self) -> NeighborExchange:
+        """The exchange with neighbours; its own counter starts at 0 in every process."""
+        return self._connected(NeighborExchange)
+
+    def _average_all(self, weight: float) -> Outcome:
+        """The models of all ranks become their weighted mean: one version."""
+        outcome = self._connected(SyncAllreduce).sync(self.parameters.flat, weight)
+        self._pass_versions(1)
+        return outcome
+
+    def _pass_versions(self, number: int) -> None:
+        """So many versions of the exchange without contributions: models stay as they are."""
+        for _ in range(number):
+            self.collective.exchange(self.parameters.flat, 0.0)
+
+    def _leave(self) -> None:
+        """Closes both at once: over MPI each returns when all ranks have left it.
+
+        One after the other, a rank that leaves early would be in the first while the others wait
+        for it in the second.
+        """
+        first, second = self._collectives
+        if first.transport == "mpi" and _threads_may_call_mpi():
+            other = threading.Thread(target=second.close)
+            other.start()
+            first.close()
+            other.join()
+        else:
+            super()._leave()
+
+    def resume(self, version: int) -> None:
+        """Continues the count at `version`, with its neighbours."""
+        super().resume(version)
+        empty = (version - self.collective.version) % self._cycle
+        self._pass_versions(empty)
+        self._base -= empty
+
+
+def _threads_may_call_mpi() -> bool:
+    from mpi4py import MPI  # where MPI carries the messages, it is there
+
+    return MPI.Query_thread() == MPI.THREAD_MULTIPLE

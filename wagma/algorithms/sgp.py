@@ -1,0 +1,100 @@
+"""SGP: stochastic gradient push, models averaged along a directed graph that changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim import Optimizer
+
+from wagma.algorithms.neighbors import NeighborAveraging
+from wagma.collectives.options import Transport
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["SGP"]
+
+
+class SGP(NeighborAveraging):
+    """Pushes the model after every local step to `neighbors` ranks, others at each version.
+
+    Of Assran et al., "Stochastic Gradient Push for Distributed Deep Learning" (ICML 2019), their
+    Algorithm 1. Of P ranks one sends to those 1, 2, 4, 8 ... ranks behind it in turn, equal shares
+    to each and to itself, and waits for those that send to it. With its model x it pushes a weight
+    w, 1 at first; x / w is the de-biased model z, at which gradients are computed.
+
+    The parameters always are z. The update u of the inner optimizer belongs to x, so that z changes
+    by u / w. As long as all ranks are there every rank gets as much weight as it gives: w is 1, and
+    x is z. A rank that leaves takes its weight with it.
+
+    Only parameters are averaged, as with `WAGMA`. `synchronize` averages over all ranks, sum of x
+    by sum of w.
+
+    Args:
+        comm: the ranks that train together, P of them; None: those that a launcher such as torchrun
+            started on this machine, see `PartialAllreduce`.
+        neighbors: ranks that one sends to per version, 1 to ceil(log2 P) (1 of one rank); the
+            paper has 1 and 2, that on WAGMA-SGD up to 4.
+        timeout: seconds until a wait ends in StallError; None: never.
+        stall_warning: seconds between warnings about a stuck wait.
+        transport: "shm", "mpi" or "auto", see `wagma.collectives.Options`.
+
+    Attributes:
+        weight: w.
+
+    Raises:
+        what `Algorithm` does. A wrong number of neighbours is raised, on every rank, when the
+        optimizer is made.
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Intracomm | None,
+        neighbors: int = 1,
+        *,
+        timeout: float | None = None,
+        stall_warning: float = 60.0,
+        transport: Transport = "auto",
+    ) -> None:
+        super().__init__(
+            comm,
+            graph="exponential",
+            neighbors=neighbors,
+            timeout=timeout,
+            stall_warning=stall_warning,
+            transport=transport,
+        )
+        self.weight = 1.0
+        self._before: torch.Tensor | None = None  # z, where it does not change by u
+
+    def step(self, inner: Optimizer, closure: Callable[[], Any] | None) -> Any:
+        """A step of `inner`, whose update is that of x."""
+        self._before = None if self.weight == 1 else self.parameters.flat.clone()
+        return super().step(inner, closure)
+
+    def after_step(self) -> None:
+        """Averages the new model with those of the ranks that send to this one."""
+        flat = self.parameters.flat
+        if self._before is not None:
+            flat.sub_(self._before).div_(self.weight).add_(self._before)
+            self._before = None
+        self.outcome = self.collective.exchange(flat, self.weight)
+        self.weight = self.outcome.weight
+
+    def synchronize(self) -> None:
+        """Averages the models of all ranks."""
+        self.outcome = self._average_all(self.weight)
+        self.weight = 1.0
+
+    def state(self) -> dict[str, Any]:
+        """The weight."""
+        return {"weight": self.weight}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Takes the weight that was saved."""
+        self.weight = float(state["weight"])
+
+    def __repr__(self) -> str:
+        return f"SGP({self.size} ranks, neighbors={self._neighbors})"
