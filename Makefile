@@ -80,7 +80,7 @@ $(VENV)/installed: pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \
 	    "wagma needs Python 3.11 or newer: make PYTHON=python3.12 ... (this is " + sys.version + ")")'
 	$(PYTHON) -m venv $(VENV)
-	WAGMA_MPI=none $(RUN) -m pip install --quiet $(PIP_ARGS) -e '.[$(MPI),torch,demo,dev]' '$(TORCH)'
+	WAGMA_MPI=none $(RUN) -m pip install --quiet $(PIP_ARGS) -e '.[$(MPI),torch,demo,report,dev]' '$(TORCH)'
 	@touch $@
 
 $(VENV)/engine: $(VENV)/installed csrc/engine.mk $(ENGINE) \

@@ -55,6 +55,7 @@ setup(
     package_data={
         "wagma": ["py.typed"],
         "wagma.collectives": ["*.pyi", "*.pxd"],
+        "wagma.report": ["*.html", "*.css"],
         "wagma.benchmarks": ["*.pyi", "*.json"],
         "wagma.include": ["wagma.h"],
     },

@@ -23,6 +23,7 @@ COMMANDS = {
     "bench": "wagma.benchmarks.command",
     "tune": "wagma.tune.command",
     "trace": "wagma.trace.command",
+    "report": "wagma.report.command",
 }
 
 # Where launchers tell a process its rank: MPICH and Slurm's pmi2, Open MPI, PMIx, srun.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["remarks"]
+__all__ = ["facts", "remarks"]
 
 
 def remarks(environment: Mapping[str, Any]) -> str:
@@ -14,13 +14,19 @@ def remarks(environment: Mapping[str, Any]) -> str:
     Args:
         environment: JSON values; those of a mapping in it get names such as "versions.numpy".
     """
-    return "".join(f"# {name}: {value}\n" for name, value in _flat(environment, ""))
+    return "".join(f"# {name}: {value}\n" for name, value in facts(environment))
 
 
-def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+def facts(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Names and values, such as "versions.numpy" and "2.4"; a name may come several times.
+
+    Args:
+        values: JSON values.
+        prefix: of the names.
+    """
     for name, value in values.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from facts(value, f"{prefix}{name}.")
         elif isinstance(value, Sequence) and not isinstance(value, str):
             if value and all(isinstance(one, (int, float)) for one in value):
                 yield f"{prefix}{name}", ", ".join(map(str, value))

@@ -1,0 +1,115 @@
+"""What was measured, as one page of HTML that can be mailed.
+
+It takes what it finds in a folder and the folders in it: JSON of the benchmarks, of trainings and
+of the demo, and timelines. The page refers to nothing outside of itself; each of its plots is a
+PNG, too. docs/report.md says what is in it.
+
+    mpiexec -n 4 python -m wagma bench skew --format json > results/skew.json
+    mpiexec -n 4 python -m wagma demo --json results/demo.json
+    python -m wagma report results
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wagma.report.page import Report
+    from wagma.report.records import Found
+
+__all__ = ["SUMMARY", "add_arguments", "run"]
+
+SUMMARY = "benchmarks, trainings and timelines of a folder as one page of HTML"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's options to its parser."""
+    add = parser.add_argument
+    add("folder", type=Path, metavar="DIR", help="where the files are; nothing else is read")
+    add(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="the page (default: report.html in DIR)",
+    )
+    add("--title", help="of the page (default: wagma, and the name of DIR)")
+    pictures = parser.add_mutually_exclusive_group()
+    pictures.add_argument(
+        "--png",
+        type=Path,
+        metavar="FOLDER",
+        help="where the plots go (default: beside the page, named after it: report-png)",
+    )
+    pictures.add_argument("--no-png", action="store_true", help="write the page alone")
+    add(
+        "--strict",
+        action="store_true",
+        help="a file that cannot be used is an error; without this it is named and left out",
+    )
+
+
+def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    """Reads, draws and writes; under a launcher only rank 0 does."""
+    from wagma.cli import launched_rank
+
+    if launched_rank() != 0:
+        return 0
+    for name in ("jinja2", "jsonschema", "matplotlib"):
+        if find_spec(name) is None:
+            parser.error(
+                f"{name} is not installed; in the root of the sources: "
+                "python -m pip install '.[report]'"
+            )
+    folder: Path = arguments.folder
+    if not folder.is_dir():
+        what = "is a file: name the folder that it is in" if folder.exists() else "does not exist"
+        parser.error(f"argument DIR: {folder} {what}")
+    found = _read(arguments, parser)
+
+    from wagma.report.page import report
+
+    title = arguments.title or f"wagma: {folder.resolve().name}"
+    made = report(found, title)
+    out: Path = arguments.out or folder / "report.html"
+    pictures = None if arguments.no_png else arguments.png or out.with_name(f"{out.stem}-png")
+    try:
+        _write(made, out, pictures)
+    except OSError as error:
+        parser.error(f"{error.filename} cannot be written: {error.strerror}")
+    beside = f", {len(made.plots)} pictures in {pictures}" if pictures and made.plots else ""
+    size = out.stat().st_size
+    sys.stdout.write(f"{out}: {size / 1e3:.0f} kB, {len(found.sources)} files{beside}\n")
+    return 0
+
+
+def _read(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> Found:
+    """What the folder has; ends the program if that is nothing, or with --strict not all."""
+    from wagma.report.reading import KINDS, read
+
+    found = read(arguments.folder)
+    skipped = [f"{each.path} is left out: {each.why}" for each in found.skipped]
+    if arguments.strict and skipped:
+        parser.error("; ".join(skipped))
+    for line in skipped:
+        sys.stderr.write(f"{parser.prog}: {line}\n")
+    if not found.sources:
+        looked = "\n".join(f"  {kind}: {command}" for kind, command in KINDS.items())
+        parser.error(
+            f"argument DIR: {arguments.folder} has nothing to report; looked for .json files of\n"
+            f"{looked}"
+        )
+    return found
+
+
+def _write(made: Report, out: Path, pictures: Path | None) -> None:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(made.html, encoding="utf-8")
+    if pictures is None or not made.plots:
+        return
+    pictures.mkdir(parents=True, exist_ok=True)
+    for name, plot in made.plots.items():
+        (pictures / f"{name}.png").write_bytes(plot.png)

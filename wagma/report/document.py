@@ -1,0 +1,82 @@
+"""What a report consists of: sections with text, plots and tables. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Cell", "Part", "Plot", "Section", "Table", "table"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table: `small` stands below `text`, in small letters."""
+
+    text: str
+    small: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; the first cell of every row is the row's header."""
+
+    caption: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+    @property
+    def wide(self) -> bool:
+        """It does not fit beside a plot."""
+        return len(self.head) > 5
+
+
+def table(caption: str, head: tuple[str, ...], rows: list[tuple[str | Cell, ...]]) -> Table:
+    """A table whose cells may be texts."""
+    cells = tuple(
+        tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in row) for row in rows
+    )
+    return Table(caption, head, cells)
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot that can be drawn.
+
+    Attributes:
+        name: of letters, digits and dashes; no other plot of the report has it.
+        alt: what it shows, for those who do not see it.
+        draw: into an empty figure.
+        height: in inches.
+        wide: over the whole page; it can be scrolled where the page is narrow.
+    """
+
+    name: str
+    alt: str
+    draw: Callable[[Figure], None]
+    height: float = 3.3
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Part:
+    """A plot with its table and the files that it was made of."""
+
+    title: str
+    text: tuple[str, ...] = ()
+    plot: Plot | None = None
+    tables: tuple[Table, ...] = ()
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section; `name` is its anchor in the page."""
+
+    name: str
+    title: str
+    parts: tuple[Part, ...]
+    text: tuple[str, ...] = ()

@@ -1,0 +1,117 @@
+"""Plots as SVG for a page, and as PNG. Deterministic: the same plot gives the same bytes."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+import matplotlib.style as mpl_style
+from matplotlib.figure import Figure
+from PIL import Image
+
+from wagma.report.document import Plot
+from wagma.report.style import RC
+
+__all__ = ["Drawn", "draw"]
+
+WIDTH, WIDE = 5.0, 10.6  # inches
+PNG_DPI = 160
+COLOURS = 128  # of a PNG
+SVG_LIMIT = 100_000  # bytes; above, the smaller one of SVG and PNG is taken
+
+SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+REFERENCE = re.compile(r"#([\w.-]+)")
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A plot.
+
+    Attributes:
+        inline: an element for a page: <svg> or <img> with the picture inside.
+        png: the same as a file.
+    """
+
+    inline: str
+    png: bytes
+
+
+def draw(plot: Plot) -> Drawn:
+    """Draws; the text of `plot` becomes attributes and text, never elements."""
+    with mpl_style.context(["default", RC]):
+        figure = Figure(figsize=(WIDE if plot.wide else WIDTH, plot.height), layout="constrained")
+        plot.draw(figure)
+        vector, pixels = io.BytesIO(), io.BytesIO()
+        figure.savefig(vector, format="svg", metadata={"Date": None, "Creator": None})
+        figure.savefig(pixels, format="png", dpi=PNG_DPI, metadata={"Software": None})
+    png = _compressed(pixels)
+    svg = _inline_svg(vector.getvalue(), plot)
+    if len(svg.encode()) > SVG_LIMIT:
+        image = _inline_png(png, plot)
+        return Drawn(min(svg, image, key=len), png)
+    return Drawn(svg, png)
+
+
+def _compressed(pixels: io.BytesIO) -> bytes:
+    image = Image.open(pixels).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+    small = io.BytesIO()
+    image.save(small, format="PNG", optimize=True)
+    return small.getvalue()
+
+
+def _inline_png(png: bytes, plot: Plot) -> str:
+    image = ElementTree.Element(
+        "img", src=f"data:image/png;base64,{base64.b64encode(png).decode()}", alt=plot.alt
+    )
+    return ElementTree.tostring(image, encoding="unicode", method="html")
+
+
+def _inline_svg(data: bytes, plot: Plot) -> str:
+    """Without what only a file needs; its ids begin with the plot's name, fonts are the page's."""
+    root = ElementTree.fromstring(data)
+    for element in root.findall(f"{{{SVG}}}metadata"):
+        root.remove(element)
+    for name in ("width", "height", "version"):
+        root.attrib.pop(name, None)
+    used = {
+        reference
+        for element in root.iter()
+        for value in element.attrib.values()
+        for reference in REFERENCE.findall(value)
+    }
+    for element in root.iter():
+        _shorten(element, plot.name, used)
+    title = ElementTree.Element(f"{{{SVG}}}title", id=f"{plot.name}-title")
+    title.text = plot.alt
+    root.insert(0, title)
+    root.set("role", "img")
+    root.set("aria-labelledby", f"{plot.name}-title")
+    ElementTree.register_namespace("", SVG)
+    ElementTree.register_namespace("xlink", XLINK)
+    text = ElementTree.tostring(root, encoding="unicode")
+    return re.sub(r">\s*\n\s*<", "><", text)
+
+
+def _shorten(element: ElementTree.Element, name: str, used: set[str]) -> None:
+    attributes = element.attrib
+    if "id" in attributes:
+        if attributes["id"] in used:
+            attributes["id"] = f"{name}-{attributes['id']}"
+        else:
+            del attributes["id"]
+    for key in ("clip-path", f"{{{XLINK}}}href"):
+        if key in attributes:
+            attributes[key] = REFERENCE.sub(rf"#{name}-\1", attributes[key])
+    style = attributes.get("style")
+    if style and element.tag == f"{{{SVG}}}text":
+        size = re.search(r"([\d.]+)px", style)
+        bold = "font-weight: bold; " if " 700 " in style or "bold" in style else ""
+        rest = "; ".join(
+            part.strip() for part in style.split(";") if not part.strip().startswith("font")
+        )
+        attributes["style"] = f"{bold}font-size: {size[1] if size else 9}px; {rest}"
+    if not attributes.get("transform", "x"):
+        del attributes["transform"]

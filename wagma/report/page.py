@@ -1,0 +1,79 @@
+"""The page: one file of HTML that needs nothing else. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from wagma.report.drawing import Drawn, draw
+from wagma.report.glance import glance
+from wagma.report.records import Found
+from wagma.report.sections import sections
+from wagma.report.sections.environment import warnings
+from wagma.report.sections.words import plural
+
+__all__ = ["Report", "report"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """A page and the plots in it; `plots`: by name, as they are in the page and as PNG."""
+
+    html: str
+    plots: Mapping[str, Drawn]
+
+
+def report(found: Found, title: str) -> Report:
+    """Draws everything; the same files and title give the same bytes.
+
+    Args:
+        found: at least one source.
+        title: of the page.
+    """
+    shown = sections(found)
+    plots = {
+        part.plot.name: draw(part.plot)
+        for section in shown
+        for part in section.parts
+        if part.plot is not None
+    }
+    here = files("wagma.report")
+    # Texts of files are escaped; plots and style are of this package.
+    template = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    ).from_string((here / "page.html").read_text(encoding="utf-8"))
+    html = template.render(
+        title=title,
+        css=Markup((here / "page.css").read_text(encoding="utf-8")),
+        what=_what(found),
+        warnings=warnings(found),
+        facts=glance(found),
+        sections=shown,
+        drawn={name: Markup(each.inline) for name, each in plots.items()},
+    )
+    return Report(html, plots)
+
+
+def _what(found: Found) -> str:
+    """Of what the report is made."""
+    kinds = Counter(source.kind for source in found.sources)
+    counts = [
+        (len(found.benchmarks), "benchmark"),
+        (len(found.goals), "table of goals"),
+        (sum(len(each.runs) for each in found.trainings), "training"),
+        (kinds["timeline"], "timeline"),
+        (kinds["merged timelines"], "merged timeline"),
+        (kinds["summary of timelines"], "summary"),
+    ]
+    return "Made of " + ", ".join(
+        plural(count, word)
+        .replace("summarys", "summaries")
+        .replace("table of goalss", "tables of goals")
+        for count, word in counts
+        if count
+    )

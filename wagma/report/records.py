@@ -1,0 +1,247 @@
+"""What was found in files, in the form that sections are made of. Pure.
+
+Paths are relative to the folder of the report, as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from wagma.trace.files import Timeline
+    from wagma.trace.summary import RankSummary
+
+__all__ = [
+    "Benchmark",
+    "Curve",
+    "Found",
+    "Goals",
+    "Measured",
+    "Point",
+    "Run",
+    "Skipped",
+    "Source",
+    "Summaries",
+    "Trace",
+    "Training",
+]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that was read.
+
+    Attributes:
+        path: of the file.
+        kind: what it is, in words.
+        environment: where and with what it was measured, as the file has it; empty: it has none.
+        command: the command line that made it; None: it was not recorded.
+    """
+
+    path: str
+    kind: str
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    command: str | None = None
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A file that was not used, and why."""
+
+    path: str
+    why: str
+
+
+# ---- benchmarks ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A series at a point; times in us, None where there is no such figure.
+
+    Attributes:
+        name: of the series.
+        p10: of the rank with the largest latency, over the iterations; `p50` and `p90` likewise.
+        late_percent: contributions that were not in the result of their call.
+        ratio: how many times as long as wagma it takes.
+        overlap_percent: the part of the reduction that computing hid.
+        paid_p50: what ranks paid that were not late themselves; `paid_p90` likewise.
+        delayed_p50: what the late rank paid.
+        wrong: results that were not what they should be.
+    """
+
+    name: str
+    p10: float
+    p50: float
+    p90: float
+    late_percent: float
+    ratio: float | None
+    overlap_percent: float | None
+    paid_p50: float | None
+    paid_p90: float | None
+    delayed_p50: float | None
+    wrong: int
+
+
+@dataclass(frozen=True)
+class Point:
+    """Series that were measured beside each other, wagma's first.
+
+    Attributes:
+        size: bytes of each array.
+        delay_us: T of the pattern of arrivals; None: it has none.
+        series: by name.
+    """
+
+    size: int
+    delay_us: float | None
+    series: Mapping[str, Measured]
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A report of ``python -m wagma bench --format json``; `kind` is one of its kinds."""
+
+    path: str
+    kind: str
+    ranks: int
+    transport: str
+    settings: Mapping[str, Any]
+    interrupted: bool
+    points: Sequence[Point]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all series, in their order."""
+        return tuple(dict.fromkeys(name for point in self.points for name in point.series))
+
+
+@dataclass(frozen=True)
+class Goals:
+    """The rows of ``python -m wagma bench table --json``, as texts by column."""
+
+    path: str
+    rows: Sequence[Mapping[str, str]]
+
+
+# ---- trainings -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What is measured of the averaged model, over seconds from the start; not empty."""
+
+    seconds: Sequence[float]
+    accuracies: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training; None and empty where the file does not say.
+
+    Attributes:
+        algorithm: its name in the file.
+        seed: of the run.
+        throughput: samples per second, of all ranks.
+        ideal_throughput: the same without any communication.
+        step_p50_s: median of the ranks' steps; `step_p90_s` likewise.
+        waited_s: seconds that each rank waited for others.
+        late_share: contributions that came too late, 0 to 1.
+        staleness: number of contributions by their age in versions.
+        staleness_mean: of them.
+        consensus_distance: of the ranks' models before they are averaged, relative.
+        curve: of the averaged model.
+        accuracy: what the curve is of, at the end.
+        time_to_target_s: until the target was reached; None: never.
+    """
+
+    algorithm: str
+    seed: int | None
+    throughput: float
+    ideal_throughput: float | None
+    step_p50_s: float | None
+    step_p90_s: float | None
+    waited_s: Sequence[float]
+    late_share: float | None
+    staleness: Mapping[int, float]
+    staleness_mean: float | None
+    consensus_distance: float | None
+    curve: Curve | None
+    accuracy: float | None
+    time_to_target_s: float | None
+
+
+@dataclass(frozen=True)
+class Training:
+    """Runs that compare with each other: same ranks, same task, same imbalance.
+
+    Attributes:
+        path: of the file.
+        what: ranks, task and imbalance in words.
+        target: of the measure, whose time is measured.
+        labels: what algorithms are called.
+        measure: what the curves are of: "test accuracy", ...
+        in_percent: it is a share, 0 to 1, and shown in percent.
+        interrupted: runs are missing.
+        runs: in the order of the file.
+    """
+
+    path: str
+    what: str
+    target: float
+    labels: Mapping[str, str]
+    measure: str
+    in_percent: bool
+    interrupted: bool
+    runs: Sequence[Run]
+
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        """In the order of the file."""
+        return tuple(dict.fromkeys(run.algorithm for run in self.runs))
+
+    def label(self, algorithm: str) -> str:
+        """What it is called in plots and tables."""
+        return self.labels.get(algorithm, algorithm)
+
+    def measured(self, value: float) -> str:
+        """A value of the measure as text."""
+        return f"{value:.1%}" if self.in_percent else f"{value:.4g}"
+
+    def of(self, algorithm: str) -> list[Run]:
+        """The runs of an algorithm, one for each seed."""
+        return [run for run in self.runs if run.algorithm == algorithm]
+
+
+# ---- timelines -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The timelines of one run; `name`: their folder, or the merged file."""
+
+    name: str
+    timelines: Sequence[Timeline]
+
+
+@dataclass(frozen=True)
+class Summaries:
+    """The rows that ``python -m wagma trace summary --json`` printed."""
+
+    path: str
+    rows: Sequence[RankSummary]
+
+
+@dataclass
+class Found:
+    """All that a folder has."""
+
+    sources: list[Source] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    benchmarks: list[Benchmark] = field(default_factory=list)
+    goals: list[Goals] = field(default_factory=list)
+    trainings: list[Training] = field(default_factory=list)
+    traces: list[Trace] = field(default_factory=list)
+    summaries: list[Summaries] = field(default_factory=list)

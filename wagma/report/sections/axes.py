@@ -1,0 +1,122 @@
+"""What plots have in common: axes of sizes and times, lines with spread, bars in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from wagma.benchmarks.table.row import size_text
+from wagma.report.records import Found
+from wagma.report.style import Look, looks
+
+__all__ = ["bars", "delay_axis", "legend", "line", "log_time", "palette", "plain", "size_axis"]
+
+LETTER = 5.0  # width in pt, about
+SIZES = 6  # that are named on an axis, about
+UNITS = ((1e6, "s"), (1e3, "ms"), (1.0, "us"), (1e-3, "ns"))
+
+
+def palette(found: Found) -> dict[str, Look]:
+    """The look of every series and of every algorithm, the same in all plots of a report."""
+    series = looks(name for each in found.benchmarks for name in each.names)
+    return series | looks(name for each in found.trainings for name in each.algorithms)
+
+
+def _short_time(us: float) -> str:
+    """Of a tick: 200 us, 1.5 ms."""
+    for unit, name in UNITS:
+        if us >= unit:
+            return f"{us / unit:.3g} {name}"
+    return f"{us * 1e3:.3g} ns"
+
+
+def log_time(axis: Any) -> None:
+    """A logarithmic axis of us, for `axes.yaxis` or `axes.xaxis`, with a few named ticks."""
+    low, high = axis.get_data_interval()
+    decades = np.log10(high / low) if 0 < low < high else 0.0
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 2.5 else (1,)))
+    axis.set_major_formatter(FuncFormatter(lambda us, _: _short_time(us)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def size_axis(axes: Axes, sizes: Sequence[int]) -> None:
+    """Bytes of the arrays, in powers of two."""
+    axes.set_xscale("log", base=2)
+    step = max(1, -(-len(sizes) // SIZES))
+    axes.xaxis.set_major_locator(FixedLocator(sizes[::step]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: size_text(int(size))))
+    axes.set_xlabel("array")
+
+
+def delay_axis(axes: Axes, delays: Sequence[float]) -> None:
+    """Delays in us, of which the first may be 0."""
+    positive = [delay for delay in delays if delay > 0]
+    axes.set_xscale("symlog", linthresh=min(positive, default=1.0), linscale=0.6)
+    axes.xaxis.set_major_locator(FixedLocator(list(delays)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda us, _: _short_time(us) if us else "0"))
+
+
+def line(
+    axes: Axes,
+    look: Look,
+    label: str,
+    xs: Sequence[float],
+    ys: Sequence[float],
+    spread: tuple[Sequence[float], Sequence[float]] | None = None,
+) -> None:
+    """A line with its markers, and the band of its spread behind it."""
+    face = look.colour if look.dashes == "solid" else "white"
+    axes.plot(xs, ys, color=look.colour, ls=look.dashes, marker=look.marker, mfc=face, label=label)
+    if spread is not None:
+        axes.fill_between(xs, *spread, color=look.colour, alpha=0.12, linewidth=0)
+
+
+def bars(
+    axes: Axes, groups: Sequence[str], rows: Mapping[str, tuple[Look, Sequence[float]]]
+) -> None:
+    """Bars side by side: in each of `groups` one of each row, whose label is its key."""
+    width = 0.84 / len(rows)
+    for index, (label, (look, values)) in enumerate(rows.items()):
+        places = np.arange(len(values)) + width * (index - (len(rows) - 1) / 2)
+        axes.bar(
+            places,
+            values,
+            0.92 * width,
+            facecolor=look.colour,
+            edgecolor="white",
+            linewidth=0,
+            hatch=look.hatch or None,
+            label=label,
+        )
+    step = max(1, -(-len(groups) // 16))
+    axes.set_xticks(range(0, len(groups), step), groups[::step])
+    plain(axes, "y")
+
+
+def plain(axes: Axes, axis: Any) -> None:
+    """A grid on one axis, which begins at 0."""
+    axes.grid(axis=axis)
+    (axes.set_xlim if axis == "x" else axes.set_ylim)(0, None)
+
+
+def legend(axes: Axes) -> None:
+    """Above the plot, where it hides nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    if not handles:
+        return
+    longest = max(map(len, labels))
+    letters = int(axes.figure.bbox.width / axes.figure.dpi * 72 / LETTER)
+    columns = max(1, min(len(labels), letters // (longest + 9)))
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(0, 1.01),
+        ncols=columns,
+        borderaxespad=0,
+        handlelength=3.2,
+    )

@@ -1,0 +1,154 @@
+"""How many samples per second algorithms train, and all their figures. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from wagma.report.document import Cell, Part, Plot, Section, Table, table
+from wagma.report.records import Found, Run, Training
+from wagma.report.sections.axes import legend, palette, plain
+from wagma.report.sections.words import NONE, figure, slug, times
+from wagma.report.style import INK, Look
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["mean_throughput", "throughput"]
+
+
+def mean_throughput(training: Training, algorithm: str) -> float:
+    """Samples per second: the mean over the seeds."""
+    runs = training.of(algorithm)
+    return sum(run.throughput for run in runs) / len(runs)
+
+
+def throughput(found: Found) -> Section | None:
+    """Throughput per algorithm, against the ideal."""
+    looked = palette(found)
+    parts = [_throughput(each, looked, index) for index, each in enumerate(found.trainings)]
+    if not parts:
+        return None
+    text = (
+        "Samples per second of all ranks together, the mean over the seeds with the smallest and "
+        "the largest. The ideal is what the same delays would allow if communication took no time.",
+    )
+    return Section("throughput", "Throughput of training", tuple(parts), text)
+
+
+def _throughput(training: Training, looked: Mapping[str, Look], index: int) -> Part:
+    algorithms = training.algorithms
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        ideals = []
+        for place, algorithm in enumerate(reversed(algorithms)):
+            values = np.array([run.throughput for run in training.of(algorithm)])
+            mean = values.mean()
+            axes.barh(place, mean, 0.62, color=looked[algorithm].colour)
+            if len(values) > 1:
+                spread = [[mean - values.min()], [values.max() - mean]]
+                axes.errorbar(mean, place, xerr=spread, ecolor=INK, elinewidth=1, capsize=3)
+            ideals += [(place, ideal) for ideal in _ideals(training, algorithm)]
+        if ideals:
+            axes.plot(
+                [ideal for _, ideal in ideals],
+                [place for place, _ in ideals],
+                "|",
+                color=INK,
+                markersize=15,
+                markeredgewidth=1.6,
+                label="ideal, without communication",
+            )
+        names = [training.label(name) for name in reversed(algorithms)]
+        axes.set_yticks(range(len(names)), names)
+        axes.set_xlabel("samples/s, all ranks")
+        plain(axes, "x")
+        legend(axes)
+
+    means = ", ".join(
+        f"{training.label(name)} {mean_throughput(training, name):,.0f}" for name in algorithms
+    )
+    return Part(
+        training.what,
+        ("It was interrupted: runs are missing.",) if training.interrupted else (),
+        Plot(
+            slug("throughput", index + 1),
+            f"Throughput in samples per second; {training.what}: {means}",
+            draw,
+            height=1.4 + 0.34 * len(algorithms),
+        ),
+        (_summary(training), _details(training)),
+        (training.path,),
+    )
+
+
+def _ideals(training: Training, algorithm: str) -> list[float]:
+    """The mean over the seeds, or nothing."""
+    known = [run.ideal_throughput for run in training.of(algorithm)]
+    values = [value for value in known if value is not None]
+    return [sum(values) / len(values)] if values else []
+
+
+def _summary(training: Training) -> Table:
+    first = mean_throughput(training, training.algorithms[0])
+    rows: list[tuple[str | Cell, ...]] = []
+    for name in training.algorithms:
+        runs, ideals = training.of(name), _ideals(training, name)
+        mean = mean_throughput(training, name)
+        rows.append(
+            (
+                training.label(name),
+                figure([run.throughput for run in runs], "{:,.0f}".format),
+                times(mean / first) if first > 0 else NONE,
+                f"{mean / ideals[0]:.0%}" if ideals and ideals[0] > 0 else NONE,
+            )
+        )
+    baseline = training.label(training.algorithms[0])
+    return table(
+        f"Throughput; {training.what}",
+        ("algorithm", "samples/s", f"/ {baseline}", "of ideal"),
+        rows,
+    )
+
+
+def _details(training: Training) -> Table:
+    """All figures of all algorithms: means over the seeds."""
+
+    def of(runs: list[Run], form: str, name: str, scale: float = 1.0) -> Cell:
+        values = [getattr(run, name) for run in runs]
+        return figure([scale * value for value in values if value is not None], form.format)
+
+    rows: list[tuple[str | Cell, ...]] = []
+    for name in training.algorithms:
+        runs = training.of(name)
+        reached = sum(run.time_to_target_s is not None for run in runs)
+        time = of(runs, "{:.2f} s", "time_to_target_s")
+        missed = f"; {reached} of {len(runs)} seeds" if 0 < reached < len(runs) else ""
+        rows.append(
+            (
+                training.label(name),
+                str(len(runs)),
+                of(runs, "{:.1f} ms", "step_p50_s", 1e3),
+                of(runs, "{:.1f} ms", "step_p90_s", 1e3),
+                figure(
+                    [float(np.mean(run.waited_s)) for run in runs if run.waited_s],
+                    "{:.2f} s".format,
+                ),
+                of(runs, "{:.1f}%", "late_share", 100),
+                of(runs, "{:.2f}", "staleness_mean"),
+                of(runs, "{:.3g}", "consensus_distance"),
+                figure(
+                    [run.accuracy for run in runs if run.accuracy is not None], training.measured
+                ),
+                Cell(time.text, time.small + missed),
+            )
+        )
+    head = (
+        *("algorithm", "seeds", "step, median", "step, p90", "waited per rank", "late"),
+        *("staleness", "consensus distance", training.measure),
+        f"time to {training.measured(training.target)}",
+    )
+    return table(f"Every figure; {training.what}", head, rows)

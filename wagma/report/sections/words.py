@@ -1,0 +1,109 @@
+"""What sections say in the same words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from wagma.benchmarks.settings import LARGE_BYTES
+from wagma.benchmarks.table.row import time_text
+from wagma.report.document import Cell
+from wagma.report.records import Benchmark
+
+__all__ = [
+    "NONE",
+    "TIMES",
+    "figure",
+    "number",
+    "percent",
+    "plural",
+    "remarks",
+    "setup",
+    "share",
+    "slug",
+    "spread_us",
+    "times",
+    "us",
+]
+
+NONE = "\N{EN DASH}"
+TIMES = "\N{MULTIPLICATION SIGN}"
+TRANSPORTS = {"shm": "shared memory", "mpi": "messages over MPI"}
+
+
+def us(value: float | None) -> str:
+    """A time in us with its unit."""
+    if value is None:
+        return NONE
+    return time_text(value * 1e-6) if value >= 0 else f"-{time_text(-value * 1e-6)}"
+
+
+def spread_us(p10: float, p50: float, p90: float) -> Cell:
+    """The median, and below it the percentiles."""
+    return Cell(us(p50), f"{us(p10)} {NONE} {us(p90)}")
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """So many significant digits."""
+    if value is None:
+        return NONE
+    return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:#.{digits}g}".rstrip(".")
+
+
+def times(ratio: float) -> str:
+    """A ratio: 1.41x, with the sign of a multiplication."""
+    return f"{number(ratio)}{TIMES}"
+
+
+def share(value: float | None) -> str:
+    """0.423 is 42.3%."""
+    return NONE if value is None else f"{100 * value:.1f}%"
+
+
+def percent(value: float | None) -> str:
+    """42.3 is 42.3%."""
+    return NONE if value is None else f"{value:.1f}%"
+
+
+def figure(values: Sequence[float], form: Callable[[float], str]) -> Cell:
+    """The mean, and below it smallest and largest, if there are several."""
+    if not values:
+        return Cell(NONE)
+    mean = form(sum(values) / len(values))
+    if len(values) == 1:
+        return Cell(mean)
+    return Cell(mean, f"{form(min(values))} {NONE} {form(max(values))}")
+
+
+def slug(*words: str | int) -> str:
+    """Letters, digits and dashes."""
+    text = "-".join(map(str, words)).lower()
+    return "".join(c if c.isascii() and c.isalnum() else "-" for c in text)
+
+
+def setup(benchmark: Benchmark) -> str:
+    """Ranks and what they reach each other by."""
+    by = TRANSPORTS.get(benchmark.transport, benchmark.transport)
+    return f"{plural(benchmark.ranks, 'rank')}, {by}"
+
+
+def plural(count: int, word: str) -> str:
+    """1 rank, 2 ranks."""
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def remarks(benchmark: Benchmark) -> Iterable[str]:
+    """What a reader has to know of a run."""
+    settings = benchmark.settings
+    small, large = settings["iterations"], settings["iterations_large"]
+    sizes = {point.size > LARGE_BYTES for point in benchmark.points}
+    counts = {False: str(small), True: str(large)}
+    iterations = " or ".join(dict.fromkeys(counts[size] for size in sorted(sizes)))
+    yield (
+        f"{settings['datatype']}, {settings['form']}, quorum {settings['quorum']}, {iterations} "
+        "iterations of each."
+    )
+    if benchmark.interrupted:
+        yield "The run was interrupted: what it had measured until then is shown."
+    wrong = sum(each.wrong for point in benchmark.points for each in point.series.values())
+    if wrong:
+        yield f"Wrong results: {wrong}. Do not rely on these times."
