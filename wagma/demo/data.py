@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-__all__ = ["Digits", "build_model", "draw_batch", "load"]
+__all__ = ["Digits", "accuracy", "build_model", "draw_batch", "load"]
 
 TEST_SHARE = 0.2
 
@@ -59,3 +59,10 @@ def draw_batch(
     draw = np.random.default_rng((seed, rank, step))
     rows = torch.from_numpy(draw.integers(len(shard.train_classes), size=batch))
     return shard.train_images[rows], shard.train_classes[rows]
+
+
+def accuracy(model: nn.Module, digits: Digits) -> float:
+    """Share of the test samples that `model` classifies rightly."""
+    with torch.no_grad():
+        right = model(digits.test_images).argmax(dim=1) == digits.test_classes
+    return float(right.double().mean())

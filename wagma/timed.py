@@ -1,0 +1,148 @@
+"""A training's steps, timed on every rank, and snapshots of the model that are evaluated later.
+
+Nothing is evaluated while the clock runs: every rank copies its parameters every few versions (tens
+of kilobytes, microseconds), and the averaged models are evaluated from these copies afterwards.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from mpi4py import MPI
+
+from wagma.optimizer import DistributedOptimizer
+
+__all__ = ["RankRecord", "Snapshots", "check_one_model", "mean_over_ranks", "run_steps"]
+
+
+@dataclass(slots=True)
+class RankRecord:
+    """What one rank measured; lists have one entry per step, times are in seconds.
+
+    Attributes:
+        rank: whose record it is.
+        versions: which version each step was.
+        step_seconds: duration of each step, its delay and waiting included.
+        called_seconds: how much of it was in the distributed optimizer's step.
+        waited_seconds: how much of it was waiting for other ranks.
+        delayed: whether a delay was injected in this rank's step, or a fault.
+        late: whether its contribution came too late.
+        staleness: how many contributions of which age were averaged, in versions.
+        snapshot_seconds: when each snapshot was taken, from the common start.
+        end_seconds: when the training was over, its final averaging included, from the start; 0 if
+            it was stopped before.
+    """
+
+    rank: int
+    versions: list[int] = field(default_factory=list)
+    step_seconds: list[float] = field(default_factory=list)
+    called_seconds: list[float] = field(default_factory=list)
+    waited_seconds: list[float] = field(default_factory=list)
+    delayed: list[bool] = field(default_factory=list)
+    late: list[bool] = field(default_factory=list)
+    staleness: dict[int, int] = field(default_factory=dict)
+    snapshot_seconds: list[float] = field(default_factory=list)
+    end_seconds: float = 0.0
+
+
+class Snapshots:
+    """Copies of a flat array, taken whenever so many more versions are done.
+
+    Args:
+        flat: the array, 1-d.
+        versions: of the whole training.
+        every: versions from one copy to the next.
+
+    Attributes:
+        rows: the copies: [versions // every, elements of `flat`].
+    """
+
+    def __init__(self, flat: torch.Tensor, versions: int, every: int) -> None:
+        self._flat = flat
+        self._every = every
+        self._taken = 0
+        self.rows = torch.zeros(versions // every, flat.numel(), dtype=flat.dtype)
+
+    def take(self, done: int) -> int:
+        """Copies, if it is time; returns how often: more than once when versions were left out."""
+        due = min(done // self._every, len(self.rows))
+        count = due - self._taken
+        if count > 0:
+            self.rows[self._taken : due] = self._flat
+            self._taken = due
+        return count
+
+
+def run_steps(
+    optimizer: DistributedOptimizer,
+    steps: int,
+    compute: Callable[[int], bool],
+    snapshots: Snapshots,
+    progress: Callable[[int], None],
+    stopped: Callable[[], bool] = lambda: False,
+) -> RankRecord:
+    """All steps and the final averaging, on the ranks of `optimizer`; all begin at once.
+
+    Args:
+        optimizer: at version 0.
+        steps: versions to make.
+        compute: makes the gradients of a version; returns whether this rank was delayed at it.
+        snapshots: are taken.
+        progress: is told after every step how many versions are done.
+        stopped: asked before every step; the rank then ends without the final averaging.
+    """
+    record = RankRecord(optimizer.algorithm.rank)
+    start = end = time.perf_counter()
+    before = None
+    while (version := optimizer.version) < steps:
+        if stopped():
+            return record
+        delayed = compute(version)
+        called = time.perf_counter()
+        optimizer.step()
+        begin, end = end, time.perf_counter()
+        outcome = optimizer.outcome
+        fresh = outcome is not None and outcome is not before  # some steps average nothing
+        record.versions.append(version)
+        record.step_seconds.append(end - begin)
+        record.called_seconds.append(end - called)
+        record.waited_seconds.append(outcome.waited if outcome is not None and fresh else 0.0)
+        record.delayed.append(delayed)
+        record.late.append(bool(outcome is not None and fresh and outcome.late))
+        if outcome is not None and fresh:
+            newest = max(outcome.version, *outcome.versions, 0)
+            for contributed in outcome.versions:
+                age = newest - contributed
+                record.staleness[age] = record.staleness.get(age, 0) + 1
+        before = outcome
+        for _ in range(snapshots.take(optimizer.version)):
+            record.snapshot_seconds.append(time.perf_counter() - start)
+        progress(optimizer.version)
+    optimizer.synchronize()
+    record.end_seconds = time.perf_counter() - start
+    return record
+
+
+def check_one_model(comm: MPI.Intracomm, model: torch.Tensor) -> None:
+    """Compares the ranks' final models, bit by bit; collective.
+
+    Raises:
+        RuntimeError: they differ.
+    """
+    models = comm.allgather(model.numpy().tobytes())
+    if len(set(models)) != 1:
+        raise RuntimeError("the ranks ended with different models: this is a fault in wagma")
+
+
+def mean_over_ranks(comm: MPI.Intracomm, rows: torch.Tensor) -> npt.NDArray[np.float32]:
+    """The means over the ranks of rows of one shape and dtype, on every rank; collective."""
+    own = rows.numpy()
+    total = np.empty_like(own)
+    comm.Allreduce(own, total, op=MPI.SUM)
+    total /= comm.size
+    return total
