@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
-
-from .settings import Settings
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
     from mpi4py import MPI
 
 __all__ = ["InputError", "agreed", "refuse"]
@@ -35,29 +34,32 @@ OPTIONS = {
 SHOWN_RANKS = 8  # of those with the same value
 
 
+S = TypeVar("S", bound="DataclassInstance")
+
+
 class InputError(Exception):
     """What was asked for cannot be done; all ranks raise it, before anything is measured."""
 
 
-def agreed(comm: MPI.Intracomm, settings: Settings) -> Settings:
-    """Rank 0's settings, which are those of all ranks; collective.
+def agreed(comm: MPI.Intracomm, settings: S) -> S:
+    """Rank 0's settings, a dataclass, which are those of all ranks; collective.
 
     Raises:
         InputError: a rank has others, or its command line was refused; a barrier has to follow.
     """
-    found: list[Settings | str] = comm.allgather(settings)
+    found: list[S | str] = comm.allgather(settings)
     for rank, one in enumerate(found):
         if isinstance(one, str):
             why = one or "it only shows its help or version"
             raise InputError(f"rank {rank} measures nothing: {why}; give all ranks one command")
-    names = [field.name for field in fields(Settings)]
+    names = [field.name for field in fields(settings)]
     for name in sorted(names, key=lambda name: name not in OPTIONS):
         by_value: dict[Any, list[int]] = {}
         for rank, one in enumerate(found):
-            by_value.setdefault(getattr(one, name), []).append(rank)
+            by_value.setdefault(getattr(one, name, None), []).append(rank)
         if len(by_value) > 1:
             values = ", ".join(f"{_text(name, v)} on {_ranks(r)}" for v, r in by_value.items())
-            option = OPTIONS.get(name, f"--{name}")
+            option = OPTIONS.get(name, f"--{name.replace('_', '-')}")
             raise InputError(f"{option} is {values}; give all ranks one command")
     return settings
 

@@ -19,7 +19,7 @@ from .datatypes import DATATYPES, datatype
 from .settings import LARGE_BYTES, Settings
 from .titles import title
 
-__all__ = ["BASELINES", "add_arguments", "settings"]
+__all__ = ["BASELINES", "TRANSPORTS", "add_arguments", "integer", "reader", "settings"]
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ def _add_osu(parser: argparse.ArgumentParser, kind: str, defaults: _Defaults) ->
     add(
         "-m",
         "--message-size",
-        type=_read(values.limits),
+        type=reader(values.limits),
         metavar="[MIN:]MAX",
         help="smallest and largest array; doubled from MIN on, as long as MAX is not exceeded; "
         f"MIN: and MAX alone will do, too (default: {smallest}, {defaults.largest})",
@@ -88,7 +88,7 @@ def _add_osu(parser: argparse.ArgumentParser, kind: str, defaults: _Defaults) ->
     add(
         "-i",
         "--iterations",
-        type=_integer(1),
+        type=integer(1),
         metavar="N",
         help=f"counted ones (default: {defaults.iterations}, above {LARGE_BYTES} bytes "
         f"{defaults.iterations_large})",
@@ -96,7 +96,7 @@ def _add_osu(parser: argparse.ArgumentParser, kind: str, defaults: _Defaults) ->
     add(
         "-x",
         "--warmup",
-        type=_integer(0),
+        type=integer(0),
         metavar="N",
         help=f"uncounted ones before (default: {defaults.warmup}, above {LARGE_BYTES} bytes "
         f"{defaults.warmup_large})",
@@ -105,7 +105,7 @@ def _add_osu(parser: argparse.ArgumentParser, kind: str, defaults: _Defaults) ->
         "-T",
         "--type",
         dest="datatype",
-        type=_read(datatype),
+        type=reader(datatype),
         default="float32",
         metavar="DATATYPE",
         help=f"{', '.join(sorted(DATATYPES))} (default: mpi_float)",
@@ -127,7 +127,7 @@ def _add_osu(parser: argparse.ArgumentParser, kind: str, defaults: _Defaults) ->
         "-z",
         "--tail-lat",
         dest="percentiles",
-        type=_read(values.percentiles),
+        type=reader(values.percentiles),
         nargs="?",
         const=PERCENTILES,
         default=(),
@@ -139,7 +139,7 @@ def _add_osu(parser: argparse.ArgumentParser, kind: str, defaults: _Defaults) ->
             "-t",
             "--num-test-calls",
             dest="tests",
-            type=_integer(0),
+            type=integer(0),
             default=0,
             metavar="N",
             help="calls of MPI_Test, and of Request.test, while computing (default: 0)",
@@ -159,10 +159,10 @@ def _add_wagma(parser: argparse.ArgumentParser, defaults: _Defaults) -> None:
         help="by which ranks reach each other: shared memory, or messages of MPI; auto is shm on "
         "one node; WAGMA_TRANSPORT overrides it (default: %(default)s)",
     )
-    add("--group-size", type=_integer(1), metavar="S", help="ranks that reduce together")
+    add("--group-size", type=integer(1), metavar="S", help="ranks that reduce together")
     add(
         "--quorum",
-        type=_read(values.quorum),
+        type=reader(values.quorum),
         default=defaults.quorum,
         metavar="K",
         help="members that start a reduction: a number, all or majority (default: %(default)s)",
@@ -174,11 +174,11 @@ def _add_wagma(parser: argparse.ArgumentParser, defaults: _Defaults) -> None:
     )
     add(
         "--grace",
-        type=_read(_grace),
+        type=reader(_grace),
         metavar="TIME",
         help="that a reduction is held open once the quorum is there (default: auto)",
     )
-    add("--timeout", type=_read(values.seconds), metavar="TIME", help="until a wait is an error")
+    add("--timeout", type=reader(values.seconds), metavar="TIME", help="until a wait is an error")
 
 
 def _add_measurement(parser: argparse.ArgumentParser, kind: str, defaults: _Defaults) -> None:
@@ -187,7 +187,7 @@ def _add_measurement(parser: argparse.ArgumentParser, kind: str, defaults: _Defa
     add(
         "--baseline",
         dest="baselines",
-        type=_read(_baselines),
+        type=reader(_baselines),
         metavar="NAMES",
         help=f"measured beside it: {', '.join(_baselines_of(kind))}, or none (default: with "
         f"--format osu none, else {_usual_baseline(kind)})",
@@ -195,7 +195,7 @@ def _add_measurement(parser: argparse.ArgumentParser, kind: str, defaults: _Defa
     if kind == "overlap":
         add(
             "--lateness",
-            type=_read(values.seconds),
+            type=reader(values.seconds),
             default=LATENESS,
             metavar="TIME",
             help="by which one rank, drawn anew in each iteration, posts late (default: 1ms)",
@@ -203,7 +203,7 @@ def _add_measurement(parser: argparse.ArgumentParser, kind: str, defaults: _Defa
     else:
         add(
             "--arrival",
-            type=_read(arrival.parse),
+            type=reader(arrival.parse),
             default=arrival.parse(defaults.arrival),
             metavar="PATTERN",
             help=f"by which ranks arrive, see below (default: {defaults.arrival})",
@@ -211,7 +211,7 @@ def _add_measurement(parser: argparse.ArgumentParser, kind: str, defaults: _Defa
     if kind == "skew":
         add(
             "--skews",
-            type=_read(_times),
+            type=reader(_times),
             default=SKEWS,
             metavar="TIME,...",
             help="values of the pattern's T (default: 0,100us,1ms,10ms)",
@@ -219,7 +219,7 @@ def _add_measurement(parser: argparse.ArgumentParser, kind: str, defaults: _Defa
     if kind in NONBLOCKING:
         add(
             "--compute",
-            type=_read(values.seconds),
+            type=reader(values.seconds),
             metavar="TIME",
             help="between posting and waiting (default: as long as the reduction takes)",
         )
@@ -230,7 +230,7 @@ def _add_measurement(parser: argparse.ArgumentParser, kind: str, defaults: _Defa
             default="auto",
             help="where the loop around the calls runs (default: auto: in C for small arrays)",
         )
-    add("--seed", type=_integer(0), default=1, metavar="N", help="(default: %(default)s)")
+    add("--seed", type=integer(0), default=1, metavar="N", help="(default: %(default)s)")
     add("--samples", metavar="FILE", help="write every rank's times there (.npz)")
     add(
         "--corrupt",
@@ -252,7 +252,7 @@ def _usual_baseline(kind: str) -> str:
 # ---- values --------------------------------------------------------------------------------------
 
 
-def _read(read: Callable[[str], T]) -> Callable[[str], T]:
+def reader(read: Callable[[str], T]) -> Callable[[str], T]:
     """`read` for argparse, which shows the words of ArgumentTypeError alone."""
 
     def value(text: str) -> T:
@@ -264,8 +264,9 @@ def _read(read: Callable[[str], T]) -> Callable[[str], T]:
     return value
 
 
-def _integer(lowest: int) -> Callable[[str], int]:
-    return _read(lambda text: values.integer(text, lowest))
+def integer(lowest: int) -> Callable[[str], int]:
+    """Whole numbers from `lowest`, for argparse."""
+    return reader(lambda text: values.integer(text, lowest))
 
 
 def _times(text: str) -> tuple[float, ...]:

@@ -1,5 +1,7 @@
 """Times allreduce: wagma's beside MPI's, gloo's and NCCL's, also when ranks do not arrive together.
 
+The kind `training` compares algorithms that train with it.
+
     mpiexec -n 4 python -m wagma bench allreduce
     mpiexec -n 4 python -m wagma bench group-allreduce --arrival one-late:1ms -z --baseline mpi
 
@@ -10,16 +12,16 @@ usual options. docs/benchmarks.md says how each figure comes about.
 from __future__ import annotations
 
 import argparse
-import sys
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from wagma.cli import Ended
 
 from . import arguments as options
-from .agreement import InputError, refuse
+from .agreement import refuse
 from .settings import KINDS
 from .table import command as table
+from .together import on_world
+from .training import command as training
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -45,10 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         sub = kinds.add_parser(kind, help=DESCRIPTIONS[kind], description=DESCRIPTIONS[kind] + ".")
         options.add_arguments(sub, kind)
         sub.set_defaults(run=run, parser=sub)
-    sub = kinds.add_parser("table", help=table.SUMMARY, description=table.__doc__)
-    sub.formatter_class = argparse.RawDescriptionHelpFormatter
-    table.add_arguments(sub)
-    sub.set_defaults(run=table.run, parser=sub)
+    for kind, module in (("training", training), ("table", table)):
+        sub = kinds.add_parser(kind, help=module.SUMMARY, description=module.__doc__)
+        sub.formatter_class = argparse.RawDescriptionHelpFormatter
+        module.add_arguments(sub)
+        sub.set_defaults(run=module.run, parser=sub)
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
@@ -58,22 +61,10 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     except Ended as end:
         refuse(end.said)
         raise
-    if find_spec("mpi4py") is None:
-        parser.error("mpi4py is not installed: python -m pip install mpi4py")
-    from wagma.collectives.mpi import check_communicator, import_mpi
 
-    try:
-        comm: MPI.Intracomm = import_mpi().COMM_WORLD
-        check_communicator(comm)
-    except (ImportError, RuntimeError) as error:
-        parser.error(str(error))
-    from .runner import run_on
+    def measure(comm: MPI.Intracomm) -> int:
+        from .runner import run_on
 
-    try:
         return run_on(comm, settings)
-    except InputError as error:
-        sys.stdout.flush()
-        try:
-            parser.error(str(error))
-        finally:
-            comm.Barrier()  # launchers end the others, and their output, with the first to end
+
+    return on_world(parser, measure)

@@ -25,7 +25,7 @@ from .settings import Settings
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["commit", "cpu", "crowded_hosts", "environment", "fullest", "gather"]
+__all__ = ["commit", "cpu", "crowded_hosts", "environment", "fullest", "gather", "surroundings"]
 
 CGROUPS = Path("/sys/fs/cgroup")
 LEVELS = ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
@@ -90,13 +90,28 @@ def _crowded(places: list[Facts], ranks: list[int]) -> str | None:
 
 
 def environment(settings: Settings, ranks: list[Facts], over: str, warnings: list[str]) -> Facts:
-    """The header, as JSON values: this rank's software and load, all ranks' hosts and cores.
+    """The header of a benchmark of collectives: `surroundings`, and how calls are made.
 
     Args:
         settings: of the run.
         ranks: of `gather`.
         over: transport of wagma's messages, "shm" or "mpi".
         warnings: what the reader has to know.
+    """
+    calls = {"loop": _loop(settings), **_computing(settings, ranks)}
+    return surroundings(ranks, over, warnings, calls)
+
+
+def surroundings(
+    ranks: list[Facts], over: str, warnings: list[str], calls: Facts | None = None
+) -> Facts:
+    """The header, as JSON values: this rank's software and load, all ranks' hosts and cores.
+
+    Args:
+        ranks: of `gather`.
+        over: transport of wagma's messages, "shm" or "mpi".
+        warnings: what the reader has to know.
+        calls: what else there is to say, how calls are made.
     """
     from mpi4py import MPI
 
@@ -120,8 +135,7 @@ def environment(settings: Settings, ranks: list[Facts], over: str, warnings: lis
         "transport": over,
         **_variables(),
         "simd": simd_level(),
-        "loop": _loop(settings),
-        **_computing(settings, ranks),
+        **(calls or {}),
         "kernel": platform.release(),
         "hosts": [
             {

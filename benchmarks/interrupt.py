@@ -79,6 +79,11 @@ class Interrupt:
         if kind is None:
             self._comm.Free()
 
+    @property
+    def asked(self) -> bool:
+        """Whether this rank was interrupted."""
+        return self._asked is not None
+
     def agreed(self) -> bool:
         """Whether some rank was interrupted; the same on all ranks, for good. Collective."""
         if self._agreed:

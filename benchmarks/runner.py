@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
-
-from wagma.collectives import WagmaError
+from typing import TYPE_CHECKING
 
 from . import arrival, combinations, environment, interrupt, measure, memory, nonblocking, raw
 from .accuracy import accuracy
@@ -21,7 +16,8 @@ from .progress import progress
 from .samples import Point, Report
 from .settings import Settings, transport
 from .start import Start, one_node
-from .subjects import UnavailableError, available, check
+from .subjects import available, check
+from .together import FAILED, abort_on_error, everywhere
 from .views import view
 from .views.remarks import remarks
 
@@ -29,10 +25,6 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 __all__ = ["run_on"]
-
-T = TypeVar("T")
-
-WRONG = 1  # exit status
 
 
 def run_on(comm: MPI.Intracomm, settings: Settings) -> int:
@@ -53,7 +45,7 @@ def run_on(comm: MPI.Intracomm, settings: Settings) -> int:
         warnings += crowded + left_out
         header = environment.environment(settings, places, over, warnings)
         report = Report(settings, header, comm.Get_size())
-        with _abort_on_error(comm):
+        with abort_on_error(comm):
             with Start(comm, crowded=bool(crowded)) as start:
                 header["clock"] = accuracy(comm, start)
                 _measure(comm, replace(settings, sizes=sizes), start, report, interrupted)
@@ -68,33 +60,16 @@ def run_on(comm: MPI.Intracomm, settings: Settings) -> int:
 def _checked(comm: MPI.Intracomm, settings: Settings) -> tuple[Settings, list[str]]:
     """The settings without what is not there, and warnings about that; collective."""
     ranks = comm.Get_size()
-    _everywhere(comm, lambda: _check(settings, ranks))
+    everywhere(comm, lambda: _check(settings, ranks))
     # By one rank for all: files may not be the same everywhere.
-    _everywhere(comm, lambda: _check_files(settings, ranks) if comm.Get_rank() == 0 else None)
-    missing = _everywhere(comm, lambda: available(settings, comm))
+    everywhere(comm, lambda: _check_files(settings, ranks) if comm.Get_rank() == 0 else None)
+    missing = everywhere(comm, lambda: available(settings, comm))
     if missing is None:
         return settings, []
     if settings.corrupt == "mpi":
         raise InputError(f"--corrupt mpi: it is not measured: {missing}")
     kept = tuple(name for name in settings.baselines if not name.startswith("mpi"))
     return replace(settings, baselines=kept), [missing]
-
-
-def _everywhere(comm: MPI.Intracomm, check_: Callable[[], T]) -> T:
-    """What `check_` returns on this rank; collective.
-
-    Raises:
-        InputError: it failed on a rank.
-    """
-    error = None
-    try:
-        found = check_()
-    except (UnavailableError, OSError, TypeError, ValueError) as caught:
-        error = str(caught)
-    errors = [text for text in comm.allgather(error) if text is not None]
-    if errors:
-        raise InputError(errors[0])
-    return found
 
 
 def _check(settings: Settings, ranks: int) -> None:
@@ -136,21 +111,6 @@ def _sizes(
     if not sizes:
         raise InputError(f"nothing can be measured: {left_out[0]}")
     return sizes, left_out
-
-
-@contextmanager
-def _abort_on_error(comm: MPI.Intracomm) -> Iterator[None]:
-    """Ends all ranks when one fails: the others would wait for it."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, (WagmaError, OSError, MemoryError)):
-            sys.stderr.write(f"rank {comm.Get_rank()}: {type(error).__name__}: {error}\n")
-        else:
-            traceback.print_exc()
-        sys.stderr.flush()
-        sys.stdout.flush()
-        comm.Abort(WRONG)
 
 
 # ---- measuring and printing ----------------------------------------------------------------------
@@ -247,4 +207,4 @@ def _end(report: Report) -> int:
     if report.interrupted:
         sys.stderr.write("interrupted: what is above is not all that was asked for\n")
     sys.stderr.flush()
-    return WRONG if wrong else interrupt.STATUS if report.interrupted else 0
+    return FAILED if wrong else interrupt.STATUS if report.interrupted else 0

@@ -1,0 +1,83 @@
+"""The ranks of a launch: what is wrong on one of them ends all, with one message."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, TypeVar
+
+from .agreement import InputError
+from .subjects.subject import UnavailableError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["FAILED", "abort_on_error", "everywhere", "on_world"]
+
+T = TypeVar("T")
+
+FAILED = 1  # exit status
+
+
+def on_world(parser: argparse.ArgumentParser, run: Callable[[MPI.Intracomm], int]) -> int:
+    """Runs on the ranks of COMM_WORLD; returns the exit status. Collective.
+
+    Args:
+        parser: says what is wrong when `run` raises InputError, on all ranks.
+        run: is collective.
+    """
+    if find_spec("mpi4py") is None:
+        parser.error("mpi4py is not installed: python -m pip install mpi4py")
+    from wagma.collectives.mpi import check_communicator, import_mpi
+
+    try:
+        comm: MPI.Intracomm = import_mpi().COMM_WORLD
+        check_communicator(comm)
+    except (ImportError, RuntimeError) as error:
+        parser.error(str(error))
+    try:
+        return run(comm)
+    except InputError as error:
+        sys.stdout.flush()
+        try:
+            parser.error(str(error))
+        finally:
+            comm.Barrier()  # launchers end the others, and their output, with the first to end
+
+
+def everywhere(comm: MPI.Intracomm, check: Callable[[], T]) -> T:
+    """What `check` returns on this rank; collective.
+
+    Raises:
+        InputError: it failed on a rank.
+    """
+    error = None
+    try:
+        found = check()
+    except (ImportError, UnavailableError, OSError, TypeError, ValueError) as caught:
+        error = str(caught)
+    errors = [text for text in comm.allgather(error) if text is not None]
+    if errors:
+        raise InputError(errors[0])
+    return found
+
+
+@contextmanager
+def abort_on_error(comm: MPI.Intracomm) -> Iterator[None]:
+    """Ends all ranks when one fails: the others would wait for it."""
+    from wagma.collectives import WagmaError
+
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, (WagmaError, OSError, MemoryError)):
+            sys.stderr.write(f"rank {comm.Get_rank()}: {type(error).__name__}: {error}\n")
+        else:
+            traceback.print_exc()
+        sys.stderr.flush()
+        sys.stdout.flush()
+        comm.Abort(FAILED)

@@ -1,0 +1,1 @@
+"""Trains one model with several algorithms under one imbalance: ``wagma bench training``."""

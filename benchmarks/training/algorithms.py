@@ -1,0 +1,139 @@
+"""The algorithms that are compared: their names, what they are made of, and whom they wait for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .bound import Rule
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from wagma.algorithms import Algorithm
+
+    from .settings import Settings
+
+__all__ = ["DEFAULT", "NAMES", "Compared", "check_name", "find"]
+
+# The window where there are no synchronisations, and that of gradients, see `Options.window`.
+WINDOW, WINDOW_OF_INCREMENTS = 64, 8
+
+NAMES = (
+    *("wagma", "wagma-ff", "wagma-nosync", "wagma-fixed", "wagma-world", "wagma-small"),
+    *("allreduce", "local1", "local10", "dpsgd", "sgp1", "sgp2", "sgp4"),
+    *("eager-majority", "eager-solo", "adpsgd"),
+)
+DEFAULT = ("wagma", "allreduce", "local10", "dpsgd", "sgp1", "eager-majority", "adpsgd")
+
+_NUMBERED = re.compile(r"(local|sgp)([1-9][0-9]{0,5})")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One algorithm.
+
+    Attributes:
+        name: on the command line.
+        label: in tables and pictures.
+        home: name of its class in `wagma`.
+        options: of the class, beside `comm` and `transport`.
+        rule: whom its calls wait for.
+        least_ranks: that it needs.
+    """
+
+    name: str
+    label: str
+    home: str
+    options: dict[str, Any]
+    rule: Rule
+    least_ranks: int = 1
+
+    def make(self, comm: MPI.Intracomm, settings: Settings) -> Algorithm:
+        """A fresh one; collective."""
+        import wagma
+
+        made: Algorithm = getattr(wagma, self.home)(
+            comm, transport=settings.transport, **self.options
+        )
+        return made
+
+
+def check_name(name: str) -> str:
+    """The name of an algorithm.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    if name not in NAMES and not _NUMBERED.fullmatch(name):
+        raise ValueError(
+            f"unknown algorithm {name!r}: choose from {', '.join(NAMES)} (localN and sgpN with "
+            "other N, too)"
+        )
+    return name
+
+
+def find(name: str, settings: Settings, size: int) -> Compared:
+    """An algorithm by its name.
+
+    Args:
+        name: of `check_name`.
+        settings: whose group size and synchronisation period are WAGMA's.
+        size: ranks P.
+    """
+    if found := _NUMBERED.fullmatch(name):
+        return (_local if found[1] == "local" else _sgp)(name, int(found[2]))
+    makers: dict[str, Callable[[], Compared]] = {
+        "wagma": lambda: _wagma(name, "WAGMA", settings, size),
+        "wagma-ff": lambda: _wagma(
+            name, "WAGMA, fast-forward", settings, size, missed="fast-forward"
+        ),
+        "wagma-nosync": lambda: _wagma(name, "WAGMA, no sync", settings, size, sync_period=None),
+        "wagma-fixed": lambda: _wagma(
+            name, "WAGMA, fixed groups", settings, size, grouping="fixed"
+        ),
+        "wagma-world": lambda: _wagma(name, "WAGMA, S=P", settings, size, group_size=size),
+        "wagma-small": lambda: _wagma(name, "WAGMA, S=2", settings, size, group_size=min(2, size)),
+        "allreduce": lambda: Compared(name, "AllreduceSGD", "AllreduceSGD", {}, Rule("none", 1)),
+        "dpsgd": lambda: Compared(name, "D-PSGD", "DPSGD", {}, Rule("ring")),
+        "eager-majority": lambda: _eager(
+            name, "majority", Rule("majority", window=WINDOW_OF_INCREMENTS)
+        ),
+        "eager-solo": lambda: _eager(name, "solo", Rule("solo", window=WINDOW_OF_INCREMENTS)),
+        "adpsgd": lambda: Compared(name, "AD-PSGD", "ADPSGD", {}, Rule("none", None, WINDOW)),
+    }
+    return makers[name]()
+
+
+def _wagma(name: str, label: str, settings: Settings, size: int, **chosen: Any) -> Compared:
+    from wagma.algorithms.wagma import default_group_size
+
+    options = {"group_size": settings.group_size, "sync_period": settings.sync_period, **chosen}
+    if options["group_size"] is None:
+        options["group_size"] = default_group_size(size)
+    forward = options["group_size"] if options.get("missed") == "fast-forward" else None
+    rule = Rule(
+        "none", options["sync_period"], options["sync_period"] or WINDOW, group_size=forward
+    )
+    return Compared(name, label, "WAGMA", options, rule)
+
+
+def _local(name: str, period: int) -> Compared:
+    return Compared(
+        name, f"LocalSGD({period})", "LocalSGD", {"sync_period": period}, Rule("none", period)
+    )
+
+
+def _sgp(name: str, neighbors: int) -> Compared:
+    return Compared(
+        *(name, f"SGP({neighbors})", "SGP", {"neighbors": neighbors}),
+        Rule("exponential", neighbors=neighbors),
+        least_ranks=2 ** (neighbors - 1) + 1 if neighbors > 1 else 1,
+    )
+
+
+def _eager(name: str, variant: str, rule: Rule) -> Compared:
+    options = {"variant": variant}
+    return Compared(name, f"eager-SGD, {variant}", "EagerSGD", options, rule)

@@ -1,0 +1,246 @@
+"""Trains one model with several algorithms under one imbalance, and compares them.
+
+    mpiexec -n 8 python -m wagma bench training --compute 100ms --imbalance paper:2:0.32
+    mpiexec -n 4 python -m wagma bench training --task charlm --algorithms wagma,local10 --plots out
+
+The algorithms train one after the other on the same ranks, from the same model, with the same
+batches and the same delays. Models are evaluated afterwards, from copies.
+docs/training-benchmark.md says how each figure comes about.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from wagma.inject import forms
+
+from .. import values
+from ..arguments import TRANSPORTS, integer, reader
+from ..together import on_world
+from .algorithms import DEFAULT, NAMES, check_name
+from .settings import Settings
+from .tasks import TASKS
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["SUMMARY", "add_arguments", "run"]
+
+SUMMARY = "training with every algorithm, under injected imbalance"
+
+NEEDED = ("matplotlib", "rich", "sklearn", "torch")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options to the parser of the kind."""
+    parser.epilog = (
+        "SPEC is none, or one or more of the following, separated by commas; times are in\n"
+        "seconds, ranks and steps count from 0:\n  " + "\n  ".join(forms())
+    )
+    _add_training(parser)
+    _add_algorithms(parser)
+    _add_imbalance(parser)
+    _add_output(parser)
+
+
+def _add_training(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("training").add_argument
+    tasks = "; ".join(f"{name}: {task.summary}" for name, task in TASKS.items())
+    add("--task", choices=tuple(TASKS), default="digits", help=f"{tasks} (default: %(default)s)")
+    add("--steps", type=integer(1), metavar="N", help=f"of every rank ({_defaults('steps')})")
+    add(
+        "--seeds",
+        type=reader(_seeds),
+        default=(1,),
+        metavar="N,N,...",
+        help="of model, data and imbalance; every algorithm trains once with each (default: 1)",
+    )
+    add(
+        "--batch",
+        type=integer(1),
+        metavar="N",
+        help=f"samples per rank and step ({_defaults('batch')})",
+    )
+    add(
+        "--learning-rate",
+        type=reader(_positive),
+        metavar="X",
+        help=f"of the task's optimizer ({_defaults('learning_rate')})",
+    )
+    add(
+        "--parameters",
+        type=integer(1),
+        metavar="N",
+        help="pad the model to so many, with parameters that are communicated and not used",
+    )
+    add(
+        "--target",
+        type=reader(_finite),
+        metavar="X",
+        help=f"accuracy (of episodes: mean return) whose time is reported ({_defaults('target')})",
+    )
+
+
+def _add_algorithms(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("algorithms").add_argument
+    add(
+        "--algorithms",
+        type=reader(_algorithms),
+        default=DEFAULT,
+        metavar="NAMES",
+        help=f"comma-separated, in the order in which they run: {', '.join(NAMES)}; localN and "
+        f"sgpN with other N (default: {','.join(DEFAULT)})",
+    )
+    add(
+        "--sync-period",
+        type=integer(1),
+        default=10,
+        metavar="TAU",
+        help="of WAGMA: versions from one average over all ranks to the next (default: "
+        "%(default)s); consensus is measured once in so many, of every algorithm",
+    )
+    add(
+        "--group-size",
+        type=integer(1),
+        metavar="S",
+        help="of WAGMA: ranks that average at a step (default: the square root of the ranks, "
+        "rounded up to a power of two)",
+    )
+    add(
+        "--transport",
+        choices=TRANSPORTS,
+        default="auto",
+        help="what the ranks talk through: shared memory of one node, messages over MPI, or auto: "
+        "memory where all are on one node (default: %(default)s)",
+    )
+
+
+def _add_imbalance(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("imbalance").add_argument
+    add(
+        "--imbalance",
+        default="none",
+        metavar="SPEC",
+        help="delays, and faults, see below; the paper's: paper:2:0.32 (default: none)",
+    )
+    add(
+        "--compute",
+        type=reader(_duration),
+        metavar="SECONDS",
+        help="emulate computing: a step of average cost sleeps until so much time has passed since "
+        "it began, its gradient included, such as 100ms. More ranks than cores then measure "
+        "communication and waiting, and not the cores",
+    )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("output").add_argument
+    add("--json", metavar="FILE", help="write the results there; docs/training.schema.json")
+    add("--plots", metavar="DIR", help="draw pictures there, PNG files")
+    add(
+        "--progress",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="a live line on rank 0; auto: when standard error is a terminal, which it is not "
+        "under most mpiexec (default: %(default)s)",
+    )
+
+
+def _defaults(name: str) -> str:
+    of = ", ".join(f"{getattr(task, name):g} for {title}" for title, task in TASKS.items())
+    return f"default: {of}"
+
+
+def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    """Trains on the ranks of COMM_WORLD; returns the exit status."""
+    for name in NEEDED:
+        if find_spec(name) is None:
+            parser.error(
+                f"{name} is not installed; in the root of the sources: "
+                "python -m pip install '.[demo]'"
+            )
+    settings = _settings(arguments)
+    shown = arguments.progress == "always" or (arguments.progress == "auto" and sys.stderr.isatty())
+
+    def train(comm: MPI.Intracomm) -> int:
+        # MPI first: ranks meet in its initialisation, and spin there while others import.
+        from .runner import run_on
+
+        return run_on(comm, settings, shown)
+
+    return on_world(parser, train)
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    defaults = TASKS[arguments.task]
+
+    def chosen(name: str) -> Any:
+        value = getattr(arguments, name)
+        return getattr(defaults, name) if value is None else value
+
+    return Settings(
+        task=arguments.task,
+        algorithms=arguments.algorithms,
+        imbalance=arguments.imbalance,
+        compute=arguments.compute,
+        parameters=arguments.parameters,
+        steps=chosen("steps"),
+        seeds=arguments.seeds,
+        sync_period=arguments.sync_period,
+        group_size=arguments.group_size,
+        batch=chosen("batch"),
+        learning_rate=chosen("learning_rate"),
+        transport=arguments.transport,
+        target=chosen("target"),
+        json=arguments.json,
+        plots=arguments.plots,
+    )
+
+
+# ---- values of options ---------------------------------------------------------------------------
+
+
+def _algorithms(text: str) -> tuple[str, ...]:
+    return _once(text, tuple(check_name(name.strip()) for name in text.split(",")))
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    return _once(text, tuple(values.integer(word, 0) for word in text.split(",")))
+
+
+T = TypeVar("T", str, int)
+
+
+def _once(text: str, found: tuple[T, ...]) -> tuple[T, ...]:
+    for value in found:
+        if found.count(value) > 1:
+            raise ValueError(f"{text!r} names {value} twice")
+    return found
+
+
+def _finite(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no number") from None
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is not finite")
+    return value
+
+
+def _positive(text: str) -> float:
+    value = _finite(text)
+    if value <= 0:
+        raise ValueError(f"{text} is too small: more than 0 is needed")
+    return value
+
+
+def _duration(text: str) -> float:
+    value = values.seconds(text)
+    if value <= 0:
+        raise ValueError(f"{text} is no time to compute: more than 0 is needed")
+    return value

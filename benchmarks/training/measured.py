@@ -1,0 +1,114 @@
+"""The figures of one training, computed from what its ranks recorded. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .algorithms import Compared
+from .bound import bound
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from wagma.inject import Delays
+
+    from .train import Trained
+
+__all__ = ["figures", "recorded_compute"]
+
+Floats = npt.NDArray[np.float64]
+Figures = dict[str, Any]
+
+# Who waited less, in seconds, has waited for nobody: its time in the call is communication.
+NOBODY_S = 1e-3
+
+
+def figures(
+    settings: Settings, compared: Compared, seed: int, trained: Trained, delays: Delays
+) -> Figures:
+    """One entry of "runs", see training.schema.json.
+
+    Args:
+        settings: of the benchmark.
+        compared: the algorithm.
+        seed: of the training.
+        trained: what was measured.
+        delays: that were injected.
+    """
+    records = trained.records
+    wall = max(record["end_seconds"] for record in records)
+    made = [len(record["versions"]) for record in records]
+    steps = np.concatenate([record["step_seconds"] for record in records])
+    late = np.concatenate([record["late"] for record in records])
+    waited = [float(sum(record["waited_seconds"])) for record in records]
+    ideal = bound(replace(compared.rule, seed=seed), recorded_compute(settings, records, delays))
+    ages: Counter[int] = sum((Counter(record["staleness"]) for record in records), Counter())
+    seconds = np.array([record["snapshot_seconds"] for record in records]).max(axis=0)
+    return {
+        "algorithm": compared.name,
+        "label": compared.label,
+        "seed": seed,
+        "throughput": sum(made) * settings.batch / wall,
+        "ideal_throughput": ideal.steps * settings.batch / ideal.seconds,
+        "wall_seconds": wall,
+        "ideal_seconds": ideal.seconds,
+        "version_seconds": wall / settings.steps,
+        "steps_per_rank": made,
+        "step_time_p50": float(np.percentile(steps, 50)),
+        "step_time_p90": float(np.percentile(steps, 90)),
+        "waited_seconds": float(np.mean(waited)),
+        "waited_seconds_per_rank": waited,
+        "late_share": float(late.mean()),
+        "staleness_mean": _mean(ages),
+        "staleness_histogram": {str(age): ages[age] for age in sorted(ages)},
+        "communication_seconds": _communication(records),
+        "consensus_distance": float(np.mean(trained.consensus)) if trained.consensus else None,
+        "consensus_distances": trained.consensus,
+        "accuracy": trained.final_value,
+        "time_to_target": _time_to(settings.target, seconds, trained.snapshot_values),
+        "curve": {
+            "versions": trained.snapshot_versions,
+            "seconds": seconds.tolist(),
+            "accuracy": trained.snapshot_values,
+        },
+        "behind_share": sum(record["behind"] for record in records) / sum(made),
+    }
+
+
+def recorded_compute(settings: Settings, records: list[dict[str, Any]], delays: Delays) -> Floats:
+    """Seconds that each rank computed before it called each version: [versions, P].
+
+    Versions that a rank left out would have taken its usual time, and the injected delay.
+    """
+    injected = delays.table(settings.steps)
+    table = np.full((settings.steps, len(records)), np.nan)
+    for rank, record in enumerate(records):
+        own = np.array(record["step_seconds"]) - np.array(record["called_seconds"])
+        table[record["versions"], rank] = own
+        usual = np.median(own - injected[record["versions"], rank])
+        missing = np.isnan(table[:, rank])
+        table[missing, rank] = usual + injected[missing, rank]
+    return table
+
+
+def _mean(ages: Counter[int]) -> float | None:
+    count = sum(ages.values())
+    return sum(age * number for age, number in ages.items()) / count if count else None
+
+
+def _communication(records: list[dict[str, Any]]) -> float | None:
+    """The median of the calls that waited for nobody, what they waited all the same left out."""
+    called = np.concatenate([record["called_seconds"] for record in records])
+    waited = np.concatenate([record["waited_seconds"] for record in records])
+    alone = waited < NOBODY_S
+    return float(np.median((called - waited)[alone])) if alone.any() else None
+
+
+def _time_to(target: float, seconds: Floats, values: list[float]) -> float | None:
+    """When the average of the ranks' models was that good: the last rank had made the version."""
+    reached = np.flatnonzero(np.array(values) >= target)
+    return float(seconds[reached[0]]) if reached.size else None

@@ -1,0 +1,169 @@
+"""The results as pictures, a PNG each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from .table import by_algorithm
+
+__all__ = ["NAMES", "draw"]
+
+Result = dict[str, Any]
+
+STYLE: dict[Any, Any] = {"font.size": 11, "axes.spines.top": False, "axes.spines.right": False}
+# Ages of contributions that have a bar of their own; older ones share the last.
+OLDEST = 12
+
+
+def draw(result: Result, folder: Path) -> list[Path]:
+    """Draws everything.
+
+    Args:
+        result: of `document.document`, with at least one run.
+        folder: where the files of `NAMES` are put; it exists.
+
+    Returns:
+        The files.
+    """
+    paths = []
+    for name, (size, axes) in _PICTURES.items():
+        with mpl.rc_context(STYLE):
+            figure = Figure(figsize=size, layout="constrained")  # needs no display
+            axes(figure, result)
+            figure.suptitle(_title(result), fontsize=12)
+            figure.savefig(folder / name, dpi=130, format="png")
+        paths.append(folder / name)
+    return paths
+
+
+def _title(result: Result) -> str:
+    settings = result["settings"]
+    computing = (
+        ""
+        if settings["compute"] is None
+        else (f", {1e3 * settings['compute']:g} ms per step (emulated)")
+    )
+    ranks = result["environment"]["ranks"]
+    return f"{settings['task']}, {ranks} ranks, {result['imbalance']}{computing}"
+
+
+def _colours(result: Result) -> dict[str, Any]:
+    labels = list(by_algorithm(result["runs"]))
+    palette = mpl.colormaps["tab10" if len(labels) <= 10 else "tab20"]
+    return {label: palette(place % palette.N) for place, label in enumerate(labels)}
+
+
+def _throughput(figure: Figure, result: Result) -> None:
+    axes = figure.subplots()
+    runs = by_algorithm(result["runs"])
+    places = np.arange(len(runs))
+    ideal = [np.mean([run["ideal_throughput"] for run in of]) for of in runs.values()]
+    real = [np.mean([run["throughput"] for run in of]) for of in runs.values()]
+    spread = [np.std([run["throughput"] for run in of]) for of in runs.values()]
+    axes.barh(places, ideal, 0.8, color="0.88", label="without communication")
+    axes.barh(places, real, 0.5, color="#2a6f97", label="measured")
+    if any(spread):
+        axes.errorbar(real, places, xerr=spread, fmt="none", color="0.2", capsize=3)
+    for place, (value, bound) in enumerate(zip(real, ideal, strict=True)):
+        axes.text(0, place, f"  {value:,.0f}  ({value / bound:.0%})", va="center", color="white")
+    axes.set_yticks(places, list(runs))
+    axes.invert_yaxis()
+    axes.set_xlabel("throughput of all ranks, samples/s")
+    axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+
+
+def _accuracy(figure: Figure, result: Result) -> None:
+    axes = figure.subplots()
+    measures, target = result["measures"], result["settings"]["target"]
+    scale = 100 if measures["in_percent"] else 1
+    axes.axhline(scale * target, color="0.6", linewidth=1, linestyle=(0, (4, 3)))
+    values: list[float] = [scale * target]
+    for (label, runs), colour in zip(
+        by_algorithm(result["runs"]).items(), _colours(result).values(), strict=True
+    ):
+        for run in runs:
+            curve = run["curve"]
+            shown = label if run is runs[0] else None
+            heights = scale * np.array(curve["accuracy"])
+            axes.plot(curve["seconds"], heights, color=colour, linewidth=1.6, label=shown)
+            values += heights.tolist()
+    axes.set_ylim(bottom=float(np.quantile(values, 0.05)))
+    axes.set_xlim(left=0)
+    axes.set_xlabel("wall time, s")
+    unit = ", %" if measures["in_percent"] else ""
+    axes.set_ylabel(f"{measures['name']} of the averaged model{unit}")
+    axes.grid(axis="y", color="0.92")
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def _staleness(figure: Figure, result: Result) -> None:
+    runs = {
+        label: shares
+        for label, of in by_algorithm(result["runs"]).items()
+        if (shares := _ages(of)).sum() > 0
+    }
+    if not runs:
+        figure.subplots().set_axis_off()
+        return
+    columns = min(4, len(runs))
+    grid = figure.subplots(
+        -(-len(runs) // columns), columns, sharex=True, sharey=True, squeeze=False
+    ).flat
+    for axes, (label, shares) in zip(grid, runs.items(), strict=False):
+        axes.bar(range(OLDEST + 1), 100 * shares, color="#2a6f97")
+        axes.set_title(label, fontsize=10)
+        axes.set_yscale("symlog", linthresh=1)
+        axes.set_ylim(0, 120)
+        axes.set_yticks([0, 1, 10, 100], ["0", "1", "10", "100"])
+        axes.set_xticks([0, 4, 8, OLDEST], ["0", "4", "8", f"{OLDEST}+"])
+    for axes in list(grid)[len(runs) :]:
+        axes.set_axis_off()
+    figure.supxlabel("age of averaged contributions, versions", fontsize=11)
+    figure.supylabel("share, %", fontsize=11)
+
+
+def _ages(runs: list[dict[str, Any]]) -> Any:
+    counts = np.zeros(OLDEST + 1)
+    for run in runs:
+        for age, number in run["staleness_histogram"].items():
+            counts[min(int(age), OLDEST)] += number
+    return counts / max(counts.sum(), 1)
+
+
+def _waiting(figure: Figure, result: Result) -> None:
+    axes = figure.subplots()
+    runs = by_algorithm(result["runs"])
+    waited = np.array(
+        [np.mean([run["waited_seconds_per_rank"] for run in of], axis=0) for of in runs.values()]
+    )
+    image = axes.imshow(waited, aspect="auto", cmap="YlOrRd", vmin=0)
+    for (row, rank), seconds in np.ndenumerate(waited):
+        dark = seconds > 0.6 * waited.max()
+        axes.text(
+            rank,
+            row,
+            f"{seconds:.1f}",
+            ha="center",
+            va="center",
+            fontsize=9,
+            color="white" if dark else "0.2",
+        )
+    axes.set_yticks(range(len(runs)), list(runs))
+    axes.set_xticks(range(waited.shape[1]))
+    axes.set_xlabel("rank")
+    figure.colorbar(image, label="time spent waiting for other ranks, s")
+
+
+_PICTURES: dict[str, tuple[tuple[float, float], Callable[[Figure, Result], None]]] = {
+    "throughput.png": ((9, 5), _throughput),
+    "accuracy.png": ((10, 5), _accuracy),
+    "staleness.png": ((10, 6), _staleness),
+    "waiting.png": ((9, 5), _waiting),
+}
+NAMES = tuple(_PICTURES)

@@ -1,0 +1,205 @@
+"""All trainings, one after the other on the same ranks, and what becomes of their figures."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from rich.console import Console
+
+from wagma.demo.progress import progress_line
+from wagma.inject import Injector, parse
+
+from .. import environment, interrupt
+from ..agreement import agreed
+from ..start import one_node
+from ..together import abort_on_error, everywhere
+from . import plots, table
+from .algorithms import Compared, find
+from .document import document, write
+from .measured import figures
+from .settings import Settings
+from .stop import Stop
+from .tasks import Task, load
+from .train import train
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["run_on"]
+
+# Seconds that may pass between Ctrl-C and the end of a step; the slowest one sleeps for long.
+LONGEST_S = 30.0
+
+
+def run_on(comm: MPI.Intracomm, settings: Settings, progress: bool) -> int:
+    """Trains on all ranks of `comm`, rank 0 prints; returns the exit status. Collective.
+
+    Raises:
+        InputError: the settings cannot be measured here, or are not those of all ranks.
+    """
+    torch.set_num_threads(1)  # one core per rank, as on a machine that is fully used
+    used = os.environ.get("WAGMA_TRANSPORT", settings.transport)
+    settings = agreed(comm, replace(settings, transport=used))  # type: ignore[arg-type]
+    with interrupt.Interrupt(comm) as interrupted:
+        interrupted.longest_s = LONGEST_S
+        compared = everywhere(comm, lambda: _algorithms(settings, comm.size))
+        # By one rank for all: files may not be the same everywhere.
+        found = everywhere(comm, lambda: _prepare(settings, comm) if comm.rank == 0 else None)
+        imbalances, tasks = comm.bcast(found)
+        everywhere(comm, lambda: _check_parameters(settings, tasks[0]))
+        places = environment.gather(comm)
+        over = settings.transport
+        if over == "auto":
+            over = "shm" if one_node(comm) else "mpi"
+        warnings = _warnings(settings, environment.crowded_hosts(places))
+        header = environment.surroundings(places, over, warnings)
+        with abort_on_error(comm):
+            runs = _train_all(comm, settings, compared, imbalances, tasks, interrupted, progress)
+            stopped = interrupted.agreed()
+            if comm.rank == 0:
+                measures = (tasks[0].measures, tasks[0].in_percent)
+                _report(
+                    settings, document(settings, header, imbalances[0], measures, runs, stopped)
+                )
+    return interrupt.STATUS if stopped else 0
+
+
+# ---- what can be wrong ---------------------------------------------------------------------------
+
+
+def _algorithms(settings: Settings, size: int) -> list[Compared]:
+    group = settings.group_size
+    if group is not None and group > size:
+        raise ValueError(f"--group-size {group}: it is more than the {size} ranks of this run")
+    compared = [find(name, settings, size) for name in settings.algorithms]
+    for one in compared:
+        if one.least_ranks > size:
+            raise ValueError(
+                f"--algorithms {one.name}: a rank of {one.label} has that many neighbours only "
+                f"among {one.least_ranks} ranks or more, this run has {size}; leave it out"
+            )
+    return compared
+
+
+def _prepare(settings: Settings, comm: MPI.Intracomm) -> tuple[list[Injector], list[Task]]:
+    """The imbalance and the data of each seed."""
+    try:
+        imbalances = [parse(settings.imbalance, comm.size, seed) for seed in settings.seeds]
+    except (OSError, ValueError) as error:
+        raise ValueError(f"argument --imbalance: {error}") from None
+    if settings.json is not None:
+        _check_writable("--json", Path(settings.json))
+    if settings.plots is not None:
+        for name in plots.NAMES:
+            _check_writable("--plots", Path(settings.plots) / name)
+    return imbalances, [load(settings.task, seed) for seed in settings.seeds]
+
+
+def _check_writable(option: str, file: Path) -> None:
+    there = file.exists()
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("ab"):
+            pass
+        if not there:  # nothing stays behind if the run fails
+            file.unlink()
+    except OSError as error:
+        raise ValueError(f"argument {option}: cannot write {file}: {error.strerror}") from None
+
+
+def _check_parameters(settings: Settings, task: Task) -> None:
+    own = sum(parameter.numel() for parameter in task.build_model(0).parameters())
+    if settings.parameters is not None and settings.parameters < own:
+        raise ValueError(
+            f"--parameters {settings.parameters}: the model of {settings.task} has {own} already; "
+            "give at least as many"
+        )
+
+
+def _warnings(settings: Settings, crowded: list[str]) -> list[str]:
+    if settings.compute is None:
+        return crowded
+    return [
+        f"computing is emulated: a step of average cost sleeps until {1e3 * settings.compute:g} ms "
+        "have passed since it began, its gradient included. So ranks may share cores, and times "
+        "are those of waiting and communication, not of this machine's arithmetic"
+    ]
+
+
+# ---- training ------------------------------------------------------------------------------------
+
+
+def _train_all(
+    comm: MPI.Intracomm,
+    settings: Settings,
+    compared: list[Compared],
+    imbalances: list[Injector],
+    tasks: list[Task],
+    interrupted: interrupt.Interrupt,
+    progress: bool,
+) -> list[dict[str, Any]]:
+    """The figures of each training that was finished."""
+    first = comm.rank == 0
+    console = Console(
+        stderr=True,
+        quiet=not first,
+        force_terminal=progress or None,
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(_announced(settings, comm.size, imbalances[0]))
+    runs = []
+    with _stop(comm, interrupted) as stop:
+        for seed, task, imbalance in zip(settings.seeds, tasks, imbalances, strict=True):
+            for one in compared:
+                label = one.label + (f", seed {seed}" if len(settings.seeds) > 1 else "")
+                with progress_line(console, label, settings.steps, progress and first) as advance:
+                    trained = train(comm, settings, one, seed, task, imbalance, advance, stop.now)
+                if trained is not None:
+                    runs.append(figures(settings, one, seed, trained, imbalance))
+                    if not progress:
+                        console.print(table.line(settings, runs[-1]))
+                if interrupted.agreed():
+                    return runs
+    return runs
+
+
+@contextmanager
+def _stop(comm: MPI.Intracomm, interrupted: interrupt.Interrupt) -> Iterator[Stop]:
+    stop = Stop(comm, interrupted)
+    yield stop
+    stop.close()
+
+
+def _announced(settings: Settings, size: int, imbalance: Injector) -> str:
+    emulated = (
+        ""
+        if settings.compute is None
+        else (f", computing emulated by sleeping: {1e3 * settings.compute:g} ms per step")
+    )
+    padded = "" if settings.parameters is None else f", padded to {settings.parameters} parameters"
+    return (
+        f"{settings.task}{padded} on {size} rank{'s' * (size > 1)}, {imbalance.describe()}; "
+        f"{settings.steps} versions of {settings.batch} samples per rank{emulated}"
+    )
+
+
+def _report(settings: Settings, result: dict[str, Any]) -> None:
+    sys.stdout.write(table.text(result))
+    if settings.json is not None:
+        write(Path(settings.json), result)
+        sys.stdout.write(f"Results: {settings.json}\n")
+    if settings.plots is not None and result["runs"]:
+        for path in plots.draw(result, Path(settings.plots)):
+            sys.stdout.write(f"Picture: {path}\n")
+    sys.stdout.flush()
+    if result["interrupted"]:
+        sys.stderr.write("interrupted: what is above is not all that was asked for\n")
+        sys.stderr.flush()

@@ -1,0 +1,117 @@
+"""The results as a table: a line per algorithm, the mean of its seeds and their spread."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["by_algorithm", "line", "text"]
+
+Run = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """One figure of every run; None where there is none."""
+
+    title: str
+    value: Callable[[Run], float | None]
+    digits: int
+
+
+def _columns(result: dict[str, Any]) -> list[_Column]:
+    measures, target = result["measures"], result["settings"]["target"]
+    scale, unit = (100, " %") if measures["in_percent"] else (1, "")
+    return [
+        _Column("samples/s", lambda run: run["throughput"], 1),
+        _Column(
+            "of the bound, %", lambda run: 100 * run["throughput"] / run["ideal_throughput"], 1
+        ),
+        _Column("ms per version", lambda run: 1e3 * run["version_seconds"], 1),
+        _Column("step p50, ms", lambda run: 1e3 * run["step_time_p50"], 1),
+        _Column("step p90, ms", lambda run: 1e3 * run["step_time_p90"], 1),
+        _Column("waited per rank, s", lambda run: run["waited_seconds"], 2),
+        _Column("late, %", lambda run: 100 * run["late_share"], 1),
+        _Column("staleness", lambda run: run["staleness_mean"], 2),
+        _Column("communication, ms", lambda run: _times(1e3, run["communication_seconds"]), 2),
+        _Column("consensus distance", lambda run: run["consensus_distance"], 4),
+        _Column(
+            f"{measures['name']}{unit.replace(' ', ', ')}", lambda run: scale * run["accuracy"], 1
+        ),
+        _Column(f"s to {scale * target:g}{unit}", lambda run: run["time_to_target"], 2),
+    ]
+
+
+def _times(factor: float, value: float | None) -> float | None:
+    return None if value is None else factor * value
+
+
+def by_algorithm(runs: list[Run]) -> dict[str, list[Run]]:
+    """The runs of each algorithm, by its label, in the order of the first ones."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run["label"], []).append(run)
+    return found
+
+
+def text(result: dict[str, Any]) -> str:
+    """The table and what has to be known beside it.
+
+    Args:
+        result: of `document.document`.
+    """
+    columns = _columns(result)
+    shown = Table(title=None, header_style="bold", caption_justify="left")
+    shown.add_column("algorithm", no_wrap=True)
+    for column in columns:
+        shown.add_column(column.title, justify="right")
+    for label, runs in by_algorithm(result["runs"]).items():
+        cells = [_cell([column.value(run) for run in runs], column.digits) for column in columns]
+        shown.add_row(label, *cells)
+    out = io.StringIO()
+    Console(file=out, width=200, highlight=False).print(shown)
+    return out.getvalue() + "".join(f"{note}\n" for note in _notes(result))
+
+
+def _cell(values: list[float | None], digits: int) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    spread = f" ± {stdev(known):.{digits}f}" if len(known) > 1 else ""
+    missing = f" ({len(known)} of {len(values)})" if len(known) < len(values) else ""
+    return f"{fmean(known):.{digits}f}{spread}{missing}"
+
+
+def _notes(result: dict[str, Any]) -> list[str]:
+    settings = result["settings"]
+    notes = [
+        "The bound: no communication, only the waiting of this algorithm for the recorded "
+        "computing and delays. Consensus distance: of the ranks' models before every "
+        f"{settings['sync_period']}th version is averaged. Communication: of calls that waited "
+        "for nobody."
+    ]
+    if len(settings["seeds"]) > 1:
+        notes.append(f"Mean ± standard deviation of {len(settings['seeds'])} seeds.")
+    notes += result["environment"]["warnings"]
+    behind = max((run["behind_share"] for run in result["runs"]), default=0.0)
+    if settings["compute"] is not None and behind > 0:
+        notes.append(
+            f"gradients took longer than the emulated time in up to {100 * behind:.1f} % of the "
+            "steps: these are slower than they should be; ask for a longer --compute"
+        )
+    return notes
+
+
+def line(settings: Any, run: Run) -> str:
+    """What is told of a training as soon as it is done."""
+    seed = f", seed {run['seed']}" if len(settings.seeds) > 1 else ""
+    return (
+        f"{run['label']}{seed}: {settings.steps} versions in {run['wall_seconds']:.1f} s, "
+        f"{run['throughput']:.0f} samples/s"
+    )

@@ -1,0 +1,73 @@
+"""The interface of a task."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+__all__ = ["Batch", "Task"]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Which samples a rank takes at a step: a function of these numbers and nothing else.
+
+    Attributes:
+        rank: whose it is.
+        size: ranks P.
+        step: for which.
+        samples: how many, >= 1.
+        seed: of the draws.
+    """
+
+    rank: int
+    size: int
+    step: int
+    samples: int
+    seed: int
+
+    @property
+    def key(self) -> tuple[int, int, int]:
+        """Entropy of a generator of random numbers."""
+        return self.seed, self.rank, self.step
+
+
+class Task(ABC):
+    """Data and model; pickled on one rank and equal on all.
+
+    Attributes:
+        name: on the command line.
+        measures: what `evaluate` returns, for tables.
+        in_percent: whether that is a share, 0 to 1.
+    """
+
+    name: ClassVar[str]
+    measures: ClassVar[str]
+    in_percent: ClassVar[bool] = True
+
+    @abstractmethod
+    def build_model(self, seed: int) -> nn.Module:
+        """A new model, initialised by `seed`."""
+
+    @abstractmethod
+    def optimizer(
+        self, parameters: Iterable[torch.nn.Parameter], learning_rate: float
+    ) -> torch.optim.Optimizer:
+        """The optimizer of every rank's own steps."""
+
+    @abstractmethod
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[torch.Tensor, float]:
+        """The loss of a batch, and what the batch costs.
+
+        The cost is relative, about 1 on average: emulated computing takes so much longer.
+        """
+
+    @abstractmethod
+    def evaluate(self, model: nn.Module) -> float:
+        """How good the model is, on data that are not trained on; more is better."""

@@ -1,0 +1,198 @@
+"""One training with one algorithm, timed on every rank."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from wagma.demo.ranks import meet
+from wagma.optimizer import DistributedOptimizer
+from wagma.timed import Snapshots, check_one_model, mean_over_ranks, run_steps
+
+from .algorithms import Compared
+from .settings import Settings
+from .tasks import Batch, Task
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from wagma.inject import Injector
+
+__all__ = ["SNAPSHOTS", "Trained", "train"]
+
+# Snapshots of the model in a training, about.
+SNAPSHOTS = 40
+
+
+@dataclass(slots=True)
+class Trained:
+    """What was measured, on all ranks.
+
+    Attributes:
+        records: every rank's `wagma.timed.RankRecord` as a dict, and its "behind": how many steps'
+            gradients took longer than the emulated time.
+        snapshot_versions: after how many versions the model was copied.
+        snapshot_values: the task's measure of the averaged copies.
+        final_value: of the final model.
+        consensus: ``mean ||w_r - mean|| / ||mean||`` of the ranks' models just before their
+            averaging, at every sync_period-th version that all ranks made.
+    """
+
+    records: list[dict[str, Any]]
+    snapshot_versions: list[int]
+    snapshot_values: list[float]
+    final_value: float
+    consensus: list[float] = field(default_factory=list)
+
+
+class _Computing:
+    """What a rank does before it calls its optimizer: a gradient, emulated time, its delay."""
+
+    def __init__(
+        self, settings: Settings, imbalance: Injector, task: Task, model: nn.Module, seed: int
+    ) -> None:
+        self.optimizer: DistributedOptimizer | None = None
+        self.version = 0
+        self.behind = 0
+        self._settings = settings
+        self._imbalance = imbalance
+        self._task = task
+        self._model = model
+        self._seed = seed
+
+    def __call__(self, version: int) -> bool:
+        begin = time.perf_counter()
+        optimizer, settings = self.optimizer, self._settings
+        assert optimizer is not None
+        rank, size = optimizer.algorithm.rank, optimizer.algorithm.size
+        self.version = version
+        optimizer.zero_grad()
+        batch = Batch(rank, size, version, settings.batch, self._seed)
+        loss, cost = self._task.loss(self._model, batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if settings.compute is not None:
+            left = begin + settings.compute * cost - time.perf_counter()
+            if left > 0:
+                time.sleep(left)
+            self.behind += left < 0
+        delay = self._imbalance.inject(rank, version)
+        return delay > 0 or self._imbalance.strikes(rank, version)
+
+
+class _Consensus:
+    """Copies of a rank's own models, before they are averaged, once in `period` versions."""
+
+    def __init__(self, flat: torch.Tensor, versions: int, period: int) -> None:
+        self._flat = flat
+        self._period = period
+        self.rows = torch.full((versions // period, flat.numel()), torch.nan, dtype=flat.dtype)
+
+    def take(self, version: int) -> None:
+        """Copies, if this is one of the versions."""
+        if (version + 1) % self._period == 0:
+            self.rows[version // self._period] = self._flat
+
+    def distances(self, comm: MPI.Intracomm) -> list[float]:
+        """Of the versions that all ranks made; collective."""
+        means = torch.from_numpy(mean_over_ranks(comm, self.rows))
+        own = (self.rows - means).norm(dim=1) / means.norm(dim=1)
+        every = mean_over_ranks(comm, own)
+        return [float(value) for value in every if np.isfinite(value)]
+
+
+def train(
+    comm: MPI.Intracomm,
+    settings: Settings,
+    compared: Compared,
+    seed: int,
+    task: Task,
+    imbalance: Injector,
+    progress: Callable[[int], None],
+    stopped: Callable[[], bool],
+) -> Trained | None:
+    """Trains once; collective.
+
+    Args:
+        comm: the ranks that train together.
+        settings: the same on every rank.
+        compared: the algorithm.
+        seed: of model and batches.
+        task: its data, equal on all ranks.
+        imbalance: drawn by the seed.
+        progress: is told after every step how many versions are done.
+        stopped: asked before every step whether to stop.
+
+    Returns:
+        What was measured, on every rank; None if some rank was stopped.
+    """
+    model = task.build_model(seed)
+    used = list(model.parameters())
+    inner = task.optimizer([*used, *_padding(used, settings.parameters)], settings.learning_rate)
+    computing = _Computing(settings, imbalance, task, model, seed)
+    _warm_up(task, settings, comm.rank, comm.size, seed)
+    with DistributedOptimizer(inner, compared.make(comm, settings)) as optimizer:
+        computing.optimizer = optimizer
+        parameters = optimizer.algorithm.parameters
+        slots = parameters.layout.slots
+        end = slots[len(used)].offset if len(slots) > len(used) else parameters.flat.numel()
+        flat = parameters.flat[:end]  # what is evaluated; the padding follows
+        snapshots = Snapshots(flat, settings.steps, snapshot_period(settings))
+        consensus = _Consensus(flat, settings.steps, settings.sync_period)
+        inner.register_step_post_hook(lambda *_: consensus.take(computing.version))
+        meet(comm)
+        record = run_steps(optimizer, settings.steps, computing, snapshots, progress, stopped)
+        meet(comm)
+        if comm.allreduce(record.end_seconds == 0.0):
+            return None
+        records = comm.allgather({**asdict(record), "behind": computing.behind})
+        check_one_model(comm, flat)
+        final = flat.clone()
+        versions, values = _evaluate(comm, settings, snapshots, model, flat, task)
+        flat.copy_(final)
+        final_value = task.evaluate(model) if comm.rank == 0 else 0.0
+        meet(comm)
+        final_value = comm.bcast(final_value)
+        return Trained(records, versions, values, final_value, consensus.distances(comm))
+
+
+def snapshot_period(settings: Settings) -> int:
+    """Versions from one snapshot of the model to the next."""
+    return -(-settings.steps // SNAPSHOTS)
+
+
+def _padding(used: list[nn.Parameter], total: int | None) -> list[nn.Parameter]:
+    """A parameter without gradient that makes `total` of them: it is only communicated."""
+    missing = (total or 0) - sum(parameter.numel() for parameter in used)
+    return [nn.Parameter(torch.rand(missing))] if missing > 0 else []
+
+
+def _warm_up(task: Task, settings: Settings, rank: int, size: int, seed: int) -> None:
+    """Runs a model once: what torch prepares at its first call is no step of the training."""
+    batch = Batch(rank, size, settings.steps, settings.batch, seed)
+    task.loss(task.build_model(seed), batch)[0].backward()  # type: ignore[no-untyped-call]
+
+
+def _evaluate(
+    comm: MPI.Intracomm,
+    settings: Settings,
+    snapshots: Snapshots,
+    model: nn.Module,
+    flat: torch.Tensor,
+    task: Task,
+) -> tuple[list[int], list[float]]:
+    """Evaluates the averaged snapshots, each rank its share of them; collective."""
+    means = torch.from_numpy(mean_over_ranks(comm, snapshots.rows))
+    own = {}
+    for row in range(comm.rank, len(means), comm.size):
+        flat.copy_(means[row])
+        own[row] = task.evaluate(model)
+    meet(comm)
+    found = {row: value for values in comm.allgather(own) for row, value in values.items()}
+    period = snapshot_period(settings)
+    return [period * (row + 1) for row in sorted(found)], [found[row] for row in sorted(found)]

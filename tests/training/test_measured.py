@@ -1,0 +1,169 @@
+"""The figures of a training, from records that are made up, and the table and pictures of them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from started import validator
+from test_bound import SETTINGS
+
+from wagma.benchmarks.training import plots, table
+from wagma.benchmarks.training.algorithms import find
+from wagma.benchmarks.training.document import document, write
+from wagma.benchmarks.training.measured import figures, recorded_compute
+from wagma.benchmarks.training.settings import Settings
+from wagma.benchmarks.training.train import Trained
+from wagma.inject import parse
+
+RANKS = 2
+
+
+def settings(**changed: Any) -> Settings:
+    return Settings(**{**vars(SETTINGS), "steps": 4, "group_size": 2, "batch": 10, **changed})
+
+
+def record(rank: int, **changed: Any) -> dict[str, Any]:
+    """Four steps of a second, half of each in the optimizer's step."""
+    return {
+        "rank": rank,
+        "versions": [0, 1, 2, 3],
+        "step_seconds": [1.0] * 4,
+        "called_seconds": [0.5] * 4,
+        "waited_seconds": [0.4] * 4,
+        "delayed": [False] * 4,
+        "late": [False] * 4,
+        "staleness": {0: 8},
+        "snapshot_seconds": [2.0, 4.0],
+        "end_seconds": 4.0,
+        "behind": 0,
+        **changed,
+    }
+
+
+def trained(*records: dict[str, Any]) -> Trained:
+    return Trained(
+        list(records), [2, 4], snapshot_values=[0.5, 0.9], final_value=0.91, consensus=[0.1, 0.3]
+    )
+
+
+def run(name: str = "allreduce", *records: dict[str, Any], seed: int = 1) -> dict[str, Any]:
+    one = find(name, settings(), RANKS)
+    measured = trained(*(records or (record(0), record(1))))
+    return figures(settings(), one, seed, measured, parse("none", RANKS))
+
+
+def shown(*runs: dict[str, Any], **changed: Any) -> dict[str, Any]:
+    environment = {
+        "time": "now",
+        "ranks": RANKS,
+        "mpi": {},
+        "versions": {},
+        "transport": "shm",
+        "hosts": [],
+        "load_average": [0.0, 0.0, 0.0],
+        "warnings": ["mind this"],
+    }
+    measures = ("test accuracy", True)
+    asked = settings(**changed)
+    return document(asked, environment, parse("none", RANKS), measures, list(runs), False)
+
+
+def test_throughput_is_of_all_ranks_and_of_steps_that_were_made() -> None:
+    assert run()["throughput"] == 2 * 4 * 10 / 4.0
+    slow = record(1, versions=[0, 3], end_seconds=5.0)
+    slow.update({name: slow[name][:2] for name in ("step_seconds", "called_seconds", "late")})
+    found = run("allreduce", record(0), slow)
+    assert found["throughput"] == 6 * 10 / 5.0
+    assert found["steps_per_rank"] == [4, 2]
+    assert found["version_seconds"] == 5.0 / 4
+
+
+def test_the_bound_is_of_what_was_computed() -> None:
+    assert run()["ideal_seconds"] == 4 * 0.5
+    assert run()["ideal_throughput"] == 80 / 2.0
+    slower = record(1, called_seconds=[0.1, 0.5, 0.5, 0.5])
+    assert run("allreduce", record(0), slower)["ideal_seconds"] == 0.9 + 3 * 0.5
+    assert run("wagma", record(0, called_seconds=[0.5, 0.1, 0.5, 0.5]), slower)[
+        "ideal_seconds"
+    ] == pytest.approx(0.9 + 3 * 0.5)
+
+
+def test_versions_that_were_left_out_have_the_usual_time_and_their_delay() -> None:
+    delays = parse("one-server:1:2.0:3", RANKS)  # at versions 0 and 3
+    late = record(1, versions=[0, 2], step_seconds=[3.5, 1.5], called_seconds=[1.0, 1.0])
+    compute = recorded_compute(settings(), [record(0), late], delays)
+    assert compute.tolist() == [[0.5, 2.5], [0.5, 0.5], [0.5, 0.5], [0.5, 2.5]]
+
+
+def test_waiting_and_lateness() -> None:
+    found = run("allreduce", record(0, late=[True] * 3 + [False]), record(1))
+    assert found["late_share"] == 3 / 8
+    assert found["waited_seconds_per_rank"] == pytest.approx([1.6, 1.6])
+    assert found["waited_seconds"] == pytest.approx(1.6)
+    assert found["communication_seconds"] is None, "everybody waited at every step"
+    alone = record(1, waited_seconds=[0.4, 0.0, 0.0005, 0.4], called_seconds=[0.5, 0.2, 0.3, 0.5])
+    assert run("allreduce", record(0), alone)["communication_seconds"] == pytest.approx(0.24975)
+
+
+def test_staleness_is_that_of_all_contributions() -> None:
+    found = run("wagma", record(0, staleness={0: 5, 3: 1}), record(1, staleness={3: 1, 1: 1}))
+    assert found["staleness_histogram"] == {"0": 5, "1": 1, "3": 2}
+    assert found["staleness_mean"] == 7 / 8
+    assert run("local1", record(0, staleness={}), record(1, staleness={}))["staleness_mean"] is None
+
+
+def test_the_averaged_model_exists_when_the_last_rank_is_there() -> None:
+    late = record(1, snapshot_seconds=[3.0, 3.5])
+    found = run("wagma", record(0), late)
+    assert found["curve"] == {"versions": [2, 4], "seconds": [3.0, 4.0], "accuracy": [0.5, 0.9]}
+    assert found["time_to_target"] == 4.0
+    one = find("wagma", settings(), RANKS)
+    never = figures(settings(target=0.95), one, 1, trained(record(0), late), parse("none", RANKS))
+    assert never["time_to_target"] is None
+    assert found["accuracy"] == 0.91
+    assert found["consensus_distance"] == pytest.approx(0.2)
+
+
+def test_a_document_is_what_the_schema_says(tmp_path: Path) -> None:
+    checker = validator()
+    checker.validate(shown(run(), run("wagma", seed=2), seeds=(1, 2)))
+    checker.validate(shown())
+    write(tmp_path / "result.json", shown(run()))
+    assert (tmp_path / "result.json").read_text().endswith("}\n")
+    for path in (("runs", 0, "throughput"), ("settings", "steps"), ("runs", 0, "late_share")):
+        wrong: Any = shown(run())
+        inner = wrong
+        for part in path[:-1]:
+            inner = inner[part]
+        inner[path[-1]] = -1
+        assert not checker.is_valid(wrong), path
+
+
+def test_the_table_has_means_and_spreads() -> None:
+    fast, slow = record(0, end_seconds=2.0), record(0, end_seconds=4.0)
+    runs = [run("wagma", fast, fast), run("wagma", slow, slow, seed=2)]
+    printed = table.text(shown(*runs, seeds=(1, 2)))
+    assert "30.0 ± 14.1" in printed  # 40 and 20 samples/s
+    assert "Mean ± standard deviation of 2 seeds." in printed
+    assert "mind this" in printed
+    assert "±" not in table.text(shown(runs[0])).split("Consensus")[0]
+    runs[1]["time_to_target"] = None
+    assert "4.00 (1 of 2)" in table.text(shown(*runs, seeds=(1, 2)))
+
+
+def test_overrun_emulation_is_told() -> None:
+    behind = record(0, behind=2)
+    told = "gradients took longer than the emulated time in up to 25.0 % of the steps"
+    assert told in table.text(shown(run("allreduce", behind, record(1)), run()))
+    assert "gradients took longer" not in table.text(shown(run()))
+
+
+def test_pictures_are_drawn(tmp_path: Path) -> None:
+    many = [run("wagma", seed=seed) for seed in (1, 2)] + [run("allreduce"), run("local1")]
+    many[-1]["staleness_histogram"] = {}
+    for result in (shown(*many, seeds=(1, 2)), shown(many[-1])):
+        for path in plots.draw(result, tmp_path):
+            assert path.read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(plots.NAMES)
+    assert np.isclose(plots._ages(many[:2]).sum(), 1)
