@@ -163,6 +163,23 @@ def test_an_mpi_without_threads(level: str) -> None:
         assert "MPI_THREAD_MULTIPLE: the handle has no progress thread" in warned[0]
 
 
+def test_an_mpi_with_threads_is_nothing_to_warn_of() -> None:
+    done = run(
+        2,
+        """
+        with SyncAllreduce(comm, x, transport="mpi") as coll:
+            coll.allreduce(x)
+            comm.Barrier()
+            while coll.stats().wakeups == 0:
+                time.sleep(0.01)
+            say(x[0])
+        """,
+        MPI4PY_RC_THREAD_LEVEL="multiple",
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0] 0.5", "[1] 0.5"]
+
+
 # ---- ends ----------------------------------------------------------------------------------------
 
 LEFT_OPEN = """

@@ -4,8 +4,10 @@
 #include "everywhere.h"
 
 #include <mpi.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "mpi/transport_mpi.h"
 #include "mpi/wagma_mpi.h"
 
 static wagma_transport *t, *owned[3];
@@ -19,6 +21,40 @@ static void test_given_up(void) {
     given_up->calls->send(given_up, peer, 1, memory, sizeof memory, (transport_completion){0});
     given_up->calls->receive(given_up, peer, 2, into, sizeof into, (transport_completion){0});
     given_up->calls->close(given_up, 0);
+}
+
+/* The others join a sum whose transport one rank has closed meanwhile: what they add up is right,
+ * and on that rank nothing is written but memory that was kept for it. */
+static void test_given_up_in_a_sum(void) {
+    enum { BLOCKS = 16, FILLING = 0xEE };
+    int64_t mine[2] = {world_rank + 1, 10 * (world_rank + 1)}, totals[2] = {0};
+    int64_t all = world_size * (world_size + 1) / 2;
+    unsigned char *blocks[BLOCKS];
+    size_t bytes = sizeof(struct mpi_transport), written = 0;
+    wagma_transport *given_up = world_transport();
+    int done = world_rank == 0 ? given_up->calls->sum(given_up, mine, totals) : 0;
+    CHECK(done == 0, "the others have not come: %d", done);
+    if (world_rank == 0)
+        given_up->calls->close(given_up, 0);
+    for (int i = 0; i < BLOCKS; i++) { /* takes what was freed */
+        blocks[i] = malloc(bytes);
+        memset(blocks[i], FILLING, bytes);
+    }
+    world_meet();
+    while (world_rank > 0 && done == 0)
+        done = given_up->calls->sum(given_up, mine, totals);
+    world_meet(); /* also goes on with rank 0's sum */
+    if (world_rank > 0) {
+        CHECK(done == 1 && totals[0] == all && totals[1] == 10 * all, "%d: %s", done,
+              world_error());
+        given_up->calls->close(given_up, 0);
+    }
+    for (int i = 0; i < BLOCKS; i++) {
+        for (size_t k = 0; k < bytes; k++)
+            written += blocks[i][k] != FILLING;
+        free(blocks[i]);
+    }
+    CHECK(written == 0, "%zu bytes of memory that was freed were written", written);
 }
 
 /* Called by MPI_Finalize. */
@@ -51,6 +87,7 @@ int main(int argc, char **argv) {
     }
     owned[1]->calls->close(owned[1], 1); /* is not told */
     RUN_EVERYWHERE(test_given_up);
+    RUN_EVERYWHERE(test_given_up_in_a_sum);
     MPI_Finalize();
     RUN(test_closed_after_the_end);
     return check_summary();

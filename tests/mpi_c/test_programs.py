@@ -50,4 +50,4 @@ def test_more_bytes_than_an_int_counts():
 
 def test_end_of_mpi():
     output = launch("test_finalized", 2)
-    assert output.count("2 passed, 0 failed") == 2, output
+    assert output.count("3 passed, 0 failed") == 2, output
