@@ -63,7 +63,8 @@ class PartialAllreduce(_engine.Handle, metaclass=Telling):
         SegmentError: /dev/shm is too small.
         TransportError: MPI refused something.
         ImportError: transport="mpi" was not built for the MPI that is loaded; says how.
-        NotImplementedError: `comm` is None and the ranks are on several nodes.
+        NotImplementedError: the launcher started ranks on several nodes, where they reach each
+            other by an mpi4py communicator alone: pass it as `comm`.
         RuntimeError: MPI is not running, or does not know of the other ranks of the job; `comm` is
             None and another process has the job's address.
         PeerError, StallError: another rank ended; it did not come within `timeout`.

@@ -9,12 +9,15 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from ranks import pair
 
-from wagma.collectives import StallError
+from wagma.collectives import Handle, Segment, StallError
+
+TIMELINE = Path(__file__).resolve().parents[2] / "docs/timeline.md"
 
 PRELUDE = """
 import os, signal, sys
@@ -112,3 +115,18 @@ def test_a_look_at_a_rank_that_waits(x: np.ndarray) -> None:
     assert first.dump_state().startswith("rank 0 of 2: in no call;")
     for handle in (first, second):
         handle.close()
+
+
+def test_the_thread_of_the_documentation(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```", TIMELINE.read_text(), re.MULTILINE | re.DOTALL)
+    assert "seconds=60.0" in code
+    handle = Handle(Segment.create({"size": 1, "count": 3}), 0)
+    names: dict[str, Any] = {"coll": handle}
+    exec(code.replace("seconds=60.0", "seconds=0.01"), names)
+    printed = ""
+    while printed.count("rank 0 of 1: in no call") < 2:
+        printed += capsys.readouterr().out
+    names["finished"].set()
+    (watcher,) = (thread for thread in threading.enumerate() if thread.name.endswith("(watch)"))
+    watcher.join()
+    handle.close()
