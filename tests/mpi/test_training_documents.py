@@ -1,0 +1,190 @@
+"""The code of docs/training.md and docs/migrating.md, run as it stands."""
+
+import csv
+import os
+import random
+import re
+import socket
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from tiny import COMM, RANK, SIZE, on_all_ranks
+from torch.utils.data import DataLoader, TensorDataset
+
+import wagma
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def blocks(name: str, language: str) -> list[str]:
+    text = (DOCS / name).read_text()
+    found: list[str] = re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return found
+
+
+LOOP, ACCUMULATION, UNEVEN, SCALING, LATE, CHECKPOINT, SCHEDULER, STATS = blocks(
+    "training.md", "python"
+)
+SHARD, SEEDS, EVALUATION = blocks("migrating.md", "python")
+(DIFF,) = blocks("migrating.md", "diff")
+
+
+def build_model() -> torch.nn.Sequential:
+    return torch.nn.Sequential(
+        torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 3)
+    )
+
+
+def samples(count: int, seed: int) -> TensorDataset:
+    draw = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(count, 4, generator=draw)
+    return TensorDataset(inputs, inputs[:, :3].argmax(dim=1))
+
+
+def names(tmp_path: Path) -> dict[str, Any]:
+    """What the documents take for granted."""
+    torch.manual_seed(RANK)
+    return {
+        "comm": COMM,
+        "rank": RANK,
+        "size": SIZE,
+        "model": build_model(),
+        "loader": DataLoader(samples(8 * (8 + RANK % 3), seed=RANK), batch_size=8),
+        "loss_function": torch.nn.functional.cross_entropy,
+        "folder": str(tmp_path),
+    }
+
+
+def loss(known: dict[str, Any]) -> float:
+    inputs, targets = samples(100, seed=99).tensors
+    with torch.no_grad():
+        model = known["model"].eval()
+        return float(torch.nn.functional.cross_entropy(model(inputs), targets))
+
+
+@pytest.mark.parametrize("code", [LOOP, ACCUMULATION, UNEVEN, SCALING, LATE, SCHEDULER])
+def test_loops_train(code: str, tmp_path: Path) -> None:
+    known = names(tmp_path)
+    if code in (ACCUMULATION, SCALING):  # no join: as many batches on all ranks
+        known["loader"] = DataLoader(samples(64, seed=RANK), batch_size=8)
+    before = loss({"model": build_model()})
+    exec(code, known)
+    version = known["opt"].version
+    assert set(COMM.allgather(version)) == {version}
+    assert version >= 2
+    if code in (LOOP, LATE):
+        tensors = list(known["model"].parameters())
+        assert len(set(on_all_ranks(*tensors))) == 1
+    if code == LOOP:
+        assert loss(known) < before
+        assert len(set(on_all_ranks(*known["model"].buffers()))) == 1
+    if code == SCHEDULER:
+        assert known["opt"].param_groups[0]["lr"] == pytest.approx(0.1 * 0.99**version)
+
+
+def test_checkpoint(tmp_path: Path) -> None:
+    known = names(tmp_path)
+    exec(CHECKPOINT, known)
+    assert known["opt"].version == 6
+
+
+def test_stats(tmp_path: Path) -> None:
+    class Writer:
+        calls: list[tuple[str, float, int]] = []  # noqa: RUF012 (of this test)
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            self.calls.append((name, value, step))
+
+    known = names(tmp_path) | {"writer": Writer()}
+    exec(STATS, known)
+    with (tmp_path / f"rank{RANK}.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(known["loader"])
+    assert int(rows[-1]["steps"]) == len(rows)
+    assert ("wagma/steps", 1, 1) in Writer.calls
+    listed = re.findall(r"`(\w+)`", (DOCS / "training.md").read_text().split("| name | |")[1])
+    assert set(known["opt"].stats()) <= set(listed)
+
+
+def side(sign: str) -> str:
+    """The diff's code with its lines of one sign."""
+    return "".join(line[1:] for line in DIFF.splitlines(True) if line[:1] in (" ", sign, "\n"))
+
+
+def dataset(known: dict[str, Any]) -> dict[str, Any]:
+    torch.manual_seed(5)
+    return known | {"dataset": samples(64, seed=1), "build_model": build_model}
+
+
+def test_five_lines() -> None:
+    assert sum(line.startswith("+") for line in DIFF.splitlines()) == 5
+
+
+def test_migrated(tmp_path: Path) -> None:
+    known = dataset(names(tmp_path))
+    exec(side("+"), known)
+    assert known["optimizer"].version == 2 * len(known["loader"]) + 1
+    assert len(set(on_all_ranks(*known["model"].parameters()))) == 1
+    exec(SHARD, known)
+    exec(SEEDS, known)
+    drawn = COMM.allgather((torch.rand(1).item(), np.random.rand(), random.random()))  # noqa: NPY002 (as users do)
+    assert len({one for three in drawn for one in three}) == 3 * SIZE
+    known["optimizer"].close()
+
+
+def test_ddp_computes_the_same_as_allreduce(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = dataset(names(tmp_path))
+    exec(side("+").replace("WAGMA", "AllreduceSGD"), known)
+    known["optimizer"].close()
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = COMM.bcast(free.getsockname()[1])
+    for variable, value in {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "RANK": RANK,
+        "WORLD_SIZE": SIZE,
+    }.items():
+        monkeypatch.setitem(os.environ, variable, str(value))
+    theirs = dataset(names(tmp_path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exec(side("-"), theirs)
+        dist.destroy_process_group()
+    for own, other in zip(known["model"].parameters(), theirs["model"].parameters(), strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-5)
+
+
+def test_evaluation_without_stopping(tmp_path: Path) -> None:
+    known = names(tmp_path)
+    evaluated: list[torch.Tensor] = []
+
+    def evaluate(model: torch.nn.Module) -> float:
+        assert not model.training
+        evaluated.append(torch.nn.utils.parameters_to_vector(model.parameters()).detach())
+        return loss({"model": model})
+
+    inner = torch.optim.SGD(known["model"].parameters(), lr=0.1)
+    algorithm = wagma.WAGMA(COMM, sync_period=10)
+    batches = iter(DataLoader(samples(8 * 100, seed=RANK), batch_size=8))
+    with wagma.DistributedOptimizer(inner, algorithm) as optimizer:
+        known |= {
+            "optimizer": optimizer,
+            "draw_batch": lambda: next(batches),
+            "evaluate": evaluate,
+        }
+        exec(EVALUATION, known)
+        final = torch.nn.utils.parameters_to_vector(known["model"].parameters()).detach()
+    if RANK == 0:
+        assert len(evaluated) == 3
+        assert torch.equal(evaluated[-1], final), "version 29 was a synchronisation"
+        assert not torch.equal(evaluated[0], final)
+        assert [future.result() > 0 for future in known["accuracies"]] == [True] * 3
