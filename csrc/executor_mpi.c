@@ -1,33 +1,10 @@
-/* Groups that span nodes: creation, calls, and the table of functions. See executor_mpi.h. */
+/* Handles over a transport: creation, and what the tables of functions have in common. See
+ * executor_mpi.h. */
 #include "executor_mpi.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-/* ---- calls -------------------------------------------------------------------------------------
- */
-
-/* Compute times and spreads decide how long a version waits for members that are about to come. */
-static void note_compute(wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
-    if (h->options->grace >= 0)
-        return;
-    if (e->returned != 0 && h->call.began > e->returned)
-        grace_add(&e->computes, h->call.began - e->returned);
-    activation_grace(e->activation, grace_auto(&e->spreads, &e->computes));
-}
-
-static int finish_call(wagma_handle *h, const struct activation_call *answer) {
-    struct mpi_executor *e = h->mpi;
-    int status = mpi_outcome(h, answer);
-    if (status == WAGMA_OK)
-        status = mpi_tell_return(h, h->call.next);
-    /* a posted call: what it computed meanwhile counts, so its own work does too */
-    e->returned = h->call.posted ? h->call.began + h->call.waited : wait_now();
-    return status;
-}
 
 int mpi_check(const struct mpi_executor *e) {
     if (e->broken)
@@ -39,75 +16,14 @@ int mpi_check(const struct mpi_executor *e) {
                : WAGMA_OK;
 }
 
-/* Goes on until the call is over (WAGMA_OK), an error, or where the mode returns to the caller
- * (WAGMA_INPROGRESS). */
-static int run(wagma_handle *h, enum mpi_mode mode) {
-    struct mpi_executor *e = h->mpi;
-    int status = WAGMA_OK;
-    while (status == WAGMA_OK && (status = mpi_check(e)) == WAGMA_OK) {
-        const int moved = mpi_drive(h);
-        if (moved < 0) {
-            status = moved;
-            break;
-        }
-        const struct activation_call answer = activation_ask(e->activation);
-        if (answer.state == ACTIVATION_DONE && mode != MPI_POST) {
-            mpi_end_wait(h);
-            return finish_call(h, &answer);
-        }
-        status = mpi_pause(h, mode, &answer, moved);
-    }
-    mpi_end_wait(h);
-    return status;
-}
-
-static int begin(wagma_handle *h, enum mpi_mode mode) {
-    struct mpi_executor *e = h->mpi;
-    int status = mpi_check(e);
-    if (status != WAGMA_OK)
-        return status;
-    mpi_end_views(e);
-    e->arrived = 0;
-    e->out_of_place = e->reserved && h->call.x == mpi_data(e->reserved);
-    e->heartbeats = 0;
-    e->heartbeat = e->lost_since = e->moved = 0;
-    note_compute(h);
-    status = mpi_tell(h, ACTIVATION_EVENT_CALL);
-    return status != WAGMA_OK ? status : run(h, mode);
-}
-
-static int start(wagma_handle *h) {
-    return begin(h, MPI_START);
-}
-
-static int post(wagma_handle *h) {
-    return begin(h, MPI_POST);
-}
-
-static int poll(wagma_handle *h) {
-    return run(h, MPI_POLL);
-}
-
-static int finish(wagma_handle *h) {
-    return run(h, MPI_FINISH);
-}
-
-static int next_contribution(wagma_handle *h, void **buffer) {
-    struct mpi_executor *e = h->mpi;
-    if (!e->reserved && !(e->reserved = mpi_block_new(h)))
-        return WAGMA_ENOMEM;
-    *buffer = mpi_data(e->reserved);
-    return WAGMA_OK;
-}
-
-/* ---- the rest of the table ---------------------------------------------------------------------
+/* ---- the table, but for the calls -------------------------------------------------------------
  */
 
-static void enter(wagma_handle *h) {
+void mpi_enter(wagma_handle *h) {
     progress_enter(&h->mpi->progress);
 }
 
-static void leave(wagma_handle *h) {
+void mpi_leave(wagma_handle *h) {
     struct mpi_executor *e = h->mpi;
     const int back_at_once = h->call.active && !h->call.posted; /* between start and finish */
     progress_leave(&e->progress, back_at_once                     ? PROGRESS_BACK_AT_ONCE
@@ -115,39 +31,15 @@ static void leave(wagma_handle *h) {
                                                                   : PROGRESS_NOTHING_LEFT);
 }
 
-/* Of no advantage over any other array: callers need not know what the handle is made over. */
-static void *array(wagma_handle *h) {
+uint64_t mpi_bytes(const wagma_handle *h) {
     struct mpi_executor *e = h->mpi;
     progress_enter(&e->progress);
-    if (!e->own)
-        e->own = mpi_block_new(h);
-    progress_leave(&e->progress, PROGRESS_NOTHING_LEFT);
-    return e->own ? mpi_data(e->own) : NULL;
-}
-
-static double carried_weight(const wagma_handle *h) {
-    return h->mpi->carried ? h->mpi->carried_weight : 0;
-}
-
-static double grace(const wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
-    if (h->options->grace >= 0)
-        return h->options->grace;
-    progress_enter(&e->progress);
-    const double seconds = (double)grace_auto(&e->spreads, &e->computes) * 1e-9;
-    progress_leave(&e->progress, PROGRESS_NOTHING_LEFT);
-    return seconds;
-}
-
-static uint64_t bytes(const wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
-    progress_enter(&e->progress);
-    const uint64_t sum = e->blocks * mpi_block_bytes(e) + exchange_bytes(e->pool);
+    const uint64_t sum = e->blocks * mpi_block_bytes(e) + (e->pool ? exchange_bytes(e->pool) : 0);
     progress_leave(&e->progress, PROGRESS_NOTHING_LEFT);
     return sum;
 }
 
-static uint64_t wakeups(const wagma_handle *h) {
+uint64_t mpi_wakeups(const wagma_handle *h) {
     struct progress *p = &h->mpi->progress;
     progress_enter(p);
     const uint64_t n = p->wakeups;
@@ -155,12 +47,12 @@ static uint64_t wakeups(const wagma_handle *h) {
     return n;
 }
 
-static rank_record *record(wagma_handle *h, int rank, uint64_t syncs) {
+rank_record *mpi_record(wagma_handle *h, int rank, uint64_t syncs) {
     (void)syncs;
     return &h->mpi->records[rank];
 }
 
-static enum handle_loss lost(wagma_handle *h, int rank) {
+enum handle_loss mpi_lost(wagma_handle *h, int rank) {
     return h->mpi->losses[rank].how;
 }
 
@@ -174,13 +66,14 @@ static void abandon(struct mpi_executor *e) {
         ;
 }
 
-static void destroy(wagma_handle *h) {
+void mpi_destroy(wagma_handle *h) {
     struct mpi_executor *e = h->mpi;
     if (!e)
         return;
     progress_destroy(&e->progress);
     mpi_free_versions(e);
     free(e->activation);
+    free(e->graph);
     free(e->ranks);
     free(e->records);
     free(e->results);
@@ -196,15 +89,6 @@ static void destroy(wagma_handle *h) {
 
 /* ---- creation ----------------------------------------------------------------------------------
  */
-
-#define EXECUTOR                                                                                   \
-    .enter = enter, .leave = leave, .start = start, .post = post, .poll = poll, .finish = finish,  \
-    .array = array, .bytes = bytes, .wakeups = wakeups, .record = record, .lost = lost,            \
-    .close = mpi_close, .fail = mpi_fail, .free = destroy
-
-static const struct executor in_place = {EXECUTOR};
-static const struct executor wait_avoiding = {EXECUTOR, .next_contribution = next_contribution,
-                                              .carried_weight = carried_weight, .grace = grace};
 
 /* Of one that was built from other sources nothing else may be read, its functions included. */
 static int check_abi(const wagma_transport *t) {
@@ -240,65 +124,22 @@ static void choose_progress(wagma_handle *h) {
     h->hooks.warn(h->hooks.context, message);
 }
 
-static struct activation_config config_of(const wagma_handle *h) {
-    const struct mpi_executor *e = h->mpi;
-    const wagma_options *o = &e->options;
-    return (struct activation_config){
-        .rank = h->rank,
-        .size = h->size,
-        .topology = e->topology,
-        .quorum = e->in_place ? 0 : o->quorum,
-        .world = o->activation == WAGMA_ACTIVATION_WORLD,
-        .ordered = e->ordered,
-        .forward = o->missed == WAGMA_MISSED_FAST_FORWARD,
-        .window = o->window,
-        .sync_period = o->sync_period,
-        .seed = o->seed,
-        .grace = o->grace < 0 ? grace_auto(&e->spreads, &e->computes) : (uint64_t)(o->grace * 1e9),
-        .automatic = o->grace < 0,
-    };
-}
-
 static int make_memory(wagma_handle *h) {
     struct mpi_executor *e = h->mpi;
-    const struct activation_config config = config_of(h);
-    const size_t size = (size_t)h->size, window = (size_t)e->options.window;
-    e->activation = malloc(activation_bytes(&config));
+    const size_t size = (size_t)h->size;
     e->ranks = calloc(size, sizeof *e->ranks);
     e->records = calloc(size, sizeof *e->records);
     e->losses = calloc(size, sizeof *e->losses);
-    e->results = calloc(e->ordered ? window + 1 : 1, sizeof *e->results);
-    if (!e->activation || !e->ranks || !e->records || !e->losses || !e->results)
+    if (!e->ranks || !e->records || !e->losses)
         return error_set(WAGMA_ENOMEM, "no memory for the executor of %d ranks", h->size);
-    activation_init(e->activation, &config);
-    return WAGMA_OK;
-}
-
-/* The first contribution. */
-static int publish(wagma_handle *h, const void *initial, double weight) {
-    struct mpi_executor *e = h->mpi;
-    e->newest_version = -1;
-    e->newest_weight = weight;
-    if (e->in_place || e->ordered)
-        return WAGMA_OK;
-    if (!(e->newest = mpi_block_new(h)))
-        return WAGMA_ENOMEM;
-    if (initial && weight != 0)
-        memcpy(mpi_data(e->newest), initial, e->bytes_n);
-    else
-        memset(mpi_data(e->newest), 0, e->bytes_n);
     return WAGMA_OK;
 }
 
 static int create(wagma_handle *h, const void *initial, double weight) {
     struct mpi_executor *e = h->mpi;
     const wagma_options *o = &e->options;
-    const size_t element = reduce_dtype_size((wagma_dtype)o->dtype);
-    e->in_place = o->activation == WAGMA_ACTIVATION_GROUP && o->quorum == o->group_size;
-    e->ordered = o->late != WAGMA_LATE_STALE;
-    e->averages = o->average && (e->in_place || e->ordered || element == 2);
-    e->bytes_n = element * (size_t)o->count;
-    h->executor = e->in_place ? &in_place : &wait_avoiding;
+    e->bytes_n = reduce_dtype_size((wagma_dtype)o->dtype) * (size_t)o->count;
+    e->core->choose(h);
     choose_progress(h);
     int status = handle_check_weight(h, weight);
     if (status == WAGMA_OK)
@@ -307,13 +148,8 @@ static int create(wagma_handle *h, const void *initial, double weight) {
         status = handle_trace(h, e->name);
     if (status == WAGMA_OK)
         status = make_memory(h);
-    if (status != WAGMA_OK)
-        return status;
-    e->pool = exchange_pool_create(e->transport, o, h->kernels, sizeof(rank_record));
-    if (!e->pool)
-        return WAGMA_ENOMEM;
-    exchange_pool_trace(e->pool, h->trace);
-    status = publish(h, initial, weight);
+    if (status == WAGMA_OK)
+        status = e->core->create(h, initial, weight);
     if (status == WAGMA_OK)
         status = mpi_meet(h);
     return status != WAGMA_OK ? status : progress_start(&e->progress, o->progress_cpu);
@@ -333,6 +169,7 @@ static wagma_handle *prepare(wagma_transport *t, const wagma_options *options,
     e->crowded = t->crowded;
     e->mismatch = e->disputer = -1;
     e->options = *options;
+    e->core = options->graph == WAGMA_GRAPH_NONE ? &mpi_core_of_groups : &mpi_core_of_graph;
     e->topology =
         (struct topology){options->size, options->group_size, options->grouping, options->seed};
     h = handle_new(t->rank, &e->options, &e->topology, hooks);
@@ -363,8 +200,6 @@ int wagma_create_over(wagma_transport *transport, const wagma_options *options, 
     }
     if (status == WAGMA_OK)
         status = check_transport(transport, &checked);
-    if (status == WAGMA_OK && checked.graph != WAGMA_GRAPH_NONE)
-        status = error_set(WAGMA_EINVAL, "a graph over a transport is not there yet");
     wagma_handle *h = status == WAGMA_OK ? prepare(transport, &checked, hooks) : NULL;
     if (!h) {
         mpi_refuse(transport);

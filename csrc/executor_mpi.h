@@ -1,11 +1,13 @@
-/* State of the executor for groups that span nodes. activation.c says which versions run,
- * exchange.c moves their data; here the two are fed with what the transport brings, and a call gets
- * its result.
+/* State of a handle over a transport. What runs over it, its core, is one of two: the groups, of
+ * which activation.c says which versions run and exchange.c moves the data, or a graph. They are
+ * fed with what the transport brings, and a call gets its result.
  *
- *   executor_mpi.c         creation, the table of functions, calls
+ *   executor_mpi.c         creation, what the tables of functions have in common
+ *   executor_mpi_groups.c  groups: creation, the tables, calls
  *   executor_mpi_drive.c   what comes in becomes events, and actions are done
  *   executor_mpi_data.c    memory: contributions, results, versions and what they pin
  *   executor_mpi_outcome.c what a call gives
+ *   executor_mpi_graph.c   a graph: all of that
  *   executor_mpi_wait.c    waits of a call: how long, for whom, and what becomes of those that last
  *   executor_mpi_end.c     how ranks meet and part: creation, close, failure
  *
@@ -50,13 +52,33 @@ typedef struct mpi_loss { /* what is known about a rank */
     int first;                   /* and of which rank */
 } mpi_loss;
 
+struct mpi_executor;
+struct mpi_graph; /* executor_mpi_graph.c */
+
+/* Those that return int: WAGMA_OK or an error, if nothing else is said. */
+struct mpi_core {
+    void (*choose)(wagma_handle *h); /* sets h->executor; nothing else is there yet */
+    int (*create)(wagma_handle *h, const void *initial, double weight); /* then the ranks meet */
+    int (*drive)(wagma_handle *h);                                      /* see mpi_drive() */
+    int (*receive)(wagma_handle *h, int from, const void *message, size_t bytes);
+    int (*see_dead)(wagma_handle *h, int rank); /* after losses[rank]; NULL: that is enough */
+    int (*depart)(wagma_handle *h);             /* close() begins */
+    int (*has_departed)(const struct mpi_executor *e, int rank);
+    int (*is_idle)(const struct mpi_executor *e); /* all have departed, nothing is in flight */
+    int (*is_busy)(const struct mpi_executor *e); /* something is; before create(), too */
+    uint64_t (*deadline)(const struct mpi_executor *e); /* ns: of the next drive; NULL: none */
+};
+extern const struct mpi_core mpi_core_of_groups, mpi_core_of_graph;
+
 struct mpi_executor {
+    const struct mpi_core *core;
     struct progress progress;
     wagma_transport *transport; /* NULL: closed */
     const char *name;           /* its */
     int crowded;                /* its ranks may have to share cores */
     wagma_options options;
     struct topology topology;
+    struct mpi_graph *graph; /* of a graph; the next two are of groups */
     struct activation *activation;
     struct exchange_pool *pool;
     int64_t sent, received; /* control messages for activation.c */
@@ -134,6 +156,18 @@ static inline size_t mpi_block_bytes(const struct mpi_executor *e) {
 /* WAGMA_OK, or why the transport may not be used any more. After each pause: what another thread
  * or a hook does in it may end the handle. */
 int mpi_check(const struct mpi_executor *e);
+/* Of struct executor. */
+void mpi_enter(wagma_handle *h);
+void mpi_leave(wagma_handle *h);
+uint64_t mpi_bytes(const wagma_handle *h);
+uint64_t mpi_wakeups(const wagma_handle *h);
+rank_record *mpi_record(wagma_handle *h, int rank, uint64_t syncs);
+enum handle_loss mpi_lost(wagma_handle *h, int rank);
+void mpi_destroy(wagma_handle *h);
+#define MPI_EXECUTOR                                                                               \
+    .enter = mpi_enter, .leave = mpi_leave, .start = start, .post = post, .poll = poll,            \
+    .finish = finish, .bytes = mpi_bytes, .wakeups = mpi_wakeups, .record = mpi_record,            \
+    .lost = mpi_lost, .close = mpi_close, .fail = mpi_fail, .free = mpi_destroy
 
 /* ---- executor_mpi_drive.c -------------------------------------------------------------------- */
 
@@ -143,6 +177,18 @@ int mpi_drive(wagma_handle *h);
 int mpi_tell(wagma_handle *h, enum activation_event_kind kind);
 /* RETURN: the rank calls `next` next. */
 int mpi_tell_return(wagma_handle *h, int64_t next);
+/* A control message, counted for the end. */
+int mpi_send(wagma_handle *h, int to, const struct activation_message *m);
+/* What came, to the core. 1: something did; 0: nothing; or an error. */
+int mpi_take_messages(wagma_handle *h);
+/* FAILED of another rank. */
+void mpi_note_failure(struct mpi_executor *e, int from, const struct activation_message *m);
+/* The error of a message that is none of ours. */
+int mpi_strange(int from, size_t bytes);
+/* Of groups, as struct mpi_core says. */
+int mpi_drive_groups(wagma_handle *h);
+int mpi_receive_for_groups(wagma_handle *h, int from, const void *message, size_t bytes);
+int mpi_see_dead_in_groups(wagma_handle *h, int rank);
 /* Tells the core, and remembers, which ranks are dead. */
 int mpi_look_for_dead(wagma_handle *h);
 /* To every other rank, once: this one has failed. */
@@ -190,6 +236,13 @@ enum mpi_mode { MPI_START, MPI_POST, MPI_POLL, MPI_FINISH }; /* see handle.h */
 /* After a drive that `moved` something or not, of a call that is not over. WAGMA_OK: drive again;
  * WAGMA_INPROGRESS: return to the caller; or an error. */
 int mpi_pause(wagma_handle *h, enum mpi_mode mode, const struct activation_call *answer, int moved);
+/* The same of a call that waits for `what`. `look`, about every 50 ms: is there trouble? WAGMA_OK,
+ * an error, or WAGMA_INPROGRESS as handle_delayed(). */
+typedef int mpi_look(wagma_handle *h, const void *context, uint64_t now);
+int mpi_pause_for(wagma_handle *h, enum mpi_mode mode, enum trace_wait what, mpi_look *look,
+                  const void *context, int moved);
+/* For an mpi_look: the call needs all of e->ranks[0..n), n > 0. */
+int mpi_look_at(wagma_handle *h, enum trace_wait what, int n, uint64_t now);
 /* The same for what all ranks do together. */
 int mpi_pause_together(wagma_handle *h, enum trace_wait what, int moved);
 /* The wait, if there was one, is over. */

@@ -18,7 +18,7 @@ static int is_chatter(int kind) {
     return kind == ACTIVATION_INQUIRE || kind == ACTIVATION_TELL;
 }
 
-static int send_message(wagma_handle *h, int to, const struct activation_message *m) {
+int mpi_send(wagma_handle *h, int to, const struct activation_message *m) {
     struct mpi_executor *e = h->mpi;
     const int status = e->transport->calls->send_control(e->transport, to, m, sizeof *m);
     e->sent++;
@@ -99,7 +99,7 @@ static int do_action(wagma_handle *h, const struct activation_action *action) {
     struct mpi_executor *e = h->mpi;
     switch (action->kind) {
     case ACTIVATION_SEND:
-        return send_message(h, action->to, &action->message);
+        return mpi_send(h, action->to, &action->message);
     case ACTIVATION_PIN:
         return pin(h, action);
     case ACTIVATION_SPREAD:
@@ -165,6 +165,10 @@ int mpi_tell_return(wagma_handle *h, int64_t next) {
     return status;
 }
 
+int mpi_see_dead_in_groups(wagma_handle *h, int rank) {
+    return step(h, (struct activation_event){.kind = ACTIVATION_EVENT_DEAD, .from = rank});
+}
+
 int mpi_look_for_dead(wagma_handle *h) {
     struct mpi_executor *e = h->mpi;
     const int n = e->transport->calls->dead(e->transport, e->ranks);
@@ -174,7 +178,8 @@ int mpi_look_for_dead(wagma_handle *h) {
         if (e->losses[rank].how)
             continue;
         e->losses[rank].how = HANDLE_DEAD;
-        status = step(h, (struct activation_event){.kind = ACTIVATION_EVENT_DEAD, .from = rank});
+        if (e->core->see_dead)
+            status = e->core->see_dead(h, rank);
     }
     return status;
 }
@@ -182,14 +187,14 @@ int mpi_look_for_dead(wagma_handle *h) {
 /* ---- what comes in -----------------------------------------------------------------------------
  */
 
-static int strange(int from, size_t bytes) {
+int mpi_strange(int from, size_t bytes) {
     return error_set(WAGMA_ESYS,
                      "rank %d sent %zu bytes that are no message of this version of wagma: the "
                      "ranks have to run the same one",
                      from, bytes);
 }
 
-static void note_failure(struct mpi_executor *e, int from, const struct activation_message *m) {
+void mpi_note_failure(struct mpi_executor *e, int from, const struct activation_message *m) {
     if (!e->losses[from].how)
         e->losses[from] = (mpi_loss){HANDLE_FAILED, m->cause, m->detail};
     if (m->cause == ACTIVATION_BY_MISMATCH && e->mismatch < 0) {
@@ -198,7 +203,7 @@ static void note_failure(struct mpi_executor *e, int from, const struct activati
     }
 }
 
-static int receive(wagma_handle *h, int from, const void *message, size_t bytes) {
+int mpi_receive_for_groups(wagma_handle *h, int from, const void *message, size_t bytes) {
     struct mpi_executor *e = h->mpi;
     struct activation_event event = {.kind = ACTIVATION_EVENT_MESSAGE, .from = from};
     const unsigned char kind = bytes > 0 ? *(const unsigned char *)message : 0;
@@ -210,18 +215,18 @@ static int receive(wagma_handle *h, int from, const void *message, size_t bytes)
         return status == WAGMA_OK ? step(h, event) : status;
     }
     if (bytes != sizeof event.message)
-        return strange(from, bytes);
+        return mpi_strange(from, bytes);
     memcpy(&event.message, message, sizeof event.message);
     e->received++;
     if (!is_chatter(kind))
         trace_now(h->trace, TRACE_RECEIVE, event.message.version, from, kind);
     if (kind == ACTIVATION_FAILED)
-        note_failure(e, from, &event.message);
+        mpi_note_failure(e, from, &event.message);
     return step(h, event);
 }
 
 /* 1: some came. */
-static int take_messages(wagma_handle *h) {
+int mpi_take_messages(wagma_handle *h) {
     struct mpi_executor *e = h->mpi;
     int from, n = 0, got = 1;
     const void *message;
@@ -229,7 +234,7 @@ static int take_messages(wagma_handle *h) {
     while (n < MESSAGES_AT_ONCE &&
            (got = e->transport->calls->poll_control(e->transport, &from, &message, &bytes)) > 0) {
         n++;
-        const int status = receive(h, from, message, bytes);
+        const int status = e->core->receive(h, from, message, bytes);
         if (status != WAGMA_OK)
             return status;
     }
@@ -293,8 +298,8 @@ static int arrive(wagma_handle *h) {
 }
 
 /* The call first: who has come is not late for what activated its version meanwhile. */
-int mpi_drive(wagma_handle *h) {
-    int (*const parts[])(wagma_handle *) = {arrive, take_messages, take_data, take_time};
+int mpi_drive_groups(wagma_handle *h) {
+    int (*const parts[])(wagma_handle *) = {arrive, mpi_take_messages, take_data, take_time};
     int moved = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         const int result = parts[i](h);
@@ -305,6 +310,10 @@ int mpi_drive(wagma_handle *h) {
     if (moved)
         mpi_sweep(h->mpi);
     return moved;
+}
+
+int mpi_drive(wagma_handle *h) {
+    return h->mpi->core->drive(h);
 }
 
 void mpi_tell_failure(wagma_handle *h) {
@@ -322,11 +331,11 @@ void mpi_tell_failure(wagma_handle *h) {
     }
     for (int r = 0; r < h->size; r++)
         if (r != h->rank)
-            (void)send_message(h, r, &m); /* what does not come, the others find out otherwise */
+            (void)mpi_send(h, r, &m); /* what does not come, the others find out otherwise */
 }
 
 int mpi_is_busy(const wagma_handle *h) {
-    return activation_active(h->mpi->activation) > 0 || h->call.active;
+    return h->mpi->core->is_busy(h->mpi) || h->call.active;
 }
 
 /* Of the progress thread. An error is kept for the next call; the others hear of it now. */
@@ -342,7 +351,7 @@ enum progress_found mpi_poll_progress(void *context, uint64_t *deadline) {
         mpi_tell_failure(h);
         return PROGRESS_IDLE;
     }
-    *deadline = activation_deadline(e->activation);
+    *deadline = e->core->deadline ? e->core->deadline(e) : 0;
     if (moved)
         return PROGRESS_MOVED;
     return mpi_is_busy(h) ? PROGRESS_STILL : PROGRESS_IDLE;

@@ -53,10 +53,10 @@ static uint64_t digest(uint64_t hash, const void *value, size_t bytes) { /* FNV-
 /* Of what has to be the same on all ranks. */
 static uint64_t digest_of(const wagma_options *o) {
     const int64_t words[] = {
-        o->size,         o->group_size,  o->quorum,          o->late,           o->missed,
-        o->activation,   o->grouping,    o->dtype,           o->average,        o->count,
-        o->window,       o->sync_period, o->schedule_switch, o->schedule_chunk, o->schedule_direct,
-        (int64_t)o->seed};
+        o->size,           o->group_size,      o->quorum,       o->late,        o->missed,
+        o->activation,     o->grouping,        o->graph,        o->neighbors,   o->dtype,
+        o->average,        o->count,           o->window,       o->sync_period, o->schedule_switch,
+        o->schedule_chunk, o->schedule_direct, (int64_t)o->seed};
     const double numbers[] = {o->grace, o->timeout, o->stall_warning};
     const uint64_t hash = digest(UINT64_C(0xcbf29ce484222325), words, sizeof words);
     return digest(hash, numbers, sizeof numbers);
@@ -85,7 +85,7 @@ int mpi_meet(wagma_handle *h) {
  */
 
 static int serve_until_idle(wagma_handle *h) {
-    while (!activation_idle(h->mpi->activation)) {
+    while (!h->mpi->core->is_idle(h->mpi)) {
         const int moved = mpi_drive(h);
         const int status = moved < 0 ? moved : mpi_pause_together(h, TRACE_FOR_DRAIN, moved);
         if (status != WAGMA_OK)
@@ -101,8 +101,9 @@ static int drain(wagma_handle *h) {
         int status = serve_until_idle(h);
         if (status != WAGMA_OK)
             return status;
-        int64_t mine[2];
-        exchange_counts(e->pool, &mine[0], &mine[1]);
+        int64_t mine[2] = {0, 0};
+        if (e->pool)
+            exchange_counts(e->pool, &mine[0], &mine[1]);
         mine[0] += e->sent;
         mine[1] += e->received;
         status = add_up(h, TRACE_FOR_DRAIN, mine, totals);
@@ -134,13 +135,13 @@ static void close_alone(wagma_handle *h) {
     struct mpi_executor *e = h->mpi;
     if (!e->transport)
         return;
-    if (e->pool) {
+    if (h->trace) {
         mpi_tell_failure(h);
         flush_and_close(e->transport);
     } else { /* not even made */
         mpi_refuse(e->transport);
     }
-    e->abandoned = e->activation && activation_active(e->activation) > 0;
+    e->abandoned = e->core->is_busy(e);
     e->transport = NULL;
 }
 
@@ -148,10 +149,9 @@ int mpi_close(wagma_handle *h) {
     struct mpi_executor *e = h->mpi;
     progress_enter(&e->progress);
     begin_together(h);
-    mpi_end_views(e);
     int status = mpi_check(e);
     if (status == WAGMA_OK)
-        status = mpi_tell(h, ACTIVATION_EVENT_DEPART);
+        status = e->core->depart(h);
     if (status == WAGMA_OK)
         status = drain(h);
     mpi_end_wait(h);

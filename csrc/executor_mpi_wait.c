@@ -33,6 +33,8 @@ static const char *phase_of(enum trace_wait what) {
         return "data";
     case TRACE_FOR_DRAIN:
         return "close";
+    case TRACE_FOR_NEIGHBORS:
+        return "neighbors";
     default:
         return "quorum";
     }
@@ -103,7 +105,8 @@ static int has_to_inquire(struct mpi_executor *e) {
 }
 
 /* Of a call. */
-static int look_for_trouble(wagma_handle *h, const struct activation_call *answer, uint64_t now) {
+static int look_for_trouble(wagma_handle *h, const void *context, uint64_t now) {
+    const struct activation_call *answer = context;
     struct mpi_executor *e = h->mpi;
     const char *phase = phase_of(what_for(h, answer));
     int failed, needed, n = 1, status = mpi_look_for_dead(h);
@@ -125,6 +128,15 @@ static int look_for_trouble(wagma_handle *h, const struct activation_call *answe
     return be_delayed(h, phase, n, needed);
 }
 
+int mpi_look_at(wagma_handle *h, enum trace_wait what, int n, uint64_t now) {
+    struct mpi_executor *e = h->mpi;
+    int lost = -1;
+    for (int i = 0; i < n; i++)
+        lost = lost < 0 && e->losses[e->ranks[i]].how ? e->ranks[i] : lost;
+    return is_lost_for_good(e, lost, now) ? lose(h, phase_of(what), lost)
+                                          : be_delayed(h, phase_of(what), n, n);
+}
+
 /* Of all ranks together. */
 static int look_at_all(wagma_handle *h, enum trace_wait what, uint64_t now) {
     struct mpi_executor *e = h->mpi;
@@ -135,7 +147,7 @@ static int look_at_all(wagma_handle *h, enum trace_wait what, uint64_t now) {
     int lost = -1, n = 0;
     for (int r = 0; r < h->size; r++) {
         lost = lost < 0 && e->losses[r].how ? r : lost;
-        if (r != h->rank && !activation_has_departed(e->activation, r))
+        if (r != h->rank && !e->core->has_departed(e, r))
             e->ranks[n++] = r;
     }
     if (is_lost_for_good(e, lost, now))
@@ -191,7 +203,8 @@ static void rest(wagma_handle *h, uint64_t now) {
     if (e->options.progress == WAGMA_PROGRESS_SPIN || (!e->crowded && now - e->moved < SPIN_NS))
         return;
     uint64_t until = now + progress_pause(PROGRESS_STILL, now - e->moved, REST_NS_MAX);
-    const uint64_t ends[] = {activation_deadline(e->activation), e->heartbeat, h->call.until};
+    const uint64_t ends[] = {e->core->deadline ? e->core->deadline(e) : 0, e->heartbeat,
+                             h->call.until};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (ends[i] != 0 && ends[i] < until)
             until = ends[i];
@@ -207,8 +220,8 @@ static int is_due(wagma_handle *h, uint64_t now) {
     return 1;
 }
 
-int mpi_pause(wagma_handle *h, enum mpi_mode mode, const struct activation_call *answer,
-              int moved) {
+int mpi_pause_for(wagma_handle *h, enum mpi_mode mode, enum trace_wait what, mpi_look *look,
+                  const void *context, int moved) {
     struct mpi_executor *e = h->mpi;
     if (mode == MPI_POST)
         return WAGMA_INPROGRESS;
@@ -216,17 +229,22 @@ int mpi_pause(wagma_handle *h, enum mpi_mode mode, const struct activation_call 
         return WAGMA_OK;
     const uint64_t now = wait_now();
     if (mode == MPI_POLL) {
-        const int status = handle_look_due(h) ? look_for_trouble(h, answer, now) : WAGMA_OK;
+        const int status = handle_look_due(h) ? look(h, context, now) : WAGMA_OK;
         return status != WAGMA_OK ? status : moved ? WAGMA_OK : WAGMA_INPROGRESS;
     }
     count(h, moved, now);
-    begin_wait(h, what_for(h, answer), now);
+    begin_wait(h, what, now);
     if (mode == MPI_START && now - h->call.began > START_NS)
         return WAGMA_INPROGRESS;
-    const int status = is_due(h, now) ? look_for_trouble(h, answer, now) : WAGMA_OK;
+    const int status = is_due(h, now) ? look(h, context, now) : WAGMA_OK;
     if (status == WAGMA_OK && !moved)
         rest(h, now);
     return status;
+}
+
+int mpi_pause(wagma_handle *h, enum mpi_mode mode, const struct activation_call *answer,
+              int moved) {
+    return mpi_pause_for(h, mode, what_for(h, answer), look_for_trouble, answer, moved);
 }
 
 int mpi_pause_together(wagma_handle *h, enum trace_wait what, int moved) {

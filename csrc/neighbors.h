@@ -6,9 +6,10 @@
  * columns that sum to 1, and rows as well.
  *
  *   ring          1 and -1, at every version; one distance if P = 2, none if P = 1
- *   exponential   with L = ceil(log2 P): 2^((t n + i) mod L) for i = 0..n-1, n of them at version
- * t; directed. Of any L successive ones each power of two occurs, so that after ceil(L/n) versions
- * everybody has something of everybody. */
+ *   exponential   2^((t n + i) mod L) for i = 0..n-1 at version t, where L = ceil(log2 P); directed
+ *
+ * Of L successive versions of the latter each has n powers of two, and each power is in n of them:
+ * one can be chosen from each, all different, so that everybody then has something of everybody. */
 #ifndef WAGMA_NEIGHBORS_H
 #define WAGMA_NEIGHBORS_H
 

@@ -5,6 +5,7 @@
 
 #include "activation.h"
 #include "exchange.h"
+#include "neighbor_message.h"
 
 struct trace_seen trace_see(const struct trace_event *event) {
     /* acquire: pairs with trace_record(), for trace_read() */
@@ -73,6 +74,10 @@ const char *trace_message_name(int kind) {
         return "pass";
     case EXCHANGE_HEADER:
         return "header";
+    case NEIGHBOR_ARRIVED:
+        return "arrived";
+    case NEIGHBOR_FINISHED:
+        return "finished";
     default:
         return "?";
     }
