@@ -5,6 +5,8 @@ nothing in wagma. One call happens at a time: a rank publishes its new model and
 has been started, starts it with what everybody has published by then.
 """
 
+import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -136,6 +138,27 @@ class Model:
             Expected(t, False, True, 0, self.size, everyone, (t,) * self.size, mean)
             for _ in everyone
         ]
+
+
+def arrivals(model: Model, steps: int, seed: int) -> Iterator[int | None]:
+    """Whose call comes next, None: everybody's, which synchronises.
+
+    Speeds change every now and then and reach from one to thirty, so that ranks come in any order
+    and some fall behind by many versions.
+    """
+    rng = random.Random(seed)
+    speed = [1.0] * model.size
+    while True:
+        if rng.random() < 0.02:
+            speed = [rng.choice((1.0, 5.0, 30.0)) for _ in speed]
+        ready = [r for r in range(model.size) if model.version[r] < steps]
+        if not ready:
+            return
+        free = [r for r in ready if not model.waits(r)]
+        if free:
+            yield rng.choices(free, [speed[r] for r in free])[0]
+        else:
+            yield None
 
 
 def _sum(models: list[Vector]) -> Vector:

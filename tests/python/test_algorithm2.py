@@ -4,16 +4,14 @@ One thread makes the calls of all ranks in an order that a script decides: with 
 no grace a call waits for nobody, except in versions that synchronise, which all ranks call at once.
 """
 
-import random
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 import ranks
-from algorithm2 import Expected, Model, Vector, group_of
+from algorithm2 import Expected, Model, Vector, arrivals, group_of
 
 from wagma.collectives import Handle, Options, Outcome, Segment
 
@@ -31,27 +29,6 @@ def own_step(rank: int, version: int, model: Vector) -> Vector:
     """Pulls each rank to a point of its own, with noise: no two models are alike."""
     noise = np.random.default_rng((rank, version)).normal(size=model.shape)
     return np.asarray(model - RATE * (model - rank) + noise)
-
-
-def arrivals(model: Model, steps: int, seed: int) -> Iterator[int | None]:
-    """Whose call comes next, None: everybody's, which synchronises.
-
-    Speeds change every now and then and reach from one to thirty, so that ranks come in any order
-    and some fall behind by many versions.
-    """
-    rng = random.Random(seed)
-    speed = [1.0] * model.size
-    while True:
-        if rng.random() < 0.02:
-            speed = [rng.choice((1.0, 5.0, 30.0)) for _ in speed]
-        ready = [r for r in range(model.size) if model.version[r] < steps]
-        if not ready:
-            return
-        free = [r for r in ready if not model.waits(r)]
-        if free:
-            yield rng.choices(free, [speed[r] for r in free])[0]
-        else:
-            yield None
 
 
 def agrees(expected: Expected, outcome: Outcome, model: Vector, coll: Handle) -> None:
