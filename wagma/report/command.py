@@ -70,19 +70,22 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         parser.error(f"argument DIR: {folder} {what}")
     found = _read(arguments, parser)
 
+    from wagma.report.formats import clean
     from wagma.report.page import report
+    from wagma.report.sections.words import plural
 
-    title = arguments.title or f"wagma: {folder.resolve().name}"
+    title = clean(arguments.title or f"wagma: {folder.resolve().name}")
     made = report(found, title)
     out: Path = arguments.out or folder / "report.html"
-    pictures = None if arguments.no_png else arguments.png or out.with_name(f"{out.stem}-png")
+    beside = arguments.png or out.with_name(f"{out.stem}-png")
+    pictures = None if arguments.no_png or not made.plots else beside
     try:
         _write(made, out, pictures)
     except OSError as error:
         parser.error(f"{error.filename} cannot be written: {error.strerror}")
-    beside = f", {len(made.plots)} pictures in {pictures}" if pictures and made.plots else ""
-    size = out.stat().st_size
-    sys.stdout.write(f"{out}: {size / 1e3:.0f} kB, {len(found.sources)} files{beside}\n")
+    where = f", {plural(len(made.plots), 'picture')} in {pictures}" if pictures else ""
+    files = plural(len(found.sources), "file")
+    sys.stdout.write(f"{out}: {out.stat().st_size / 1e3:.0f} kB, {files}{where}\n")
     return 0
 
 
@@ -108,7 +111,7 @@ def _read(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> Fou
 def _write(made: Report, out: Path, pictures: Path | None) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(made.html, encoding="utf-8")
-    if pictures is None or not made.plots:
+    if pictures is None:
         return
     pictures.mkdir(parents=True, exist_ok=True)
     for name, plot in made.plots.items():

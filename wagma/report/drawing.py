@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import re
+import warnings
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
@@ -41,7 +42,9 @@ class Drawn:
 
 def draw(plot: Plot) -> Drawn:
     """Draws; the text of `plot` becomes attributes and text, never elements."""
-    with mpl_style.context(["default", RC]):
+    with mpl_style.context(["default", RC]), warnings.catch_warnings():
+        # Of names in letters that the font has not: pages have them all the same.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
         figure = Figure(figsize=(WIDE if plot.wide else WIDTH, plot.height), layout="constrained")
         plot.draw(figure)
         vector, pixels = io.BytesIO(), io.BytesIO()

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
-import math
+import re
 from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any, NoReturn
 
-__all__ = ["FormatError", "check_schema", "finite", "loads"]
+__all__ = ["FormatError", "check_schema", "clean", "finite", "loads"]
+
+# Control characters and halves of characters; in JSON's text they are escaped, but for a few.
+FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+ESCAPED = re.compile(r"\\u|[\x7f-\x9f\ufffe\uffff]")
+LARGEST = 1e30  # nothing that is measured comes near, and plots can have it
+TOO_LARGE = "it has numbers that are too large"
 
 
 class FormatError(Exception):
@@ -22,7 +28,9 @@ def loads(data: bytes) -> Any:
         FormatError: it is no JSON, or has what JSON does not know.
     """
     try:
-        return json.loads(data.decode("utf-8"), parse_constant=_refuse)
+        text = data.decode("utf-8")
+        content = json.loads(text, parse_constant=_refuse)
+        return _clean(content) if ESCAPED.search(text) else content
     except UnicodeDecodeError:
         raise FormatError("broken JSON: it is no text in UTF-8") from None
     except json.JSONDecodeError as error:
@@ -32,6 +40,19 @@ def loads(data: bytes) -> Any:
         ) from None
     except RecursionError:
         raise FormatError("its JSON is nested too deeply") from None
+
+
+def clean(text: str) -> str:
+    """Text without what neither HTML nor SVG can have."""
+    return FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def _clean(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {clean(key): _clean(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [_clean(value) for value in content]
+    return clean(content) if isinstance(content, str) else content
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -57,18 +78,18 @@ def check_schema(content: Any, package: str, name: str) -> None:
     if error is not None:
         message = error.message if len(error.message) < 200 else f"{error.message[:200]}..."
         raise FormatError(f"{error.json_path} is not as {name} says: {message}")
-    if any(not math.isfinite(number) for number in _numbers(content)):
-        raise FormatError("it has numbers that are too large")
+    if any(abs(number) > LARGEST for number in _numbers(content)):
+        raise FormatError(TOO_LARGE)
 
 
-def _numbers(content: Any) -> Iterator[float]:
-    """Of JSON values; text for text."""
+def _numbers(content: Any) -> Iterator[int | float]:
+    """All that are in JSON values."""
     if isinstance(content, dict):
         content = list(content.values())
     if isinstance(content, list):
         for one in content:
             yield from _numbers(one)
-    elif isinstance(content, float):
+    elif isinstance(content, (int, float)):
         yield content
 
 
@@ -77,14 +98,10 @@ def finite(value: Any) -> float:
 
     Raises:
         TypeError: it is no number.
-        ValueError: it is too large for one.
+        ValueError: it is too large to be drawn.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{value!r} is no number")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise ValueError("a number is too large")
-    return number
+    if abs(value) > LARGEST:
+        raise ValueError(TOO_LARGE)
+    return float(value)

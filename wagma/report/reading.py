@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from wagma.report.benchmarks import read_benchmark, read_goals
-from wagma.report.formats import FormatError, loads
+from wagma.report.formats import FormatError, clean, loads
 from wagma.report.records import Found, Skipped, Source, Trace
 from wagma.report.timelines import ROW, read_merged, read_summaries, read_timeline, read_trace
 from wagma.report.trainings import read_demo, read_training
@@ -37,13 +37,13 @@ def read(folder: Path) -> Found:
     found = Found()
     timelines: dict[str, list[Timeline]] = {}
     for path in _files(folder, found):
-        name = path.relative_to(folder).as_posix()
+        name = clean(path.relative_to(folder).as_posix())
         try:
             content = loads(path.read_bytes())
             kind = _kind(content)
             if kind == "timeline":
                 timeline = read_timeline(name, content)
-                timelines.setdefault(path.parent.relative_to(folder).as_posix(), []).append(
+                timelines.setdefault(clean(path.parent.relative_to(folder).as_posix()), []).append(
                     timeline
                 )
             else:
@@ -71,7 +71,7 @@ def read(folder: Path) -> Found:
 
 def _files(folder: Path, found: Found) -> Iterator[Path]:
     def skip(error: OSError) -> None:
-        inside = Path(error.filename).relative_to(folder).as_posix()
+        inside = clean(Path(error.filename).relative_to(folder).as_posix())
         found.skipped.append(Skipped(inside, f"it cannot be read: {error.strerror}"))
 
     for here, folders, names in os.walk(folder, onerror=skip):

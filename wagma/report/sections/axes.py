@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,29 @@ from wagma.benchmarks.table.row import size_text
 from wagma.report.records import Found
 from wagma.report.style import Look, looks
 
-__all__ = ["bars", "delay_axis", "legend", "line", "log_time", "palette", "plain", "size_axis"]
+__all__ = [
+    "bars",
+    "delay_axis",
+    "legend",
+    "line",
+    "log_time",
+    "palette",
+    "plain",
+    "short",
+    "size_axis",
+]
 
+LONGEST = 34  # letters of a label
 LETTER = 5.0  # width in pt, about
 SIZES = 6  # that are named on an axis, about
 UNITS = ((1e6, "s"), (1e3, "ms"), (1.0, "us"), (1e-3, "ns"))
+
+
+def short(text: str) -> str:
+    """A name as a label: one line, and not so long that the plot has no room."""
+    line = " ".join(text.split())
+    line = line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}\N{HORIZONTAL ELLIPSIS}"
+    return f" {line}" if line.startswith("_") else line  # legends leave out what begins with "_"
 
 
 def palette(found: Found) -> dict[str, Look]:
@@ -72,17 +90,19 @@ def line(
 ) -> None:
     """A line with its markers, and the band of its spread behind it."""
     face = look.colour if look.dashes == "solid" else "white"
-    axes.plot(xs, ys, color=look.colour, ls=look.dashes, marker=look.marker, mfc=face, label=label)
+    axes.plot(
+        xs, ys, color=look.colour, ls=look.dashes, marker=look.marker, mfc=face, label=short(label)
+    )
     if spread is not None:
         axes.fill_between(xs, *spread, color=look.colour, alpha=0.12, linewidth=0)
 
 
 def bars(
-    axes: Axes, groups: Sequence[str], rows: Mapping[str, tuple[Look, Sequence[float]]]
+    axes: Axes, groups: Sequence[str], rows: Sequence[tuple[str, Look, Sequence[float]]]
 ) -> None:
-    """Bars side by side: in each of `groups` one of each row, whose label is its key."""
+    """Bars side by side: in each of `groups` one of each row, which has a label."""
     width = 0.84 / len(rows)
-    for index, (label, (look, values)) in enumerate(rows.items()):
+    for index, (label, look, values) in enumerate(rows):
         places = np.arange(len(values)) + width * (index - (len(rows) - 1) / 2)
         axes.bar(
             places,
@@ -92,7 +112,7 @@ def bars(
             edgecolor="white",
             linewidth=0,
             hatch=look.hatch or None,
-            label=label,
+            label=short(label),
         )
     step = max(1, -(-len(groups) // 16))
     axes.set_xticks(range(0, len(groups), step), groups[::step])

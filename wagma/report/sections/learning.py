@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter
 
 from wagma.report.document import Cell, Part, Plot, Section, table
 from wagma.report.records import Found, Training
-from wagma.report.sections.axes import bars, legend, palette
+from wagma.report.sections.axes import bars, legend, palette, short
 from wagma.report.sections.words import NONE, figure, share, slug
 from wagma.report.style import FAINT, Look
 
@@ -47,7 +47,7 @@ def _accuracy(training: Training, looked: Looks, index: int) -> Part:
         axes.axhline(scale * training.target, color=FAINT, linewidth=1, ls=(0, (2, 2)))
         named: set[str] = set()
         for name, curve in curves:
-            label = None if name in named else training.label(name)
+            label = None if name in named else short(training.label(name))
             named.add(name)
             axes.plot(
                 curve.seconds,
@@ -66,7 +66,7 @@ def _accuracy(training: Training, looked: Looks, index: int) -> Part:
             axes.set_ylim(low, None)
         axes.set_xlim(0, None)
         axes.set_xlabel("wall time, s")
-        axes.set_ylabel(training.measure)
+        axes.set_ylabel(short(training.measure))
         axes.grid(axis="y")
         legend(axes)
 
@@ -135,11 +135,10 @@ def _staleness(training: Training, looked: Looks, index: int) -> Part:
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
-        labelled = {training.label(name): name for name in heights}
-        rows = {
-            label: (looked[name], [100 * height for height in heights[name]])
-            for label, name in labelled.items()
-        }
+        rows = [
+            (training.label(name), looked[name], [100 * height for height in each])
+            for name, each in heights.items()
+        ]
         bars(axes, ages, rows)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}%"))
         axes.set_xlabel("age, versions")

@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter
 from wagma.benchmarks.table.row import size_text
 from wagma.report.document import Cell, Part, Plot, Section, table
 from wagma.report.records import Benchmark, Found, Point
-from wagma.report.sections.axes import legend, line, palette, plain, size_axis
+from wagma.report.sections.axes import legend, line, palette, plain, short, size_axis
 from wagma.report.sections.words import NONE, percent, remarks, setup, slug, us
 from wagma.report.style import INK, Look
 
@@ -105,7 +105,7 @@ def _paid(benchmark: Benchmark, point: Point, looked: Looks, index: int) -> Part
             markeredgecolor=INK,
             label="the late rank",
         )
-        axes.set_yticks(places, [each.name for each in measured])
+        axes.set_yticks(places, [short(each.name) for each in measured])
         axes.set_xlabel("in posting and waiting, ms")
         plain(axes, "x")
         legend(axes)

@@ -9,7 +9,7 @@ import numpy as np
 
 from wagma.report.document import Cell, Part, Plot, Section, Table, table
 from wagma.report.records import Found, Run, Training
-from wagma.report.sections.axes import legend, palette, plain
+from wagma.report.sections.axes import legend, palette, plain, short
 from wagma.report.sections.words import NONE, figure, slug, times
 from wagma.report.style import INK, Look
 
@@ -62,7 +62,7 @@ def _throughput(training: Training, looked: Mapping[str, Look], index: int) -> P
                 markeredgewidth=1.6,
                 label="ideal, without communication",
             )
-        names = [training.label(name) for name in reversed(algorithms)]
+        names = [short(training.label(name)) for name in reversed(algorithms)]
         axes.set_yticks(range(len(names)), names)
         axes.set_xlabel("samples/s, all ranks")
         plain(axes, "x")

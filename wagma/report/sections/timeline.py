@@ -11,7 +11,7 @@ from matplotlib.path import Path
 
 from wagma.report.document import Cell, Part, Plot, Section, table
 from wagma.report.records import Found, Trace
-from wagma.report.sections.axes import legend
+from wagma.report.sections.axes import legend, short
 from wagma.report.sections.window import ACTIVITIES, window
 from wagma.report.sections.words import NONE, plural, share, slug, us
 from wagma.report.style import COMPUTING, FAINT, IN_CALL, INK, REDUCING, VERMILION, WAITING
@@ -157,7 +157,7 @@ def _shares(
     if not known:
         return []
     several = len({row.handle for row in known}) > 1
-    labels = [f"{row.handle}, {row.rank}" if several else str(row.rank) for row in known]
+    labels = [f"{short(row.handle)}, {row.rank}" if several else str(row.rank) for row in known]
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()

@@ -42,7 +42,7 @@ def _waiting(training: Training, looked: Mapping[str, Look], index: int) -> Part
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
-        rows = {training.label(name): (looked[name], s) for name, s in waited.items()}
+        rows = [(training.label(name), looked[name], each) for name, each in waited.items()]
         bars(axes, ranks, rows)
         axes.set_xlabel("rank")
         axes.set_ylabel("waited, s")
