@@ -11,7 +11,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeVar
 
 from .agreement import InputError
-from .subjects.subject import UnavailableError
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -55,6 +54,8 @@ def everywhere(comm: MPI.Intracomm, check: Callable[[], T]) -> T:
     Raises:
         InputError: it failed on a rank.
     """
+    from .subjects.subject import UnavailableError  # imports MPI, which help does without
+
     error = None
     try:
         found = check()
