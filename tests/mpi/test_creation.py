@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from mpi4py import MPI
+from refusals import error_everywhere
 
 from wagma.collectives import (
     GroupAllreduce,
@@ -26,15 +27,6 @@ from wagma.collectives.meeting import Meeting
 
 def x_of(count: int = 5) -> np.ndarray:
     return np.ones(count, np.float32)
-
-
-def error_everywhere(comm: MPI.Intracomm, make: Callable[[], Any], kind: type[Exception]) -> str:
-    """The text that `make` raises; it has to be the same on every rank."""
-    with pytest.raises(kind) as caught:
-        make()
-    texts = comm.allgather((type(caught.value).__name__, str(caught.value)))
-    assert len(set(texts)) == 1, texts
-    return str(caught.value)
 
 
 # ---- arguments that differ -----------------------------------------------------------------------
