@@ -51,7 +51,7 @@ def agreed(comm: MPI.Intracomm, settings: S) -> S:
     for rank, one in enumerate(found):
         if isinstance(one, str):
             why = one or "it only shows its help or version"
-            raise InputError(f"rank {rank} measures nothing: {why}; give all ranks one command")
+            raise InputError(f"rank {rank} takes no part: {why}; give all ranks one command")
     names = [field.name for field in fields(settings)]
     for name in sorted(names, key=lambda name: name not in OPTIONS):
         by_value: dict[Any, list[int]] = {}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-__all__ = ["progress"]
+__all__ = ["bar", "progress"]
 
 
 @contextmanager
@@ -20,15 +20,23 @@ def progress(points: int, *, shown: bool, rows: bool) -> Iterator[Callable[[], N
         rows: points are printed one by one, so that a terminal on standard output needs no bar.
     """
     visible = shown and sys.stderr.isatty() and not (rows and sys.stdout.isatty())
+    with bar(points, visible=visible) as advance:
+        yield advance
+
+
+@contextmanager
+def bar(points: int, *, visible: bool) -> Iterator[Callable[[], None]]:
+    """The same; `visible`: also where standard error is no terminal, if rich is installed."""
     if not visible or find_spec("rich") is None:
         yield _nothing
         return
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), redirect_stdout=False, transient=True) as bar:
-        task = bar.add_task("measuring", total=points)
-        yield lambda: bar.advance(task)
+    console = Console(stderr=True, force_terminal=True)
+    with Progress(console=console, redirect_stdout=False, transient=True) as shown:
+        task = shown.add_task("measuring", total=points)
+        yield lambda: shown.advance(task)
 
 
 def _nothing() -> None:

@@ -4,7 +4,6 @@ import csv
 import json
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -18,25 +17,15 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from launched import clean_environment
+from under_mpiexec import CLEAN, LIVENESS_S, complete, launcher, unlike
 
-LIVENESS_S = 120.0
 COMMAND = [sys.executable, "-m", "wagma", "bench"]
-CLEAN = clean_environment() | {
-    name: value for name, value in os.environ.items() if name.startswith("OMPI_ALLOW_RUN_AS_ROOT")
-}
 FEW = ("-i", "20", "-x", "5")
 
 
 def command(ranks: int, *options: str) -> list[str]:
     """The command line on that many ranks, 0: without a launcher."""
     return [*([*launcher(), "-n", str(ranks)] if ranks else []), *COMMAND, *options]
-
-
-def launcher() -> list[str]:
-    """The words of mpiexec."""
-    mpiexec = os.environ.get("WAGMA_TEST_MPIEXEC", str(Path(sys.executable).with_name("mpiexec")))
-    return shlex.split(mpiexec)
 
 
 def bench(
@@ -49,18 +38,6 @@ def bench(
         return complete(command(ranks, *options))
     finally:
         os.sched_setaffinity(0, usable)
-
-
-def complete(words: list[str]) -> subprocess.CompletedProcess[str]:
-    """Runs a command line to its end."""
-    return subprocess.run(
-        words,
-        env={**CLEAN, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=LIVENESS_S,
-        check=False,
-    )
 
 
 def rows(text: str) -> dict[int, list[str]]:
@@ -179,7 +156,7 @@ UNLIKE = {
     "unknown option of a rank": ((), ("--nope",), "unrecognized arguments: --nope"),
     "unknown option of rank 0": (("--nope",), (), "unrecognized arguments: --nope"),
     "options that do not go together": ((), ("--corrupt",), "nobody would notice; add -c"),
-    "help": ((), ("--help",), "rank 1 measures nothing: it only shows its help"),
+    "help": ((), ("--help",), "rank 1 takes no part: it only shows its help"),
     "iterations": (("-i", "50"), ("-i", "20"), "-i is 50 on rank 0, 20 on rank 1;"),
     "validation": (("-c",), (), "-c is given on rank 0, not given on rank 1;"),
     "sizes": ((), ("-m", "8:16"), "-m is 8:8 on rank 0, 8:16 on rank 1;"),
@@ -190,7 +167,8 @@ UNLIKE = {
 def test_ranks_with_different_arguments_do_not_wait_for_each_other(case: str) -> None:
     first, second, message = UNLIKE[case]
     done = unlike(
-        ("allreduce", "-m", "8:8", *FEW, *first), ("allreduce", "-m", "8:8", *FEW, *second)
+        [*COMMAND, "allreduce", "-m", "8:8", *FEW, *first],
+        [*COMMAND, "allreduce", "-m", "8:8", *FEW, *second],
     )
     assert done.returncode == 2, done.stderr
     assert rows(done.stdout) == {}
@@ -198,15 +176,9 @@ def test_ranks_with_different_arguments_do_not_wait_for_each_other(case: str) ->
 
 
 def test_ranks_of_different_kinds_do_not_wait_for_each_other() -> None:
-    done = unlike(("iallreduce", "-m", "8:8"), ("allreduce", "-m", "8:8"))
+    done = unlike([*COMMAND, "iallreduce", "-m", "8:8"], [*COMMAND, "allreduce", "-m", "8:8"])
     assert done.returncode == 2, done.stderr
     assert "the kind is iallreduce on rank 0, allreduce on rank 1;" in done.stderr
-
-
-def unlike(*options: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
-    """Runs a rank with each of `options` to its end."""
-    ranks = [["-n", "1", *command(0, *one)] for one in options]
-    return complete([*launcher(), *ranks[0], *(w for rank in ranks[1:] for w in (":", *rank))])
 
 
 def test_help_needs_no_launcher() -> None:

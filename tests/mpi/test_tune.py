@@ -81,6 +81,7 @@ def test_tune_writes_what_handles_find(
 def test_a_file_that_cannot_be_written_is_refused_on_all_ranks(
     comm: MPI.Intracomm, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    folder = comm.bcast(folder)
     with pytest.raises(Ended) as end:
         main(["tune", "--seconds", "0.001", "--largest", "64KiB", "--file", str(folder)])
     assert end.value.code == 2

@@ -4,6 +4,8 @@ import argparse
 import json
 import logging
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,8 @@ from wagma.collectives import tuning
 from wagma.collectives._engine import check_options
 from wagma.collectives.tuning import Schedule
 from wagma.tune.choosing import best_chunk, best_switch, direct_members, powers
-from wagma.tune.command import _size
-from wagma.tune.search import points
+from wagma.tune.command import Settings, _check, _check_first, _size
+from wagma.tune.search import CHUNKS, memory, points, search
 
 MEASURED = Schedule(schedule_switch=1 << 15, schedule_chunk=1 << 17, schedule_direct=7)
 
@@ -40,7 +42,14 @@ def test_one_wrong_measurement_does_not_move_the_switch_far() -> None:
 
 def test_the_chunk_is_the_one_that_is_fastest_over_all_sizes() -> None:
     times = {64: {1: 1.0, 9: 9.0}, 128: {1: 1.1, 9: 5.0}, 256: {1: 2.0, 9: 4.9}}
-    assert best_chunk(times) == 128
+    assert best_chunk(times, default=256) == 128
+
+
+def test_of_chunks_that_are_equally_fast_it_is_the_one_nearest_to_the_default() -> None:
+    alike = {1: 1.0, 9: 9.0}
+    times = {64: {1: 1.1, 9: 9.0}, 128: alike, 256: alike, 512: alike}
+    assert [best_chunk(times, default) for default in (32, 256, 1 << 20)] == [128, 256, 512]
+    assert best_chunk({64: {}, 128: {}}, default=256) == 256
 
 
 def test_direct_is_used_for_groups_as_large_as_it_is_fast_for() -> None:
@@ -54,6 +63,98 @@ def test_direct_is_used_for_groups_as_large_as_it_is_fast_for() -> None:
 def test_points_are_counted() -> None:
     assert points(3, 1 << 10) == 6 + 2
     assert points(4, 1 << 20) == 2 * 2 + 6 * 2 + 2 * 11
+
+
+# ---- what is compared ----------------------------------------------------------------------------
+class Machine:
+    """Ranks whose times follow from the schedule: `measure` is what `search` is given.
+
+    Few messages are faster up to `switch` bytes, chunks of `chunk` bytes are the best for parts,
+    and the direct algorithm takes `direct` times as long as halving. Nothing else differs.
+    """
+
+    def __init__(self, ranks: int, *, switch: int, chunk: int = 256 << 10, direct: float = 0.5):
+        self.ranks, self.switch, self.chunk = ranks, switch, chunk
+        self.direct = 1.0 if ranks in (2, 3) else direct  # of a prime number both are the same
+        self.asked: list[tuple[int, Schedule]] = []
+
+    def measure(self, size: int, schedules: Sequence[Schedule]) -> list[float]:
+        self.asked += [(size, schedule) for schedule in schedules]
+        assert len(set(schedules)) == len(schedules)
+        return [self._seconds(size, schedule) for schedule in schedules]
+
+    def _seconds(self, size: int, schedule: Schedule) -> float:
+        assert min(schedule.options().values()) > 0  # no default of the engine's is measured
+        if size <= schedule.schedule_switch:
+            return float(size)
+        # As long as few messages take between `switch` and its double.
+        parts = 1.5 * self.switch
+        cut = abs(math.log2(self._cut(size, schedule) / self._cut(size, self.best(schedule))))
+        direct = self.direct if self.ranks <= schedule.schedule_direct else 1.0
+        return parts * (1 + 0.1 * cut) * direct / min(self.direct, 1.0)
+
+    def _cut(self, size: int, schedule: Schedule) -> int:
+        """Bytes of a message: a chunk, or a whole part."""
+        largest_prime = {2: 2, 3: 3, 4: 2, 6: 3, 12: 3}[self.ranks]
+        parts = self.ranks if self.ranks <= schedule.schedule_direct else largest_prime
+        return min(schedule.schedule_chunk, -(-size // parts))
+
+    def best(self, schedule: Schedule) -> Schedule:
+        return replace(schedule, schedule_chunk=self.chunk)
+
+    def found(self, largest: int, default: Schedule) -> Schedule:
+        advanced: list[None] = []
+        found = search(
+            self.ranks, largest, default, self.measure, lambda: advanced.append(None)
+        ).schedule
+        assert len(advanced) == points(self.ranks, largest)
+        return found
+
+
+DEFAULT = Schedule(schedule_switch=8 << 10, schedule_chunk=256 << 10, schedule_direct=16)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 6, 12])
+@pytest.mark.parametrize("switch", [1 << 12, 1 << 17, 1 << 20])
+@pytest.mark.parametrize("chunk", [64 << 10, 128 << 10, 512 << 10])
+@pytest.mark.parametrize("direct", [0.5, 2.0])
+def test_the_search_finds_what_is_fastest(
+    ranks: int, switch: int, chunk: int, direct: float
+) -> None:
+    machine = Machine(ranks, switch=switch, chunk=chunk, direct=direct)
+    found = machine.found(8 << 20, DEFAULT)
+    assert found.schedule_switch == switch
+    assert found.schedule_chunk == chunk
+    assert found.schedule_direct == (16 if machine.direct <= 1 else ranks - 1)
+
+
+def test_few_messages_may_always_be_faster_or_never() -> None:
+    assert Machine(2, switch=1 << 30).found(1 << 20, DEFAULT).schedule_switch == 1 << 20
+    assert Machine(2, switch=1 << 8).found(1 << 20, DEFAULT).schedule_switch == 1
+
+
+@pytest.mark.parametrize("chunk", [64 << 10, 256 << 10, 1 << 20])
+def test_chunks_that_cut_nothing_are_not_compared(chunk: int) -> None:
+    """Parts of 64 KiB are sent whole with chunks of any size: the default stays."""
+    default = replace(DEFAULT, schedule_chunk=chunk)
+    machine = Machine(2, switch=1 << 12, chunk=64 << 10)
+    assert machine.found(128 << 10, default).schedule_chunk == chunk
+    assert {schedule.schedule_chunk for _, schedule in machine.asked} == {chunk}
+
+
+def test_one_chunk_stands_for_all_that_cut_nothing() -> None:
+    """Parts are of 128 KiB, so that 64 KiB are compared with larger ones, of whatever size."""
+    machine = Machine(2, switch=1 << 12, chunk=256 << 10)
+    assert machine.found(256 << 10, DEFAULT).schedule_chunk == 256 << 10
+    compared = {schedule.schedule_chunk for size, schedule in machine.asked if size == 256 << 10}
+    assert compared == {64 << 10, 128 << 10, 256 << 10}  # the last one: with the switch
+    machine = Machine(2, switch=1 << 12, chunk=64 << 10)
+    assert machine.found(256 << 10, DEFAULT).schedule_chunk == 64 << 10
+
+
+def test_memory_is_that_of_an_array_and_of_chunks() -> None:
+    assert memory(2, 64 << 10) == 7 * (64 << 10)  # six handles, no more than an array each
+    assert memory(2, 1 << 30) == (1 << 30) + 4 * 2 * sum(CHUNKS)
 
 
 # ---- the file ------------------------------------------------------------------------------------
@@ -179,6 +280,29 @@ def test_what_is_wrong_with_the_command_line_is_said(
     assert said in capsys.readouterr().err
 
 
+def test_a_bar_that_cannot_be_shown_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    settings = Settings(64 << 10, 0.1, tmp_path / "tune.json", dry_run=False)
+    assert _check_first(settings, "always") == settings.file
+    monkeypatch.setattr("wagma.tune.command.find_spec", lambda _: None)
+    assert _check_first(settings, "auto") == settings.file
+    with pytest.raises(ValueError, match="--progress always: rich is not installed"):
+        _check_first(settings, "always")
+
+
+def test_arrays_that_do_not_fit_into_memory_are_refused() -> None:
+    _check(Settings(64 << 10, 0.1, None, dry_run=True), 2, 2)
+    with pytest.raises(ValueError, match="--largest 1024 TiB: 2 ranks need 2048 TiB of memory"):
+        _check(Settings(1 << 50, 0.1, None, dry_run=True), 2, 2)
+
+
+def test_wrong_variables_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WAGMA_PROGRESS", "hard")
+    with pytest.raises(ValueError, match="WAGMA_PROGRESS='hard' in the environment"):
+        _check(Settings(64 << 10, 0.1, None, dry_run=True), 2, 2)
+
+
 def test_help_says_how_to_start_it(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(Ended) as end:
         main(["tune", "--help"])
@@ -189,5 +313,5 @@ def test_help_says_how_to_start_it(capsys: pytest.CaptureFixture[str]) -> None:
 def test_logarithms_of_times_are_compared() -> None:
     # A size that takes a thousand times longer counts no more than the others.
     times = {64: {1: 1.0, 9: 1000.0}, 128: {1: 1.2, 9: 990.0}}
-    assert best_chunk(times) == 64
+    assert best_chunk(times, default=128) == 64
     assert math.isclose(sum(times[64].values()), 1001.0)

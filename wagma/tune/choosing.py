@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-__all__ = ["best_chunk", "best_switch", "direct_members", "loss"]
+__all__ = ["best_chunk", "best_switch", "direct_members", "powers"]
 
 Times = Mapping[int, float]  # seconds by bytes of an array
 
 
-def loss(times: Times, best: Times) -> float:
-    """How much slower, as a mean of ratios over the sizes: 0.1 is ten percent."""
-    ratios = [math.log(times[size] / best[size]) for size in best]
-    return math.exp(sum(ratios) / len(ratios)) - 1 if ratios else 0.0
+def best_chunk(times: Mapping[int, Times], default: int) -> int:
+    """Of several numbers of bytes the one that is fastest over all sizes.
 
-
-def best_chunk(times: Mapping[int, Times]) -> int:
-    """Of several numbers of bytes the one that is fastest over all sizes."""
-    return min(times, key=lambda chunk: (_sum(times[chunk]), chunk))
+    Of those that are equally fast it is the one nearest to `default`, which is the answer where
+    there are no times.
+    """
+    if not any(times.values()):
+        return default
+    return min(times, key=lambda chunk: (_sum(times[chunk]), abs(math.log(chunk / default))))
 
 
 def best_switch(few: Times, parts: Times) -> int:

@@ -16,17 +16,40 @@ import errno
 import math
 import sys
 import tempfile
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wagma.benchmarks.agreement import refuse
+
 if TYPE_CHECKING:
+    from mpi4py import MPI
+
     from wagma.tune.search import Found
 
-__all__ = ["SUMMARY", "add_arguments", "run"]
+__all__ = ["SUMMARY", "add_arguments", "refuse", "run"]
 
 SUMMARY = "measure how ranks exchange data over messages fastest, for handles to use"
 
 SMALLEST = 64 << 10
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all ranks are asked for.
+
+    Attributes:
+        largest: bytes of an array.
+        seconds: of a point.
+        file: that is written; None: that of the user's cache.
+        dry_run: none is.
+    """
+
+    largest: int
+    seconds: float
+    file: Path | None
+    dry_run: bool
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,40 +112,91 @@ def _seconds(text: str) -> float:
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Measures with the ranks of COMM_WORLD; returns the exit status."""
-    from mpi4py import MPI
+    from wagma.benchmarks.together import on_world
 
-    from wagma.collectives import transport, tuning
+    settings = Settings(arguments.largest, arguments.seconds, arguments.file, arguments.dry_run)
+    return on_world(parser, lambda comm: _tune(comm, settings, arguments.progress))
+
+
+def _tune(comm: MPI.Intracomm, settings: Settings, progress: str) -> int:
+    from functools import partial
+
+    from wagma.benchmarks.agreement import InputError, agreed
+    from wagma.benchmarks.progress import bar
+    from wagma.benchmarks.together import abort_on_error, everywhere
+    from wagma.collectives import tuning
+    from wagma.tune.measuring import default_schedule, measure, ranks_on_this_node
     from wagma.tune.search import points, search
-    from wagma.tune.shown import bar
 
-    comm = MPI.COMM_WORLD
     if comm.size == 1:
-        parser.error("one rank exchanges nothing: start several, mpiexec -n 4 python -m wagma tune")
-    wrong, file = "", None
-    try:
-        transport.load()
-        if comm.rank == 0 and not arguments.dry_run:  # before seconds are spent
-            file = _writable(arguments.file or tuning.cache_file())
-    except (ImportError, OSError, RuntimeError) as error:
-        wrong = str(error)
-    wrong = next(filter(None, comm.allgather(wrong)), "")
-    if wrong:
-        parser.error(wrong)
-    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    on_a_node = node.Get_size()
-    node.Free()
+        raise InputError(
+            "one rank exchanges nothing: start several, mpiexec -n 4 python -m wagma tune"
+        )
+    settings = agreed(comm, settings)
+    here = ranks_on_this_node(comm)
+    everywhere(comm, lambda: _check(settings, comm.size, here))
+    # By one rank for all, before seconds are spent: it writes, and shows the bar.
+    file = everywhere(comm, lambda: _check_first(settings, progress) if comm.rank == 0 else None)
     shown = comm.rank == 0 and (
-        arguments.progress == "always" or (arguments.progress == "auto" and sys.stderr.isatty())
+        progress == "always" or (progress == "auto" and sys.stderr.isatty())
     )
-    with bar(points(comm.size, arguments.largest), shown) as advance:
-        found = search(comm, arguments.largest, arguments.seconds, advance)
+    default = default_schedule(comm.size, here)
+    with bar(points(comm.size, settings.largest), visible=shown) as advance, abort_on_error(comm):
+        found = search(
+            comm.size, settings.largest, default, partial(measure, comm, settings.seconds), advance
+        )
     if comm.rank == 0:
-        under = tuning.key(comm.size, on_a_node)
+        under = tuning.key(comm.size, here)
         sys.stdout.write(_text(found, under))
         if file is not None:
             tuning.write(file, under, found.schedule)
             sys.stdout.write(f"Written to {file}\n")
     return 0
+
+
+def _check(settings: Settings, ranks: int, here: int) -> None:
+    """What can be wrong on each rank.
+
+    Raises:
+        ImportError: there is no transport over MPI.
+        ValueError: a variable of the environment is wrong, or memory is too small.
+    """
+    from wagma.benchmarks.memory import room
+    from wagma.collectives import transport
+    from wagma.collectives.options import Options
+    from wagma.doctor.sizes import size_text
+    from wagma.tune.search import memory
+
+    transport.load()
+    Options().with_environment()
+    needed, free = here * memory(ranks, settings.largest), room().total
+    if needed > free:
+        raise ValueError(
+            f"--largest {size_text(settings.largest)}: {here} ranks need {size_text(needed)} of "
+            f"memory, and {size_text(free)} are free; choose a smaller one"
+        )
+
+
+def _check_first(settings: Settings, progress: str) -> Path | None:
+    """Where rank 0 writes; None: nowhere.
+
+    Raises:
+        ValueError: there can be no bar, or no home directory is known.
+        OSError: the file cannot be written.
+    """
+    from wagma.collectives import tuning
+
+    if progress == "always" and find_spec("rich") is None:
+        raise ValueError(
+            "--progress always: rich is not installed: python -m pip install rich, or --progress "
+            "never"
+        )
+    if settings.dry_run:
+        return None
+    try:
+        return _writable(settings.file or tuning.cache_file())
+    except RuntimeError as error:
+        raise ValueError(f"{error} choose a --file, or --dry-run") from error
 
 
 def _writable(file: Path) -> Path:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 import numpy as np
 from mpi4py import MPI
 
+from wagma.collectives import tuning
 from wagma.collectives._engine import Handle, check_options
 from wagma.collectives.arrays import resolve
 from wagma.collectives.meeting import Meeting
@@ -17,7 +18,7 @@ from wagma.collectives.options import Options
 from wagma.collectives.patience import Patience
 from wagma.collectives.tuning import Schedule
 
-__all__ = ["measure"]
+__all__ = ["default_schedule", "measure", "ranks_on_this_node"]
 
 FEWEST, MOST = 7, 200  # calls of which the median is taken
 WARMING = 3
@@ -25,10 +26,9 @@ WARMING = 3
 
 def measure(
     comm: MPI.Intracomm,
+    seconds: float,
     size: int,
     schedules: Sequence[Schedule],
-    seconds: float,
-    advance: Callable[[], None],
 ) -> list[float]:
     """Seconds of a call with each of the schedules, of float32 arrays of `size` bytes.
 
@@ -36,10 +36,9 @@ def measure(
 
     Args:
         comm: the ranks.
+        seconds: how long each of the schedules is called, about.
         size: bytes of the array.
         schedules: to compare.
-        seconds: how long each of them is called, about.
-        advance: called after each schedule's share.
     """
     array = np.ones(max(1, size // 4), np.float32)
     with ExitStack() as stack:
@@ -52,15 +51,30 @@ def measure(
                 own[number, call] = _call(comm, handle, array)
     slowest = np.empty_like(own)  # rank of each call
     comm.Allreduce(own, slowest, MPI.MAX)
-    for _ in schedules:
-        advance()
     return [statistics.median(times) for times in slowest.tolist()]
+
+
+def ranks_on_this_node(comm: MPI.Intracomm) -> int:
+    """How many of the ranks share memory with this one."""
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    try:
+        return node.Get_size()
+    finally:
+        node.Free()
+
+
+def default_schedule(size: int, on_a_node: int) -> Schedule:
+    """What handles of `size` ranks use where nothing was measured; no number of it is 0. Local."""
+    wanted = tuning.default(size, on_a_node).options()
+    options = check_options({"size": size, "count": 0} | wanted)
+    return Schedule(**{name: int(options[name]) for name in wanted})
 
 
 def _handle(comm: MPI.Intracomm, array: np.ndarray, schedule: Schedule) -> Handle:
     with Meeting(comm, Patience()) as meeting:
         code = resolve(array, writable=False).dtype.code
-        options = check_options(Options().engine(comm.size, array.size, code))
+        wanted = Options().with_environment()  # progress, above all
+        options = check_options(wanted.engine(comm.size, array.size, code))
         channel = meeting.channel(options, schedule)
         handles: list[Handle] = []
         meeting.exchange(

@@ -1,23 +1,23 @@
-"""Which schedules are compared, and what comes of it. Every function but `points` is collective."""
+"""Which schedules are compared, and what comes of it. Pure, but for the times that are given."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-from wagma.collectives._engine import check_options
 from wagma.collectives.tuning import Schedule
 from wagma.tune.choosing import Times, best_chunk, best_switch, direct_members, powers
 
-if TYPE_CHECKING:
-    from mpi4py import MPI
-
-__all__ = ["Found", "points", "search"]
+__all__ = ["Found", "Measure", "memory", "points", "search"]
 
 CHUNKS = (64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20)
+IN_FLIGHT = 4  # chunks of a stream that have memory at a time: csrc/exchange.h
 EVERYTHING = 2**62  # bytes: no array is larger
 MANY = 2**31 - 1  # members: no group has more
+
+# Seconds of a call with each of the schedules, of arrays of so many bytes.
+Measure: TypeAlias = Callable[[int, Sequence[Schedule]], Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -34,61 +34,91 @@ class Found:
     parts: Times
 
 
-def points(size: int, largest: int) -> int:
-    """How often `search` advances, for so many ranks."""
-    algorithms = 2 * len(_large(largest)) if _differ(size) else 0
+def points(ranks: int, largest: int) -> int:
+    """How often `search` advances."""
+    algorithms = 2 * len(_large(largest)) if _differ(ranks) else 0
     return algorithms + len(CHUNKS) * len(_large(largest)) + 2 * len(_sizes(largest))
 
 
-def search(comm: MPI.Intracomm, largest: int, seconds: float, advance: Callable[[], None]) -> Found:
-    """Compares schedules with the ranks of `comm`.
+def memory(ranks: int, largest: int) -> int:
+    """Bytes that a rank needs at most: an array, and the chunks of the handles that take turns."""
+    return largest + sum(min(largest, IN_FLIGHT * chunk * ranks) for chunk in CHUNKS)
+
+
+def search(
+    ranks: int,
+    largest: int,
+    default: Schedule,
+    measure: Measure,
+    advance: Callable[[], None],
+) -> Found:
+    """Compares schedules of `ranks` ranks, two at least.
 
     Args:
-        comm: the ranks, two at least.
+        ranks: of the handles; a group of all of them is measured.
         largest: bytes of the largest array.
-        seconds: for each point.
-        advance: called after each.
+        default: what is used where nothing was measured.
+        measure: is called alike on all ranks.
+        advance: called for each of `points`.
     """
 
     def times(sizes: Sequence[int], schedules: Sequence[Schedule]) -> list[dict[int, float]]:
         """Seconds by size, for each of the schedules."""
-        from wagma.tune.measuring import measure
+        found: list[dict[int, float]] = [{} for _ in schedules]
+        for size in sizes:
+            for of_one, seconds in zip(found, measure(size, schedules), strict=True):
+                of_one[size] = seconds
+                advance()
+        return found
 
-        by_size = {size: measure(comm, size, schedules, seconds, advance) for size in sizes}
-        return [
-            {size: measured[number] for size, measured in by_size.items()}
-            for number in range(len(schedules))
-        ]
-
-    direct = int(check_options({"size": comm.size, "count": 0})["schedule_direct"])
-    if _differ(comm.size):
+    schedule = replace(default, schedule_switch=1)
+    if _differ(ranks):
         at_once, halving = times(
             _large(largest),
-            [Schedule(schedule_switch=1, schedule_direct=members) for members in (MANY, 1)],
+            [replace(schedule, schedule_direct=members) for members in (MANY, 1)],
         )
-        direct = direct_members(comm.size, at_once, halving, direct)
-    chunked = times(
-        _large(largest),
-        [
-            Schedule(schedule_switch=1, schedule_chunk=chunk, schedule_direct=direct)
-            for chunk in CHUNKS
-        ],
-    )
-    chunk = best_chunk(dict(zip(CHUNKS, chunked, strict=True)))
+        members = direct_members(ranks, at_once, halving, default.schedule_direct)
+        schedule = replace(schedule, schedule_direct=members)
+    by_chunk: dict[int, dict[int, float]] = {chunk: {} for chunk in CHUNKS}
+    for size in _large(largest):
+        different = different_chunks(_message(size, ranks, schedule.schedule_direct))
+        tried = [replace(schedule, schedule_chunk=chunk) for chunk in different]
+        seconds = measure(size, tried) if tried else []
+        for chunk in CHUNKS:
+            if tried:  # larger ones than the message are all the same
+                by_chunk[chunk][size] = seconds[min(CHUNKS.index(chunk), len(seconds) - 1)]
+            advance()
+    chunk = best_chunk(by_chunk, default.schedule_chunk)
+    schedule = replace(schedule, schedule_chunk=chunk)
     few, parts = times(
         _sizes(largest),
-        [
-            Schedule(schedule_switch=switch, schedule_chunk=chunk, schedule_direct=direct)
-            for switch in (EVERYTHING, 1)
-        ],
+        [replace(schedule, schedule_switch=switch) for switch in (EVERYTHING, 1)],
     )
-    schedule = Schedule(best_switch(few, parts), chunk, direct)
-    return Found(schedule, few, parts)
+    return Found(replace(schedule, schedule_switch=best_switch(few, parts)), few, parts)
 
 
-def _differ(size: int) -> bool:
+def different_chunks(message: int) -> Sequence[int]:
+    """Those of CHUNKS that cut a message of so many bytes, and one that does not; none: none do."""
+    shorter = [chunk for chunk in CHUNKS if chunk < message]
+    return CHUNKS[: len(shorter) + 1] if shorter else ()
+
+
+def _message(size: int, ranks: int, direct: int) -> int:
+    """Bytes of the longest part of an array that goes to one rank, before it is cut."""
+    return -(-size // (ranks if ranks <= direct else max(_prime_factors(ranks))))
+
+
+def _differ(ranks: int) -> bool:
     """Whether halving is something else than direct: for any number of ranks but a prime one."""
-    return any(size % factor == 0 for factor in range(2, size))
+    return len(_prime_factors(ranks)) > 1
+
+
+def _prime_factors(number: int) -> list[int]:
+    """Ascending, with repetition."""
+    for factor in range(2, number):
+        if number % factor == 0:
+            return [factor, *_prime_factors(number // factor)]
+    return [number]
 
 
 def _sizes(largest: int) -> Sequence[int]:
