@@ -336,7 +336,7 @@ class DistributedOptimizer(OptimizerWrapper):
         """Adds a group, as the inner optimizer does; collective, and all ranks are at one version.
 
         Rank 0's new parameters become everybody's. The flat tensor and the collective are made
-        again; versions, state and gradients are kept. What is in the old collective is gone:
+        again; versions and state are kept. What is in the old collective is gone:
         contributions of late ranks, gradients that EagerSGD carries (`synchronize` before it).
 
         Raises:

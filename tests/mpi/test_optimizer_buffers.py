@@ -21,8 +21,8 @@ def build_model() -> torch.nn.Sequential:
     return model
 
 
-def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
-    for step in range(steps):
+def train(model: torch.nn.Module, optimizer: wagma.DistributedOptimizer, last: int) -> None:
+    while (step := optimizer.version) < last:
         optimizer.zero_grad()
         model(batch(step, RANK).float() * (1 + RANK)).square().mean().backward()
         optimizer.step()
@@ -32,7 +32,7 @@ def gathered(model: torch.nn.Module) -> list[dict[str, Any]]:
     return COMM.allgather({name: tensor.numpy() for name, tensor in model.named_buffers()})
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", ["WAGMA", "AllreduceSGD", "DPSGD"])
 def test_one_model_everywhere(name: str) -> None:
     """Floating buffers are averaged, counts and masks are rank 0's."""
     model = build_model()
@@ -50,7 +50,7 @@ def test_one_model_everywhere(name: str) -> None:
             np.testing.assert_array_equal(tensor.numpy(), mean.astype(theirs[0].dtype))
         else:
             np.testing.assert_array_equal(tensor.numpy(), theirs[0])
-    assert model[1].num_batches_tracked == 4
+    assert model[1].num_batches_tracked == before[0]["1.num_batches_tracked"] >= 1
     assert model.mask.tolist() == [True, True, False]
     model.eval()
     outputs = model(batch(0, 0).float())

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from wagma.collectives import PeerError
 
 BATCHES = [3, 0, 7, 5, 1, 2, 4, 6][:SIZE]  # of each rank
 RATE = 0.25
+EVERY_STEP = partial(wagma.LocalSGD, sync_period=1)
 
 
 def gradient(rank: int, step: int) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -39,7 +41,7 @@ def train(optimizer: wagma.DistributedOptimizer, parameter: torch.Tensor) -> Non
         optimizer.step()
 
 
-@pytest.mark.parametrize("make", [wagma.AllreduceSGD, ON_TIME["WAGMA-all"]])
+@pytest.mark.parametrize("make", [wagma.AllreduceSGD, ON_TIME["WAGMA-all"], EVERY_STEP])
 def test_values_are_those_of_numpy(make: Callable[..., Algorithm]) -> None:
     """Gradients are averaged over the ranks that have one, models over all ranks."""
     parameter = torch.nn.Parameter(torch.ones(3, 5, dtype=torch.float64))

@@ -23,6 +23,7 @@ from torch.optim import Optimizer
 
 import wagma
 from wagma.algorithms import Algorithm
+from wagma.algorithms.gradients import GradientAveraging
 
 
 @pytest.fixture(params=ON_TIME)
@@ -77,7 +78,7 @@ def test_frozen_parameters_stay_while_models_are_averaged() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", ["WAGMA", "AllreduceSGD", "SGP", "EagerSGD-solo"])
 def test_sixteen_bit_parameters(dtype: torch.dtype, name: str) -> None:
     model = build_model().to(dtype)
     start = values(model)
@@ -98,11 +99,12 @@ def test_no_gradient_on_some_ranks(make: Callable[..., Algorithm]) -> None:
     algorithm = make(COMM)
     with wagma.DistributedOptimizer(inner, algorithm) as optimizer:
         (used.sum() + (rare.sum() if RANK == SIZE - 1 else 0)).backward()
+        COMM.Barrier()
         optimizer.step()
         optimizer.synchronize()
     stepped = (1 - 1 - 0.5, 1)
     mean = np.mean([stepped[rank != SIZE - 1] for rank in range(SIZE)])
-    if isinstance(algorithm, wagma.AllreduceSGD):
+    if isinstance(algorithm, GradientAveraging):
         mean = 1 - 1 / SIZE - 0.5
     torch.testing.assert_close(used.data, torch.full((3,), 1 - 1 - 0.5))
     torch.testing.assert_close(rare.data, torch.full((3,), float(mean)))

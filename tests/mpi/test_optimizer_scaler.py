@@ -1,18 +1,20 @@
 """Gradients that overflow on some of the ranks."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from mpi4py import MPI
-from tiny import COMM, ON_TIME, RANK, SIZE, on_all_ranks
+from tiny import ALGORITHMS, COMM, ON_TIME, RANK, SIZE, on_all_ranks
 
 import wagma
 from wagma.algorithms import Algorithm
 
 RATE = 0.25
+EVERY_STEP = partial(wagma.LocalSGD, sync_period=1)
 SCALE = 192.0
 # At each step the ranks whose gradients overflow.
 OVERFLOWS = [[], [0], [1 % SIZE, SIZE - 1], list(range(SIZE)), []]
@@ -38,7 +40,7 @@ def backward(parameter: torch.Tensor, scaler: torch.amp.GradScaler, step: int) -
 
 
 @pytest.mark.parametrize("clip", [False, True])
-@pytest.mark.parametrize("make", [wagma.AllreduceSGD, ON_TIME["WAGMA-all"]])
+@pytest.mark.parametrize("make", [wagma.AllreduceSGD, ON_TIME["WAGMA-all"], EVERY_STEP])
 def test_ranks_stay_together(make: Callable[..., Algorithm], clip: bool) -> None:
     parameter = torch.nn.Parameter(torch.ones(4, 3, dtype=torch.float64))
     inner = torch.optim.SGD([parameter], lr=RATE, momentum=0.5)
@@ -74,6 +76,24 @@ def test_ranks_stay_together(make: Callable[..., Algorithm], clip: bool) -> None
                 models[rank] -= RATE * momenta[rank]
             models[:] = models.mean(axis=0)
     np.testing.assert_allclose(parameter.detach(), models[RANK], rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_no_infinity_reaches_any_rank(name: str) -> None:
+    parameter = torch.nn.Parameter(torch.ones(4, 3, dtype=torch.float64))
+    inner = torch.optim.SGD([parameter], lr=RATE, momentum=0.5)
+    scaler = torch.amp.GradScaler("cpu", init_scale=SCALE)
+    with wagma.DistributedOptimizer(inner, ALGORITHMS[name](COMM)) as optimizer:
+        while optimizer.version < 2 * len(OVERFLOWS):
+            optimizer.zero_grad()
+            backward(parameter, scaler, optimizer.version % len(OVERFLOWS))
+            scaler.step(optimizer)
+            scaler.update()
+            assert bool(parameter.isfinite().all())
+        optimizer.synchronize()
+        assert optimizer.stats()["passive_steps"] >= (RANK == 0 and "Eager" not in name)
+        assert bool(parameter.isfinite().all())
+        assert len(set(on_all_ranks(parameter))) == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -23,12 +23,24 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "WAGMA": wagma.WAGMA,
     "AllreduceSGD": wagma.AllreduceSGD,
+    "LocalSGD": lambda comm: wagma.LocalSGD(comm, sync_period=3),
+    "DPSGD": wagma.DPSGD,
+    "SGP": wagma.SGP,
+    "ADPSGD": wagma.ADPSGD,
+    "EagerSGD-solo": lambda comm: wagma.EagerSGD(comm, "solo"),
+    "EagerSGD-majority": lambda comm: wagma.EagerSGD(comm, "majority"),
 }
 # Nobody is late if all call a version at one time: what a run computes depends on no clock.
 ON_TIME: dict[str, Callable[..., Algorithm]] = {
     "WAGMA": lambda comm: wagma.WAGMA(comm, sync_period=4, grace=20.0),
     "WAGMA-all": lambda comm: wagma.WAGMA(comm, sync_period=1),
+    "WAGMA-waiting": lambda comm: wagma.WAGMA(comm, sync_period=6, wait_avoiding=False),
     "AllreduceSGD": wagma.AllreduceSGD,
+    "LocalSGD": lambda comm: wagma.LocalSGD(comm, sync_period=3),
+    "DPSGD": wagma.DPSGD,
+    "SGP": wagma.SGP,
+    "EagerSGD-solo": lambda comm: wagma.EagerSGD(comm, "solo", grace=20.0),
+    "EagerSGD-majority": lambda comm: wagma.EagerSGD(comm, "majority", grace=20.0),
 }
 
 
