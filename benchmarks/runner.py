@@ -17,7 +17,7 @@ from .samples import Point, Report
 from .settings import Settings, transport
 from .start import Start, one_node
 from .subjects import available, check
-from .together import FAILED, abort_on_error, everywhere
+from .together import FAILED, abort_on_error, check_transport, everywhere
 from .views import view
 from .views.remarks import remarks
 
@@ -37,10 +37,12 @@ def run_on(comm: MPI.Intracomm, settings: Settings) -> int:
     used = os.environ.get("WAGMA_TRANSPORT", settings.transport)
     settings = agreed(comm, replace(settings, transport=used))
     with interrupt.Interrupt(comm) as interrupted:
+        together = one_node(comm)
+        over = transport(settings, one_node=together)
+        everywhere(comm, lambda: check_transport(over, one_node=together))
         settings, warnings = _checked(comm, settings)
         places = environment.gather(comm)
         crowded = environment.crowded_hosts(places)
-        over = transport(settings, one_node=one_node(comm))
         sizes, left_out = _sizes(comm, settings, over, environment.fullest(places))
         warnings += crowded + left_out
         header = environment.environment(settings, places, over, warnings)

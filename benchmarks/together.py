@@ -15,7 +15,7 @@ from .agreement import InputError
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["FAILED", "abort_on_error", "everywhere", "on_world"]
+__all__ = ["FAILED", "abort_on_error", "check_transport", "everywhere", "on_world"]
 
 T = TypeVar("T")
 
@@ -65,6 +65,31 @@ def everywhere(comm: MPI.Intracomm, check: Callable[[], T]) -> T:
     if errors:
         raise InputError(errors[0])
     return found
+
+
+def check_transport(name: str, *, one_node: bool) -> None:
+    """Whether handles can be made over it; local.
+
+    Args:
+        name: "shm" or "mpi", or what somebody took for one.
+        one_node: all ranks share memory.
+
+    Raises:
+        ImportError: there is nothing that sends messages over this MPI.
+        ValueError: it needs memory that the ranks do not share, or a variable that sets an option
+            is wrong.
+    """
+    from wagma.collectives import transport
+    from wagma.collectives.options import Options
+
+    Options().with_environment()
+    if name == "mpi":
+        transport.load()
+    elif name == "shm" and not one_node:
+        raise ValueError(
+            "transport shm: the ranks are on several nodes and share no memory; leave --transport "
+            "(WAGMA_TRANSPORT) at auto, or use mpi"
+        )
 
 
 @contextmanager

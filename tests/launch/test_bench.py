@@ -151,6 +151,39 @@ def test_what_cannot_be_measured_is_said_once(case: str, tmp_path: Path) -> None
     assert message in said
 
 
+def test_a_transport_that_cannot_be_had_is_said_once(tmp_path: Path) -> None:
+    without = "import sys\nfor name in 'mpich', 'openmpi':\n"
+    without += "    sys.modules[f'wagma.collectives._mpi_{name}'] = None  # importing it fails\n"
+    (tmp_path / "sitecustomize.py").write_text(without)
+    words = command(2, "allreduce", "-m", "8:8", *FEW)
+    refuse_to_measure(
+        complete([*words, "--transport", "mpi"], PYTHONPATH=str(tmp_path)),
+        "wagma was built without the transport over MPI",
+    )
+    refuse_to_measure(
+        complete(words, PYTHONPATH=str(tmp_path), WAGMA_TRANSPORT="mpi"),
+        "wagma was built without the transport over MPI",
+    )
+    refuse_to_measure(complete(words, WAGMA_TRANSPORT="pigeon"), "WAGMA_TRANSPORT='pigeon'")
+
+
+def test_nodes_share_no_memory() -> None:
+    version = complete([sys.executable, "-c", "from mpi4py import MPI; print(MPI.get_vendor()[0])"])
+    if version.stdout.strip() != "MPICH":
+        pytest.skip("MPICH alone can be told that one node is two")
+    words = command(2, "allreduce", "-m", "8:8", *FEW, "--transport", "shm")
+    refuse_to_measure(
+        complete(words, MPIR_CVAR_NUM_CLIQUES="2"), "the ranks are on several nodes and share no"
+    )
+
+
+def refuse_to_measure(done: subprocess.CompletedProcess[str], message: str) -> None:
+    assert done.returncode == 2, done.stderr
+    assert rows(done.stdout) == {}
+    assert (done.stdout + done.stderr).count(message) == 1
+    assert "Traceback" not in done.stderr
+
+
 # Of rank 0 and rank 1, and what is said once.
 UNLIKE = {
     "unknown option of a rank": ((), ("--nope",), "unrecognized arguments: --nope"),
