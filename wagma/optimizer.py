@@ -61,7 +61,7 @@ class DistributedOptimizer(OptimizerWrapper):
 
     Args:
         optimizer: any torch optimizer over dense CPU parameters of one floating dtype.
-        algorithm: a fresh `wagma.WAGMA` or `wagma.AllreduceSGD`.
+        algorithm: a fresh one, such as ``wagma.WAGMA(comm)``; see `wagma.algorithms`.
 
     Raises:
         TypeError: an argument is not what it should be.
