@@ -17,7 +17,7 @@ from doctor_facts import (
 )
 
 from wagma.doctor.checks import examine
-from wagma.doctor.facts import Facts, Finding, Level, Live, RankFacts
+from wagma.doctor.facts import Facts, Finding, Level, Live, RankFacts, over_messages
 
 
 def bad(findings: list[Finding]) -> list[Finding]:
@@ -91,12 +91,23 @@ CASES: dict[str, Case] = {
         "launch", Level.PROBLEM, "RANK=5", "unset RANK",
     ),
     "two nodes without messages": (
-        changed(two_nodes(), 1, 3, mpi={"messages_error": "no module"}),
-        "messages", Level.PROBLEM, 'no transport="mpi" on ranks 1, 3: no module', "WAGMA_MPICC",
+        changed(two_nodes(), 1, 3, mpi={"messages_error": "no module. Build it: make"}),
+        "messages", Level.PROBLEM, 'no transport="mpi" on ranks 1, 3: no module. Build it: make',
+        "run the command that is named there",
+    ),
+    "shared memory that is wanted, of several nodes": (
+        environment(two_nodes(), WAGMA_TRANSPORT="shm"), "transport", Level.PROBLEM,
+        "WAGMA_TRANSPORT=shm, but the ranks are on 2 nodes, which share no memory",
+        "unset WAGMA_TRANSPORT, or set it to auto or mpi",
+    ),
+    "messages that are wanted without MPI": (
+        environment(replace(healthy(), launcher="torchrun"), WAGMA_TRANSPORT="mpi"),
+        "transport", Level.PROBLEM, "WAGMA_TRANSPORT=mpi, but the ranks have not met through MPI",
+        "start the ranks with mpiexec",
     ),
     "messages that are wanted and not there": (
         environment(changed(healthy(), mpi={"messages_error": "no module"}), WAGMA_TRANSPORT="mpi"),
-        "messages", Level.PROBLEM, "on ranks 0-3: no module", "WAGMA_MPICC",
+        "messages", Level.PROBLEM, "on ranks 0-3: no module", "run the command",
     ),
     "two nodes and no threads": (
         changed(two_nodes(), 2, mpi={"thread_level": "SERIALIZED"}),
@@ -260,6 +271,12 @@ def test_what_ranks_talk_through() -> None:
     assert found(healthy())["transport"] == "shm (shared memory): ranks 0-3 on node1"
     wanted = found(environment(healthy(), WAGMA_TRANSPORT="mpi"))
     assert wanted["transport"] == "mpi (messages) between ranks of 1 node: ranks 0-3 on node1"
+    for refused in (
+        environment(two_nodes(), WAGMA_TRANSPORT="shm"),
+        environment(replace(healthy(), launcher="torchrun"), WAGMA_TRANSPORT="mpi"),
+    ):
+        assert "transport" not in found(refused)
+        assert not over_messages(refused)
     text = "mpi (messages) between ranks of 2 nodes: ranks 0-1 on node1; ranks 2-3 on node2"
     assert found(two_nodes())["transport"] == text
     assert "progress threads" in found(two_nodes())["messages"]
@@ -274,8 +291,9 @@ def test_over_messages_wagma_has_threads() -> None:
         return found
 
     assert left(facts).endswith("and MPI's progress; wagma has no thread of its own")
-    over_messages = environment(facts, WAGMA_TRANSPORT="mpi")
-    assert left(over_messages).endswith("wagma's progress threads, one per rank")
+    assert left(environment(facts, WAGMA_TRANSPORT="mpi")).endswith(
+        "wagma's progress threads, one per rank"
+    )
 
 
 NOTES: dict[str, tuple[Facts, str, str]] = {

@@ -1,9 +1,9 @@
 """Examines this machine and this launch, and says what is wrong and what to do about it.
 
 Every rank looks at itself: MPI and its launcher, the engine, cores and bindings, shared memory,
-clocks, GPUs, and variables of the environment. Then the ranks of each node make a small collective
-and compare its sums. Rank 0 prints. The exit status is 1 if there is a problem, and 0 if there are
-none, or warnings only.
+clocks, GPUs, and variables of the environment. Then all ranks make a small collective and check its
+sums; where they are on several nodes and cannot send messages, those of each node do. Rank 0
+prints. The exit status is 1 if there is a problem, and 0 if there are none, or warnings only.
 
     mpiexec -n 4 python -m wagma doctor
     python -m wagma doctor --bytes 400MiB --quorum 1

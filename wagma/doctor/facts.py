@@ -298,9 +298,10 @@ def by_node(facts: Facts) -> dict[int, list[RankFacts]]:
 
 def over_messages(facts: Facts) -> bool:
     """Whether collectives over all ranks use messages, not shared memory."""
-    return len(by_node(facts)) > 1 or any(
-        rank.environment.get("WAGMA_TRANSPORT") == "mpi" for rank in facts.ranks
-    )
+    asked = {rank.environment.get("WAGMA_TRANSPORT", "auto") for rank in facts.ranks}
+    if facts.launcher == "torchrun":  # without MPI there are none
+        return False
+    return "mpi" in asked or ("shm" not in asked and len(by_node(facts)) > 1)
 
 
 def which_ranks(ranks: Sequence[RankFacts]) -> str:

@@ -164,6 +164,9 @@ def _tasks_without_srun(rank: RankFacts) -> tuple[str, int] | None:
 def nodes(facts: Facts) -> Iterator[Finding]:
     """Which transport collectives over all ranks use: shared memory on one node, else messages."""
     groups = by_node(facts)
+    if refused := _refused_transport(facts, len(groups)):
+        yield refused
+        return
     shared = [f"{which_ranks(ranks)} on {ranks[0].host}" for ranks in groups.values()]
     if not over_messages(facts):
         yield Finding("transport", Level.OK, f"shm (shared memory): {shared[0]}")
@@ -190,6 +193,29 @@ def nodes(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def _refused_transport(facts: Facts, nodes: int) -> Finding | None:
+    """A variable that asks for what these ranks cannot have."""
+    asked = {rank.environment.get("WAGMA_TRANSPORT") for rank in facts.ranks}
+    if "mpi" in asked and facts.launcher == "torchrun":
+        return Finding(
+            "transport",
+            Level.PROBLEM,
+            "WAGMA_TRANSPORT=mpi, but the ranks have not met through MPI: collectives are refused",
+            "unset WAGMA_TRANSPORT, or set it to auto; or start the ranks with mpiexec and pass "
+            "MPI.COMM_WORLD to collectives",
+        )
+    if "shm" in asked and nodes > 1:
+        return Finding(
+            "transport",
+            Level.PROBLEM,
+            f"WAGMA_TRANSPORT=shm, but the ranks are on {nodes} nodes, which share no memory: "
+            "collectives over all of them are refused",
+            "unset WAGMA_TRANSPORT, or set it to auto or mpi; or make one collective per node, "
+            "over comm.Split_type(MPI.COMM_TYPE_SHARED)",
+        )
+    return None
+
+
 def messages(facts: Facts) -> Iterator[Finding]:
     """What transport="mpi" needs: an extension for this MPI, and threads that may call it."""
     if facts.launcher != "MPI":
@@ -202,9 +228,8 @@ def messages(facts: Facts) -> Iterator[Finding]:
                 "messages",
                 Level.PROBLEM if needed else Level.NOTE,
                 f'there is no transport="mpi" on {which_ranks(ranks)}: {error}',
-                "build it for this MPI, in the root of the sources: python -m pip install "
-                "--force-reinstall . (WAGMA_MPICC names its mpicc); only ranks on several nodes "
-                "need it",
+                "run the command that is named there; only ranks on several nodes need it, and "
+                "WAGMA_TRANSPORT=mpi",
             )
     if set(missing) != {""}:
         return
