@@ -109,8 +109,9 @@ class Options:
             drawn from (seed, version).
         sync_period: version t is a sync version when (t+1) % sync_period == 0; None: never.
         average: whether results are divided by the sum of the weights.
-        window: versions that a rank may be ahead of the slowest; None: sync_period, 64 without one,
-            8 with late="skip" and "carry": so many results are kept.
+        window: versions that a rank may be ahead of the slowest (with transport="mpi" and window=1
+            it is 2); None: sync_period, 64 without one, 8 with late="skip" and "carry": so many
+            results are kept.
         transport: "shm": the ranks share memory on one node. "mpi": they send messages, and may be
             on any nodes. "auto": "shm" where all are on one node, otherwise "mpi".
         timeout: seconds until a wait ends in StallError; None: never.

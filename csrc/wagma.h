@@ -287,7 +287,8 @@ typedef struct wagma_stats {
     int64_t buffer_waits;   /* calls that waited because shm_limit was reached */
     double waited;          /* seconds */
     double grace;           /* seconds, the value in force (measured when it is auto) */
-    uint64_t segment_bytes; /* this rank's committed part of the segment */
+    uint64_t segment_bytes; /* this rank's committed part of the segment; over a transport: of its
+                             * contributions, results and buffers of messages */
     uint64_t wakeups; /* over a transport: how often the progress thread looked for messages */
 } wagma_stats;
 

@@ -63,7 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_ranks,
         default=(2, 4, 8),
         metavar="N,N",
-        help='those of the rows with transport="mpi" (default: 2,4,8)',
+        help='of the rows beside MPI_Allreduce with transport="mpi", beside those of --ranks, '
+        "which the sleeping rank and the idle thread have (default: 2,4,8)",
     )
     add(
         "--small-sizes",
