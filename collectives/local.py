@@ -1,6 +1,6 @@
 """Talking without MPI: ranks on one machine, through sockets of rank 0.
 
-    rank 0   listens at the job's address; takes in the other ranks, then closes it
+    rank 0   listens at the job's address; takes in the other ranks, then closes it ("together")
     others   connect, say who they are ("hello"), and send their value of each allgather ("value")
     rank 0   sends all values to all ("values"), and while that takes long who is missing
              ("missing"); what ends the meeting for one rank ends it for all ("leave", "ended")
@@ -156,7 +156,7 @@ class _Rank0(LocalRanks):
         # Before any rank goes on: who calls from now on comes for the next meeting.
         self._listener.close()
         self._listener = None
-        self._tell(("missing", ()))
+        self._tell(("together", None))
 
     def allgather(self, value: Any, *, last: bool) -> list[Any]:  # noqa: ARG002
         self._values[0] = value
@@ -242,6 +242,7 @@ class _OtherRank(LocalRanks):
         self._link: Connection | None = None  # to rank 0
         self._values: list[Any] | None = None
         self._missing: Sequence[int] = (0,)  # as rank 0 says
+        self._together = False
         super().__init__(job, patience)
 
     def _come_together(self, job: Job) -> None:
@@ -270,7 +271,9 @@ class _OtherRank(LocalRanks):
         self._link = link
         self._understand(*first)
         # What a rank does in the meeting, ending included, is heard by all only if all are there.
-        self._wait(lambda: self._missing, wait)
+        # Who is missing may by now be said of the first allgather: it does not tell.
+        self._wait(lambda: () if self._together else self._missing or (0,), wait)
+        self._missing = ()
 
     def allgather(self, value: Any, *, last: bool) -> list[Any]:  # noqa: ARG002
         self.check()
@@ -298,6 +301,8 @@ class _OtherRank(LocalRanks):
             self._error = as_error(content)
         elif what == "values":
             self._values = content
+        elif what == "together":
+            self._together = True
         else:
             self._missing = content
 

@@ -171,9 +171,11 @@ def _train(
                 optimizer.synchronize()
             elif command == "save":
                 saved = optimizer.state_dict()
-            else:
-                assert command == "load"
+            elif command == "load":
                 optimizer.load_state_dict(saved)
+            else:
+                assert command == "weigh"
+                algorithm.load_state({"weight": 1.0 + rank})
             pipe.send(("made", _describe(optimizer, tensors)))
     pipe.send(("made", _describe(optimizer, tensors)))
 

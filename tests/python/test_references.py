@@ -134,6 +134,27 @@ def test_push_to_several(size: int, neighbors: int) -> None:
     assert expected.weights == pytest.approx([1.0] * size, rel=1e-15)
 
 
+@pytest.mark.parametrize("inner", ["momentum", "Adam"])
+@pytest.mark.parametrize(("size", "neighbors"), [(2, 1), (3, 1), (5, 2)])
+def test_push_with_other_weights(size: int, neighbors: int, inner: str) -> None:
+    """As they are when a rank has left: x is not z, and the update is that of x."""
+    weights = [1.0 + rank for rank in range(size)]
+    expected = Push(size, INNER[inner], neighbors, weights)
+    with team(size).train("SGP", inner, neighbors=neighbors) as training:
+        training.together("weigh")
+        for _ in range(STEPS):
+            for rank, (made, model) in enumerate(
+                zip(training.together(), expected.step(), strict=True)
+            ):
+                equal(made.model, model, exact=False)
+                assert made.weight == pytest.approx(expected.weights[rank], rel=1e-14)
+        x = [w * z for w, z in zip(expected.weights, expected.models, strict=True)]
+        for made in training.together("synchronize"):
+            equal(made.model, total(x) / sum(weights), exact=False)
+        for made in training.together():
+            assert made.weight == 1
+
+
 @pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize(("size", "group_size"), [(2, 2), (4, 2), (8, 2), (8, 4), (8, 8)])
 def test_an_ordinary_group_allreduce(size: int, group_size: int, fixed: bool) -> None:
