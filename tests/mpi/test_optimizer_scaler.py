@@ -96,7 +96,7 @@ def test_no_infinity_reaches_any_rank(name: str) -> None:
         assert len(set(on_all_ranks(parameter))) == 1
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_one_rank_equals_the_bare_optimizer(dtype: torch.dtype) -> None:
     """To the bit, with a scale whose reciprocal is rounded."""
     results = []
