@@ -154,6 +154,8 @@ cdef class Handle:
 
     def __dealloc__(self):
         if self.handle != NULL and self.generation == generation:
+            if self.busy == PENDING:
+                self._keep_for_messages(WAGMA_EPEER, self.posted.keeper, &self.posted.view)
             with nogil:
                 wagma_fail(self.handle)
 
@@ -197,8 +199,9 @@ cdef class Handle:
         `x` must not be touched until then. A numpy array that owns its memory (or is a view of one)
         is made read-only meanwhile, so that writing to it raises ValueError. Not noticed are
         writes through other views of the memory or through other kinds of arrays (torch), and
-        reads: an array of `empty()` may hold anything. The handle keeps `x` and its memory alive; a
-        tensor that was given other memory is refused by `test` and `wait`.
+        reads: with quorum="all" an array of `empty()`, over messages any array, may hold anything.
+        The handle keeps `x` and its memory alive; a tensor that was given other memory is refused
+        by `test` and `wait`.
 
         Args, raises: as `allreduce`.
 
@@ -223,6 +226,7 @@ cdef class Handle:
                 with nogil:
                     status = wagma_post(self.handle, address, weight, 0)
             if status != WAGMA_INPROGRESS:
+                self._keep_for_messages(status, keeper, &self.posted.view)
                 raise self._failed_call(status)
             if address == self.input.next_address:
                 self.input.take(x)
@@ -259,6 +263,7 @@ cdef class Handle:
                     if status == WAGMA_INPROGRESS:
                         status = wagma_finish(self.handle, address, &given)
             if status != WAGMA_OK:
+                self._keep_for_messages(status, keeper, &view)
                 raise self._failed_call(status)
             if address == self.input.next_address:
                 self.input.take(x)
@@ -275,6 +280,17 @@ cdef class Handle:
             self.views.x = _kept(x)
             self.views.x_address = address
         return _outcome(given, self.views)
+
+    cdef int _keep_for_messages(self, int status, object keeper, Py_buffer *view) except -1:
+        """After an error in a call: messages under way may still use its array, see wagma.h."""
+        if self.transport == "shm" or status == WAGMA_EINVAL or status == WAGMA_ETYPE:
+            return 0
+        cdef _Posted kept = _Posted.__new__(_Posted)
+        kept.keeper = _kept(keeper)
+        kept.view = view[0]
+        memset(view, 0, sizeof(view[0]))
+        _for_messages.append(kept)
+        return 0
 
     cdef object _failed_call(self, int status):
         if status == WAGMA_EINVAL or status == WAGMA_ETYPE:
@@ -405,6 +421,7 @@ cdef class Handle:
         self.busy = IDLE
         if status != WAGMA_OK:
             error = self._failure(status)
+            self._keep_for_messages(status, keeper, &self.posted.view)
             self.posted.release()
             raise error
         outcome = self._outcome(&given, keeper, self.posted.address)
@@ -556,6 +573,8 @@ cdef class Handle:
         with nogil:  # a wait of another thread ends by this, in which a hook may want the GIL
             wagma_fail(self.handle)
         if self.busy != CALLING:  # at exit a daemon thread may still be inside a call
+            if self.busy == PENDING:
+                self._keep_for_messages(WAGMA_EPEER, self.posted.keeper, &self.posted.view)
             self.posted.release()
             self._release()
 

@@ -1,5 +1,8 @@
 # Part of _engine.pyx: what iallreduce() returns, and the array that it keeps meanwhile.
 
+# Arrays of calls over messages that ended in an error: kept to the end of the process.
+_for_messages = []
+
 @cython.final
 cdef class _Posted:
     """The array of a pending request; it lives and stays where it is."""
@@ -41,8 +44,8 @@ cdef class _Posted:
 cdef class Request:
     """A version that was posted and is not complete: `Handle.iallreduce` makes it.
 
-    Merging happens in `test` and `wait`; a rank that calls neither makes nobody wait, but its array
-    does not change either. The call that completes the request returns its Outcome; afterwards the
+    Merging happens in `test` and `wait`; a rank that calls neither makes nobody wait, but has no
+    result either. The call that completes the request returns its Outcome; afterwards the
     request is used up, and both raise HandleError. It keeps its handle alive.
 
     One thread at a time, not necessarily the one that posted.
@@ -63,7 +66,8 @@ cdef class Request:
                 or handle.generation != generation):
             return
         handle.dropped = True
-        handle.posted.release()
+        if handle.transport == "shm":  # messages go on with the array
+            handle.posted.release()
         warnings.warn(f"the request of version {self.version} (rank {handle.rank}) was dropped "
                       "before it was complete: keep what iallreduce() returns, and wait() for it",
                       ResourceWarning, source=self)

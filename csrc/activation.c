@@ -359,7 +359,8 @@ static void receive_data(struct activation *a, const struct activation_event *e)
     if (e->sync && !activation_is_sync(a, e->version)) {
         v->sync_seen = 1;
         const int otherwise = v->state != ACTIVATION_IDLE && !v->sync;
-        if (otherwise || (!gone && a->counter > e->version && !v->sync))
+        const int calls = a->arrived && a->counter == e->version && !a->sync; /* waits for others */
+        if (otherwise || calls || (!gone && a->counter > e->version && !v->sync))
             activation_trouble(a, ACTIVATION_MISMATCH, e->version, e->from);
     }
     if (!e->sync && v->state != ACTIVATION_IDLE && v->sync)

@@ -113,7 +113,7 @@ struct exchange_pool {
     struct exchange *made;  /* all that there are */
     int64_t sent, received; /* headers */
     uint64_t moves;         /* ends of messages, and sums */
-    uint64_t bytes;
+    _Atomic uint64_t bytes; /* read by any thread */
 };
 
 /* ---- exchange.c ------------------------------------------------------------------------------ */

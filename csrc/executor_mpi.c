@@ -31,20 +31,14 @@ void mpi_leave(wagma_handle *h) {
                                                                   : PROGRESS_NOTHING_LEFT);
 }
 
+/* Counters: for any thread, also while the owner waits in a call, with the mutex. */
 uint64_t mpi_bytes(const wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
-    progress_enter(&e->progress);
-    const uint64_t sum = e->blocks * mpi_block_bytes(e) + (e->pool ? exchange_bytes(e->pool) : 0);
-    progress_leave(&e->progress, PROGRESS_NOTHING_LEFT);
-    return sum;
+    const struct mpi_executor *e = h->mpi;
+    return atomic_load(&e->blocks) * mpi_block_bytes(e) + (e->pool ? exchange_bytes(e->pool) : 0);
 }
 
 uint64_t mpi_wakeups(const wagma_handle *h) {
-    struct progress *p = &h->mpi->progress;
-    progress_enter(p);
-    const uint64_t n = p->wakeups;
-    progress_leave(p, PROGRESS_NOTHING_LEFT);
-    return n;
+    return atomic_load(&h->mpi->progress.wakeups);
 }
 
 rank_record *mpi_record(wagma_handle *h, int rank, uint64_t syncs) {

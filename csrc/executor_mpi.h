@@ -92,8 +92,8 @@ struct mpi_executor {
 
     /* memory */
     mpi_block *free, *made;
-    uint64_t blocks; /* how many there are */
-    mpi_block *own;  /* wagma_shared_array(); NULL: nobody has asked for it */
+    _Atomic uint64_t blocks; /* how many there are; counters are read by any thread, see wagma.h */
+    mpi_block *own;          /* wagma_shared_array(); NULL: nobody has asked for it */
     mpi_version *versions, *spare, *untold;
     int32_t *ranks;       /* [P] scratch */
     rank_record *records; /* [P] rank_stats.h: as they came with the last sync version */
@@ -126,8 +126,9 @@ struct mpi_executor {
 
     /* grace "auto" */
     struct grace_samples spreads, computes;
-    uint64_t returned; /* ns: when the last call ended; 0: none has */
-    uint64_t epoch;    /* ns: when the last sync version was complete, on all ranks about then */
+    _Atomic uint64_t grace; /* ns, by them; read by any thread */
+    uint64_t returned;      /* ns: when the last call ended; 0: none has */
+    uint64_t epoch; /* ns: when the last sync version was complete, on all ranks about then */
 
     atomic_int failing; /* a thread has said that this rank fails: the owner's wait ends */
     int abandoned;      /* with messages under way, whose memory may still be used */
@@ -185,6 +186,8 @@ int mpi_take_messages(wagma_handle *h);
 void mpi_note_failure(struct mpi_executor *e, int from, const struct activation_message *m);
 /* The error of a message that is none of ours. */
 int mpi_strange(int from, size_t bytes);
+/* Grace "auto", by what was measured up to now. */
+void mpi_renew_grace(struct mpi_executor *e);
 /* Of groups, as struct mpi_core says. */
 int mpi_drive_groups(wagma_handle *h);
 int mpi_receive_for_groups(wagma_handle *h, int from, const void *message, size_t bytes);

@@ -201,8 +201,9 @@ static void pin_fresh(wagma_handle *h, mpi_version *v, exchange_start *start) {
         v->input = mpi_block_hold(e->written);
         start->input = mpi_data(v->input);
     }
-    if (!e->ordered && !e->out_of_place)
-        start->result = h->call.x; /* nobody but this call asks for it */
+    /* Nobody but this call asks for it; but a posted x does not change before it is waited for. */
+    if (!e->ordered && !e->out_of_place && (e->in_place || !h->call.posted))
+        start->result = h->call.x;
 }
 
 int mpi_pin_input(wagma_handle *h, mpi_version *v, int64_t input, exchange_start *start) {

@@ -104,7 +104,7 @@ static int do_action(wagma_handle *h, const struct activation_action *action) {
         return pin(h, action);
     case ACTIVATION_SPREAD:
         grace_add(&e->spreads, action->ns);
-        activation_grace(e->activation, grace_auto(&e->spreads, &e->computes));
+        mpi_renew_grace(e);
         return WAGMA_OK;
     case ACTIVATION_TROUBLE:
         return trouble(h, action);

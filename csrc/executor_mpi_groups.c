@@ -7,6 +7,12 @@
 /* ---- calls -------------------------------------------------------------------------------------
  */
 
+void mpi_renew_grace(struct mpi_executor *e) {
+    atomic_store(&e->grace, grace_auto(&e->spreads, &e->computes));
+    if (e->activation)
+        activation_grace(e->activation, e->grace);
+}
+
 /* Compute times and spreads decide how long a version waits for members that are about to come. */
 static void note_compute(wagma_handle *h) {
     struct mpi_executor *e = h->mpi;
@@ -14,7 +20,7 @@ static void note_compute(wagma_handle *h) {
         return;
     if (e->returned != 0 && h->call.began > e->returned)
         grace_add(&e->computes, h->call.began - e->returned);
-    activation_grace(e->activation, grace_auto(&e->spreads, &e->computes));
+    mpi_renew_grace(e);
 }
 
 static int finish_call(wagma_handle *h, const struct activation_call *answer) {
@@ -106,13 +112,8 @@ static double carried_weight(const wagma_handle *h) {
 }
 
 static double grace(const wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
-    if (h->options->grace >= 0)
-        return h->options->grace;
-    progress_enter(&e->progress);
-    const double seconds = (double)grace_auto(&e->spreads, &e->computes) * 1e-9;
-    progress_leave(&e->progress, PROGRESS_NOTHING_LEFT);
-    return seconds;
+    const struct mpi_executor *e = h->mpi;
+    return h->options->grace >= 0 ? h->options->grace : (double)atomic_load(&e->grace) * 1e-9;
 }
 
 static const struct executor in_place = {MPI_EXECUTOR, .array = array};
@@ -131,6 +132,7 @@ static void choose(wagma_handle *h) {
     e->averages =
         o->average && (e->in_place || e->ordered || reduce_dtype_size((wagma_dtype)o->dtype) == 2);
     h->executor = e->in_place ? &in_place : &wait_avoiding;
+    mpi_renew_grace(e);
 }
 
 static struct activation_config config_of(const wagma_handle *h) {
@@ -147,7 +149,7 @@ static struct activation_config config_of(const wagma_handle *h) {
         .window = o->window,
         .sync_period = o->sync_period,
         .seed = o->seed,
-        .grace = o->grace < 0 ? grace_auto(&e->spreads, &e->computes) : (uint64_t)(o->grace * 1e9),
+        .grace = o->grace < 0 ? e->grace : (uint64_t)(o->grace * 1e9),
         .automatic = o->grace < 0,
     };
 }

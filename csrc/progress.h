@@ -38,7 +38,7 @@ struct progress {
     int asleep, aside;         /* the thread is on the bell; because the owner came in */
     atomic_int wanted;         /* owners in, or about to come in: the thread stands aside */
     uint64_t moved;            /* ns: when something moved, or the owner left work behind */
-    uint64_t wakeups;          /* polls of the thread */
+    _Atomic uint64_t wakeups;  /* polls of the thread; read by any other */
     int mode;                  /* wagma_progress */
     uint64_t sleep;            /* ns */
     progress_poll *poll;

@@ -93,7 +93,7 @@ static void test_memory(void) {
 /* ---- counters of all ranks ---------------------------------------------------------------------
  */
 
-enum { PERIOD = 4, SYNCS = 4, SLOW_MS = 60 };
+enum { PERIOD = 4, SYNCS = 4, SLOW_MS = 150 };
 
 static wagma_rank_stats gathered[RANKS_MAX][RANKS_MAX];
 

@@ -422,8 +422,7 @@ static int64_t pending_of(struct sim *s, const struct rank_of_sim *r) {
     return n;
 }
 
-/* Takes the rank's posted sends and receives away: their memory is not the transport's any more.
- * What was copied comes all the same. */
+/* Takes the rank's posted sends and receives away. What was copied comes all the same. */
 static void abandon(struct sim *s, struct rank_of_sim *r) {
     const int me = r->transport.rank;
     for (int k = 0; k < r->ends_count; k++) {
@@ -462,7 +461,8 @@ static void close_transport(wagma_transport *t, int together) {
     if (together && !r->dead && pending_of(s, r))
         complain(s, "%lld messages are left at rank %d, which closes", (long long)pending_of(s, r),
                  t->rank);
-    abandon(s, r);
+    if (together) /* otherwise peers go on to read and write its memory, as over MPI */
+        abandon(s, r);
     r->closed = 1;
     leave(r, 0);
 }
