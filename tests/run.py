@@ -153,6 +153,7 @@ def all_parts(mpi: str, mpiexec: list[str]) -> dict[str, list[Command]]:
         "messages": messages_part(mpiexec),
         "oracle": oracle_part(mpiexec),
         "launch": pytest_part("launch", "tests/launch", 480),
+        "training": pytest_part("training", "tests/training", 600),
         "hosts": pytest_part("hosts", "tests/hosts", 480),
         "install": pytest_part("install", "tests/install/test_package.py", 480),
         "library": pytest_part("library", "tests/install/test_library.py", 120),

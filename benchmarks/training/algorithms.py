@@ -92,7 +92,7 @@ def find(name: str, settings: Settings, size: int) -> Compared:
         ),
         "wagma-nosync": lambda: _wagma(name, "WAGMA, no sync", settings, size, sync_period=None),
         "wagma-fixed": lambda: _wagma(
-            name, "WAGMA, fixed groups", settings, size, grouping="fixed"
+            name, "WAGMA, fixed groups", settings, size, dynamic_groups=False
         ),
         "wagma-world": lambda: _wagma(name, "WAGMA, S=P", settings, size, group_size=size),
         "wagma-small": lambda: _wagma(name, "WAGMA, S=2", settings, size, group_size=min(2, size)),

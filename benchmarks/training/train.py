@@ -86,17 +86,22 @@ class _Computing:
 
 
 class _Consensus:
-    """Copies of a rank's own models, before they are averaged, once in `period` versions."""
+    """Copies of a rank's own models, before they are averaged, once in `period` versions.
+
+    Of a step that applies several averaged gradients, the model after the first of them.
+    """
 
     def __init__(self, flat: torch.Tensor, versions: int, period: int) -> None:
         self._flat = flat
         self._period = period
+        self._taken = -1
         self.rows = torch.full((versions // period, flat.numel()), torch.nan, dtype=flat.dtype)
 
     def take(self, version: int) -> None:
         """Copies, if this is one of the versions."""
-        if (version + 1) % self._period == 0:
+        if (version + 1) % self._period == 0 and version > self._taken:
             self.rows[version // self._period] = self._flat
+            self._taken = version
 
     def distances(self, comm: MPI.Intracomm) -> list[float]:
         """Of the versions that all ranks made; collective."""
