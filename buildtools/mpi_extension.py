@@ -11,7 +11,7 @@ from setuptools import Extension
 from setuptools.command.build_ext import build_ext
 
 NONE = (
-    "no compiler of an MPI was found (WAGMA_MPICC, MPICC, mpicc, cc): building without the "
+    "no compiler of {} was found (WAGMA_MPICC, MPICC, mpicc, cc): building without the "
     'transport over MPI; collectives work within one node, and transport="mpi" is refused'
 )
 
@@ -51,7 +51,7 @@ class BuildExtensions(build_ext):
 
     def finalize_options(self) -> None:
         """Adds the extension; it has its name from the MPI, so that this is the first occasion."""
-        compiler = None if os.environ.get("WAGMA_MPI") == "none" else mpi_compiler.find()
+        compiler = mpi_compiler.find()
         self.without = compiler is None
         if compiler:
             extension = MPIExtension(compiler, self.sources, self.depends, self.cflags)
@@ -61,8 +61,9 @@ class BuildExtensions(build_ext):
 
     def run(self) -> None:
         """Builds all."""
-        if self.without and os.environ.get("WAGMA_MPI") != "none":
-            self.warn(NONE)
+        asked = mpi_compiler.wanted()
+        if self.without and asked != "none":
+            self.warn(NONE.format(asked or "an MPI"))
         super().run()
 
     def build_extension(self, ext: Extension) -> None:

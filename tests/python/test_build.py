@@ -99,9 +99,26 @@ def test_backend_asks_for_nothing_when_told():
 
 def test_backend_asks_for_nothing_where_there_is_one(path):
     compiler(path, "mpicc", "openmpi")
-    assert backend.mpi_requirements({"WAGMA_MPI": "mpich"}) == []
+    assert backend.mpi_requirements({}) == []
+    assert backend.mpi_requirements({"WAGMA_MPI": "openmpi"}) == []
+
+
+def test_a_compiler_of_another_family_than_wanted_is_passed_over(path):
+    compiler(path, "mpicc", "mpich")
+    assert mpi_compiler.find({"WAGMA_MPI": "mpich"}).family == "mpich"
+    assert mpi_compiler.find({"WAGMA_MPI": "openmpi"}) is None
+    (requirement,) = backend.mpi_requirements({"WAGMA_MPI": "openmpi"})
+    assert requirement.startswith("openmpi>=")
+    compiler(path, "cc", "openmpi")
+    assert mpi_compiler.find({"WAGMA_MPI": "openmpi"}).command == ["cc"]
+    assert mpi_compiler.find({"WAGMA_MPI": "none"}) is None
+    asked = {"WAGMA_MPI": "openmpi", "WAGMA_MPICC": str(path / "mpicc")}
+    with pytest.raises(RuntimeError, match="mpicc' compiles for mpich, and WAGMA_MPI=openmpi"):
+        mpi_compiler.find(asked)
 
 
 def test_unknown_mpi_is_an_error():
     with pytest.raises(ValueError, match="WAGMA_MPI='lam': must be mpich, openmpi or none"):
         backend.mpi_requirements({"WAGMA_MPI": "lam"})
+    with pytest.raises(ValueError, match="WAGMA_MPI='lam': must be mpich, openmpi or none"):
+        mpi_compiler.find({"WAGMA_MPI": "lam"})  # as setup.py build_ext does
