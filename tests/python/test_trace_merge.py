@@ -235,6 +235,20 @@ def test_merge_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "all.json: 4 events of 2 files" in said.out and said.err == ""
 
 
+@pytest.mark.parametrize("name", ["model.rank-1.json", "./model.rank-1.json", "link.json"])
+def test_a_file_that_is_merged_is_not_overwritten(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files(tmp_path)
+    kept = (tmp_path / "model.rank-1.json").read_text()
+    (tmp_path / "link.json").symlink_to("model.rank-1.json")
+    with pytest.raises(SystemExit) as end:
+        main(["trace", "merge", str(tmp_path), "-o", f"{tmp_path}/{name}"])
+    assert end.value.code == 2
+    assert "is one of the files to be merged: name another" in capsys.readouterr().err
+    assert (tmp_path / "model.rank-1.json").read_text() == kept
+
+
 def test_notes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Ranks that are missing, events that are, clocks that may differ."""
     files(tmp_path, clock=FAR, size=4, dropped=12)

@@ -112,8 +112,11 @@ def _merge(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> in
     from wagma.trace.merge import merge
 
     timelines = _load(arguments, parser)
-    merged = merge(timelines)
     output: Path = arguments.output
+    for timeline in timelines:
+        if output.exists() and output.samefile(timeline.path):
+            parser.error(f"argument -o: {output} is one of the files to be merged: name another")
+    merged = merge(timelines)
     try:
         with output.open("w", encoding="utf-8") as file:
             json.dump(merged, file)
