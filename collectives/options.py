@@ -166,7 +166,10 @@ class Options:
             try:
                 changes[option] = convert(text)
             except ValueError:
-                raise ValueError(f"{told} is not a number") from None
+                raise ValueError(
+                    f"{told} is not a number: it sets the option {option}; give it one, or unset "
+                    f"{variable}"
+                ) from None
             try:  # alone, so that no argument is to blame
                 check_options(Options(**{option: changes[option]}).engine(1, 0, 0))
             except ValueError as error:

@@ -38,6 +38,13 @@ def finished(
     return json.loads(file.read_text()), done.stdout, file
 
 
+def test_variables_of_wagma_stay_outside(environment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would change what a row says that it measures, or refuse it."""
+    monkeypatch.setenv("WAGMA_TRANSPORT", "pigeon")
+    done = table(*TINY, "--rows", "all", "--environment", environment)
+    assert done.returncode == 0, done.stderr
+
+
 def points(report: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Cases, and what was measured of each."""
     return [

@@ -88,7 +88,8 @@ def test_a_wrong_option_on_one_rank(comm: MPI.Intracomm, monkeypatch: pytest.Mon
     facts = examined(comm)
     assert (
         "environment",
-        "rank 1: WAGMA_REDO_AFTER='soon' in the environment is not a number",
+        "rank 1: WAGMA_REDO_AFTER='soon' in the environment is not a number: it sets the option "
+        "redo_after; give it one, or unset WAGMA_REDO_AFTER",
     ) in (troubles(facts))
     assert {live.skipped for live in facts.live} == {"the environment has wrong options"}
 
