@@ -21,6 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / "build/test-logs"
 RANKS = (1, 2, 3, 4, 8)
+JOBS = "tests/launch/test_messages.py"  # a part of its own: each MPI has its own ways to end
 COUNTED = re.compile(r"\b(\d+) (passed|failed|skipped|error)")
 SHOWN_LINES = 200
 # Pure functions that one thread calls: nothing for ThreadSanitizer, under which they take a minute.
@@ -82,9 +83,9 @@ def c_part(flavour: str, timeout: float) -> list[Command]:
     return [Command(f"{flavour}-build", make, 300, counts=False), *runs]
 
 
-def pytest_part(name: str, where: str, timeout: float) -> list[Command]:
+def pytest_part(name: str, where: str, timeout: float, *options: str) -> list[Command]:
     """One pytest process."""
-    return [Command(name, [sys.executable, "-m", "pytest", "-q", where], timeout)]
+    return [Command(name, [sys.executable, "-m", "pytest", "-q", where, *options], timeout)]
 
 
 def on_ranks(
@@ -152,7 +153,8 @@ def all_parts(mpi: str, mpiexec: list[str]) -> dict[str, list[Command]]:
         "mpi": mpi_part(mpiexec),
         "messages": messages_part(mpiexec),
         "oracle": oracle_part(mpiexec),
-        "launch": pytest_part("launch", "tests/launch", 480),
+        "jobs": pytest_part("jobs", JOBS, 480),
+        "launch": pytest_part("launch", "tests/launch", 480, f"--ignore={JOBS}"),
         "training": pytest_part("training", "tests/training", 600),
         "hosts": pytest_part("hosts", "tests/hosts", 480),
         "install": pytest_part("install", "tests/install/test_package.py", 480),
