@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from wagma.benchmarks.table.row import size_text
 from wagma.report.records import Benchmark, Found, Point, Training
 from wagma.report.sections.delays import by_delay
 from wagma.report.sections.latency import TITLES, by_size
-from wagma.report.sections.throughput import mean_throughput
+from wagma.report.sections.throughput import BASELINE, mean_throughput
 from wagma.report.sections.words import percent, setup, times, us
 from wagma.report.style import without_form
 
 __all__ = ["Fact", "glance"]
 
-MOST = 6
-BASELINE, OURS = "allreduce", "wagma"  # algorithms of a training
+MOST = 4  # a row of the page
+OURS = "wagma"  # among the algorithms of a training
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,15 @@ class Fact:
 
 
 def glance(found: Found) -> list[Fact]:
-    """At most six facts, of every kind of measurement the first ones."""
-    facts = [
-        *(fact for each in found.trainings for fact in _training(each)),
-        *(fact for size, each in by_delay(found) for fact in _delay(size, each)),
-        *(fact for each in by_size(found) for fact in _ratio(each)),
-    ]
-    return facts[:MOST]
+    """A few facts: of every kind of measurement the first ones."""
+    kinds = (
+        [fact for each in found.trainings for fact in _training(each)],
+        [fact for size, each in by_delay(found) for fact in _delay(size, each)],
+        [fact for each in by_size(found) for fact in _ratio(each)],
+    )
+    by_place = [fact for place in zip_longest(*kinds) for fact in place if fact is not None]
+    chosen = by_place[:MOST]
+    return [fact for facts in kinds for fact in facts if fact in chosen]
 
 
 def _training(training: Training) -> Iterator[Fact]:

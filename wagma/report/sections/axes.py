@@ -25,7 +25,7 @@ __all__ = [
     "size_axis",
 ]
 
-LONGEST = 34  # letters of a label
+LONGEST = 42  # letters of a label
 LETTER = 5.0  # width in pt, about
 SIZES = 6  # that are named on an axis, about
 UNITS = ((1e6, "s"), (1e3, "ms"), (1.0, "us"), (1e-3, "ns"))

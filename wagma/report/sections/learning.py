@@ -21,8 +21,9 @@ __all__ = ["accuracy", "staleness"]
 
 Looks = Mapping[str, Look]
 LOW = 0.02  # share of the points that may lie below the plot: those of the first steps
+CROWDED = 4  # more algorithms than these have a wider plot
 AGES = 12  # that are shown one by one
-MOMENTS = 5  # rows of the table of a curve
+MOMENTS = 4  # rows of the table of a curve
 
 
 def accuracy(found: Found) -> Section | None:
@@ -54,7 +55,7 @@ def _accuracy(training: Training, looked: Looks, index: int) -> Part:
                 scale * np.asarray(curve.accuracies, float),
                 color=looked[name].colour,
                 ls=looked[name].dashes,
-                alpha=1.0 if len(training.of(name)) == 1 else 0.6,
+                linewidth=1.8 if len(training.of(name)) == 1 else 1.1,
                 label=label,
             )
         every = np.concatenate([np.asarray(curve.accuracies, float) for _, curve in curves])
@@ -95,6 +96,7 @@ def _accuracy(training: Training, looked: Looks, index: int) -> Part:
             slug("accuracy", index + 1),
             f"{training.measure} over wall time; {training.what}: lines of {shown}",
             draw,
+            wide=len(names) > CROWDED,
         ),
         (table(f"{training.measure} until then; {training.what}", head, rows),),
         (training.path,),

@@ -16,7 +16,9 @@ from wagma.report.style import INK, Look
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["mean_throughput", "throughput"]
+__all__ = ["BASELINE", "mean_throughput", "throughput"]
+
+BASELINE = "allreduce"  # with which the others are compared
 
 
 def mean_throughput(training: Training, algorithm: str) -> float:
@@ -93,23 +95,24 @@ def _ideals(training: Training, algorithm: str) -> list[float]:
 
 
 def _summary(training: Training) -> Table:
-    first = mean_throughput(training, training.algorithms[0])
+    names = training.algorithms
+    baseline = BASELINE if BASELINE in names else names[0]
+    theirs = mean_throughput(training, baseline)
     rows: list[tuple[str | Cell, ...]] = []
-    for name in training.algorithms:
+    for name in names:
         runs, ideals = training.of(name), _ideals(training, name)
         mean = mean_throughput(training, name)
         rows.append(
             (
                 training.label(name),
                 figure([run.throughput for run in runs], "{:,.0f}".format),
-                times(mean / first) if first > 0 else NONE,
+                times(mean / theirs) if theirs > 0 else NONE,
                 f"{mean / ideals[0]:.0%}" if ideals and ideals[0] > 0 else NONE,
             )
         )
-    baseline = training.label(training.algorithms[0])
     return table(
         f"Throughput; {training.what}",
-        ("algorithm", "samples/s", f"/ {baseline}", "of ideal"),
+        ("algorithm", "samples/s", f"/ {training.label(baseline)}", "of ideal"),
         rows,
     )
 
@@ -126,7 +129,7 @@ def _details(training: Training) -> Table:
         runs = training.of(name)
         reached = sum(run.time_to_target_s is not None for run in runs)
         time = of(runs, "{:.2f} s", "time_to_target_s")
-        missed = f"; {reached} of {len(runs)} seeds" if 0 < reached < len(runs) else ""
+        missed = f"{reached} of {len(runs)} seeds" if 0 < reached < len(runs) else ""
         rows.append(
             (
                 training.label(name),
@@ -143,7 +146,7 @@ def _details(training: Training) -> Table:
                 figure(
                     [run.accuracy for run in runs if run.accuracy is not None], training.measured
                 ),
-                Cell(time.text, time.small + missed),
+                Cell(time.text, "; ".join(filter(None, (time.small, missed)))),
             )
         )
     head = (

@@ -65,13 +65,11 @@ def percent(value: float | None) -> str:
 
 
 def figure(values: Sequence[float], form: Callable[[float], str]) -> Cell:
-    """The mean, and below it smallest and largest, if there are several."""
+    """The mean, and below it smallest and largest, if they differ."""
     if not values:
         return Cell(NONE)
-    mean = form(sum(values) / len(values))
-    if len(values) == 1:
-        return Cell(mean)
-    return Cell(mean, f"{form(min(values))} {NONE} {form(max(values))}")
+    mean, low, high = (form(each) for each in (sum(values) / len(values), min(values), max(values)))
+    return Cell(mean, "" if low == high else f"{low} {NONE} {high}")
 
 
 def slug(*words: str | int) -> str:
