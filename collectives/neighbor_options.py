@@ -34,8 +34,8 @@ class NeighborOptions:
     In `progress` and `progress_cpu` they may differ.
 
     Attributes:
-        graph: who sends to whom. "ring": every rank to the one before and the one behind it.
-            "exponential": to ranks 1, 2, 4, 8 ... behind it in turn, `neighbors` of them in each
+        graph: who sends to whom. "ring": every rank to the one before and the one after it.
+            "exponential": to the ranks 1, 2, 4, 8 ... after it in turn, `neighbors` of them in each
             version; they send to others.
         neighbors: with graph="exponential", 1 to ceil(log2 P) of P ranks (1 of one rank); 1 with
             graph="ring", which has one on each side.

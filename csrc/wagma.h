@@ -86,9 +86,9 @@ enum wagma_grouping {                             /* how groups follow from the 
 
 enum wagma_graph { /* a call averages with neighbours, of which the versions of a handle tell */
                    WAGMA_GRAPH_NONE = 0, /* groups do: all that is said above */
-                   WAGMA_GRAPH_RING = 1, /* the ranks before and behind it */
-                   WAGMA_GRAPH_EXPONENTIAL =
-                       2, /* directed: ranks 1, 2, 4, 8 ... behind it, in turn */
+                   WAGMA_GRAPH_RING = 1, /* the ranks before and after it */
+                   /* directed: the ranks 1, 2, 4, 8 ... after it in turn; others send to it */
+                   WAGMA_GRAPH_EXPONENTIAL = 2,
 };
 
 /* wagma_options.quorum: a member drawn from (seed, version, group) starts the version. */
