@@ -1,4 +1,4 @@
-"""The code of docs/training.md and docs/migrating.md, run as it stands."""
+"""The code of docs/training.md, migrating.md and algorithms.md, run as it stands."""
 
 import csv
 import os
@@ -32,6 +32,7 @@ LOOP, ACCUMULATION, UNEVEN, SCALING, LATE, CHECKPOINT, SCHEDULER, STATS = blocks
 )
 SHARD, SEEDS, EVALUATION = blocks("migrating.md", "python")
 (DIFF,) = blocks("migrating.md", "diff")
+(CHOICE,) = blocks("algorithms.md", "python")
 
 
 def build_model() -> torch.nn.Sequential:
@@ -67,10 +68,10 @@ def loss(known: dict[str, Any]) -> float:
         return float(torch.nn.functional.cross_entropy(model(inputs), targets))
 
 
-@pytest.mark.parametrize("code", [LOOP, ACCUMULATION, UNEVEN, SCALING, LATE, SCHEDULER])
+@pytest.mark.parametrize("code", [LOOP, ACCUMULATION, UNEVEN, SCALING, LATE, SCHEDULER, CHOICE])
 def test_loops_train(code: str, tmp_path: Path) -> None:
     known = names(tmp_path)
-    if code in (ACCUMULATION, SCALING):  # no join: as many batches on all ranks
+    if code in (ACCUMULATION, SCALING, CHOICE):  # no join: as many batches on all ranks
         known["loader"] = DataLoader(samples(64, seed=RANK), batch_size=8)
     before = loss({"model": build_model()})
     exec(code, known)
