@@ -19,7 +19,7 @@ static void receive_control(void) {
     const void *message;
     size_t bytes;
     int got = t->calls->poll_control(t, &from, &message, &bytes);
-    CHECK(got >= 0, "%s", world_error());
+    CHECK(got >= 0, "%s", wagma_mpi_last_error());
     if (got == 0)
         return;
     memcpy(&number, message, sizeof number);
@@ -41,7 +41,7 @@ static void test_death_is_told(void) {
     while ((n = t->calls->dead(t, dead)) == 0) {
         receive_control();
         int got = t->calls->poll_data(t, &ended, 1);
-        CHECK(got == 0, "%d, cookie %d: %s", got, (int)ended.cookie, world_error());
+        CHECK(got == 0, "%d, cookie %d: %s", got, (int)ended.cookie, wagma_mpi_last_error());
     }
     CHECK(n == 1 && dead[0] == VICTIM, "%d dead, rank %d", n, dead[0]);
 }
@@ -54,21 +54,22 @@ static void test_others_go_on(void) {
     mine = 100 + world_rank;
     for (int to = 0; to < world_size; to++) {
         for (int i = 0; i < 300 && to != world_rank; i++)
-            CHECK(t->calls->send_control(t, to, &i, sizeof i) == WAGMA_OK, "%s", world_error());
+            CHECK(t->calls->send_control(t, to, &i, sizeof i) == WAGMA_OK, "%s",
+                  wagma_mpi_last_error());
         if (to == world_rank || to == VICTIM)
             continue;
         CHECK(t->calls->receive(t, to, 7, &data[to], 4, (transport_completion){.cookie = 7}) ==
                   WAGMA_OK,
-              "%s", world_error());
+              "%s", wagma_mpi_last_error());
         CHECK(t->calls->send(t, to, 7, &mine, 4, (transport_completion){.cookie = 7}) == WAGMA_OK,
-              "%s", world_error());
+              "%s", wagma_mpi_last_error());
     }
     while (received < 300 * (world_size - 2) || ended < 2 * (world_size - 2)) {
         if (check_in_test)
             return;
         receive_control();
         int got = t->calls->poll_data(t, completions, 8);
-        CHECK(got >= 0, "%s", world_error());
+        CHECK(got >= 0, "%s", wagma_mpi_last_error());
         for (int i = 0; i < got; i++)
             CHECK(completions[i].cookie == 7, "a message of the dead rank ended");
         ended += got;
@@ -78,7 +79,7 @@ static void test_others_go_on(void) {
     int flushed;
     while ((flushed = t->calls->flushed(t)) == 0)
         ;
-    CHECK(flushed == 1, "%s", world_error());
+    CHECK(flushed == 1, "%s", wagma_mpi_last_error());
 }
 
 static void test_sum_is_refused(void) {
@@ -86,7 +87,8 @@ static void test_sum_is_refused(void) {
     int done;
     while ((done = t->calls->sum(t, mine, totals)) == 0)
         ;
-    CHECK(done == WAGMA_EPEER && strstr(world_error(), "died"), "%d: %s", done, world_error());
+    CHECK(done == WAGMA_EPEER && strstr(wagma_mpi_last_error(), "died"), "%d: %s", done,
+          wagma_mpi_last_error());
 }
 
 int main(int argc, char **argv) {

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "mpi/transport_mpi.h"
-#include "mpi/wagma_mpi.h"
 
 static wagma_transport *t, *owned[3];
 static int ends, works;
@@ -46,7 +45,7 @@ static void test_given_up_in_a_sum(void) {
     world_meet(); /* also goes on with rank 0's sum */
     if (world_rank > 0) {
         CHECK(done == 1 && totals[0] == all && totals[1] == 10 * all, "%d: %s", done,
-              world_error());
+              wagma_mpi_last_error());
         given_up->calls->close(given_up, 0);
     }
     for (int i = 0; i < BLOCKS; i++) {

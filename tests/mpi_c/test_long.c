@@ -47,10 +47,10 @@ static void test_beyond_int(void) {
     transport_completion completion = {.cookie = bytes};
     int status = world_rank == 0 ? t->calls->send(t, 1, 0, memory, bytes, completion)
                                  : t->calls->receive(t, 0, 0, memory, bytes, completion);
-    CHECK(status == WAGMA_OK, "%s", world_error());
+    CHECK(status == WAGMA_OK, "%s", wagma_mpi_last_error());
     while ((got = t->calls->poll_data(t, &ended, 1)) == 0)
         sched_yield();
-    CHECK(got == 1 && ended.cookie == bytes, "%s", world_error());
+    CHECK(got == 1 && ended.cookie == bytes, "%s", wagma_mpi_last_error());
     for (size_t i = 0; i < WINDOWS; i++)
         wrong += memory[i * window] != i + 1 || memory[i * window + PAGE - 1] != i + 1;
     for (size_t i = 0; i < rest; i++)

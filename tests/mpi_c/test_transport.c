@@ -74,10 +74,10 @@ static void exchange_numbered(int expected, int to_send) {
     while (received < expected * (world_size - 1) || sent < to_send) {
         for (int to = 0; sent < to_send && to < world_size; to++)
             if (to != world_rank)
-                CHECK(send_numbered(to, sent) == WAGMA_OK, "%s", world_error());
+                CHECK(send_numbered(to, sent) == WAGMA_OK, "%s", wagma_mpi_last_error());
         sent += sent < to_send;
         int came = t->calls->poll_control(t, &from, &message, &bytes);
-        CHECK(came >= 0, "%s", world_error());
+        CHECK(came >= 0, "%s", wagma_mpi_last_error());
         if (came == 0) {
             sched_yield();
             continue;
@@ -95,7 +95,7 @@ static void wait_until_flushed(void) {
     int flushed;
     while ((flushed = t->calls->flushed(t)) == 0)
         sched_yield();
-    CHECK(flushed == 1, "%s", world_error());
+    CHECK(flushed == 1, "%s", wagma_mpi_last_error());
 }
 
 static void test_control_order(void) {
@@ -108,7 +108,7 @@ static void test_control_flood(void) {
     for (int i = 0; i < 400; i++)
         for (int to = 0; to < world_size; to++)
             if (to != world_rank)
-                CHECK(send_numbered(to, i) == WAGMA_OK, "%s", world_error());
+                CHECK(send_numbered(to, i) == WAGMA_OK, "%s", wagma_mpi_last_error());
     exchange_numbered(400, 0);
     wait_until_flushed();
 }
@@ -150,7 +150,7 @@ static void test_control_not_flushed(void) {
         unsigned char message[TRANSPORT_CONTROL_MAX] = {0};
         for (int i = 0; i < N; i++)
             CHECK(t->calls->send_control(t, 1, message, sizeof message) == WAGMA_OK, "%s",
-                  world_error());
+                  wagma_mpi_last_error());
         int flushed = t->calls->flushed(t);
         atomic_store(told, 1);
         CHECK(flushed == 0, "%d", flushed);
@@ -164,7 +164,7 @@ static void test_control_not_flushed(void) {
             usleep(100);
         for (int received = 0; received < N;) {
             int came = t->calls->poll_control(t, &from, &message, &bytes);
-            CHECK(came >= 0, "%s", world_error());
+            CHECK(came >= 0, "%s", wagma_mpi_last_error());
             received += came;
         }
     }
@@ -217,7 +217,7 @@ static void finish_data(struct posted *all, int n, int most) {
     int left = n;
     while (left > 0) {
         int got = t->calls->poll_data(t, ended, most);
-        CHECK(got >= 0 && got <= most, "%d: %s", got, world_error());
+        CHECK(got >= 0 && got <= most, "%d: %s", got, wagma_mpi_last_error());
         if (got == 0)
             sched_yield();
         for (int i = 0; i < got; i++, left--) {
@@ -264,7 +264,7 @@ static void test_data_by_tag(void) {
     int n;
     struct posted *all = plan_data(&n);
     for (int i = 0; i < n; i++)
-        CHECK(post(&all[i], t->tags - 1 - all[i].number) == WAGMA_OK, "%s", world_error());
+        CHECK(post(&all[i], t->tags - 1 - all[i].number) == WAGMA_OK, "%s", wagma_mpi_last_error());
     finish_data(all, n, 7);
     free_data(all, n);
 }
@@ -281,7 +281,7 @@ static void test_data_in_order(void) {
                                      .peer = peer,
                                      .number = i / 2,
                                      .receive = i % 2};
-            CHECK(post(&all[i], 3) == WAGMA_OK, "%s", world_error());
+            CHECK(post(&all[i], 3) == WAGMA_OK, "%s", wagma_mpi_last_error());
         }
         finish_data(all, 2 * N, 64);
     }
@@ -306,7 +306,7 @@ static void test_sum(void) {
         int done;
         while ((done = t->calls->sum(t, mine, totals)) == 0)
             sched_yield();
-        CHECK(done == 1, "%s", world_error());
+        CHECK(done == 1, "%s", wagma_mpi_last_error());
         CHECK(totals[0] == i * world_size + ranks && totals[1] == -i * ranks * (INT64_C(1) << 40),
               "%ld %ld", (long)totals[0], (long)totals[1]);
     }
@@ -316,13 +316,13 @@ static void test_errors(void) {
     unsigned char byte = 0;
     int status = t->calls->send_control(t, world_size, &byte, 1);
     CHECK(status == WAGMA_ESYS, "%d", status);
-    CHECK(strstr(world_error(), t->name) &&
-              strstr(world_error(), "MPI_Isend of a control message") &&
-              strstr(world_error(), "rank"),
-          "%s", world_error());
+    CHECK(strstr(wagma_mpi_last_error(), t->name) &&
+              strstr(wagma_mpi_last_error(), "MPI_Isend of a control message") &&
+              strstr(wagma_mpi_last_error(), "rank"),
+          "%s", wagma_mpi_last_error());
     status = t->calls->receive(t, world_size, 0, &byte, 1, (transport_completion){0});
-    CHECK(status == WAGMA_ESYS && strstr(world_error(), "MPI_Irecv of data"), "%d: %s", status,
-          world_error());
+    CHECK(status == WAGMA_ESYS && strstr(wagma_mpi_last_error(), "MPI_Irecv of data"), "%d: %s",
+          status, wagma_mpi_last_error());
 }
 
 /* More came than the receive has room for: the others that ended at the same time are not lost. */
@@ -342,14 +342,14 @@ static void test_truncated(void) {
     t->calls->send(t, peer, 2, sent, 100, (transport_completion){.cookie = 4});
     world_meet();
     for (int i = 0; i < 100; i++)
-        CHECK(t->calls->flushed(t) == 1, "%s", world_error());
+        CHECK(t->calls->flushed(t) == 1, "%s", wagma_mpi_last_error());
     while (errors + endings < 4) {
         int got = t->calls->poll_data(t, ended, 8);
         errors += got < 0;
         endings += got > 0 ? got : 0;
     }
     CHECK(errors == 1 && endings == 3, "%d errors", errors);
-    CHECK(strstr(world_error(), "runcat"), "%s", world_error());
+    CHECK(strstr(wagma_mpi_last_error(), "runcat"), "%s", wagma_mpi_last_error());
     CHECK(right[99] == 1 + peer, "%d", right[99]);
 }
 

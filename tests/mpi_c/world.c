@@ -1,17 +1,13 @@
 #include "world.h"
 
 #include <mpi.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "mpi/wagma_mpi.h"
-
 enum { SECONDS = 100 };
 
 int world_rank, world_size;
-static char error_text[1024];
 
 void world_begin(int *argc, char ***argv) {
     int level;
@@ -38,24 +34,11 @@ int world_failures(int mine) {
     return all;
 }
 
-static int keep(int status, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(error_text, sizeof error_text, format, arguments);
-    va_end(arguments);
-    return status;
-}
-
-const char *world_error(void) {
-    return error_text;
-}
-
 wagma_transport *world_transport(void) {
     wagma_transport *t = NULL;
     if (wagma_mpi_transport(MPI_COMM_WORLD, &t) != WAGMA_OK) {
         printf("rank %d: %s\n", world_rank, wagma_mpi_last_error());
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
-    t->error = keep;
     return t;
 }

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "mpi/wagma_mpi.h"
 #include "transport.h"
 
 extern int world_rank, world_size;
@@ -16,9 +17,8 @@ void world_begin(int *argc, char ***argv);
 void world_meet(void);
 /* Rank 0's bytes for everybody. */
 void world_tell(void *bytes, int n);
-/* A transport over MPI_COMM_WORLD, whose errors are kept by world_error(). */
+/* A transport over MPI_COMM_WORLD, of whose errors wagma_mpi_last_error() has the messages. */
 wagma_transport *world_transport(void);
-const char *world_error(void);
 /* Sum of failures over the ranks. */
 int world_failures(int mine);
 
