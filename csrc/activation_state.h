@@ -1,8 +1,9 @@
 /* State of the activation core (activation.h), for its parts:
- *   activation.c         events: arrivals, activations, coordinators, departures
- *   activation_state.c   versions in their slots, actions that wait to be taken, the graph
- *   activation_window.c  the barriers that keep ranks within the window
- *   activation_ask.c     questions
+ *   activation.c              events: arrivals, activations, departures
+ *   activation_coordinator.c  who has arrived, and when a version may start
+ *   activation_state.c        versions in their slots, actions that wait to be taken, the graph
+ *   activation_window.c       the barriers that keep ranks within the window
+ *   activation_ask.c          questions
  *
  * A rank has a slot for every version that can matter at a time. Let h = max(1, window / 2) and
  * barrier j be the one that a rank joins when its counter has reached j h and nothing below is
@@ -142,6 +143,16 @@ void activation_trouble(struct activation *a, int reason, int64_t version, int r
 /* Joins the barriers that this rank has come to, and goes on with the one under way. */
 void activation_window(struct activation *a);
 void activation_barrier(struct activation *a, int64_t barrier, int round);
+
+/* The version is activated, over dimension d or (-1) here. */
+void activation_activate(struct activation *a, struct activation_version *v, int d);
+
+/* As the version's coordinator: a NOTICE, EXPECT or PASS of rank `from`. */
+void activation_coordinate(struct activation *a, struct activation_version *v, int kind, int from);
+/* As its coordinator: activates it if its time has come. */
+void activation_consider(struct activation *a, struct activation_version *v);
+/* The same messages, to the coordinator of `version`, which may be this rank. */
+void activation_tell_coordinator(struct activation *a, int64_t version, int kind);
 
 /* Looks at slot i again (activation_next). */
 void activation_review(struct activation *a, int i);
