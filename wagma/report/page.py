@@ -15,7 +15,6 @@ from wagma.report.glance import glance
 from wagma.report.records import Found
 from wagma.report.sections import sections
 from wagma.report.sections.environment import warnings
-from wagma.report.sections.words import plural
 
 __all__ = ["Report", "report"]
 
@@ -63,17 +62,12 @@ def _what(found: Found) -> str:
     """Of what the report is made."""
     kinds = Counter(source.kind for source in found.sources)
     counts = [
-        (len(found.benchmarks), "benchmark"),
-        (len(found.goals), "table of goals"),
-        (sum(len(each.runs) for each in found.trainings), "training"),
-        (kinds["timeline"], "timeline"),
-        (kinds["merged timelines"], "merged timeline"),
-        (kinds["summary of timelines"], "summary"),
+        (len(found.benchmarks), "benchmark", "benchmarks"),
+        (len(found.goals), "table of goals", "tables of goals"),
+        (sum(len(each.runs) for each in found.trainings), "training", "trainings"),
+        (kinds["timeline"], "timeline", "timelines"),
+        (kinds["merged timelines"], "file of merged timelines", "files of merged timelines"),
+        (kinds["summary of timelines"], "summary of timelines", "summaries of timelines"),
     ]
-    return "Made of " + ", ".join(
-        plural(count, word)
-        .replace("summarys", "summaries")
-        .replace("table of goalss", "tables of goals")
-        for count, word in counts
-        if count
-    )
+    words = [f"{count} {one if count == 1 else many}" for count, one, many in counts if count]
+    return f"Made of {', '.join(words)}"
