@@ -184,6 +184,6 @@ def test_who_waits_for_nobody_keeps_its_pace() -> None:
                 time.sleep(0.02)
                 step_on(model, optimizer, batch(step, RANK))
             end = time.perf_counter()
-        if RANK == 0:
-            assert time.perf_counter() - end >= 0.02 * 6
+        seconds = time.perf_counter() - end
         COMM.Barrier()
+        assert seconds >= 0.02 * 6 or RANK > 0
