@@ -68,10 +68,10 @@ def everywhere(comm: MPI.Intracomm, check: Callable[[], T]) -> T:
 
 
 def check_transport(name: str, *, one_node: bool) -> None:
-    """Whether handles can be made over it; local.
+    """Whether handles can be made with this option, and with the environment's; local.
 
     Args:
-        name: "shm" or "mpi", or what somebody took for one.
+        name: as `Options.transport`, or what somebody took for one.
         one_node: all ranks share memory.
 
     Raises:
@@ -83,7 +83,7 @@ def check_transport(name: str, *, one_node: bool) -> None:
     from wagma.collectives.options import Options
 
     Options().with_environment()
-    if name == "mpi":
+    if name == "mpi" or (name == "auto" and not one_node):
         transport.load()
     elif name == "shm" and not one_node:
         raise ValueError(

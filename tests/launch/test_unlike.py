@@ -26,6 +26,22 @@ TUNE = {
 }
 
 
+DEMO = {
+    "steps": (("--steps", "1"), ("--steps", "2"), "--steps is 1 on rank 0, 2 on rank 1;"),
+    "imbalance": ((), ("--imbalance", "none"), "--imbalance is not given on rank 0, none on"),
+    "refused": (("--steps", "0"), (), "argument --steps: 0 is too small: at least 1"),
+}
+
+
+@pytest.mark.parametrize("case", DEMO)
+def test_demo(case: str, tmp_path: Path) -> None:
+    pytest.importorskip("rich")
+    first, second, message = DEMO[case]
+    given = [*WAGMA, "demo", "--out", str(tmp_path / "demo.png")]
+    check(unlike([*given, *first], [*given, *second]), message)
+    assert not (tmp_path / "demo.png").exists()
+
+
 @pytest.mark.parametrize("case", TUNE)
 def test_tune(case: str, tmp_path: Path) -> None:
     first, second, message = TUNE[case]

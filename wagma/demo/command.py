@@ -18,19 +18,20 @@ import os
 import platform
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wagma.demo.settings import ALGORITHMS, DELAY, Settings, default_delayed_ranks
+from wagma.benchmarks.agreement import refuse
+from wagma.demo.settings import ALGORITHMS, DELAY, Asked, Settings, default_delayed_ranks
 from wagma.inject import Injector, Paper, forms, parse
 
 if TYPE_CHECKING:
     from mpi4py import MPI
     from rich.console import Console
 
-__all__ = ["SUMMARY", "add_arguments", "run"]
+__all__ = ["SUMMARY", "add_arguments", "refuse", "run"]
 
 SUMMARY = "train with injected stragglers, synchronously and with wait-avoiding averaging"
 
@@ -160,30 +161,35 @@ def _number(lowest: float, highest: float) -> Callable[[str], float]:
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Runs the demo on the ranks of COMM_WORLD; returns the exit status."""
-    for name in ("matplotlib", "rich", "sklearn", "torch"):
-        if find_spec(name) is None:
-            parser.error(
-                f"{name} is not installed; in the root of the sources: "
-                "python -m pip install '.[demo]'"
-            )
-    # MPI first: ranks meet in its initialisation, and spin there while others import.
-    from mpi4py import MPI
+    from wagma.benchmarks.together import on_world
 
+    asked = Asked(**{field.name: getattr(arguments, field.name) for field in fields(Asked)})
+    return on_world(parser, lambda comm: _demo(comm, asked, arguments.progress))
+
+
+def _demo(comm: MPI.Intracomm, asked: Asked, progress: str) -> int:
+    from wagma.benchmarks.agreement import agreed
+    from wagma.benchmarks.start import one_node
+    from wagma.benchmarks.together import check_transport, everywhere
     from wagma.demo.ranks import meet
 
-    comm = MPI.COMM_WORLD
+    # MPI first: ranks meet in its initialisation, and spin there while others import.
+    asked = agreed(comm, asked)
+    together = one_node(comm)
+    used = os.environ.get("WAGMA_TRANSPORT", asked.transport)
+    everywhere(comm, lambda: _check(asked, comm.size))
+    everywhere(comm, lambda: check_transport(used, one_node=together))
     import torch
     from rich.console import Console
 
     meet(comm)
-    _check_sizes(arguments, comm.size, parser)
     # By one rank for all: files are written and read, and may not be the same everywhere.
-    imbalance = comm.bcast(_prepare(arguments, comm.size) if comm.rank == 0 else None, root=0)
-    if isinstance(imbalance, str):
-        parser.error(imbalance)
-    settings = _settings(arguments, comm.size, imbalance)
+    imbalance = comm.bcast(
+        everywhere(comm, lambda: _prepare(asked, comm.size) if comm.rank == 0 else None)
+    )
+    settings = _settings(asked, comm.size, imbalance)
     torch.set_num_threads(1)  # one core per rank, as on a machine that is fully used
-    shown = arguments.progress == "always" or (arguments.progress == "auto" and sys.stderr.isatty())
+    shown = progress == "always" or (progress == "auto" and sys.stderr.isatty())
     console = Console(
         stderr=True,
         quiet=comm.rank != 0,
@@ -193,32 +199,46 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     )
     record = _train_all(comm, settings, imbalance, console, shown)
     if comm.rank == 0:
-        _report(record, arguments)
+        _report(record, asked)
     meet(comm)
     return 0
 
 
-def _check_sizes(arguments: argparse.Namespace, size: int, parser: argparse.ArgumentParser) -> None:
-    """What can be wrong with the arguments for this number of ranks, and with two of them."""
-    delayed, group = arguments.delayed_ranks, arguments.group_size
-    for option, value in (("--delayed-ranks", delayed), ("--group-size", group)):
+def _check(asked: Asked, size: int) -> None:
+    """What can be wrong with the arguments for this number of ranks, and with two of them.
+
+    Raises:
+        ImportError: a package is missing.
+        ValueError: an argument is wrong.
+    """
+    for name in ("matplotlib", "rich", "sklearn", "torch"):
+        if find_spec(name) is None:
+            raise ImportError(
+                f"{name} is not installed; in the root of the sources: "
+                "python -m pip install '.[demo]'"
+            )
+    delayed = asked.delayed_ranks
+    for option, value in (("--delayed-ranks", delayed), ("--group-size", asked.group_size)):
         if value is not None and value > size:
-            parser.error(f"argument {option}: {value} is more than the {size} ranks of this run")
-    for option, value in (("--delay", arguments.delay), ("--delayed-ranks", delayed)):
-        if value is not None and arguments.imbalance is not None:
-            parser.error(f"argument --imbalance: not allowed with argument {option}")
+            raise ValueError(
+                f"argument {option}: {value} is more than the {size} ranks of this run"
+            )
+    for option, given in (("--delay", asked.delay), ("--delayed-ranks", delayed)):
+        if given is not None and asked.imbalance is not None:
+            raise ValueError(f"argument --imbalance: not allowed with argument {option}")
 
 
-def _prepare(arguments: argparse.Namespace, size: int) -> Injector | str:
-    """Returns the imbalance, or what is wrong.
+def _prepare(asked: Asked, size: int) -> Injector:
+    """The imbalance. Whether the results can be written is found out here, before the training.
 
-    Whether the results can be written is found out here, before the training.
+    Raises:
+        ValueError: an argument is wrong, or they cannot.
     """
     try:
-        imbalance = _imbalance(arguments, size)
+        imbalance = _imbalance(asked, size)
     except (OSError, ValueError) as error:
-        return f"argument --imbalance: {error}"
-    for option, path in (("--out", arguments.out), ("--json", arguments.json)):
+        raise ValueError(f"argument --imbalance: {error}") from error
+    for option, path in (("--out", asked.out), ("--json", asked.json)):
         if path is None:
             continue
         try:
@@ -226,36 +246,36 @@ def _prepare(arguments: argparse.Namespace, size: int) -> Injector | str:
             with path.open("ab"):
                 pass
         except OSError as error:
-            return f"argument {option}: cannot write {path}: {error.strerror}"
+            raise ValueError(f"argument {option}: cannot write {path}: {error.strerror}") from error
     return imbalance
 
 
-def _imbalance(arguments: argparse.Namespace, size: int) -> Injector:
-    if arguments.imbalance is not None:
-        return parse(arguments.imbalance, size, arguments.seed)
-    delayed, delay = arguments.delayed_ranks, arguments.delay
+def _imbalance(asked: Asked, size: int) -> Injector:
+    if asked.imbalance is not None:
+        return parse(asked.imbalance, size, asked.seed)
+    delayed, delay = asked.delayed_ranks, asked.delay
     pattern = Paper(
         size,
         delayed_ranks=default_delayed_ranks(size) if delayed is None else delayed,
         seconds=DELAY if delay is None else delay,
-        seed=arguments.seed,
+        seed=asked.seed,
     )
     return Injector(size, (pattern,))
 
 
-def _settings(arguments: argparse.Namespace, size: int, imbalance: Injector) -> Settings:
+def _settings(asked: Asked, size: int, imbalance: Injector) -> Settings:
     from wagma.algorithms.wagma import default_group_size
 
-    group = arguments.group_size
+    group = asked.group_size
     return Settings(
-        algorithms=arguments.algorithms,
+        algorithms=asked.algorithms,
         imbalance=str(imbalance),
-        steps=arguments.steps,
+        steps=asked.steps,
         group_size=default_group_size(size) if group is None else group,
-        sync_period=arguments.sync_period,
-        seed=arguments.seed,
-        transport=arguments.transport,
-        snapshot_every=math.ceil(arguments.steps / SNAPSHOTS),
+        sync_period=asked.sync_period,
+        seed=asked.seed,
+        transport=asked.transport,
+        snapshot_every=math.ceil(asked.steps / SNAPSHOTS),
     )
 
 
@@ -307,7 +327,7 @@ def _environment(comm: MPI.Intracomm) -> dict[str, Any]:
     }
 
 
-def _report(record: dict[str, Any], arguments: argparse.Namespace) -> None:
+def _report(record: dict[str, Any], asked: Asked) -> None:
     from wagma.demo.figure import draw
     from wagma.demo.report import render, table
 
@@ -317,8 +337,8 @@ def _report(record: dict[str, Any], arguments: argparse.Namespace) -> None:
         f"{record['settings']['sync_period']} steps.\nRanks on time: not delayed themselves. "
         "Models are evaluated afterwards, from copies.\n"
     )
-    draw(record, arguments.out)
-    sys.stdout.write(f"Picture: {arguments.out}\n")
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(record) + "\n")
-        sys.stdout.write(f"Raw times: {arguments.json}\n")
+    draw(record, asked.out)
+    sys.stdout.write(f"Picture: {asked.out}\n")
+    if asked.json is not None:
+        asked.json.write_text(json.dumps(record) + "\n")
+        sys.stdout.write(f"Raw times: {asked.json}\n")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from wagma.collectives.options import Transport
 
-__all__ = ["ALGORITHMS", "DELAY", "Settings", "default_delayed_ranks"]
+__all__ = ["ALGORITHMS", "DELAY", "Asked", "Settings", "default_delayed_ranks"]
 
 # Names on the command line and what they are called in tables.
 ALGORITHMS = {"allreduce": "AllreduceSGD", "wagma": "WAGMA"}
@@ -24,6 +25,23 @@ def default_delayed_ranks(size: int) -> int:
         size: ranks P, >= 1.
     """
     return min(2, size - 1)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The command line as far as all ranks have to have the same; None: not given."""
+
+    algorithms: tuple[str, ...]
+    delay: float | None
+    delayed_ranks: int | None
+    imbalance: str | None
+    steps: int
+    group_size: int | None
+    sync_period: int
+    seed: int
+    transport: Transport
+    out: Path
+    json: Path | None
 
 
 @dataclass(frozen=True, slots=True)
