@@ -66,19 +66,32 @@ class Parser(argparse.ArgumentParser):
         raise Ended(status, message or "")
 
 
-def build_parser() -> Parser:
-    """The parser of the whole command line."""
+def build_parser(command: str | None = None) -> Parser:
+    """The parser of the whole command line.
+
+    Args:
+        command: the only one that it knows, so that others are not imported; None: it knows all.
+
+    Raises:
+        ImportError: `command` cannot be imported. Of all, those that cannot say so in their help.
+    """
     parser = Parser(
         prog="python -m wagma",
         description="Wait-avoiding group averaging for data-parallel training.",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, home in COMMANDS.items():
-        module = import_module(home)
-        command = commands.add_parser(name, help=module.SUMMARY, description=module.__doc__)
-        command.formatter_class = argparse.RawDescriptionHelpFormatter
-        module.add_arguments(command)
-        command.set_defaults(run=module.run, parser=command)
+    for name in COMMANDS if command is None else (command,):
+        try:
+            module = import_module(COMMANDS[name])
+        except ImportError as error:
+            if name == command:
+                raise
+            commands.add_parser(name, help=f"cannot be imported: {error}".replace("%", "%%"))
+            continue
+        one = commands.add_parser(name, help=module.SUMMARY, description=module.__doc__)
+        one.formatter_class = argparse.RawDescriptionHelpFormatter
+        module.add_arguments(one)
+        one.set_defaults(run=module.run, parser=one)
     return parser
 
 
@@ -89,13 +102,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: of the command line, without the program; None: `sys.argv`.
     """
     words = sys.argv[1:] if arguments is None else arguments
+    command = words[0] if words and words[0] in COMMANDS else None
     try:
-        namespace, unknown = build_parser().parse_known_args(words)
+        namespace, unknown = build_parser(command).parse_known_args(words)
         if unknown:  # the help that lists the options is that of the command
             namespace.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     except Ended as end:
-        if words and words[0] in COMMANDS:
-            module = import_module(COMMANDS[words[0]])
+        if command is not None:
+            module = import_module(COMMANDS[command])
             if hasattr(module, "refuse"):
                 module.refuse(end.said)
         raise
