@@ -19,7 +19,7 @@ from wagma.inject import Injector, parse
 from .. import environment, interrupt
 from ..agreement import agreed
 from ..start import one_node
-from ..together import abort_on_error, everywhere
+from ..together import abort_on_error, check_transport, everywhere
 from . import plots, table
 from .algorithms import Compared, find
 from .document import document, write
@@ -49,6 +49,8 @@ def run_on(comm: MPI.Intracomm, settings: Settings, progress: bool) -> int:
     settings = agreed(comm, replace(settings, transport=used))  # type: ignore[arg-type]
     with interrupt.Interrupt(comm) as interrupted:
         interrupted.longest_s = LONGEST_S
+        together = one_node(comm)
+        everywhere(comm, lambda: check_transport(settings.transport, one_node=together))
         compared = everywhere(comm, lambda: _algorithms(settings, comm.size))
         # By one rank for all: files may not be the same everywhere.
         found = everywhere(comm, lambda: _prepare(settings, comm) if comm.rank == 0 else None)
@@ -57,7 +59,7 @@ def run_on(comm: MPI.Intracomm, settings: Settings, progress: bool) -> int:
         places = environment.gather(comm)
         over = settings.transport
         if over == "auto":
-            over = "shm" if one_node(comm) else "mpi"
+            over = "shm" if together else "mpi"
         warnings = _warnings(settings, environment.crowded_hosts(places))
         header = environment.surroundings(places, over, warnings)
         with abort_on_error(comm):

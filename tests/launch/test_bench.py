@@ -165,6 +165,10 @@ def test_a_transport_that_cannot_be_had_is_said_once(tmp_path: Path) -> None:
         "wagma was built without the transport over MPI",
     )
     refuse_to_measure(complete(words, WAGMA_TRANSPORT="pigeon"), "WAGMA_TRANSPORT='pigeon'")
+    refuse_to_measure(
+        complete(command(2, "training", "--transport", "mpi"), PYTHONPATH=str(tmp_path)),
+        "wagma was built without the transport over MPI",
+    )
 
 
 def test_nodes_share_no_memory() -> None:
