@@ -1,18 +1,14 @@
 """The code of docs/training.md, migrating.md and algorithms.md, run as it stands."""
 
 import csv
-import os
 import random
 import re
-import socket
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from tiny import COMM, RANK, SIZE, on_all_ranks
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -136,32 +132,6 @@ def test_migrated(tmp_path: Path) -> None:
     drawn = COMM.allgather((torch.rand(1).item(), np.random.rand(), random.random()))  # noqa: NPY002 (as users do)
     assert len({one for three in drawn for one in three}) == 3 * SIZE
     known["optimizer"].close()
-
-
-def test_ddp_computes_the_same_as_allreduce(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = dataset(names(tmp_path))
-    exec(side("+").replace("WAGMA", "AllreduceSGD"), known)
-    known["optimizer"].close()
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = COMM.bcast(free.getsockname()[1])
-    for variable, value in {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-        "RANK": RANK,
-        "WORLD_SIZE": SIZE,
-    }.items():
-        monkeypatch.setitem(os.environ, variable, str(value))
-    theirs = dataset(names(tmp_path))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        exec(side("-"), theirs)
-        dist.destroy_process_group()
-    for own, other in zip(known["model"].parameters(), theirs["model"].parameters(), strict=True):
-        torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-5)
 
 
 def test_evaluation_without_stopping(tmp_path: Path) -> None:
