@@ -7,6 +7,7 @@ import numpy.typing as npt
 from .stats import Stats
 
 MAX_RANKS: int
+MAX_NEIGHBORS: int
 ABI_VERSION: int
 TRANSPORT_ABI: int
 GROUPINGS: dict[str, int]

@@ -45,6 +45,7 @@ cdef extern from "reduce.h" nogil:
     const reduce_kernels *reduce_best()
 
 MAX_RANKS = WAGMA_MAX_RANKS
+MAX_NEIGHBORS = WAGMA_MAX_NEIGHBORS
 ABI_VERSION = WAGMA_ABI_VERSION
 TRANSPORT_ABI = _TRANSPORT_ABI
 _log = logging.getLogger("wagma")

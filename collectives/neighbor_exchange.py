@@ -35,6 +35,8 @@ class NeighborExchange(metaclass=Telling):
         graph           a rank sends to                              neighbours
         "ring"          1 and -1 (2 ranks: each other; 1: nobody)    2
         "exponential"   2^((t n + i) mod ceil(log2 P)), i < n        n = `neighbors`
+                        (more than ceil(log2 P): all of these and
+                        the smallest other distances)
 
     A rank with n neighbours gives a share of 1/(n + 1) to each of them and to itself, so that the
     matrix of shares is doubly stochastic: the mean of all ranks' arrays stays what it is, and

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, SupportsFloat, SupportsIndex, TypeAlias
 
 from . import arrays
-from ._engine import GRAPHS
+from ._engine import GRAPHS, MAX_NEIGHBORS
 from .options import Options, Transport, choice, integer
 
 __all__ = ["Graph", "NeighborOptions"]
@@ -37,8 +37,9 @@ class NeighborOptions:
         graph: who sends to whom. "ring": every rank to the one before and the one after it.
             "exponential": to the ranks 1, 2, 4, 8 ... after it in turn, `neighbors` of them in each
             version; they send to others.
-        neighbors: with graph="exponential", 1 to ceil(log2 P) of P ranks (1 of one rank); 1 with
-            graph="ring", which has one on each side.
+        neighbors: with graph="exponential", 1 to P - 1 of P ranks (1 of one rank), at most 12;
+            those beyond ceil(log2 P), for whom there is no power of two, are the next ranks. 1
+            with graph="ring", which has one on each side.
         average: whether x becomes the weighted mean of what a rank gets, or the undivided sum of
             shares (see `NeighborExchange.exchange`).
         transport, timeout, stall_warning, name, shm_limit, progress, progress_cpu: as in `Options`.
@@ -92,11 +93,10 @@ class NeighborOptions:
                     "or graph='exponential'"
                 )
             return options
-        most = max(1, (size - 1).bit_length())
+        most = min(max(1, size - 1), MAX_NEIGHBORS)
         if not 1 <= neighbors <= most:
             raise ValueError(
-                f"neighbors={neighbors} must be 1 to {most}, the powers of two below the number of "
-                f"ranks ({size})"
+                f"neighbors={neighbors} must be 1 to {most} of {size} ranks"
                 if size > 1
                 else f"neighbors={neighbors} must be 1 where there is one rank"
             )

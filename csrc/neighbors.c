@@ -9,7 +9,8 @@ static int powers(int size) {
 }
 
 int neighbors_most(int size) {
-    return size < 2 ? 1 : powers(size);
+    const int others = size > 1 ? size - 1 : 1;
+    return others < NEIGHBORS_MAX ? others : NEIGHBORS_MAX;
 }
 
 int neighbors_distances(const struct neighbors *n, int32_t *distances) {
@@ -17,6 +18,9 @@ int neighbors_distances(const struct neighbors *n, int32_t *distances) {
     if (n->graph == WAGMA_GRAPH_EXPONENTIAL) {
         for (; count < powers(n->size); count++)
             distances[count] = 1 << count;
+        for (int32_t d = 3; count < n->each && d < n->size; d++)
+            if (d & (d - 1)) /* no power of two */
+                distances[count++] = d;
         return count;
     }
     if (n->size > 1)

@@ -6,7 +6,8 @@
  * columns that sum to 1, and rows as well.
  *
  *   ring          1 and -1, at every version; one distance if P = 2, none if P = 1
- *   exponential   2^((t n + i) mod L) for i = 0..n-1 at version t, where L = ceil(log2 P); directed
+ *   exponential   2^((t n + i) mod L) for i = 0..n-1 at version t, where L = ceil(log2 P);
+ * directed. n > L: at every version all L and the smallest n - L others
  *
  * Of L successive versions of the latter each has n powers of two, and each power is in n of them:
  * one can be chosen from each, all different, so that everybody then has something of everybody. */

@@ -117,9 +117,9 @@ typedef struct wagma_options {
     int32_t graph;        /* wagma_graph; another than NONE takes the defaults of group_size,
                              quorum, late, missed, activation, grouping, sync_period, window,
                              grace and seed, and no integers */
-    int32_t neighbors;    /* EXPONENTIAL: ranks that one sends to in a version, 1 to
-                             ceil(log2 size); 0: 1, and what there is without or with another graph
-                          */
+    int32_t neighbors;    /* EXPONENTIAL: ranks that one sends to in a version, 1 to size - 1 and
+                             to WAGMA_MAX_NEIGHBORS; 0: 1, and what there is without or with
+                             another graph */
     int32_t dtype;        /* wagma_dtype */
     int32_t average;      /* 1: results are divided by the sum of the weights */
     int64_t count;        /* elements per contribution, >= 0 */

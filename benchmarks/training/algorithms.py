@@ -130,7 +130,7 @@ def _sgp(name: str, neighbors: int) -> Compared:
     return Compared(
         *(name, f"SGP({neighbors})", "SGP", {"neighbors": neighbors}),
         Rule("exponential", neighbors=neighbors),
-        least_ranks=2 ** (neighbors - 1) + 1 if neighbors > 1 else 1,
+        least_ranks=neighbors + 1 if neighbors > 1 else 1,
     )
 
 

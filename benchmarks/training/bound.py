@@ -144,8 +144,10 @@ def ring_neighbors(size: int) -> Booleans:
 
 def sender_offsets(size: int, neighbors: int, version: int) -> list[int]:
     """By how much each rank's in-neighbours of the exponential graph are before it."""
-    hops = (size - 1).bit_length()
-    return [2 ** ((version * neighbors + i) % hops) for i in range(min(neighbors, hops))]
+    powers = [2**i for i in range((size - 1).bit_length())]
+    if neighbors > len(powers):
+        return (powers + [d for d in range(1, size) if d not in powers])[:neighbors]
+    return [powers[(version * neighbors + i) % len(powers)] for i in range(neighbors)]
 
 
 # ---- ranks that leave versions out ---------------------------------------------------------------

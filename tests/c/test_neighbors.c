@@ -24,10 +24,17 @@ static int ceil_log2(int n) {
 static int sends(int j, int r, int size, int graph, int each, int64_t t) {
     if (graph == WAGMA_GRAPH_RING)
         return j != r && ((j + 1) % size == r || (r + 1) % size == j);
-    const int all = ceil_log2(size);
+    const int all = ceil_log2(size), distance = (r - j + size) % size;
     for (int i = 0; i < each && all > 0; i++)
-        if ((j + (1 << (t * each + i) % all)) % size == r)
+        if (1 << (t * each + i) % all == distance)
             return 1;
+    int left = each - all; /* for distances that are no powers of two */
+    for (int d = 1; d < size && left > 0; d++)
+        if (exp2(floor(log2(d) + 1e-9)) != d) {
+            if (d == distance)
+                return 1;
+            left--;
+        }
     return 0;
 }
 
@@ -140,8 +147,8 @@ static void test_wrong_questions(void) {
     REFUSED(wagma_neighbors_of(4, 4, WAGMA_GRAPH_RING, 1, 0, in), WAGMA_EINVAL, "rank is 4");
     REFUSED(wagma_neighbors_of(-1, 4, WAGMA_GRAPH_RING, 1, 0, in), WAGMA_EINVAL, "rank is -1");
     REFUSED(wagma_neighbors_of(0, 4, WAGMA_GRAPH_RING, 1, -1, in), WAGMA_EINVAL, "version is -1");
-    REFUSED(wagma_neighbors_of(0, 4, WAGMA_GRAPH_EXPONENTIAL, 3, 0, in), WAGMA_EINVAL,
-            "neighbors is 3", "1 to 2");
+    REFUSED(wagma_neighbors_of(0, 4, WAGMA_GRAPH_EXPONENTIAL, 4, 0, in), WAGMA_EINVAL,
+            "neighbors is 4", "1 to 3");
     REFUSED(wagma_neighbors_of(0, 4, WAGMA_GRAPH_RING, 1, 0, NULL), WAGMA_EINVAL, "in is NULL");
     CHECK(expectations_failed() == 0, "see above");
 }
@@ -164,7 +171,7 @@ static void test_options(void) {
         wagma_options o = graph_of(size, WAGMA_GRAPH_EXPONENTIAL, 0);
         CHECK(wagma_options_check(&o) == WAGMA_OK && o.neighbors == 1, "%s", wagma_last_error());
         CHECK(wagma_options_check(&o) == WAGMA_OK, "once more: %s", wagma_last_error());
-        o = graph_of(size, WAGMA_GRAPH_EXPONENTIAL, size == 1 ? 1 : ceil_log2(size));
+        o = graph_of(size, WAGMA_GRAPH_EXPONENTIAL, neighbors_most(size));
         CHECK(wagma_options_check(&o) == WAGMA_OK, "%s", wagma_last_error());
         o.neighbors++;
         REFUSED(wagma_options_check(&o), WAGMA_EINVAL, "neighbors is");

@@ -176,10 +176,12 @@ class Push(Lockstep):
         for rank, z in enumerate(self.models):  # the update, made at z, is that of x
             update = self._inner[rank](z, gradient(rank, self.version, z)) - z
             x.append(z * self.weights[rank] + update)
-        bits = max(1, (self.size - 1).bit_length())
-        distances = [
-            2 ** ((self.version * self._neighbors + i) % bits) for i in range(self._neighbors)
-        ]
+        powers = [2**i for i in range(max(1, (self.size - 1).bit_length()))]
+        first = self.version * self._neighbors
+        distances = [powers[(first + i) % len(powers)] for i in range(self._neighbors)]
+        if self._neighbors > len(powers):
+            others = [d for d in range(1, self.size) if d not in powers]
+            distances = (powers + others)[: self._neighbors]
         share = 1 / (1 + self._neighbors) if self.size > 1 else 1.0
         pushed = [np.zeros_like(x[0]) for _ in x]
         weights = [0.0] * self.size

@@ -127,7 +127,9 @@ def test_other_optimizers(inner: str, name: str) -> None:
     follow(3, inner, reference(3, INNER[inner]), exact, algorithm, **how)
 
 
-@pytest.mark.parametrize(("size", "neighbors"), [(3, 2), (4, 2), (5, 2), (5, 3), (8, 2), (8, 3)])
+@pytest.mark.parametrize(
+    ("size", "neighbors"), [(3, 2), (4, 2), (5, 2), (5, 3), (8, 2), (8, 3), (8, 4)]
+)
 def test_push_to_several(size: int, neighbors: int) -> None:
     expected = Push(size, INNER["momentum"], neighbors)
     follow(size, "momentum", expected, False, "SGP", neighbors=neighbors)

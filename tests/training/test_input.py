@@ -52,7 +52,7 @@ def test_wrong_options_are_named(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--algorithms", "sgp4"], "sgp4: a rank of SGP(4) has that many neighbours only among 9"),
+        (["--algorithms", "sgp4"], "sgp4: a rank of SGP(4) has that many neighbours only among 5"),
         (["--parameters", "100"], "--parameters 100: the model of digits has 1898 already"),
         (["--group-size", "2"], "--group-size 2: it is more than the 1 ranks"),
         (["--imbalance", "papr"], "--imbalance: unknown imbalance 'papr': choose from none, paper"),

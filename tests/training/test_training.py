@@ -16,16 +16,17 @@ LAST = 5  # snapshots, whose mean is less a matter of chance than the last one
 # A version of "solo" has the gradients of few ranks, and is divided by all of them: it is slower
 # where ranks are late, as here, where they share cores (Li et al. 2020 draw a starter therefore).
 BELOW = {"eager-solo": 0.15}
-SYNCHRONOUS = ("allreduce", "local1", "local10", "dpsgd", "sgp1", "sgp2", "sgp3")
+SYNCHRONOUS = ("allreduce", "local1", "local10", "dpsgd", "sgp1", "sgp2", "sgp4")
 EVERY_VERSION = (*SYNCHRONOUS, "wagma", "wagma-nosync", "wagma-fixed", "wagma-world", "wagma-small")
 
 
 def possible(size: int) -> list[str]:
     """All algorithms but those that need more ranks."""
-    found = [name for name in NAMES if name != "sgp4"]
-    if size < 3:
-        found.remove("sgp2")
-    return [*found, "sgp3"] if size > 4 else found
+    return [
+        name
+        for name in NAMES
+        if not ((name == "sgp4" and size < 5) or (name == "sgp2" and size < 3))
+    ]
 
 
 def single_process(samples: int, versions: list[int]) -> float:

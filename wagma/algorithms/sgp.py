@@ -35,7 +35,7 @@ class SGP(NeighborAveraging):
     Args:
         comm: the ranks that train together, P of them; None: those that a launcher such as torchrun
             started on this machine, see `PartialAllreduce`.
-        neighbors: ranks that one sends to per version, 1 to ceil(log2 P) (1 of one rank); the
+        neighbors: ranks that one sends to per version, 1 to P - 1 (1 of one rank), at most 12; the
             paper has 1 and 2, that on WAGMA-SGD up to 4.
         timeout: seconds until a wait ends in StallError; None: never.
         stall_warning: seconds between warnings about a stuck wait.
