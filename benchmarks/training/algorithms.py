@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from wagma.collectives._engine import MAX_NEIGHBORS
+
 from .bound import Rule
 
 if TYPE_CHECKING:
@@ -67,12 +69,13 @@ def check_name(name: str) -> str:
     Raises:
         ValueError: there is none of that name.
     """
-    if name not in NAMES and not _NUMBERED.fullmatch(name):
-        raise ValueError(
-            f"unknown algorithm {name!r}: choose from {', '.join(NAMES)} (localN and sgpN with "
-            "other N, too)"
-        )
-    return name
+    found = _NUMBERED.fullmatch(name)
+    if name in NAMES or (found and (found[1] == "local" or int(found[2]) <= MAX_NEIGHBORS)):
+        return name
+    raise ValueError(
+        f"unknown algorithm {name!r}: choose from {', '.join(NAMES)}; localN with any N, sgpN with "
+        f"N up to {MAX_NEIGHBORS}"
+    )
 
 
 def find(name: str, settings: Settings, size: int) -> Compared:

@@ -32,12 +32,13 @@ def draw(result: Result, folder: Path) -> list[Path]:
         The files.
     """
     paths = []
-    for name, (size, axes) in _PICTURES.items():
+    height = max(4.0, 1.5 + 0.36 * len(by_algorithm(result["runs"])))  # a line for each, at least
+    for name, axes in _PICTURES.items():
         with mpl.rc_context(STYLE):
-            figure = Figure(figsize=size, layout="constrained")  # needs no display
+            figure = Figure(figsize=(9.5, height), layout="constrained")  # needs no display
             axes(figure, result)
             figure.suptitle(_title(result), fontsize=12)
-            figure.savefig(folder / name, dpi=130, format="png")
+            figure.savefig(folder / name, dpi=100, format="png")
         paths.append(folder / name)
     return paths
 
@@ -71,7 +72,14 @@ def _throughput(figure: Figure, result: Result) -> None:
     if any(spread):
         axes.errorbar(real, places, xerr=spread, fmt="none", color="0.2", capsize=3)
     for place, (value, bound) in enumerate(zip(real, ideal, strict=True)):
-        axes.text(0, place, f"  {value:,.0f}  ({value / bound:.0%})", va="center", color="white")
+        axes.text(
+            0,
+            place,
+            f"  {value:,.0f}  ({value / bound:.0%})",
+            va="center",
+            color="white",
+            fontsize=10,
+        )
     axes.set_yticks(places, list(runs))
     axes.invert_yaxis()
     axes.set_xlabel("throughput of all ranks, samples/s")
@@ -160,10 +168,10 @@ def _waiting(figure: Figure, result: Result) -> None:
     figure.colorbar(image, label="time spent waiting for other ranks, s")
 
 
-_PICTURES: dict[str, tuple[tuple[float, float], Callable[[Figure, Result], None]]] = {
-    "throughput.png": ((9, 5), _throughput),
-    "accuracy.png": ((10, 5), _accuracy),
-    "staleness.png": ((10, 6), _staleness),
-    "waiting.png": ((9, 5), _waiting),
+_PICTURES: dict[str, Callable[[Figure, Result], None]] = {
+    "throughput.png": _throughput,
+    "accuracy.png": _accuracy,
+    "staleness.png": _staleness,
+    "waiting.png": _waiting,
 }
 NAMES = tuple(_PICTURES)

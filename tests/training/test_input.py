@@ -22,6 +22,7 @@ from wagma.cli import main
         (["--algorithms", ""], "unknown algorithm ''"),
         (["--algorithms", "wagma,wagma"], "names wagma twice"),
         (["--algorithms", "local0"], "unknown algorithm 'local0'"),
+        (["--algorithms", "sgp13"], "unknown algorithm 'sgp13'"),
         (["--task", "imagenet"], "invalid choice: 'imagenet'"),
         (["--steps", "0"], "--steps: 0 is too small: at least 1"),
         (["--seeds", "1,1"], "--seeds: '1,1' names 1 twice"),
