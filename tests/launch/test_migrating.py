@@ -1,0 +1,78 @@
+"""What docs/migrating.md says of DDP: both sides of its diff, run by the same torchrun job."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from launched import clean_environment
+
+LIVENESS_S = 200.0  # torchrun takes its time on a busy machine
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs/migrating.md"
+
+# Rank 0 prints the largest difference of the two models.
+PROGRAM = """
+import os, sys, types
+import torch
+import torch.distributed as dist
+from torch.utils.data import TensorDataset
+
+torch.set_num_threads(1)
+ours, theirs = sys.argv[1:]
+
+class Communicator:  # ranks that torchrun started have none of MPI
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+sys.modules["mpi4py"] = types.SimpleNamespace(MPI=types.SimpleNamespace(COMM_WORLD=Communicator))
+
+def build_model():
+    torch.manual_seed(5)
+    return torch.nn.Sequential(
+        torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+
+def train(code):
+    inputs = torch.randn(64, 4, generator=torch.Generator().manual_seed(1))
+    known = {"dataset": TensorDataset(inputs, inputs[:, :3].argmax(dim=1)),
+             "build_model": build_model, "loss_function": torch.nn.functional.cross_entropy}
+    exec(code, known)
+    return torch.nn.utils.parameters_to_vector(known["model"].parameters()).detach()
+
+start = torch.nn.utils.parameters_to_vector(build_model().parameters()).detach()
+wagmas = train(ours.replace("wagma.WAGMA(MPI.COMM_WORLD)", "wagma.AllreduceSGD(None)"))
+ddps = train(theirs)
+dist.destroy_process_group()
+if Communicator.rank == 0:
+    print((wagmas - ddps).abs().max().item(), (wagmas - start).abs().max().item())
+"""
+
+
+def side(sign: str) -> str:
+    """The diff's code with its lines of one sign."""
+    found = re.search(r"^```diff\n(.*?)^```", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
+    assert found is not None
+    lines = found[1].splitlines(True)
+    return "".join(line[1:] for line in lines if line[:1] in (" ", sign, "\n"))
+
+
+def test_allreduce_computes_what_ddp_computes(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    process = subprocess.Popen(
+        [*torchrun, "--nproc-per-node", "2", str(program), side("+"), side("-")],
+        env=clean_environment() | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, errors = process.communicate(timeout=LIVENESS_S)
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGTERM)  # torchrun ends its ranks
+    assert process.returncode == 0, errors
+    difference, moved = map(float, output.split())
+    assert difference < 1e-4 < 0.05 < moved
