@@ -15,7 +15,7 @@ static uint64_t mixed(uint64_t a) { /* splitmix64's finaliser */
 double contribution(int dtype, int rank, int64_t version, int64_t i) {
     const uint64_t bits = mixed((uint64_t)(version + 2) << 40 ^ (uint64_t)rank << 32 ^ (uint64_t)i);
     if (dtype == WAGMA_F64)
-        return (double)(bits >> 15); /* 49 bits: 8 ranks and a merge fit into 53 */
+        return (double)(bits >> 17); /* 47 bits: sums of 64 are exact */
     const uint32_t word = (uint32_t)(117 + (bits >> 23) % 20) << 23 | (uint32_t)(bits & 0x7fffff);
     float value;
     memcpy(&value, &word, sizeof value);
