@@ -75,7 +75,7 @@ def text(result: dict[str, Any]) -> str:
         cells = [_cell([column.value(run) for run in runs], column.digits) for column in columns]
         shown.add_row(label, *cells)
     out = io.StringIO()
-    Console(file=out, width=200, highlight=False).print(shown)
+    Console(file=out, width=240, highlight=False).print(shown)
     return out.getvalue() + "".join(f"{note}\n" for note in _notes(result))
 
 
