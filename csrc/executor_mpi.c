@@ -1,5 +1,5 @@
-/* Handles over a transport: creation, and what the tables of functions have in common. See
- * executor_mpi.h. */
+/* Handles over a transport: creation, and what the tables of functions and calls have in common.
+ * See executor_mpi.h. */
 #include "executor_mpi.h"
 
 #include <inttypes.h>
@@ -16,7 +16,7 @@ int mpi_check(const struct mpi_executor *e) {
                : WAGMA_OK;
 }
 
-/* ---- the table, but for the calls -------------------------------------------------------------
+/* ---- the table --------------------------------------------------------------------------------
  */
 
 void mpi_enter(wagma_handle *h) {
@@ -29,6 +29,45 @@ void mpi_leave(wagma_handle *h) {
     progress_leave(&e->progress, back_at_once                     ? PROGRESS_BACK_AT_ONCE
                                  : e->transport && mpi_is_busy(h) ? PROGRESS_WORK_LEFT
                                                                   : PROGRESS_NOTHING_LEFT);
+}
+
+/* Goes on until the call is over (WAGMA_OK), an error, or where the mode returns to the caller
+ * (WAGMA_INPROGRESS). */
+static int run(wagma_handle *h, enum mpi_mode mode) {
+    struct mpi_executor *e = h->mpi;
+    int status = WAGMA_OK;
+    for (int over = 0; !over && status == WAGMA_OK && (status = mpi_check(e)) == WAGMA_OK;) {
+        const int moved = mpi_drive(h);
+        status = moved < 0 ? moved : e->core->advance(h, mode, moved, &over);
+    }
+    mpi_end_wait(h);
+    return status;
+}
+
+static int begin(wagma_handle *h, enum mpi_mode mode) {
+    struct mpi_executor *e = h->mpi;
+    int status = mpi_check(e);
+    if (status != WAGMA_OK)
+        return status;
+    e->heartbeat = e->lost_since = e->moved = 0;
+    status = e->core->begin(h);
+    return status != WAGMA_OK ? status : run(h, mode);
+}
+
+int mpi_start(wagma_handle *h) {
+    return begin(h, MPI_START);
+}
+
+int mpi_post(wagma_handle *h) {
+    return begin(h, MPI_POST);
+}
+
+int mpi_poll(wagma_handle *h) {
+    return run(h, MPI_POLL);
+}
+
+int mpi_finish(wagma_handle *h) {
+    return run(h, MPI_FINISH);
 }
 
 /* Counters: for any thread, also while the owner waits in a call, with the mutex. */

@@ -2,8 +2,8 @@
  * which activation.c says which versions run and exchange.c moves the data, or a graph. They are
  * fed with what the transport brings, and a call gets its result.
  *
- *   executor_mpi.c         creation, what the tables of functions have in common
- *   executor_mpi_groups.c  groups: creation, the tables, calls
+ *   executor_mpi.c         creation, what the tables of functions and calls have in common
+ *   executor_mpi_groups.c  groups: creation, the tables, what begins and ends a call
  *   executor_mpi_drive.c   what comes in becomes events, and actions are done
  *   executor_mpi_data.c    memory: contributions, results, versions and what they pin
  *   executor_mpi_outcome.c what a call gives
@@ -55,11 +55,17 @@ typedef struct mpi_loss { /* what is known about a rank */
 struct mpi_executor;
 struct mpi_graph; /* executor_mpi_graph.c */
 
+enum mpi_mode { MPI_START, MPI_POST, MPI_POLL, MPI_FINISH }; /* see handle.h */
+
 /* Those that return int: WAGMA_OK or an error, if nothing else is said. */
 struct mpi_core {
     void (*choose)(wagma_handle *h); /* sets h->executor; nothing else is there yet */
     int (*create)(wagma_handle *h, const void *initial, double weight); /* then the ranks meet */
-    int (*drive)(wagma_handle *h);                                      /* see mpi_drive() */
+    int (*begin)(wagma_handle *h);                                      /* a call */
+    /* After a drive of a call that `moved` something or not: ends it if it is complete, and sets
+     * *over; waits otherwise, as mpi_pause(). */
+    int (*advance)(wagma_handle *h, enum mpi_mode mode, int moved, int *over);
+    int (*drive)(wagma_handle *h); /* see mpi_drive() */
     int (*receive)(wagma_handle *h, int from, const void *message, size_t bytes);
     int (*see_dead)(wagma_handle *h, int rank); /* after losses[rank]; NULL: that is enough */
     int (*depart)(wagma_handle *h);             /* close() begins */
@@ -160,15 +166,20 @@ int mpi_check(const struct mpi_executor *e);
 /* Of struct executor. */
 void mpi_enter(wagma_handle *h);
 void mpi_leave(wagma_handle *h);
+int mpi_start(wagma_handle *h);
+int mpi_post(wagma_handle *h);
+int mpi_poll(wagma_handle *h);
+int mpi_finish(wagma_handle *h);
 uint64_t mpi_bytes(const wagma_handle *h);
 uint64_t mpi_wakeups(const wagma_handle *h);
 rank_record *mpi_record(wagma_handle *h, int rank, uint64_t syncs);
 enum handle_loss mpi_lost(wagma_handle *h, int rank);
 void mpi_destroy(wagma_handle *h);
 #define MPI_EXECUTOR                                                                               \
-    .enter = mpi_enter, .leave = mpi_leave, .start = start, .post = post, .poll = poll,            \
-    .finish = finish, .bytes = mpi_bytes, .wakeups = mpi_wakeups, .record = mpi_record,            \
-    .lost = mpi_lost, .close = mpi_close, .fail = mpi_fail, .free = mpi_destroy
+    .enter = mpi_enter, .leave = mpi_leave, .start = mpi_start, .post = mpi_post,                  \
+    .poll = mpi_poll, .finish = mpi_finish, .bytes = mpi_bytes, .wakeups = mpi_wakeups,            \
+    .record = mpi_record, .lost = mpi_lost, .close = mpi_close, .fail = mpi_fail,                  \
+    .free = mpi_destroy
 
 /* ---- executor_mpi_drive.c -------------------------------------------------------------------- */
 
@@ -235,7 +246,6 @@ int mpi_outcome(wagma_handle *h, const struct activation_call *answer);
 
 /* ---- executor_mpi_wait.c --------------------------------------------------------------------- */
 
-enum mpi_mode { MPI_START, MPI_POST, MPI_POLL, MPI_FINISH }; /* see handle.h */
 /* After a drive that `moved` something or not, of a call that is not over. WAGMA_OK: drive again;
  * WAGMA_INPROGRESS: return to the caller; or an error. */
 int mpi_pause(wagma_handle *h, enum mpi_mode mode, const struct activation_call *answer, int moved);

@@ -287,52 +287,23 @@ static int look(wagma_handle *h, const void *context, uint64_t now) {
     return n > 0 ? mpi_look_at(h, what, n, now) : handle_interrupted(h, "neighbors");
 }
 
-/* As run() of the groups. */
-static int run(wagma_handle *h, enum mpi_mode mode) {
-    struct mpi_executor *e = h->mpi;
-    int32_t ranks[NEIGHBORS_MAX];
-    int status = WAGMA_OK;
-    while (status == WAGMA_OK && (status = mpi_check(e)) == WAGMA_OK) {
-        const int moved = mpi_drive(h);
-        if (moved < 0) {
-            status = moved;
-            break;
-        }
-        const int published = e->graph->published;
-        if (published && mode != MPI_POST && missing(h, ranks) == 0) {
-            mpi_end_wait(h);
-            return conclude(h);
-        }
-        const enum trace_wait what = published ? TRACE_FOR_NEIGHBORS : TRACE_FOR_WINDOW;
-        status = mpi_pause_for(h, mode, what, look, &what, moved);
-    }
-    mpi_end_wait(h);
-    return status;
-}
-
-static int begin(wagma_handle *h, enum mpi_mode mode) {
-    struct mpi_executor *e = h->mpi;
-    struct mpi_graph *g = e->graph;
-    e->heartbeat = e->lost_since = e->moved = 0;
+static int begin(wagma_handle *h) {
+    struct mpi_graph *g = h->mpi->graph;
     g->each = neighbors_at(&g->peers.graph, h->call.version, g->now);
     g->published = 0;
-    return run(h, mode);
+    return WAGMA_OK;
 }
 
-static int start(wagma_handle *h) {
-    return begin(h, MPI_START);
-}
-
-static int post(wagma_handle *h) {
-    return begin(h, MPI_POST);
-}
-
-static int poll(wagma_handle *h) {
-    return run(h, MPI_POLL);
-}
-
-static int finish(wagma_handle *h) {
-    return run(h, MPI_FINISH);
+static int advance(wagma_handle *h, enum mpi_mode mode, int moved, int *over) {
+    const int published = h->mpi->graph->published;
+    int32_t ranks[NEIGHBORS_MAX];
+    *over = published && mode != MPI_POST && missing(h, ranks) == 0;
+    if (*over) {
+        mpi_end_wait(h);
+        return conclude(h);
+    }
+    const enum trace_wait what = published ? TRACE_FOR_NEIGHBORS : TRACE_FOR_WINDOW;
+    return mpi_pause_for(h, mode, what, look, &what, moved);
 }
 
 /* ---- the core ---------------------------------------------------------------------------------
@@ -382,6 +353,8 @@ static int is_idle(const struct mpi_executor *e) {
 const struct mpi_core mpi_core_of_graph = {
     .choose = choose,
     .create = create,
+    .begin = begin,
+    .advance = advance,
     .drive = drive,
     .receive = receive,
     .depart = depart,

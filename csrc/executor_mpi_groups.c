@@ -33,57 +33,23 @@ static int finish_call(wagma_handle *h, const struct activation_call *answer) {
     return status;
 }
 
-/* Goes on until the call is over (WAGMA_OK), an error, or where the mode returns to the caller
- * (WAGMA_INPROGRESS). */
-static int run(wagma_handle *h, enum mpi_mode mode) {
+static int begin(wagma_handle *h) {
     struct mpi_executor *e = h->mpi;
-    int status = WAGMA_OK;
-    while (status == WAGMA_OK && (status = mpi_check(e)) == WAGMA_OK) {
-        const int moved = mpi_drive(h);
-        if (moved < 0) {
-            status = moved;
-            break;
-        }
-        const struct activation_call answer = activation_ask(e->activation);
-        if (answer.state == ACTIVATION_DONE && mode != MPI_POST) {
-            mpi_end_wait(h);
-            return finish_call(h, &answer);
-        }
-        status = mpi_pause(h, mode, &answer, moved);
-    }
-    mpi_end_wait(h);
-    return status;
-}
-
-static int begin(wagma_handle *h, enum mpi_mode mode) {
-    struct mpi_executor *e = h->mpi;
-    int status = mpi_check(e);
-    if (status != WAGMA_OK)
-        return status;
     mpi_end_views(e);
     e->arrived = 0;
     e->out_of_place = e->reserved && h->call.x == mpi_data(e->reserved);
     e->heartbeats = 0;
-    e->heartbeat = e->lost_since = e->moved = 0;
     note_compute(h);
-    status = mpi_tell(h, ACTIVATION_EVENT_CALL);
-    return status != WAGMA_OK ? status : run(h, mode);
+    return mpi_tell(h, ACTIVATION_EVENT_CALL);
 }
 
-static int start(wagma_handle *h) {
-    return begin(h, MPI_START);
-}
-
-static int post(wagma_handle *h) {
-    return begin(h, MPI_POST);
-}
-
-static int poll(wagma_handle *h) {
-    return run(h, MPI_POLL);
-}
-
-static int finish(wagma_handle *h) {
-    return run(h, MPI_FINISH);
+static int advance(wagma_handle *h, enum mpi_mode mode, int moved, int *over) {
+    const struct activation_call answer = activation_ask(h->mpi->activation);
+    *over = answer.state == ACTIVATION_DONE && mode != MPI_POST;
+    if (!*over)
+        return mpi_pause(h, mode, &answer, moved);
+    mpi_end_wait(h);
+    return finish_call(h, &answer);
 }
 
 static int next_contribution(wagma_handle *h, void **buffer) {
@@ -218,6 +184,8 @@ static uint64_t deadline(const struct mpi_executor *e) {
 const struct mpi_core mpi_core_of_groups = {
     .choose = choose,
     .create = create,
+    .begin = begin,
+    .advance = advance,
     .drive = mpi_drive_groups,
     .receive = mpi_receive_for_groups,
     .see_dead = mpi_see_dead_in_groups,
