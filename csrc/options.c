@@ -48,6 +48,12 @@ static int check_seconds(const char *name, double value, const char *negative) {
                      SECONDS_MAX, negative ? ", or negative for " : "", negative ? negative : "");
 }
 
+static int check_count(const char *name, int64_t value, const char *needed) {
+    if (value >= 0)
+        return WAGMA_OK;
+    return error_set(WAGMA_EINVAL, "%s is %" PRId64 ": it must be %s", name, value, needed);
+}
+
 static int check_ranks(wagma_options *o) {
     if (o->size < 1 || o->size > WAGMA_MAX_RANKS)
         return error_set(WAGMA_EINVAL, "size is %" PRId32 ": it must be 1 to %d ranks", o->size,
@@ -214,18 +220,14 @@ static int check_data(const wagma_options *o) {
                          "dtype is %s and graph is not WAGMA_GRAPH_NONE: neighbours get fractions "
                          "of an array, use a floating dtype",
                          reduce_dtype_name((wagma_dtype)o->dtype));
-    if (o->count < 0)
-        return error_set(WAGMA_EINVAL, "count is %" PRId64 ": it must be 0 or more elements",
-                         o->count);
-    return WAGMA_OK;
+    return check_count("count", o->count, "0 or more elements");
 }
 
 static int check_versions(wagma_options *o) {
-    if (o->sync_period < 0)
-        return error_set(WAGMA_EINVAL,
-                         "sync_period is %" PRId64
-                         ": it must be 1 or more versions, or 0 for never",
-                         o->sync_period);
+    const int status =
+        check_count("sync_period", o->sync_period, "1 or more versions, or 0 for never");
+    if (status != WAGMA_OK)
+        return status;
     if (o->window < 0 || o->window > WINDOW_MAX)
         return error_set(WAGMA_EINVAL,
                          "window is %" PRId64 ": it must be 1 to %d versions, or 0 for the default",
@@ -264,21 +266,19 @@ static int check_progress(const wagma_options *o) {
 
 /* How data is exchanged over a transport. */
 static int check_schedule(wagma_options *o) {
-    if (o->schedule_switch < 0)
-        return error_set(WAGMA_EINVAL,
-                         "schedule_switch is %" PRId64
-                         ": it must be 1 or more bytes, or 0 for the default",
-                         o->schedule_switch);
+    int status =
+        check_count("schedule_switch", o->schedule_switch, "1 or more bytes, or 0 for the default");
+    if (status != WAGMA_OK)
+        return status;
     if (o->schedule_chunk != 0 && (o->schedule_chunk < CHUNK_MIN || o->schedule_chunk > CHUNK_MAX))
         return error_set(WAGMA_EINVAL,
                          "schedule_chunk is %" PRId64
                          ": it must be %d to %d bytes, or 0 for the default",
                          o->schedule_chunk, CHUNK_MIN, CHUNK_MAX);
-    if (o->schedule_direct < 0)
-        return error_set(WAGMA_EINVAL,
-                         "schedule_direct is %" PRId32
-                         ": it must be 1 or more members, or 0 for the default",
-                         o->schedule_direct);
+    status = check_count("schedule_direct", o->schedule_direct,
+                         "1 or more members, or 0 for the default");
+    if (status != WAGMA_OK)
+        return status;
     if (o->schedule_switch == 0)
         o->schedule_switch = DEFAULT_SWITCH;
     if (o->schedule_chunk == 0)
