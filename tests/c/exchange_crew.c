@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "half_reference.h"
 #include "mix.h"
 
 uint64_t crew_draw(crew *c, uint64_t below) {
@@ -120,42 +119,4 @@ const char *crew_leftover(crew *c) {
     snprintf(text, sizeof text, "%lld messages are left, %lld headers of %lld came",
              (long long)sim_pending(c->sim), (long long)received, (long long)sent);
     return text;
-}
-
-/* ---- elements -------------------------------------------------------------------------------- */
-
-void element_put(wagma_dtype dtype, void *array, size_t i, double value) {
-    switch (dtype) {
-    case WAGMA_F32:
-        ((float *)array)[i] = (float)value;
-        break;
-    case WAGMA_F64:
-        ((double *)array)[i] = value;
-        break;
-    case WAGMA_I32:
-        ((int32_t *)array)[i] = (int32_t)value;
-        break;
-    case WAGMA_I64:
-        ((int64_t *)array)[i] = (int64_t)value;
-        break;
-    default:
-        ((uint16_t *)array)[i] = half_encode(dtype == WAGMA_F16 ? format_f16 : format_bf16, value);
-        break;
-    }
-}
-
-double element_get(wagma_dtype dtype, const void *array, size_t i) {
-    switch (dtype) {
-    case WAGMA_F32:
-        return (double)((const float *)array)[i];
-    case WAGMA_F64:
-        return ((const double *)array)[i];
-    case WAGMA_I32:
-        return ((const int32_t *)array)[i];
-    case WAGMA_I64:
-        return (double)((const int64_t *)array)[i];
-    default:
-        return half_decode(dtype == WAGMA_F16 ? format_f16 : format_bf16,
-                           ((const uint16_t *)array)[i]);
-    }
 }

@@ -3,6 +3,7 @@
 #ifndef WAGMA_TESTS_EXCHANGE_CREW_H
 #define WAGMA_TESTS_EXCHANGE_CREW_H
 
+#include "element.h"
 #include "exchange.h"
 #include "transport_sim.h"
 
@@ -35,9 +36,5 @@ void crew_release(crew *c, part *parts, int versions);
 const char *crew_leftover(crew *c);
 
 uint64_t crew_draw(crew *c, uint64_t below);
-
-/* Element i of an array; exact where the type has the number. */
-void element_put(wagma_dtype dtype, void *array, size_t i, double value);
-double element_get(wagma_dtype dtype, const void *array, size_t i);
 
 #endif

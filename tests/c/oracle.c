@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "element.h"
+
 static int is_close(const wagma_options *o, double got, double want) {
     double tolerance = o->dtype == WAGMA_F16    ? 4e-3
                        : o->dtype == WAGMA_BF16 ? 2e-2
@@ -23,10 +25,12 @@ static void expect_array(const player *p, const void *array, double value, const
     for (int64_t i = 0; i < o->count; i++) {
         const char *at = (const char *)array + (size_t)i * bytes;
         const double want = value * (double)(1 + i % TRIAL_PERIOD);
-        const int right = i < TRIAL_PERIOD ? is_close(o, array_element(o->dtype, array, i), want)
-                                           : memcmp(at, at - TRIAL_PERIOD * bytes, bytes) == 0;
+        const int right =
+            i < TRIAL_PERIOD
+                ? is_close(o, element_get((wagma_dtype)o->dtype, array, (size_t)i), want)
+                : memcmp(at, at - TRIAL_PERIOD * bytes, bytes) == 0;
         if (!HOLDS(p, right, "%s: element %" PRId64 " is %.17g, not %.17g", what, i,
-                   array_element(o->dtype, array, i), want))
+                   element_get((wagma_dtype)o->dtype, array, (size_t)i), want))
             return;
     }
 }

@@ -4,6 +4,7 @@
 #include "exchange_crew.h"
 #include "exchange_state.h"
 #include "mix.h"
+#include "schedule_formula.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -84,19 +85,14 @@ static void test_traffic(void) {
             CHECK(open_stage(&s, &o, 0) == 0, "%s", wagma_last_error());
             const char *wrong = run_version(&s);
             CHECK(!wrong, "%s", wrong);
-            int log2 = 0, factors = 0;
-            while (2 << log2 <= n)
-                log2++;
-            for (int rest = n, f = 2; rest > 1; f++)
-                for (; rest % f == 0; rest /= f)
-                    factors += f - 1;
-            const int rounded = n != 1 << log2;
+            const schedule_formula f = schedule_formula_of(n);
+            const int doubled = f.log2 + f.rounded;
             const int64_t bytes = (int64_t)COUNT * 4,
-                          headers = a == SCHEDULE_DIRECT ? n - 1 : factors;
+                          headers = a == SCHEDULE_DIRECT ? n - 1 : f.factors;
             for (int r = 0; r < n; r++) {
                 const struct sim_traffic t = sim_traffic(s.crew.sim, r);
                 if (a == SCHEDULE_DOUBLING)
-                    CHECK(t.data_bytes <= (log2 + rounded) * bytes && t.controls <= log2 + rounded,
+                    CHECK(t.data_bytes <= doubled * bytes && t.controls <= doubled,
                           "%d members: %lld bytes, %lld headers", n, (long long)t.data_bytes,
                           (long long)t.controls);
                 else

@@ -3,6 +3,7 @@
 #include "check.h"
 #include "schedule.h"
 #include "mix.h"
+#include "schedule_formula.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -211,22 +212,16 @@ static void test_every_group(void) {
 static void test_volume(void) {
     for (int n = 1; n <= MOST; n++) {
         const int count = n * n * SCHEDULE_ALIGN * 2;
-        int log2 = 0, factors = 0;
-        while (2 << log2 <= n)
-            log2++;
-        for (int rest = n, f = 2; rest > 1; f++)
-            for (; rest % f == 0; rest /= f)
-                factors += f - 1;
-        const int rounded = n != 1 << log2;
+        const schedule_formula f = schedule_formula_of(n);
         for (int a = 0; a < SCHEDULE_ALGORITHMS; a++) {
             group g;
             open_group(&g, (schedule_algorithm)a, n, (size_t)count);
             count_sent(&g);
             close_group(&g);
             const int doubling = a == SCHEDULE_DOUBLING;
-            const int messages = doubling               ? log2 + rounded
+            const int messages = doubling               ? f.log2 + f.rounded
                                  : a == SCHEDULE_DIRECT ? 2 * (n - 1)
-                                                        : 2 * factors;
+                                                        : 2 * f.factors;
             const int elements = doubling ? messages * count : 2 * (count - count / n);
             CHECK(g.messages == messages, "%s, %d members: %d messages, not %d",
                   schedule_name((schedule_algorithm)a), n, g.messages, messages);

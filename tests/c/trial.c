@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "half_reference.h"
+#include "element.h"
 
 uint32_t draw(uint64_t *random, uint32_t n) {
     *random = *random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -29,45 +29,10 @@ size_t array_element_bytes(int dtype) {
     return array_is_half(dtype) ? 2 : dtype == WAGMA_F64 || dtype == WAGMA_I64 ? 8 : 4;
 }
 
-double array_element(int dtype, const void *array, int64_t i) {
-    switch (dtype) {
-    case WAGMA_F32:
-        return ((const float *)array)[i];
-    case WAGMA_F64:
-        return ((const double *)array)[i];
-    case WAGMA_I32:
-        return ((const int32_t *)array)[i];
-    case WAGMA_I64:
-        return (double)((const int64_t *)array)[i];
-    default:
-        return half_decode(dtype == WAGMA_F16 ? format_f16 : format_bf16,
-                           ((const uint16_t *)array)[i]);
-    }
-}
-
-static void set_element(int dtype, void *array, int64_t i, double value) {
-    switch (dtype) {
-    case WAGMA_F32:
-        ((float *)array)[i] = (float)value;
-        break;
-    case WAGMA_F64:
-        ((double *)array)[i] = value;
-        break;
-    case WAGMA_I32:
-        ((int32_t *)array)[i] = (int32_t)value;
-        break;
-    case WAGMA_I64:
-        ((int64_t *)array)[i] = (int64_t)value;
-        break;
-    default:
-        ((uint16_t *)array)[i] = half_encode(dtype == WAGMA_F16 ? format_f16 : format_bf16, value);
-    }
-}
-
 static void fill(const wagma_options *o, void *array, double value) {
     const size_t bytes = array_element_bytes(o->dtype);
     for (int64_t i = 0; i < o->count && i < TRIAL_PERIOD; i++)
-        set_element(o->dtype, array, i, value * (double)(1 + i));
+        element_put((wagma_dtype)o->dtype, array, (size_t)i, value * (double)(1 + i));
     for (int64_t i = TRIAL_PERIOD; i < o->count; i++)
         memcpy((char *)array + (size_t)i * bytes,
                (char *)array + (size_t)(i - TRIAL_PERIOD) * bytes, bytes);

@@ -71,6 +71,5 @@ int player_contribute(player *p, wagma_handle *h);
 int array_is_integer(int dtype);
 int array_is_half(int dtype);
 size_t array_element_bytes(int dtype);
-double array_element(int dtype, const void *array, int64_t i);
 
 #endif
