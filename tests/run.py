@@ -15,7 +15,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import groupby, repeat
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,9 +30,12 @@ SHOWN_LINES = 200
 # Pure functions that one thread calls: nothing for ThreadSanitizer, under which they take a minute.
 PURE = {
     "test_activation",
+    "test_activation_dispute",
     "test_activation_golden",
     "test_activation_random",
+    "test_neighbors",
     "test_reduce",
+    "test_schedule",
     "test_topology",
 }
 
@@ -55,6 +61,7 @@ class Command:
     timeout: float
     counts: bool = True
     ranks: int = 0  # > 0: the output of every rank is in a log of its own
+    beside: bool = False  # may run beside another one that may: both wait most of the time
     shown: str = ""  # the lines of rank 0's log that begin so are printed
 
     def logs(self) -> list[Path]:
@@ -79,7 +86,10 @@ def c_part(flavour: str, timeout: float) -> list[Command]:
     make = ["make", "-s", "-k", "-j2", f"tests-{flavour}"]
     # TSan wants its shadow memory where address randomisation may have put a library.
     prefix = ["setarch", "-R"] if flavour == "tsan" and shutil.which("setarch") else []
-    runs = [Command(f"{flavour}-{t}", [*prefix, f"build/{flavour}/{t}"], timeout) for t in tests]
+    runs = [
+        Command(f"{flavour}-{t}", [*prefix, f"build/{flavour}/{t}"], timeout, beside=True)
+        for t in tests
+    ]
     return [Command(f"{flavour}-build", make, 300, counts=False), *runs]
 
 
@@ -155,7 +165,7 @@ def all_parts(mpi: str, mpiexec: list[str]) -> dict[str, list[Command]]:
         "oracle": oracle_part(mpiexec),
         "jobs": pytest_part("jobs", JOBS, 480),
         "launch": pytest_part("launch", "tests/launch", 480, f"--ignore={JOBS}"),
-        "training": pytest_part("training", "tests/training", 600),
+        "training": pytest_part("training", "tests/training", 900),
         "hosts": pytest_part("hosts", "tests/hosts", 480),
         "install": pytest_part("install", "tests/install/test_package.py", 480),
         "library": pytest_part("library", "tests/install/test_library.py", 120),
@@ -172,8 +182,9 @@ def stop(process: subprocess.Popen[bytes]) -> None:
             continue
 
 
-def execute(command: Command, environment: dict[str, str], result: Result) -> None:
-    """Runs one command and adds what it did to the result of its part."""
+def execute(command: Command, environment: dict[str, str]) -> tuple[Counter[str], list[str]]:
+    """Runs one command: what it counted, and why it failed."""
+    counts: Counter[str] = Counter()
     reasons = []
     with command.logs()[0].open("wb") as output:
         try:
@@ -196,12 +207,21 @@ def execute(command: Command, environment: dict[str, str], result: Result) -> No
             reasons.append(str(error))
     if command.counts:
         counts = executed(command)
-        result.counts += counts
         if not succeeded(counts):
             reasons.append(describe(counts))
-    if reasons:
-        show(command)
-        result.reasons.append(f"{command.name}: {', '.join(reasons)}")
+    return counts, reasons
+
+
+def execute_all(
+    commands: list[Command], environment: dict[str, str]
+) -> Iterator[tuple[Command, Counter[str], list[str]]]:
+    """Runs commands in order, those that may two at a time."""
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        for beside, some in groupby(commands, key=lambda command: command.beside):
+            run = pool.map if beside else map
+            batch = list(some)
+            for command, done in zip(batch, run(execute, batch, repeat(environment)), strict=True):
+                yield command, *done
 
 
 def lines_of(log: Path) -> list[str]:
@@ -247,8 +267,11 @@ def run_parts(parts: dict[str, list[Command]], environment: dict[str, str]) -> d
     for name, commands in parts.items():
         result = results[name] = Result()
         start = time.monotonic()
-        for command in commands:
-            execute(command, environment, result)
+        for command, counts, reasons in execute_all(commands, environment):
+            result.counts += counts
+            if reasons:
+                show(command)
+                result.reasons.append(f"{command.name}: {', '.join(reasons)}")
         result.seconds = time.monotonic() - start
         if not (result.counts["passed"] or result.reasons):
             result.reasons.append("no test was executed")
