@@ -8,20 +8,18 @@ message that names the option, its value and the remedy, and in exit status 2.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, TypeVar
+from typing import Any
 
 from . import arrival, values
 from .combinations import NONBLOCKING, check_options
 from .datatypes import DATATYPES, datatype
+from .options import TRANSPORTS, integer, reader
 from .settings import LARGE_BYTES, Settings
 from .titles import title
 
-__all__ = ["BASELINES", "TRANSPORTS", "add_arguments", "integer", "reader", "settings"]
-
-T = TypeVar("T")
+__all__ = ["BASELINES", "add_arguments", "settings"]
 
 KIB, MIB = 1 << 10, 1 << 20
 PASSES = 5
@@ -30,7 +28,6 @@ BASELINES = ("mpi", "mpi-nonblocking", "gloo", "nccl")
 LIBRARIES = ("wagma", "mpi", "gloo", "nccl")
 FORMATS = ("osu", "nccl", "json", "csv")
 BUFFERS = ("numpy", "torch", "cupy")
-TRANSPORTS = ("auto", "shm", "mpi")
 FORMS = ("in-place", "private", "out-of-place")
 
 
@@ -250,23 +247,6 @@ def _usual_baseline(kind: str) -> str:
 
 
 # ---- values --------------------------------------------------------------------------------------
-
-
-def reader(read: Callable[[str], T]) -> Callable[[str], T]:
-    """`read` for argparse, which shows the words of ArgumentTypeError alone."""
-
-    def value(text: str) -> T:
-        try:
-            return read(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return value
-
-
-def integer(lowest: int) -> Callable[[str], int]:
-    """Whole numbers from `lowest`, for argparse."""
-    return reader(lambda text: values.integer(text, lowest))
 
 
 def _times(text: str) -> tuple[float, ...]:

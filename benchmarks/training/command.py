@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from wagma.inject import forms
 
 from .. import values
-from ..arguments import TRANSPORTS, integer, reader
+from ..options import add_group_size, add_progress, add_transport, integer, is_shown, reader
 from ..together import on_world
 from .algorithms import DEFAULT, NAMES, check_name
 from .settings import Settings
@@ -103,20 +102,8 @@ def _add_algorithms(parser: argparse.ArgumentParser) -> None:
         help="of WAGMA: versions from one average over all ranks to the next (default: "
         "%(default)s); consensus is measured once in so many, of every algorithm",
     )
-    add(
-        "--group-size",
-        type=integer(1),
-        metavar="S",
-        help="of WAGMA: ranks that average at a step (default: the square root of the ranks, "
-        "rounded up to a power of two)",
-    )
-    add(
-        "--transport",
-        choices=TRANSPORTS,
-        default="auto",
-        help="what the ranks talk through: shared memory of one node, messages over MPI, or auto: "
-        "memory where all are on one node (default: %(default)s)",
-    )
+    add_group_size(add)
+    add_transport(add)
 
 
 def _add_imbalance(parser: argparse.ArgumentParser) -> None:
@@ -141,13 +128,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("output").add_argument
     add("--json", metavar="FILE", help="write the results there; docs/training.schema.json")
     add("--plots", metavar="DIR", help="draw pictures there, PNG files")
-    add(
-        "--progress",
-        choices=("auto", "always", "never"),
-        default="auto",
-        help="a live line on rank 0; auto: when standard error is a terminal, which it is not "
-        "under most mpiexec (default: %(default)s)",
-    )
+    add_progress(add, "a live line")
 
 
 def _defaults(name: str) -> str:
@@ -164,7 +145,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
                 "python -m pip install '.[demo]'"
             )
     settings = _settings(arguments)
-    shown = arguments.progress == "always" or (arguments.progress == "auto" and sys.stderr.isatty())
+    shown = is_shown(arguments.progress)
 
     def train(comm: MPI.Intracomm) -> int:
         # MPI first: ranks meet in its initialisation, and spin there while others import.

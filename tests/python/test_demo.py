@@ -256,7 +256,7 @@ def test_three_ranks_with_other_options(tmp_path: Path) -> None:
         (["--group-size", "5"], "--group-size: 5 is more than the 1 ranks"),
         (["--steps", "0"], "--steps: 0 is too small: at least 1"),
         (["--sync-period", "0"], "--sync-period: 0 is too small: at least 1"),
-        (["--seed", "x"], "--seed: invalid integer value: 'x'"),
+        (["--seed", "x"], "--seed: 'x' is no whole number: at least 0"),
         (["--out", "/proc/none/x.png"], "--out: cannot write /proc/none/x.png"),
         (["--json", "/"], "--json: cannot write /"),
         (["--size", "3"], "unrecognized arguments"),

@@ -24,6 +24,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wagma.benchmarks.agreement import refuse
+from wagma.benchmarks.options import (
+    add_group_size,
+    add_progress,
+    add_transport,
+    integer,
+    is_shown,
+)
 from wagma.demo.settings import ALGORITHMS, DELAY, Asked, Settings, default_delayed_ranks
 from wagma.inject import Injector, Paper, forms, parse
 
@@ -61,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--delayed-ranks",
-        type=_integer(0),
+        type=integer(0),
         metavar="N",
         help="ranks delayed at every step (default: 2, with fewer than 3 ranks all but one)",
     )
@@ -72,39 +79,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--steps",
-        type=_integer(1),
+        type=integer(1),
         default=300,
         metavar="N",
         help="steps of every rank (default: %(default)s)",
     )
-    add(
-        "--group-size",
-        type=_integer(1),
-        metavar="S",
-        help="of WAGMA: ranks that average at a step (default: the square root of the ranks, "
-        "rounded up to a power of two)",
-    )
+    add_group_size(add)
     add(
         "--sync-period",
-        type=_integer(1),
+        type=integer(1),
         default=10,
         metavar="TAU",
         help="of WAGMA: steps from one average over all ranks to the next (default: %(default)s)",
     )
     add(
         "--seed",
-        type=_integer(0),
+        type=integer(0),
         default=1,
         metavar="N",
         help="of model, batches and imbalance (default: %(default)s)",
     )
-    add(
-        "--transport",
-        choices=("auto", "shm", "mpi"),
-        default="auto",
-        help="what the ranks talk through: shared memory of one node, messages over MPI, or auto: "
-        "memory where all are on one node (default: %(default)s)",
-    )
+    add_transport(add)
     add(
         "--out",
         type=Path,
@@ -118,13 +113,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write every rank's raw step times, from which the table is computed",
     )
-    add(
-        "--progress",
-        choices=("auto", "always", "never"),
-        default="auto",
-        help="a live line on rank 0; auto: when standard error is a terminal, which it is not "
-        "under most mpiexec (default: %(default)s)",
-    )
+    add_progress(add, "a live line")
 
 
 def _algorithms(text: str) -> tuple[str, ...]:
@@ -137,16 +126,6 @@ def _algorithms(text: str) -> tuple[str, ...]:
     if len(set(names)) < len(names):
         raise argparse.ArgumentTypeError(f"{text!r} names an algorithm twice")
     return names
-
-
-def _integer(lowest: int) -> Callable[[str], int]:
-    def integer(text: str) -> int:
-        value = int(text)
-        if value < lowest:
-            raise argparse.ArgumentTypeError(f"{value} is too small: at least {lowest}")
-        return value
-
-    return integer
 
 
 def _number(lowest: float, highest: float) -> Callable[[str], float]:
@@ -189,7 +168,7 @@ def _demo(comm: MPI.Intracomm, asked: Asked, progress: str) -> int:
     )
     settings = _settings(asked, comm.size, imbalance)
     torch.set_num_threads(1)  # one core per rank, as on a machine that is fully used
-    shown = progress == "always" or (progress == "auto" and sys.stderr.isatty())
+    shown = is_shown(progress)
     console = Console(
         stderr=True,
         quiet=comm.rank != 0,

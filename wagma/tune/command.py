@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wagma.benchmarks.agreement import refuse
+from wagma.benchmarks.options import add_progress, is_shown
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -77,13 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "where handles look)",
     )
     add("--dry-run", action="store_true", help="measure and print, but write nothing")
-    add(
-        "--progress",
-        choices=("auto", "always", "never"),
-        default="auto",
-        help="a bar on rank 0; auto: when standard error is a terminal, which it is not under "
-        "most mpiexec (default: %(default)s)",
-    )
+    add_progress(add, "a bar")
 
 
 def _size(text: str) -> int:
@@ -137,9 +132,7 @@ def _tune(comm: MPI.Intracomm, settings: Settings, progress: str) -> int:
     everywhere(comm, lambda: _check(settings, comm.size, here))
     # By one rank for all, before seconds are spent: it writes, and shows the bar.
     file = everywhere(comm, lambda: _check_first(settings, progress) if comm.rank == 0 else None)
-    shown = comm.rank == 0 and (
-        progress == "always" or (progress == "auto" and sys.stderr.isatty())
-    )
+    shown = comm.rank == 0 and is_shown(progress)
     default = default_schedule(comm.size, here)
     with bar(points(comm.size, settings.largest), visible=shown) as advance, abort_on_error(comm):
         found = search(
