@@ -146,6 +146,24 @@ class Launched:
         self._folder.cleanup()
 
 
+def finished(command: list[str], seconds: float) -> subprocess.CompletedProcess[str]:
+    """A launcher that has ended its ranks; one thread each, and no launcher's environment."""
+    process = subprocess.Popen(
+        command,
+        env=clean_environment() | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, errors = process.communicate(timeout=seconds)
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGTERM)  # a launcher ends its ranks
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
 def clean_environment() -> dict[str, str]:
     """This process's, without what a launcher may have set."""
     prefixes = ("PMI_", "PMIX_", "OMPI_", "TORCHELASTIC_", "LOCAL_", "MASTER_", "WAGMA_")

@@ -1,13 +1,10 @@
 """What docs/migrating.md says of DDP: both sides of its diff, run by the same torchrun job."""
 
-import os
 import re
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
-from launched import clean_environment
+from launched import finished
 
 LIVENESS_S = 200.0  # torchrun takes its time on a busy machine
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs/migrating.md"
@@ -60,19 +57,8 @@ def test_allreduce_computes_what_ddp_computes(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    process = subprocess.Popen(
-        [*torchrun, "--nproc-per-node", "2", str(program), side("+"), side("-")],
-        env=clean_environment() | {"OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        output, errors = process.communicate(timeout=LIVENESS_S)
-    finally:
-        if process.returncode is None:
-            os.killpg(process.pid, signal.SIGTERM)  # torchrun ends its ranks
-    assert process.returncode == 0, errors
-    difference, moved = map(float, output.split())
+    command = [*torchrun, "--nproc-per-node", "2", str(program), side("+"), side("-")]
+    done = finished(command, LIVENESS_S)
+    assert done.returncode == 0, done.stderr
+    difference, moved = map(float, done.stdout.split())
     assert difference < 1e-4 < 0.05 < moved

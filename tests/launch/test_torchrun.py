@@ -2,13 +2,12 @@
 
 import os
 import shlex
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from launched import clean_environment
+from launched import finished
 
 LIVENESS_S = 120.0
 LAUNCHERS = {
@@ -99,20 +98,7 @@ def launch(
     command = [*LAUNCHERS[launcher], str(size), *options]
     if launcher == "mpiexec":
         command.append(sys.executable)
-    process = subprocess.Popen(
-        [*command, str(script), str(folder)],
-        env=clean_environment() | {"OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        output, errors = process.communicate(timeout=LIVENESS_S)
-    finally:
-        if process.returncode is None:
-            os.killpg(process.pid, signal.SIGTERM)  # a launcher ends its ranks
-    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+    return finished([*command, str(script), str(folder)], LIVENESS_S)
 
 
 def written(folder: Path, size: int) -> list[str]:
