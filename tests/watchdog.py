@@ -9,13 +9,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 WATCHDOG_S = 120.0
 
 _stderr = 2
 
 
 def keep_stderr() -> None:
-    """To be called by pytest_configure, where the output is not captured."""
+    """pytest_configure of a conftest.py, or called by it, where the output is not captured."""
     global _stderr
     _stderr = os.dup(2)
 
@@ -25,3 +27,14 @@ def watched(seconds: float = WATCHDOG_S) -> Iterator[None]:
     faulthandler.dump_traceback_later(seconds, exit=True, file=_stderr)
     yield
     faulthandler.cancel_dump_traceback_later()
+
+
+def every_test(seconds: float = WATCHDOG_S) -> object:
+    """The fixture by which a conftest.py has each of its tests watched."""
+
+    @pytest.fixture(autouse=True)
+    def each() -> Iterator[None]:
+        with watched(seconds):
+            yield
+
+    return each

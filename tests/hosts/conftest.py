@@ -5,7 +5,6 @@ relay only where TAP devices can be made, too.
 """
 
 import os
-from collections.abc import Iterator
 
 import pytest
 import watchdog
@@ -14,15 +13,8 @@ from launchers import Launcher
 
 WATCHDOG_S = 300.0  # of the longest test, which runs those of tests/mpi
 
-
-def pytest_configure() -> None:
-    watchdog.keep_stderr()
-
-
-@pytest.fixture(autouse=True)
-def watched() -> Iterator[None]:
-    with watchdog.watched(WATCHDOG_S):
-        yield
+pytest_configure = watchdog.keep_stderr
+watched = watchdog.every_test(WATCHDOG_S)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ threads, and takes the MPI job with it. `@pytest.mark.mpi(min_size=n)` skips wit
 
 import os
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -47,10 +47,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(f"needs shared memory: {marker.args[0]}")
 
 
-@pytest.fixture(autouse=True)
-def watched() -> Iterator[None]:
-    with watchdog.watched():
-        yield
+watched = watchdog.every_test()
 
 
 @pytest.hookimpl(wrapper=True)
