@@ -26,6 +26,7 @@ from .row import (
     spread,
     time_text,
 )
+from .scenario_rows import beside_sleeper
 
 __all__ = ["allreduce", "groups", "idle", "straggler"]
 
@@ -101,11 +102,8 @@ def straggler(report: Report) -> Iterator[Row]:
             others = [rank for rank in found if not rank["sleeper"]]
             if not others:
                 continue
-            handles = [handle for rank in others for handle in rank["handles"]]
-            times = np.concatenate([handle["samples_ns"] for handle in handles]) * 1e-9
+            times, grace, behind = beside_sleeper(others)
             present = np.concatenate([rank["present"]["samples_ns"] for rank in found]) * 1e-9
-            grace = float(np.median(np.concatenate([handle["grace"] for handle in handles])))
-            behind = max(max(handle["behind"]) for handle in handles)
             for percent in (50, 99):
                 blocked = float(np.percentile(times, percent))
                 nobody_late = float(np.percentile(present, percent))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from statistics import fmean, median
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from ..scenarios.plan import Fastest
 from ..scenarios.theory import draws, memoryless, replay
 from .row import Report, Row, launch_name, reached, time_text
 
-__all__ = ["grace", "k_of_p", "straggler"]
+__all__ = ["beside_sleeper", "grace", "k_of_p", "straggler"]
 
 LATE_GOAL = 0.15  # with grace="auto"
 P50_GOAL, P99_GOAL = 1e-3, 10e-3  # seconds in a call, beside grace, while another rank sleeps
@@ -38,6 +39,14 @@ def grace(report: Report) -> Iterator[Row]:
         )
 
 
+def beside_sleeper(ranks: list[dict[str, Any]]) -> tuple[Any, float, int]:
+    """Of those that do not sleep: s of each call, median grace, how far the sleeper was behind."""
+    handles = [handle for rank in ranks for handle in rank["handles"]]
+    times = np.concatenate([handle["samples_ns"] for handle in handles]) * 1e-9
+    grace = float(np.median(np.concatenate([handle["grace"] for handle in handles])))
+    return times, grace, max(max(handle["behind"]) for handle in handles)
+
+
 def straggler(report: Report) -> Iterator[Row]:
     """Time in calls while another rank sleeps."""
     s = report["training"]
@@ -46,10 +55,7 @@ def straggler(report: Report) -> Iterator[Row]:
         others = [rank for rank in by_rank if not rank["sleeper"]]
         if not others:
             continue
-        handles = [handle for rank in others for handle in rank["handles"]]
-        times = np.concatenate([handle["samples_ns"] for handle in handles]) * 1e-9
-        open_for = float(np.median(np.concatenate([handle["grace"] for handle in handles])))
-        behind = max(max(handle["behind"]) for handle in handles)
+        times, open_for, behind = beside_sleeper(others)
         mpi = [rank["mpi"]["samples_ns"] for rank in others if "mpi" in rank]
         for percent, goal in ((50, P50_GOAL), (99, P99_GOAL)):
             blocked = float(np.percentile(times, percent))
