@@ -15,8 +15,16 @@ def main() -> int:
     )
     os.dup2(output, 1)
     os.dup2(output, 2)
-    # A test that hangs leaves the stacks of its ranks in the logs.
-    return pytest.main(["-o", "faulthandler_timeout=60", "-p", "no:cacheprovider", *arguments])
+    # A test that hangs leaves the stacks of its ranks in the logs. Ranks that tidied up the same
+    # folder of temporary files would get into each other's way.
+    own = [
+        "-o",
+        "faulthandler_timeout=60",
+        "-p",
+        "no:cacheprovider",
+        f"--basetemp={log}.{rank}.tmp",
+    ]
+    return pytest.main([*own, *arguments])
 
 
 if __name__ == "__main__":

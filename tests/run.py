@@ -157,7 +157,7 @@ def all_parts(mpi: str, mpiexec: list[str]) -> dict[str, list[Command]]:
         "c": c_part("c", 120),
         "asan": c_part("asan", 180),
         "tsan": c_part("tsan", 240),
-        "explore": [Command("explore", explore, 480)],
+        "explore": [Command("explore", explore, 900)],
         "python": pytest_part("python", "tests/python", 300),
         "transport": transport_part(mpi, mpiexec),
         "mpi": mpi_part(mpiexec),

@@ -204,7 +204,7 @@ def test_a_rank_that_fails_is_named_to_the_others(make: Callable[..., Algorithm]
     ):
         while optimizer.version < 100:
             step_with_closure(model, optimizer, batch(optimizer.version, COMM.rank))
-            if optimizer.version == 3 and COMM.rank == 1:
+            if optimizer.version >= 3 and COMM.rank == 1:  # it may have jumped
                 raise LocalError
     if COMM.rank != 1:  # over messages it may be one that failed because of rank 1
         named = "rank 1 " if optimizer.algorithm.collective.transport == "shm" else "rank "
