@@ -109,13 +109,13 @@ def on_ranks(
 
 def mpi_part(mpiexec: list[str]) -> list[Command]:
     """tests/mpi, once for each number of ranks."""
-    return [on_ranks("mpi", "mpi", mpiexec, size, 240) for size in RANKS]
+    return [on_ranks("mpi", "mpi", mpiexec, size, 400) for size in RANKS]
 
 
 def messages_part(mpiexec: list[str]) -> list[Command]:
     """The same over messages."""
     options = ("--transport", "mpi")
-    return [on_ranks("messages", "mpi", mpiexec, size, 300, *options) for size in RANKS]
+    return [on_ranks("messages", "mpi", mpiexec, size, 500, *options) for size in RANKS]
 
 
 def transport_part(mpi: str, mpiexec: list[str]) -> list[Command]:
