@@ -23,6 +23,20 @@ import wagma
 from wagma.algorithms import Algorithm
 
 
+class LateError(Exception):
+    """Somebody was late, which no grace rules out: who is awaited is known by messages."""
+
+
+def on_time(play: Callable[[], None]) -> None:
+    """Again, on all ranks, until nobody was late."""
+    for _ in range(5):
+        try:
+            return play()
+        except LateError:
+            continue
+    pytest.fail("somebody was late in every attempt")
+
+
 def run(
     make: Callable[..., Algorithm],
     inner: str,
@@ -40,14 +54,16 @@ def run(
             for i in (1, 0) if first % 2 else (0, 1):  # in any order
                 load[i](content[i])
         assert optimizer.version == first
+        late = False
         while optimizer.version < last:
             if optimizer.version == synchronize_at:
                 optimizer.synchronize()
                 continue
             COMM.Barrier()
             step_on(model, optimizer, batch(optimizer.version, RANK))
-            late = optimizer.outcome is not None and optimizer.outcome.late
-            assert not late, "the test needs everybody on time"
+            late = late or (optimizer.outcome is not None and optimizer.outcome.late)
+        if any(COMM.allgather(late)):
+            raise LateError
         file = io.BytesIO()
         torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
         return file.getvalue(), values(model)
@@ -56,24 +72,31 @@ def run(
 @pytest.mark.parametrize("saved_at", [4, 7])
 @pytest.mark.parametrize("name", ON_TIME)
 def test_two_halves_are_the_whole(name: str, saved_at: int) -> None:
-    _, whole = run(ON_TIME[name], "Adam", 0, 12)
-    content, half = run(ON_TIME[name], "Adam", 0, saved_at)
-    saved = torch.load(io.BytesIO(content), weights_only=True)
-    _, resumed = run(ON_TIME[name], "Adam", saved_at, 12, saved)
-    assert torch.equal(resumed, whole)
-    assert not torch.equal(half, whole)
+    def play() -> None:
+        _, whole = run(ON_TIME[name], "Adam", 0, 12)
+        content, half = run(ON_TIME[name], "Adam", 0, saved_at)
+        saved = torch.load(io.BytesIO(content), weights_only=True)
+        _, resumed = run(ON_TIME[name], "Adam", saved_at, 12, saved)
+        assert torch.equal(resumed, whole)
+        assert not torch.equal(half, whole)
+
+    on_time(play)
 
 
 def test_saved_after_synchronize_by_rank_0_for_all() -> None:
     """Momentum is each rank's own: with an optimizer without state one file is enough."""
     plain = {"plain": lambda p: torch.optim.SGD(p, lr=0.1)}
     OPTIMIZERS.update(plain)
-    _, whole = run(ON_TIME["WAGMA"], "plain", 0, 12, synchronize_at=5)
-    content, model = run(ON_TIME["WAGMA"], "plain", 0, 6, synchronize_at=5)
-    assert len(set(on_all_ranks(model))) == 1
-    saved = torch.load(io.BytesIO(COMM.bcast(content)), weights_only=True)
-    _, resumed = run(ON_TIME["WAGMA"], "plain", 6, 12, saved)
-    assert torch.equal(resumed, whole)
+
+    def play() -> None:
+        _, whole = run(ON_TIME["WAGMA"], "plain", 0, 12, synchronize_at=5)
+        content, model = run(ON_TIME["WAGMA"], "plain", 0, 6, synchronize_at=5)
+        assert len(set(on_all_ranks(model))) == 1
+        saved = torch.load(io.BytesIO(COMM.bcast(content)), weights_only=True)
+        _, resumed = run(ON_TIME["WAGMA"], "plain", 6, 12, saved)
+        assert torch.equal(resumed, whole)
+
+    on_time(play)
 
 
 class Counting(wagma.AllreduceSGD):
