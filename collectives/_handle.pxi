@@ -79,6 +79,7 @@ cdef class Handle:
     cdef bint small
     cdef _Posted posted      # array of the pending request
     cdef bint dropped        # nobody can complete the request any more
+    cdef bint ended          # a call over messages has ended in an error
     cdef int64_t last_version
     cdef wagma_stats last_stats
     cdef tuple last_ranks    # what _ranks() said at the end
@@ -282,9 +283,15 @@ cdef class Handle:
         return _outcome(given, self.views)
 
     cdef int _keep_for_messages(self, int status, object keeper, Py_buffer *view) except -1:
-        """After an error in a call: messages under way may still use its array, see wagma.h."""
-        if self.transport == "shm" or status == WAGMA_EINVAL or status == WAGMA_ETYPE:
+        """After an error in a call: messages under way may still use its array, see wagma.h.
+
+        The first error ends the handle: later calls do not begin. With a graph only the engine's
+        own memory is in messages.
+        """
+        if (self.transport == "shm" or self.ended or status == WAGMA_EINVAL
+                or status == WAGMA_ETYPE or self.used.graph != WAGMA_GRAPH_NONE):
             return 0
+        self.ended = True
         cdef _Posted kept = _Posted.__new__(_Posted)
         kept.keeper = _kept(keeper)
         kept.view = view[0]

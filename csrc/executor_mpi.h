@@ -11,8 +11,8 @@
  *   executor_mpi_wait.c    waits of a call: how long, for whom, and what becomes of those that last
  *   executor_mpi_end.c     how ranks meet and part: creation, close, failure
  *
- * Everything below is touched under progress.mutex alone, by the owner in a call or by the progress
- * thread; both call mpi_drive(). */
+ * Everything below but its atomics is touched under progress.mutex alone, by the owner in a call or
+ * by the progress thread; both call mpi_drive(). */
 #ifndef WAGMA_EXECUTOR_MPI_H
 #define WAGMA_EXECUTOR_MPI_H
 

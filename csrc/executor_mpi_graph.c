@@ -284,7 +284,8 @@ static int look(wagma_handle *h, const void *context, uint64_t now) {
     if (status != WAGMA_OK)
         return status;
     const int n = missing(h, e->ranks);
-    return n > 0 ? mpi_look_at(h, what, n, now) : handle_interrupted(h, "neighbors");
+    return n > 0 ? mpi_look_at(h, what, n, now)
+                 : handle_interrupted(h, what == TRACE_FOR_WINDOW ? "window" : "neighbors");
 }
 
 static int begin(wagma_handle *h) {

@@ -7,7 +7,7 @@
  * asked for. Data messages go to a receive that was asked for by (rank, tag); those of one (pair,
  * tag) match in the order in which they were posted.
  *
- * No call blocks, `close` and `quiesce` excepted where they say so. Thread-safety: one thread at a
+ * No call blocks, `close` excepted. Thread-safety: one thread at a
  * time per transport; different transports at once. Errors: a negative wagma_status, which the
  * transport got from its `error` together with the message. */
 #ifndef WAGMA_TRANSPORT_H

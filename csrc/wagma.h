@@ -228,7 +228,8 @@ typedef struct wagma_outcome {
 } wagma_outcome;
 
 /* After an error of a call (WAGMA_EINVAL and WAGMA_ETYPE excepted) x holds anything; over a
- * transport messages under way may read and write it as long as the process runs. */
+ * transport messages under way may read and write it as long as the process runs, but not with a
+ * graph. */
 
 /* x (count elements) becomes the result of this rank's next version; `weight` is finite, >= 0.
  *

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from wagma.collectives import GroupAllreduce, PartialAllreduce, PeerError, StallError
+from wagma.collectives import GroupAllreduce, HandleError, PartialAllreduce, PeerError, StallError
 
 # Eager, and in chunks.
 COUNTS = pytest.mark.parametrize("count", [16, 4096, 300_000])
@@ -70,6 +70,13 @@ def test_an_array_lives_on_after_an_error_over_messages(comm: MPI.Intracomm) -> 
     del x
     gc.collect()
     assert (alive() is not None) == (coll.transport == "mpi")
+    y = np.ones(300_000, np.float32)
+    with pytest.raises(HandleError):  # broken: messages have nothing of this one
+        coll.allreduce(y)
+    alive = weakref.ref(y)
+    del y
+    gc.collect()
+    assert alive() is None
     coll.fail()
 
 

@@ -27,7 +27,8 @@ class SGP(NeighborAveraging):
 
     The parameters always are z. The update u of the inner optimizer belongs to x, so that z changes
     by u / w. As long as all ranks are there every rank gets as much weight as it gives: w is 1, and
-    x is z. A rank that leaves takes its weight with it.
+    x is z. A rank that leaves takes its weight with it; those that would have heard it take w by
+    the shares that came, so that it does not shrink with every version.
 
     Only parameters are averaged, as with `WAGMA`. `synchronize` averages over all ranks, sum of x
     by sum of w.
@@ -82,6 +83,11 @@ class SGP(NeighborAveraging):
             self._before = None
         self.outcome = self.collective.exchange(flat, self.weight)
         self.weight = self.outcome.weight
+        came = len(self.outcome.contributors)
+        if 0 < came <= self._neighbors and self.size > 1:
+            # No share comes from ranks that have left: w would shrink with every version, and an
+            # update, which is divided by it, grow without end.
+            self.weight *= (self._neighbors + 1) / came
 
     def synchronize(self) -> None:
         """Averages the models of all ranks."""
