@@ -195,6 +195,18 @@ class Push(Lockstep):
         return self.models
 
 
+def _mix(x: int) -> int:
+    x = (x + 0x9E3779B97F4A7C15) % 2**64
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
+    return x ^ x >> 31
+
+
+def drawn(size: int, version: int, seed: int = 0) -> int:
+    """The rank that starts a version of all, "majority"."""
+    return min(range(size), key=lambda rank: _mix(seed ^ _mix(version + 1 ^ _mix(rank))))
+
+
 class Eager:
     """Li et al. 2020, with every result delivered: ranks come one by one.
 
