@@ -25,12 +25,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from wagma.collectives.topology import groups
+from wagma.collectives.topology import groups, neighbors
 
-__all__ = ["Bound", "Rule", "bound", "ring_neighbors", "sender_offsets"]
+__all__ = ["Bound", "Rule", "bound"]
 
 Floats = npt.NDArray[np.float64]
-Booleans = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +78,9 @@ def bound(rule: Rule, compute: Floats) -> Bound:
     Args:
         rule: whom a call waits for.
         compute: seconds that each rank computes before its call of each version: [versions, P].
+
+    Raises:
+        ValueError: P ranks have not that many neighbours.
     """
     if rule.wait in ("majority", "solo") and not rule.every_gradient:
         return _Eager(rule, compute).play()
@@ -121,33 +123,12 @@ def _returned(rule: Rule, version: int, calls: Floats, starter: int) -> Floats:
     if rule.wait == "majority":
         started: Floats = np.maximum(calls, calls[starter])
         return started
-    if rule.wait == "ring":
-        heard = ring_neighbors(size)
-    else:
-        heard = np.eye(size, dtype=bool)
-        for offset in sender_offsets(size, rule.neighbors, version):
-            heard |= np.roll(np.eye(size, dtype=bool), -offset, axis=1)
-    arrived: Floats = np.where(heard, calls, 0.0).max(axis=1)
-    return arrived
+    heard = neighbors(size, rule.wait, rule.neighbors, version)
+    return np.array([calls[list(senders)].max() for senders in heard])
 
 
 def _synchronises(rule: Rule, version: int) -> bool:
     return rule.sync_period is not None and (version + 1) % rule.sync_period == 0
-
-
-def ring_neighbors(size: int) -> Booleans:
-    """Whom each rank of a ring hears, itself included: [P, P], a row per receiver."""
-    one = np.eye(size, dtype=bool)
-    heard: Booleans = one | np.roll(one, 1, axis=1) | np.roll(one, -1, axis=1)
-    return heard
-
-
-def sender_offsets(size: int, neighbors: int, version: int) -> list[int]:
-    """By how much each rank's in-neighbours of the exponential graph are before it."""
-    powers = [2**i for i in range((size - 1).bit_length())]
-    if neighbors > len(powers):
-        return (powers + [d for d in range(1, size) if d not in powers])[:neighbors]
-    return [powers[(version * neighbors + i) % len(powers)] for i in range(neighbors)]
 
 
 # ---- ranks that leave versions out ---------------------------------------------------------------

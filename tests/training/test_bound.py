@@ -132,6 +132,10 @@ def test_results_are_delivered_in_order() -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 8])
 def test_every_algorithm_has_a_bound(name: str, size: int) -> None:
     one = find(name, replace(SETTINGS, group_size=None), size)
+    if size < one.least_ranks:
+        with pytest.raises(ValueError, match="neighbors"):
+            bound(one.rule, np.ones((20, size)))
+        return
     played = bound(one.rule, np.ones((20, size)))
     assert played.steps <= 20 * size
     if one.rule.wait not in ("majority", "solo") and one.rule.group_size is None:
