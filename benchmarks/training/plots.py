@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 import matplotlib as mpl
@@ -66,7 +67,7 @@ def _throughput(figure: Figure, result: Result) -> None:
     places = np.arange(len(runs))
     ideal = [np.mean([run["ideal_throughput"] for run in of]) for of in runs.values()]
     real = [np.mean([run["throughput"] for run in of]) for of in runs.values()]
-    spread = [np.std([run["throughput"] for run in of]) for of in runs.values()]
+    spread = [_deviation([run["throughput"] for run in of]) for of in runs.values()]
     axes.barh(places, ideal, 0.8, color="0.88", label="without communication")
     axes.barh(places, real, 0.5, color="#2a6f97", label="measured")
     if any(spread):
@@ -84,6 +85,11 @@ def _throughput(figure: Figure, result: Result) -> None:
     axes.invert_yaxis()
     axes.set_xlabel("throughput of all ranks, samples/s")
     axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+
+
+def _deviation(values: list[float]) -> float:
+    """The standard deviation, as in the table; 0 of a single value."""
+    return stdev(values) if len(values) > 1 else 0.0
 
 
 def _accuracy(figure: Figure, result: Result) -> None:

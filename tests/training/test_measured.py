@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
 from started import validator
 from test_bound import SETTINGS
 
@@ -167,3 +169,14 @@ def test_pictures_are_drawn(tmp_path: Path) -> None:
             assert path.read_bytes().startswith(b"\x89PNG")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(plots.NAMES)
     assert np.isclose(plots._ages(many[:2]).sum(), 1)
+
+
+def test_error_bars_are_as_long_as_the_table_says() -> None:
+    fast, slow = record(0, end_seconds=2.0), record(0, end_seconds=4.0)
+    runs = [run("wagma", fast, fast), run("wagma", slow, slow, seed=2), run("local1")]
+    figure = Figure()
+    plots._throughput(figure, shown(*runs, seeds=(1, 2)))
+    bars = [bar for bar in figure.axes[0].containers if isinstance(bar, ErrorbarContainer)]
+    (lines,) = bars[0].lines[2]
+    lengths = [end[0] - begin[0] for begin, end in lines.get_segments()]
+    assert lengths == pytest.approx([2 * 10 * 2**0.5, 0])  # 40 and 20 samples/s: 30.0 ± 14.1
