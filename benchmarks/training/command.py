@@ -126,7 +126,11 @@ def _add_imbalance(parser: argparse.ArgumentParser) -> None:
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("output").add_argument
-    add("--json", metavar="FILE", help="write the results there; docs/training.schema.json")
+    add(
+        "--json",
+        metavar="FILE",
+        help="write the results there, as wagma.benchmarks' training.schema.json says",
+    )
     add("--plots", metavar="DIR", help="draw pictures there, PNG files")
     add_progress(add, "a live line")
 

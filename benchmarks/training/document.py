@@ -1,4 +1,4 @@
-"""The results as one JSON document; docs/training.schema.json describes it."""
+"""The results as one JSON document; training.schema.json describes it."""
 
 from __future__ import annotations
 

@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # The engine at work on one rank; prints where it was imported from.
 USE = """
+from importlib import resources
+
 import numpy as np
 from mpi4py import MPI
 import wagma
@@ -30,6 +32,8 @@ with GroupAllreduce(MPI.COMM_WORLD, x, group_size=1) as collective:
 assert x.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0], x
 assert topology.groups(3, 1, 0) == [(0,), (1,), (2,)]
 assert _loop.now() > 0
+for name in ("report", "training"):
+    assert (resources.files(wagma.benchmarks) / f"{name}.schema.json").is_file(), name
 for package in (wagma.collectives, wagma.benchmarks):
     print(package.__file__)
 """

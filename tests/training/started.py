@@ -5,6 +5,7 @@ import os
 import shlex
 import subprocess
 import sys
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import jsonschema
 from launched import clean_environment
 
 LIVENESS_S = 200.0
-ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {
     **clean_environment(),
     **{name: value for name, value in os.environ.items() if name.startswith("OMPI_ALLOW_RUN_AS")},
@@ -50,6 +50,6 @@ def result(folder: Path, ranks: int, *options: str) -> tuple[dict[str, Any], str
 
 
 def validator() -> jsonschema.Draft202012Validator:
-    schema = json.loads((ROOT / "docs/training.schema.json").read_text())
+    schema = json.loads((resources.files("wagma.benchmarks") / "training.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
