@@ -494,6 +494,19 @@ cdef class Handle:
         wagma_dump_state(self.handle, address, size)
         return address.decode("utf-8", "replace")
 
+    def lost(self):
+        """The ranks that are known to have failed or died, ascending; does not wait.
+
+        Raises:
+            HandleError: the handle cannot be used, or a request is pending.
+        """
+        cdef int32_t ranks[WAGMA_MAX_RANKS]
+        cdef int n
+        self._enter()
+        n = wagma_lost(self.handle, ranks)
+        self.busy = IDLE
+        return [ranks[i] for i in range(n)]
+
     cdef str _who(self):
         return f"rank {self.rank}" + ("" if self.name is None else f" ({self.name})")
 

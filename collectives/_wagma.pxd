@@ -188,6 +188,7 @@ cdef extern from "wagma.h" nogil:
     int wagma_is_traced(const wagma_handle *handle)
     int wagma_label_trace(wagma_handle *handle, const wagma_trace_label *label)
     int wagma_close(wagma_handle *handle)
+    int wagma_lost(wagma_handle *handle, int32_t *ranks)
     void wagma_fail(wagma_handle *handle)
     void wagma_free(wagma_handle *handle)
     int wagma_dump_state(const wagma_handle *handle, char *text, size_t size)

@@ -80,14 +80,21 @@ class Meeting:
         comm: intracommunicator, of which a duplicate is used and freed at the end; None: the ranks
             that a launcher started on this machine.
         patience: with which ranks that do not come are waited for, if `comm` is None.
+        watch: called while they are waited for, with a `comm`; what it raises ends that. On all
+            ranks or on none.
 
     Raises:
         what `rank_and_size` does, and if `comm` is None
         PeerError, StallError: another rank ended, or did not come.
     """
 
-    def __init__(self, comm: MPI.Intracomm | None, patience: Patience) -> None:
-        self._mpi = None if comm is None else MPIRanks(comm)
+    def __init__(
+        self,
+        comm: MPI.Intracomm | None,
+        patience: Patience,
+        watch: Callable[[], None] | None = None,
+    ) -> None:
+        self._mpi = None if comm is None else MPIRanks(comm, watch)
         self._ranks: Ranks = self._mpi or local_ranks(Job.of(os.environ), patience)
         self.rank = self._ranks.rank
         self.size = self._ranks.size

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ _SRUN = "Start it with `srun --mpi=pmi2` (MPICH) or `srun --mpi=pmix` (Open MPI)
 # steps as well, have the last of the 32-bit numbers.
 _SRUN_STEPS = 0xFFFFFFF0
 _ENDED = 1  # tag of what `MPIRanks.tell` sends
+_SHORTEST_S, _LONGEST_S = 2e-5, 1e-2  # between two looks for others
 
 
 def import_mpi() -> ModuleType:
@@ -47,6 +49,9 @@ def import_mpi() -> ModuleType:
 class MPIRanks:
     """The ranks of a communicator, on a duplicate of it that is freed at the end.
 
+    `watch` (on all ranks or on none): called while others have not come; what it raises ends the
+    wait.
+
     Ranks are matched by the order of their calls: one that leaves early joins the next `allgather`
     of the others, and then the freeing.
 
@@ -57,10 +62,10 @@ class MPIRanks:
         what `check_communicator` does.
     """
 
-    def __init__(self, comm: MPI.Intracomm) -> None:
+    def __init__(self, comm: MPI.Intracomm, watch: Callable[[], None] | None = None) -> None:
         check_communicator(comm)
         mpi = import_mpi()
-        self.comm = comm.Dup()
+        self.comm = comm.Dup() if watch is None else _duplicate(comm, watch)
         self._over = False
         self._telling: list[MPI.Request] = []
         self._heard: dict[int, Report] = {}
@@ -105,6 +110,16 @@ class MPIRanks:
 
     def _hear(self, rank: int) -> None:
         self._heard[rank] = self.comm.recv(source=rank, tag=_ENDED)
+
+
+def _duplicate(comm: MPI.Intracomm, watch: Callable[[], None]) -> MPI.Intracomm:
+    duplicate, request = comm.Idup()
+    pause = _SHORTEST_S
+    while not request.Test():
+        watch()
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_S)
+    return duplicate
 
 
 def check_communicator(comm: Any) -> None:

@@ -220,6 +220,10 @@ class NeighborExchange(metaclass=Telling):
         """What this rank is doing and what it did last, as text; from any thread."""
         return self._handle.dump_state()
 
+    def lost(self) -> list[int]:
+        """The ranks that are known to have failed or died; see `PartialAllreduce.lost`."""
+        return self._handle.lost()
+
     def close(self) -> None:
         """This rank departs: weight 0 from the next version on, and nobody waits for it.
 

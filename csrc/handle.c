@@ -316,6 +316,17 @@ void wagma_get_stats(const wagma_handle *h, wagma_stats *stats) {
     stats->wakeups = h->executor->wakeups ? h->executor->wakeups(h) : 0;
 }
 
+int wagma_lost(wagma_handle *h, int32_t *ranks) {
+    int n = 0;
+    if (!h || h->closed)
+        return 0;
+    enter(h);
+    for (int r = 0; r < h->size; r++)
+        if (r != h->rank && h->executor->lost(h, r) != HANDLE_PRESENT)
+            ranks[n++] = r;
+    return leave(h, n);
+}
+
 int wagma_close(wagma_handle *h) {
     if (!h)
         return error_set(WAGMA_EINVAL, "handle is NULL");

@@ -321,6 +321,10 @@ WAGMA_API int wagma_gathered_stats(const wagma_handle *handle, int rank, wagma_r
  * closed all the same). */
 WAGMA_API int wagma_close(wagma_handle *handle);
 
+/* The ranks that are known to have failed or died, ascending, to ranks[size]; their number, 0 of a
+ * closed handle. Over a transport what messages have told. */
+WAGMA_API int wagma_lost(wagma_handle *handle, int32_t *ranks);
+
 /* Marks this rank as failed: every wait that needs it ends in WAGMA_EPEER at once. */
 WAGMA_API void wagma_fail(wagma_handle *handle);
 

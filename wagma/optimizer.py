@@ -314,9 +314,14 @@ class DistributedOptimizer(OptimizerWrapper):
         """
         self._refuse_inside("load_state_dict()")
         algorithm = self._algorithm
-        saved = state_dict.get("wagma", {"version": self.version})
+        saved: dict[str, Any] = {}
+
+        def version() -> int:
+            saved.update(state_dict.get("wagma", {"version": self.version}))
+            return int(saved["version"])
+
         with algorithm.meet() as meeting:
-            versions = meeting.exchange(lambda: int(saved["version"]), last=True)
+            versions = meeting.exchange(version, last=True)
         if len(set(versions)) > 1 and algorithm.rank == 0:
             self._log.warning(
                 "the ranks saved versions %s; all continue at %d", versions, min(versions)

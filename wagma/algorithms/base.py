@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch.optim import Optimizer
 
-from wagma.collectives import Outcome, PartialAllreduce
+from wagma.collectives import Outcome, PartialAllreduce, PeerError
 from wagma.collectives.meeting import Meeting, rank_and_size
 from wagma.collectives.options import Transport
 from wagma.collectives.patience import Patience
+from wagma.collectives.reports import describe_ranks
 from wagma.collectives.stats import Stats
 from wagma.flat import FlatParameters
 
@@ -37,8 +38,17 @@ class Collective(Protocol):
         """What the ranks talk through, "shm" or "mpi"."""
         ...
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, or has failed."""
+        ...
+
     def stats(self) -> Stats:
         """Counters of this rank, and of all as of the last version that all took part in."""
+        ...
+
+    def lost(self) -> list[int]:
+        """The ranks that are known to have failed or died; does not wait."""
         ...
 
     def close(self) -> None:
@@ -144,9 +154,23 @@ class Algorithm(ABC):
         self.resume(version)
 
     def meet(self) -> Meeting:
-        """The ranks, to compare something; a context manager. Collective."""
+        """The ranks, to compare something; a context manager. Collective.
+
+        Raises:
+            PeerError: a rank that trained with this one has failed.
+        """
         waits = {"timeout": self._timeout, "stall_warning": self._stall_warning}
-        return Meeting(self.comm, Patience.of({**waits, "name": type(self).__name__}))
+        patience = Patience.of({**waits, "name": type(self).__name__})
+        return Meeting(self.comm, patience, self._watch if self._collectives else None)
+
+    def _watch(self) -> None:
+        """Raises what the collectives know of ranks that will not come."""
+        lost = [] if self.collective.closed else self.collective.lost()
+        if lost:
+            raise PeerError(
+                f"{describe_ranks(lost)} failed, died or left without close(), and all ranks have "
+                "to meet here: make a new optimizer without"
+            )
 
     def broadcast(self, array: torch.Tensor) -> None:
         """Rank 0's `array` becomes everybody's, bit for bit; collective.

@@ -1,0 +1,73 @@
+"""A rank that fails while the others are on their way to where all ranks meet: they do not hang."""
+
+import pytest
+from test_messages import run, said
+
+TRAINED = """
+import torch
+import wagma
+
+class LocalError(Exception):
+    pass
+
+model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 1))
+inner = torch.optim.SGD(model.parameters(), lr=0.1)
+opt = wagma.DistributedOptimizer(inner, wagma.{algorithm}(comm, transport="{transport}"))
+batch = torch.randn(8, 4, generator=torch.Generator().manual_seed(rank))
+try:
+    with opt:
+        while opt.version < 3:
+            opt.zero_grad()
+            model(batch).square().mean().backward()
+            opt.step()
+        if rank == comm.size - 1:
+            raise LocalError
+        {meet}
+except LocalError:
+    say("left")
+except PeerError as error:
+    say(error)
+"""
+MEETINGS = {
+    "join": "with opt.join(2): pass",
+    "buffers": "opt.synchronize(buffers=model.buffers())",
+    "state": "opt.load_state_dict(opt.state_dict())",
+    "group": "opt.add_param_group({'params': [torch.nn.Parameter(torch.ones(2))]})",
+}
+
+
+@pytest.mark.parametrize(
+    ("meeting", "transport", "algorithm"),
+    [
+        ("join", "shm", "DPSGD"),
+        ("join", "mpi", "WAGMA"),
+        ("buffers", "mpi", "DPSGD"),
+        ("state", "shm", "WAGMA"),
+        ("group", "mpi", "LocalSGD"),
+    ],
+)
+def test_who_has_failed_is_not_met(meeting: str, transport: str, algorithm: str) -> None:
+    script = TRAINED.format(algorithm=algorithm, transport=transport, meet=MEETINGS[meeting])
+    done = run(3, script)
+    assert done.returncode == 0, done.stderr
+    assert said(done, 2) == ["left"]
+    for rank in (0, 1):
+        (text,) = said(done, rank)
+        # Over messages the first to be known may be one that failed because of the first.
+        assert ("2 failed, died" if transport == "shm" else " failed, died") in text, text
+
+
+def test_what_cannot_be_loaded_is_refused_on_every_rank() -> None:
+    """Found by one rank before the others' meeting is over."""
+    script = TRAINED.format(
+        algorithm="LocalSGD",
+        transport="auto",
+        meet="""
+        opt.load_state_dict(None if rank == 1 else opt.state_dict())
+    """,
+    ).replace("if rank == comm.size - 1", "if False")
+    done = run(3, script.replace("except PeerError", "except Exception"))
+    assert done.returncode == 0, done.stderr
+    for rank in range(3):
+        (text,) = said(done, rank)
+        assert "NoneType" in text, text
