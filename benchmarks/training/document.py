@@ -49,5 +49,6 @@ def _plain(value: Any) -> Any:
 
 
 def write(path: Path, result: dict[str, Any]) -> None:
-    """Writes the document; OSError if that cannot be done."""
+    """Writes the document, and makes its folder; OSError if that cannot be done."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, allow_nan=False) + "\n")

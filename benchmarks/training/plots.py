@@ -27,11 +27,12 @@ def draw(result: Result, folder: Path) -> list[Path]:
 
     Args:
         result: of `document.document`, with at least one run.
-        folder: where the files of `NAMES` are put; it exists.
+        folder: where the files of `NAMES` are put; it is made.
 
     Returns:
         The files.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     paths = []
     height = max(4.0, 1.5 + 0.36 * len(by_algorithm(result["runs"])))  # a line for each, at least
     for name, axes in _PICTURES.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,15 +105,22 @@ def _prepare(settings: Settings, comm: MPI.Intracomm) -> tuple[list[Injector], l
 
 
 def _check_writable(option: str, file: Path) -> None:
-    there = file.exists()
+    """Tries it. Nothing stays behind: the run may fail, or end before it has results."""
+    new: list[Path] = []  # the innermost folder first
     try:
+        there = file.exists()
+        new += [folder for folder in file.parents if not folder.exists()]
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("ab"):
             pass
-        if not there:  # nothing stays behind if the run fails
+        if not there:
             file.unlink()
     except OSError as error:
         raise ValueError(f"argument {option}: cannot write {file}: {error.strerror}") from None
+    finally:
+        for folder in new:
+            with suppress(OSError):  # it was not made, or somebody else has put something there
+                folder.rmdir()
 
 
 def _check_parameters(settings: Settings, task: Task) -> None:
@@ -194,11 +201,15 @@ def _announced(settings: Settings, size: int, imbalance: Injector) -> str:
 
 
 def _report(settings: Settings, result: dict[str, Any]) -> None:
+    if not result["runs"]:
+        sys.stderr.write("interrupted before the first training was finished: no results\n")
+        sys.stderr.flush()
+        return
     sys.stdout.write(table.text(result))
     if settings.json is not None:
         write(Path(settings.json), result)
         sys.stdout.write(f"Results: {settings.json}\n")
-    if settings.plots is not None and result["runs"]:
+    if settings.plots is not None:
         for path in plots.draw(result, Path(settings.plots)):
             sys.stdout.write(f"Picture: {path}\n")
     sys.stdout.flush()

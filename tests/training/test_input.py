@@ -14,6 +14,8 @@ from started import ENVIRONMENT, LIVENESS_S, command, training, validator
 
 from wagma.cli import main
 
+LONG = 300 * "x"
+
 
 @pytest.mark.parametrize(
     ("options", "words"),
@@ -61,6 +63,10 @@ def test_wrong_options_are_named(
         (["--imbalance", "trace:none.csv"], "--imbalance: [Errno 2] No such file or directory"),
         (["--json", "/proc/none/x.json"], "--json: cannot write /proc/none/x.json"),
         (["--plots", "/proc/none"], "--plots: cannot write /proc/none/throughput.png"),
+        (["--json", LONG], f"--json: cannot write {LONG}: File name too long"),
+        (["--json", f"new/deep/{LONG}"], f"--json: cannot write new/deep/{LONG}: File name too"),
+        (["--plots", f"new/{LONG}"], f"--plots: cannot write new/{LONG}/throughput.png: File na"),
+        (["--json", "new/x.json", "--parameters", "9"], "--parameters 9: the model of digits"),
     ],
 )
 def test_what_these_ranks_cannot_do_is_named(
@@ -127,10 +133,34 @@ def test_finished_trainings_are_kept_after_ctrl_c(tmp_path: Path, ranks: int) ->
     """Ctrl-C reaches one rank, in the second training; the others hear of it."""
     names = "local10,wagma,allreduce"
     file = tmp_path / "result.json"
-    words = command(ranks, "--json", str(file), "--algorithms", names, "--compute", "20ms")
+    _, errors = interrupted(
+        *(tmp_path, ranks, "LocalSGD(10): ", "--json", str(file), "--algorithms", names),
+        *("--steps", "100"),
+    )
+    assert "interrupted: what is above is not all that was asked for" in errors
+    document = json.loads(file.read_text())
+    validator().validate(document)
+    assert document["interrupted"] is True
+    assert [run["algorithm"] for run in document["runs"]] == ["local10"]
+
+
+@pytest.mark.parametrize("ranks", [0, 3])
+def test_ctrl_c_in_the_first_training_leaves_nothing(tmp_path: Path, ranks: int) -> None:
+    output, errors = interrupted(
+        *(tmp_path, ranks, "digits on ", "--json", "new/result.json", "--plots", "pictures"),
+        *("--steps", "1000"),
+    )
+    assert output == ""
+    assert errors == "interrupted before the first training was finished: no results\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def interrupted(folder: Path, ranks: int, begin: str, *options: str) -> tuple[str, str]:
+    """The output, and what follows a line with that beginning in the errors, a second after which
+    one rank is interrupted."""
     process = subprocess.Popen(
-        [*words, "--steps", "100", "--batch", "2"],
-        cwd=tmp_path,
+        [*command(ranks, *options), "--compute", "20ms", "--batch", "2"],
+        cwd=folder,
         env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -139,20 +169,16 @@ def test_finished_trainings_are_kept_after_ctrl_c(tmp_path: Path, ranks: int) ->
     )
     try:
         assert process.stderr is not None
-        while not process.stderr.readline().startswith("LocalSGD(10): "):
+        while not process.stderr.readline().startswith(begin):
             assert process.poll() is None
         time.sleep(1.0)
         os.kill(one_rank(process.pid) if ranks else process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=LIVENESS_S)
+        output, errors = process.communicate(timeout=LIVENESS_S)
     finally:
         process.kill()
         process.wait()
     assert process.returncode == 130, errors
-    assert "interrupted: what is above is not all that was asked for" in errors
-    document = json.loads(file.read_text())
-    validator().validate(document)
-    assert document["interrupted"] is True
-    assert [run["algorithm"] for run in document["runs"]] == ["local10"]
+    return output, errors
 
 
 def one_rank(launcher: int) -> int:
