@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tiny import COMM, ON_TIME, OPTIMIZERS, RANK, SIZE, batch, build_model, loss_of, values
+from tiny import COMM, ON_TIME, OPTIMIZERS, RANK, SIZE, batch, build_model, loss_of, on_time, values
 
 import wagma
 from wagma.algorithms import Algorithm
@@ -19,20 +19,25 @@ def make(request: pytest.FixtureRequest) -> Callable[..., Algorithm]:
 
 def accumulated(make: Callable[..., Algorithm], parts: int) -> torch.Tensor:
     """The model after six steps, each of `parts` backward passes."""
-    model = build_model()
-    inner = OPTIMIZERS["SGD"](model.parameters())
-    with wagma.DistributedOptimizer(inner, make(COMM)) as optimizer:
-        for step in range(6):
-            optimizer.zero_grad()
-            pieces = batch(step, RANK).chunk(parts)
-            with optimizer.no_sync():
-                for piece in pieces[:-1]:
-                    (loss_of(model, piece) / parts).backward()
-            (loss_of(model, pieces[-1]) / parts).backward()
-            assert optimizer.version == step, "only a step is a version"
-            COMM.Barrier()
-            optimizer.step()
-        return values(model)
+
+    def play(meet: Callable[[], None]) -> tuple[wagma.DistributedOptimizer, torch.Tensor]:
+        model = build_model()
+        inner = OPTIMIZERS["SGD"](model.parameters())
+        with wagma.DistributedOptimizer(inner, make(COMM)) as optimizer:
+            for step in range(6):
+                version = optimizer.version
+                optimizer.zero_grad()
+                pieces = batch(step, RANK).chunk(parts)
+                with optimizer.no_sync():
+                    for piece in pieces[:-1]:
+                        (loss_of(model, piece) / parts).backward()
+                (loss_of(model, pieces[-1]) / parts).backward()
+                assert optimizer.version == version, "only a step is a version"
+                meet()
+                optimizer.step()
+        return optimizer, values(model)
+
+    return on_time(play)
 
 
 def test_micro_batches_are_one_batch(make: Callable[..., Algorithm]) -> None:

@@ -15,6 +15,7 @@ from tiny import (
     batch,
     build_model,
     on_all_ranks,
+    on_time,
     step_on,
     values,
 )
@@ -23,64 +24,54 @@ import wagma
 from wagma.algorithms import Algorithm
 
 
-class LateError(Exception):
-    """Somebody was late, which no grace rules out: who is awaited is known by messages."""
-
-
-def on_time(play: Callable[[], None]) -> None:
-    """Again, on all ranks, until nobody was late."""
-    for _ in range(5):
-        try:
-            return play()
-        except LateError:
-            continue
-    pytest.fail("somebody was late in every attempt")
-
-
 def run(
     make: Callable[..., Algorithm],
     inner: str,
     first: int,
     last: int,
-    saved: dict[str, Any] | None = None,
+    saved: bytes | None = None,
     synchronize_at: int | None = None,
 ) -> tuple[bytes, torch.Tensor]:
     """Versions `first` to `last`: a checkpoint of this rank, and its model."""
-    model = build_model(seed=first)
-    with wagma.DistributedOptimizer(OPTIMIZERS[inner](model.parameters()), make(COMM)) as optimizer:
-        if saved is not None:
-            load = [optimizer.load_state_dict, model.load_state_dict]
-            content = [saved["optimizer"], saved["model"]]
-            for i in (1, 0) if first % 2 else (0, 1):  # in any order
-                load[i](content[i])
-        assert optimizer.version == first
-        late = False
-        while optimizer.version < last:
-            if optimizer.version == synchronize_at:
-                optimizer.synchronize()
-                continue
-            COMM.Barrier()
-            step_on(model, optimizer, batch(optimizer.version, RANK))
-            late = late or (optimizer.outcome is not None and optimizer.outcome.late)
-        if any(COMM.allgather(late)):
-            raise LateError
-        file = io.BytesIO()
-        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
-        return file.getvalue(), values(model)
+
+    def play(
+        meet: Callable[[], None],
+    ) -> tuple[wagma.DistributedOptimizer, tuple[bytes, torch.Tensor]]:
+        model = build_model(seed=first)
+        optimizer = wagma.DistributedOptimizer(OPTIMIZERS[inner](model.parameters()), make(COMM))
+        with optimizer:
+            if saved is not None:
+                load(model, optimizer, saved)
+            assert optimizer.version == first
+            while optimizer.version < last:
+                if optimizer.version == synchronize_at:
+                    optimizer.synchronize()
+                    continue
+                meet()
+                step_on(model, optimizer, batch(optimizer.version, RANK))
+            file = io.BytesIO()
+            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+        return optimizer, (file.getvalue(), values(model))
+
+    return on_time(play)
+
+
+def load(model: torch.nn.Module, optimizer: wagma.DistributedOptimizer, checkpoint: bytes) -> None:
+    """In any order."""
+    saved = torch.load(io.BytesIO(checkpoint), weights_only=True)
+    parts = [(optimizer, saved["optimizer"]), (model, saved["model"])]
+    for part, state in reversed(parts) if saved["optimizer"]["wagma"]["version"] % 2 else parts:
+        part.load_state_dict(state)
 
 
 @pytest.mark.parametrize("saved_at", [4, 7])
 @pytest.mark.parametrize("name", ON_TIME)
 def test_two_halves_are_the_whole(name: str, saved_at: int) -> None:
-    def play() -> None:
-        _, whole = run(ON_TIME[name], "Adam", 0, 12)
-        content, half = run(ON_TIME[name], "Adam", 0, saved_at)
-        saved = torch.load(io.BytesIO(content), weights_only=True)
-        _, resumed = run(ON_TIME[name], "Adam", saved_at, 12, saved)
-        assert torch.equal(resumed, whole)
-        assert not torch.equal(half, whole)
-
-    on_time(play)
+    _, whole = run(ON_TIME[name], "Adam", 0, 12)
+    saved, half = run(ON_TIME[name], "Adam", 0, saved_at)
+    _, resumed = run(ON_TIME[name], "Adam", saved_at, 12, saved)
+    assert torch.equal(resumed, whole)
+    assert not torch.equal(half, whole)
 
 
 def test_saved_after_synchronize_by_rank_0_for_all() -> None:
@@ -88,15 +79,11 @@ def test_saved_after_synchronize_by_rank_0_for_all() -> None:
     plain = {"plain": lambda p: torch.optim.SGD(p, lr=0.1)}
     OPTIMIZERS.update(plain)
 
-    def play() -> None:
-        _, whole = run(ON_TIME["WAGMA"], "plain", 0, 12, synchronize_at=5)
-        content, model = run(ON_TIME["WAGMA"], "plain", 0, 6, synchronize_at=5)
-        assert len(set(on_all_ranks(model))) == 1
-        saved = torch.load(io.BytesIO(COMM.bcast(content)), weights_only=True)
-        _, resumed = run(ON_TIME["WAGMA"], "plain", 6, 12, saved)
-        assert torch.equal(resumed, whole)
-
-    on_time(play)
+    _, whole = run(ON_TIME["WAGMA"], "plain", 0, 12, synchronize_at=5)
+    saved, model = run(ON_TIME["WAGMA"], "plain", 0, 6, synchronize_at=5)
+    assert len(set(on_all_ranks(model))) == 1
+    _, resumed = run(ON_TIME["WAGMA"], "plain", 6, 12, COMM.bcast(saved))
+    assert torch.equal(resumed, whole)
 
 
 class Counting(wagma.AllreduceSGD):

@@ -1,14 +1,19 @@
 """Tiny trainings: models, batches and algorithms that tests of the optimizer share."""
 
 import hashlib
+import time
 from collections.abc import Callable
+from typing import TypeVar
 
+import pytest
 import torch
 from mpi4py import MPI
 from torch.optim import Optimizer
 
 import wagma
 from wagma.algorithms import Algorithm
+
+T = TypeVar("T")
 
 torch.set_num_threads(1)  # the models are tiny
 
@@ -30,7 +35,8 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "EagerSGD-solo": lambda comm: wagma.EagerSGD(comm, "solo"),
     "EagerSGD-majority": lambda comm: wagma.EagerSGD(comm, "majority"),
 }
-# Nobody is late if all call a version at one time: what a run computes depends on no clock.
+# Nobody is late if all call a version at one time (see `on_time`): what a run computes then depends
+# on no clock.
 ON_TIME: dict[str, Callable[..., Algorithm]] = {
     "WAGMA": lambda comm: wagma.WAGMA(comm, sync_period=4, grace=20.0),
     "WAGMA-all": lambda comm: wagma.WAGMA(comm, sync_period=1),
@@ -42,6 +48,32 @@ ON_TIME: dict[str, Callable[..., Algorithm]] = {
     "EagerSGD-solo": lambda comm: wagma.EagerSGD(comm, "solo", grace=20.0),
     "EagerSGD-majority": lambda comm: wagma.EagerSGD(comm, "majority", grace=20.0),
 }
+
+# Seconds between all ranks' meeting and their call of a version, in one attempt after the other.
+PAUSES_S = [0.004 * 4**attempt for attempt in range(5)]
+
+
+def on_time(
+    play: Callable[[Callable[[], None]], tuple[wagma.DistributedOptimizer, T]],
+) -> T:
+    """What `play` gives beside its optimizer, in the first attempt in which nobody was late.
+
+    For whom a version is held open is told by messages that nobody awaits: a rank that calls before
+    it has received them leaves others out.
+
+    Args:
+        play: trains with a new optimizer, and calls its argument before every version.
+    """
+    for pause in PAUSES_S:
+
+        def meet(pause: float = pause) -> None:
+            COMM.Barrier()
+            time.sleep(pause)
+
+        optimizer, result = play(meet)
+        if not any(COMM.allgather(optimizer.stats()["late"])):
+            return result
+    pytest.fail("somebody was late in every attempt")
 
 
 def build_model(seed: int = 0) -> torch.nn.Sequential:
