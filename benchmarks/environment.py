@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import platform
+import shlex
 import socket
 import subprocess
 import sys
@@ -25,7 +26,16 @@ from .settings import Settings
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["commit", "cpu", "crowded_hosts", "environment", "fullest", "gather", "surroundings"]
+__all__ = [
+    "command_line",
+    "commit",
+    "cpu",
+    "crowded_hosts",
+    "environment",
+    "fullest",
+    "gather",
+    "surroundings",
+]
 
 CGROUPS = Path("/sys/fs/cgroup")
 LEVELS = ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
@@ -121,6 +131,7 @@ def surroundings(
     packages = ["wagma", "numpy", "mpi4py", *(["torch"] if "torch" in sys.modules else [])]
     return {
         "time": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        "command": command_line(),
         "ranks": len(ranks),
         "mpi": {
             "library": library_version(),
@@ -191,6 +202,12 @@ def cpu() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.machine()
+
+
+def command_line() -> str:
+    """Of this process, as a shell takes it; the launcher's own part is not known to it."""
+    interpreter, *words = sys.orig_argv
+    return shlex.join([Path(interpreter).name, *words])
 
 
 def commit() -> str | None:

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ..environment import commit, cpu
+from ..environment import command_line, commit, cpu
 from ..memory import room
 from ..scenarios import alone
 from ..scenarios import plan as scenarios
@@ -194,6 +194,7 @@ def _environment() -> dict[str, Any]:
     """Machine, software and load at this moment."""
     return {
         "time": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        "command": command_line(),
         "cpu": cpu(),
         "cores": _cores(),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -70,6 +71,9 @@ def test_json_is_one_document_and_samples_are_kept(tmp_path: Path) -> None:
     document: dict[str, Any] = json.loads(done.stdout)
     schema = json.loads((resources.files("wagma.benchmarks") / "report.schema.json").read_text())
     jsonschema.Draft202012Validator(schema).validate(document)
+    words = shlex.split(document["environment"]["command"])
+    assert words[1:5] == ["-m", "wagma", "bench", "group-allreduce"]
+    assert words[-2:] == ["--samples", str(file)]
     assert [point["size"] for point in document["points"]] == [4096, 8192, 16384]
     loops = {series["loop"] for point in document["points"] for series in point["series"]}
     assert loops == {"c", "python"}

@@ -1,11 +1,14 @@
-"""Whether ranks have a core each, as the header of a report says it."""
+"""The header of a report: whether ranks have a core each, the transport, the command."""
 
+import shlex
+import sys
 from typing import Any
 
 import pytest
 
-from wagma.benchmarks.environment import crowded_hosts, fullest
+from wagma.benchmarks.environment import command_line, crowded_hosts, fullest
 from wagma.benchmarks.settings import Settings, transport
+from wagma.benchmarks.table import collect
 
 
 def ranks(*cores: set[int], host: str = "a", limit: float | None = None) -> list[dict[str, Any]]:
@@ -59,3 +62,15 @@ def test_the_fullest_host() -> None:
 )
 def test_which_transport_is_measured(asked: str, one_node: bool, used: str) -> None:
     assert transport(Settings("allreduce", (8,), transport=asked), one_node=one_node) == used
+
+
+def test_the_command_can_be_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["-m", "wagma", "bench", "allreduce", "-m", "8:8", "--samples", "my file.npz"]
+    monkeypatch.setattr(sys, "orig_argv", ["/opt/a b/bin/python3", *words])
+    assert command_line() == "python3 -m wagma bench allreduce -m 8:8 --samples 'my file.npz'"
+    assert shlex.split(command_line()) == ["python3", *words]
+
+
+def test_the_table_has_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "wagma", "bench", "table"])
+    assert collect._environment()["command"] == "python -m wagma bench table"

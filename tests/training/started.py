@@ -46,6 +46,8 @@ def result(folder: Path, ranks: int, *options: str) -> tuple[dict[str, Any], str
     assert done.returncode == 0, done.stderr
     document = json.loads((folder / "result.json").read_text())
     validator().validate(document)
+    words = shlex.split(document["environment"]["command"])
+    assert words[1:] == command(0, "--json", "result.json", *options)[1:]
     return document, done.stdout
 
 

@@ -296,7 +296,10 @@ def _environment(comm: MPI.Intracomm) -> dict[str, Any]:
     import torch
     from mpi4py import MPI
 
+    from wagma.benchmarks.environment import command_line
+
     return {
+        "command": command_line(),
         "ranks": comm.size,
         "cores": len(os.sched_getaffinity(0)),
         "machine": platform.machine(),
