@@ -18,6 +18,7 @@ from ._engine import ACTIVATIONS, GROUPINGS, LATE, MISSED, PROGRESS, QUORUM_MAJO
 __all__ = [
     "ENVIRONMENT",
     "OWN",
+    "SHORTEST_WARNING_S",
     "Activation",
     "Arguments",
     "CommonArguments",
@@ -67,6 +68,8 @@ ENVIRONMENT: dict[str, tuple[str, Callable[[str], object]]] = {
     "WAGMA_PROGRESS": ("progress", str),
     "WAGMA_PROGRESS_CPU": ("progress_cpu", _core),
 }
+
+SHORTEST_WARNING_S = 0.1  # nobody reads faster
 
 # What a rank chooses for itself: the others may have chosen otherwise.
 OWN = ("progress", "progress_cpu")
@@ -207,7 +210,7 @@ class Options:
             "seed": _seed(self.seed),
             "grace": _seconds("grace", None if self.grace == "auto" else self.grace),
             "timeout": _seconds("timeout", self.timeout),
-            "stall_warning": _seconds("stall_warning", self.stall_warning),
+            "stall_warning": _between_warnings(self.stall_warning),
         }
         for option, known in _CHOICES.items():
             options[option] = choice(option, getattr(self, option), known)
@@ -353,6 +356,8 @@ def _seed(value: Any) -> int:
 
 def integer(name: str, value: Any) -> int:
     try:
+        if isinstance(value, bool):
+            raise TypeError
         return operator.index(value)
     except TypeError:
         raise TypeError(f"{name}={value!r} must be an int") from None
@@ -381,3 +386,13 @@ def _seconds(name: str, value: SupportsFloat | str | None) -> float:
     if not number >= 0:
         raise ValueError(f"{name}={number} must be 0 or more seconds")
     return number
+
+
+def _between_warnings(value: SupportsFloat | str | None) -> float:
+    seconds = _seconds("stall_warning", value)
+    if 0 <= seconds < SHORTEST_WARNING_S:
+        raise ValueError(
+            f"stall_warning={seconds:g} must be {SHORTEST_WARNING_S} seconds or more, or None for "
+            "no warnings"
+        )
+    return seconds

@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .errors import StallError
-from .options import Options
+from .options import SHORTEST_WARNING_S, Options
 from .reports import describe_ranks
 
 __all__ = ["Patience", "Wait"]
 
 _log = logging.getLogger("wagma")
-_SHORTEST_S = 0.1  # between warnings
 
 
 class Patience(NamedTuple):
@@ -52,7 +51,7 @@ class Wait:
     def __init__(self, patience: Patience, rank: int) -> None:
         self._patience = patience
         self._rank = rank
-        self._interval = max(patience.stall_warning, _SHORTEST_S)
+        self._interval = max(patience.stall_warning, SHORTEST_WARNING_S)
         self._began = time.monotonic()
         self._quiet_until = self._interval
 

@@ -27,6 +27,8 @@ def last_version(algorithm: Algorithm, inner: Optimizer, steps: SupportsIndex) -
 
     def check() -> int:
         try:
+            if isinstance(steps, bool):
+                raise TypeError
             number = operator.index(steps)
         except TypeError:
             raise TypeError(

@@ -128,7 +128,11 @@ def test_after_an_exception_no_step_is_made() -> None:
 
 @pytest.mark.parametrize(
     ("steps", "error", "words"),
-    [(2.5, TypeError, "steps=2.5 must be an int"), (-1, ValueError, "steps=-1 must be 0 or more")],
+    [
+        (2.5, TypeError, "steps=2.5 must be an int"),
+        (True, TypeError, "steps=True must be an int"),
+        (-1, ValueError, "steps=-1 must be 0 or more"),
+    ],
 )
 def test_wrong_steps_are_refused_on_every_rank(
     steps: float, error: type[Exception], words: str

@@ -206,6 +206,7 @@ def test_the_largest_quorum(given: dict[str, Any], most: str) -> None:
         ("group_size", 2**40, ValueError),
         ("sync_period", 0, ValueError),
         ("sync_period", 2.0, TypeError),
+        ("sync_period", True, TypeError),
         ("sync_period", 2**70, ValueError),
         ("window", 0, ValueError),
         ("window", -3, ValueError),
@@ -219,6 +220,9 @@ def test_the_largest_quorum(given: dict[str, Any], most: str) -> None:
         ("timeout", "1", TypeError),
         ("timeout", [], TypeError),
         ("stall_warning", -1, ValueError),
+        ("stall_warning", 0, ValueError),
+        ("stall_warning", False, TypeError),
+        ("stall_warning", float("nan"), ValueError),
         ("redo_after", -1, ValueError),
         ("redo_after", "x", TypeError),
         ("shm_limit", 0, ValueError),
@@ -226,6 +230,7 @@ def test_the_largest_quorum(given: dict[str, Any], most: str) -> None:
         ("average", 1, TypeError),
         ("average", "no", TypeError),
         ("seed", 1.0, TypeError),
+        ("seed", True, TypeError),
         ("seed", -1, ValueError),
         ("seed", 2**64, ValueError),
         ("late", None, TypeError),
@@ -306,6 +311,7 @@ def test_a_wrong_variable_is_named(variable: str) -> None:
         ("WAGMA_SHM_LIMIT", "0", "shm_limit=0 must be at least 1"),
         ("WAGMA_REDO_AFTER", "nan", "redo_after=nan must be 0 or more seconds"),
         ("WAGMA_STALL_WARNING", "1e99", "stall_warning is 1e+99"),
+        ("WAGMA_STALL_WARNING", "0", "stall_warning=0 must be 0.1 seconds or more, or None"),
     ],
 )
 def test_a_variable_that_its_option_refuses_is_named(variable: str, text: str, said: str) -> None:

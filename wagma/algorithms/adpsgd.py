@@ -36,7 +36,7 @@ class ADPSGD(GroupAveraging):
             The paper's algorithm to the letter has 0.
         window: versions that a rank may be ahead of the slowest; None: 64.
         timeout: seconds until a wait ends in StallError; None: never.
-        stall_warning: seconds between warnings about a stuck wait.
+        stall_warning: seconds between warnings about a stuck wait, 0.1 at least; None: none.
         seed: of the draws, the same on all ranks.
         transport: "shm", "mpi" or "auto", see `wagma.collectives.Options`.
 
@@ -54,7 +54,7 @@ class ADPSGD(GroupAveraging):
         grace: float | Literal["auto"] = "auto",
         window: int | None = None,
         timeout: float | None = None,
-        stall_warning: float = 60.0,
+        stall_warning: float | None = 60.0,
         seed: int = 0,
         transport: Transport = "auto",
     ) -> None:

@@ -32,7 +32,7 @@ class AllreduceSGD(GradientAveraging):
         comm: the ranks that train together; None: those that a launcher such as torchrun started
             on this machine, see `PartialAllreduce`.
         timeout: seconds until a wait ends in StallError; None: never.
-        stall_warning: seconds between warnings about a stuck wait.
+        stall_warning: seconds between warnings about a stuck wait, 0.1 at least; None: none.
         transport: "shm", "mpi" or "auto", see `wagma.collectives.Options`.
     """
 
@@ -41,7 +41,7 @@ class AllreduceSGD(GradientAveraging):
         comm: MPI.Intracomm | None,
         *,
         timeout: float | None = None,
-        stall_warning: float = 60.0,
+        stall_warning: float | None = 60.0,
         transport: Transport = "auto",
     ) -> None:
         super().__init__(comm, timeout=timeout, stall_warning=stall_warning, transport=transport)

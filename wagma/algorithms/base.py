@@ -71,7 +71,7 @@ class Waits(TypedDict):
     """Arguments that every collective of an algorithm gets; see `wagma.collectives.Options`."""
 
     timeout: float | None
-    stall_warning: float
+    stall_warning: float | None
     transport: Transport
     name: str
 
@@ -87,7 +87,7 @@ class Algorithm(ABC):
         comm: the ranks that train together; None: those that a launcher such as torchrun started
             on this machine, see `PartialAllreduce`. Making the optimizer is collective over them.
         timeout: seconds until a wait ends in StallError; None: never.
-        stall_warning: seconds between warnings about a stuck wait.
+        stall_warning: seconds between warnings about a stuck wait, 0.1 at least; None: none.
         transport: "shm", "mpi" or "auto", see `wagma.collectives.Options`.
 
     Attributes:
@@ -111,7 +111,7 @@ class Algorithm(ABC):
         comm: MPI.Intracomm | None,
         *,
         timeout: float | None,
-        stall_warning: float,
+        stall_warning: float | None,
         transport: Transport,
     ) -> None:
         self.comm = comm

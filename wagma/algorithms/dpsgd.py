@@ -31,7 +31,7 @@ class DPSGD(NeighborAveraging):
         comm: the ranks that train together; None: those that a launcher such as torchrun started
             on this machine, see `PartialAllreduce`.
         timeout: seconds until a wait ends in StallError; None: never.
-        stall_warning: seconds between warnings about a stuck wait.
+        stall_warning: seconds between warnings about a stuck wait, 0.1 at least; None: none.
         transport: "shm", "mpi" or "auto", see `wagma.collectives.Options`.
 
     Raises:
@@ -43,7 +43,7 @@ class DPSGD(NeighborAveraging):
         comm: MPI.Intracomm | None,
         *,
         timeout: float | None = None,
-        stall_warning: float = 60.0,
+        stall_warning: float | None = 60.0,
         transport: Transport = "auto",
     ) -> None:
         super().__init__(

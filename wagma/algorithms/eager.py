@@ -55,7 +55,7 @@ class EagerSGD(GradientAveraging):
         window: versions that a rank may be ahead of the slowest, and results that are kept;
             None: 8.
         timeout: seconds until a wait ends in StallError; None: never.
-        stall_warning: seconds between warnings about a stuck wait.
+        stall_warning: seconds between warnings about a stuck wait, 0.1 at least; None: none.
         seed: of the draws of "majority", the same on all ranks.
         transport: "shm", "mpi" or "auto", see `wagma.collectives.Options`.
 
@@ -74,7 +74,7 @@ class EagerSGD(GradientAveraging):
         grace: float | Literal["auto"] = "auto",
         window: int | None = None,
         timeout: float | None = None,
-        stall_warning: float = 60.0,
+        stall_warning: float | None = 60.0,
         seed: int = 0,
         transport: Transport = "auto",
     ) -> None:

@@ -41,7 +41,7 @@ class GroupAveraging(Algorithm):
         sync_period: int | None,
         grouping: Grouping,
         timeout: float | None,
-        stall_warning: float,
+        stall_warning: float | None,
         transport: Transport,
     ) -> None:
         super().__init__(comm, timeout=timeout, stall_warning=stall_warning, transport=transport)

@@ -30,7 +30,7 @@ class LocalSGD(Algorithm):
             on this machine, see `PartialAllreduce`.
         sync_period: versions from one average to the next, tau; None: only `synchronize` averages.
         timeout: seconds until a wait ends in StallError; None: never.
-        stall_warning: seconds between warnings about a stuck wait.
+        stall_warning: seconds between warnings about a stuck wait, 0.1 at least; None: none.
         transport: "shm", "mpi" or "auto", see `wagma.collectives.Options`.
 
     Raises:
@@ -44,7 +44,7 @@ class LocalSGD(Algorithm):
         sync_period: int | None = 10,
         *,
         timeout: float | None = None,
-        stall_warning: float = 60.0,
+        stall_warning: float | None = 60.0,
         transport: Transport = "auto",
     ) -> None:
         super().__init__(comm, timeout=timeout, stall_warning=stall_warning, transport=transport)

@@ -35,7 +35,7 @@ class NeighborAveraging(Algorithm):
         graph: Graph,
         neighbors: int,
         timeout: float | None,
-        stall_warning: float,
+        stall_warning: float | None,
         transport: Transport,
     ) -> None:
         super().__init__(comm, timeout=timeout, stall_warning=stall_warning, transport=transport)

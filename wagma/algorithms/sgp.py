@@ -39,7 +39,7 @@ class SGP(NeighborAveraging):
         neighbors: ranks that one sends to per version, 1 to P - 1 (1 of one rank), at most 12; the
             paper has 1 and 2, that on WAGMA-SGD up to 4.
         timeout: seconds until a wait ends in StallError; None: never.
-        stall_warning: seconds between warnings about a stuck wait.
+        stall_warning: seconds between warnings about a stuck wait, 0.1 at least; None: none.
         transport: "shm", "mpi" or "auto", see `wagma.collectives.Options`.
 
     Attributes:
@@ -56,7 +56,7 @@ class SGP(NeighborAveraging):
         neighbors: int = 1,
         *,
         timeout: float | None = None,
-        stall_warning: float = 60.0,
+        stall_warning: float | None = 60.0,
         transport: Transport = "auto",
     ) -> None:
         super().__init__(

@@ -66,7 +66,7 @@ class WAGMA(GroupAveraging):
         window: versions that a rank may be ahead of the slowest; None: `sync_period`, 64 without
             one.
         timeout: seconds until a wait ends in StallError; None: never.
-        stall_warning: seconds between warnings about a stuck wait.
+        stall_warning: seconds between warnings about a stuck wait, 0.1 at least; None: none.
         transport: "shm", "mpi" or "auto", see `wagma.collectives.Options`.
 
     Raises:
@@ -88,7 +88,7 @@ class WAGMA(GroupAveraging):
         activation: Activation = "group",
         window: int | None = None,
         timeout: float | None = None,
-        stall_warning: float = 60.0,
+        stall_warning: float | None = 60.0,
         transport: Transport = "auto",
     ) -> None:
         super().__init__(
