@@ -1,4 +1,4 @@
-"""The results as pictures, a PNG each."""
+"""The results as pictures, a PNG each. Algorithms look as in a report (`wagma.report.style`)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from pathlib import Path
 from statistics import stdev
 from typing import Any
 
-import matplotlib as mpl
+import matplotlib.style as mpl_style
 import numpy as np
 from matplotlib.figure import Figure
+
+from wagma.report.style import FAINT, GRID, INK, RC, Look, looks
 
 from .table import by_algorithm
 
@@ -17,7 +19,7 @@ __all__ = ["NAMES", "draw"]
 
 Result = dict[str, Any]
 
-STYLE: dict[Any, Any] = {"font.size": 11, "axes.spines.top": False, "axes.spines.right": False}
+STYLE: Any = {**RC, "font.size": 11, "legend.fontsize": 10}
 # Ages of contributions that have a bar of their own; older ones share the last.
 OLDEST = 12
 
@@ -36,7 +38,7 @@ def draw(result: Result, folder: Path) -> list[Path]:
     paths = []
     height = max(4.0, 1.5 + 0.36 * len(by_algorithm(result["runs"])))  # a line for each, at least
     for name, axes in _PICTURES.items():
-        with mpl.rc_context(STYLE):
+        with mpl_style.context(["default", STYLE]):
             figure = Figure(figsize=(9.5, height), layout="constrained")  # needs no display
             axes(figure, result)
             figure.suptitle(_title(result), fontsize=12)
@@ -56,10 +58,10 @@ def _title(result: Result) -> str:
     return f"{settings['task']}, {ranks} ranks, {result['imbalance']}{computing}"
 
 
-def _colours(result: Result) -> dict[str, Any]:
-    labels = list(by_algorithm(result["runs"]))
-    palette = mpl.colormaps["tab10" if len(labels) <= 10 else "tab20"]
-    return {label: palette(place % palette.N) for place, label in enumerate(labels)}
+def _looks(result: Result) -> dict[str, Look]:
+    """By label."""
+    found = looks(run["algorithm"] for run in result["runs"])
+    return {run["label"]: found[run["algorithm"]] for run in result["runs"]}
 
 
 def _throughput(figure: Figure, result: Result) -> None:
@@ -69,23 +71,24 @@ def _throughput(figure: Figure, result: Result) -> None:
     ideal = [np.mean([run["ideal_throughput"] for run in of]) for of in runs.values()]
     real = [np.mean([run["throughput"] for run in of]) for of in runs.values()]
     spread = [_deviation([run["throughput"] for run in of]) for of in runs.values()]
-    axes.barh(places, ideal, 0.8, color="0.88", label="without communication")
-    axes.barh(places, real, 0.5, color="#2a6f97", label="measured")
+    looked = _looks(result)
+    axes.barh(places, ideal, 0.8, color=GRID, label="without communication")
+    axes.barh(places, real, 0.5, color=[looked[label].colour for label in runs])
     if any(spread):
-        axes.errorbar(real, places, xerr=spread, fmt="none", color="0.2", capsize=3)
-    for place, (value, bound) in enumerate(zip(real, ideal, strict=True)):
+        axes.errorbar(real, places, xerr=spread, fmt="none", color=INK, capsize=3)
+    for place, (value, bound, error) in enumerate(zip(real, ideal, spread, strict=True)):
         axes.text(
-            0,
+            max(value + error, bound),
             place,
             f"  {value:,.0f}  ({value / bound:.0%})",
             va="center",
-            color="white",
             fontsize=10,
         )
+    axes.set_xlim(right=1.2 * axes.get_xlim()[1])  # for the figures beside the bars
     axes.set_yticks(places, list(runs))
     axes.invert_yaxis()
     axes.set_xlabel("throughput of all ranks, samples/s")
-    axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
 
 def _deviation(values: list[float]) -> float:
@@ -97,24 +100,29 @@ def _accuracy(figure: Figure, result: Result) -> None:
     axes = figure.subplots()
     measures, target = result["measures"], result["settings"]["target"]
     scale = 100 if measures["in_percent"] else 1
-    axes.axhline(scale * target, color="0.6", linewidth=1, linestyle=(0, (4, 3)))
+    axes.axhline(scale * target, color=FAINT, linewidth=1, linestyle=(0, (2, 2)))
     values: list[float] = [scale * target]
-    for (label, runs), colour in zip(
-        by_algorithm(result["runs"]).items(), _colours(result).values(), strict=True
-    ):
+    looked = _looks(result)
+    for label, runs in by_algorithm(result["runs"]).items():
         for run in runs:
             curve = run["curve"]
-            shown = label if run is runs[0] else None
             heights = scale * np.array(curve["accuracy"])
-            axes.plot(curve["seconds"], heights, color=colour, linewidth=1.6, label=shown)
+            axes.plot(
+                curve["seconds"],
+                heights,
+                color=looked[label].colour,
+                linestyle=looked[label].dashes,
+                linewidth=1.6,
+                label=label if run is runs[0] else None,
+            )
             values += heights.tolist()
     axes.set_ylim(bottom=float(np.quantile(values, 0.05)))
     axes.set_xlim(left=0)
     axes.set_xlabel("wall time, s")
     unit = ", %" if measures["in_percent"] else ""
     axes.set_ylabel(f"{measures['name']} of the averaged model{unit}")
-    axes.grid(axis="y", color="0.92")
-    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes.grid(axis="y")
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3.2)
 
 
 def _staleness(figure: Figure, result: Result) -> None:
@@ -130,8 +138,9 @@ def _staleness(figure: Figure, result: Result) -> None:
     grid = figure.subplots(
         -(-len(runs) // columns), columns, sharex=True, sharey=True, squeeze=False
     ).flat
+    looked = _looks(result)
     for axes, (label, shares) in zip(grid, runs.items(), strict=False):
-        axes.bar(range(OLDEST + 1), 100 * shares, color="#2a6f97")
+        axes.bar(range(OLDEST + 1), 100 * shares, color=looked[label].colour)
         axes.set_title(label, fontsize=10)
         axes.set_yscale("symlog", linthresh=1)
         axes.set_ylim(0, 120)
@@ -167,7 +176,7 @@ def _waiting(figure: Figure, result: Result) -> None:
             ha="center",
             va="center",
             fontsize=9,
-            color="white" if dark else "0.2",
+            color="white" if dark else INK,
         )
     axes.set_yticks(range(len(runs)), list(runs))
     axes.set_xticks(range(waited.shape[1]))

@@ -1,10 +1,12 @@
 """The figures of a training, from records that are made up, and the table and pictures of them."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from started import validator
@@ -17,6 +19,8 @@ from wagma.benchmarks.training.measured import figures, recorded_compute
 from wagma.benchmarks.training.settings import Settings
 from wagma.benchmarks.training.train import Trained
 from wagma.inject import parse
+from wagma.report.page import sections
+from wagma.report.reading import read
 
 RANKS = 2
 
@@ -180,3 +184,34 @@ def test_error_bars_are_as_long_as_the_table_says() -> None:
     (lines,) = bars[0].lines[2]
     lengths = [end[0] - begin[0] for begin, end in lines.get_segments()]
     assert lengths == pytest.approx([2 * 10 * 2**0.5, 0])  # 40 and 20 samples/s: 30.0 ± 14.1
+
+
+def test_algorithms_look_as_in_a_report(tmp_path: Path) -> None:
+    """Pictures of both, of one file: the colours of bars, the colours and dashes of lines."""
+    names = ("wagma-ff", "wagma", "wagma-nosync", "allreduce", "local10", "sgp1")
+    made = json.loads(json.dumps(shown(*(run(name) for name in names))))
+    (tmp_path / "x.json").write_text(json.dumps(made))
+    parts = {section.name: section.parts for section in sections(read(tmp_path))}
+    own, others = Figure(), Figure()
+    plots._throughput(own, made)
+    parts["throughput"][0].plot.draw(others)
+    # Behind ours are the bounds; the report's begin with the last one.
+    assert colours(own)[len(names) :] == colours(others)[::-1]
+    assert len(set(colours(others))) == 5
+    own, others = Figure(), Figure()
+    plots._accuracy(own, made)
+    parts["accuracy"][0].plot.draw(others)
+    # Both begin with the target.
+    assert lines(own)[1:] == lines(others)[1:]
+    assert len(set(map(str, lines(own)[1:]))) == 6
+
+
+def colours(figure: Figure) -> list[str]:
+    return [to_hex(bar.get_facecolor()) for bar in figure.axes[0].patches]
+
+
+def lines(figure: Figure) -> list[tuple[str, str, Any]]:
+    return [
+        (line.get_label().strip(), to_hex(line.get_color()), line._unscaled_dash_pattern)
+        for line in figure.axes[0].lines
+    ]

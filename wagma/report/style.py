@@ -13,6 +13,7 @@ from typing import Any
 __all__ = [
     "COMPUTING",
     "FAINT",
+    "GRID",
     "INK",
     "IN_CALL",
     "RC",
