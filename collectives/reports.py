@@ -15,6 +15,7 @@ _ERRORS: dict[str, Callable[[str], Exception]] = {
     kind.__name__: kind
     for kind in (
         ValueError,
+        RuntimeError,
         TypeError,
         MemoryError,
         NotImplementedError,
