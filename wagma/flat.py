@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from operator import is_
 from typing import Any
 
 import torch
@@ -190,6 +191,21 @@ class FlatParameters:
                     "DistributedOptimizer). Write in place instead, as in parameter.copy_(value) "
                     "under torch.no_grad(), or convert the model first and make the optimizer last"
                 )
+
+    def check_are(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Checks that `tensors`, which the optimizer has, are the parameters.
+
+        Raises:
+            RuntimeError: they are more, less or others, which averaging would miss.
+        """
+        if len(tensors) != len(self.parameters) or not all(map(is_, tensors, self.parameters)):
+            raise RuntimeError(
+                f"the optimizer has {len(tensors)} parameters that are not the "
+                f"{len(self.parameters)} which are averaged: its param_groups were changed after "
+                "DistributedOptimizer was made. Undo that, and add parameters with "
+                "DistributedOptimizer.add_param_group() on all ranks; for others instead of the "
+                "old ones make a new DistributedOptimizer"
+            )
 
 
 class FlatGradients:

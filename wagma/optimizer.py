@@ -113,8 +113,8 @@ class DistributedOptimizer(OptimizerWrapper):
             What the inner optimizer's step returns.
 
         Raises:
-            RuntimeError: a parameter's ``.data`` was replaced; inside `no_sync`; all steps of a
-                `join` are made.
+            RuntimeError: a parameter's ``.data`` was replaced, or `param_groups` changed without
+                `add_param_group`; inside `no_sync`; all steps of a `join` are made.
             PeerError, StallError: see `wagma.collectives`.
         """
         try:
@@ -124,7 +124,7 @@ class DistributedOptimizer(OptimizerWrapper):
             raise
 
     def _step(self, closure: Callable[[], float] | None) -> float | None:
-        self._parameters.check()
+        self._check_parameters()
         if "no_sync" in self._blocks:
             raise RuntimeError(
                 "step() inside no_sync(), which collects gradients for a later one: leave the "
@@ -232,12 +232,12 @@ class DistributedOptimizer(OptimizerWrapper):
 
         Raises:
             MismatchError: the ranks are at different versions.
-            RuntimeError: inside `join` or `no_sync`.
+            RuntimeError: of parameters, as by `step`; inside `join` or `no_sync`.
             TypeError, ValueError: `buffers` are no tensors on the CPU, or not alike on all ranks;
                 on every rank.
         """
         self._refuse_inside("synchronize()")
-        self._parameters.check()
+        self._check_parameters()
         if buffers is not None:
             average_buffers(self._algorithm, buffers)
         self._algorithm.synchronize()
@@ -292,7 +292,11 @@ class DistributedOptimizer(OptimizerWrapper):
         The inner optimizer can load it too. Each rank saves its own and its model's; between two
         synchronisations models differ, so that one that a rank saves for all belongs after
         `synchronize()`.
+
+        Raises:
+            RuntimeError: `param_groups` changed without `add_param_group`.
         """
+        self._parameters.check_are(self._tensors())
         state = self._inner.state_dict()
         state["wagma"] = {
             "version": self.version,
@@ -355,7 +359,7 @@ class DistributedOptimizer(OptimizerWrapper):
         known = len(groups)
 
         def add() -> int:
-            self._parameters.check()
+            self._check_parameters()
             self._inner.add_param_group(param_group)
             return self.version
 
@@ -375,6 +379,10 @@ class DistributedOptimizer(OptimizerWrapper):
         self._parameters = FlatParameters(self._tensors(), layout)
         self._algorithm.broadcast(self._parameters.flat[start:])
         self._algorithm.reattach(self._parameters)
+
+    def _check_parameters(self) -> None:
+        self._parameters.check_are(self._tensors())
+        self._parameters.check()
 
     def _tensors(self) -> list[torch.Tensor]:
         return [tensor for group in self._inner.param_groups for tensor in group["params"]]
