@@ -12,7 +12,11 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from wagma.inject import forms
@@ -32,6 +36,7 @@ __all__ = ["SUMMARY", "add_arguments", "run"]
 SUMMARY = "training with every algorithm, under injected imbalance"
 
 NEEDED = ("matplotlib", "rich", "sklearn", "torch")
+NEEDED_TO_SHOW = ("jsonschema", "matplotlib", "rich")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -132,6 +137,19 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         help="write the results there, as wagma.benchmarks' training.schema.json says",
     )
     add("--plots", metavar="DIR", help="draw pictures there, PNG files")
+    add("--markdown", action="store_true", help="print the table as the documents have it")
+    add(
+        "--per-seed",
+        action="store_true",
+        help="a line for each seed of an algorithm, not their mean and standard deviation",
+    )
+    add(
+        "--from",
+        dest="source",
+        type=Path,
+        metavar="FILE",
+        help="print and draw what --json has written, and train nothing",
+    )
     add_progress(add, "a live line")
 
 
@@ -141,13 +159,10 @@ def _defaults(name: str) -> str:
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    """Trains on the ranks of COMM_WORLD; returns the exit status."""
-    for name in NEEDED:
-        if find_spec(name) is None:
-            parser.error(
-                f"{name} is not installed; in the root of the sources: "
-                "python -m pip install '.[demo]'"
-            )
+    """Trains on the ranks of COMM_WORLD, or reads; returns the exit status."""
+    if arguments.source is not None:
+        return _show(arguments, parser)
+    _check_installed(parser, NEEDED, "demo")
     settings = _settings(arguments)
     shown = is_shown(arguments.progress)
 
@@ -155,9 +170,53 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         # MPI first: ranks meet in its initialisation, and spin there while others import.
         from .runner import run_on
 
-        return run_on(comm, settings, shown)
+        return run_on(comm, settings, shown, _text(arguments))
 
     return on_world(parser, train)
+
+
+def _check_installed(parser: argparse.ArgumentParser, names: tuple[str, ...], extras: str) -> None:
+    for name in names:
+        if find_spec(name) is None:
+            parser.error(
+                f"{name} is not installed; in the root of the sources: "
+                f"python -m pip install '.[{extras}]'"
+            )
+
+
+def _text(arguments: argparse.Namespace) -> Callable[[dict[str, Any]], str]:
+    """Makes the table as it was asked for."""
+    from . import table
+
+    return partial(
+        table.markdown if arguments.markdown else table.text, per_seed=arguments.per_seed
+    )
+
+
+def _show(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    """Prints and draws results that were written before; under a launcher rank 0 does."""
+    from wagma.cli import launched_rank
+
+    if launched_rank() != 0:
+        return 0
+    _check_installed(parser, NEEDED_TO_SHOW, "demo,report")
+    from .output import check_writable, put, stored
+
+    for field in fields(Settings):
+        given = getattr(arguments, field.name) != parser.get_default(field.name)
+        if given and field.name != "plots":
+            option = field.name.replace("_", "-")
+            parser.error(f"argument --{option}: nothing is trained with --from; leave it out")
+    try:
+        result = stored(arguments.source)
+    except (OSError, ValueError) as error:
+        parser.error(f"argument --from: {arguments.source}: {error}")
+    try:
+        check_writable(None, arguments.plots)
+    except ValueError as error:
+        parser.error(str(error))
+    put(result, _text(arguments), None, arguments.plots)
+    return 0
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:

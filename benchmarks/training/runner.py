@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,10 +19,11 @@ from .. import environment, interrupt
 from ..agreement import agreed
 from ..start import one_node
 from ..together import abort_on_error, check_transport, everywhere
-from . import plots, table
+from . import table
 from .algorithms import Compared, find
-from .document import document, write
+from .document import document
 from .measured import figures
+from .output import check_writable, put
 from .settings import Settings
 from .stop import Stop
 from .tasks import Task, load
@@ -36,10 +36,19 @@ __all__ = ["run_on"]
 
 # Seconds that may pass between Ctrl-C and the end of a step; the slowest one sleeps for long.
 LONGEST_S = 30.0
+NOTHING = "no training was finished, there are no results"
 
 
-def run_on(comm: MPI.Intracomm, settings: Settings, progress: bool) -> int:
+def run_on(
+    comm: MPI.Intracomm, settings: Settings, progress: bool, text: Callable[[dict[str, Any]], str]
+) -> int:
     """Trains on all ranks of `comm`, rank 0 prints; returns the exit status. Collective.
+
+    Args:
+        comm: the ranks.
+        settings: of the benchmark.
+        progress: show a live line.
+        text: makes the table of the document.
 
     Raises:
         InputError: the settings cannot be measured here, or are not those of all ranks.
@@ -65,11 +74,14 @@ def run_on(comm: MPI.Intracomm, settings: Settings, progress: bool) -> int:
         with abort_on_error(comm):
             runs = _train_all(comm, settings, compared, imbalances, tasks, interrupted, progress)
             stopped = interrupted.agreed()
-            if comm.rank == 0:
+            if comm.rank == 0 and runs:
                 measures = (tasks[0].measures, tasks[0].in_percent)
-                _report(
-                    settings, document(settings, header, imbalances[0], measures, runs, stopped)
-                )
+                made = document(settings, header, imbalances[0], measures, runs, stopped)
+                put(made, text, settings.json, settings.plots)
+            if comm.rank == 0 and stopped:
+                what = "what is above is not all that was asked for" if runs else NOTHING
+                sys.stderr.write(f"interrupted: {what}\n")
+                sys.stderr.flush()
     return interrupt.STATUS if stopped else 0
 
 
@@ -96,31 +108,8 @@ def _prepare(settings: Settings, comm: MPI.Intracomm) -> tuple[list[Injector], l
         imbalances = [parse(settings.imbalance, comm.size, seed) for seed in settings.seeds]
     except (OSError, ValueError) as error:
         raise ValueError(f"argument --imbalance: {error}") from None
-    if settings.json is not None:
-        _check_writable("--json", Path(settings.json))
-    if settings.plots is not None:
-        for name in plots.NAMES:
-            _check_writable("--plots", Path(settings.plots) / name)
+    check_writable(settings.json, settings.plots)
     return imbalances, [load(settings.task, seed) for seed in settings.seeds]
-
-
-def _check_writable(option: str, file: Path) -> None:
-    """Tries it. Nothing stays behind: the run may fail, or end before it has results."""
-    new: list[Path] = []  # the innermost folder first
-    try:
-        there = file.exists()
-        new += [folder for folder in file.parents if not folder.exists()]
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("ab"):
-            pass
-        if not there:
-            file.unlink()
-    except OSError as error:
-        raise ValueError(f"argument {option}: cannot write {file}: {error.strerror}") from None
-    finally:
-        for folder in new:
-            with suppress(OSError):  # it was not made, or somebody else has put something there
-                folder.rmdir()
 
 
 def _check_parameters(settings: Settings, task: Task) -> None:
@@ -198,21 +187,3 @@ def _announced(settings: Settings, size: int, imbalance: Injector) -> str:
         f"{settings.task}{padded} on {size} rank{'s' * (size > 1)}, {imbalance.describe()}; "
         f"{settings.steps} versions of {settings.batch} samples per rank{emulated}"
     )
-
-
-def _report(settings: Settings, result: dict[str, Any]) -> None:
-    if not result["runs"]:
-        sys.stderr.write("interrupted before the first training was finished: no results\n")
-        sys.stderr.flush()
-        return
-    sys.stdout.write(table.text(result))
-    if settings.json is not None:
-        write(Path(settings.json), result)
-        sys.stdout.write(f"Results: {settings.json}\n")
-    if settings.plots is not None:
-        for path in plots.draw(result, Path(settings.plots)):
-            sys.stdout.write(f"Picture: {path}\n")
-    sys.stdout.flush()
-    if result["interrupted"]:
-        sys.stderr.write("interrupted: what is above is not all that was asked for\n")
-        sys.stderr.flush()

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["by_algorithm", "line", "text"]
+__all__ = ["by_algorithm", "line", "markdown", "text"]
 
 Run = dict[str, Any]
 
@@ -34,6 +34,11 @@ def _columns(result: dict[str, Any]) -> list[_Column]:
             "of the bound, %", lambda run: 100 * run["throughput"] / run["ideal_throughput"], 1
         ),
         _Column("ms per version", lambda run: 1e3 * run["version_seconds"], 1),
+        _Column(
+            "gradients, %",
+            lambda run: 100 * fmean(run["steps_per_rank"]) / result["settings"]["steps"],
+            0,
+        ),
         _Column("step p50, ms", lambda run: 1e3 * run["step_time_p50"], 1),
         _Column("step p90, ms", lambda run: 1e3 * run["step_time_p90"], 1),
         _Column("waited per rank, s", lambda run: run["waited_seconds"], 2),
@@ -60,32 +65,77 @@ def by_algorithm(runs: list[Run]) -> dict[str, list[Run]]:
     return found
 
 
-def text(result: dict[str, Any]) -> str:
-    """The table and what has to be known beside it.
+def text(result: dict[str, Any], *, per_seed: bool = False) -> str:
+    """The table for a terminal, and what has to be known beside it.
 
     Args:
         result: of `document.document`.
+        per_seed: a line for each seed, not their means.
     """
-    columns = _columns(result)
+    (first, *titles), *rows = _rows(result, per_seed)
     shown = Table(title=None, header_style="bold", caption_justify="left")
-    shown.add_column("algorithm", no_wrap=True)
-    for column in columns:
-        shown.add_column(column.title, justify="right")
-    for label, runs in by_algorithm(result["runs"]).items():
-        cells = [_cell([column.value(run) for run in runs], column.digits) for column in columns]
-        shown.add_row(label, *cells)
+    shown.add_column(first, no_wrap=True)
+    for title in titles:
+        shown.add_column(title, justify="right")
+    for row in rows:
+        shown.add_row(*row)
     out = io.StringIO()
     Console(file=out, width=240, highlight=False).print(shown)
     return out.getvalue() + "".join(f"{note}\n" for note in _notes(result))
+
+
+def markdown(result: dict[str, Any], *, per_seed: bool = False) -> str:
+    """The same in Markdown, under a line that says where and when it was measured."""
+    head, *rows = _rows(result, per_seed)
+    lines = [head, ["---"] * len(head), *rows]
+    return f"> {_where(result)}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _rows(result: dict[str, Any], per_seed: bool) -> list[list[str]]:
+    """Titles, and the cells of each line."""
+    columns = _columns(result)
+    lines = by_algorithm(result["runs"])
+    if per_seed:
+        lines = {
+            f"{label}, seed {run['seed']}": [run] for label, runs in lines.items() for run in runs
+        }
+    return [
+        ["algorithm", *(column.title for column in columns)],
+        *(
+            [label, *(_cell([c.value(run) for run in runs], c.digits) for c in columns)]
+            for label, runs in lines.items()
+        ),
+    ]
+
+
+def _where(result: dict[str, Any]) -> str:
+    settings, environment = result["settings"], result["environment"]
+    parameters = settings["parameters"]
+    padded = "" if parameters is None else f", padded to {parameters:,} parameters"
+    behind = ""
+    if settings["compute"] is not None:
+        longest = 100 * max(run["behind_share"] for run in result["runs"])
+        behind = (
+            f" {1e3 * settings['compute']:g} ms per step, emulated; at most {longest:.1f} % of an "
+            "algorithm's gradients took longer."
+        )
+    load = ", ".join(f"{each:.2f}" for each in environment["load_average"])
+    return (
+        f"{settings['task']}{padded}, {settings['steps']} versions, {environment['ranks']} ranks, "
+        f"{result['imbalance']}; tau {settings['sync_period']}.{behind} "
+        f"wagma {environment.get('commit') or 'installed'}, "
+        f"{environment['mpi'].get('library', 'MPI')}; load average at start {load}; "
+        f"{environment['time']}."
+    )
 
 
 def _cell(values: list[float | None], digits: int) -> str:
     known = [value for value in values if value is not None]
     if not known:
         return "-"
-    spread = f" ± {stdev(known):.{digits}f}" if len(known) > 1 else ""
+    spread = f" ± {stdev(known):,.{digits}f}" if len(known) > 1 else ""
     missing = f" ({len(known)} of {len(values)})" if len(known) < len(values) else ""
-    return f"{fmean(known):.{digits}f}{spread}{missing}"
+    return f"{fmean(known):,.{digits}f}{spread}{missing}"
 
 
 def _notes(result: dict[str, Any]) -> list[str]:

@@ -151,7 +151,7 @@ def test_ctrl_c_in_the_first_training_leaves_nothing(tmp_path: Path, ranks: int)
         *("--steps", "1000"),
     )
     assert output == ""
-    assert errors == "interrupted before the first training was finished: no results\n"
+    assert errors == "interrupted: no training was finished, there are no results\n"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -18,6 +18,7 @@ from wagma.benchmarks.training.document import document, write
 from wagma.benchmarks.training.measured import figures, recorded_compute
 from wagma.benchmarks.training.settings import Settings
 from wagma.benchmarks.training.train import Trained
+from wagma.cli import main
 from wagma.inject import parse
 from wagma.report.page import sections
 from wagma.report.reading import read
@@ -215,3 +216,80 @@ def lines(figure: Figure) -> list[tuple[str, str, Any]]:
         (line.get_label().strip(), to_hex(line.get_color()), line._unscaled_dash_pattern)
         for line in figure.axes[0].lines
     ]
+
+
+# ---- tables and pictures of what was written before ----------------------------------------------
+
+
+def written(folder: Path, **changed: Any) -> Path:
+    """Results of two seeds of WAGMA and one of AllreduceSGD."""
+    fast, slow = record(0, end_seconds=2.0), record(0, end_seconds=4.0)
+    runs = [run("wagma", fast, fast), run("wagma", slow, slow, seed=2), run()]
+    file = folder / "result.json"
+    write(file, {**shown(*runs, seeds=(1, 2), compute=0.1), **changed})
+    return file
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_what_was_written_is_printed_in_markdown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path)
+    options = ["bench", "training", "--from", str(file), "--markdown"]
+    assert main(options) == 0
+    where, blank, head, rule, *rows = capsys.readouterr().out.splitlines()
+    assert where.startswith("> digits, 4 versions, 2 ranks, none of them delayed; tau 10. 100 ms")
+    assert where.endswith("load average at start 0.00, 0.00, 0.00; now.")
+    assert blank == ""
+    assert cells(head)[:3] == ["algorithm", "samples/s", "of the bound, %"]
+    assert set(cells(rule)) == {"---"}
+    assert [cells(row)[:2] for row in rows] == [["WAGMA", "30.0 ± 14.1"], ["AllreduceSGD", "20.0"]]
+    assert main([*options, "--per-seed"]) == 0
+    rows = capsys.readouterr().out.splitlines()[4:]
+    assert [cells(row)[:2] for row in rows] == [
+        *(["WAGMA, seed 1", "40.0"], ["WAGMA, seed 2", "20.0"], ["AllreduceSGD, seed 1", "20.0"]),
+    ]
+    assert len({len(cells(row)) for row in (head, rule, *rows)}) == 1
+
+
+def test_what_was_written_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pictures = tmp_path / "new/pictures"
+    options = ["--from", str(written(tmp_path)), "--plots", str(pictures)]
+    assert main(["bench", "training", *options]) == 0
+    assert sorted(path.name for path in pictures.iterdir()) == sorted(plots.NAMES)
+    assert f"Picture: {pictures / 'throughput.png'}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--steps", "4"], "--steps: nothing is trained with --from; leave it out"),
+        (["--group-size", "2"], "--group-size: nothing is trained with --from"),
+        (["--json", "x.json"], "--json: nothing is trained with --from"),
+        (["--plots", "/proc/none"], "--plots: cannot write /proc/none/throughput.png"),
+        (["--from", "none.json"], "--from: none.json: [Errno 2] No such file"),
+        (["--from", "empty.json"], "--from: empty.json: broken JSON at line 1"),
+        (["--from", "other.json"], "--from: other.json: $ is not as training.schema.json says"),
+        (["--from", "nothing.json"], "--from: nothing.json: it has no runs"),
+    ],
+)
+def test_what_cannot_be_shown_is_named(
+    tmp_path: Path,
+    options: list[str],
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.json").touch()
+    (tmp_path / "other.json").write_text('{"runs": []}')
+    written(tmp_path, runs=[]).rename("nothing.json")
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "training", "--from", str(written(tmp_path)), *options])
+    assert end.value.code == 2
+    printed = capsys.readouterr()
+    assert words in printed.err
+    assert printed.out == ""
