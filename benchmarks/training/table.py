@@ -80,8 +80,8 @@ def text(result: dict[str, Any], *, per_seed: bool = False) -> str:
     for row in rows:
         shown.add_row(*row)
     out = io.StringIO()
-    Console(file=out, width=240, highlight=False).print(shown)
-    return out.getvalue() + "".join(f"{note}\n" for note in _notes(result))
+    Console(file=out, width=260, highlight=False).print(shown)
+    return out.getvalue() + "".join(f"{note}\n" for note in _notes(result, per_seed))
 
 
 def markdown(result: dict[str, Any], *, per_seed: bool = False) -> str:
@@ -138,7 +138,7 @@ def _cell(values: list[float | None], digits: int) -> str:
     return f"{fmean(known):,.{digits}f}{spread}{missing}"
 
 
-def _notes(result: dict[str, Any]) -> list[str]:
+def _notes(result: dict[str, Any], per_seed: bool) -> list[str]:
     settings = result["settings"]
     notes = [
         "The bound: no communication, only the waiting of this algorithm for the recorded "
@@ -146,7 +146,7 @@ def _notes(result: dict[str, Any]) -> list[str]:
         f"{settings['sync_period']}th version is averaged. Communication: of calls that waited "
         "for nobody."
     ]
-    if len(settings["seeds"]) > 1:
+    if len(settings["seeds"]) > 1 and not per_seed:
         notes.append(f"Mean ± standard deviation of {len(settings['seeds'])} seeds.")
     notes += result["environment"]["warnings"]
     behind = max((run["behind_share"] for run in result["runs"]), default=0.0)

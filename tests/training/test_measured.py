@@ -154,6 +154,7 @@ def test_the_table_has_means_and_spreads() -> None:
     assert "30.0 ± 14.1" in printed  # 40 and 20 samples/s
     assert "Mean ± standard deviation of 2 seeds." in printed
     assert "mind this" in printed
+    assert "Mean" not in table.text(shown(*runs, seeds=(1, 2)), per_seed=True)
     assert "±" not in table.text(shown(runs[0])).split("Consensus")[0]
     runs[1]["time_to_target"] = None
     assert "4.00 (1 of 2)" in table.text(shown(*runs, seeds=(1, 2)))
