@@ -124,12 +124,10 @@ class DistributedOptimizer(OptimizerWrapper):
             raise
 
     def _step(self, closure: Callable[[], float] | None) -> float | None:
+        self._algorithm.check_open("step()")
         self._check_parameters()
         if "no_sync" in self._blocks:
-            raise RuntimeError(
-                "step() inside no_sync(), which collects gradients for a later one: leave the "
-                "block before the step"
-            )
+            raise RuntimeError("step() inside no_sync(): leave the block before the step")
         if self._last is not None and self.version >= self._last:
             raise RuntimeError(
                 f"step() at version {self.version} inside join(), whose ranks end at {self._last}: "
@@ -194,7 +192,7 @@ class DistributedOptimizer(OptimizerWrapper):
             ValueError: it is negative, or the inner optimizer needs a closure; on every rank.
             RuntimeError: inside another `join` or `no_sync`.
         """
-        self._refuse_inside("join()")
+        self._check_call("join()")
         last = last_version(self._algorithm, self._inner, steps)
         self._last = last
         try:
@@ -202,6 +200,7 @@ class DistributedOptimizer(OptimizerWrapper):
                 yield last
         finally:
             self._last = None
+        self._algorithm.check_open("join()")
         while self.version < last:
             if self._algorithm.wait_avoiding:
                 self._pace.keep()
@@ -215,7 +214,8 @@ class DistributedOptimizer(OptimizerWrapper):
         finally:
             self._blocks.pop()
 
-    def _refuse_inside(self, call: str) -> None:
+    def _check_call(self, call: str) -> None:
+        self._algorithm.check_open(call)
         if self._blocks:
             raise RuntimeError(f"{call} inside {self._blocks[-1]}(): call it after the block")
 
@@ -236,7 +236,7 @@ class DistributedOptimizer(OptimizerWrapper):
             TypeError, ValueError: `buffers` are no tensors on the CPU, or not alike on all ranks;
                 on every rank.
         """
-        self._refuse_inside("synchronize()")
+        self._check_call("synchronize()")
         self._check_parameters()
         if buffers is not None:
             average_buffers(self._algorithm, buffers)
@@ -271,7 +271,11 @@ class DistributedOptimizer(OptimizerWrapper):
 
     # ---- end -------------------------------------------------------------------------------------
     def close(self) -> None:
-        """Leaves the training: the others go on without this rank. May be called again."""
+        """Leaves the training: the others go on without this rank. May be called again.
+
+        What else would be collective raises RuntimeError from now on. The model, `state_dict`,
+        `version`, `outcome` and `stats` can be read.
+        """
         self._algorithm.close()
 
     def __enter__(self) -> Self:
@@ -316,7 +320,7 @@ class DistributedOptimizer(OptimizerWrapper):
             RuntimeError: the ranks are at different versions, and nothing is loaded; inside `join`.
             what the inner optimizer's does, on every rank.
         """
-        self._refuse_inside("load_state_dict()")
+        self._check_call("load_state_dict()")
         algorithm = self._algorithm
         saved: dict[str, Any] = {}
 
@@ -354,7 +358,7 @@ class DistributedOptimizer(OptimizerWrapper):
             what the inner optimizer's does.
             All on every rank, and nothing is added.
         """
-        self._refuse_inside("add_param_group()")
+        self._check_call("add_param_group()")
         groups = self._inner.param_groups
         known = len(groups)
 
@@ -386,12 +390,6 @@ class DistributedOptimizer(OptimizerWrapper):
 
     def _tensors(self) -> list[torch.Tensor]:
         return [tensor for group in self._inner.param_groups for tensor in group["params"]]
-
-    def __getstate__(self) -> dict[str, Any]:
-        raise TypeError(
-            "a DistributedOptimizer is one rank's part of a running training and cannot be copied "
-            "or pickled: save its state_dict()"
-        )
 
     def __repr__(self) -> str:
         return f"DistributedOptimizer({self._algorithm!r}, {self._inner!r})"

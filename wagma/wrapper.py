@@ -69,3 +69,9 @@ class OptimizerWrapper(Optimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clears the gradients, as the inner optimizer does."""
         self._inner.zero_grad(set_to_none)
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError(
+            f"a {type(self).__name__} is one rank's part of a running training and cannot be copied "
+            "or pickled: save its state_dict()"
+        )

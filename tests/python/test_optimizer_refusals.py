@@ -77,3 +77,60 @@ def test_groups_that_are_changed_elsewhere_are_noticed(
         optimizer.add_param_group({"params": [parameter()]})
         optimizer.step()
         assert len(optimizer.state_dict()["param_groups"]) == 2
+
+
+# ---- after the end -------------------------------------------------------------------------------
+
+
+class LocalError(Exception):
+    """This rank fails."""
+
+
+def end_block(optimizer: wagma.DistributedOptimizer) -> None:
+    with optimizer:
+        pass
+
+
+def fail_in_block(optimizer: wagma.DistributedOptimizer) -> None:
+    with pytest.raises(LocalError), optimizer:
+        raise LocalError
+
+
+@pytest.mark.parametrize("end", [wagma.DistributedOptimizer.close, end_block, fail_in_block])
+def test_a_closed_training_does_not_go_on(
+    end: Callable[[wagma.DistributedOptimizer], None], algorithm: Algorithm
+) -> None:
+    weights = parameter()
+    optimizer = wagma.DistributedOptimizer(torch.optim.SGD([weights], lr=0.1), algorithm)
+    optimizer.step()
+    state = optimizer.state_dict()
+    end(optimizer)
+    optimizer.close()
+    weights.grad = torch.ones(3)
+    before = weights.tolist()
+    calls: dict[str, Callable[[], object]] = {
+        "step": optimizer.step,
+        "synchronize": optimizer.synchronize,
+        "join": optimizer.join(3).__enter__,
+        "add_param_group": lambda: optimizer.add_param_group({"params": [parameter()]}),
+        "load_state_dict": lambda: optimizer.load_state_dict(state),
+    }
+    name = type(algorithm).__name__
+    for call, make in calls.items():
+        with pytest.raises(
+            RuntimeError,
+            match=rf"^{call}\(\) of a training that is closed: this {name} .* Make a new",
+        ):
+            make()
+    assert weights.tolist() == before
+    assert optimizer.version == optimizer.stats()["version"] == 1
+    assert optimizer.state_dict() == state
+
+
+def test_a_training_that_is_closed_in_join_ends_there(algorithm: Algorithm) -> None:
+    optimizer = wagma.DistributedOptimizer(torch.optim.SGD([parameter()], lr=0.1), algorithm)
+    words = r"^join\(\) of a training that is closed"
+    with pytest.raises(RuntimeError, match=words), optimizer.join(3):
+        optimizer.step()
+        optimizer.close()
+    assert optimizer.version == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from wagma.algorithms.base import Collective
+from wagma.algorithms.collective import Collective
 from wagma.algorithms.groups import GroupAveraging
 from wagma.collectives import GroupAllreduce
 from wagma.collectives.options import Transport

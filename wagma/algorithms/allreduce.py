@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.optim import Optimizer
 
-from wagma.algorithms.base import Collective
+from wagma.algorithms.collective import Collective
 from wagma.algorithms.gradients import GradientAveraging
 from wagma.collectives import SyncAllreduce
 from wagma.collectives.options import Transport

@@ -5,63 +5,24 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import numpy as np
 import torch
 from torch.optim import Optimizer
 
+from wagma.algorithms.collective import Collective
 from wagma.collectives import Outcome, PartialAllreduce, PeerError
 from wagma.collectives.meeting import Meeting, rank_and_size
 from wagma.collectives.options import Transport
 from wagma.collectives.patience import Patience
 from wagma.collectives.reports import describe_ranks
-from wagma.collectives.stats import Stats
 from wagma.flat import FlatParameters
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Algorithm", "Collective"]
-
-
-class Collective(Protocol):
-    """What all collectives have, whatever they compute."""
-
-    @property
-    def version(self) -> int:
-        """The next version that this rank calls."""
-        ...
-
-    @property
-    def transport(self) -> str:
-        """What the ranks talk through, "shm" or "mpi"."""
-        ...
-
-    @property
-    def closed(self) -> bool:
-        """Whether it was closed, or has failed."""
-        ...
-
-    def stats(self) -> Stats:
-        """Counters of this rank, and of all as of the last version that all took part in."""
-        ...
-
-    def lost(self) -> list[int]:
-        """The ranks that are known to have failed or died; does not wait."""
-        ...
-
-    def close(self) -> None:
-        """Leaves it."""
-        ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-        /,
-    ) -> None: ...
+__all__ = ["Algorithm"]
 
 
 C = TypeVar("C")
@@ -123,6 +84,7 @@ class Algorithm(ABC):
         self._base = 0
         self._parameters: FlatParameters | None = None
         self._collectives: tuple[Collective, ...] = ()
+        self._closed = False
 
     def attach(self, parameters: FlatParameters) -> None:
         """Makes the collective for `parameters`, equal on all ranks; collective.
@@ -148,7 +110,8 @@ class Algorithm(ABC):
         Collective; all ranks are at one version. What ranks had contributed is gone.
         """
         version = self.version
-        self.close()
+        self._release()
+        self._leave()
         self._parameters = parameters
         self._collectives = self._connect(parameters)
         self.resume(version)
@@ -359,8 +322,25 @@ class Algorithm(ABC):
         With transport="mpi" it returns when all have left, see `PartialAllreduce.close`.
         """
         if self._collectives:
+            self._closed = True
             self._release()
             self._leave()
+
+    def check_open(self, call: str) -> None:
+        """Checks that the training goes on here.
+
+        Args:
+            call: what is refused otherwise, as "step()".
+
+        Raises:
+            RuntimeError: `close` was called, or the with block left.
+        """
+        if self._closed:
+            raise RuntimeError(
+                f"{call} of a training that is closed: this {type(self).__name__} has left it, "
+                "with close() or at the end of its with block. Make a new DistributedOptimizer "
+                "with a new algorithm, and load the state_dict() of this one"
+            )
 
     def __exit__(
         self,
@@ -373,6 +353,7 @@ class Algorithm(ABC):
             self.close()
             return
         if self._collectives:
+            self._closed = True
             self._release()
         for collective in self._collectives:
             collective.__exit__(kind, error, trace)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 from torch.optim import Optimizer
 
-from wagma.algorithms.base import Collective
+from wagma.algorithms.collective import Collective
 from wagma.algorithms.gradients import GradientAveraging
 from wagma.closures import needs_closure
 from wagma.collectives import MajorityAllreduce, SoloAllreduce

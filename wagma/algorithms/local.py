@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wagma.algorithms.base import Algorithm, Collective
+from wagma.algorithms.base import Algorithm
+from wagma.algorithms.collective import Collective
 from wagma.collectives import Options, SyncAllreduce
 from wagma.collectives.options import Transport
 from wagma.flat import FlatParameters

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from wagma.algorithms.base import Algorithm, Collective
+from wagma.algorithms.base import Algorithm
+from wagma.algorithms.collective import Collective
 from wagma.collectives import NeighborExchange, Outcome, SyncAllreduce
 from wagma.collectives.neighbor_options import Graph
 from wagma.collectives.options import Transport
