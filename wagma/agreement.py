@@ -28,22 +28,22 @@ def agree(algorithm: Algorithm, tensors: Sequence[torch.Tensor]) -> Layout:
         prints = meeting.exchange(lay_out)
         mine = layouts[0].describe()
         others = [rank for rank, print_ in enumerate(prints) if print_ != prints[0]]
-        # Of rank 0, and only where it is needed: it can be long.
-        needed = others and algorithm.rank == 0
-        theirs = meeting.exchange(lambda: mine if needed else [], last=True)[0]
+        # Of two ranks, and only where it is needed: it can be long.
+        told = [0, *others[:1]] if others else []
+        described = meeting.exchange(lambda: mine if algorithm.rank in told else [], last=True)
     if others:
+        first = others[0]
         raise ValueError(
             f"the ranks train different models: those of ranks {others} are not that of rank 0; "
-            f"rank {algorithm.rank} has {_first_difference(mine, theirs)}. "
+            f"rank {first} has {_first_difference(described[first], described[0])}. "
             "Build the same model and the same optimizer on every rank"
         )
     return layouts[0]
 
 
-def _first_difference(mine: list[str], theirs: list[str]) -> str:
-    for index, (own, other) in enumerate(zip(mine, theirs, strict=False)):
+def _first_difference(theirs: list[str], first: list[str]) -> str:
+    """Of a rank from rank 0."""
+    for index, (own, other) in enumerate(zip(theirs, first, strict=False)):
         if own != other:
             return f"parameter {index} as {own}, rank 0 as {other}"
-    if len(mine) != len(theirs):
-        return f"{len(mine)} parameters, rank 0 has {len(theirs)}"
-    return "the same as rank 0"
+    return f"{len(theirs)} parameters, rank 0 has {len(first)}"

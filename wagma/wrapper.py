@@ -72,6 +72,6 @@ class OptimizerWrapper(Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(
-            f"a {type(self).__name__} is one rank's part of a running training and cannot be copied "
-            "or pickled: save its state_dict()"
+            f"a {type(self).__name__} is one rank's part of a running training and cannot be "
+            "copied or pickled: save its state_dict()"
         )
