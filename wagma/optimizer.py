@@ -93,7 +93,7 @@ class DistributedOptimizer(OptimizerWrapper):
         tensors = self._tensors()
         self._parameters = FlatParameters(tensors, agree(algorithm, tensors))
         algorithm.broadcast(self._parameters.flat)
-        algorithm.attach(self._parameters)
+        algorithm.attach(self._parameters, optimizer)
 
     # ---- training --------------------------------------------------------------------------------
     @overload

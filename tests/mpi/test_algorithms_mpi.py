@@ -97,14 +97,14 @@ def test_a_closure_is_evaluated_once_and_its_loss_returned(name: str) -> None:
         assert not torch.equal(values(model), before)
 
 
-def test_eager_refuses_an_optimizer_that_evaluates_as_it_likes() -> None:
-    model = build_model()
-    inner = torch.optim.LBFGS(model.parameters())
-    with (
-        wagma.DistributedOptimizer(inner, wagma.EagerSGD(COMM, "solo")) as optimizer,
-        pytest.raises(TypeError, match=r"LBFGS, which evaluates.*Use AllreduceSGD"),
-    ):
-        optimizer.step(lambda: 0.0)
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_eager_refuses_an_optimizer_that_evaluates_as_it_likes(everywhere: bool) -> None:
+    """When it is made, on every rank."""
+    likes = everywhere or RANK == SIZE - 1
+    kind = torch.optim.LBFGS if likes else torch.optim.SGD
+    inner = kind(build_model().parameters(), lr=0.1)
+    with pytest.raises(TypeError, match=r"LBFGS, which evaluates.*Use AllreduceSGD"):
+        wagma.DistributedOptimizer(inner, wagma.EagerSGD(COMM, "solo"))
 
 
 def test_local_steps_count_from_the_start_of_the_training() -> None:

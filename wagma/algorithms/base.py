@@ -86,8 +86,8 @@ class Algorithm(ABC):
         self._collectives: tuple[Collective, ...] = ()
         self._closed = False
 
-    def attach(self, parameters: FlatParameters) -> None:
-        """Makes the collective for `parameters`, equal on all ranks; collective.
+    def attach(self, parameters: FlatParameters, inner: Optimizer) -> None:
+        """Makes the collective for `parameters` of `inner`, equal on all ranks; collective.
 
         Raises:
             RuntimeError: this algorithm serves another optimizer already.
@@ -100,8 +100,13 @@ class Algorithm(ABC):
             )
         self._parameters = parameters
         kind = {"algorithm": type(self).__name__}
+
+        def arguments() -> dict[str, object]:
+            self._check_inner(inner)
+            return kind | self._arguments()
+
         with self.meet() as meeting:
-            meeting.agree(lambda: kind | self._arguments(), last=True)
+            meeting.agree(arguments, last=True)
         self._collectives = self._connect(parameters)
 
     def reattach(self, parameters: FlatParameters) -> None:
@@ -181,6 +186,13 @@ class Algorithm(ABC):
             TypeError, ValueError: one is wrong; then it is raised on every rank.
         """
         return {}
+
+    def _check_inner(self, inner: Optimizer) -> None:  # noqa: B027 (most train with any)
+        """Whether it can train with `inner`.
+
+        Raises:
+            TypeError: it cannot; then it is raised on every rank.
+        """
 
     @property
     def _waits(self) -> Waits:

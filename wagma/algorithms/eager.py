@@ -40,8 +40,8 @@ class EagerSGD(GradientAveraging):
         opt.register_step_post_hook(lambda *_: schedule.step())
 
     A closure is evaluated once per step, and the loss that it returns is this rank's own. LBFGS,
-    which evaluates it several times and compares, is refused: the gradients that come back belong
-    to other points.
+    which evaluates it several times and compares, is refused when the optimizer is made: the
+    gradients that come back belong to other points.
 
     `synchronize` averages and applies what is carried, so that no gradient is lost, and then
     averages the parameters. A parameter that has no gradient on any rank keeps ``grad = None``.
@@ -92,6 +92,14 @@ class EagerSGD(GradientAveraging):
             raise ValueError(f"variant={self.variant!r} must be {known}")
         return {"variant": self.variant}
 
+    def _check_inner(self, inner: Optimizer) -> None:
+        if needs_closure(inner):
+            raise TypeError(
+                f"EagerSGD cannot train with {type(inner).__name__}, which evaluates its closure "
+                "several times per step: the gradients that come back belong to other points. Use "
+                "AllreduceSGD, or an optimizer such as torch.optim.SGD"
+            )
+
     def _connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
         kind = SoloAllreduce if self.variant == "solo" else MajorityAllreduce
         memory = self._like(parameters.layout)
@@ -108,12 +116,6 @@ class EagerSGD(GradientAveraging):
 
     def step(self, inner: Optimizer, closure: Callable[[], Any] | None) -> Any:
         """Evaluates `closure`, averages, and steps `inner` once per result."""
-        if inner is not self._inner and needs_closure(inner):
-            raise TypeError(
-                f"EagerSGD cannot train with {type(inner).__name__}, which evaluates its closure "
-                "several times per step: the gradients that come back belong to other points. Use "
-                "AllreduceSGD, or an optimizer such as torch.optim.SGD"
-            )
         loss = None
         if closure is not None:
             with torch.enable_grad():
