@@ -25,6 +25,8 @@ _log = logging.getLogger("wagma")
 _FORMAT = 1
 _CPUINFO = Path("/proc/cpuinfo")
 _NETWORK_CHUNK = 1 << 20
+_PAIR_SWITCH = 64 << 10
+_PAIR_CHUNK = 512 << 10
 # What the engine takes, beside 0 (csrc/options.c).
 _RANGES = {
     "schedule_switch": (1, 2**62),
@@ -108,9 +110,15 @@ def read(file: Path, under: str) -> Schedule | None:
 def default(size: int, on_a_node: int) -> Schedule:
     """Where nothing was measured: the engine's, with larger messages where a network carries them.
 
-    docs/schedules.md has the figures.
+    Two ranks send the same bytes in few messages as in parts, and have nobody else to send to while
+    one is on its way. docs/schedules.md has the figures.
     """
-    return Schedule(schedule_chunk=_NETWORK_CHUNK if on_a_node < size else 0)
+    pair = size == 2
+    chunk = _PAIR_CHUNK if pair else 0
+    return Schedule(
+        schedule_switch=_PAIR_SWITCH if pair else 0,
+        schedule_chunk=_NETWORK_CHUNK if on_a_node < size else chunk,
+    )
 
 
 def find(size: int, on_a_node: int) -> Schedule:

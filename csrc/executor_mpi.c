@@ -25,10 +25,12 @@ void mpi_enter(wagma_handle *h) {
 
 void mpi_leave(wagma_handle *h) {
     struct mpi_executor *e = h->mpi;
-    const int back_at_once = h->call.active && !h->call.posted; /* between start and finish */
-    progress_leave(&e->progress, back_at_once                     ? PROGRESS_BACK_AT_ONCE
-                                 : e->transport && mpi_is_busy(h) ? PROGRESS_WORK_LEFT
-                                                                  : PROGRESS_NOTHING_LEFT);
+    enum progress_left left = PROGRESS_NOTHING_LEFT;
+    if (h->call.active)
+        left = h->call.posted ? PROGRESS_POSTED : PROGRESS_BACK_AT_ONCE; /* start to finish */
+    else if (e->transport && mpi_is_busy(h))
+        left = PROGRESS_WORK_LEFT;
+    progress_leave(&e->progress, left);
 }
 
 /* Goes on until the call is over (WAGMA_OK), an error, or where the mode returns to the caller

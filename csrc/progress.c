@@ -14,6 +14,8 @@ enum {
     PATIENCE_NS = 5000000, /* from then on it pays to sleep: a 64th of it is more than the 55 us
                               that the shortest sleep takes */
     PATIENCE_SHARE = 64,
+    AWAY_NS = 200000, /* between two calls: from then on a thread that is woken does something in
+                         that time */
 };
 
 uint64_t progress_pause(enum progress_found found, uint64_t still, uint64_t sleep) {
@@ -35,45 +37,73 @@ void progress_rest(uint64_t ns) {
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* On the bell, until `until` (ns; 0: until it rings). Gives up the mutex meanwhile. */
-static void sleep_on_bell(struct progress *p, uint64_t until) {
+/* On the bell, until `until` (ns; 0: for ever), if it did not ring before, and in any case only
+ * while somebody `wants` the engine, if that is the reason. */
+static void sleep_on_bell(struct progress *p, uint64_t until, int while_wanted) {
     const struct timespec time = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
-    p->asleep = 1;
-    if (until == 0)
-        pthread_cond_wait(&p->bell, &p->mutex);
+    int error = 0;
+    pthread_mutex_lock(&p->door);
+    /* Relaxed: who changes either takes the door afterwards, to ring. */
+    while (error == 0 && !p->rung && !atomic_load_explicit(&p->stop, memory_order_relaxed) &&
+           (!while_wanted || atomic_load_explicit(&p->wanted, memory_order_relaxed) > 0))
+        error = until == 0 ? pthread_cond_wait(&p->bell, &p->door)
+                           : pthread_cond_timedwait(&p->bell, &p->door, &time);
+    p->rung = 0;
+    pthread_mutex_unlock(&p->door);
+}
+
+static void ring(struct progress *p) {
+    pthread_mutex_lock(&p->door);
+    p->rung = 1;
+    pthread_cond_signal(&p->bell);
+    pthread_mutex_unlock(&p->door);
+}
+
+/* One poll; ns, when the next one is due, and 0: at once. */
+static uint64_t poll_once(struct progress *p, enum progress_found *result) {
+    uint64_t deadline = 0;
+    const enum progress_found found = *result = p->poll(p->context, &deadline);
+    const uint64_t now = wait_now();
+    p->wakeups++;
+    if (found == PROGRESS_MOVED)
+        p->moved = now;
+    const uint64_t pause =
+        p->mode == WAGMA_PROGRESS_SLEEP ? progress_pause(found, now - p->moved, p->sleep) : 0;
+    uint64_t until = now + pause;
+    if (deadline != 0 && deadline < until)
+        until = deadline;
+    return until > now ? until : 0;
+}
+
+/* The owner is in. One that polls hard is rung when that leaves; one that sleeps anyway looks by
+ * itself whether it has left. */
+static void stand_aside(struct progress *p) {
+    if (p->mode == WAGMA_PROGRESS_SLEEP)
+        sleep_on_bell(p, wait_now() + p->sleep, 0);
     else
-        pthread_cond_timedwait(&p->bell, &p->mutex, &time);
-    p->asleep = 0;
+        sleep_on_bell(p, 0, 1);
 }
 
 static void *run(void *argument) {
     struct progress *p = argument;
-    pthread_mutex_lock(&p->mutex);
-    while (!p->stop) {
-        /* relaxed: only a hint; who set it waits for the mutex, and rings when it leaves */
+    while (!atomic_load_explicit(&p->stop, memory_order_relaxed)) { /* the mutex orders the rest */
+        enum progress_found found = PROGRESS_MOVED;
+        uint64_t until = 0;
+        /* relaxed: only a hint; who set it waits for the mutex at most as long as a poll takes */
         if (atomic_load_explicit(&p->wanted, memory_order_relaxed) > 0) {
-            p->aside = 1;
-            sleep_on_bell(p, 0);
-            p->aside = 0;
+            stand_aside(p);
             continue;
         }
-        uint64_t deadline = 0;
-        const enum progress_found found = p->poll(p->context, &deadline);
-        const uint64_t now = wait_now();
-        p->wakeups++;
-        if (found == PROGRESS_MOVED)
-            p->moved = now;
-        const uint64_t pause =
-            p->mode == WAGMA_PROGRESS_SLEEP ? progress_pause(found, now - p->moved, p->sleep) : 0;
-        uint64_t until = now + pause;
-        if (deadline != 0 && deadline < until)
-            until = deadline;
-        if (until > now)
-            sleep_on_bell(p, until);
-        else if (p->mode != WAGMA_PROGRESS_SPIN && found != PROGRESS_MOVED)
+        pthread_mutex_lock(&p->mutex);
+        /* Those who stop it do so in the mutex: no poll begins after that. */
+        if (!atomic_load_explicit(&p->stop, memory_order_relaxed))
+            until = poll_once(p, &found);
+        pthread_mutex_unlock(&p->mutex);
+        if (until != 0)
+            sleep_on_bell(p, until, 0);
+        else if (found != PROGRESS_MOVED && p->mode != WAGMA_PROGRESS_SPIN)
             sched_yield();
     }
-    pthread_mutex_unlock(&p->mutex);
     return NULL;
 }
 
@@ -117,9 +147,9 @@ int progress_start(struct progress *p, int cpu) {
 void progress_end(struct progress *p) {
     if (!p->exists)
         return;
-    progress_enter(p); /* a thread that polls hard gives the mutex up */
-    p->stop = 1;
-    pthread_cond_signal(&p->bell);
+    progress_enter(p);
+    atomic_store_explicit(&p->stop, 1, memory_order_relaxed); /* see run() */
+    ring(p);
     progress_leave(p, PROGRESS_NOTHING_LEFT);
 }
 
@@ -154,6 +184,12 @@ int progress_create(struct progress *p, const wagma_options *options, progress_p
         pthread_mutex_destroy(&p->mutex);
         return error_set(WAGMA_ESYS, "no condition for the handle: %s", strerror(error));
     }
+    error = pthread_mutex_init(&p->door, NULL);
+    if (error != 0) {
+        pthread_cond_destroy(&p->bell);
+        pthread_mutex_destroy(&p->mutex);
+        return error_set(WAGMA_ESYS, "no mutex for the handle: %s", strerror(error));
+    }
     p->exists = 1;
     return WAGMA_OK;
 }
@@ -164,6 +200,7 @@ void progress_destroy(struct progress *p) {
     progress_end(p);
     progress_join(p);
     pthread_cond_destroy(&p->bell);
+    pthread_mutex_destroy(&p->door);
     pthread_mutex_destroy(&p->mutex);
     p->exists = 0;
 }
@@ -174,18 +211,30 @@ void progress_enter(struct progress *p) {
     /* relaxed: the mutex orders everything else; see run() */
     atomic_fetch_add_explicit(&p->wanted, 1, memory_order_relaxed);
     pthread_mutex_lock(&p->mutex);
+    if (!p->back_at_once)
+        p->away = wait_now() - p->left;
+    p->back_at_once = 0;
+}
+
+/* Whether a thread that may sleep has to look now. */
+static int is_pressing(const struct progress *p, enum progress_left what) {
+    if (p->mode != WAGMA_PROGRESS_SLEEP)
+        return 1;
+    return what == PROGRESS_POSTED || (what == PROGRESS_WORK_LEFT && p->away >= AWAY_NS);
 }
 
 void progress_leave(struct progress *p, enum progress_left what) {
     if (!p->exists)
         return;
-    /* relaxed: `wanted` is changed back before the mutex is released, so the thread that gets it
-     * next sees that */
+    /* relaxed: `wanted` is changed back before the mutex is released and the bell rings, so the
+     * thread that gets either next sees that */
     const int left = atomic_fetch_sub_explicit(&p->wanted, 1, memory_order_relaxed) - 1;
-    if (what == PROGRESS_WORK_LEFT)
-        p->moved = wait_now();
-    if (p->asleep && left == 0 && what != PROGRESS_BACK_AT_ONCE &&
-        (what == PROGRESS_WORK_LEFT || p->aside))
-        pthread_cond_signal(&p->bell);
+    p->back_at_once = what == PROGRESS_BACK_AT_ONCE;
+    p->left = wait_now();
+    if (what == PROGRESS_WORK_LEFT || what == PROGRESS_POSTED)
+        p->moved = p->left;
+    const int rings = left == 0 && !p->back_at_once && is_pressing(p, what);
     pthread_mutex_unlock(&p->mutex);
+    if (rings)
+        ring(p);
 }

@@ -4,9 +4,12 @@
  *   owner    progress_enter() ... its call, which drives the engine as well ... progress_leave()
  *   thread   poll - pause - poll - pause ...
  *
- * The thread stands aside while the owner is in: it waits for the mutex, or, where it holds that
- * because it polls hard, gives it up as soon as it sees `wanted`. One thread per handle: handles do
- * not wait for each other's polls, and each one's ends with it.
+ * The thread stands aside while the owner is in (`wanted`): it takes the mutex for a poll only, and
+ * pauses without it, so that neither waits for the other but for the end of a poll. One thread per
+ * handle: handles do not wait for each other's polls, and each one's ends with it.
+ *
+ * Waking the thread costs two changes of the process on a core. An owner that calls without a break
+ * drives by itself: it leaves the thread asleep, which looks by itself after `sleep`.
  *
  * A pause depends on what the poll found (progress_pause(), pure): nothing in flight: `sleep` at
  * once; something in flight: none at first, so that data moves on; but the longer nothing moves,
@@ -32,15 +35,19 @@ typedef enum progress_found progress_poll(void *context, uint64_t *deadline);
 
 struct progress {
     pthread_mutex_t mutex; /* recursive: a hook of the owner may ask for counters */
+    pthread_mutex_t door;  /* of the bell; taken last */
     pthread_cond_t bell;   /* the thread sleeps on it */
     pthread_t thread;
-    int exists, running, stop; /* the mutex and the bell; the thread; it shall end */
-    int asleep, aside;         /* the thread is on the bell; because the owner came in */
-    atomic_int wanted;         /* owners in, or about to come in: the thread stands aside */
-    uint64_t moved;            /* ns: when something moved, or the owner left work behind */
-    _Atomic uint64_t wakeups;  /* polls of the thread; read by any other */
-    int mode;                  /* wagma_progress */
-    uint64_t sleep;            /* ns */
+    int exists, running; /* the mutexes and the bell; the thread */
+    atomic_int stop;     /* it shall end */
+    int rung;            /* under the door: it shall poll, not sleep */
+    atomic_int wanted;   /* owners in, or about to come in: the thread stands aside */
+    uint64_t moved;      /* ns: when something moved, or the owner left work behind */
+    uint64_t left, away; /* ns: when the owner left, and for how long it was away before its call */
+    int back_at_once;    /* how it left */
+    _Atomic uint64_t wakeups; /* polls of the thread; read by any other */
+    int mode;                 /* wagma_progress */
+    uint64_t sleep;           /* ns */
     progress_poll *poll;
     void *context;
 };
@@ -63,7 +70,8 @@ void progress_destroy(struct progress *p); /* joins */
 void progress_enter(struct progress *p);
 enum progress_left {
     PROGRESS_NOTHING_LEFT, /* the thread goes on as it was */
-    PROGRESS_WORK_LEFT,    /* it wakes up if it sleeps */
+    PROGRESS_WORK_LEFT,    /* it wakes up, if the owner takes its time between calls */
+    PROGRESS_POSTED,       /* it wakes up: the owner is about to do something else */
     PROGRESS_BACK_AT_ONCE, /* the owner is about to come in again: a thread that wakes up meanwhile
                               would only be in its way */
 };

@@ -28,6 +28,70 @@ static void test_pauses(void) {
     CHECK(last == ms, "in flight for long: %" PRIu64, last);
 }
 
+/* ---- when the thread is woken -------------------------------------------------------------------
+ */
+
+static enum progress_found find_nothing(void *polls, uint64_t *deadline) {
+    (void)deadline;
+    atomic_fetch_add((_Atomic int *)polls, 1);
+    return PROGRESS_IDLE;
+}
+
+/* Whether the thread polls within a tenth of a second after the owner, back from a break, left like
+ * that. */
+static int wakes(struct progress *p, _Atomic int *polls, enum progress_left left) {
+    sleep_ms(2);
+    progress_enter(p);
+    const int before = atomic_load(polls);
+    progress_leave(p, left);
+    for (int ms = 0; ms < 100 && atomic_load(polls) == before; ms++)
+        sleep_ms(1);
+    return atomic_load(polls) != before;
+}
+
+static void test_who_wakes_the_thread(void) {
+    _Atomic int polls = 0;
+    wagma_options o = options_of(2, 2, 0, 7);
+    struct progress p;
+    o.progress = WAGMA_PROGRESS_SLEEP;
+    o.progress_sleep = 60; /* it wakes up if it is rung, and else not in this test */
+    CHECK(progress_create(&p, &o, find_nothing, &polls) == WAGMA_OK, "%s", wagma_last_error());
+    CHECK(progress_start(&p, -1) == WAGMA_OK, "%s", wagma_last_error());
+    while (atomic_load(&polls) == 0)
+        sleep_ms(1);
+    sleep_ms(20);
+    CHECK(!wakes(&p, &polls, PROGRESS_NOTHING_LEFT), "with nothing left");
+    CHECK(wakes(&p, &polls, PROGRESS_WORK_LEFT), "with work left, after a break");
+    CHECK(!wakes(&p, &polls, PROGRESS_BACK_AT_ONCE), "by one that is coming back");
+    CHECK(wakes(&p, &polls, PROGRESS_WORK_LEFT), "in two parts");
+    int calls, woken = 0;
+    for (int attempt = 0; attempt < 100; attempt++) {
+        sleep_ms(20);
+        const int before = atomic_load(&polls);
+        progress_enter(&p);
+        progress_leave(&p, PROGRESS_NOTHING_LEFT);
+        for (calls = 0; calls < 1000; calls++) {
+            progress_enter(&p);
+            progress_leave(&p, PROGRESS_WORK_LEFT);
+            if (p.away > 100000) /* this thread was off its core */
+                break;
+        }
+        sleep_ms(2);
+        woken = atomic_load(&polls) != before;
+        if (calls == 1000)
+            break;
+    }
+    CHECK(calls == 1000 && !woken, "after %d calls without a break", calls);
+    const int before = atomic_load(&polls);
+    for (int i = 0; i < 2; i++) {
+        progress_enter(&p);
+        progress_leave(&p, i == 0 ? PROGRESS_NOTHING_LEFT : PROGRESS_POSTED);
+    }
+    sleep_ms(20);
+    CHECK(atomic_load(&polls) > before, "with a call posted, without a break");
+    progress_destroy(&p);
+}
+
 /* ---- ranks that sleep --------------------------------------------------------------------------
  */
 
@@ -299,6 +363,7 @@ static void test_several_handles(void) {
 
 int main(void) {
     RUN(test_pauses);
+    RUN(test_who_wakes_the_thread);
     RUN(test_sleeper_makes_nobody_wait);
     RUN(test_without_a_thread);
     RUN(test_callers_alone);

@@ -216,7 +216,7 @@ def test_a_broken_file_is_ignored_with_a_warning_and_can_be_replaced(
     file.parent.mkdir()
     file.write_text(text.replace("KEY", json.dumps(key)[1:-1]))
     with caplog.at_level(logging.WARNING, "wagma"):
-        assert tuning.find(2, 2) == Schedule()
+        assert tuning.find(2, 2) == tuning.default(2, 2)
     (record,) = caplog.records
     assert str(file) in record.getMessage()
     assert "mpiexec -n 2 python -m wagma tune" in record.getMessage()
@@ -236,13 +236,16 @@ def test_the_default_follows_the_placement(
     tuning.cache_file().write_text("no JSON")
     with caplog.at_level(logging.WARNING, "wagma"):
         assert tuning.find(4, 2) == Schedule(schedule_chunk=1 << 20)
+        pair = Schedule(schedule_switch=64 << 10, schedule_chunk=512 << 10)
+        assert tuning.find(2, 2) == pair
+        assert tuning.find(2, 1) == replace(pair, schedule_chunk=1 << 20)
 
 
 def test_no_file_is_nothing_to_warn_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert tuning.find(2, 2) == Schedule()
+    assert tuning.find(2, 2) == tuning.default(2, 2)
     assert not caplog.records
 
 
