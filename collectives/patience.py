@@ -15,6 +15,10 @@ from .reports import describe_ranks
 __all__ = ["Patience", "Wait"]
 
 _log = logging.getLogger("wagma")
+_HOW_THEY_MEET = (
+    "ranks that are started without MPI meet if they are on one machine, of one user, and "
+    "have the same WAGMA_JOB, or else the same MASTER_ADDR and MASTER_PORT"
+)
 
 
 class Patience(NamedTuple):
@@ -46,11 +50,17 @@ class Wait:
 
     Args:
         rank: that waits.
+        what: it waits in.
+        hint: what to look at when others do not come.
     """
 
-    def __init__(self, patience: Patience, rank: int) -> None:
+    def __init__(
+        self, patience: Patience, rank: int, what: str = "creation", hint: str = _HOW_THEY_MEET
+    ) -> None:
         self._patience = patience
         self._rank = rank
+        self._what = what
+        self._hint = hint
         self._interval = max(patience.stall_warning, SHORTEST_WARNING_S)
         self._began = time.monotonic()
         self._quiet_until = self._interval
@@ -61,23 +71,20 @@ class Wait:
         return time.monotonic() - self._began
 
     def check(self, missing: Sequence[int]) -> None:
-        """To be called every now and then: warns of the ranks that have not come.
+        """To be called every now and then: warns of the ranks that have not come, `()`: unknown.
 
         Raises:
             StallError: the time is over.
         """
         seconds, (timeout, _, name) = self.seconds, self._patience
-        waits = f"has waited {seconds:.3g} s for {describe_ranks(missing)}"
-        hint = (
-            "ranks that are started without MPI meet if they are on one machine, of one user, and "
-            "have the same WAGMA_JOB, or else the same MASTER_ADDR and MASTER_PORT"
-        )
+        whom = describe_ranks(missing) if missing else "other ranks"
+        waits = f"{self._what} has waited {seconds:.3g} s for {whom}"
         if seconds >= timeout:
-            raise StallError(f"creation {waits} (timeout {timeout:.3g} s): {hint}")
+            raise StallError(f"{waits} (timeout {timeout:.3g} s): {self._hint}")
         if seconds >= self._quiet_until:
             self._quiet_until = seconds + self._interval
             title = "" if name is None else f" ({name})"
-            _log.warning("rank %d%s: creation %s: %s", self._rank, title, waits, hint)
+            _log.warning("rank %d%s: %s: %s", self._rank, title, waits, self._hint)
 
 
 def _seconds(value: Any) -> float:

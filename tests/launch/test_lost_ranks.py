@@ -1,5 +1,7 @@
 """A rank that fails while the others are on their way to where all ranks meet: they do not hang."""
 
+import re
+
 import pytest
 from test_messages import run, said
 
@@ -71,3 +73,21 @@ def test_what_cannot_be_loaded_is_refused_on_every_rank() -> None:
     for rank in range(3):
         (text,) = said(done, rank)
         assert "NoneType" in text, text
+
+
+def test_who_has_closed_is_waited_for_until_the_timeout() -> None:
+    script = TRAINED.format(
+        algorithm="LocalSGD", transport="shm", meet="with opt.join(2): pass"
+    ).replace('transport="shm"', 'timeout=1.0, stall_warning=0.3, transport="shm"')
+    script = script.replace("raise LocalError", "opt.close(); raise LocalError")
+    done = run(3, script.replace("except PeerError", "except (PeerError, StallError)"))
+    assert done.returncode == 0, done.stderr
+    texts = [said(done, rank)[-1] for rank in (0, 1)]
+    stalled = [text for text in texts if "has waited 1" in text]
+    for text in stalled:
+        assert re.match("a call that all ranks make has waited 1.* s for other ranks", text), text
+        assert "join(), load_state_dict()" in text
+    # Whose time is over first has failed for the other one.
+    assert stalled
+    assert all(text in stalled or " failed, died" in text for text in texts), texts
+    assert "(LocalSGD): a call that all ranks make has waited 0.3" in done.stdout

@@ -15,7 +15,7 @@ from wagma.algorithms.collective import Collective
 from wagma.collectives import Outcome, PartialAllreduce, PeerError
 from wagma.collectives.meeting import Meeting, rank_and_size
 from wagma.collectives.options import Transport
-from wagma.collectives.patience import Patience
+from wagma.collectives.patience import Patience, Wait
 from wagma.collectives.reports import describe_ranks
 from wagma.flat import FlatParameters
 
@@ -126,19 +126,32 @@ class Algorithm(ABC):
 
         Raises:
             PeerError: a rank that trained with this one has failed.
+            StallError: not all ranks have come in time.
         """
         waits = {"timeout": self._timeout, "stall_warning": self._stall_warning}
         patience = Patience.of({**waits, "name": type(self).__name__})
-        return Meeting(self.comm, patience, self._watch if self._collectives else None)
+        return Meeting(self.comm, patience, self._watch(patience) if self._collectives else None)
 
-    def _watch(self) -> None:
-        """Raises what the collectives know of ranks that will not come."""
-        lost = [] if self.collective.closed else self.collective.lost()
-        if lost:
-            raise PeerError(
-                f"{describe_ranks(lost)} failed, died or left without close(), and all ranks have "
-                "to meet here: make a new optimizer without"
-            )
+    def _watch(self, patience: Patience) -> Callable[[], None]:
+        """Raises what the collectives know of ranks that will not come, and ends long waits."""
+        wait = Wait(
+            patience,
+            self.rank,
+            "a call that all ranks make",
+            "each has to call join(), load_state_dict(), add_param_group() and "
+            "synchronize(buffers) as often as the others, and before it closes",
+        )
+
+        def check() -> None:
+            lost = [] if self.collective.closed else self.collective.lost()
+            if lost:
+                raise PeerError(
+                    f"{describe_ranks(lost)} failed, died or left without close(), and all ranks "
+                    "have to meet here: make a new optimizer without"
+                )
+            wait.check(())
+
+        return check
 
     def broadcast(self, array: torch.Tensor) -> None:
         """Rank 0's `array` becomes everybody's, bit for bit; collective.
