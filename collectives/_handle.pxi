@@ -505,6 +505,8 @@ cdef class Handle:
         self._enter()
         n = wagma_lost(self.handle, ranks)
         self.busy = IDLE
+        if n < 0:
+            raise self._failure(n)
         return [ranks[i] for i in range(n)]
 
     cdef str _who(self):

@@ -31,6 +31,8 @@ from .reports import Report, as_error, common_report, report
 
 __all__ = ["LocalRanks", "local_ranks"]
 
+Watch = Callable[[], None] | None
+
 _TICK_S = 0.05  # how often waits look at the clock
 _CALL_S = 0.01  # how often rank 0 is looked for
 _LISTEN_S = 2.0  # how long rank 0 tries to get its address
@@ -52,27 +54,29 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-def local_ranks(job: Job, patience: Patience) -> LocalRanks:
+def local_ranks(job: Job, patience: Patience, watch: Watch = None) -> LocalRanks:
     """The ranks of `job`, which have come together.
 
     Args:
         job: with this rank's number.
         patience: with which ranks that do not come are waited for.
+        watch: called while they are waited for; what it raises ends that.
 
     Raises:
         PeerError, StallError: another rank ended, or did not come.
         MismatchError: WORLD_SIZE differs, or two processes have one RANK.
         RuntimeError: another process has the job's address.
     """
-    return (_Rank0 if job.rank == 0 else _OtherRank)(job, patience)
+    return (_Rank0 if job.rank == 0 else _OtherRank)(job, patience, watch)
 
 
 class LocalRanks(ABC):
     """The ranks of a job on this machine, seen from one of them."""
 
-    def __init__(self, job: Job, patience: Patience) -> None:
+    def __init__(self, job: Job, patience: Patience, watch: Watch) -> None:
         self.rank, self.size, self.on_this_node = job.rank, job.size, job.size
         self._patience = patience
+        self._watch = watch
         self._error: Exception | None = None  # what ended the meeting for all
         self._turn = _turn
         self._turn.acquire()
@@ -113,7 +117,7 @@ class LocalRanks(ABC):
 
     def _wait(self, missing: Callable[[], Sequence[int]], wait: Wait | None = None) -> None:
         """Takes what comes until nobody is missing."""
-        wait = wait or Wait(self._patience, self.rank)
+        wait = wait or Wait(self._patience, self.rank, self._watch)
         self.check()
         while ranks := missing():
             self._take(_TICK_S)
@@ -140,13 +144,13 @@ class LocalRanks(ABC):
 
 
 class _Rank0(LocalRanks):
-    def __init__(self, job: Job, patience: Patience) -> None:
+    def __init__(self, job: Job, patience: Patience, watch: Watch) -> None:
         self._listener: socket.socket | None = None
         self._strangers: list[Connection] = []  # have not said who they are
         self._peers: dict[int, Connection] = {}
         self._values: dict[int, Any] = {}
         self._told: Sequence[int] = ()
-        super().__init__(job, patience)
+        super().__init__(job, patience, watch)
 
     def _come_together(self, job: Job) -> None:
         if job.size == 1:
@@ -238,15 +242,15 @@ class _Rank0(LocalRanks):
 
 
 class _OtherRank(LocalRanks):
-    def __init__(self, job: Job, patience: Patience) -> None:
+    def __init__(self, job: Job, patience: Patience, watch: Watch) -> None:
         self._link: Connection | None = None  # to rank 0
         self._values: list[Any] | None = None
         self._missing: Sequence[int] = (0,)  # as rank 0 says
         self._together = False
-        super().__init__(job, patience)
+        super().__init__(job, patience, watch)
 
     def _come_together(self, job: Job) -> None:
-        wait = Wait(self._patience, self.rank)
+        wait = Wait(self._patience, self.rank, self._watch)
         while self._link is None:
             link = call(job)
             if link is not None:

@@ -21,7 +21,7 @@ from ._engine import Channel, Handle, Segment
 from .job import Job
 from .local import local_ranks
 from .mpi import MPIRanks, check_communicator
-from .patience import Patience
+from .patience import Patience, Wait
 from .reports import Report, as_error, common_report, describe_ranks, report
 from .tracing import Mark, mark
 from .tuning import Schedule
@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 __all__ = ["Meeting", "Telling", "rank_and_size"]
 
 T = TypeVar("T")
+_WHERE = "a call that all ranks make"
+_AS_OFTEN = (
+    "each rank has to make such calls as often as the others, and before it closes: for an "
+    "optimizer join(), load_state_dict(), add_param_group() and synchronize(buffers)"
+)
 
 
 class Ranks(Protocol):
@@ -79,9 +84,10 @@ class Meeting:
     Args:
         comm: intracommunicator, of which a duplicate is used and freed at the end; None: the ranks
             that a launcher started on this machine.
-        patience: with which ranks that do not come are waited for, if `comm` is None.
-        watch: called while they are waited for, with a `comm`; what it raises ends that. On all
-            ranks or on none.
+        patience: with which ranks that do not come are waited for, if `comm` is None or with
+            `watch`.
+        watch: called while they are waited for; what it raises ends that. Without it those of a
+            `comm` are waited for inside MPI. On all ranks or on none.
 
     Raises:
         what `rank_and_size` does, and if `comm` is None
@@ -94,8 +100,11 @@ class Meeting:
         patience: Patience,
         watch: Callable[[], None] | None = None,
     ) -> None:
-        self._mpi = None if comm is None else MPIRanks(comm, watch)
-        self._ranks: Ranks = self._mpi or local_ranks(Job.of(os.environ), patience)
+        wait = None
+        if comm is not None and watch is not None:
+            wait = Wait(patience, comm.Get_rank(), watch, what=_WHERE, hint=_AS_OFTEN)
+        self._mpi = None if comm is None else MPIRanks(comm, wait)
+        self._ranks: Ranks = self._mpi or local_ranks(Job.of(os.environ), patience, watch)
         self.rank = self._ranks.rank
         self.size = self._ranks.size
         self._segment: Segment | None = None

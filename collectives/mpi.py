@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from .patience import Wait
 from .reports import Report, as_error, common_report
 
 if TYPE_CHECKING:
@@ -49,8 +50,7 @@ def import_mpi() -> ModuleType:
 class MPIRanks:
     """The ranks of a communicator, on a duplicate of it that is freed at the end.
 
-    `watch` (on all ranks or on none): called while others have not come; what it raises ends the
-    wait.
+    `wait` (on all ranks or on none): for those that have not come, with whatever ends it.
 
     Ranks are matched by the order of their calls: one that leaves early joins the next `allgather`
     of the others, and then the freeing.
@@ -62,10 +62,10 @@ class MPIRanks:
         what `check_communicator` does.
     """
 
-    def __init__(self, comm: MPI.Intracomm, watch: Callable[[], None] | None = None) -> None:
+    def __init__(self, comm: MPI.Intracomm, wait: Wait | None = None) -> None:
         check_communicator(comm)
         mpi = import_mpi()
-        self.comm = comm.Dup() if watch is None else _duplicate(comm, watch)
+        self.comm = comm.Dup() if wait is None else _duplicate(comm, wait)
         self._over = False
         self._telling: list[MPI.Request] = []
         self._heard: dict[int, Report] = {}
@@ -112,14 +112,24 @@ class MPIRanks:
         self._heard[rank] = self.comm.recv(source=rank, tag=_ENDED)
 
 
-def _duplicate(comm: MPI.Intracomm, watch: Callable[[], None]) -> MPI.Intracomm:
+def _duplicate(comm: MPI.Intracomm, wait: Wait) -> MPI.Intracomm:
+    """For ranks of which some may give up: those do not come to the barrier.
+
+    What a rank has begun when it gives up stays begun, and may end without it.
+    """
+    wait.check(())  # before anything is begun
     duplicate, request = comm.Idup()
+    _finish(request, wait)
+    _finish(duplicate.Ibarrier(), wait)
+    return duplicate
+
+
+def _finish(request: MPI.Request, wait: Wait) -> None:
     pause = _SHORTEST_S
     while not request.Test():
-        watch()
+        wait.check(())
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_S)
-    return duplicate
 
 
 def check_communicator(comm: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .errors import StallError
@@ -50,15 +50,23 @@ class Wait:
 
     Args:
         rank: that waits.
+        watch: called at every check; what it raises ends the wait.
         what: it waits in.
         hint: what to look at when others do not come.
     """
 
     def __init__(
-        self, patience: Patience, rank: int, what: str = "creation", hint: str = _HOW_THEY_MEET
+        self,
+        patience: Patience,
+        rank: int,
+        watch: Callable[[], None] | None = None,
+        *,
+        what: str = "creation",
+        hint: str = _HOW_THEY_MEET,
     ) -> None:
         self._patience = patience
         self._rank = rank
+        self._watch = watch
         self._what = what
         self._hint = hint
         self._interval = max(patience.stall_warning, SHORTEST_WARNING_S)
@@ -76,6 +84,8 @@ class Wait:
         Raises:
             StallError: the time is over.
         """
+        if self._watch is not None:
+            self._watch()
         seconds, (timeout, _, name) = self.seconds, self._patience
         whom = describe_ranks(missing) if missing else "other ranks"
         waits = f"{self._what} has waited {seconds:.3g} s for {whom}"

@@ -87,6 +87,14 @@ rank_record *mpi_record(wagma_handle *h, int rank, uint64_t syncs) {
     return &h->mpi->records[rank];
 }
 
+/* As the progress thread does, which there may not be; an error is kept for the next call. */
+void mpi_look_between(wagma_handle *h) {
+    uint64_t deadline;
+    mpi_poll_progress(h, &deadline);
+    if (!h->mpi->broken)
+        (void)mpi_look_for_dead(h);
+}
+
 enum handle_loss mpi_lost(wagma_handle *h, int rank) {
     return h->mpi->losses[rank].how;
 }

@@ -173,13 +173,14 @@ int mpi_finish(wagma_handle *h);
 uint64_t mpi_bytes(const wagma_handle *h);
 uint64_t mpi_wakeups(const wagma_handle *h);
 rank_record *mpi_record(wagma_handle *h, int rank, uint64_t syncs);
+void mpi_look_between(wagma_handle *h);
 enum handle_loss mpi_lost(wagma_handle *h, int rank);
 void mpi_destroy(wagma_handle *h);
 #define MPI_EXECUTOR                                                                               \
     .enter = mpi_enter, .leave = mpi_leave, .start = mpi_start, .post = mpi_post,                  \
     .poll = mpi_poll, .finish = mpi_finish, .bytes = mpi_bytes, .wakeups = mpi_wakeups,            \
-    .record = mpi_record, .lost = mpi_lost, .close = mpi_close, .fail = mpi_fail,                  \
-    .free = mpi_destroy
+    .record = mpi_record, .look = mpi_look_between, .lost = mpi_lost, .close = mpi_close,          \
+    .fail = mpi_fail, .free = mpi_destroy
 
 /* ---- executor_mpi_drive.c -------------------------------------------------------------------- */
 

@@ -318,9 +318,12 @@ void wagma_get_stats(const wagma_handle *h, wagma_stats *stats) {
 
 int wagma_lost(wagma_handle *h, int32_t *ranks) {
     int n = 0;
-    if (!h || h->closed)
-        return 0;
+    const int status = h ? check_usable(h) : error_set(WAGMA_EINVAL, "handle is NULL");
+    if (status != WAGMA_OK)
+        return status;
     enter(h);
+    if (h->executor->look)
+        h->executor->look(h);
     for (int r = 0; r < h->size; r++)
         if (r != h->rank && h->executor->lost(h, r) != HANDLE_PRESENT)
             ranks[n++] = r;

@@ -97,6 +97,7 @@ struct executor {
     uint64_t (*bytes)(const wagma_handle *h);        /* memory of this rank */
     uint64_t (*wakeups)(const wagma_handle *h);      /* of its thread; NULL: it has none */
     rank_record *(*record)(wagma_handle *h, int rank, uint64_t syncs); /* rank_stats.h */
+    void (*look)(wagma_handle *h); /* for what lost() says, between calls; NULL: no need */
     enum handle_loss (*lost)(wagma_handle *h, int rank);
     int (*close)(wagma_handle *h); /* departs; then the handle is closed whatever it returns */
     void (*fail)(wagma_handle *h); /* tells the others that this rank has failed */

@@ -233,7 +233,9 @@ void progress_leave(struct progress *p, enum progress_left what) {
     p->left = wait_now();
     if (what == PROGRESS_WORK_LEFT || what == PROGRESS_POSTED)
         p->moved = p->left;
-    const int rings = left == 0 && !p->back_at_once && is_pressing(p, what);
+    /* Not one that is stopped: who does that rings, and may destroy it from here on. */
+    const int rings = left == 0 && !p->back_at_once && is_pressing(p, what) &&
+                      !atomic_load_explicit(&p->stop, memory_order_relaxed);
     pthread_mutex_unlock(&p->mutex);
     if (rings)
         ring(p);

@@ -95,7 +95,8 @@ enum wagma_graph { /* a call averages with neighbours, of which the versions of 
 #define WAGMA_QUORUM_MAJORITY (-1)
 
 enum wagma_progress { /* how a handle over a transport goes on while its rank computes; a version
-                         in flight is polled hard, an idle handle by this rule */
+                         in flight is polled hard (unless the rank calls again and again, which goes
+                         on with it), an idle handle by this rule */
                       WAGMA_PROGRESS_SLEEP = 0, /* a thread polls every progress_sleep seconds */
                       WAGMA_PROGRESS_YIELD = 1, /* a thread polls and yields the core in between */
                       WAGMA_PROGRESS_SPIN = 2,  /* a thread polls all the time */
@@ -321,8 +322,8 @@ WAGMA_API int wagma_gathered_stats(const wagma_handle *handle, int rank, wagma_r
  * closed all the same). */
 WAGMA_API int wagma_close(wagma_handle *handle);
 
-/* The ranks that are known to have failed or died, ascending, to ranks[size]; their number, 0 of a
- * closed handle. Over a transport what messages have told. */
+/* The ranks that are known to have failed or died, ascending, to ranks[size]: their number, or
+ * WAGMA_ECLOSED, WAGMA_EINVAL. Between calls; over a transport it goes on with what has come. */
 WAGMA_API int wagma_lost(wagma_handle *handle, int32_t *ranks);
 
 /* Marks this rank as failed: every wait that needs it ends in WAGMA_EPEER at once. */

@@ -357,6 +357,7 @@ class DistributedOptimizer(OptimizerWrapper):
             ValueError: the ranks add different groups, or the group cannot be averaged.
             what the inner optimizer's does.
             All on every rank, and nothing is added.
+            what making the collective does: then the training has ended, see `close`.
         """
         self._check_call("add_param_group()")
         groups = self._inner.param_groups
@@ -380,9 +381,13 @@ class DistributedOptimizer(OptimizerWrapper):
             del groups[known:]
             raise
         start = self._parameters.layout.numel
-        self._parameters = FlatParameters(self._tensors(), layout)
-        self._algorithm.broadcast(self._parameters.flat[start:])
-        self._algorithm.reattach(self._parameters)
+        try:
+            self._parameters = FlatParameters(self._tensors(), layout)
+            self._algorithm.broadcast(self._parameters.flat[start:])
+            self._algorithm.reattach(self._parameters)
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
 
     def _check_parameters(self) -> None:
         self._parameters.check_are(self._tensors())

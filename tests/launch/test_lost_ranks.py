@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from launched import Launched
 from test_messages import run, said
 
 TRAINED = """
@@ -57,6 +58,49 @@ def test_who_has_failed_is_not_met(meeting: str, transport: str, algorithm: str)
         (text,) = said(done, rank)
         # Over messages the first to be known may be one that failed because of the first.
         assert ("2 failed, died" if transport == "shm" else " failed, died") in text, text
+
+
+@pytest.mark.parametrize("transport", ["shm", "mpi"])
+def test_a_training_that_broke_meets_nobody(transport: str) -> None:
+    """Ranks 0 and 1 lose rank 2 in a step; rank 0 catches that and goes on."""
+    script = TRAINED.format(
+        algorithm="AllreduceSGD",
+        transport=transport,
+        meet="""
+        try:
+            opt.step()
+        except PeerError as error:
+            say("stepped", error)
+            if rank == 1: raise
+        with opt.join(2): pass
+    """,
+    )
+    outer = "except PeerError as error:\n    say"
+    script = script.replace(outer, outer.replace("PeerError", "WagmaError"))
+    done = run(3, script)
+    assert done.returncode == 0, done.stderr
+    for rank in (0, 1):
+        stepped, text = said(done, rank)
+        assert stepped.startswith("stepped rank ")
+        assert ("broken by an earlier error" if rank == 0 else "failed") in text, text
+
+
+def test_without_a_progress_thread() -> None:
+    script = TRAINED.format(algorithm="LocalSGD", transport="mpi", meet="with opt.join(2): pass")
+    done = run(3, script, WAGMA_PROGRESS="main")
+    assert done.returncode == 0, done.stderr
+    for rank in (0, 1):
+        assert " failed, died" in said(done, rank)[0]
+
+
+def test_without_mpi() -> None:
+    """Rank 2 lives on after its failure."""
+    script = TRAINED.format(algorithm="LocalSGD", transport="auto", meet="with opt.join(2): pass")
+    script = script.replace("(comm,", "(None,").replace("comm.size", "size")
+    script = script.replace('say("left")', "time.sleep(10)").replace("say(", "print(")
+    with Launched(3, script) as ranks:
+        for text in ranks.outputs(0, 1):
+            assert "2 failed, died" in text or "1 failed, died" in text, text
 
 
 def test_what_cannot_be_loaded_is_refused_on_every_rank() -> None:

@@ -12,10 +12,10 @@ import torch
 from torch.optim import Optimizer
 
 from wagma.algorithms.collective import Collective
-from wagma.collectives import Outcome, PartialAllreduce, PeerError
+from wagma.collectives import Outcome, PartialAllreduce, PeerError, StallError
 from wagma.collectives.meeting import Meeting, rank_and_size
 from wagma.collectives.options import Transport
-from wagma.collectives.patience import Patience, Wait
+from wagma.collectives.patience import Patience
 from wagma.collectives.reports import describe_ranks
 from wagma.flat import FlatParameters
 
@@ -98,7 +98,6 @@ class Algorithm(ABC):
             raise RuntimeError(
                 f"this {type(self).__name__} serves another optimizer: make one per optimizer"
             )
-        self._parameters = parameters
         kind = {"algorithm": type(self).__name__}
 
         def arguments() -> dict[str, object]:
@@ -107,6 +106,7 @@ class Algorithm(ABC):
 
         with self.meet() as meeting:
             meeting.agree(arguments, last=True)
+        self._parameters = parameters
         self._collectives = self._connect(parameters)
 
     def reattach(self, parameters: FlatParameters) -> None:
@@ -130,28 +130,22 @@ class Algorithm(ABC):
         """
         waits = {"timeout": self._timeout, "stall_warning": self._stall_warning}
         patience = Patience.of({**waits, "name": type(self).__name__})
-        return Meeting(self.comm, patience, self._watch(patience) if self._collectives else None)
+        if not self._collectives:
+            return Meeting(self.comm, patience)
+        try:
+            return Meeting(self.comm, patience, self._watch)
+        except (PeerError, StallError) as error:  # the others, who may come later, are told
+            self.__exit__(type(error), error, None)
+            raise
 
-    def _watch(self, patience: Patience) -> Callable[[], None]:
-        """Raises what the collectives know of ranks that will not come, and ends long waits."""
-        wait = Wait(
-            patience,
-            self.rank,
-            "a call that all ranks make",
-            "each has to call join(), load_state_dict(), add_param_group() and "
-            "synchronize(buffers) as often as the others, and before it closes",
-        )
-
-        def check() -> None:
-            lost = [] if self.collective.closed else self.collective.lost()
-            if lost:
-                raise PeerError(
-                    f"{describe_ranks(lost)} failed, died or left without close(), and all ranks "
-                    "have to meet here: make a new optimizer without"
-                )
-            wait.check(())
-
-        return check
+    def _watch(self) -> None:
+        """Raises what the collectives know of ranks that will not come."""
+        lost = self.collective.lost()
+        if lost:
+            raise PeerError(
+                f"{describe_ranks(lost)} failed, died or left without close(), and all ranks have "
+                "to meet here: make a new optimizer without"
+            )
 
     def broadcast(self, array: torch.Tensor) -> None:
         """Rank 0's `array` becomes everybody's, bit for bit; collective.
