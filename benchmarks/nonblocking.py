@@ -101,7 +101,8 @@ class PostedCalls(PythonCalls):
                 for part, ns in zip(PARTS, parts, strict=True):
                     self.parts[part][iteration] = ns
             number = range(iteration, iteration + 1)
-            self._note(number, counted, [began], [ended], [self.subject.taken(outcome)])
+            taken = self.subject.taken(outcome, *self.subject.result(outcome))
+            self._note(number, counted, [began], [ended], [taken])
 
     def _call(self) -> tuple[int, int, Any, tuple[int, ...]]:
         """When it began and ended, what it gave, and PARTS."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,13 @@ from .subjects import CSubject, Subject, Taken
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from .contributions import Contributions
+    from .contributions import Contributions, Vector
     from .start import Start
 
 __all__ = ["CCalls", "PythonCalls", "Times"]
 
-KEPT_BYTES = 16 << 20  # of the inputs, and of the results, of a loop in C
+KEPT_BYTES = 16 << 20  # of the results that are checked together, and of the inputs in C
+DEFERRED_BYTES = 1 << 16  # of an array: the copy of a larger one takes as long as its check
 
 Times = npt.NDArray[np.int64]
 
@@ -71,20 +72,42 @@ class PythonCalls:
             arrivals: of this rank after the common start, ns.
             counted: number of the first iteration that is.
         """
+        nbytes = self._contributions.count * self._contributions.storage.itemsize
+        most = max(1, KEPT_BYTES // max(1, nbytes)) if nbytes <= DEFERRED_BYTES else 1
+        for first in range(0, len(iterations), most):
+            part = slice(first, first + most)
+            self._part(iterations[part], arrivals[part], counted)
+
+    def _part(self, iterations: range, arrivals: Times, counted: int) -> None:
+        """Calls, then checks: a check between two calls would empty the caches for the next one.
+
+        As the loop in C does; the result of a single call is checked where it is.
+        """
         subject, start, now = self.subject, self._start, self._start.now
-        rank = self._comm.Get_rank()
-        for iteration, arrival in zip(iterations, arrivals.tolist(), strict=True):
-            self._contributions.write(subject.array(), rank, subject.version)
+        rank, write, version = self._comm.Get_rank(), self._contributions.write, subject.version
+        call, result = subject.call, subject.result
+        copies = None
+        if self.checked is not None and len(iterations) > 1:
+            shape = (len(iterations), self._contributions.count)
+            copies = np.empty(shape, self._contributions.storage)
+        began, ended = np.zeros((2, len(iterations)), np.int64)
+        gave: list[tuple[Any, Vector | None, str | None]] = []
+        for i, arrival in enumerate(arrivals.tolist()):
+            write(subject.array(), rank, version + i)
             subject.ready()
-            call = subject.call
             start.wait(arrival)
-            began = now()
+            before = now()
             outcome = call()
-            ended = now()
-            # Who is done must not take the core from who is not: the check takes long.
+            after = now()
+            # Who is done must not take the core from who is not: what follows takes long.
             start.meet()
-            number = range(iteration, iteration + 1)
-            self._note(number, counted, [began], [ended], [subject.taken(outcome)])
+            began[i], ended[i] = before, after
+            array, wrong = result(outcome)
+            if copies is not None and array is not None:
+                copies[i] = array
+                array = copies[i]
+            gave.append((outcome, array, wrong))
+        self._note(iterations, counted, began, ended, [subject.taken(*one) for one in gave])
 
     def _note(
         self,

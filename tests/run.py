@@ -8,6 +8,7 @@ pytest's own line.
 import argparse
 import os
 import re
+import resource
 import shlex
 import shutil
 import signal
@@ -72,9 +73,10 @@ class Command:
 
 @dataclass
 class Result:
-    """What became of a part."""
+    """What became of a part. `cores`: used on average, of processes that were waited for."""
 
     seconds: float = 0.0
+    cores: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
     reasons: list[str] = field(default_factory=list)
 
@@ -230,6 +232,12 @@ def execute_all(
                 yield command, *done
 
 
+def cpu_seconds() -> float:
+    """Of all processes below this one that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def lines_of(log: Path) -> list[str]:
     return log.read_text(errors="replace").splitlines() if log.exists() else []
 
@@ -272,16 +280,18 @@ def run_parts(parts: dict[str, list[Command]], environment: dict[str, str]) -> d
     results: dict[str, Result] = {}
     for name, commands in parts.items():
         result = results[name] = Result()
-        start = time.monotonic()
+        start, used = time.monotonic(), cpu_seconds()
         for command, counts, reasons in execute_all(commands, environment):
             result.counts += counts
             if reasons:
                 show(command)
                 result.reasons.append(f"{command.name}: {', '.join(reasons)}")
         result.seconds = time.monotonic() - start
+        result.cores = (cpu_seconds() - used) / result.seconds
         if not (result.counts["passed"] or result.reasons):
             result.reasons.append("no test was executed")
-        print(f"{name:9} {result.seconds:6.1f} s  {describe(result.counts)}", flush=True)
+        spent = f"{result.seconds:6.1f} s  {result.cores:3.1f} cores"
+        print(f"{name:9} {spent}  {describe(result.counts)}", flush=True)
         for line in (line for command in commands for line in shown(command)):
             print(f"          {line}", flush=True)
         for reason in result.reasons:

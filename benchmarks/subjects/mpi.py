@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -94,11 +93,15 @@ class MPIAllreduce(CSubject):
         """See `Subject`."""
         self._allreduce(*self._arguments)
 
-    def taken(self, outcome: Any) -> Taken:  # noqa: ARG002
+    def result(self, outcome: Any) -> tuple[Vector, None]:  # noqa: ARG002
+        """See `Subject`."""
+        return self._result, None
+
+    def taken(self, outcome: Any, result: Vector | None, wrong: str | None = None) -> Taken:  # noqa: ARG002
         """See `Subject`."""
         version = self.version
         self.version += 1
-        return Taken(self._result, [(rank, version) for rank in self._members])
+        return Taken(result, [(rank, version) for rank in self._members], wrong=wrong)
 
     def c_call(self) -> Call | None:
         """See `Subject`."""
@@ -116,7 +119,7 @@ class MPIAllreduce(CSubject):
 
     def c_taken(self, result: Vector | None, outcome: Any) -> Taken:
         """See `Subject`."""
-        return replace(self.taken(outcome), result=result)
+        return self.taken(outcome, result)
 
 
 class MPIIallreduce(MPIAllreduce):

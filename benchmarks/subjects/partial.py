@@ -147,9 +147,8 @@ class WagmaAllreduce(CSubject):
         """Looks at the result in place, which is part of a call out of place."""
         _ = outcome.result if self._stale else outcome.results
 
-    def taken(self, outcome: Outcome) -> Taken:
+    def taken(self, outcome: Outcome, result: Vector | None, wrong: str | None = None) -> Taken:
         """See `Subject`."""
-        result, wrong = self._result(outcome)
         return self._taken(
             result,
             list(zip(outcome.contributors, outcome.versions, strict=True)),
@@ -159,8 +158,8 @@ class WagmaAllreduce(CSubject):
             wrong=wrong,
         )
 
-    def _result(self, outcome: Outcome) -> tuple[Vector | None, str | None]:
-        """The array to compare, and what is wrong with what was delivered."""
+    def result(self, outcome: Outcome) -> tuple[Vector | None, str | None]:
+        """See `Subject`."""
         if self._stale:
             return outcome.result if self._out_of_place else self._array, None
         results = outcome.results
