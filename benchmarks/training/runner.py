@@ -78,9 +78,8 @@ def run_on(
                 measures = (tasks[0].measures, tasks[0].in_percent)
                 made = document(settings, header, imbalances[0], measures, runs, stopped)
                 put(made, text, settings.json, settings.plots)
-            if comm.rank == 0 and stopped:
-                what = "what is above is not all that was asked for" if runs else NOTHING
-                sys.stderr.write(f"interrupted: {what}\n")
+            elif comm.rank == 0 and stopped:
+                sys.stderr.write(f"interrupted: {NOTHING}\n")
                 sys.stderr.flush()
     return interrupt.STATUS if stopped else 0
 

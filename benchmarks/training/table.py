@@ -148,7 +148,6 @@ def _notes(result: dict[str, Any], per_seed: bool) -> list[str]:
     ]
     if len(settings["seeds"]) > 1 and not per_seed:
         notes.append(f"Mean ± standard deviation of {len(settings['seeds'])} seeds.")
-    notes += result["environment"]["warnings"]
     behind = max((run["behind_share"] for run in result["runs"]), default=0.0)
     if settings["compute"] is not None and behind > 0:
         notes.append(

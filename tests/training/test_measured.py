@@ -153,7 +153,6 @@ def test_the_table_has_means_and_spreads() -> None:
     printed = table.text(shown(*runs, seeds=(1, 2)))
     assert "30.0 ± 14.1" in printed  # 40 and 20 samples/s
     assert "Mean ± standard deviation of 2 seeds." in printed
-    assert "mind this" in printed
     assert "Mean" not in table.text(shown(*runs, seeds=(1, 2)), per_seed=True)
     assert "±" not in table.text(shown(runs[0])).split("Consensus")[0]
     runs[1]["time_to_target"] = None
@@ -241,7 +240,9 @@ def test_what_was_written_is_printed_in_markdown(
     file = written(tmp_path)
     options = ["bench", "training", "--from", str(file), "--markdown"]
     assert main(options) == 0
-    where, blank, head, rule, *rows = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr()
+    where, blank, head, rule, *rows = printed.out.splitlines()
+    assert printed.err == "warning: mind this\n"
     assert where.startswith("> digits, 4 versions, 2 ranks, none of them delayed; tau 10. 100 ms")
     assert where.endswith("load average at start 0.00, 0.00, 0.00; now.")
     assert blank == ""
@@ -254,6 +255,15 @@ def test_what_was_written_is_printed_in_markdown(
         *(["WAGMA, seed 1", "40.0"], ["WAGMA, seed 2", "20.0"], ["AllreduceSGD, seed 1", "20.0"]),
     ]
     assert len({len(cells(row)) for row in (head, rule, *rows)}) == 1
+
+
+@pytest.mark.parametrize("options", [[], ["--markdown"]])
+def test_what_was_interrupted_says_so(
+    tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, interrupted=True)
+    assert main(["bench", "training", "--from", str(file), *options]) == 0
+    assert "interrupted: what is above is not all" in capsys.readouterr().err
 
 
 def test_what_was_written_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -275,6 +285,7 @@ def test_what_was_written_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture
         (["--from", "empty.json"], "--from: empty.json: broken JSON at line 1"),
         (["--from", "other.json"], "--from: other.json: $ is not as training.schema.json says"),
         (["--from", "nothing.json"], "--from: nothing.json: it has no runs"),
+        (["--from", "null.json"], "--from: null.json: $.environment.load_average is not as"),
     ],
 )
 def test_what_cannot_be_shown_is_named(
@@ -288,6 +299,8 @@ def test_what_cannot_be_shown_is_named(
     (tmp_path / "empty.json").touch()
     (tmp_path / "other.json").write_text('{"runs": []}')
     written(tmp_path, runs=[]).rename("nothing.json")
+    environment = {**json.loads(written(tmp_path).read_text())["environment"], "load_average": None}
+    written(tmp_path, environment=environment).rename("null.json")
     with pytest.raises(SystemExit) as end:
         main(["bench", "training", "--from", str(written(tmp_path)), *options])
     assert end.value.code == 2
