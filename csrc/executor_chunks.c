@@ -17,7 +17,8 @@ int chunks_create(struct chunks *c, const wagma_segment *s) {
     c->placed_owners = malloc(size * sizeof *c->placed_owners);
     c->in = malloc(size * sizeof *c->in);
     c->out = malloc(size * sizeof *c->out);
-    return c->owners && c->placed_owners && c->in && c->out;
+    c->stores = calloc(size, sizeof *c->stores);
+    return c->owners && c->placed_owners && c->in && c->out && c->stores;
 }
 
 void chunks_free(struct chunks *c) {
@@ -25,6 +26,7 @@ void chunks_free(struct chunks *c) {
     free(c->placed_owners);
     free(c->in);
     free(c->out);
+    free(c->stores);
 }
 
 void chunks_clear(struct chunks *c) {
@@ -203,6 +205,32 @@ static unsigned char *in_x(const wagma_handle *h, int64_t chunk) {
     return (unsigned char *)h->call.x + (size_t)chunk * h->segment->chunk_bytes;
 }
 
+/* A part of this rank's place, which rank q reads, becomes x. */
+static void place_for(wagma_handle *h, int q, unsigned char *place, const unsigned char *x,
+                      size_t bytes) {
+    struct stores *stores = &h->inplace->chunks.stores[q];
+    const wagma_dtype dtype = (wagma_dtype)h->segment->options.dtype;
+    if (bytes < STORES_BYTES_MIN) {
+        memcpy(place, x, bytes);
+        return;
+    }
+    const int past = stores_choose(stores);
+    const uint64_t began = wait_now();
+    if (past)
+        h->kernels->streamed_copy(dtype, place, x, 1.0, bytes / reduce_dtype_size(dtype));
+    else
+        memcpy(place, x, bytes);
+    stores_note(stores, past, wait_now() - began, bytes);
+}
+
+/* The slower way to one of its readers decides for what all of them read. */
+static int goes_past(const struct chunks *c) {
+    for (int k = 0; k < c->owners_n; k++)
+        if (k != c->index && c->stores[c->owners[k]].past)
+            return 1;
+    return 0;
+}
+
 static void copy(wagma_handle *h) {
     struct chunks *c = &h->inplace->chunks;
     const int64_t chunk = c->reached[CHUNKS_COPIED];
@@ -211,7 +239,7 @@ static void copy(wagma_handle *h) {
     for (int k = 0; k < c->owners_n && h->call.weight != 0; k++) {
         size_t bytes, first = part_of(h, chunk, k, &bytes);
         if (k != c->index)
-            memcpy(place + first, in_x(h, chunk) + first, bytes);
+            place_for(h, c->owners[k], place + first, in_x(h, chunk) + first, bytes);
     }
     if (chunk == 0) {
         c->placed_version = h->call.version;
@@ -241,11 +269,16 @@ static void reduce(wagma_handle *h) {
     for (; outputs < c->out_n; outputs++)
         h->outputs[outputs] = c->out[outputs] + (size_t)chunk * s->chunk_bytes + first;
     h->outputs[outputs++] = x;
-    if (c->owners_n > 1)
-        h->outputs[outputs++] = segment_chunk(s, h->rank, chunk) + first;
+    unsigned char *place = segment_chunk(s, h->rank, chunk) + first;
+    const size_t count = bytes / reduce_dtype_size(dtype);
+    const int past = goes_past(c);
+    if (c->owners_n > 1 && !past)
+        h->outputs[outputs++] = place;
     if (bytes)
         h->kernels->sum_to_all(dtype, h->outputs, outputs, h->inputs, h->weights, inputs,
-                               inplace_divisor(h), bytes / reduce_dtype_size(dtype));
+                               inplace_divisor(h), count);
+    if (past)
+        h->kernels->streamed_copy(dtype, place, x, 1.0, count);
     publish(h, CHUNKS_REDUCED);
     trace_end(h->trace, TRACE_REDUCE, began, h->call.version, -1, (int)chunk);
 }

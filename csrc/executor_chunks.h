@@ -24,6 +24,7 @@
 #define WAGMA_EXECUTOR_CHUNKS_H
 
 #include "handle.h"
+#include "stores.h"
 
 /* What an owner does with each chunk of its array. */
 enum chunks_stage { CHUNKS_COPIED, CHUNKS_REDUCED, CHUNKS_COLLECTED };
@@ -39,6 +40,7 @@ struct chunks {
     int64_t reached[3];        /* by this rank, of each chunks_stage */
     int64_t others_reached[3]; /* at least, by all other owners */
     int unrung;                /* others may wait for what was reached */
+    struct stores *stores;     /* [P] into what that rank reads */
     /* the newest version whose chunks lie in this rank's places; -1: none */
     int64_t placed_version;
     int32_t *placed_owners; /* [P] who may read them */

@@ -38,6 +38,9 @@ typedef struct reduce_kernels {
                        const double *weights, int n, double divisor, size_t count);
     /* out = x / divisor; divisor 1 is a copy (which bypasses the caches when it is large) */
     void (*divided_copy)(wagma_dtype dtype, void *out, const void *x, double divisor, size_t count);
+    /* the same with stores that bypass the caches; out does not equal x */
+    void (*streamed_copy)(wagma_dtype dtype, void *out, const void *x, double divisor,
+                          size_t count);
 } reduce_kernels;
 
 /* The best level that this CPU has; chosen once, thread-safe; WAGMA_SIMD=scalar|avx2|avx512

@@ -128,7 +128,8 @@ static void range(const reduce_job *job, size_t count) {
     reduce_scalar_range(job, 0, count);
 }
 
-static void copy(void *out, const void *x, size_t bytes) {
+static void copy(void *out, const void *x, size_t bytes, int streamed) {
+    (void)streamed;
     memcpy(out, x, bytes);
 }
 

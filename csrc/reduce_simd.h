@@ -8,7 +8,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-enum { STEP = 8, PREFETCH = 2048 };
+enum { STEP = 8 };
 
 typedef uint32_t vec __attribute__((vector_size(VECTOR_BYTES))); /* 32-bit lanes, or any other */
 typedef uint64_t vec_u64 __attribute__((vector_size(VECTOR_BYTES)));
@@ -161,9 +161,6 @@ ALWAYS_INLINE void step(wagma_dtype dtype, int steps, int n, int n_outs, int fir
             continue;
         x = (const unsigned char *)job->in[k] + at;
         weight = broadcast(dtype, job->weights[k]);
-        /* The processor's own prefetchers lose track of many short runs. */
-        for (size_t ahead = 0; steps == STEP && ahead < STEP * bytes; ahead += 64)
-            __builtin_prefetch(x + PREFETCH + ahead);
         for (int v = 0; v < steps; v++)
             total[v] =
                 add(dtype, total[v], multiply(dtype, weight, load(dtype, x + (size_t)v * bytes)));
@@ -236,10 +233,10 @@ static void range(const reduce_job *job, size_t count) {
 /* Streams of 4 KiB pages: the processor's own prefetchers stop at the end of each. */
 #define STREAM_AHEAD 4096
 
-static void copy(void *out, const void *x, size_t bytes) {
+static void copy(void *out, const void *x, size_t bytes, int streamed) {
     unsigned char *to = out;
     const unsigned char *from = x;
-    if (bytes >= REDUCE_STREAM_BYTES) {
+    if (streamed && bytes >= VECTOR_BYTES) {
         size_t head = -(uintptr_t)to % VECTOR_BYTES;
         memcpy(to, from, head);
         to += head, from += head, bytes -= head;

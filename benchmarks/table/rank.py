@@ -46,8 +46,13 @@ def run(task: dict[str, Any]) -> dict[str, Any] | None:
         "library": MPI.Get_library_version().partition("\n")[0].strip(" \0"),
         "thread_level": THREAD_LEVELS[MPI.Query_thread()],
     }
+    trips: list[float] = []
     with Start(comm, crowded=not task["bound"]) as start:
-        points = [_ratios(Case(**case), comm, start, task["corrupt"]) for case in task["cases"]]
+        points = []
+        for case in task["cases"]:
+            points.append(_ratios(Case(**case), comm, start, task["corrupt"]))
+            trip = start.round_trip()  # a virtual machine may move its cores meanwhile
+            trips += [] if trip is None else [trip]
         posted = {
             kind: _posted(plan.posted(kind, task["quick"], task["corrupt"]), comm, start)
             for kind in plan.POSTED
@@ -55,7 +60,9 @@ def run(task: dict[str, Any]) -> dict[str, Any] | None:
         }
         own |= _scenarios(task, comm, start)
     by_rank = comm.gather(own)
-    return None if by_rank is None else {"by_rank": by_rank, "points": points, "posted": posted}
+    if by_rank is None:
+        return None
+    return {"by_rank": by_rank, "points": points, "posted": posted, "round_trips_ns": trips}
 
 
 def _ratios(

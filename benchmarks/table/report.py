@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from io import StringIO
+from statistics import median
 
 from rich import box
 from rich.console import Console
@@ -66,6 +67,11 @@ def _environment(report: Report) -> list[str]:
         library = " ".join(first["library"].partition(",")[0].split())
         cores = [rank["affinity"] for rank in launch["by_rank"]]
         where = f"on cores {cores}" if launch["bound"] else "not bound"
+        if trips := launch.get("round_trips_ns"):
+            where += (
+                f", a cache line goes from one to another and back in {median(trips):.0f} ns "
+                f"({min(trips):.0f} to {max(trips):.0f})"
+            )
         sizes = ", ".join(dict.fromkeys(size_text(case["bytes"]) for case in launch["cases"]))
         lines.append(
             f"{launch['ranks']} ranks, {where}: {library}, THREAD_"

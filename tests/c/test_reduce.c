@@ -206,13 +206,21 @@ static void check_divided_copy(const reduce_kernels *level, wagma_dtype dtype) {
             arena a = arena_make(dtype, counts[c], 1, alignment);
             const void *const *in = (const void *const *)a.in;
             const double one = 1;
-            level->divided_copy(dtype, a.out[0], a.in[0], 1.0, counts[c]);
-            int equal = memcmp(a.out[0], a.in[0], a.bytes) == 0 && is_margin_intact(&a, a.out[0]);
-            if (!reduce_dtype_is_integer(dtype)) {
+            int equal = 1;
+            for (int streamed = 0; streamed < 2; streamed++) {
+                memset(a.out[0], 0x5a, a.bytes);
+                (streamed ? level->streamed_copy : level->divided_copy)(dtype, a.out[0], a.in[0],
+                                                                        1.0, counts[c]);
+                equal &= memcmp(a.out[0], a.in[0], a.bytes) == 0 && is_margin_intact(&a, a.out[0]);
+                if (reduce_dtype_is_integer(dtype))
+                    continue;
                 reference_sum(dtype, a.expected, in, &one, 1, 0.3, counts[c]);
-                level->divided_copy(dtype, a.out[0], a.in[0], 0.3, counts[c]);
+                (streamed ? level->streamed_copy : level->divided_copy)(dtype, a.out[0], a.in[0],
+                                                                        0.3, counts[c]);
                 equal &=
                     memcmp(a.out[0], a.expected, a.bytes) == 0 && is_margin_intact(&a, a.out[0]);
+            }
+            if (!reduce_dtype_is_integer(dtype)) {
                 level->divided_copy(dtype, a.in[0], a.in[0], 0.3, counts[c]);
                 equal &= memcmp(a.in[0], a.expected, a.bytes) == 0;
             }

@@ -66,6 +66,11 @@ def test_the_report_is_complete(finished: tuple[dict[str, Any], str, Path]) -> N
         for rank in launch["by_rank"]:
             assert rank["library"]
             assert rank["affinity"]
+        trips = launch["round_trips_ns"]
+        assert len(trips) == (len(launch["cases"]) if launch["bound"] else 0)
+        if trips:
+            assert 0 < min(trips) < 1e6
+            assert f"back in {np.median(trips):.0f} ns ({min(trips):.0f} to " in printed
     for case, point in points(report):
         mpi = {name for name, one in point["series"].items() if one["library"] == "mpi"}
         assert set(point["series"]) == set(case["wagma"]) | mpi
