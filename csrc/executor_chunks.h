@@ -1,5 +1,5 @@
 /* Large private arrays, quorum "all": each array passes in chunks through a few places in the
- * segment that stay in the cache. The owners, the members whose array is private, cut each chunk
+ * segment, which stay in the cache where its readers share it (stores.h). The owners, the members whose array is private, cut each chunk
  * into one part per owner; an owner takes each chunk through three stages:
  *
  *   copied      the other owners' parts lie in its place

@@ -98,8 +98,8 @@ static unsigned char *destination(wagma_handle *h) {
     return e->out_of_place ? memory_for(h, &e->alone) : h->call.x;
 }
 
-/* out[at, at+count) = the result, given what is stored of it; `streamed`: past the caches, if it is
- * no more than a copy. */
+/* out[at, at+count) = the result, given what is stored of it; `streamed`: past the caches, if
+ * nothing is merged. */
 static void deliver(wagma_handle *h, unsigned char *out, uint64_t at, const void *stored,
                     uint64_t count, int streamed) {
     const struct shm_executor *e = h->shm;

@@ -38,7 +38,8 @@ typedef struct reduce_kernels {
                        const double *weights, int n, double divisor, size_t count);
     /* out = x / divisor; divisor 1 is a copy (which bypasses the caches when it is large) */
     void (*divided_copy)(wagma_dtype dtype, void *out, const void *x, double divisor, size_t count);
-    /* the same with stores that bypass the caches; out does not equal x */
+    /* the same with stores that bypass the caches, with a divisor as streamed_sum; out does not
+     * equal x */
     void (*streamed_copy)(wagma_dtype dtype, void *out, const void *x, double divisor,
                           size_t count);
 } reduce_kernels;
