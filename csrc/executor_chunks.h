@@ -1,6 +1,7 @@
 /* Large private arrays, quorum "all": each array passes in chunks through a few places in the
- * segment, which stay in the cache where its readers share it (stores.h). The owners, the members whose array is private, cut each chunk
- * into one part per owner; an owner takes each chunk through three stages:
+ * segment, which stay in the cache where its readers share it (stores.h). The owners, the members
+ * whose array is private, cut each chunk into one part per owner; an owner takes each chunk through
+ * three stages:
  *
  *   copied      the other owners' parts lie in its place
  *   reduced     its own part is summed over all members, into its array, its place, and the arrays
