@@ -101,8 +101,7 @@ class PostedCalls(PythonCalls):
                 for part, ns in zip(PARTS, parts, strict=True):
                     self.parts[part][iteration] = ns
             number = range(iteration, iteration + 1)
-            taken = self.subject.taken(outcome, *self.subject.result(outcome))
-            self._note(number, counted, [began], [ended], [taken])
+            self._note(number, counted, [began], [ended], [self.subject.taken(outcome)])
 
     def _call(self) -> tuple[int, int, Any, tuple[int, ...]]:
         """When it began and ended, what it gave, and PARTS."""

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _loop
-from .checking import Checked, Contributed
+from .checking import COPIED_BYTES, Checked, Contributed
 from .subjects import CSubject, Subject, Taken
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from .contributions import Contributions, Vector
+    from .contributions import Contributions
     from .start import Start
 
 __all__ = ["CCalls", "PythonCalls", "Times"]
 
 KEPT_BYTES = 16 << 20  # of the results that are checked together, and of the inputs in C
-DEFERRED_BYTES = 1 << 16  # of an array: the copy of a larger one takes as long as its check
 
 Times = npt.NDArray[np.int64]
 
@@ -73,7 +73,9 @@ class PythonCalls:
             counted: number of the first iteration that is.
         """
         nbytes = self._contributions.count * self._contributions.storage.itemsize
-        most = max(1, KEPT_BYTES // max(1, nbytes)) if nbytes <= DEFERRED_BYTES else 1
+        most = max(1, KEPT_BYTES // max(1, nbytes))
+        if self.checked is not None and nbytes > COPIED_BYTES:
+            most = 1
         for first in range(0, len(iterations), most):
             part = slice(first, first + most)
             self._part(iterations[part], arrivals[part], counted)
@@ -81,19 +83,18 @@ class PythonCalls:
     def _part(self, iterations: range, arrivals: Times, counted: int) -> None:
         """Calls, then checks: a check between two calls would empty the caches for the next one.
 
-        As the loop in C does; the result of a single call is checked where it is.
+        The result of a single call is checked where it is.
         """
         subject, start, now = self.subject, self._start, self._start.now
-        rank, write, version = self._comm.Get_rank(), self._contributions.write, subject.version
-        call, result = subject.call, subject.result
+        rank, write, call = self._comm.Get_rank(), self._contributions.write, subject.call
+        calls = len(iterations)
         copies = None
-        if self.checked is not None and len(iterations) > 1:
-            shape = (len(iterations), self._contributions.count)
-            copies = np.empty(shape, self._contributions.storage)
-        began, ended = np.zeros((2, len(iterations)), np.int64)
-        gave: list[tuple[Any, Vector | None, str | None]] = []
+        if self.checked is not None and calls > 1:
+            copies = np.empty((calls, self._contributions.count), self._contributions.storage)
+        began, ended = np.zeros((2, calls), np.int64)
+        taken = []
         for i, arrival in enumerate(arrivals.tolist()):
-            write(subject.array(), rank, version + i)
+            write(subject.array(), rank, subject.version)
             subject.ready()
             start.wait(arrival)
             before = now()
@@ -102,12 +103,12 @@ class PythonCalls:
             # Who is done must not take the core from who is not: what follows takes long.
             start.meet()
             began[i], ended[i] = before, after
-            array, wrong = result(outcome)
-            if copies is not None and array is not None:
-                copies[i] = array
-                array = copies[i]
-            gave.append((outcome, array, wrong))
-        self._note(iterations, counted, began, ended, [subject.taken(*one) for one in gave])
+            one = subject.taken(outcome)
+            if copies is not None and one.result is not None:
+                copies[i] = one.result
+                one = replace(one, result=copies[i])
+            taken.append(one)
+        self._note(iterations, counted, began, ended, taken)
 
     def _note(
         self,
@@ -180,15 +181,7 @@ class CCalls(PythonCalls):
         self._call = call
         self._outcome_dtype = _loop.outcome_dtype(comm.Get_size())
 
-    def run(self, iterations: range, arrivals: Times, counted: int) -> None:
-        """See `PythonCalls`."""
-        nbytes = self._contributions.count * self._contributions.storage.itemsize
-        most = max(1, KEPT_BYTES // nbytes)
-        for first in range(0, len(iterations), most):
-            part = slice(first, first + most)
-            self._loop(iterations[part], arrivals[part], counted)
-
-    def _loop(self, iterations: range, arrivals: Times, counted: int) -> None:
+    def _part(self, iterations: range, arrivals: Times, counted: int) -> None:
         subject, rank, calls = self._called, self._comm.Get_rank(), len(iterations)
         shape = (calls, self._contributions.count)
         inputs = np.empty(shape, self._contributions.storage)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,15 +94,11 @@ class MPIAllreduce(CSubject):
         """See `Subject`."""
         self._allreduce(*self._arguments)
 
-    def result(self, outcome: Any) -> tuple[Vector, None]:  # noqa: ARG002
-        """See `Subject`."""
-        return self._result, None
-
-    def taken(self, outcome: Any, result: Vector | None, wrong: str | None = None) -> Taken:  # noqa: ARG002
+    def taken(self, outcome: Any) -> Taken:  # noqa: ARG002
         """See `Subject`."""
         version = self.version
         self.version += 1
-        return Taken(result, [(rank, version) for rank in self._members], wrong=wrong)
+        return Taken(self._result, [(rank, version) for rank in self._members])
 
     def c_call(self) -> Call | None:
         """See `Subject`."""
@@ -119,7 +116,7 @@ class MPIAllreduce(CSubject):
 
     def c_taken(self, result: Vector | None, outcome: Any) -> Taken:
         """See `Subject`."""
-        return self.taken(outcome, result)
+        return replace(self.taken(outcome), result=result)
 
 
 class MPIIallreduce(MPIAllreduce):

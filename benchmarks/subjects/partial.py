@@ -12,7 +12,7 @@ from wagma.collectives._engine import check_options
 from wagma.collectives.arrays import DTYPES
 from wagma.collectives.topology import group_of
 
-from ..checking import Holds
+from ..checking import COPIED_BYTES, Holds
 from ..contributions import Vector
 from ..native import wagma_call
 from ..settings import Settings, members
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from .._loop import Call
 
 __all__ = ["WagmaAllreduce", "collective", "tensor"]
-
-CHECKED_FROM_C_BYTES = 1 << 16  # above, copying a result takes long beside reducing it
 
 
 def _options(settings: Settings, ranks: int) -> dict[str, Any]:
@@ -66,10 +64,10 @@ def check(settings: Settings, ranks: int) -> None:
             f"{settings.buffer} can only be called from Python; pass --loop auto"
         )
     largest = max(settings.sizes)
-    if settings.loop == "c" and settings.validate and largest > CHECKED_FROM_C_BYTES:
+    if settings.loop == "c" and settings.validate and largest > COPIED_BYTES:
         raise UnavailableError(
             f"--loop c with -c: a rank would copy its result of {largest} bytes while others still "
-            f"reduce, which makes them slower; pass sizes up to {CHECKED_FROM_C_BYTES} with -m, "
+            f"reduce, which makes them slower; pass sizes up to {COPIED_BYTES} with -m, "
             "leave out -c, or pass --loop auto"
         )
 
@@ -147,8 +145,9 @@ class WagmaAllreduce(CSubject):
         """Looks at the result in place, which is part of a call out of place."""
         _ = outcome.result if self._stale else outcome.results
 
-    def taken(self, outcome: Outcome, result: Vector | None, wrong: str | None = None) -> Taken:
+    def taken(self, outcome: Outcome) -> Taken:
         """See `Subject`."""
+        result, wrong = self._result(outcome)
         return self._taken(
             result,
             list(zip(outcome.contributors, outcome.versions, strict=True)),
@@ -158,8 +157,8 @@ class WagmaAllreduce(CSubject):
             wrong=wrong,
         )
 
-    def result(self, outcome: Outcome) -> tuple[Vector | None, str | None]:
-        """See `Subject`."""
+    def _result(self, outcome: Outcome) -> tuple[Vector | None, str | None]:
+        """The array to compare, and what is wrong with what was delivered."""
         if self._stale:
             return outcome.result if self._out_of_place else self._array, None
         results = outcome.results

@@ -71,16 +71,8 @@ class Subject(ABC):
         """Reduces; this alone is timed."""
 
     @abstractmethod
-    def result(self, outcome: Any) -> tuple[Vector | None, str | None]:
-        """The array to compare, or None, and what is wrong with it beside the numbers.
-
-        To be asked once after each `call`, which returned `outcome`; the array is that of the next
-        call as well.
-        """
-
-    @abstractmethod
-    def taken(self, outcome: Any, result: Vector | None, wrong: str | None = None) -> Taken:
-        """What a call gave: its outcome, and its result or a copy; calls in their order."""
+    def taken(self, outcome: Any) -> Taken:
+        """What `call`, which returned `outcome`, gave: to be asked once after each call."""
 
     def close(self) -> None:  # noqa: B027, most have nothing to close
         """Collective; every rank has come out of its last call."""

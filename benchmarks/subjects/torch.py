@@ -90,15 +90,11 @@ class Gloo(Subject):
         """See `Subject`."""
         self._group.allreduce(self._tensors).wait()
 
-    def result(self, outcome: Any) -> tuple[Vector, None]:  # noqa: ARG002
-        """See `Subject`."""
-        return self._array, None
-
-    def taken(self, outcome: Any, result: Vector | None, wrong: str | None = None) -> Taken:  # noqa: ARG002
+    def taken(self, outcome: Any) -> Taken:  # noqa: ARG002
         """See `Subject`."""
         version = self.version
         self.version += 1
-        return Taken(result, [(rank, version) for rank in self._ranks], wrong=wrong)
+        return Taken(self._array, [(rank, version) for rank in self._ranks])
 
     def close(self) -> None:
         """See `Subject`."""
@@ -142,7 +138,7 @@ class Nccl(Gloo):
         self._group.allreduce(self._tensors).wait()
         self._synchronize()
 
-    def result(self, outcome: Any) -> tuple[Vector, None]:
+    def taken(self, outcome: Any) -> Taken:
         """See `Subject`."""
         self._host.copy_(self._tensors[0])
-        return super().result(outcome)
+        return super().taken(outcome)

@@ -52,7 +52,8 @@ def run(task: dict[str, Any]) -> dict[str, Any] | None:
         for case in task["cases"]:
             points.append(_ratios(Case(**case), comm, start, task["corrupt"]))
             trip = start.round_trip()  # a virtual machine may move its cores meanwhile
-            trips += [] if trip is None else [trip]
+            if trip is not None:
+                trips.append(trip)
         posted = {
             kind: _posted(plan.posted(kind, task["quick"], task["corrupt"]), comm, start)
             for kind in plan.POSTED

@@ -69,7 +69,7 @@ def _environment(report: Report) -> list[str]:
         where = f"on cores {cores}" if launch["bound"] else "not bound"
         if trips := launch.get("round_trips_ns"):
             where += (
-                f", a cache line goes from one to another and back in {median(trips):.0f} ns "
+                f", a cache line goes from one to the other and back in {median(trips):.0f} ns "
                 f"({min(trips):.0f} to {max(trips):.0f})"
             )
         sizes = ", ".join(dict.fromkeys(size_text(case["bytes"]) for case in launch["cases"]))
