@@ -214,19 +214,19 @@ static void place_for(wagma_handle *h, int q, unsigned char *place, const unsign
         memcpy(place, x, bytes);
         return;
     }
-    const int past = stores_choose(stores);
+    const int streamed = stores_choose(stores);
     const uint64_t began = wait_now();
-    if (past)
+    if (streamed)
         h->kernels->streamed_copy(dtype, place, x, 1.0, bytes / reduce_dtype_size(dtype));
     else
         memcpy(place, x, bytes);
-    stores_note(stores, past, wait_now() - began, bytes);
+    stores_note(stores, streamed, wait_now() - began, bytes);
 }
 
 /* The slower way to one of its readers decides for what all of them read. */
-static int goes_past(const struct chunks *c) {
+static int streams(const struct chunks *c) {
     for (int k = 0; k < c->owners_n; k++)
-        if (k != c->index && c->stores[c->owners[k]].past)
+        if (k != c->index && c->stores[c->owners[k]].streamed)
             return 1;
     return 0;
 }
@@ -271,13 +271,13 @@ static void reduce(wagma_handle *h) {
     h->outputs[outputs++] = x;
     unsigned char *place = segment_chunk(s, h->rank, chunk) + first;
     const size_t count = bytes / reduce_dtype_size(dtype);
-    const int past = goes_past(c);
-    if (c->owners_n > 1 && !past)
+    const int streamed = streams(c);
+    if (c->owners_n > 1 && !streamed)
         h->outputs[outputs++] = place;
     if (bytes)
         h->kernels->sum_to_all(dtype, h->outputs, outputs, h->inputs, h->weights, inputs,
                                inplace_divisor(h), count);
-    if (past)
+    if (streamed)
         h->kernels->streamed_copy(dtype, place, x, 1.0, count);
     publish(h, CHUNKS_REDUCED);
     trace_end(h->trace, TRACE_REDUCE, began, h->call.version, -1, (int)chunk);

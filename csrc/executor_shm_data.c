@@ -98,10 +98,15 @@ static unsigned char *destination(wagma_handle *h) {
     return e->out_of_place ? memory_for(h, &e->alone) : h->call.x;
 }
 
-/* out[at, at+count) = the result, given what is stored of it; `streamed`: past the caches, if
- * nothing is merged. */
+/* A result that no cache holds until the others read it: it is written by streaming stores, and so
+ * is the copy that is made of it. */
+static int is_large(const wagma_handle *h) {
+    return h->segment->bytes_n >= REDUCE_STREAM_BYTES;
+}
+
+/* out[at, at+count) = the result, given what is stored of it: in the segment, or in e->block. */
 static void deliver(wagma_handle *h, unsigned char *out, uint64_t at, const void *stored,
-                    uint64_t count, int streamed) {
+                    uint64_t count) {
     const struct shm_executor *e = h->shm;
     const wagma_dtype dtype = dtype_of(h);
     const size_t offset = at * reduce_dtype_size(dtype);
@@ -109,9 +114,11 @@ static void deliver(wagma_handle *h, unsigned char *out, uint64_t at, const void
     if (e->divisor == 0)
         return; /* unchanged */
     if (e->local.fresh || e->context.ordered) {
-        (streamed ? h->kernels->streamed_copy : h->kernels->divided_copy)(
-            dtype, out + offset, stored, times == 1 && !e->context.ordered ? divisor_of(h) : 1.0,
-            count);
+        const double divisor = times == 1 && !e->context.ordered ? divisor_of(h) : 1.0;
+        if (is_large(h) && stored != e->block) /* what comes from there has x in the cache */
+            h->kernels->streamed_copy(dtype, out + offset, stored, divisor, count);
+        else
+            h->kernels->divided_copy(dtype, out + offset, stored, divisor, count);
         return;
     }
     const void *const in[2] = {stored, (unsigned char *)h->call.x + offset};
@@ -146,21 +153,18 @@ static void slice_range(const wagma_segment *s, uint32_t slice, uint64_t *at, ui
 /* ---- slices ------------------------------------------------------------------------------------
  */
 
-/* A large result goes past the caches: the contributions, or x, stay there. */
-static int is_large(const wagma_handle *h) {
-    return h->segment->bytes_n >= REDUCE_STREAM_BYTES;
-}
-
-/* Elements [at, at+count) of the result and of `out`, by a block that stays in the cache. */
-static void reduce_past(wagma_handle *h, unsigned char *result, unsigned char *out, uint64_t at,
-                        uint64_t count) {
+/* out[at, at+count), by blocks that stay in the cache. `result`: where that part of the shared
+ * result is stored, too; or NULL. */
+static void reduce_by_blocks(wagma_handle *h, unsigned char *result, unsigned char *out,
+                             uint64_t at, uint64_t count) {
     struct shm_executor *e = h->shm;
     const uint64_t size = reduce_dtype_size(dtype_of(h)), step = SHM_BLOCK_BYTES / size;
     for (uint64_t i = 0; i < count; i += step) {
         const uint64_t n = count - i < step ? count - i : step;
         sum_inputs(h, e->block, at + i, n, stored_divisor_of(h));
-        h->kernels->streamed_copy(dtype_of(h), result + i * size, e->block, 1.0, n);
-        deliver(h, out, at + i, e->block, n, 0);
+        if (result)
+            h->kernels->streamed_copy(dtype_of(h), result + i * size, e->block, 1.0, n);
+        deliver(h, out, at + i, e->block, n);
     }
 }
 
@@ -172,17 +176,19 @@ static int reduce_slice(wagma_handle *h) {
     slice_range(s, e->local.s, &at, &count);
     unsigned char *result =
         segment_round_result(s, e->local.c) + at * reduce_dtype_size(dtype_of(h));
-    unsigned char *out = e->local.view ? NULL : destination(h);
-    if (!e->local.view && !out)
-        return WAGMA_ENOMEM;
-    if (e->local.view)
+    if (e->local.view) {
         sum_inputs_by(is_large(h) ? h->kernels->streamed_sum : h->kernels->sum, h, result, at,
                       count, stored_divisor_of(h));
-    else if (is_large(h))
-        reduce_past(h, result, out, at, count);
-    else {
-        sum_inputs(h, result, at, count, stored_divisor_of(h));
-        deliver(h, out, at, result, count, 0);
+    } else {
+        unsigned char *out = destination(h);
+        if (!out)
+            return WAGMA_ENOMEM;
+        if (is_large(h)) {
+            reduce_by_blocks(h, result, out, at, count);
+        } else {
+            sum_inputs(h, result, at, count, stored_divisor_of(h));
+            deliver(h, out, at, result, count);
+        }
     }
     const uint64_t ended = wait_now(), took = ended - began;
     if (took > e->slice_ns)
@@ -195,17 +201,12 @@ static int reduce_slice(wagma_handle *h) {
 static int redo_slice(wagma_handle *h) {
     struct shm_executor *e = h->shm;
     const uint64_t began = trace_begin(h->trace);
-    const uint64_t step = SHM_BLOCK_BYTES / reduce_dtype_size(dtype_of(h));
     unsigned char *out = destination(h);
     uint64_t at, count;
     if (!out)
         return WAGMA_ENOMEM;
     slice_range(h->segment, e->local.s, &at, &count);
-    for (uint64_t i = 0; i < count; i += step) {
-        const uint64_t n = count - i < step ? count - i : step;
-        sum_inputs(h, e->block, at + i, n, stored_divisor_of(h));
-        deliver(h, out, at + i, e->block, n, 0);
-    }
+    reduce_by_blocks(h, NULL, out, at, count);
     h->stats.redone_slices++;
     trace_end(h->trace, TRACE_REDUCE, began, taken(h), -1, (int)e->local.s);
     return WAGMA_OK;
@@ -220,8 +221,7 @@ static int copy_slice(wagma_handle *h) {
         return WAGMA_ENOMEM;
     slice_range(s, h->shm->local.s, &at, &count);
     deliver(h, out, at,
-            segment_round_result(s, h->shm->local.c) + at * reduce_dtype_size(dtype_of(h)), count,
-            is_large(h));
+            segment_round_result(s, h->shm->local.c) + at * reduce_dtype_size(dtype_of(h)), count);
     trace_end(h->trace, TRACE_MERGE, began, taken(h), -1, 0);
     return WAGMA_OK;
 }
@@ -238,12 +238,8 @@ static int reduce_private(wagma_handle *h) {
         return WAGMA_ENOMEM;
     if (e->local.fresh)
         sum_inputs(h, out, 0, elements(h), divisor_of(h));
-    const uint64_t step = SHM_BLOCK_BYTES / reduce_dtype_size(dtype_of(h));
-    for (uint64_t i = 0; i < elements(h) && !e->local.fresh; i += step) {
-        const uint64_t n = elements(h) - i < step ? elements(h) - i : step;
-        sum_inputs(h, e->block, i, n, stored_divisor_of(h));
-        deliver(h, out, i, e->block, n, 0);
-    }
+    else
+        reduce_by_blocks(h, NULL, out, 0, elements(h));
     trace_end(h->trace, TRACE_REDUCE, began, taken(h), -1, 0);
     return WAGMA_OK;
 }

@@ -18,8 +18,9 @@ size_t reduce_dtype_size(wagma_dtype dtype); /* bytes per element; 0: unknown dt
 const char *reduce_dtype_name(wagma_dtype dtype);
 int reduce_dtype_is_integer(wagma_dtype dtype);
 
-/* From this size on an array is not going to be read from the caches that it would fill (what is
- * smaller, another rank reads from a cache that is shared, several times faster). */
+/* Arrays from this size on are copied, and shared results written, by streaming stores: nobody is
+ * going to read them from the caches that they would fill. What is smaller, another rank reads
+ * several times faster from a cache that is shared. */
 #define REDUCE_STREAM_BYTES ((size_t)8 << 20)
 
 /* One SIMD level. Weights are doubles, converted once per call to the accumulation type (f64 for
@@ -29,8 +30,8 @@ typedef struct reduce_kernels {
     /* out = sum / divisor */
     void (*sum)(wagma_dtype dtype, void *out, const void *const *in, const double *weights, int n,
                 double divisor, size_t count);
-    /* the same with stores that bypass the caches, if out is aligned to 64 bytes and its elements
-     * have more than 16 bits; out equals no input */
+    /* the same with stores that bypass the caches, where the level has them, if out is aligned to
+     * 64 bytes and its elements have more than 16 bits; out equals no input */
     void (*streamed_sum)(wagma_dtype dtype, void *out, const void *const *in, const double *weights,
                          int n, double divisor, size_t count);
     /* every outs[k] = sum / divisor: the in-place form, outs[k] may equal in[k] */

@@ -108,11 +108,11 @@ static void *array_of(const plan *p, wagma_handle *h, unsigned char *own, int ra
     return own + (p->arrays == ODD ? element * (size_t)((rank * 5 + t * 3) % 16) : 0);
 }
 
-/* Every other version goes past the caches, whatever is faster here. */
+/* Every other version is stored by streaming stores, whatever is faster here. */
 static void set_stores(wagma_handle *h, int64_t t) {
-    const struct stores past = {.past = 1, .cost = {UINT64_C(1) << 40, 1}}, kept = {0};
+    const struct stores streaming = {.streamed = 1, .cost = {UINT64_C(1) << 40, 1}}, ordinary = {0};
     for (int q = 0; q < h->size; q++)
-        h->inplace->chunks.stores[q] = t % 2 ? past : kept;
+        h->inplace->chunks.stores[q] = t % 2 ? streaming : ordinary;
 }
 
 static int sums(wagma_handle *h, int rank, void *context) {
