@@ -55,7 +55,7 @@ def _try(option: str, file: Path) -> None:
 def put(
     result: Result, text: Callable[[Result], str], json: str | None, folder: str | None
 ) -> None:
-    """Prints and writes; what warns of the results goes to standard error.
+    """Prints and writes; that not everything was measured is told on standard error, too.
 
     Args:
         result: of `document.document`, with at least one run.
@@ -71,8 +71,6 @@ def put(
         for path in plots.draw(result, Path(folder)):
             sys.stdout.write(f"Picture: {path}\n")
     sys.stdout.flush()
-    for warning in result["environment"]["warnings"]:
-        sys.stderr.write(f"warning: {warning}\n")
     if result["interrupted"]:
         sys.stderr.write("interrupted: what is above is not all that was asked for\n")
     sys.stderr.flush()

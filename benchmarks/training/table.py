@@ -85,10 +85,14 @@ def text(result: dict[str, Any], *, per_seed: bool = False) -> str:
 
 
 def markdown(result: dict[str, Any], *, per_seed: bool = False) -> str:
-    """The same in Markdown, under a line that says where and when it was measured."""
+    """The same in Markdown, under lines that say where and when it was measured, and what warns."""
     head, *rows = _rows(result, per_seed)
     lines = [head, ["---"] * len(head), *rows]
-    return f"> {_where(result)}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    above = [_where(result), *result["environment"]["warnings"]]
+    if result["interrupted"]:
+        above.append("Interrupted: it is not all that was asked for.")
+    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return "".join(f"> {text}\n" for text in above) + f"\n{table}"
 
 
 def _rows(result: dict[str, Any], per_seed: bool) -> list[list[str]]:
@@ -148,6 +152,7 @@ def _notes(result: dict[str, Any], per_seed: bool) -> list[str]:
     ]
     if len(settings["seeds"]) > 1 and not per_seed:
         notes.append(f"Mean ± standard deviation of {len(settings['seeds'])} seeds.")
+    notes += result["environment"]["warnings"]
     behind = max((run["behind_share"] for run in result["runs"]), default=0.0)
     if settings["compute"] is not None and behind > 0:
         notes.append(

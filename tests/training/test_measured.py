@@ -153,6 +153,7 @@ def test_the_table_has_means_and_spreads() -> None:
     printed = table.text(shown(*runs, seeds=(1, 2)))
     assert "30.0 ± 14.1" in printed  # 40 and 20 samples/s
     assert "Mean ± standard deviation of 2 seeds." in printed
+    assert "mind this" in printed
     assert "Mean" not in table.text(shown(*runs, seeds=(1, 2)), per_seed=True)
     assert "±" not in table.text(shown(runs[0])).split("Consensus")[0]
     runs[1]["time_to_target"] = None
@@ -240,9 +241,8 @@ def test_what_was_written_is_printed_in_markdown(
     file = written(tmp_path)
     options = ["bench", "training", "--from", str(file), "--markdown"]
     assert main(options) == 0
-    printed = capsys.readouterr()
-    where, blank, head, rule, *rows = printed.out.splitlines()
-    assert printed.err == "warning: mind this\n"
+    where, warning, blank, head, rule, *rows = capsys.readouterr().out.splitlines()
+    assert warning == "> mind this"
     assert where.startswith("> digits, 4 versions, 2 ranks, none of them delayed; tau 10. 100 ms")
     assert where.endswith("load average at start 0.00, 0.00, 0.00; now.")
     assert blank == ""
@@ -250,7 +250,7 @@ def test_what_was_written_is_printed_in_markdown(
     assert set(cells(rule)) == {"---"}
     assert [cells(row)[:2] for row in rows] == [["WAGMA", "30.0 ± 14.1"], ["AllreduceSGD", "20.0"]]
     assert main([*options, "--per-seed"]) == 0
-    rows = capsys.readouterr().out.splitlines()[4:]
+    rows = capsys.readouterr().out.splitlines()[5:]
     assert [cells(row)[:2] for row in rows] == [
         *(["WAGMA, seed 1", "40.0"], ["WAGMA, seed 2", "20.0"], ["AllreduceSGD, seed 1", "20.0"]),
     ]
@@ -263,7 +263,9 @@ def test_what_was_interrupted_says_so(
 ) -> None:
     file = written(tmp_path, interrupted=True)
     assert main(["bench", "training", "--from", str(file), *options]) == 0
-    assert "interrupted: what is above is not all" in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert "interrupted: what is above is not all" in printed.err
+    assert ("> Interrupted: " in printed.out) == bool(options)  # what is redirected to a document
 
 
 def test_what_was_written_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
