@@ -41,14 +41,14 @@ def training(folder: Path, ranks: int, *options: str) -> subprocess.CompletedPro
 
 
 def result(folder: Path, ranks: int, *options: str) -> tuple[dict[str, Any], str]:
-    """The JSON document of a run that succeeds, as the schema says, and all its output."""
+    """The JSON document of a run that succeeds, which is what the schema says, and its output."""
     done = training(folder, ranks, "--json", "result.json", *options)
     assert done.returncode == 0, done.stderr
     document = json.loads((folder / "result.json").read_text())
     validator().validate(document)
     words = shlex.split(document["environment"]["command"])
     assert words[1:] == command(0, "--json", "result.json", *options)[1:]
-    return document, done.stdout + done.stderr
+    return document, done.stdout
 
 
 def validator() -> jsonschema.Draft202012Validator:
