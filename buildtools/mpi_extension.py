@@ -7,6 +7,7 @@ from itertools import dropwhile
 from pathlib import Path
 
 import mpi_compiler
+import parallel
 from setuptools import Extension
 from setuptools.command.build_ext import build_ext
 
@@ -65,6 +66,11 @@ class BuildExtensions(build_ext):
         if self.without and asked != "none":
             self.warn(NONE.format(asked or "an MPI"))
         super().run()
+
+    def build_extensions(self) -> None:
+        """Builds all, as many sources at a time as this process has cores."""
+        parallel.compile_with(self.compiler, len(os.sched_getaffinity(0)))
+        super().build_extensions()
 
     def build_extension(self, ext: Extension) -> None:
         """Builds one."""
