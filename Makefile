@@ -186,9 +186,9 @@ PYTHON_INCLUDE = $(shell $(RUN) -c 'import sysconfig; print(sysconfig.get_path("
 lint-gcc lint-clang: lint-%: $(VENV)/engine
 	@mkdir -p build; if ! command -v $* >/dev/null; then echo "$@: skipped, $* is not installed"; else \
 	    set -e; for file in $(C_FILES); do \
-	    $* $(ENGINE_CFLAGS) -Icsrc -Itests/c $(WARNINGS) -Werror -c $$file -o build/lint.o; done; \
+	    $* $(ENGINE_CFLAGS) -Icsrc -Itests/c $(WARNINGS) -Werror -c $$file -o build/$@.o; done; \
 	    for file in $(MPI_FILES); do MPICH_CC=$* OMPI_CC=$* $(ENVIRONMENT_MPICC) $(MPI_CFLAGS) \
-	    -Icsrc/mpi -I$(PYTHON_INCLUDE) $(WARNINGS) -Werror -c $$file -o build/lint.o; done; \
+	    -Icsrc/mpi -I$(PYTHON_INCLUDE) $(WARNINGS) -Werror -c $$file -o build/$@.o; done; \
 	    echo "$@: $(words $(C_FILES) $(MPI_FILES)) files"; fi
 
 clean: ## what was built; `rm -rf .venv*` removes the environments

@@ -1,5 +1,6 @@
 """For all tests: ranks.py and versioned.py can be imported, and options are what tests say."""
 
+import gc
 import os
 
 # They would override the options that tests set.
@@ -12,3 +13,9 @@ for _name in (
     "WAGMA_PROGRESS_CPU",
 ):
     os.environ.pop(_name, None)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: the garbage collector need not look at it, over and over again."""
+    gc.collect()
+    gc.freeze()

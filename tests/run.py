@@ -41,6 +41,11 @@ PURE = {
     "test_topology",
 }
 
+# Two C tests run at a time: these last longest, and begin.
+LONGEST = ("test_engine_agreement", "test_inplace", "test_private", "test_reduce", "test_mpi_fuzz")
+# How long something takes is what these tests are about: they run alone.
+TIMED = ("tests/python/test_demo.py", "tests/python/test_faults.py")
+
 # What a user's `python -m wagma tune` has measured changes nothing here; pip's cache stays its own.
 CACHES = {
     "XDG_CACHE_HOME": str(ROOT / "build/test-cache"),
@@ -84,6 +89,7 @@ class Result:
 def c_part(flavour: str, timeout: float) -> list[Command]:
     """Builds tests/c/test_*.c with the engine and runs each."""
     tests = sorted(path.stem for path in (ROOT / "tests/c").glob("test_*.c"))
+    tests.sort(key=lambda test: test not in LONGEST)
     if flavour == "tsan":
         tests = [test for test in tests if test not in PURE]
     make = ["make", "-s", "-k", "-j2", f"tests-{flavour}"]
@@ -101,6 +107,16 @@ def pytest_part(name: str, timeout: float, *arguments: str) -> list[Command]:
     return [Command(name, [sys.executable, "-m", "pytest", "-q", *arguments], timeout)]
 
 
+def python_part() -> list[Command]:
+    """tests/python, by two processes where nothing is timed."""
+    ignored = [f"--ignore={test}" for test in TIMED]
+    two = ("-n", "2", "--dist", "loadfile")
+    return [
+        *pytest_part("python", 300, *two, *ignored, "tests/python"),
+        *pytest_part("python-timed", 300, *TIMED),
+    ]
+
+
 def on_ranks(
     name: str, folder: str, mpiexec: list[str], size: int, timeout: float, *options: str
 ) -> Command:
@@ -110,18 +126,23 @@ def on_ranks(
     return Command(f"{name}-{size}", argv, timeout, ranks=size)
 
 
-def mpi_part(mpiexec: list[str]) -> list[Command]:
+# Eight ranks on few cores take minutes where MPI spins: of the front-ends, what depends on P.
+FEWER = ("--ignore-glob=*/test_optimizer_[!m]*", "--ignore=tests/mpi/test_training_documents.py")
+
+
+def mpi_part(mpi: str, mpiexec: list[str]) -> list[Command]:
     """tests/mpi, once for each number of ranks."""
-    return [on_ranks("mpi", "mpi", mpiexec, size, 400) for size in RANKS]
+    return [
+        on_ranks("mpi", "mpi", mpiexec, size, 400, *(FEWER if mpi == "mpich" and size > 4 else ()))
+        for size in RANKS
+    ]
 
 
 def messages_part(mpiexec: list[str]) -> list[Command]:
     """The same over messages."""
     options = ("--transport", "mpi")
-    # Eight ranks on few cores take minutes where MPI spins: of the optimizer, what depends on P.
-    less = ("--ignore-glob=*/test_optimizer_[!m]*", "--ignore=tests/mpi/test_training_documents.py")
     return [
-        on_ranks("messages", "mpi", mpiexec, size, 500, *options, *(less if size > 4 else ()))
+        on_ranks("messages", "mpi", mpiexec, size, 500, *options, *(FEWER if size > 4 else ()))
         for size in RANKS
     ]
 
@@ -166,9 +187,9 @@ def all_parts(mpi: str, mpiexec: list[str]) -> dict[str, list[Command]]:
         "asan": c_part("asan", 180),
         "tsan": c_part("tsan", 240),
         "explore": [Command("explore", explore, 900)],
-        "python": pytest_part("python", 300, "tests/python"),
+        "python": python_part(),
         "transport": transport_part(mpi, mpiexec),
-        "mpi": mpi_part(mpiexec),
+        "mpi": mpi_part(mpi, mpiexec),
         "messages": messages_part(mpiexec),
         "oracle": oracle_part(mpiexec),
         "jobs": pytest_part("jobs", 480, *JOBS),

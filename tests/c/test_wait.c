@@ -152,7 +152,7 @@ static void test_heartbeat_and_idle(void) {
 static void test_not_after(void) {
     wagma_segment *s = make_segment(1);
     wait_state w = {0};
-    uint64_t until = wait_now() + 3000000, pauses = 0;
+    uint64_t until = wait_now() + 50000000, pauses = 0; /* longer than another's time slices */
     wait_begin(&w, s, 0);
     while (wait_now() < until) {
         wait_pause(&w, until);

@@ -1,6 +1,7 @@
 """Compiles the explorer, the random simulation or a C test with a copy of the sources."""
 
 import os
+import platform
 import shlex
 import subprocess
 from pathlib import Path
@@ -19,6 +20,18 @@ SIMULATED = ("error.c", "topology.c")
 ENGINE_FLAGS = ("-ffp-contract=off", "-fvisibility=hidden")
 
 
+def compiler() -> list[str]:
+    return shlex.split(os.environ.get("CC", "cc"))
+
+
+def fastest() -> list[str]:
+    """Options of GCC for this CPU and across files: a search takes two thirds of the time."""
+    version = subprocess.run([*compiler(), "--version"], capture_output=True, text=True, check=True)
+    if "Free Software Foundation" not in version.stdout or platform.machine() != "x86_64":
+        return []
+    return ["-march=native", "-flto=auto"]
+
+
 def compile_to(executable: Path, folders: list[Path], sources: list[Path], *flags: str) -> None:
     """Compiles `sources`, which include from `folders`.
 
@@ -29,7 +42,7 @@ def compile_to(executable: Path, folders: list[Path], sources: list[Path], *flag
     fresh = executable.with_name(f"{executable.name}.{os.getpid()}")  # another run may use the old
     subprocess.run(
         [
-            *shlex.split(os.environ.get("CC", "cc")),
+            *compiler(),
             *FLAGS,
             *(f"-I{folder}" for folder in folders),
             *map(str, sources),
@@ -54,7 +67,7 @@ def build(csrc: Path, executable: Path) -> None:
         '-DROUND_MEMORY_H="explore_memory.h"',
         '-DINPLACE_MEMORY_H="inplace_explore_memory.h"',
     ]
-    compile_to(executable, [HERE, csrc, C_TESTS], sources, *memory)
+    compile_to(executable, [HERE, csrc, C_TESTS], sources, *memory, *fastest())
 
 
 def build_simulation(csrc: Path, executable: Path) -> None:

@@ -4,9 +4,11 @@ import mmap
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from multiprocessing import Pipe
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -182,14 +184,18 @@ def test_processes_are_told_apart() -> None:
 def test_a_start_leaves_no_file_and_says_why_there_is_no_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    before = set(os.listdir("/dev/shm"))  # noqa: PTH208
+    made, make = [], tempfile.mkstemp
+
+    def mkstemp(**options: str) -> tuple[int, str]:
+        made.append(make(**options))
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkstemp", mkstemp)
     with Start(Pipes(1).of(0), crowded=True, shared=True) as start:  # type: ignore[arg-type]
         assert start.shared
-        assert not {
-            name
-            for name in set(os.listdir("/dev/shm")) - before  # noqa: PTH208
-            if name.startswith("wagma-benchmark-")
-        }
+        ((_, name),) = made
+        assert name.startswith("/dev/shm/")
+        assert not Path(name).exists()
         assert start.drift() == 0
 
     def refused(*_: Any) -> None:
