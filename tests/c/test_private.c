@@ -64,8 +64,7 @@ static void fill(void *x, const wagma_options *o, int rank, int64_t t) {
     }
 }
 
-/* What `expected` needs, kept: under sanitizers new memory for every call takes most of the time.
- */
+/* What `expected` needs, kept: new memory for each call is most of the time under sanitizers. */
 static size_t scratch_bytes(const plan *p) {
     return (size_t)(p->options.size + 1) * (size_t)p->options.count *
            reduce_dtype_size((wagma_dtype)p->options.dtype);
