@@ -68,8 +68,9 @@ class BuildExtensions(build_ext):
         super().run()
 
     def build_extensions(self) -> None:
-        """Builds all, as many sources at a time as this process has cores."""
-        parallel.compile_with(self.compiler, len(os.sched_getaffinity(0)))
+        """Builds all, one after the other, several sources of one at a time."""
+        self.parallel = None  # extensions would share the compiler, which is changed below
+        parallel.compile_with(self.compiler, parallel.jobs())
         super().build_extensions()
 
     def build_extension(self, ext: Extension) -> None:

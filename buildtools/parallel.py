@@ -2,24 +2,58 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+import os
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from threading import Event
 from typing import Any
 
 
-def compile_with(compiler: Any, jobs: int) -> None:
-    """Makes `compiler`, one of setuptools', compile up to `jobs` sources of an extension at a time.
+def jobs() -> int:
+    """Sources at a time: MAX_JOBS, or else as many as this process has cores.
 
-    setuptools' own option, `--parallel`, is for whole extensions. An error of one source is raised
-    when the others that were begun have ended.
+    Raises:
+        ValueError: MAX_JOBS is no positive number.
+    """
+    asked = os.environ.get("MAX_JOBS", "")
+    if not asked:
+        return len(os.sched_getaffinity(0))
+    if not asked.isdecimal() or int(asked) < 1:
+        raise ValueError(f"MAX_JOBS={asked!r}: it is a number of compilers, 1 or more")
+    return int(asked)
+
+
+def compile_with(compiler: Any, most: int) -> None:
+    """Makes `compiler`, one of setuptools', compile up to `most` sources of an extension at a time.
+
+    setuptools' own option, `--parallel`, is for whole extensions. After an error or Ctrl-C no other
+    source is begun, and the error is raised when those that were begun have ended.
     """
     compile_all, compile_one = compiler.compile, compiler._compile
 
     def compile_several(*args: Any, **options: Any) -> list[str]:
         begun: list[Future[None]] = []
-        with ThreadPoolExecutor(jobs) as pool:
-            # Called for each source that is out of date, once its folder is there.
-            compiler._compile = lambda *source: begun.append(pool.submit(compile_one, *source))
-            objects: list[str] = compile_all(*args, **options)
+        stopped = Event()
+
+        def compile_next(*source: Any) -> None:
+            if stopped.is_set():
+                return
+            try:
+                compile_one(*source)
+            except BaseException:
+                stopped.set()
+                raise
+
+        with ThreadPoolExecutor(most) as pool:
+            # Called for one source after the other, once their folders are there.
+            compiler._compile = lambda *source: begun.append(pool.submit(compile_next, *source))
+            try:
+                objects: list[str] = compile_all(*args, **options)
+                wait(begun)
+            except BaseException:
+                stopped.set()
+                raise
+            finally:
+                compiler._compile = compile_one
         for compiled in begun:
             compiled.result()
         return objects

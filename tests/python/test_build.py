@@ -1,6 +1,7 @@
 """The build: which MPI compiler is found, and what the build backend asks for."""
 
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "buildtools"))
 import backend  # noqa: E402
 import mpi_compiler  # noqa: E402
+import parallel  # noqa: E402
 
 
 def compiler(folder: Path, name: str, family: str | None) -> Path:
@@ -122,3 +124,54 @@ def test_unknown_mpi_is_an_error():
         backend.mpi_requirements({"WAGMA_MPI": "lam"})
     with pytest.raises(ValueError, match="WAGMA_MPI='lam': must be mpich, openmpi or none"):
         mpi_compiler.find({"WAGMA_MPI": "lam"})  # as setup.py build_ext does
+
+
+class Compiler:
+    """As much of setuptools' compiler as is changed: `compile` calls `_compile` for each source.
+
+    Compiling "meet" ends when another source is being compiled, "wrong" is an error.
+    """
+
+    def __init__(self):
+        self.compiled = []
+        self.met = threading.Barrier(2, timeout=20)
+
+    def compile(self, sources):
+        for source in sources:
+            self._compile(f"{source}.o", source)
+        return [f"{source}.o" for source in sources]
+
+    def _compile(self, _object, source):
+        if source == "meet":
+            self.met.wait()
+        elif source == "wrong":
+            raise RuntimeError("wrong does not compile")
+        self.compiled.append(source)
+
+
+def test_sources_are_compiled_at_the_same_time_and_objects_keep_their_order():
+    compiler = Compiler()
+    parallel.compile_with(compiler, 2)
+    for _ in range(2):
+        assert compiler.compile(["meet", "meet", "a", "b"]) == ["meet.o", "meet.o", "a.o", "b.o"]
+    assert sorted(compiler.compiled) == ["a", "a", "b", "b", "meet", "meet", "meet", "meet"]
+
+
+def test_no_source_is_begun_after_one_that_does_not_compile():
+    compiler = Compiler()
+    parallel.compile_with(compiler, 1)
+    with pytest.raises(RuntimeError, match="wrong does not compile"):
+        compiler.compile(["a", "wrong", "b", "b"])
+    assert compiler.compiled == ["a"]
+    assert compiler.compile(["b"]) == ["b.o"]
+
+
+def test_max_jobs(monkeypatch):
+    monkeypatch.setenv("MAX_JOBS", "3")
+    assert parallel.jobs() == 3
+    monkeypatch.setenv("MAX_JOBS", "")
+    assert parallel.jobs() >= 1
+    for wrong in ("0", "-1", "all"):
+        monkeypatch.setenv("MAX_JOBS", wrong)
+        with pytest.raises(ValueError, match=f"MAX_JOBS='{wrong}'"):
+            parallel.jobs()
