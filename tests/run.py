@@ -43,8 +43,11 @@ PURE = {
 
 # Two C tests run at a time: these last longest, and begin.
 LONGEST = ("test_engine_agreement", "test_inplace", "test_private", "test_reduce", "test_mpi_fuzz")
-# How long something takes is what these tests are about: they run alone.
-TIMED = ("tests/python/test_demo.py", "tests/python/test_faults.py")
+# What these tests measure, or how late they allow something to be, a busy core would change.
+ALONE = tuple(
+    f"tests/python/test_{name}.py"
+    for name in ("bench_computing", "demo", "exit", "faults", "handle", "passive", "waiting")
+)
 
 # What a user's `python -m wagma tune` has measured changes nothing here; pip's cache stays its own.
 CACHES = {
@@ -89,6 +92,8 @@ class Result:
 def c_part(flavour: str, timeout: float) -> list[Command]:
     """Builds tests/c/test_*.c with the engine and runs each."""
     tests = sorted(path.stem for path in (ROOT / "tests/c").glob("test_*.c"))
+    if missing := set(LONGEST) - set(tests):
+        raise FileNotFoundError(f"no such C test: {', '.join(sorted(missing))}")
     tests.sort(key=lambda test: test not in LONGEST)
     if flavour == "tsan":
         tests = [test for test in tests if test not in PURE]
@@ -108,12 +113,12 @@ def pytest_part(name: str, timeout: float, *arguments: str) -> list[Command]:
 
 
 def python_part() -> list[Command]:
-    """tests/python, by two processes where nothing is timed."""
-    ignored = [f"--ignore={test}" for test in TIMED]
+    """tests/python, by two processes but for what is to run alone."""
+    ignored = [f"--ignore={test}" for test in ALONE]
     two = ("-n", "2", "--dist", "loadfile")
     return [
         *pytest_part("python", 300, *two, *ignored, "tests/python"),
-        *pytest_part("python-timed", 300, *TIMED),
+        *pytest_part("python-alone", 400, *ALONE),
     ]
 
 
@@ -126,14 +131,15 @@ def on_ranks(
     return Command(f"{name}-{size}", argv, timeout, ranks=size)
 
 
-# Eight ranks on few cores take minutes where MPI spins: of the front-ends, what depends on P.
+# Eight ranks on fewer cores take minutes where MPI spins: of the front-ends, what depends on P.
 FEWER = ("--ignore-glob=*/test_optimizer_[!m]*", "--ignore=tests/mpi/test_training_documents.py")
 
 
 def mpi_part(mpi: str, mpiexec: list[str]) -> list[Command]:
     """tests/mpi, once for each number of ranks."""
+    cores = len(os.sched_getaffinity(0)) if mpi == "mpich" else max(RANKS)
     return [
-        on_ranks("mpi", "mpi", mpiexec, size, 400, *(FEWER if mpi == "mpich" and size > 4 else ()))
+        on_ranks("mpi", "mpi", mpiexec, size, 400, *(FEWER if size > max(4, cores) else ()))
         for size in RANKS
     ]
 

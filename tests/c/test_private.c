@@ -64,33 +64,34 @@ static void fill(void *x, const wagma_options *o, int rank, int64_t t) {
     }
 }
 
-/* What `expected` needs, kept: new memory for each call is most of the time under sanitizers. */
-static size_t scratch_bytes(const plan *p) {
-    return (size_t)(p->options.size + 1) * (size_t)p->options.count *
-           reduce_dtype_size((wagma_dtype)p->options.dtype);
+/* Memory of `expected`: for the sum and for each input. Every array has its own, so that sanitizers
+ * see its ends; it is kept, since new memory for each call is most of the time under them. */
+static void free_arrays(void **arrays) {
+    for (int k = 0; k <= RANKS_MAX; k++)
+        free(arrays[k]);
+}
+static void make_arrays(const plan *p, void **arrays) {
+    const size_t element = reduce_dtype_size((wagma_dtype)p->options.dtype);
+    for (int k = 0; k <= p->options.size; k++)
+        arrays[k] = malloc((size_t)p->options.count * element + 1);
 }
 
-/* The whole sum at once, by whoever asks, at the beginning of `scratch`. 0: all weights are. */
-static int expected(unsigned char *scratch, const plan *p, const int32_t *members, int n,
-                    int64_t t) {
+/* The whole sum at once, by whoever asks, in arrays[0]. 0: all weights are. */
+static int expected(void *const *arrays, const plan *p, const int32_t *members, int n, int64_t t) {
     const wagma_options *o = &p->options;
     const wagma_dtype dtype = (wagma_dtype)o->dtype;
-    const size_t bytes = (size_t)o->count * reduce_dtype_size(dtype);
-    const void *in[RANKS_MAX] = {0};
     double weights[RANKS_MAX], divisor = 0;
     int inputs = 0;
     for (int k = 0; k < n; k++) {
         const double weight = weight_of(members[k], t, reduce_dtype_is_integer(dtype));
         if (weight == 0)
             continue;
-        unsigned char *x = scratch + (size_t)(inputs + 1) * bytes;
-        fill(x, o, members[k], t);
-        divisor += weights[inputs] = weight;
-        in[inputs++] = x;
+        divisor += weights[inputs++] = weight;
+        fill(arrays[inputs], o, members[k], t);
     }
     if (inputs)
-        reduce_best()->sum(dtype, scratch, in, weights, inputs, o->average ? divisor : 1,
-                           (size_t)o->count);
+        reduce_best()->sum(dtype, arrays[0], (const void *const *)arrays + 1, weights, inputs,
+                           o->average ? divisor : 1, (size_t)o->count);
     return inputs;
 }
 
@@ -125,7 +126,10 @@ static int sums(wagma_handle *h, int rank, void *context) {
     const wagma_options *o = &p->options;
     const int is_integer = reduce_dtype_is_integer((wagma_dtype)o->dtype);
     const size_t bytes = (size_t)o->count * reduce_dtype_size((wagma_dtype)o->dtype);
-    unsigned char *own = malloc(bytes + 128), *sum = malloc(scratch_bytes(p) + 1);
+    void *arrays[RANKS_MAX + 1] = {0};
+    make_arrays(p, arrays);
+    const unsigned char *sum = arrays[0];
+    unsigned char *own = malloc(bytes + 128);
     unsigned seed = (unsigned)rank * 7919 + 1;
     int result = 0;
     for (int64_t t = 0; t < p->versions && result == 0; t++) {
@@ -134,7 +138,7 @@ static int sums(wagma_handle *h, int rank, void *context) {
         unsigned char *x = array_of(p, h, own, rank, t);
         if (p->departs[rank] && t == p->departs[rank])
             break;
-        const int n = members_of(p, rank, t, members), inputs = expected(sum, p, members, n, t);
+        const int n = members_of(p, rank, t, members), inputs = expected(arrays, p, members, n, t);
         fill(x, o, rank, t);
         set_stores(h, t);
         if (rand_r(&seed) % 16 == 0)
@@ -151,7 +155,7 @@ static int sums(wagma_handle *h, int rank, void *context) {
                             arrays_name[p->arrays], rank, (long)t, i, bytes, x[i], sum[i]);
     }
     free(own);
-    free(sum);
+    free_arrays(arrays);
     return result;
 }
 

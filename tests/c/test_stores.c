@@ -5,11 +5,11 @@
 enum { BYTES = 65536 };
 
 /* What is chosen in each of n turns, when the two ways take so many ns: how many are streamed. */
-static int run(struct stores *s, int n, uint64_t kept_ns, uint64_t streamed_ns) {
+static int run(struct stores *s, int n, uint64_t ordinary_ns, uint64_t streamed_ns) {
     int streamed = 0;
     for (int i = 0; i < n; i++) {
         const int way = stores_choose(s);
-        stores_note(s, way, way ? streamed_ns : kept_ns, BYTES);
+        stores_note(s, way, way ? streamed_ns : ordinary_ns, BYTES);
         streamed += way;
     }
     return streamed;
@@ -19,7 +19,7 @@ static void test_near_readers(void) {
     struct stores s = {0};
     const int streamed = run(&s, 32 * STORES_TURNS, 5000, 6000);
     CHECK(streamed == 32, "%d streamed: one in %d tries", streamed, STORES_TURNS);
-    CHECK(!s.streamed, "kept is faster");
+    CHECK(!s.streamed, "ordinary ones are faster");
 }
 
 static void test_far_readers(void) {
@@ -27,11 +27,11 @@ static void test_far_readers(void) {
     run(&s, STORES_TURNS, 50000, 7000);
     CHECK(s.streamed, "as soon as both were tried");
     const int streamed = run(&s, 32 * STORES_TURNS, 50000, 7000);
-    CHECK(streamed == 32 * (STORES_TURNS - 1), "%d streamed: one in %d is kept", streamed,
+    CHECK(streamed == 32 * (STORES_TURNS - 1), "%d streamed: one in %d is ordinary", streamed,
           STORES_TURNS);
 }
 
-/* The writer does not see what going streamed costs its readers. */
+/* The writer does not see what streaming stores cost its readers. */
 static void test_a_small_gain_is_none(void) {
     struct stores s = {0};
     run(&s, 8 * STORES_TURNS, 11000, 7000);
