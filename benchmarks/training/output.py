@@ -55,7 +55,7 @@ def _try(option: str, file: Path) -> None:
 def put(
     result: Result, text: Callable[[Result], str], json: str | None, folder: str | None
 ) -> None:
-    """Prints and writes; that not everything was measured is told on standard error, too.
+    """Prints and writes; that not everything was measured is told on standard error.
 
     Args:
         result: of `document.document`, with at least one run.

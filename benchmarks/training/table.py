@@ -92,7 +92,8 @@ def markdown(result: dict[str, Any], *, per_seed: bool = False) -> str:
     if result["interrupted"]:
         above.append("Interrupted: it is not all that was asked for.")
     table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    return "".join(f"> {text}\n" for text in above) + f"\n{table}"
+    quoted = "\n>\n".join(f"> {text}" for text in above)  # a paragraph each
+    return f"{quoted}\n\n{table}"
 
 
 def _rows(result: dict[str, Any], per_seed: bool) -> list[list[str]]:

@@ -241,8 +241,9 @@ def test_what_was_written_is_printed_in_markdown(
     file = written(tmp_path)
     options = ["bench", "training", "--from", str(file), "--markdown"]
     assert main(options) == 0
-    where, warning, blank, head, rule, *rows = capsys.readouterr().out.splitlines()
-    assert warning == "> mind this"
+    where, *above, blank, head, rule, first, second = capsys.readouterr().out.splitlines()
+    assert above == [">", "> mind this"]  # a paragraph of its own
+    rows = [first, second]
     assert where.startswith("> digits, 4 versions, 2 ranks, none of them delayed; tau 10. 100 ms")
     assert where.endswith("load average at start 0.00, 0.00, 0.00; now.")
     assert blank == ""
@@ -250,7 +251,7 @@ def test_what_was_written_is_printed_in_markdown(
     assert set(cells(rule)) == {"---"}
     assert [cells(row)[:2] for row in rows] == [["WAGMA", "30.0 ± 14.1"], ["AllreduceSGD", "20.0"]]
     assert main([*options, "--per-seed"]) == 0
-    rows = capsys.readouterr().out.splitlines()[5:]
+    rows = capsys.readouterr().out.splitlines()[6:]
     assert [cells(row)[:2] for row in rows] == [
         *(["WAGMA, seed 1", "40.0"], ["WAGMA, seed 2", "20.0"], ["AllreduceSGD, seed 1", "20.0"]),
     ]
