@@ -99,7 +99,7 @@ static unsigned char *destination(wagma_handle *h) {
 }
 
 /* A result that no cache holds until the others read it: it is written by streaming stores, and so
- * is the copy that is made of it. */
+ * is the copy that a rank makes of what others have written. */
 static int is_large(const wagma_handle *h) {
     return h->segment->bytes_n >= REDUCE_STREAM_BYTES;
 }
@@ -115,7 +115,7 @@ static void deliver(wagma_handle *h, unsigned char *out, uint64_t at, const void
         return; /* unchanged */
     if (e->local.fresh || e->context.ordered) {
         const double divisor = times == 1 && !e->context.ordered ? divisor_of(h) : 1.0;
-        if (is_large(h) && stored != e->block) /* what comes from there has x in the cache */
+        if (is_large(h) && stored != e->block) /* that is in the cache, and x mostly */
             h->kernels->streamed_copy(dtype, out + offset, stored, divisor, count);
         else
             h->kernels->divided_copy(dtype, out + offset, stored, divisor, count);

@@ -1,6 +1,6 @@
 /* One vector level: included by reduce_avx2.c and reduce_avx512.c, which define VECTOR_BYTES and
  * select the target. Vectors are the compilers' own (vector_size), so that one text serves both;
- * intrinsics are used where those have no words: f16 conversion, stores past the cache.
+ * intrinsics are used where those have no words: f16 conversion, streaming stores.
  *
  * The sum of STEP vectors stays in registers while the inputs are walked, hence each element is
  * read once and written once to each output: the memory is what limits it. */
@@ -147,7 +147,7 @@ ALWAYS_INLINE vec finish(wagma_dtype dtype, vec x, vec factor, int divide) {
 }
 
 /* `steps` vectors from byte `at` on. n and n_outs repeat the job's, as constants where it pays;
- * `streamed`: past the caches, to an aligned output. */
+ * `streamed`: by streaming stores, to an aligned output. */
 ALWAYS_INLINE void step(wagma_dtype dtype, int steps, int n, int n_outs, int first, int streamed,
                         const reduce_job *job, vec factor, size_t at) {
     const size_t bytes = lanes(dtype) * lane_bytes(dtype);

@@ -1,4 +1,4 @@
-"""Wait-avoiding versions of arrays so large that results are stored past the caches."""
+"""Wait-avoiding versions of arrays so large that results are written by streaming stores."""
 
 import time
 from dataclasses import dataclass
