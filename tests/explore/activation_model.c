@@ -185,7 +185,7 @@ static int has(const struct activation_world *w, int rank, int version, enum ora
 
 /* What data may do on a rank now: 0: nothing; 1: it comes, from *from; 2: it is all there. */
 static int data_due(const struct activation_world *w, int rank, int version, int *from) {
-    int32_t members[ORACLE_RANKS] = {0};
+    int32_t members[ORACLE_RANKS];
     if (has(w, rank, version, ORACLE_COMPLETE))
         return 0;
     const int n = oracle_members(&w->g->rules, rank, version, members);

@@ -23,12 +23,9 @@ def compiler() -> list[str]:
     return shlex.split(os.environ.get("CC", "cc"))
 
 
-def fastest() -> list[str]:
-    """What makes code for this CPU and across files, where this compiler can.
-
-    Warnings are no errors then: each release has others, of code that it has put together itself.
-    """
-    options = ["-march=native", "-flto=auto", "-Wno-error"]
+def for_this_cpu() -> list[str]:
+    """The option for which this compiler uses all instructions of this CPU, if it has it."""
+    options = ["-march=native"]
     trial = subprocess.run(
         [*compiler(), *options, "-x", "c", "-", "-o", os.devnull],
         input="int main(void) { return 0; }",

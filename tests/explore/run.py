@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import activation_rows
 import inplace_rows
 
-from build import ROOT, build, fastest
+from build import ROOT, build, for_this_cpu
 
 EXECUTABLE = ROOT / "build/explore/explore"
 FIGURES = re.compile(r"(\w+)=([\d.]+)")
@@ -213,7 +213,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="rows at a time (2)")
     options = parser.parse_args()
     rows = QUICK + FULL if options.full else QUICK
-    build(ROOT / "csrc", EXECUTABLE, *fastest())
+    build(ROOT / "csrc", EXECUTABLE, *for_this_cpu())
     print(f"{'states':>10} {'transitions':>11} {'depth':>6} {'CPU s':>7} {'MiB':>6}  configuration")
     failed = 0
     with ThreadPoolExecutor(options.jobs) as pool:
