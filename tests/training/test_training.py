@@ -114,7 +114,9 @@ def check(name: str, run: dict[str, Any], size: int, steps: int) -> None:
         assert min(run["consensus_distances"]) > 1e-4, "models are taken before their average"
     assert run["curve"]["seconds"] == sorted(run["curve"]["seconds"])
     assert run["curve"]["seconds"][-1] <= run["wall_seconds"]
-    if not swings(run):
+    if swings(run):
+        assert run["accuracy"] > 0.25, "ten digits"
+    else:
         assert run["curve"]["accuracy"][-1] == pytest.approx(run["accuracy"], abs=0.1)
 
 
