@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- the loop ---------------------------------------------------------------------------------
  */
@@ -68,11 +69,29 @@ static int run(wagma_handle *h, enum shm_mode mode) {
 /* The same for a call, with its outcome. */
 static int run_call(wagma_handle *h, enum shm_mode mode) {
     int status = run(h, mode);
-    if (status != WAGMA_OK)
+    if (status == WAGMA_INPROGRESS)
         return status;
-    status = shm_outcome(h);
+    if (status == WAGMA_OK)
+        status = shm_outcome(h);
+    if (status != WAGMA_OK) {
+        (void)shm_keep_x(h); /* the first error is the one to be told */
+        return status;
+    }
+    status = shm_keep_x(h);
     grace_return(&h->shm->grace, h->segment, h);
     return status;
+}
+
+/* A posted call's x can be read until it is over, and groups of one leave it as it is. */
+static enum round_source source_of(const wagma_handle *h) {
+    const struct shm_executor *e = h->shm;
+    const struct remap *array = h->segment->remap ? h->segment->remap[h->rank] : NULL;
+    if (e->out_of_place)
+        return ROUND_FROM_RESERVED;
+    return array && h->call.x == remap_array(array) && h->call.weight != 0 && !e->carries &&
+                   !e->posted && h->call.n > 1
+               ? ROUND_FROM_ARRAY
+               : ROUND_FROM_X;
 }
 
 static int begin(wagma_handle *h, enum shm_mode mode) {
@@ -87,8 +106,8 @@ static int begin(wagma_handle *h, enum shm_mode mode) {
                       h->call.x == segment_contribution(s, h->rank, (int)e->local.reserved - 1);
     e->input = (struct round_input){.grace_over = s->options.grace == 0};
     grace_call(&e->grace, h);
-    round_begin(&e->context, &e->local, (uint64_t)h->call.version + 1, h->call.sync,
-                e->out_of_place, h->call.members, h->call.n);
+    round_begin(&e->context, &e->local, (uint64_t)h->call.version + 1, h->call.sync, source_of(h),
+                h->call.members, h->call.n);
     return run_call(h, mode);
 }
 
@@ -154,6 +173,11 @@ static void destroy(wagma_handle *h) {
     h->shm = NULL;
 }
 
+static void *array(wagma_handle *h) {
+    const wagma_segment *s = h->segment;
+    return s->remap && s->remap[h->rank] ? remap_array(s->remap[h->rank]) : handle_segment_array(h);
+}
+
 static uint64_t bytes(const wagma_handle *h) {
     const wagma_segment *s = h->segment;
     const struct shm_executor *e = h->shm;
@@ -173,7 +197,7 @@ static const struct executor executor = {
     .poll = poll,
     .finish = finish,
     .next_contribution = next_contribution,
-    .array = handle_segment_array,
+    .array = array,
     .carried_weight = carried_weight,
     .grace = grace,
     .bytes = bytes,
@@ -183,6 +207,14 @@ static const struct executor executor = {
     .fail = handle_segment_fail,
     .free = destroy,
 };
+
+/* Arrays that the caches cannot keep until they are read again: it is not known how much of the
+ * last level others use, and an eighth is what was found to be there. */
+static int exceed_caches(const wagma_segment *s) {
+    const long last_level = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return s->bytes_n >= REDUCE_STREAM_BYTES &&
+           (last_level <= 0 || s->bytes_n >= (uint64_t)last_level / 8 / (uint64_t)s->size);
+}
 
 int shm_create(wagma_handle *h, const void *initial, double weight) {
     wagma_segment *s = h->segment;
@@ -222,7 +254,10 @@ int shm_create(wagma_handle *h, const void *initial, double weight) {
         .window = (uint64_t)s->options.window,
         .scratch = e->scratch,
     };
-    round_init(&e->local);
+    e->streams_x = exceed_caches(s);
+    round_init(&e->local, s->remaps);
+    if (s->remap && !s->remap[h->rank])
+        s->remap[h->rank] = remap_new(s, h->rank);
     for (int i = 0; i < e->committed_rounds; i++)
         /* release: published to others by the state JOINED */
         atomic_store_explicit(&segment_round_of(s, (uint32_t)(h->rank * s->rounds + i))->free, 1,

@@ -5,6 +5,7 @@
 
 #include "grace.h"
 #include "handle.h"
+#include "remap.h"
 #include "round.h"
 
 /* What start() may wait before it hands over to finish(). */
@@ -54,6 +55,7 @@ struct shm_executor {
     int32_t *scratch, *members_u, *missing; /* [P] */
     const void **shifted;                   /* [P] */
     unsigned char *block;
+    int streams_x; /* x is written by streaming stores, where it is not in the cache already */
 };
 
 /* -- executor_shm_wait.c ------------------------------------------------------------------------
@@ -74,5 +76,8 @@ int shm_mismatch(wagma_handle *h);
 int shm_data(wagma_handle *h, enum round_action action);
 /* The call is over: the outcome, and x. WAGMA_OK, or WAGMA_ENOMEM. */
 int shm_outcome(wagma_handle *h);
+/* The call is over, whatever its end: if x still shows what it has published, it gets a copy of
+ * that. WAGMA_OK, or WAGMA_ENOMEM. */
+int shm_keep_x(wagma_handle *h);
 
 #endif

@@ -45,6 +45,12 @@ static void find_members(wagma_handle *h) {
     e->n = topology_members(&e->context.topology, h->rank, (int64_t)l->u - 1, e->members_u);
 }
 
+/* What x held when it was called. A copy is nearer in x itself, until x is written. */
+static const void *own_values(const wagma_handle *h) {
+    const struct round_local *l = &h->shm->local;
+    return l->from_array ? segment_contribution(h->segment, h->rank, (int)l->own) : h->call.x;
+}
+
 /* Looks up, once per round, what every action on round local.c needs. */
 static void take(wagma_handle *h) {
     struct shm_executor *e = h->shm;
@@ -68,9 +74,8 @@ static void take(wagma_handle *h) {
         h->inputs[i] = NULL;
         if (in != ROUND_DEPARTED && !absent)
             h->inputs[i] = segment_contribution(s, e->members[i], (int)round_buffer(in));
-        /* x still holds what this rank contributed, and it is nearer */
         if (l->fresh && e->members[i] == h->rank && !carry)
-            h->inputs[i] = h->call.x;
+            h->inputs[i] = own_values(h);
     }
     e->divisor = l->fresh || e->context.ordered ? e->total : e->total + h->call.weight;
 }
@@ -90,23 +95,31 @@ static double stored_divisor_of(const wagma_handle *h) {
     return o->average && early && h->shm->total != 0 ? h->shm->total : 1.0;
 }
 
+/* x, to be written. What is published is not: the array shows other memory from now on, all of
+ * which is to be written. NULL: error_set(). */
+static unsigned char *writable_x(wagma_handle *h) {
+    const struct round_local *l = &h->shm->local;
+    if (l->from_array && remap_show(h->segment->remap[h->rank], (int)l->array - 1) != WAGMA_OK)
+        return NULL;
+    return h->call.x;
+}
+
 /* Where the result of local.c goes; NULL: no memory. */
 static unsigned char *destination(wagma_handle *h) {
     struct shm_executor *e = h->shm;
     if (e->context.ordered)
         return memory_for(h, &e->copies[e->results_count]);
-    return e->out_of_place ? memory_for(h, &e->alone) : h->call.x;
+    return e->out_of_place ? memory_for(h, &e->alone) : writable_x(h);
 }
 
-/* A result that no cache holds until the others read it: it is written by streaming stores, and so
- * is the copy that a rank makes of what others have written. */
+/* A result that no cache holds until the others read it: it is written by streaming stores. */
 static int is_large(const wagma_handle *h) {
     return h->segment->bytes_n >= REDUCE_STREAM_BYTES;
 }
 
-/* out[at, at+count) = the result, given what is stored of it: in the segment, or in e->block. */
+/* out[at, at+count) = the result, given what is stored of it. `near`: x is in the cache. */
 static void deliver(wagma_handle *h, unsigned char *out, uint64_t at, const void *stored,
-                    uint64_t count) {
+                    uint64_t count, int near) {
     const struct shm_executor *e = h->shm;
     const wagma_dtype dtype = dtype_of(h);
     const size_t offset = at * reduce_dtype_size(dtype);
@@ -115,13 +128,13 @@ static void deliver(wagma_handle *h, unsigned char *out, uint64_t at, const void
         return; /* unchanged */
     if (e->local.fresh || e->context.ordered) {
         const double divisor = times == 1 && !e->context.ordered ? divisor_of(h) : 1.0;
-        if (is_large(h) && stored != e->block) /* that is in the cache, and x mostly */
+        if (e->streams_x && !near)
             h->kernels->streamed_copy(dtype, out + offset, stored, divisor, count);
         else
             h->kernels->divided_copy(dtype, out + offset, stored, divisor, count);
         return;
     }
-    const void *const in[2] = {stored, (unsigned char *)h->call.x + offset};
+    const void *const in[2] = {stored, (const unsigned char *)own_values(h) + offset};
     const double weights[2] = {times, h->call.weight};
     h->kernels->sum(dtype, out + offset, in, weights, 2, divisor_of(h), count);
 }
@@ -164,7 +177,7 @@ static void reduce_by_blocks(wagma_handle *h, unsigned char *result, unsigned ch
         sum_inputs(h, e->block, at + i, n, stored_divisor_of(h));
         if (result)
             h->kernels->streamed_copy(dtype_of(h), result + i * size, e->block, 1.0, n);
-        deliver(h, out, at + i, e->block, n);
+        deliver(h, out, at + i, e->block, n, !e->local.from_array);
     }
 }
 
@@ -187,7 +200,7 @@ static int reduce_slice(wagma_handle *h) {
             reduce_by_blocks(h, result, out, at, count);
         } else {
             sum_inputs(h, result, at, count, stored_divisor_of(h));
-            deliver(h, out, at, result, count);
+            deliver(h, out, at, result, count, 1);
         }
     }
     const uint64_t ended = wait_now(), took = ended - began;
@@ -221,7 +234,8 @@ static int copy_slice(wagma_handle *h) {
         return WAGMA_ENOMEM;
     slice_range(s, h->shm->local.s, &at, &count);
     deliver(h, out, at,
-            segment_round_result(s, h->shm->local.c) + at * reduce_dtype_size(dtype_of(h)), count);
+            segment_round_result(s, h->shm->local.c) + at * reduce_dtype_size(dtype_of(h)), count,
+            0);
     trace_end(h->trace, TRACE_MERGE, began, taken(h), -1, 0);
     return WAGMA_OK;
 }
@@ -237,7 +251,9 @@ static int reduce_private(wagma_handle *h) {
     if (!out)
         return WAGMA_ENOMEM;
     if (e->local.fresh)
-        sum_inputs(h, out, 0, elements(h), divisor_of(h));
+        sum_inputs_by(e->streams_x && e->local.from_array ? h->kernels->streamed_sum
+                                                          : h->kernels->sum,
+                      h, out, 0, elements(h), divisor_of(h));
     else
         reduce_by_blocks(h, NULL, out, 0, elements(h));
     trace_end(h->trace, TRACE_REDUCE, began, taken(h), -1, 0);
@@ -283,7 +299,8 @@ static void write_contribution(wagma_handle *h) {
     unsigned char *contribution = segment_contribution(s, h->rank, b);
     if (e->carries)
         add_carried(h, contribution);
-    else if (h->call.weight != 0 && !e->out_of_place) /* of weight 0 it is never read */
+    else if (h->call.weight != 0 && !e->out_of_place && !e->local.from_array)
+        /* of weight 0 it is never read */
         h->kernels->divided_copy(dtype_of(h), contribution, h->call.x, 1.0, elements(h));
     *segment_weight(s, h->rank, b) = h->call.weight;
     trace_end(h->trace, TRACE_WRITE, began, h->call.version, -1, 0);
@@ -350,7 +367,7 @@ static int outcome_alone(wagma_handle *h) {
     wagma_outcome *o = &h->outcome;
     const double weight = h->call.weight;
     const int scale = !h->segment->options.average || (e->out_of_place && !e->context.ordered);
-    const void *contribution = h->call.x;
+    const void *contribution = own_values(h);
     o->weight = weight;
     o->merged = weight != 0;
     o->contributors_count = weight != 0;
@@ -377,7 +394,7 @@ static int outcome_alone(wagma_handle *h) {
 }
 
 /* Ordered: the results of this call; x becomes the newest one. */
-static void outcome_ordered(wagma_handle *h) {
+static int outcome_ordered(wagma_handle *h) {
     struct shm_executor *e = h->shm;
     wagma_outcome *o = &h->outcome;
     const void *newest = NULL;
@@ -385,7 +402,10 @@ static void outcome_ordered(wagma_handle *h) {
         newest = e->results[k] ? e->results[k] : newest;
     if (newest && !e->out_of_place) {
         const uint64_t began = trace_begin(h->trace);
-        h->kernels->divided_copy(dtype_of(h), h->call.x, newest, 1.0, elements(h));
+        unsigned char *out = writable_x(h);
+        if (!out)
+            return WAGMA_ENOMEM;
+        h->kernels->divided_copy(dtype_of(h), out, newest, 1.0, elements(h));
         trace_end(h->trace, TRACE_MERGE, began, taken(h), -1, 0);
     }
     o->results = e->results;
@@ -393,13 +413,14 @@ static void outcome_ordered(wagma_handle *h) {
     if (e->local.u != 0)
         h->call.next = (int64_t)e->local.u;
     if (h->segment->options.late != WAGMA_LATE_CARRY)
-        return;
+        return WAGMA_OK;
     if (o->late && h->call.weight != 0) {
         e->carries = 1;
         e->carried_weight = h->call.weight;
     } else if (h->call.weight != 0) {
         e->carries = 0;
     }
+    return WAGMA_OK;
 }
 
 /* Out of place: where the undivided sum is. */
@@ -430,10 +451,21 @@ int shm_outcome(wagma_handle *h) {
         !h->call.sync) { /* its group is this rank: x is the result, late or not */
         status = outcome_alone(h);
     } else if (e->context.ordered) {
-        outcome_ordered(h);
+        status = outcome_ordered(h);
     } else if (e->out_of_place && l->outcome != ROUND_ALONE) {
         outcome_out_of_place(h);
     }
     h->stats.late += o->late;
     return status;
+}
+
+int shm_keep_x(wagma_handle *h) {
+    const wagma_segment *s = h->segment;
+    const struct round_local *l = &h->shm->local;
+    const int next = (int)l->array - 1;
+    if (!l->from_array || next == remap_shown(s->remap[h->rank]))
+        return WAGMA_OK;
+    h->kernels->divided_copy(dtype_of(h), segment_contribution(s, h->rank, next),
+                             segment_contribution(s, h->rank, (int)l->own), 1.0, elements(h));
+    return remap_show(s->remap[h->rank], next);
 }

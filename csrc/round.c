@@ -161,8 +161,9 @@ int round_members_of(const struct round_context *x, uint64_t version, uint32_t r
     return (int)x->size;
 }
 
-void round_init(struct round_local *l) {
+void round_init(struct round_local *l, int array) {
     memset(l, 0, sizeof *l);
+    l->array = array ? 2 : 0;
 }
 
 /* Forgets everything but what lasts, so that equal situations are equal states. */
@@ -171,18 +172,20 @@ static void round_reset(struct round_local *l) {
                                         .horizon = l->horizon,
                                         .own = l->own,
                                         .reserved = l->reserved,
+                                        .array = l->array,
                                         .jumped = l->jumped,
                                         .kept = l->kept};
     *l = lasting;
 }
 
 void round_begin(const struct round_context *x, struct round_local *l, uint64_t t, int sync,
-                 int reserved, const int32_t *members, int count) {
+                 enum round_source source, const int32_t *members, int count) {
     round_reset(l);
     l->t = t;
     l->sync = sync != 0;
-    l->out_of_place = reserved != 0;
-    l->view = x->ordered || reserved;
+    l->out_of_place = source == ROUND_FROM_RESERVED;
+    l->from_array = source == ROUND_FROM_ARRAY;
+    l->view = x->ordered || l->out_of_place;
     l->members = (uint32_t)count;
     l->leader = (uint32_t)members[0];
     while ((uint32_t)members[l->position] != x->rank)
@@ -317,7 +320,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
 
     case PC_RESERVE: {
         const enum round_pc pc = l->pc == PC_RESERVE ? PC_RESERVE : PC_BUFFER;
-        while (l->i == l->own || l->i + 1 == l->reserved)
+        while (l->i == l->own || l->i + 1 == l->reserved || l->i + 1 == l->array)
             l->i++;
         if (l->i >= x->buffers_usable) {
             l->i = 0;
@@ -336,6 +339,10 @@ enum round_action round_step(const struct round_context *x, struct round_local *
             return finish(l, ROUND_RESERVED);
         }
         l->buffer = l->i;
+        if (l->from_array) {
+            l->buffer = l->array - 1;
+            l->array = l->i + 1;
+        }
         l->i = 0;
         return ask(l, PC_PUBLISH, ROUND_WRITE);
     }

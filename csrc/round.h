@@ -39,6 +39,8 @@
  *   forward   QUORUM -> QUORUM_AT: who has gone past t does not count; leave -> JUMP -> return
  *   out of place   RESERVE before the call; UNVIEW -> WINDOW: the last result is looked at no more;
  *             COPY waits for all slices and copies none
+ *   from the array   BUFFER finds a buffer not to write into, but for the array to show from now
+ * on: the one that it showed is published as it is
  *
  * Why nothing deadlocks: a rank waits only (a) at WINDOW, for ranks at a lower version; (b) for a
  * quorum, for ranks that have not published this version, that is, at a lower version; (c) in a
@@ -105,15 +107,16 @@ static inline uint64_t round_slots(uint64_t window) {
  * privately, so the inputs stay pinned for the partner, which may be stopped while it tries to pin,
  * with an older one). When this rank calls t these are of versions t - 2 window to t - 2. Rounds of
  * all ranks keep their inputs as long as they are referenced: by the hold of every rank, and in a
- * call twice, one of them by the duty to free a hold that was replaced, from t - 3 window on. */
+ * call twice, one of them by the duty to free a hold that was replaced, from t - 3 window on. And
+ * one that the array shows, if it is one of them. */
 static inline uint32_t round_buffers_bound(const struct topology *topology, int world,
-                                           uint64_t window) {
+                                           uint64_t window, int array) {
     const uint64_t size = (uint64_t)topology->size, most = (uint64_t)topology->group_size;
     const uint64_t groups = (size + most - 1) / most;
     const int pairs = size / groups == 2 || (size + groups - 1) / groups == 2;
     const uint64_t stopped = world ? 3 * (size - 1) + 1 : (size - 1) * (pairs ? 2 : 1);
     const uint64_t versions = (world ? 3 : 2) * window - 1;
-    return (uint32_t)(stopped < versions ? stopped : versions) + 3;
+    return (uint32_t)(stopped < versions ? stopped : versions) + 3 + (array != 0);
 }
 /* Rounds: every other rank can be stopped with a reference (or the duty to free) to one in its
  * call, and hold another one, or look at it; this rank takes one. That is one less. Ordered: those
@@ -150,7 +153,9 @@ struct round_input {
 enum round_action {                /* what round_step() asks for before it is called again */
                     ROUND_STEP,    /* nothing */
                     ROUND_WAIT,    /* pause (local.why), then step again */
-                    ROUND_WRITE,   /* write the contribution into buffer local.buffer */
+                    ROUND_WRITE,   /* write the contribution into buffer local.buffer; from the
+                                      array: it is there, and the array has to show another buffer,
+                                      local.array - 1, before it is written again */
                     ROUND_PASSED,  /* wake those that sleep at the window */
                     ROUND_PINNED,  /* wake the members that sleep */
                     ROUND_GATHER,  /* copy the weights of IN[] into round local.c, whose inputs are
@@ -192,6 +197,7 @@ struct round_local {
     uint64_t horizon;  /* every rank was seen at this version or beyond */
     uint32_t own;      /* buffer of the published contribution */
     uint32_t reserved; /* 1 + buffer that was handed out to be filled; 0: none */
+    uint32_t array;    /* 1 + buffer that the rank's array shows; 0: it is none of them */
     uint32_t jumped;   /* ordered: the last call gave more than one version */
     uint32_t kept;     /* 1 + round whose result is being looked at; 0: none */
     uint32_t pc;
@@ -211,6 +217,7 @@ struct round_local {
     uint32_t fresh;             /* in round c */
     uint32_t late;              /* in version t */
     uint32_t out_of_place;      /* the contribution is in the reserved buffer */
+    uint32_t from_array;        /* it is in the buffer that the array shows */
     uint32_t view, copying;     /* the result is looked at where it is / it is copied after all */
     uint32_t drawn, drawn_here; /* 1 + index of the member that is drawn, and that it arrived */
     uint32_t other;
@@ -221,14 +228,21 @@ struct round_local {
     uint64_t drop_head, drop_in;
 };
 
-/* Resets `local` for a new handle whose first contribution is in buffer 0 (PUB = 0). */
-void round_init(struct round_local *local);
+/* Resets `local` for a new handle whose first contribution is in buffer 0 (PUB = 0). `array`: the
+ * rank's array shows buffer 1, which is not the contribution; otherwise none. */
+void round_init(struct round_local *local, int array);
+
+/* Where a call's contribution is, and its result goes to. */
+enum round_source {
+    ROUND_FROM_X,        /* it is written into a buffer (ROUND_WRITE) */
+    ROUND_FROM_RESERVED, /* in the buffer that was reserved; the result is looked at where it is */
+    ROUND_FROM_ARRAY,    /* in the buffer that the array shows, which then shows another one */
+};
 
 /* Starts the call of version t (>= 1, above the last), or the departure. `members`: those of this
- * rank's round at t (round_members_of), ascending; it must stay valid during the call. `reserved`:
- * the contribution is in the buffer that was reserved, and the result is looked at where it is. */
+ * rank's round at t (round_members_of), ascending; it must stay valid during the call. */
 void round_begin(const struct round_context *context, struct round_local *local, uint64_t t,
-                 int sync, int reserved, const int32_t *members, int count);
+                 int sync, enum round_source source, const int32_t *members, int count);
 /* Reserves a buffer for the contribution of the next version, t, if there is none yet. */
 void round_begin_reserve(struct round_local *local, uint64_t t);
 void round_begin_departure(struct round_local *local);

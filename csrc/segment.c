@@ -1,5 +1,5 @@
 /* Making, mapping and removing the shared segment: POSIX shared memory, sparse at first. */
-#include "segment.h"
+#include "remap.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -89,6 +89,10 @@ static int new_segment(const wagma_options *options, wagma_segment **segment) {
     if ((status = segment_layout(s))) {
         free(s);
         return status;
+    }
+    if (s->remaps && !(s->remap = calloc((size_t)s->size, sizeof(struct remap *)))) {
+        free(s);
+        return error_set(WAGMA_ENOMEM, "no memory for a segment of %d ranks", checked.size);
     }
     *segment = s;
     return WAGMA_OK;
@@ -273,6 +277,9 @@ void wagma_segment_close(wagma_segment *segment) {
      * away from its parent. */
     if (segment->owner == (int)getpid())
         wagma_segment_unlink(segment);
+    for (int r = 0; segment->remap && r < segment->size; r++)
+        remap_free(segment->remap[r]);
+    free(segment->remap);
     if (segment->base)
         munmap(segment->base, segment->bytes);
     /* This drops all locks that this process has on the file: see segment_join(). */

@@ -15,10 +15,11 @@
  *               meta[b]       weight of contribution b              plain, guarded like its data
  *               stats[2]      counters at sync versions             plain, see rank_stats.h
  *               array         the rank's empty() array              N bytes, 64-byte aligned;
- *                             none with a graph
+ *                             none with a graph, or where it is one of the contributions
  *               stage         copy of a private array of a posted call (quorum "all", large N)
  *               chunks        a private array passes through here in a blocking call (the same)
- *               contribution[b], b < buffers                        N bytes each
+ *               contribution[b], b < buffers                        N bytes each; large ones with
+ *                             the array as number 1 at first, see remap.h
  *               round[i], i < rounds                                record + result of N bytes each
  *
  * Words that different ranks write never share a 128-byte line with a hot word of another.
@@ -67,9 +68,12 @@ typedef struct segment_header {
     wagma_options options;
 } segment_header;
 
+struct remap; /* remap.h */
+
 struct wagma_segment {
-    unsigned char *base; /* mapping */
-    uint64_t bytes;      /* of the mapping (mostly sparse until committed) */
+    unsigned char *base;  /* mapping */
+    struct remap **remap; /* [size], of the ranks of this process; NULL if `remaps` is 0 */
+    uint64_t bytes;       /* of the mapping (mostly sparse until committed) */
     int fd;
     int owner;             /* pid of the process that made it with segment_create; 0: opened */
     char name[256];        /* empty: none, or removed */
@@ -78,12 +82,13 @@ struct wagma_segment {
     struct topology topology;
     int buffers;            /* contribution buffers per rank, 0 when quorum is "all"; 2 with a graph
                              */
+    int remaps;             /* the array is one of them, by turns */
     int rounds;             /* rounds per rank, 0 when quorum is "all" */
     int slots;              /* W, 0 when quorum is "all" */
     int slices;             /* slices NS of a result, 1..64 */
     uint64_t slice_count;   /* elements per slice (the last one has the rest) */
     uint64_t bytes_n;       /* count * element size */
-    uint64_t array_bytes;   /* of a rank's array: bytes_n, or 0 */
+    uint64_t array_bytes;   /* of a rank's array that is no contribution: bytes_n, or 0 */
     uint64_t words_bytes;   /* of a region, before its array */
     uint64_t region_bytes;  /* distance from a rank's region to the next */
     uint64_t region_offset; /* of rank 0's region */
@@ -93,6 +98,10 @@ struct wagma_segment {
     uint64_t chunk_bytes, chunks_bytes; /* of one chunk; of all places for chunks */
     uint64_t contribution_bytes, round_bytes, round_result_offset, flat_bytes;
 };
+
+/* Bytes of an array from which showing it other memory is faster than copying it; a test may lower
+ * it to a page (4096) before anything else. */
+extern uint64_t segment_remap_min;
 
 static inline unsigned char *segment_region(const wagma_segment *s, int rank) {
     return s->base + s->region_offset + (uint64_t)rank * s->region_bytes;
@@ -157,9 +166,6 @@ static inline unsigned char *segment_flat(const wagma_segment *s, int r, int par
 static inline double *segment_weight(const wagma_segment *s, int r, int b) {
     return (double *)(segment_region(s, r) + s->o_meta) + b;
 }
-static inline unsigned char *segment_array(const wagma_segment *s, int r) {
-    return segment_region(s, r) + s->o_array;
-}
 static inline unsigned char *segment_stage(const wagma_segment *s, int r) {
     return segment_region(s, r) + s->o_stage;
 }
@@ -169,6 +175,9 @@ static inline unsigned char *segment_chunk(const wagma_segment *s, int r, int64_
 }
 static inline unsigned char *segment_contribution(const wagma_segment *s, int r, int b) {
     return segment_region(s, r) + s->o_contribution + (uint64_t)b * s->contribution_bytes;
+}
+static inline unsigned char *segment_array(const wagma_segment *s, int r) {
+    return s->remaps ? segment_contribution(s, r, 1) : segment_region(s, r) + s->o_array;
 }
 /* Rounds are numbered over all ranks: c = owner * rounds + index. */
 static inline segment_round *segment_round_of(const wagma_segment *s, uint32_t c) {

@@ -19,6 +19,8 @@ enum {
     TYPICAL_ROUNDS = 2,
 };
 
+uint64_t segment_remap_min = 4 << 20;
+
 /* Adds up offsets; once a sum does not fit, `failed` stays set. */
 typedef struct cursor {
     uint64_t at;
@@ -53,16 +55,18 @@ static void count_things(wagma_segment *s) {
     uint64_t window = (uint64_t)o->window;
     int all = o->activation == WAGMA_ACTIVATION_GROUP && o->quorum == o->group_size;
     const int graph = o->graph != WAGMA_GRAPH_NONE;
+    s->remaps = !graph && !all && s->bytes_n >= segment_remap_min;
     s->topology = (struct topology){o->size, o->group_size, o->grouping, o->seed};
     s->size = o->size;
-    s->buffers = graph ? (int)window
-                 : all ? 0
-                       : (int)round_buffers_bound(&s->topology,
-                                                  o->activation == WAGMA_ACTIVATION_WORLD, window);
+    s->buffers =
+        graph ? (int)window
+        : all ? 0
+              : (int)round_buffers_bound(&s->topology, o->activation == WAGMA_ACTIVATION_WORLD,
+                                         window, s->remaps);
     s->rounds =
         all ? 0 : (int)round_rounds_bound((uint32_t)o->size, o->late != WAGMA_LATE_STALE, window);
     s->slots = all ? 0 : (int)round_slots(window);
-    s->array_bytes = graph ? 0 : s->bytes_n;
+    s->array_bytes = graph || s->remaps ? 0 : s->bytes_n;
 }
 
 static void cut_slices(wagma_segment *s) {
@@ -158,8 +162,8 @@ int segment_layout(wagma_segment *s) {
 int segment_joined_contributions(const wagma_segment *s) {
     /* rounds of all ranks are held with their inputs: one more, or living ranks that have one
      * reserved could wait for each other */
-    const int typical =
-        TYPICAL_CONTRIBUTIONS + (s->options.activation == WAGMA_ACTIVATION_WORLD ? 1 : 0);
+    const int typical = TYPICAL_CONTRIBUTIONS + s->remaps +
+                        (s->options.activation == WAGMA_ACTIVATION_WORLD ? 1 : 0);
     return s->buffers < typical ? s->buffers : typical;
 }
 

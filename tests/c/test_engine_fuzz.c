@@ -80,6 +80,7 @@ static void test_random_orders(void) {
 }
 
 int main(void) {
+    segment_remap_min = 4096; /* arrays that change their memory */
     RUN(test_random_orders);
     return check_summary();
 }

@@ -134,6 +134,7 @@ static void test_somebody_fails_while_others_jump(void) {
 }
 
 int main(void) {
+    segment_remap_min = 4096; /* arrays that change their memory */
     RUN(test_free_running);
     RUN(test_somebody_fails);
     RUN(test_somebody_fails_while_others_jump);

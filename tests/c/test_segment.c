@@ -65,8 +65,9 @@ static void check_layout(const wagma_options *options) {
     uint64_t n = s.bytes_n, w = 8, P = (uint64_t)s.size, element = n ? n / (uint64_t)o->count : 4;
     int all = o->quorum == o->group_size;
     CHECK(n == (uint64_t)o->count * reduce_dtype_size((wagma_dtype)o->dtype), "%lu", (long)n);
+    const int remaps = !all && n >= segment_remap_min;
     const int buffers = (int)round_buffers_bound(
-        &s.topology, o->activation == WAGMA_ACTIVATION_WORLD, (uint64_t)o->window);
+        &s.topology, o->activation == WAGMA_ACTIVATION_WORLD, (uint64_t)o->window, remaps);
     CHECK(s.buffers == (all ? 0 : buffers), "%d", s.buffers);
     CHECK(s.rounds == (all ? 0 : 2 * s.size), "%d", s.rounds);
     const uint64_t parts[][2] = {{0, 4 * SEGMENT_LINE},
@@ -75,7 +76,7 @@ static void check_layout(const wagma_options *options) {
                                  {s.o_arrival, w * (uint64_t)s.slots},
                                  {s.o_flat, 2 * s.flat_bytes},
                                  {s.o_meta, w * (uint64_t)s.buffers},
-                                 {s.o_array, n},
+                                 {s.o_array, remaps ? 0 : n},
                                  {s.o_stage, all && n > SEGMENT_FLAT_MAX ? n : 0},
                                  {s.o_chunks, s.chunks_bytes},
                                  {s.o_contribution, s.contribution_bytes * (uint64_t)s.buffers},
@@ -120,29 +121,36 @@ static void test_layout(void) {
     check_layout(&many);
 }
 
-static void test_limit(void) {
-    wagma_options o = options_for(8, 4, 1, 1 << 20);
+/* 6 arrays at first: 3 contributions, 2 results and the array, which may be a contribution, too. */
+static void check_limit(int64_t count, int array) {
+    wagma_options o = options_for(8, 4, 1, count);
     wagma_segment s = {.options = o};
     CHECK(wagma_options_check(&s.options) == 0 && segment_layout(&s) == 0, "%s",
           wagma_last_error());
     uint64_t joined = segment_joined_bytes(&s), n = s.bytes_n;
-    CHECK(joined >= 6 * n && joined < 6 * n + 65536, "%lu", (long)joined); /* 3 + 2 + array */
-    CHECK(segment_most_contributions(&s) == 10 && segment_most_rounds(&s) == 16, "unlimited");
+    CHECK(s.remaps == array && joined >= 6 * n && joined < 6 * n + 65536, "%lu", (long)joined);
+    CHECK(segment_most_contributions(&s) == 10 + array && segment_most_rounds(&s) == 16,
+          "unlimited");
     s.options.shm_limit = joined - 1;
     CHECK(segment_layout(&s) == WAGMA_ENOSPC, "below the least");
     char needed[32];
     snprintf(needed, sizeof needed, "%lu", (unsigned long)joined);
     CHECK(strstr(wagma_last_error(), needed), "%s", wagma_last_error());
     s.options.shm_limit = joined;
-    CHECK(segment_layout(&s) == 0 && segment_most_contributions(&s) == 3 &&
+    CHECK(segment_layout(&s) == 0 && segment_most_contributions(&s) == 3 + array &&
               segment_most_rounds(&s) == 2,
           "%d %d", segment_most_contributions(&s), segment_most_rounds(&s));
     s.options.shm_limit = joined + 4 * n + 65536;
-    CHECK(segment_most_contributions(&s) == 5 && segment_most_rounds(&s) == 4, "%d %d",
+    CHECK(segment_most_contributions(&s) == 5 + array && segment_most_rounds(&s) == 4, "%d %d",
           segment_most_contributions(&s), segment_most_rounds(&s));
     s.options.shm_limit = joined + 40 * n;
-    CHECK(segment_most_contributions(&s) == 10 && segment_most_rounds(&s) == 16, "%d %d",
+    CHECK(segment_most_contributions(&s) == 10 + array && segment_most_rounds(&s) == 16, "%d %d",
           segment_most_contributions(&s), segment_most_rounds(&s));
+}
+
+static void test_limit(void) {
+    check_limit((1 << 20) - 1024, 0);
+    check_limit(1 << 20, 1);
 }
 
 /* ---- create, open, close --------------------------------------------------------------------- */

@@ -180,7 +180,7 @@ int player_contribute(player *p, wagma_handle *h) {
     p->sync = g->explicit_sync[p->t];
     p->weight = draw_weight(p);
     p->value = exact ? 1 + draw(&p->random, 9) : 1 + draw(&p->random, 1000) / 7.0;
-    p->array = p->x;
+    p->array = o->count && draw(&p->random, 2) ? wagma_shared_array(h) : p->x;
     p->out_of_place = 0;
     if (g->buffers && draw(&p->random, 3) == 0) {
         void *buffer;

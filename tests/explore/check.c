@@ -288,6 +288,8 @@ void check_begin(struct round_memory *m) {
     switch (action) {
     case ROUND_WRITE:
         data_write(m, KIND_DATA, m->rank, b, (uint16_t)(TORN | m->local.t));
+        if (m->local.from_array) /* from now on the rank writes into what its array shows */
+            data_write(m, KIND_DATA, m->rank, (int)m->local.array - 1, TORN);
         break;
     case ROUND_REDUCE:
         if (data_read(m, KIND_RESULT, c, s) != 0)

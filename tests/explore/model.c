@@ -31,7 +31,7 @@ static void pack(const struct round_local *l, uint16_t *f) {
 }
 
 static int versions_of(const char *program) {
-    return (int)strspn(program, "nzsop");
+    return (int)strspn(program, "nzsopx");
 }
 
 /* Starts the next operation of the program; nothing shared is touched. */
@@ -48,14 +48,17 @@ static void begin_next(struct round_memory *m) {
         round_begin_reserve(l, (uint64_t)op + 1);
     } else if (program[op]) {
         const int t = ++f[R_OP], sync = program[op] == 's';
-        round_begin(&g->context[m->rank], l, (uint64_t)t, sync, program[op] == 'o',
+        const enum round_source source = program[op] == 'o'   ? ROUND_FROM_RESERVED
+                                         : program[op] == 'x' ? ROUND_FROM_ARRAY
+                                                              : ROUND_FROM_X;
+        round_begin(&g->context[m->rank], l, (uint64_t)t, sync, source,
                     g->members[sync][t][m->rank], g->count[sync][t][m->rank]);
         if (f[R_NEWEST] <= t)
             f[R_NEWEST] = 0; /* what the slot tells anyway */
     } else {
         f[R_OVER] = op && program[op - 1] == 'd' ? DEPARTED : FINISHED;
         f[R_OP] = f[R_NEWEST] = f[R_TAKEN] = f[R_VIEW] = f[R_VIEW_LAST] = 0;
-        *l = (struct round_local){.kept = l->kept};
+        *l = (struct round_local){.kept = l->kept, .array = l->array};
     }
 }
 
@@ -179,8 +182,8 @@ static const char *check_numbers(const struct config *g) {
     if (g->window < 1 || g->slices < 1 || g->slices > MAX_SLICES)
         return "--window or --slices is out of range";
     for (int r = 0; r < g->ranks; r++)
-        if (strspn(g->program[r], "nzsopd") != strlen(g->program[r]) || !g->program[r][0])
-            return "a program is a word of n, z, s, o, p and, at its end, d";
+        if (strspn(g->program[r], "nzsopxd") != strlen(g->program[r]) || !g->program[r][0])
+            return "a program is a word of n, z, s, o, p, x and, at its end, d";
     return NULL;
 }
 
@@ -239,14 +242,17 @@ const char *config_finish(struct config *g) {
     }
     const struct topology topology = {g->ranks, g->group_size, g->grouping, (uint64_t)g->seed};
     int reserves = 0;
-    for (int r = 0; r < g->ranks; r++)
+    for (int r = 0; r < g->ranks; r++) {
         reserves |= strpbrk(g->program[r], "op") != NULL;
+        g->arrays |= strchr(g->program[r], 'x') != NULL;
+    }
     /* A rank pins at most one round per version, and writes one contribution: more than that are
      * never touched. */
     if (!g->buffers)
         g->buffers =
-            least((int)round_buffers_bound(&topology, g->world, (uint64_t)g->window) - !reserves,
-                  g->versions + 1 + reserves);
+            least((int)round_buffers_bound(&topology, g->world, (uint64_t)g->window, g->arrays) -
+                      !reserves,
+                  g->versions + 1 + reserves + g->arrays);
     if (!g->rounds)
         g->rounds =
             least((int)round_rounds_bound((uint32_t)g->ranks, g->ordered, (uint64_t)g->window),
@@ -283,7 +289,9 @@ void model_initial(const struct config *g, uint16_t *cells) {
     for (int c = 0; c < g->ranks * g->rounds; c++)
         *cell(&m, ROUND_FREE, c, 0) = 1;
     for (m.rank = 0; m.rank < g->ranks; m.rank++) {
-        round_init(&m.local);
+        round_init(&m.local, g->arrays);
+        if (g->arrays)
+            *cell(&m, KIND_DATA, m.rank, 1) = TORN;
         begin_next(&m);
         pack(&m.local, cell(&m, KIND_RANK, m.rank, 0));
     }

@@ -45,7 +45,7 @@ enum kind {
     X(sync) X(leader) X(members) X(position) X(i) X(present) X(gone) X(awaited) X(buffer) X(c)     \
         X(s) X(inputs) X(fresh) X(other) X(unref_c) X(unref_k) X(unref_return) X(drop_c) X(drop_i) \
             X(drop_return) X(reserved) X(jumped) X(kept) X(late) X(out_of_place) X(view) X(copying) X(drawn) \
-                X(drawn_here)
+                X(drawn_here) X(array) X(from_array)
 /* clang-format on */
 
 enum rank_field {
@@ -74,8 +74,9 @@ struct config {
     int majority;        /* instead of the quorum */
     int forward;         /* after a late version u the rank goes on with u + 1 */
     int grouping, seed;
+    int arrays; /* the ranks' arrays show buffers: a program has an x */
     /* n: version, z: with weight 0, s: sync version, o: out of place, p: with a buffer reserved
-     * that is not used, d: departure */
+     * that is not used, x: from the array, d: departure */
     char program[MAX_RANKS][MAX_PROGRAM + 1];
     int limited;  /* buffers or rounds are fewer than the bounds: waiting for them is allowed */
     int mismatch; /* programs disagree about a sync version */

@@ -102,6 +102,13 @@ QUICK = (
     Row("--ranks 2 --group 2 --programs ozo,zno --window 1"),
     Row("--ranks 2 --group 2 --programs ppod --rounds 1 --buffers 3 --limited", second=DFS),
     Row("--ranks 3 --group 3 --programs o,o,z"),
+    # from the rank's array, whose memory is published while it shows another buffer
+    Row("--ranks 2 --group 2 --programs xxx", second=SINGLE_STEPS),
+    Row("--ranks 2 --group 2 --programs xxod,oxn --window 1", second=DFS),
+    Row("--ranks 2 --group 2 --programs nxd,xzx --ordered"),
+    Row("--ranks 2 --group 2 --programs xx --world", second=DFS),
+    Row("--ranks 2 --group 2 --programs xxxd --rounds 1 --buffers 3 --limited", second=DFS),
+    Row("--ranks 3 --group 3 --programs x,x,n"),
     # groups that stay, and pairs
     Row("--ranks 3 --group 2 --programs nd,n,nn --fixed"),
     Row("--ranks 3 --group 2 --programs nd,n,nn --pairs"),
@@ -112,6 +119,7 @@ QUICK = (
     Row("--ranks 2 --group 2 --programs nn --ordered --tso", second=DFS),
     Row("--ranks 2 --group 2 --programs nn --forward --tso", second=DFS),
     Row("--ranks 2 --group 2 --programs oo --tso", second=DFS),
+    Row("--ranks 2 --group 2 --programs xx --tso", second=DFS),
     # beyond: random walks
     Row("--ranks 3 --group 2 --programs nnnnnnnn --window 3 --slices 2 --walks 3000"),
     Row("--ranks 3 --group 3 --programs nnnnnnsd --window 3 --slices 3 --walks 3000"),
@@ -136,6 +144,8 @@ QUICK = (
     Row("--ranks 5 --group 3 --programs nnnnnnnd --forward --majority --world --walks 500"),
     Row("--ranks 4 --group 2 --programs oponzsonpo --window 2 --slices 2 --walks 1000"),
     Row("--ranks 5 --group 5 --programs oonpzonpod --forward --window 3 --walks 500"),
+    Row("--ranks 4 --group 2 --programs xoxnzsxxpx --window 2 --slices 2 --walks 1000"),
+    Row("--ranks 5 --group 3 --programs xxnxoxxd --world --window 3 --quorum 2 --walks 500"),
     Row("--ranks 5 --group 2 --programs nnnnsnnn --pairs --window 2 --walks 500"),
     Row("--ranks 5 --group 3 --programs nnnnsnnn --fixed --window 2 --walks 500"),
 )
@@ -158,6 +168,8 @@ FULL = (
     Row("--ranks 2 --group 2 --programs nnnn --forward --dfs", bits=28),
     Row("--ranks 3 --group 2 --programs nnn --forward --window 1 --dfs", bits=28),
     Row("--ranks 3 --group 3 --programs on,n,n --dfs", bits=28),
+    Row("--ranks 2 --group 2 --programs xxxx --window 1 --dfs", bits=26),
+    Row("--ranks 3 --group 2 --programs xx,xn,nx --dfs", bits=28),
     Row("--ranks 4 --group 4 --programs nnnnnnnn --window 3 --slices 2 --walks 100000"),
     Row("--ranks 5 --group 3 --programs nnnnnnnn --window 3 --slices 2 --walks 50000"),
     Row("--ranks 5 --group 5 --programs nnnnnsnnd --window 2 --slices 4 --walks 50000"),

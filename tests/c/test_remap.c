@@ -1,0 +1,300 @@
+/* The array of a large wait-avoiding handle, whose memory is published while it shows other memory:
+ * its address stays, what was published is left alone, and x is what it is without any of this. */
+#include "check.h"
+#include "remap.h"
+#include "round.h"
+#include "support.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { COUNT = 3 * 512 + 1 }; /* doubles: not a whole number of pages */
+
+static void fill(double *x, double value) {
+    for (int i = 0; i < COUNT; i++)
+        x[i] = value;
+}
+
+static int holds(const double *x, double value) {
+    for (int i = 0; i < COUNT; i++)
+        if (x[i] != value)
+            return 0;
+    return 1;
+}
+
+static wagma_options choose(int size, int quorum) {
+    return options_of(size, size, quorum, COUNT);
+}
+
+/* What rank r has published last. */
+static const double *contribution(const wagma_segment *s, int r) {
+    const uint64_t word = atomic_load(segment_pub(s, r));
+    return (const double *)segment_contribution(s, r, (int)round_buffer(word));
+}
+
+/* The array of rank r, or NULL if it is not one that shows other memory by turns. */
+static double *array_of(cast *c, int r) {
+    double *x = wagma_shared_array(c->handle[r]);
+    return EXPECT(c->segment->remap && c->segment->remap[r] &&
+                      (void *)x != segment_array(c->segment, r),
+                  "the array of rank %d stays where it is", r)
+               ? x
+               : NULL;
+}
+
+static int open_cast(cast *c, const wagma_options *o, double **x, int n) {
+    int opened = EXPECT(cast_open(c, o, NULL, NULL), "%s", wagma_last_error());
+    for (int r = 0; r < n && opened; r++)
+        opened = (x[r] = array_of(c, r)) != NULL;
+    return opened;
+}
+
+/* Writes `value` into the array and calls: nobody has to be waited for. */
+static void call(cast *c, int r, double *x, double value, wagma_outcome *o) {
+    fill(x, value);
+    EXPECT(wagma_allreduce(c->handle[r], x, 1, o) == WAGMA_OK, "%s", wagma_last_error());
+    EXPECT(wagma_shared_array(c->handle[r]) == x, "the array has moved");
+}
+
+static void close_cast(cast *c) {
+    cast_close(c);
+    CHECK(expectations_failed() == 0, "see above");
+}
+
+/* ---- remap.c -----------------------------------------------------------------------------------
+ */
+
+static void test_shows_one_buffer_after_the_other(void) {
+    static const int shown[] = {0, 2, 1, 3, 0, 0, 3, 2, 1};
+    const wagma_options o = choose(2, 1);
+    wagma_segment *s;
+    CHECK(wagma_segment_create(&o, NULL, &s) == WAGMA_OK, "%s", wagma_last_error());
+    CHECK(segment_join(s, 1) == WAGMA_OK, "%s", wagma_last_error());
+    struct remap *array = remap_new(s, 1);
+    CHECK(array != NULL, "%s", wagma_last_error());
+    double *x = remap_array(array);
+    for (int b = 0; b < 4; b++)
+        fill((double *)segment_contribution(s, 1, b), b);
+    CHECK(remap_shown(array) == 1 && holds(x, 1), "%g at first", x[0]);
+    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
+        const int b = shown[i];
+        CHECK(remap_show(array, b) == WAGMA_OK && remap_shown(array) == b, "%s",
+              wagma_last_error());
+        CHECK(remap_array(array) == x && holds(x, b), "%g instead of %d", x[0], b);
+        fill(x, 10 + b); /* it is the same memory */
+        for (int other = 0; other < 4; other++)
+            CHECK(holds((double *)segment_contribution(s, 1, other), other + (other == b ? 10 : 0)),
+                  "buffer %d when %d is shown", other, b);
+        fill(x, b);
+    }
+    remap_free(array);
+    wagma_segment_close(s);
+}
+
+static void test_says_where_it_cannot(void) {
+    const wagma_options o = choose(2, 1);
+    wagma_segment *s;
+    CHECK(wagma_segment_create(&o, NULL, &s) == WAGMA_OK, "%s", wagma_last_error());
+    CHECK(segment_join(s, 0) == WAGMA_OK, "%s", wagma_last_error());
+    wagma_segment other = *s;
+    other.fd = -1;
+    CHECK(remap_new(&other, 0) == NULL, "mapped without a file");
+    remap_free(NULL);
+    wagma_segment_close(s);
+}
+
+/* ---- calls -------------------------------------------------------------------------------------
+ */
+
+static void test_what_is_published_is_left_alone(void) {
+    const wagma_options options = choose(2, 1);
+    double *x[2];
+    wagma_outcome o;
+    cast c;
+    CHECK(open_cast(&c, &options, x, 2), "see above");
+    call(&c, 0, x[0], 10, &o);
+    EXPECT(!o.late && holds(x[0], 10), "%g", x[0][0]);
+    fill(x[0], 99); /* the next contribution; the last one is used until it is there */
+    EXPECT(holds(contribution(c.segment, 0), 10), "%g", contribution(c.segment, 0)[0]);
+    call(&c, 1, x[1], 5, &o);
+    EXPECT(o.late && holds(x[1], 15), "%g", x[1][0]); /* merged with its own */
+    call(&c, 1, x[1], 7, &o);
+    EXPECT(!o.late && holds(x[1], 17) && o.versions[0] == 0, "%g", x[1][0]);
+    call(&c, 0, x[0], 99, &o);
+    EXPECT(o.late && holds(x[0], 116), "%g", x[0][0]);
+    close_cast(&c);
+}
+
+static void test_without_anything_newer_x_is_unchanged(void) {
+    const wagma_options options = choose(2, 1);
+    double *x[2];
+    wagma_outcome o;
+    cast c;
+    CHECK(open_cast(&c, &options, x, 2), "see above");
+    call(&c, 0, x[0], 1, &o);
+    call(&c, 0, x[0], 2, &o);
+    call(&c, 1, x[1], 10, &o);
+    EXPECT(o.late && holds(x[1], 12), "%g", x[1][0]);
+    call(&c, 1, x[1], 20, &o); /* version 1, which it has merged */
+    EXPECT(o.late && !o.merged && holds(x[1], 20), "%g", x[1][0]);
+    fill(x[1], 77);
+    call(&c, 0, x[0], 3, &o);
+    EXPECT(holds(x[0], 23), "%g", x[0][0]);
+    close_cast(&c);
+}
+
+/* A group of one, which of a round of all ranks takes nothing: x is the result. */
+static void test_alone_in_a_round_of_all(void) {
+    wagma_options options = choose(2, 1);
+    double *x[2];
+    wagma_outcome o;
+    cast c;
+    options.group_size = 1;
+    options.activation = WAGMA_ACTIVATION_WORLD;
+    CHECK(open_cast(&c, &options, x, 2), "see above");
+    for (int t = 0; t < 5; t++) {
+        call(&c, 0, x[0], 10 + t, &o);
+        EXPECT(holds(x[0], 10 + t) && o.weight == 1, "%g", x[0][0]);
+        fill(x[0], -1);
+        EXPECT(holds(contribution(c.segment, 0), 10 + t), "%g", contribution(c.segment, 0)[0]);
+        call(&c, 1, x[1], 20 + t, &o);
+        EXPECT(holds(x[1], 20 + t), "%g", x[1][0]);
+    }
+    close_cast(&c);
+}
+
+static void check_ordered(int late) {
+    wagma_options options = choose(2, 1);
+    double *x[2];
+    wagma_outcome o;
+    cast c;
+    options.late = late;
+    CHECK(open_cast(&c, &options, x, 2), "see above");
+    for (int t = 0; t < 3; t++)
+        call(&c, 0, x[0], 1 + t, &o);
+    EXPECT(holds(x[0], 3), "%g", x[0][0]);
+    call(&c, 1, x[1], 50, &o);
+    EXPECT(o.late && o.results_count == 3 && holds(o.results[1], 2) && holds(x[1], 3), "%g",
+           x[1][0]);
+    call(&c, 1, x[1], 7, &o);
+    EXPECT(!o.late && holds(x[1], late == WAGMA_LATE_CARRY ? 57 : 7), "%g", x[1][0]);
+    close_cast(&c);
+}
+
+static void test_results_in_order(void) {
+    check_ordered(WAGMA_LATE_SKIP);
+    check_ordered(WAGMA_LATE_CARRY);
+}
+
+static void test_an_error_leaves_x_as_it_was(void) {
+    wagma_options options = choose(3, 2);
+    double *x[1];
+    wagma_outcome o;
+    cast c;
+    options.timeout = 0.05;
+    CHECK(open_cast(&c, &options, x, 1), "see above");
+    fill(x[0], 42);
+    EXPECT(wagma_allreduce(c.handle[0], x[0], 1, &o) == WAGMA_ESTALL, "%s", wagma_last_error());
+    EXPECT(holds(x[0], 42), "%g", x[0][0]);
+    fill(x[0], 1); /* the others may still use what was published */
+    EXPECT(holds(contribution(c.segment, 0), 42), "%g", contribution(c.segment, 0)[0]);
+    cast_drop(&c);
+    CHECK(expectations_failed() == 0, "see above");
+}
+
+static void test_x_can_be_read_while_its_call_is_pending(void) {
+    wagma_options options = choose(2, 1);
+    double *x[2];
+    wagma_outcome o;
+    cast c;
+    options.grace = 20;
+    CHECK(open_cast(&c, &options, x, 2), "see above");
+    for (int t = 0; t < 4; t++) {
+        fill(x[0], 1 + t);
+        EXPECT(wagma_post(c.handle[0], x[0], 1, 0) == WAGMA_INPROGRESS, "%s", wagma_last_error());
+        EXPECT(holds(x[0], 1 + t), "%g", x[0][0]);
+        call(&c, 1, x[1], 10, &o);
+        EXPECT(holds(x[0], 1 + t) && holds(x[1], 11 + t), "%g %g", x[0][0], x[1][0]);
+        EXPECT(wagma_test(c.handle[0], x[0], &o) == WAGMA_OK && holds(x[0], 11 + t), "%g", x[0][0]);
+    }
+    close_cast(&c);
+}
+
+static void test_without_remapping_it_is_copied(void) {
+    const wagma_options options = choose(2, 1);
+    wagma_outcome o;
+    cast c;
+    CHECK(cast_open(&c, &options, NULL, NULL), "%s", wagma_last_error());
+    for (int r = 0; r < 2; r++) { /* as on a system that cannot do it */
+        remap_free(c.segment->remap[r]);
+        c.segment->remap[r] = NULL;
+    }
+    double *x = wagma_shared_array(c.handle[0]), *y = wagma_shared_array(c.handle[1]);
+    EXPECT((void *)x == segment_array(c.segment, 0) && x != y, "%p", (void *)x);
+    for (int t = 0; t < 6; t++) {
+        call(&c, 0, x, 10 + t, &o);
+        EXPECT(holds(x, 10 + t + (t ? 5 : 0)), "version %d: %g", t, x[0]);
+        call(&c, 1, y, 5, &o);
+        EXPECT(o.late && holds(y, 15 + t + (t ? 5 : 0)), "version %d: %g", t, y[0]);
+    }
+    close_cast(&c);
+}
+
+/* ---- ranks that run by themselves --------------------------------------------------------------
+ */
+
+enum { VERSIONS = 600 / SLOWDOWN };
+
+/* Every third version is of all; between them others use what was published, while its rank writes
+ * into its array. */
+static void run(rank *me) {
+    wagma_handle *h = rank_join(me, NULL);
+    if (!h)
+        return;
+    double *x = wagma_shared_array(h);
+    for (int t = 0; t < VERSIONS; t++) {
+        wagma_outcome o;
+        fill(x, 1000 * t + me->rank);
+        if (!EXPECT(wagma_allreduce(h, x, 1, &o) == WAGMA_OK, "%s", wagma_last_error()))
+            break;
+        double sum = o.late ? 1000 * t + me->rank : 0;
+        for (int k = 0; k < o.contributors_count; k++) /* version -1 is zeros */
+            sum += o.versions[k] < 0 ? 0 : 1000 * (double)o.versions[k] + o.contributors[k];
+        if (!EXPECT(!o.merged || holds(x, sum), "rank %d version %d: %g instead of %g", me->rank, t,
+                    x[0], sum))
+            break;
+        fill(x, -1);
+        jitter(me);
+    }
+    EXPECT(wagma_close(h) == WAGMA_OK, "%s", wagma_last_error());
+    wagma_free(h);
+}
+
+static void test_many_versions(void) {
+    for (enum kind kind = THREADS; kind <= PROCESSES; kind++)
+        for (int size = 2; size <= 3; size++) {
+            wagma_options o = choose(size, 1);
+            o.sync_period = 3;
+            o.window = 2;
+            o.timeout = 20;
+            team *t = team_start(kind, &o, run, NULL);
+            CHECK(t != NULL, "%s", wagma_last_error());
+            team_join_clean(t);
+            CHECK(expectations_failed() == 0, "%d %s", size, kind_name[kind]);
+        }
+}
+
+int main(void) {
+    segment_remap_min = 4096;
+    RUN(test_shows_one_buffer_after_the_other);
+    RUN(test_says_where_it_cannot);
+    RUN(test_what_is_published_is_left_alone);
+    RUN(test_without_anything_newer_x_is_unchanged);
+    RUN(test_alone_in_a_round_of_all);
+    RUN(test_results_in_order);
+    RUN(test_an_error_leaves_x_as_it_was);
+    RUN(test_x_can_be_read_while_its_call_is_pending);
+    RUN(test_without_remapping_it_is_copied);
+    RUN(test_many_versions);
+    return check_summary();
+}
