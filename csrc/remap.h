@@ -2,8 +2,8 @@
  *
  * A contribution has to stay readable after its rank has gone on, so that a rank cannot write into
  * what it has published. Instead of copying the array, the engine publishes the memory that the
- * array shows and lets it show other memory: page tables are moved (mremap), 20 times as fast as
- * the copy. Everybody else, and the engine itself, reads a buffer where the segment is mapped. */
+ * array shows and lets it show other memory: page tables are moved (mremap). The engine and all
+ * other ranks read a buffer where the segment is mapped. */
 #ifndef WAGMA_REMAP_H
 #define WAGMA_REMAP_H
 
