@@ -69,8 +69,10 @@ class BuildExtensions(build_ext):
 
     def build_extensions(self) -> None:
         """Builds all, one after the other, several sources of one at a time."""
-        self.parallel = None  # extensions would share the compiler, which is changed below
-        parallel.compile_with(self.compiler, parallel.jobs())
+        # --parallel counts sources here: extensions would share the compiler, which is changed
+        most = parallel.jobs() if self.parallel in (None, True) else self.parallel
+        self.parallel = None
+        parallel.compile_with(self.compiler, most)
         super().build_extensions()
 
     def build_extension(self, ext: Extension) -> None:

@@ -7,26 +7,28 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from threading import Event
 from typing import Any
 
+from setuptools.errors import OptionError
+
 
 def jobs() -> int:
     """Sources at a time: MAX_JOBS, or else as many as this process has cores.
 
     Raises:
-        ValueError: MAX_JOBS is no positive number.
+        OptionError: MAX_JOBS is no positive number; setup.py prints it as its last line.
     """
     asked = os.environ.get("MAX_JOBS", "")
     if not asked:
         return len(os.sched_getaffinity(0))
     if not asked.isdecimal() or int(asked) < 1:
-        raise ValueError(f"MAX_JOBS={asked!r}: it is a number of compilers, 1 or more")
+        raise OptionError(f"MAX_JOBS={asked!r}: it is a number of compilers, 1 or more")
     return int(asked)
 
 
 def compile_with(compiler: Any, most: int) -> None:
     """Makes `compiler`, one of setuptools', compile up to `most` sources of an extension at a time.
 
-    setuptools' own option, `--parallel`, is for whole extensions. After an error or Ctrl-C no other
-    source is begun, and the error is raised when those that were begun have ended.
+    After an error or Ctrl-C no other source is begun, and the error is raised when those that were
+    begun have ended.
     """
     compile_all, compile_one = compiler.compile, compiler._compile
 

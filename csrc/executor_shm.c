@@ -73,11 +73,10 @@ static int run_call(wagma_handle *h, enum shm_mode mode) {
         return status;
     if (status == WAGMA_OK)
         status = shm_outcome(h);
-    if (status != WAGMA_OK) {
-        (void)shm_keep_x(h); /* the first error is the one to be told */
+    if (shm_keep_x(h) != 0 && status == WAGMA_OK)
+        status = shm_no_mapping(h);
+    if (status != WAGMA_OK)
         return status;
-    }
-    status = shm_keep_x(h);
     grace_return(&h->shm->grace, h->segment, h);
     return status;
 }
@@ -158,6 +157,7 @@ static void destroy(wagma_handle *h) {
     struct shm_executor *e = h->shm;
     if (!e)
         return;
+    (void)shm_keep_x(h); /* of a call that was never finished */
     grace_destroy(&e->grace);
     for (int64_t k = 0; e->copies && e->context.ordered && k <= h->segment->options.window; k++)
         free(e->copies[k]);
@@ -256,7 +256,7 @@ int shm_create(wagma_handle *h, const void *initial, double weight) {
     };
     e->streams_x = exceed_caches(s);
     round_init(&e->local, s->remaps);
-    if (s->remap && !s->remap[h->rank])
+    if (s->remap)
         s->remap[h->rank] = remap_new(s, h->rank);
     for (int i = 0; i < e->committed_rounds; i++)
         /* release: published to others by the state JOINED */

@@ -77,7 +77,8 @@ int shm_data(wagma_handle *h, enum round_action action);
 /* The call is over: the outcome, and x. WAGMA_OK, or WAGMA_ENOMEM. */
 int shm_outcome(wagma_handle *h);
 /* The call is over, whatever its end: if x still shows what it has published, it gets a copy of
- * that. WAGMA_OK, or WAGMA_ENOMEM. */
+ * that. 0, or -1: no memory for a mapping, which shm_no_mapping() makes an error. */
 int shm_keep_x(wagma_handle *h);
+int shm_no_mapping(const wagma_handle *h);
 
 #endif

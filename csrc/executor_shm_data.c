@@ -95,12 +95,19 @@ static double stored_divisor_of(const wagma_handle *h) {
     return o->average && early && h->shm->total != 0 ? h->shm->total : 1.0;
 }
 
+int shm_no_mapping(const wagma_handle *h) {
+    return error_set(WAGMA_ENOMEM, "no memory to map the rank's array of %zu bytes anew",
+                     (size_t)h->segment->bytes_n);
+}
+
 /* x, to be written. What is published is not: the array shows other memory from now on, all of
  * which is to be written. NULL: error_set(). */
 static unsigned char *writable_x(wagma_handle *h) {
     const struct round_local *l = &h->shm->local;
-    if (l->from_array && remap_show(h->segment->remap[h->rank], (int)l->array - 1) != WAGMA_OK)
+    if (l->from_array && remap_show(h->segment->remap[h->rank], (int)l->array - 1) != 0) {
+        (void)shm_no_mapping(h);
         return NULL;
+    }
     return h->call.x;
 }
 
@@ -303,6 +310,8 @@ static void write_contribution(wagma_handle *h) {
         /* of weight 0 it is never read */
         h->kernels->divided_copy(dtype_of(h), contribution, h->call.x, 1.0, elements(h));
     *segment_weight(s, h->rank, b) = h->call.weight;
+    if (e->local.from_array) /* if that fails, so will showing it */
+        (void)remap_prepare(s->remap[h->rank], (int)e->local.array - 1);
     trace_end(h->trace, TRACE_WRITE, began, h->call.version, -1, 0);
     grace_arrive(&e->grace, s, h->rank, e->local.t);
     e->publishing = 1;
@@ -464,8 +473,11 @@ int shm_keep_x(wagma_handle *h) {
     const struct round_local *l = &h->shm->local;
     const int next = (int)l->array - 1;
     if (!l->from_array || next == remap_shown(s->remap[h->rank]))
-        return WAGMA_OK;
+        return 0;
+    const uint64_t began = trace_begin(h->trace);
     h->kernels->divided_copy(dtype_of(h), segment_contribution(s, h->rank, next),
                              segment_contribution(s, h->rank, (int)l->own), 1.0, elements(h));
-    return remap_show(s->remap[h->rank], next);
+    const int status = remap_show(s->remap[h->rank], next);
+    trace_end(h->trace, TRACE_MERGE, began, h->call.version, -1, 0);
+    return status;
 }

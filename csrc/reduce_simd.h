@@ -151,10 +151,10 @@ ALWAYS_INLINE vec finish(wagma_dtype dtype, vec x, vec factor, int divide) {
     }
 }
 
-/* Asks for `bytes` from p + STREAM_AHEAD on, to be read or to be written (a constant). */
-ALWAYS_INLINE void look_ahead(const unsigned char *p, size_t bytes, int writes) {
+/* Asks for `bytes` from p + STREAM_AHEAD on. */
+ALWAYS_INLINE void look_ahead(const void *p, size_t bytes) {
     for (size_t line = 0; line < bytes; line += 64)
-        __builtin_prefetch(p + STREAM_AHEAD + line, writes);
+        __builtin_prefetch((const unsigned char *)p + STREAM_AHEAD + line);
 }
 
 /* `steps` vectors from byte `at` on. n and n_outs repeat the job's, as constants where it pays;
@@ -167,9 +167,10 @@ ALWAYS_INLINE void step(wagma_dtype dtype, int steps, int n, int n_outs, int fir
     if (ahead) {
         for (int k = first; k < n; k++)
             if (job->weights[k] != 0.0)
-                look_ahead((const unsigned char *)job->in[k] + at, (size_t)steps * bytes, 0);
+                look_ahead((const unsigned char *)job->in[k] + at, (size_t)steps * bytes);
         for (int k = 0; k < n_outs && writes_ahead && !streamed; k++)
-            look_ahead((const unsigned char *)job->outs[k] + at, (size_t)steps * bytes, 1);
+            if (k >= n || job->outs[k] != job->in[k])
+                look_ahead((const unsigned char *)job->outs[k] + at, (size_t)steps * bytes);
     }
     const unsigned char *x = (const unsigned char *)job->in[first] + at;
     vec weight = broadcast(dtype, job->weights[first]);

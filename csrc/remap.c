@@ -1,18 +1,22 @@
 /* See remap.h. Every buffer has a place of its own at which it is mapped, and the array a place in
  * addition. To show a buffer, the page tables of its place are moved to the array's (and before,
  * those of the array to the place of what it shows). MREMAP_DONTUNMAP leaves a mapping of the same
- * buffer without pages where they were: at no time is a place free for another thread's mmap(), and
- * if the second move fails, the array still shows what it showed, page by page. */
+ * buffer without pages where they were, so that no place is free for another thread's mmap().
+ *
+ * A move can fail: for want of memory, or, before Linux 6.17, where somebody has divided the array
+ * (advice, protection or a lock for a part: libraries that register memory with a network card do
+ * that). The place to move to may be empty by then. From then on buffers are mapped anew. */
 #define _GNU_SOURCE /* mremap */
 #include "remap.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
+#endif
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
 enum { ALIGNED = 2 << 20 }; /* page tables are moved by so much at once */
@@ -25,6 +29,8 @@ struct remap {
     off_t offset; /* of buffer 0 in the file */
     int fd;
     int shown;
+    int refused;           /* page tables are not moved any more */
+    int lost;              /* somebody else may have a part of the area */
     unsigned char *mapped; /* [buffers]: its place maps it */
 };
 
@@ -50,31 +56,37 @@ static int map_at(const struct remap *m, unsigned char *place, int b) {
                 m->fd, m->offset + (off_t)((size_t)b * m->bytes)) == MAP_FAILED;
 }
 
-static int move(const struct remap *m, unsigned char *from, unsigned char *to) {
-    return mremap(from, m->bytes, m->bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) ==
-           MAP_FAILED;
+int remap_prepare(struct remap *m, int b) {
+    if (!m->mapped[b])
+        m->mapped[b] = !map_at(m, place_of(m, b), b);
+    return m->mapped[b] ? 0 : -1;
+}
+
+/* Moves page tables; a place that was emptied in vain is taken again. */
+static int move(struct remap *m, unsigned char *from, unsigned char *to) {
+    if (mremap(from, m->bytes, m->bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) !=
+        MAP_FAILED)
+        return 0;
+    m->refused = 1;
+    if (mmap(to, m->bytes, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0) != to)
+        m->lost = 1; /* or it was not emptied */
+    return -1;
 }
 
 int remap_show(struct remap *m, int b) {
     unsigned char *const array = aligned_start(m);
     if (b == m->shown)
-        return WAGMA_OK;
-    int failed = !m->mapped[b] && map_at(m, place_of(m, b), b);
-    if (!failed) {
-        m->mapped[b] = 1;
-        failed = move(m, array, place_of(m, m->shown));
+        return 0;
+    if (!m->refused && remap_prepare(m, b) == 0 && remap_prepare(m, m->shown) == 0 &&
+        move(m, array, place_of(m, m->shown)) == 0 && move(m, place_of(m, b), array) == 0) {
+        m->shown = b;
+        return 0;
     }
-    if (!failed) {
-        m->mapped[m->shown] = 1;
-        failed = move(m, place_of(m, b), array);
-    }
-    if (failed)
-        return error_set(WAGMA_ENOMEM,
-                         "cannot map the rank's array of %zu bytes to other memory (%s): raise the "
-                         "limit of mappings (sysctl vm.max_map_count) or ulimit -v",
-                         m->bytes, strerror(errno));
+    if (map_at(m, array, b)) /* whatever was there is replaced */
+        return -1;
     m->shown = b;
-    return WAGMA_OK;
+    return 0;
 }
 
 struct remap *remap_new(const wagma_segment *s, int rank) {
@@ -93,8 +105,10 @@ struct remap *remap_new(const wagma_segment *s, int rank) {
     if (m->area == MAP_FAILED)
         m->area = NULL;
     /* once there and back: whether it can be done at all */
-    if (m->mapped && m->area && !map_at(m, aligned_start(m), 1) && remap_show(m, 0) == WAGMA_OK &&
-        remap_show(m, 1) == WAGMA_OK)
+    int ready = m->mapped && m->area && !map_at(m, aligned_start(m), 1);
+    for (int b = 0; ready && b < segment_joined_contributions(s); b++)
+        ready = remap_prepare(m, b) == 0;
+    if (ready && remap_show(m, 0) == 0 && remap_show(m, 1) == 0 && !m->refused)
         return m;
     remap_free(m);
     return NULL;
@@ -103,7 +117,7 @@ struct remap *remap_new(const wagma_segment *s, int rank) {
 void remap_free(struct remap *m) {
     if (!m)
         return;
-    if (m->area)
+    if (m->area && !m->lost)
         munmap(m->area, m->area_bytes);
     free(m->mapped);
     free(m);

@@ -12,7 +12,7 @@
 struct remap;
 
 /* For rank's array, which shows contribution buffer 1. NULL: this system has no way to do it
- * (Linux before 5.13, pages of more than 4 KiB, no address space). */
+ * (Linux before 5.13, pages of more than 4 KiB, no address space). Its first buffers are mapped. */
 struct remap *remap_new(const wagma_segment *s, int rank);
 void remap_free(struct remap *remap);
 
@@ -20,7 +20,10 @@ void remap_free(struct remap *remap);
 void *remap_array(const struct remap *remap);
 /* The buffer that it shows. */
 int remap_shown(const struct remap *remap);
-/* Lets it show buffer b. WAGMA_OK, or WAGMA_ENOMEM (error_set(), it shows what it showed). */
+/* Does before it is needed what can be done for showing buffer b, which is committed: 0, or -1. */
+int remap_prepare(struct remap *remap, int b);
+/* Lets it show buffer b; what was said of its pages (advice, protection, locks) is forgotten. 0, or
+ * -1: no memory for a mapping, and the array must not be touched any more. */
 int remap_show(struct remap *remap, int b);
 
 #endif

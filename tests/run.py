@@ -41,8 +41,11 @@ PURE = {
     "test_topology",
 }
 
-# Two C tests run at a time: these last longest, and begin.
-LONGEST = ("test_engine_agreement", "test_inplace", "test_private", "test_reduce", "test_mpi_fuzz")
+# Several C tests run at a time: these last longest, and begin.
+LONGEST = (
+    *("test_engine_agreement", "test_inplace", "test_private", "test_reduce", "test_mpi_fuzz"),
+    *("test_engine_departure", "test_neighbor_faults"),
+)
 # What these tests measure, or how late they allow something to be, a busy core would change.
 ALONE = tuple(
     f"tests/python/test_{name}.py"
@@ -71,7 +74,7 @@ class Command:
     timeout: float
     counts: bool = True
     ranks: int = 0  # > 0: the output of every rank is in a log of its own
-    beside: bool = False  # may run beside another one that may: both wait most of the time
+    lanes: int = 1  # so many of those that follow each other may run at a time: they wait a lot
     shown: str = ""  # the lines of rank 0's log that begin so are printed
 
     def logs(self) -> list[Path]:
@@ -98,10 +101,11 @@ def c_part(flavour: str, timeout: float) -> list[Command]:
     if flavour == "tsan":
         tests = [test for test in tests if test not in PURE]
     make = ["make", "-s", "-k", "-j2", f"tests-{flavour}"]
+    lanes = 2 if flavour == "tsan" else 3  # ThreadSanitizer's leave a core idle less often
     # TSan wants its shadow memory where address randomisation may have put a library.
     prefix = ["setarch", "-R"] if flavour == "tsan" and shutil.which("setarch") else []
     runs = [
-        Command(f"{flavour}-{t}", [*prefix, f"build/{flavour}/{t}"], timeout, beside=True)
+        Command(f"{flavour}-{t}", [*prefix, f"build/{flavour}/{t}"], timeout, lanes=lanes)
         for t in tests
     ]
     return [Command(f"{flavour}-build", make, 300, counts=False), *runs]
@@ -131,8 +135,15 @@ def on_ranks(
     return Command(f"{name}-{size}", argv, timeout, ranks=size)
 
 
-# Eight ranks on fewer cores take minutes where MPI spins: of the front-ends, what depends on P.
-FEWER = ("--ignore-glob=*/test_optimizer_[!m]*", "--ignore=tests/mpi/test_training_documents.py")
+# Eight ranks on fewer cores take minutes where MPI spins: not what does not depend on their number.
+ANY_NUMBER = tuple(
+    f"tests/mpi/test_{name}.py"
+    for name in (
+        *("optimizer_accumulation", "optimizer_buffers", "optimizer_parameters"),
+        *("optimizer_scaler", "training_documents"),
+    )
+)
+FEWER = tuple(f"--ignore={test}" for test in ANY_NUMBER)
 
 
 def mpi_part(mpi: str, mpiexec: list[str]) -> list[Command]:
@@ -250,13 +261,13 @@ def execute(command: Command, environment: dict[str, str]) -> tuple[Counter[str]
 def execute_all(
     commands: list[Command], environment: dict[str, str]
 ) -> Iterator[tuple[Command, Counter[str], list[str]]]:
-    """Runs commands in order, those that may two at a time."""
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        for beside, some in groupby(commands, key=lambda command: command.beside):
-            run = pool.map if beside else map
-            batch = list(some)
-            for command, done in zip(batch, run(execute, batch, repeat(environment)), strict=True):
-                yield command, *done
+    """Runs commands in order, those that may several at a time."""
+    for lanes, some in groupby(commands, key=lambda command: command.lanes):
+        batch = list(some)
+        with ThreadPoolExecutor(max_workers=lanes) as pool:
+            done = pool.map(execute, batch, repeat(environment))
+            for command, (counts, reasons) in zip(batch, done, strict=True):
+                yield command, counts, reasons
 
 
 def cpu_seconds() -> float:

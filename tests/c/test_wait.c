@@ -149,20 +149,26 @@ static void test_heartbeat_and_idle(void) {
     wagma_segment_close(s);
 }
 
+/* The best of some: another program may keep the core for longer. */
 static void test_not_after(void) {
     wagma_segment *s = make_segment(1);
     wait_state w = {0};
-    uint64_t until = wait_now() + 50000000, pauses = 0; /* longer than another's time slices */
-    wait_begin(&w, s, 0);
-    while (wait_now() < until) {
-        wait_pause(&w, until);
-        pauses++;
+    uint64_t until = 0, least = UINT64_MAX;
+    for (int attempt = 0; attempt < 10; attempt++) {
+        until = wait_now() + 5000000;
+        wait_begin(&w, s, 0);
+        while (wait_now() < until)
+            wait_pause(&w, until);
+        const uint64_t over = wait_now() - until;
+        least = over < least ? over : least;
+        wait_end(&w);
     }
+    CHECK(least < WAIT_HEARTBEAT_NS / 5, "%lu ns after the limit", (unsigned long)least);
+    wait_begin(&w, s, 0);
     uint64_t before = wait_now();
     for (int i = 0; i < 1000; i++) /* over: returns at once */
         wait_pause(&w, until);
     CHECK(wait_now() - before < UINT64_C(1000000000), "slept after the limit");
-    CHECK(pauses > 1, "%lu", (unsigned long)pauses);
     wait_end(&w);
     wagma_segment_close(s);
 }

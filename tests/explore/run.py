@@ -108,6 +108,7 @@ QUICK = (
     Row("--ranks 2 --group 2 --programs nxd,xzx --ordered"),
     Row("--ranks 2 --group 2 --programs xx --world", second=DFS),
     Row("--ranks 2 --group 2 --programs xxxd --rounds 1 --buffers 3 --limited", second=DFS),
+    Row("--ranks 2 --group 2 --programs pxod --rounds 1 --buffers 4 --limited", second=DFS),
     Row("--ranks 3 --group 3 --programs x,x,n"),
     # groups that stay, and pairs
     Row("--ranks 3 --group 2 --programs nd,n,nn --fixed"),
