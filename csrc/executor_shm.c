@@ -209,11 +209,11 @@ static const struct executor executor = {
 };
 
 /* Arrays that the caches cannot keep until they are read again: it is not known how much of the
- * last level others use, and an eighth is what was found to be there. */
+ * last level others use, and a sixteenth is what was found to be there. */
 static int exceed_caches(const wagma_segment *s) {
     const long last_level = sysconf(_SC_LEVEL3_CACHE_SIZE);
     return s->bytes_n >= REDUCE_STREAM_BYTES &&
-           (last_level <= 0 || s->bytes_n >= (uint64_t)last_level / 8 / (uint64_t)s->size);
+           (last_level <= 0 || s->bytes_n >= (uint64_t)last_level / 16 / (uint64_t)s->size);
 }
 
 int shm_create(wagma_handle *h, const void *initial, double weight) {
