@@ -99,8 +99,8 @@ struct wagma_segment {
     uint64_t contribution_bytes, round_bytes, round_result_offset, flat_bytes;
 };
 
-/* Bytes of an array from which showing it other memory is faster than copying it; a test may lower
- * it to a page (4096) before anything else. */
+/* Bytes of an array from which showing it other memory is faster than copying it, in groups of more
+ * than two; in pairs it is four times as much. A test may lower it before anything else. */
 extern uint64_t segment_remap_min;
 
 static inline unsigned char *segment_region(const wagma_segment *s, int rank) {

@@ -19,7 +19,7 @@ enum {
     TYPICAL_ROUNDS = 2,
 };
 
-uint64_t segment_remap_min = 4 << 20;
+uint64_t segment_remap_min = 1 << 20;
 
 /* Adds up offsets; once a sum does not fit, `failed` stays set. */
 typedef struct cursor {
@@ -55,7 +55,9 @@ static void count_things(wagma_segment *s) {
     uint64_t window = (uint64_t)o->window;
     int all = o->activation == WAGMA_ACTIVATION_GROUP && o->quorum == o->group_size;
     const int graph = o->graph != WAGMA_GRAPH_NONE;
-    s->remaps = !graph && !all && s->bytes_n >= segment_remap_min;
+    /* a pair sums what it has just written, which is in the caches of its cores for longer */
+    const uint64_t remaps_from = segment_remap_min * (o->group_size > 2 ? 1 : 4);
+    s->remaps = !graph && !all && s->bytes_n >= remaps_from && s->bytes_n >= PAGE;
     s->topology = (struct topology){o->size, o->group_size, o->grouping, o->seed};
     s->size = o->size;
     s->buffers =

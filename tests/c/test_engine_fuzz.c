@@ -82,7 +82,7 @@ static void test_random_orders(void) {
 int main(void) {
     /* Arrays that change their memory; their owner writes at an address of its own, so that it is
      * the oracle that sees what ThreadSanitizer does not. */
-    segment_remap_min = 4096;
+    segment_remap_min = 1024;
     RUN(test_random_orders);
     return check_summary();
 }

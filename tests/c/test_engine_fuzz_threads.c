@@ -136,7 +136,7 @@ static void test_somebody_fails_while_others_jump(void) {
 int main(void) {
     /* Arrays that change their memory; their owner writes at an address of its own, so that it is
      * the oracle that sees what ThreadSanitizer does not. */
-    segment_remap_min = 4096;
+    segment_remap_min = 1024;
     RUN(test_free_running);
     RUN(test_somebody_fails);
     RUN(test_somebody_fails_while_others_jump);

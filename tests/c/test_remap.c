@@ -386,7 +386,7 @@ static int is_supported(void) {
 }
 
 int main(void) {
-    segment_remap_min = 4096;
+    segment_remap_min = 1024;
     RUN(test_without_remapping_it_is_copied);
     if (!is_supported()) {
         printf("skipped   the others: this system cannot map an array to other memory\n");
