@@ -75,7 +75,7 @@ def run(*command: str | Path, cwd: Path, **variables: str) -> subprocess.Complet
         env=clean_environment(**variables),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
     )
 
 
