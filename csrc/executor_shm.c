@@ -73,7 +73,7 @@ static int run_call(wagma_handle *h, enum shm_mode mode) {
         return status;
     if (status == WAGMA_OK)
         status = shm_outcome(h);
-    if (shm_keep_x(h) != 0 && status == WAGMA_OK)
+    if (shm_keep_x(h, status != WAGMA_OK) != 0 && status == WAGMA_OK)
         status = shm_no_mapping(h);
     if (status != WAGMA_OK)
         return status;
@@ -157,7 +157,7 @@ static void destroy(wagma_handle *h) {
     struct shm_executor *e = h->shm;
     if (!e)
         return;
-    (void)shm_keep_x(h); /* of a call that was never finished */
+    (void)shm_keep_x(h, h->call.active); /* of a call that was never finished */
     grace_destroy(&e->grace);
     for (int64_t k = 0; e->copies && e->context.ordered && k <= h->segment->options.window; k++)
         free(e->copies[k]);

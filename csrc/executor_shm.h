@@ -76,9 +76,10 @@ int shm_mismatch(wagma_handle *h);
 int shm_data(wagma_handle *h, enum round_action action);
 /* The call is over: the outcome, and x. WAGMA_OK, or WAGMA_ENOMEM. */
 int shm_outcome(wagma_handle *h);
-/* The call is over, whatever its end: if x still shows what it has published, it gets a copy of
- * that. 0, or -1: no memory for a mapping, which shm_no_mapping() makes an error. */
-int shm_keep_x(wagma_handle *h);
+/* The call is over, whatever its end: if x still shows what it has published, or if the call is
+ * unfinished and some slices were not written, it gets a copy of what was published. 0, or -1: no
+ * memory for a mapping, which shm_no_mapping() makes an error. */
+int shm_keep_x(wagma_handle *h, int unfinished);
 int shm_no_mapping(const wagma_handle *h);
 
 #endif

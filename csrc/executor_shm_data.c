@@ -96,8 +96,11 @@ static double stored_divisor_of(const wagma_handle *h) {
 }
 
 int shm_no_mapping(const wagma_handle *h) {
-    return error_set(WAGMA_ENOMEM, "no memory to map the rank's array of %zu bytes anew",
-                     (size_t)h->segment->bytes_n);
+    return error_set(
+        WAGMA_ENOMEM,
+        "no memory to map rank %d's array of %zu bytes anew: raise vm.max_map_count or "
+        "ulimit -v, or pass an array of your own instead",
+        h->rank, (size_t)h->segment->bytes_n);
 }
 
 /* x, to be written. What is published is not: the array shows other memory from now on, all of
@@ -468,12 +471,17 @@ int shm_outcome(wagma_handle *h) {
     return status;
 }
 
-int shm_keep_x(wagma_handle *h) {
+int shm_keep_x(wagma_handle *h, int unfinished) {
     const wagma_segment *s = h->segment;
     const struct round_local *l = &h->shm->local;
     const int next = (int)l->array - 1;
-    if (!l->from_array || next == remap_shown(s->remap[h->rank]))
+    if (!l->from_array)
         return 0;
+    /* relaxed: written by this rank */
+    const uint64_t word = atomic_load_explicit(segment_pub(s, h->rank), memory_order_relaxed);
+    const int published = round_version(word) == l->t;
+    if (next == remap_shown(s->remap[h->rank]) && !(unfinished && published))
+        return 0; /* it is written, or nothing was published */
     const uint64_t began = trace_begin(h->trace);
     h->kernels->divided_copy(dtype_of(h), segment_contribution(s, h->rank, next),
                              segment_contribution(s, h->rank, (int)l->own), 1.0, elements(h));

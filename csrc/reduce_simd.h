@@ -12,8 +12,6 @@ enum { STEP = 8 };
 
 /* Streams of 4 KiB pages: the processor's own prefetchers stop at the end of each. */
 enum { STREAM_AHEAD = 4096 };
-/* Of a job: smaller outputs are in caches, and others read there. */
-enum { WRITE_AHEAD_MIN = 512 << 10 };
 
 typedef uint32_t vec __attribute__((vector_size(VECTOR_BYTES))); /* 32-bit lanes, or any other */
 typedef uint64_t vec_u64 __attribute__((vector_size(VECTOR_BYTES)));
@@ -159,18 +157,15 @@ ALWAYS_INLINE void look_ahead(const void *p, size_t bytes) {
 
 /* `steps` vectors from byte `at` on. n and n_outs repeat the job's, as constants where it pays;
  * `streamed`: by streaming stores, to an aligned output. `ahead`: the job goes on beyond
- * STREAM_AHEAD; `writes_ahead`: and its outputs are large. */
+ * STREAM_AHEAD. Outputs are not asked for: their lines would come without the right to write. */
 ALWAYS_INLINE void step(wagma_dtype dtype, int steps, int n, int n_outs, int first, int streamed,
-                        int ahead, int writes_ahead, const reduce_job *job, vec factor, size_t at) {
+                        int ahead, const reduce_job *job, vec factor, size_t at) {
     const size_t bytes = lanes(dtype) * lane_bytes(dtype);
     vec total[STEP];
     if (ahead) {
         for (int k = first; k < n; k++)
             if (job->weights[k] != 0.0)
                 look_ahead((const unsigned char *)job->in[k] + at, (size_t)steps * bytes);
-        for (int k = 0; k < n_outs && writes_ahead && !streamed; k++)
-            if (k >= n || job->outs[k] != job->in[k])
-                look_ahead((const unsigned char *)job->outs[k] + at, (size_t)steps * bytes);
     }
     const unsigned char *x = (const unsigned char *)job->in[first] + at;
     vec weight = broadcast(dtype, job->weights[first]);
@@ -212,26 +207,25 @@ ALWAYS_INLINE void typed_range(wagma_dtype dtype, const reduce_job *job, size_t 
         const size_t lane = lanes(dtype), size = lane_bytes(dtype);
         vec factor = broadcast(dtype, job->factor);
         const size_t ahead = STREAM_AHEAD / size; /* what follows the job may be another rank's */
-        const int far = count * size >= WRITE_AHEAD_MIN;
         if (job->stream && (uintptr_t)job->outs[0] % VECTOR_BYTES == 0) {
             for (; done + STEP * lane + ahead <= count; done += STEP * lane)
-                step(dtype, STEP, job->n, 1, first, 1, 1, 0, job, factor, done * size);
+                step(dtype, STEP, job->n, 1, first, 1, 1, job, factor, done * size);
             for (; done + STEP * lane <= count; done += STEP * lane)
-                step(dtype, STEP, job->n, 1, first, 1, 0, 0, job, factor, done * size);
+                step(dtype, STEP, job->n, 1, first, 1, 0, job, factor, done * size);
             _mm_sfence(); /* these stores are ordered before those that publish them */
         }
         if (job->n == 2 && first == 0 && job->n_outs == 1) {
             for (; done + STEP * lane + ahead <= count; done += STEP * lane)
-                step(dtype, STEP, 2, 1, 0, 0, 1, far, job, factor, done * size);
+                step(dtype, STEP, 2, 1, 0, 0, 1, job, factor, done * size);
             for (; done + STEP * lane <= count; done += STEP * lane)
-                step(dtype, STEP, 2, 1, 0, 0, 0, 0, job, factor, done * size);
+                step(dtype, STEP, 2, 1, 0, 0, 0, job, factor, done * size);
         }
         for (; done + STEP * lane + ahead <= count; done += STEP * lane)
-            step(dtype, STEP, job->n, job->n_outs, first, 0, 1, far, job, factor, done * size);
+            step(dtype, STEP, job->n, job->n_outs, first, 0, 1, job, factor, done * size);
         for (; done + STEP * lane <= count; done += STEP * lane)
-            step(dtype, STEP, job->n, job->n_outs, first, 0, 0, 0, job, factor, done * size);
+            step(dtype, STEP, job->n, job->n_outs, first, 0, 0, job, factor, done * size);
         for (; done + lane <= count; done += lane)
-            step(dtype, 1, job->n, job->n_outs, first, 0, 0, 0, job, factor, done * size);
+            step(dtype, 1, job->n, job->n_outs, first, 0, 0, job, factor, done * size);
     }
     reduce_scalar_range(job, done, count); /* the rest, or zeros */
 }

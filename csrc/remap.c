@@ -29,9 +29,9 @@ struct remap {
     off_t offset; /* of buffer 0 in the file */
     int fd;
     int shown;
-    int refused;           /* page tables are not moved any more */
-    int lost;              /* somebody else may have a part of the area */
-    unsigned char *mapped; /* [buffers]: its place maps it */
+    int refused;             /* page tables are not moved any more */
+    unsigned char *doubtful; /* a place that somebody else may have by now, or NULL */
+    unsigned char *mapped;   /* [buffers]: its place maps it */
 };
 
 static unsigned char *aligned_start(const struct remap *m) {
@@ -70,7 +70,7 @@ static int move(struct remap *m, unsigned char *from, unsigned char *to) {
     m->refused = 1;
     if (mmap(to, m->bytes, PROT_NONE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0) != to)
-        m->lost = 1; /* or it was not emptied */
+        m->doubtful = to; /* or it was not emptied */
     return -1;
 }
 
@@ -85,6 +85,8 @@ int remap_show(struct remap *m, int b) {
     }
     if (map_at(m, array, b)) /* whatever was there is replaced */
         return -1;
+    if (m->doubtful == array)
+        m->doubtful = NULL;
     m->shown = b;
     return 0;
 }
@@ -117,8 +119,13 @@ struct remap *remap_new(const wagma_segment *s, int rank) {
 void remap_free(struct remap *m) {
     if (!m)
         return;
-    if (m->area && !m->lost)
+    unsigned char *const end = m->area + m->area_bytes;
+    if (m->area && m->doubtful) { /* all but that */
+        munmap(m->area, (size_t)(m->doubtful - m->area));
+        munmap(m->doubtful + m->stride, (size_t)(end - m->doubtful - m->stride));
+    } else if (m->area) {
         munmap(m->area, m->area_bytes);
+    }
     free(m->mapped);
     free(m);
 }

@@ -39,8 +39,7 @@
  *   forward   QUORUM -> QUORUM_AT: who has gone past t does not count; leave -> JUMP -> return
  *   out of place   RESERVE before the call; UNVIEW -> WINDOW: the last result is looked at no more;
  *             COPY waits for all slices and copies none
- *   from the array   BUFFER finds a buffer not to write into, but for the array to show from now
- * on: the one that it showed is published as it is
+ *   from the array   BUFFER finds the buffer that the array shows next; what it showed is published
  *
  * Why nothing deadlocks: a rank waits only (a) at WINDOW, for ranks at a lower version; (b) for a
  * quorum, for ranks that have not published this version, that is, at a lower version; (c) in a
