@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby, repeat
 from pathlib import Path
@@ -82,6 +83,9 @@ class Command:
     def logs(self) -> list[Path]:
         log = LOGS / f"{self.name}.log"
         return [log, *(log.with_suffix(f".{rank}.log") for rank in range(self.ranks))]
+
+
+running: set[subprocess.Popen[bytes]] = set()  # the commands that run now
 
 
 @dataclass
@@ -249,11 +253,14 @@ def execute(command: Command, environment: dict[str, str]) -> tuple[Counter[str]
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+            running.add(process)
             status = process.wait(timeout=command.timeout)
+            running.discard(process)
             if status != 0:
                 reasons.append(f"exit status {status}")
         except subprocess.TimeoutExpired:
             stop(process)
+            running.discard(process)
             reasons.append(f"not done after {command.timeout:g} s")
         except OSError as error:
             reasons.append(str(error))
@@ -350,11 +357,23 @@ def when_idle(command: Command) -> Command:
     return replace(command, argv=[*prefix, *command.argv], timeout=4 * command.timeout)
 
 
+@contextmanager
+def ended_together(pool: ThreadPoolExecutor) -> Iterator[None]:
+    """Ctrl-C ends what runs behind as well, instead of waiting for it."""
+    try:
+        yield
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in list(running):
+            stop(process)
+        raise
+
+
 def run_parts(parts: dict[str, list[Command]], environment: dict[str, str]) -> dict[str, Result]:
     """Runs the parts one after the other; a failure does not keep the others from running."""
     results: dict[str, Result] = {}
     alone = set(parts) <= set(BEHIND)
-    with ThreadPoolExecutor(max_workers=1) as pool:
+    with ThreadPoolExecutor(max_workers=1) as pool, ended_together(pool):
         behind = {
             name: pool.submit(run_part, [when_idle(c) for c in parts[name]], environment)
             for name in parts
