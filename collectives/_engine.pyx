@@ -44,6 +44,9 @@ cdef extern from "reduce.h" nogil:
         const char *name
     const reduce_kernels *reduce_best()
 
+cdef extern from "pages.h" nogil:
+    bint pages_can_join()
+
 MAX_RANKS = WAGMA_MAX_RANKS
 MAX_NEIGHBORS = WAGMA_MAX_NEIGHBORS
 ABI_VERSION = WAGMA_ABI_VERSION
@@ -60,6 +63,11 @@ if wagma_abi_version() != WAGMA_ABI_VERSION:
 def simd_level():
     """Name of the kernels that this process uses: "scalar", "avx2" or "avx512"."""
     return reduce_best().name.decode()
+
+
+def huge_pages():
+    """Whether this system lets shared memory lie in huge pages when it is asked to."""
+    return pages_can_join()
 
 
 # ---- fork: a handle belongs to the process that made it -----------------------------------------

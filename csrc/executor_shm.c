@@ -183,8 +183,9 @@ static uint64_t bytes(const wagma_handle *h) {
     const struct shm_executor *e = h->shm;
     return segment_joined_bytes(s) +
            (uint64_t)(e->committed_contributions - segment_joined_contributions(s)) *
-               s->contribution_bytes +
-           (uint64_t)(e->committed_rounds - segment_joined_rounds(s)) * s->round_bytes;
+               s->item_memory +
+           (uint64_t)(e->committed_rounds - segment_joined_rounds(s)) *
+               (s->record_step + s->item_memory);
 }
 
 static double grace(const wagma_handle *h) {

@@ -10,8 +10,13 @@
 
 enum { STEP = 8 };
 
-/* Streams of 4 KiB pages: the processor's own prefetchers stop at the end of each. */
+/* How far ahead inputs are asked for, in bytes. Intel's prefetchers stop at the end of each page of
+ * 4 KiB; AMD's do better without. */
 enum { STREAM_AHEAD = 4096 };
+
+static inline int asks_ahead(void) {
+    return __builtin_cpu_is("intel") != 0;
+}
 
 typedef uint32_t vec __attribute__((vector_size(VECTOR_BYTES))); /* 32-bit lanes, or any other */
 typedef uint64_t vec_u64 __attribute__((vector_size(VECTOR_BYTES)));
@@ -198,34 +203,38 @@ ALWAYS_INLINE void step(wagma_dtype dtype, int steps, int n, int n_outs, int fir
     }
 }
 
+/* Elements from `done` on, as many as make whole STEPs; returns where they end. */
+ALWAYS_INLINE size_t steps_to(wagma_dtype dtype, int n, int n_outs, int first, int streamed,
+                              const reduce_job *job, vec factor, size_t done, size_t count) {
+    const size_t many = STEP * lanes(dtype), size = lane_bytes(dtype);
+    /* what follows the job may be another rank's: it is not asked for */
+    const size_t ahead = asks_ahead() ? STREAM_AHEAD / size : count;
+    for (; done + many + ahead <= count; done += many)
+        step(dtype, STEP, n, n_outs, first, streamed, 1, job, factor, done * size);
+    for (; done + many <= count; done += many)
+        step(dtype, STEP, n, n_outs, first, streamed, 0, job, factor, done * size);
+    return done;
+}
+
 ALWAYS_INLINE void typed_range(wagma_dtype dtype, const reduce_job *job, size_t count) {
+    const int n = job->n;
     int first = 0;
-    while (first < job->n && job->weights[first] == 0.0)
+    while (first < n && job->weights[first] == 0.0)
         first++;
     size_t done = 0;
-    if (first < job->n) {
-        const size_t lane = lanes(dtype), size = lane_bytes(dtype);
+    if (first < n) {
+        const size_t lane = lanes(dtype);
         vec factor = broadcast(dtype, job->factor);
-        const size_t ahead = STREAM_AHEAD / size; /* what follows the job may be another rank's */
         if (job->stream && (uintptr_t)job->outs[0] % VECTOR_BYTES == 0) {
-            for (; done + STEP * lane + ahead <= count; done += STEP * lane)
-                step(dtype, STEP, job->n, 1, first, 1, 1, job, factor, done * size);
-            for (; done + STEP * lane <= count; done += STEP * lane)
-                step(dtype, STEP, job->n, 1, first, 1, 0, job, factor, done * size);
+            done = steps_to(dtype, n, 1, first, 1, job, factor, 0, count);
             _mm_sfence(); /* these stores are ordered before those that publish them */
+        } else if (n == 2 && first == 0 && job->n_outs == 1) {
+            done = steps_to(dtype, 2, 1, 0, 0, job, factor, 0, count);
+        } else {
+            done = steps_to(dtype, n, job->n_outs, first, 0, job, factor, 0, count);
         }
-        if (job->n == 2 && first == 0 && job->n_outs == 1) {
-            for (; done + STEP * lane + ahead <= count; done += STEP * lane)
-                step(dtype, STEP, 2, 1, 0, 0, 1, job, factor, done * size);
-            for (; done + STEP * lane <= count; done += STEP * lane)
-                step(dtype, STEP, 2, 1, 0, 0, 0, job, factor, done * size);
-        }
-        for (; done + STEP * lane + ahead <= count; done += STEP * lane)
-            step(dtype, STEP, job->n, job->n_outs, first, 0, 1, job, factor, done * size);
-        for (; done + STEP * lane <= count; done += STEP * lane)
-            step(dtype, STEP, job->n, job->n_outs, first, 0, 0, job, factor, done * size);
         for (; done + lane <= count; done += lane)
-            step(dtype, 1, job->n, job->n_outs, first, 0, 0, job, factor, done * size);
+            step(dtype, 1, n, job->n_outs, first, 0, 0, job, factor, done * lane_bytes(dtype));
     }
     reduce_scalar_range(job, done, count); /* the rest, or zeros */
 }
@@ -257,12 +266,13 @@ static void copy(void *out, const void *x, size_t bytes, int streamed) {
     unsigned char *to = out;
     const unsigned char *from = x;
     if (streamed && bytes >= VECTOR_BYTES) {
-        size_t head = -(uintptr_t)to % VECTOR_BYTES;
+        const size_t head = -(uintptr_t)to % VECTOR_BYTES;
+        const int ahead = asks_ahead();
         memcpy(to, from, head);
         to += head, from += head, bytes -= head;
         for (; bytes >= 4 * VECTOR_BYTES; bytes -= 4 * VECTOR_BYTES) {
-            for (int line = 0; line < 4 * VECTOR_BYTES; line += 64)
-                __builtin_prefetch(from + STREAM_AHEAD + line);
+            if (ahead)
+                look_ahead(from, 4 * VECTOR_BYTES);
             for (int v = 0; v < 4; v++) {
                 vec y;
                 memcpy(&y, from + v * VECTOR_BYTES, sizeof y);

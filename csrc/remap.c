@@ -7,6 +7,7 @@
  * (advice, protection or a lock for a part: libraries that register memory with a network card do
  * that). The place to move to may be empty by then. From then on buffers are mapped anew. */
 #define _GNU_SOURCE /* mremap */
+#include "pages.h"
 #include "remap.h"
 
 #include <stdlib.h>
@@ -19,12 +20,11 @@
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
-enum { ALIGNED = 2 << 20 }; /* page tables are moved by so much at once */
-
 struct remap {
     unsigned char *area; /* all places: the array's, then the buffers' */
     size_t bytes;        /* of a buffer */
-    size_t stride;       /* from one place to the next */
+    size_t step;         /* from one to the next in the file */
+    size_t stride;       /* from one place to the next: page tables are moved by 2 MiB at once */
     size_t area_bytes;
     off_t offset; /* of buffer 0 in the file */
     int fd;
@@ -35,7 +35,7 @@ struct remap {
 };
 
 static unsigned char *aligned_start(const struct remap *m) {
-    return m->area + (-(uintptr_t)m->area & (ALIGNED - 1));
+    return m->area + (-(uintptr_t)m->area & (PAGES_HUGE - 1));
 }
 
 static unsigned char *place_of(const struct remap *m, int b) {
@@ -53,7 +53,7 @@ int remap_shown(const struct remap *m) {
 /* Maps buffer b at `place`, with its pages: they are there, see segment_commit_contribution(). */
 static int map_at(const struct remap *m, unsigned char *place, int b) {
     return mmap(place, m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE,
-                m->fd, m->offset + (off_t)((size_t)b * m->bytes)) == MAP_FAILED;
+                m->fd, m->offset + (off_t)((size_t)b * m->step)) == MAP_FAILED;
 }
 
 int remap_prepare(struct remap *m, int b) {
@@ -95,9 +95,10 @@ struct remap *remap_new(const wagma_segment *s, int rank) {
     struct remap *m = calloc(1, sizeof *m);
     if (!m)
         return NULL;
-    m->bytes = s->contribution_bytes;
-    m->stride = (m->bytes + ALIGNED - 1) & ~(size_t)(ALIGNED - 1);
-    m->area_bytes = ALIGNED + ((size_t)s->buffers + 1) * m->stride;
+    m->bytes = s->item_memory;
+    m->step = s->item_step;
+    m->stride = (m->bytes + PAGES_HUGE - 1) & ~(size_t)(PAGES_HUGE - 1);
+    m->area_bytes = PAGES_HUGE + ((size_t)s->buffers + 1) * m->stride;
     m->offset = segment_contribution(s, rank, 0) - s->base;
     m->fd = s->fd;
     m->shown = 1;

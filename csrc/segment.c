@@ -1,4 +1,5 @@
 /* Making, mapping and removing the shared segment: POSIX shared memory, sparse at first. */
+#include "pages.h"
 #include "remap.h"
 
 #include <errno.h>
@@ -11,28 +12,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum {
-    HUGE_PAGE = 2 << 20,
-};
-
 static const char SEGMENT_MAGIC[8] = "wagma-s";
 
 /* ---- mapping --------------------------------------------------------------------------------- */
 
 static int map(wagma_segment *s) {
     int protection = PROT_READ | PROT_WRITE;
-    int huge = s->bytes_n >= HUGE_PAGE;
+    int huge = s->bytes_n >= PAGES_HUGE;
     if (!huge) {
         s->base = mmap(NULL, s->bytes, protection, MAP_SHARED, s->fd, 0);
     } else {
         /* Addresses congruent to file offsets modulo 2 MiB, or huge pages cannot be used. */
-        uint64_t room = s->bytes + HUGE_PAGE;
+        uint64_t room = s->bytes + PAGES_HUGE;
         unsigned char *area =
             mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         s->base = area;
         if (area != MAP_FAILED) {
-            unsigned char *start = area + (-(uintptr_t)area & (HUGE_PAGE - 1));
-            unsigned char *end = start + ((s->bytes + HUGE_PAGE - 1) & ~(uint64_t)(HUGE_PAGE - 1));
+            unsigned char *start = area + (-(uintptr_t)area & (PAGES_HUGE - 1));
+            unsigned char *end =
+                start + ((s->bytes + PAGES_HUGE - 1) & ~(uint64_t)(PAGES_HUGE - 1));
             s->base = mmap(start, s->bytes, protection, MAP_SHARED | MAP_FIXED, s->fd, 0);
             if (s->base == MAP_FAILED)
                 munmap(area, room);
@@ -49,8 +47,6 @@ static int map(wagma_segment *s) {
                          "or use fewer elements, ranks or a smaller window",
                          s->bytes, strerror(errno));
     }
-    if (huge)
-        madvise(s->base, s->bytes, MADV_HUGEPAGE); /* a wish: most systems have it off for tmpfs */
     return WAGMA_OK;
 }
 

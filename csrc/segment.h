@@ -14,18 +14,21 @@
  *               flat[2]       small payloads, double-buffered by version parity
  *               meta[b]       weight of contribution b              plain, guarded like its data
  *               stats[2]      counters at sync versions             plain, see rank_stats.h
+ *               record[i], i < rounds                               words of a round
  *               array         the rank's empty() array              N bytes, 64-byte aligned;
  *                             none with a graph, or where it is one of the contributions
  *               stage         copy of a private array of a posted call (quorum "all", large N)
  *               chunks        a private array passes through here in a blocking call (the same)
  *               contribution[b], b < buffers                        N bytes each; large ones with
  *                             the array as number 1 at first, see remap.h
- *               round[i], i < rounds                                record + result of N bytes each
+ *               result[i], i < rounds                               N bytes each
  *
  * Words that different ranks write never share a 128-byte line with a hot word of another.
- * stage, chunks, contribution and round are committed on demand (segment_commit_*), the rest at
- * joining, so that a full /dev/shm is an error and never a SIGBUS. The page with the rank lines is
- * committed by the creator, because others look at a rank's state before it has joined. */
+ * stage, chunks, contribution, record and result are committed on demand (segment_commit_*), the
+ * rest at joining, so that a full /dev/shm is an error and never a SIGBUS. The page with the rank
+ * lines is committed by the creator, because others look at a rank's state before it has joined.
+ * What has N bytes begins at a huge page if N is at least that, and lies in huge ones as far as it
+ * fills them: see segment_commit.c. */
 #ifndef WAGMA_SEGMENT_H
 #define WAGMA_SEGMENT_H
 
@@ -47,8 +50,7 @@ enum segment_state { /* of a rank; only moves down this list */
                      SEGMENT_NOSPACE = 5,  /* could not commit its region at joining */
 };
 
-/* Round record: words first (line 1), then in[] and weights[]; the result follows, 64-byte aligned.
- */
+/* Round record: words first (line 1), then in[] and weights[]. */
 typedef struct segment_round {
     segment_atomic head;  /* version, leader, sync flag */
     segment_atomic refs;  /* life of the round and its result */
@@ -94,9 +96,11 @@ struct wagma_segment {
     uint64_t region_offset; /* of rank 0's region */
     /* offsets within a region */
     uint64_t o_cref, o_slot, o_arrival, o_flat, o_meta, o_stats, o_array, o_stage, o_chunks,
-        o_contribution, o_round;
+        o_contribution, o_record, o_result;
     uint64_t chunk_bytes, chunks_bytes; /* of one chunk; of all places for chunks */
-    uint64_t contribution_bytes, round_bytes, round_result_offset, flat_bytes;
+    uint64_t item_step;                 /* from one contribution, or result, to the next */
+    uint64_t item_memory;               /* what one of them takes of /dev/shm */
+    uint64_t record_step, flat_bytes;
 };
 
 /* Bytes of an array from which showing it other memory is faster than copying it, in groups of more
@@ -174,15 +178,15 @@ static inline unsigned char *segment_chunk(const wagma_segment *s, int r, int64_
     return segment_region(s, r) + s->o_chunks + (uint64_t)(chunk % SEGMENT_CHUNKS) * s->chunk_bytes;
 }
 static inline unsigned char *segment_contribution(const wagma_segment *s, int r, int b) {
-    return segment_region(s, r) + s->o_contribution + (uint64_t)b * s->contribution_bytes;
+    return segment_region(s, r) + s->o_contribution + (uint64_t)b * s->item_step;
 }
 static inline unsigned char *segment_array(const wagma_segment *s, int r) {
     return s->remaps ? segment_contribution(s, r, 1) : segment_region(s, r) + s->o_array;
 }
 /* Rounds are numbered over all ranks: c = owner * rounds + index. */
 static inline segment_round *segment_round_of(const wagma_segment *s, uint32_t c) {
-    return (segment_round *)(segment_region(s, (int)(c / (uint32_t)s->rounds)) + s->o_round +
-                             (uint64_t)(c % (uint32_t)s->rounds) * s->round_bytes);
+    return (segment_round *)(segment_region(s, (int)(c / (uint32_t)s->rounds)) + s->o_record +
+                             (uint64_t)(c % (uint32_t)s->rounds) * s->record_step);
 }
 static inline segment_atomic *segment_round_in(const wagma_segment *s, uint32_t c, int i) {
     return (segment_atomic *)(segment_round_of(s, c) + 1) + i;
@@ -191,7 +195,8 @@ static inline double *segment_round_weight(const wagma_segment *s, uint32_t c, i
     return (double *)((segment_atomic *)(segment_round_of(s, c) + 1) + s->size) + i;
 }
 static inline unsigned char *segment_round_result(const wagma_segment *s, uint32_t c) {
-    return (unsigned char *)segment_round_of(s, c) + s->round_result_offset;
+    return segment_region(s, (int)(c / (uint32_t)s->rounds)) + s->o_result +
+           (uint64_t)(c % (uint32_t)s->rounds) * s->item_step;
 }
 
 /* Fills in the sizes and offsets from s->options. WAGMA_EINVAL: too large to be addressed;

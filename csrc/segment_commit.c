@@ -1,5 +1,6 @@
 /* Committing memory piece by piece, joining, leaving, and who is dead. */
 #define _GNU_SOURCE /* fallocate */
+#include "pages.h"
 #include "segment.h"
 
 #include <errno.h>
@@ -18,6 +19,10 @@ enum {
 
 /* ---- committing ------------------------------------------------------------------------------ */
 
+static uint64_t region_start(const wagma_segment *s, int rank) {
+    return s->region_offset + (uint64_t)rank * s->region_bytes;
+}
+
 /* Gives the pages of [offset, offset + bytes) to the file, on the calling thread's NUMA node. */
 static int commit(const wagma_segment *s, uint64_t offset, uint64_t bytes) {
     for (uint64_t at = 0; at < bytes;) {
@@ -30,6 +35,31 @@ static int commit(const wagma_segment *s, uint64_t offset, uint64_t bytes) {
         at += step;
     }
     return 0;
+}
+
+/* The same for an array: in huge pages as far as the system makes them. One page is there before;
+ * were it all of them, they would have to be copied. */
+static int commit_array(const wagma_segment *s, uint64_t offset, uint64_t bytes) {
+    uint64_t huge = 0;
+    while (s->bytes_n >= PAGES_HUGE && bytes - huge >= PAGES_HUGE) {
+        const int error = commit(s, offset + huge, 1);
+        if (error)
+            return error;
+        if (pages_join(s->base + offset + huge) != 0)
+            break;
+        huge += PAGES_HUGE;
+    }
+    return commit(s, offset + huge, bytes - huge);
+}
+
+/* `count` contributions or results, from `offset` on. Small ones share pages. */
+static int commit_items(const wagma_segment *s, uint64_t offset, int count) {
+    int error = 0;
+    if (s->bytes_n < PAGES_HUGE)
+        return commit(s, offset, (uint64_t)count * s->item_step);
+    for (int k = 0; k < count && !error; k++)
+        error = commit_array(s, offset + (uint64_t)k * s->item_step, s->bytes_n);
+    return error;
 }
 
 /* The opposite, for what was committed before the memory ran out. */
@@ -49,10 +79,6 @@ static int no_space(const wagma_segment *s, const char *what, uint64_t needed, i
         what, needed, free_bytes, strerror(error));
 }
 
-static uint64_t region_start(const wagma_segment *s, int rank) {
-    return s->region_offset + (uint64_t)rank * s->region_bytes;
-}
-
 int segment_commit_header(const wagma_segment *s) {
     uint64_t lines = (uint64_t)SEGMENT_LINES * SEGMENT_LINE;
     uint64_t needed = sizeof(segment_header) + (uint64_t)s->size * segment_joined_bytes(s);
@@ -66,43 +92,57 @@ int segment_commit_header(const wagma_segment *s) {
     return error ? no_space(s, "the segment", needed, error) : WAGMA_OK;
 }
 
-/* Commits items [from, to) of `each` bytes at `offset` of rank's region; 0 or -1, nothing kept. */
-static int commit_items(const wagma_segment *s, int rank, uint64_t offset, uint64_t each, int from,
-                        int to) {
-    uint64_t start = region_start(s, rank) + offset + (uint64_t)from * each;
-    uint64_t bytes = (uint64_t)(to - from) * each;
-    if (commit(s, start, bytes) == 0)
+/* 0; or -1 after an error: then nothing is kept of what is there. */
+static int kept(const wagma_segment *s, int error, uint64_t offset, uint64_t bytes) {
+    if (!error)
         return 0;
-    give_back(s, start, bytes); /* a page shared with a neighbour stays */
+    give_back(s, offset, bytes); /* a page shared with a neighbour stays */
     return -1;
+}
+
+/* Contributions or results [from, to); 0 or -1. */
+static int commit_more(const wagma_segment *s, uint64_t first, int from, int to) {
+    const uint64_t offset = first + (uint64_t)from * s->item_step;
+    return kept(s, commit_items(s, offset, to - from), offset,
+                (uint64_t)(to - from) * s->item_step);
 }
 
 int segment_commit_contribution(wagma_segment *s, int rank, int b, int *committed) {
     if (b < *committed)
         return 0;
     if (b >= segment_most_contributions(s) ||
-        commit_items(s, rank, s->o_contribution, s->contribution_bytes, *committed, b + 1) != 0)
+        commit_more(s, region_start(s, rank) + s->o_contribution, *committed, b + 1) != 0)
         return -1;
     *committed = b + 1;
     return 0;
 }
 
 int segment_commit_round(wagma_segment *s, int rank, int i, int *committed) {
-    if (i < *committed)
+    const int from = *committed;
+    if (i < from)
         return 0;
-    if (i >= segment_most_rounds(s) ||
-        commit_items(s, rank, s->o_round, s->round_bytes, *committed, i + 1) != 0)
+    const uint64_t records = region_start(s, rank) + s->o_record + (uint64_t)from * s->record_step;
+    const uint64_t bytes = (uint64_t)(i + 1 - from) * s->record_step;
+    if (i >= segment_most_rounds(s) || kept(s, commit(s, records, bytes), records, bytes) != 0)
         return -1;
+    if (commit_more(s, region_start(s, rank) + s->o_result, from, i + 1) != 0) {
+        give_back(s, records, bytes);
+        return -1;
+    }
     *committed = i + 1;
     return 0;
 }
 
+static int commit_place(const wagma_segment *s, uint64_t offset, uint64_t bytes) {
+    return kept(s, commit_array(s, offset, bytes), offset, bytes);
+}
+
 int segment_commit_stage(wagma_segment *s, int rank) {
-    return commit_items(s, rank, s->o_stage, s->bytes_n, 0, 1);
+    return commit_place(s, region_start(s, rank) + s->o_stage, s->bytes_n);
 }
 
 int segment_commit_chunks(wagma_segment *s, int rank) {
-    return commit_items(s, rank, s->o_chunks, s->chunks_bytes, 0, 1);
+    return commit_place(s, region_start(s, rank) + s->o_chunks, s->chunks_bytes);
 }
 
 /* ---- joining and leaving --------------------------------------------------------------------- */
@@ -117,15 +157,17 @@ static struct flock byte_lock(int rank, int type) {
 }
 
 static int commit_region(const wagma_segment *s, int rank) {
-    uint64_t start = region_start(s, rank);
+    const uint64_t start = region_start(s, rank);
+    const int rounds = segment_joined_rounds(s);
     int error = commit(s, start, s->words_bytes);
     if (!error)
-        error = commit(s, start + s->o_array, s->array_bytes);
+        error = commit_array(s, start + s->o_array, s->array_bytes);
     if (!error)
-        error = commit(s, start + s->o_contribution,
-                       (uint64_t)segment_joined_contributions(s) * s->contribution_bytes);
+        error = commit_items(s, start + s->o_contribution, segment_joined_contributions(s));
     if (!error)
-        error = commit(s, start + s->o_round, (uint64_t)segment_joined_rounds(s) * s->round_bytes);
+        error = commit(s, start + s->o_record, (uint64_t)rounds * s->record_step);
+    if (!error)
+        error = commit_items(s, start + s->o_result, rounds);
     return error;
 }
 
@@ -133,12 +175,15 @@ static int commit_region(const wagma_segment *s, int rank) {
  * use already (others look at them). */
 static void touch_region(const wagma_segment *s, int rank) {
     unsigned char *region = segment_region(s, rank);
-    uint64_t lines = (uint64_t)SEGMENT_LINES * SEGMENT_LINE;
+    const uint64_t lines = (uint64_t)SEGMENT_LINES * SEGMENT_LINE;
+    const int rounds = segment_joined_rounds(s);
     memset(region + lines, 0, s->words_bytes - lines);
     memset(region + s->o_array, 0, s->array_bytes);
-    memset(region + s->o_contribution, 0,
-           (uint64_t)segment_joined_contributions(s) * s->contribution_bytes);
-    memset(region + s->o_round, 0, (uint64_t)segment_joined_rounds(s) * s->round_bytes);
+    for (int b = 0; b < segment_joined_contributions(s); b++)
+        memset(segment_contribution(s, rank, b), 0, s->bytes_n);
+    memset(region + s->o_record, 0, (uint64_t)rounds * s->record_step);
+    for (int i = 0; i < rounds; i++)
+        memset(region + s->o_result + (uint64_t)i * s->item_step, 0, s->bytes_n);
 }
 
 int segment_join(wagma_segment *s, int rank) {

@@ -2,14 +2,14 @@
  * Pure; all ranks compute the same. */
 #include <inttypes.h>
 
+#include "pages.h"
 #include "reduce.h"
 #include "round.h"
 #include "segment.h"
 
 enum {
-    PAGE = 4096,         /* a larger one of the system only makes commits overlap harmlessly */
-    HUGE_PAGE = 2 << 20, /* from here on regions do not share one, so each is on its owner's node */
-    SLICES_MAX = 64,     /* one bit each in segment_round.done */
+    PAGE = 4096,          /* a larger one of the system only makes commits overlap harmlessly */
+    SLICES_MAX = 64,      /* one bit each in segment_round.done */
     SLICE_MIN = 64 << 10, /* bytes */
     SLICE_ALIGN = 64,
     CHUNK_MIN = 16 << 10,  /* bytes; smaller ones cost more waits than they save ... */
@@ -93,10 +93,10 @@ static void cut_chunks(wagma_segment *s) {
 
 static void place(wagma_segment *s, cursor *c) {
     uint64_t n = s->bytes_n, word = sizeof(segment_atomic);
-    /* Large arrays are committed one by one, so that they must not share pages. */
-    uint64_t unit = n < PAGE ? SEGMENT_LINE : PAGE;
+    /* Large arrays are committed one by one, so that they must not share pages, or huge ones. */
+    const int huge = n >= PAGES_HUGE;
+    uint64_t unit = n < PAGE ? SEGMENT_LINE : huge ? PAGES_HUGE : PAGE;
     uint64_t size = (uint64_t)s->size;
-    cursor round = {0};
     cursor region = {0};
 
     uint64_t payload = n <= SEGMENT_FLAT_MAX ? n : 0;
@@ -112,29 +112,31 @@ static void place(wagma_segment *s, cursor *c) {
     s->o_meta = reserve(&region, SEGMENT_LINE, product(c, (uint64_t)s->buffers, sizeof(double)));
     s->o_stats = reserve(&region, SEGMENT_LINE, 2 * SEGMENT_LINE);
     s->words_bytes = region.at;
+
+    cursor record = {sizeof(segment_round) + size * (word + sizeof(double)), 0};
+    align(&record, n < PAGE ? SEGMENT_LINE : PAGE);
+    s->record_step = record.at;
+    s->o_record = reserve(&region, n < PAGE ? SEGMENT_LINE : PAGE,
+                          product(c, (uint64_t)s->rounds, s->record_step));
+
     s->o_array = reserve(&region, unit, s->array_bytes);
     s->o_stage = reserve(&region, unit, s->buffers || n <= SEGMENT_FLAT_MAX ? 0 : n);
     s->o_chunks = reserve(&region, unit, s->chunks_bytes);
 
-    cursor contribution = {n, 0};
-    align(&contribution, unit);
-    s->contribution_bytes = contribution.at;
-    s->o_contribution =
-        reserve(&region, unit, product(c, (uint64_t)s->buffers, s->contribution_bytes));
+    cursor item = {n, 0};
+    align(&item, unit);
+    s->item_step = item.at;
+    s->item_memory = huge ? pages(n) : item.at;
+    s->o_contribution = reserve(&region, unit, product(c, (uint64_t)s->buffers, s->item_step));
+    s->o_result = reserve(&region, unit, product(c, (uint64_t)s->rounds, s->item_step));
 
-    reserve(&round, 1, sizeof(segment_round) + size * (word + sizeof(double)));
-    s->round_result_offset = reserve(&round, SEGMENT_LINE, n);
-    align(&round, unit);
-    s->round_bytes = round.at;
-    s->o_round = reserve(&region, unit, product(c, (uint64_t)s->rounds, s->round_bytes));
-
-    uint64_t boundary = n < HUGE_PAGE ? PAGE : HUGE_PAGE;
+    uint64_t boundary = huge ? PAGES_HUGE : PAGE; /* each region is on its owner's NUMA node */
     align(&region, boundary);
     s->region_bytes = region.at;
     s->region_offset = boundary; /* the header comes first */
     c->at = s->region_offset;
     reserve(c, 1, product(c, size, s->region_bytes));
-    c->failed |= contribution.failed | round.failed | region.failed;
+    c->failed |= item.failed | record.failed | region.failed;
 }
 
 int segment_layout(wagma_segment *s) {
@@ -175,8 +177,9 @@ int segment_joined_rounds(const wagma_segment *s) {
 
 uint64_t segment_joined_bytes(const wagma_segment *s) {
     return pages(s->words_bytes) + pages(s->array_bytes) +
-           pages((uint64_t)segment_joined_contributions(s) * s->contribution_bytes) +
-           pages((uint64_t)segment_joined_rounds(s) * s->round_bytes);
+           pages((uint64_t)segment_joined_contributions(s) * s->item_memory) +
+           pages((uint64_t)segment_joined_rounds(s) * s->record_step) +
+           pages((uint64_t)segment_joined_rounds(s) * s->item_memory);
 }
 
 /* How far shm_limit goes: pairs of a contribution and a round first, then whichever is still below
@@ -189,13 +192,14 @@ static void most(const wagma_segment *s, uint64_t *contributions, uint64_t *roun
     uint64_t left = s->options.shm_limit - segment_joined_bytes(s);
     uint64_t c = (uint64_t)segment_joined_contributions(s), c_more = *contributions - c;
     uint64_t r = (uint64_t)segment_joined_rounds(s), r_more = *rounds - r;
-    uint64_t pairs = left / (s->contribution_bytes + s->round_bytes);
+    const uint64_t contribution = s->item_memory, round = s->record_step + s->item_memory;
+    uint64_t pairs = left / (contribution + round);
     pairs = pairs < c_more ? pairs : c_more;
     pairs = pairs < r_more ? pairs : r_more;
-    left -= pairs * (s->contribution_bytes + s->round_bytes);
+    left -= pairs * (contribution + round);
     c += pairs, c_more -= pairs;
     r += pairs, r_more -= pairs;
-    uint64_t c_fits = left / s->contribution_bytes, r_fits = left / s->round_bytes;
+    uint64_t c_fits = left / contribution, r_fits = left / round;
     if (r_more == 0)
         c += c_fits < c_more ? c_fits : c_more;
     else if (c_more == 0)

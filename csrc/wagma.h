@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 /* Grows by one whenever a struct, a status or the meaning of a call changes. */
-#define WAGMA_ABI_VERSION 5
+#define WAGMA_ABI_VERSION 6
 
 /* 40 bits hold a version and 24 a round (2 per rank and rank), which limits the number of ranks. */
 #define WAGMA_MAX_RANKS 2896

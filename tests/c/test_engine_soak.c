@@ -66,8 +66,8 @@ static void soak_ranks(int size, int group_size, int64_t sync_period) {
     team *t = team_start(PROCESSES, &o, run_long, k);
     wagma_segment *s = team_segment(t);
     /* Up to the protocol's bound more can be committed late, when a rank was stopped for long. */
-    const int64_t bound = (int64_t)s->buffers * (int64_t)s->contribution_bytes +
-                          (int64_t)s->rounds * (int64_t)s->round_bytes;
+    const int64_t bound = (int64_t)(s->buffers + s->rounds) * (int64_t)s->item_step +
+                          (int64_t)s->rounds * (int64_t)s->record_step;
     team_join_clean(t);
     for (int r = 0; r < size; r++) {
         const memory *early = &k->early[r], *late = &k->late[r];

@@ -76,11 +76,12 @@ static void check_layout(const wagma_options *options) {
                                  {s.o_arrival, w * (uint64_t)s.slots},
                                  {s.o_flat, 2 * s.flat_bytes},
                                  {s.o_meta, w * (uint64_t)s.buffers},
+                                 {s.o_record, s.record_step * (uint64_t)s.rounds},
                                  {s.o_array, remaps ? 0 : n},
                                  {s.o_stage, all && n > SEGMENT_FLAT_MAX ? n : 0},
                                  {s.o_chunks, s.chunks_bytes},
-                                 {s.o_contribution, s.contribution_bytes * (uint64_t)s.buffers},
-                                 {s.o_round, s.round_bytes * (uint64_t)s.rounds}};
+                                 {s.o_contribution, s.item_step * (uint64_t)s.buffers},
+                                 {s.o_result, s.item_step * (uint64_t)s.rounds}};
     uint64_t end = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         CHECK(parts[i][0] >= end && parts[i][0] % SEGMENT_LINE == 0, "part %zu at %lu", i,
@@ -93,10 +94,11 @@ static void check_layout(const wagma_options *options) {
     CHECK(s.bytes == s.region_offset + P * s.region_bytes &&
               s.region_offset >= sizeof(segment_header),
           "%lu", (long)s.bytes);
-    CHECK(s.contribution_bytes >= n && s.contribution_bytes % 64 == 0, "contribution");
-    CHECK(s.round_result_offset >= sizeof(segment_round) + 2 * w * P &&
-              s.round_result_offset % 64 == 0 && s.round_bytes >= s.round_result_offset + n,
-          "round");
+    CHECK(s.item_step >= s.item_memory && s.item_memory >= n && s.item_step % 64 == 0, "items");
+    CHECK(n < 2 << 20 || (s.o_array % (2 << 20) == 0 && s.o_contribution % (2 << 20) == 0 &&
+                          s.o_result % (2 << 20) == 0 && s.item_step % (2 << 20) == 0),
+          "large arrays share huge pages");
+    CHECK(s.record_step >= sizeof(segment_round) + 2 * w * P, "round");
     CHECK(s.slices >= 1 && s.slices <= 64, "%d slices", s.slices);
     CHECK((uint64_t)s.slices * s.slice_count >= (uint64_t)o->count &&
               ((uint64_t)s.slices - 1) * s.slice_count <= (uint64_t)o->count,
@@ -231,8 +233,7 @@ static void test_commit(void) {
           "had it");
     CHECK(segment_commit_contribution(s, 2, 4, &contributions) == 0 && contributions == 5,
           "two more");
-    CHECK(file_bytes(s) == before + 2 * s->contribution_bytes, "%lu",
-          (long)(file_bytes(s) - before));
+    CHECK(file_bytes(s) == before + 2 * s->item_memory, "%lu", (long)(file_bytes(s) - before));
     CHECK(segment_commit_contribution(s, 2, s->buffers, &contributions) == -1, "beyond the bound");
     CHECK(segment_commit_round(s, 2, 7, &rounds) == 0 && rounds == 8, "%d", rounds);
     CHECK(segment_commit_round(s, 2, 8, &rounds) == -1, "beyond the bound");

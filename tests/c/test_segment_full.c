@@ -23,12 +23,13 @@ static int fill_but(int mebibytes) {
     return failed;
 }
 
-/* In a process with a private /dev/shm of so many MiB. Returns an exit status: 0 as expected. */
-static int run_full(int mebibytes) {
-    wagma_options o = options_of(8, 8, 1, 1 << 17); /* 1 MiB each */
+/* In a process with a private /dev/shm of so many MiB, for arrays of so many. Returns an exit
+ * status: 0 as expected. */
+static int run_full(int mebibytes, int array) {
+    wagma_options o = options_of(8, 8, 1, array << 17);
     wagma_segment *s;
     int contributions, status = wagma_segment_create(&o, "/wagma-full", &s);
-    if (mebibytes < 48) { /* 8 ranks of 1 array, 3 more contributions, 2 rounds */
+    if (mebibytes < 48 * array) { /* 8 ranks of 1 array, 3 more contributions, 2 rounds */
         if (status != WAGMA_ENOSPC || s || access("/dev/shm/wagma-full", F_OK) == 0 ||
             !strstr(wagma_last_error(), "/dev/shm"))
             return 1;
@@ -36,7 +37,7 @@ static int run_full(int mebibytes) {
     }
     if (status != WAGMA_OK || segment_join(s, 0) != WAGMA_OK)
         return 2;
-    if (fill_but(5) != 0)
+    if (fill_but(5 * array) != 0)
         return 3;
     uint64_t before = file_bytes(s);
     if (segment_join(s, 1) != WAGMA_ENOSPC ||
@@ -53,8 +54,8 @@ static int run_full(int mebibytes) {
 }
 
 /* Private arrays need memory when the first of them is passed, and more when one is posted. */
-static int run_full_private(int mebibytes) {
-    (void)mebibytes;
+static int run_full_private(int mebibytes, int array) {
+    (void)mebibytes, (void)array;
     static double x[1 << 20]; /* 8 MiB */
     wagma_options o = options_of(2, 2, 0, sizeof x / sizeof *x);
     for (int posted = 0; posted <= 1; posted++) {
@@ -74,7 +75,7 @@ static int run_full_private(int mebibytes) {
     return 0;
 }
 
-static int in_small_shm(int (*run)(int), int mebibytes) {
+static int in_small_shm(int (*run)(int, int), int mebibytes, int array) {
     int status;
     pid_t pid = fork_child();
     if (pid == 0) {
@@ -83,25 +84,33 @@ static int in_small_shm(int (*run)(int), int mebibytes) {
         if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
             mount("tmpfs", "/dev/shm", "tmpfs", 0, size) != 0)
             _exit(77);
-        _exit(run(mebibytes));
+        _exit(run(mebibytes, array));
     }
     waitpid(pid, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
 }
 
-static void test_full(void) {
+static void check_full(int array) {
     for (int mebibytes = 1; mebibytes <= 51; mebibytes += 25) {
-        int result = in_small_shm(run_full, mebibytes);
+        int result = in_small_shm(run_full, mebibytes * array, array);
         if (result == 77) {
             printf("  not allowed to mount a small /dev/shm: nothing was tested\n");
             return;
         }
-        CHECK(result == 0, "%d MiB: step %d (above 100: signal)", mebibytes, result);
+        CHECK(result == 0, "%d MiB: step %d (above 100: signal)", mebibytes * array, result);
     }
 }
 
+static void test_full(void) {
+    check_full(1);
+}
+
+static void test_full_of_huge_pages(void) {
+    check_full(5);
+}
+
 static void test_full_private(void) {
-    const int result = in_small_shm(run_full_private, 51);
+    const int result = in_small_shm(run_full_private, 51, 8);
     if (result == 77)
         printf("  not allowed to mount a small /dev/shm: nothing was tested\n");
     else
@@ -110,6 +119,7 @@ static void test_full_private(void) {
 
 int main(void) {
     RUN(test_full);
+    RUN(test_full_of_huge_pages);
     RUN(test_full_private);
     return check_summary();
 }

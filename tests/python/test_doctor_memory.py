@@ -1,5 +1,6 @@
 """What the doctor knows of memory: sizes, control groups, huge pages, what MPI needs."""
 
+import platform
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from ranks import pair
 
 from wagma import cli
 from wagma.collectives import Options, Segment
-from wagma.doctor import command, machine
+from wagma.doctor import command, machine, software
 from wagma.doctor.checks import examine
 from wagma.doctor.checks.memory import before_mpi
 from wagma.doctor.control_groups import MemoryLimit, memory_limit
@@ -130,17 +131,26 @@ def test_huge_pages_are_an_option_of_the_mount(device: int, option: str, huge: s
 
 
 @pytest.mark.parametrize(
-    "memory",
+    ("memory", "made"),
     [
-        {"shm_huge": "within_size"},
-        {"shm_huge": "always"},
-        {"shm_huge": "never", "thp_shmem": "force"},
+        ({"shm_huge": "within_size"}, False),
+        ({"shm_huge": "always"}, False),
+        ({"shm_huge": "never", "thp_shmem": "force"}, False),
+        ({"shm_huge": "never"}, True),
+        ({"shm_huge": "advise"}, True),
     ],
-    ids=["within_size", "always", "forced"],
+    ids=["within_size", "always", "forced", "made", "made, advise"],
 )
-def test_collectives_in_huge_pages_are_fine(memory: dict[str, str]) -> None:
-    found = [f.level for f in examine(changed(healthy(), memory=memory)) if f.topic == "pages"]
-    assert found == [Level.OK]
+def test_collectives_in_huge_pages_are_fine(memory: dict[str, str], made: bool) -> None:
+    facts = changed(healthy(), memory=memory, engine={"huge_pages": made})
+    assert [f.level for f in examine(facts) if f.topic == "pages"] == [Level.OK]
+
+
+def test_huge_pages_are_tried() -> None:
+    pages = Path("/sys/kernel/mm/transparent_hugepage")
+    denied = "[deny]" in (pages / "shmem_enabled").read_text() if pages.is_dir() else True
+    release = tuple(int(part) for part in platform.release().split(".")[:2])
+    assert software.engine().huge_pages == (release >= (6, 1) and not denied)
 
 
 def test_each_rank_has_the_memory_of_its_own_control_group() -> None:

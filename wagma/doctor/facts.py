@@ -116,6 +116,7 @@ class Engine:
         error: why it cannot be imported; the other fields mean nothing then.
         abi: version of the C interface.
         simd: level of the kernels.
+        huge_pages: whether it gets huge pages of shared memory, whatever their settings.
         options: environment variables that set an option, and which.
         own: those of them in which ranks may differ.
         variables: the others that have a meaning, and which.
@@ -125,6 +126,7 @@ class Engine:
     error: str = ""
     abi: int = 0
     simd: str = ""
+    huge_pages: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     own: Sequence[str] = ()
     variables: Mapping[str, str] = field(default_factory=dict)

@@ -47,6 +47,7 @@ def engine() -> Engine:
     return Engine(
         abi=_engine.ABI_VERSION,
         simd=_engine.simd_level(),
+        huge_pages=_engine.huge_pages(),
         options={variable: option for variable, (option, _) in ENVIRONMENT.items()},
         own=[variable for variable, (option, _) in ENVIRONMENT.items() if option in OWN],
         variables=OTHER_VARIABLES,

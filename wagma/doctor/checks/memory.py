@@ -226,16 +226,20 @@ def huge_pages(facts: Facts) -> Iterator[Finding]:
                 f"echo never > {PAGES}/shmem_enabled, with which the option huge= of /dev/shm is "
                 "followed",
             )
-        elif _huge(memory) in ("never", "advise"):
-            # The engine allocates pages before they are touched, when advice is not looked at.
+        elif _huge(memory) not in ("never", "advise"):
+            yield Finding("pages", Level.OK, f"transparent huge pages: {text}")
+        elif all(rank.engine.huge_pages for rank in ranks):
+            made = "collectives ask for them, and get them"
+            yield Finding("pages", Level.OK, f"transparent huge pages: {text}; {made}")
+        else:
+            # The engine allocates pages before they are touched, when advice is not looked at, and
+            # asks for huge ones then, for which this kernel is too old.
             yield Finding(
                 "pages",
                 Level.NOTE,
                 f"transparent huge pages: {text}: collectives are in pages of 4 KiB",
                 "as root: mount -o remount,huge=within_size /dev/shm",
             )
-        else:
-            yield Finding("pages", Level.OK, f"transparent huge pages: {text}")
 
 
 def _huge(memory: Memory) -> str:
