@@ -73,24 +73,12 @@ static int run_call(wagma_handle *h, enum shm_mode mode) {
         return status;
     if (status == WAGMA_OK)
         status = shm_outcome(h);
-    if (shm_keep_x(h, status != WAGMA_OK) != 0 && status == WAGMA_OK)
-        status = shm_no_mapping(h);
+    const int kept = shm_keep_x(h, status != WAGMA_OK);
+    status = kept == WAGMA_OK ? status : kept; /* x must not be touched: no other error matters */
     if (status != WAGMA_OK)
         return status;
     grace_return(&h->shm->grace, h->segment, h);
     return status;
-}
-
-/* A posted call's x can be read until it is over, and groups of one leave it as it is. */
-static enum round_source source_of(const wagma_handle *h) {
-    const struct shm_executor *e = h->shm;
-    const struct remap *array = h->segment->remap ? h->segment->remap[h->rank] : NULL;
-    if (e->out_of_place)
-        return ROUND_FROM_RESERVED;
-    return array && h->call.x == remap_array(array) && h->call.weight != 0 && !e->carries &&
-                   !e->posted && h->call.n > 1
-               ? ROUND_FROM_ARRAY
-               : ROUND_FROM_X;
 }
 
 static int begin(wagma_handle *h, enum shm_mode mode) {
@@ -105,7 +93,7 @@ static int begin(wagma_handle *h, enum shm_mode mode) {
                       h->call.x == segment_contribution(s, h->rank, (int)e->local.reserved - 1);
     e->input = (struct round_input){.grace_over = s->options.grace == 0};
     grace_call(&e->grace, h);
-    round_begin(&e->context, &e->local, (uint64_t)h->call.version + 1, h->call.sync, source_of(h),
+    round_begin(&e->context, &e->local, (uint64_t)h->call.version + 1, h->call.sync, shm_source(h),
                 h->call.members, h->call.n);
     return run_call(h, mode);
 }
@@ -173,11 +161,6 @@ static void destroy(wagma_handle *h) {
     h->shm = NULL;
 }
 
-static void *array(wagma_handle *h) {
-    const wagma_segment *s = h->segment;
-    return s->remap && s->remap[h->rank] ? remap_array(s->remap[h->rank]) : handle_segment_array(h);
-}
-
 static uint64_t bytes(const wagma_handle *h) {
     const wagma_segment *s = h->segment;
     const struct shm_executor *e = h->shm;
@@ -198,7 +181,7 @@ static const struct executor executor = {
     .poll = poll,
     .finish = finish,
     .next_contribution = next_contribution,
-    .array = array,
+    .array = shm_array,
     .carried_weight = carried_weight,
     .grace = grace,
     .bytes = bytes,
@@ -256,7 +239,7 @@ int shm_create(wagma_handle *h, const void *initial, double weight) {
         .scratch = e->scratch,
     };
     e->streams_x = exceed_caches(s);
-    round_init(&e->local, s->remaps);
+    round_init(&e->local, s->array_is_contribution);
     if (s->remap)
         s->remap[h->rank] = remap_new(s, h->rank);
     for (int i = 0; i < e->committed_rounds; i++)

@@ -1,5 +1,6 @@
 /* State of the wait-avoiding executor. executor_shm.c drives the round protocol (round.c),
- * executor_shm_data.c moves the data that it asks for, executor_shm_wait.c waits. */
+ * executor_shm_data.c moves the data that it asks for, executor_shm_array.c says what x is when it
+ * is published without a copy, executor_shm_wait.c waits, executor_shm_outcome.c ends calls. */
 #ifndef WAGMA_EXECUTOR_SHM_H
 #define WAGMA_EXECUTOR_SHM_H
 
@@ -74,12 +75,47 @@ int shm_mismatch(wagma_handle *h);
  */
 /* Does one of the actions that round.c asks for. WAGMA_OK, or WAGMA_ENOMEM. */
 int shm_data(wagma_handle *h, enum round_action action);
+
+/* -- executor_shm_array.c -----------------------------------------------------------------------
+ */
+/* Where the rank's array is. */
+void *shm_array(wagma_handle *h);
+/* What this call publishes. */
+enum round_source shm_source(const wagma_handle *h);
+/* Does before the others wait what shm_writable_x() can find done. If it fails, so will that. */
+void shm_prepare_x(wagma_handle *h);
+/* What x held when it was called. A copy is nearer in x itself, until x is written. */
+const void *shm_own_values(const wagma_handle *h);
+/* x, to be written. What is published is not: the array shows other memory from now on, all of
+ * which is to be written. NULL: error_set(). */
+unsigned char *shm_writable_x(wagma_handle *h);
+/* The call is over, whatever its end: if x still shows what it has published, or if the call is
+ * unfinished and some slices were not written, it gets a copy of what was published. WAGMA_OK, or
+ * WAGMA_ENOMEM: x must not be touched any more. */
+int shm_keep_x(wagma_handle *h, int unfinished);
+
+/* -- executor_shm_outcome.c ---------------------------------------------------------------------
+ */
+/* The newest version's members and weight, and where its result is. */
+void shm_collect(wagma_handle *h);
 /* The call is over: the outcome, and x. WAGMA_OK, or WAGMA_ENOMEM. */
 int shm_outcome(wagma_handle *h);
-/* The call is over, whatever its end: if x still shows what it has published, or if the call is
- * unfinished and some slices were not written, it gets a copy of what was published. 0, or -1: no
- * memory for a mapping, which shm_no_mapping() makes an error. */
-int shm_keep_x(wagma_handle *h, int unfinished);
-int shm_no_mapping(const wagma_handle *h);
+/* Where the result of local.c goes; NULL: no memory. */
+unsigned char *shm_destination(wagma_handle *h);
+
+static inline wagma_dtype shm_dtype(const wagma_handle *h) {
+    return (wagma_dtype)h->segment->options.dtype;
+}
+static inline size_t shm_elements(const wagma_handle *h) {
+    return (size_t)h->segment->options.count;
+}
+/* The public version of the round that was taken. */
+static inline int64_t shm_taken(const wagma_handle *h) {
+    return (int64_t)h->shm->local.u - 1;
+}
+/* Where member i of those that are reduced stands in the round. */
+static inline int shm_place(const struct shm_executor *e, int i) {
+    return e->context.world ? e->members[i] : i;
+}
 
 #endif

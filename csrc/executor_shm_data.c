@@ -1,37 +1,8 @@
-/* The data of wait-avoiding versions: contributions, slices, results and outcomes. */
-#include <stdlib.h>
-#include <string.h>
-
+/* The data of wait-avoiding versions: contributions, slices and results. */
 #include "executor_shm.h"
-
-static wagma_dtype dtype_of(const wagma_handle *h) {
-    return (wagma_dtype)h->segment->options.dtype;
-}
-
-static size_t elements(const wagma_handle *h) {
-    return (size_t)h->segment->options.count;
-}
-
-/* N bytes in *memory, made when they are first needed; NULL: error_set(). */
-static unsigned char *memory_for(const wagma_handle *h, unsigned char **memory) {
-    const size_t bytes = h->segment->bytes_n ? h->segment->bytes_n : 1;
-    if (!*memory && !(*memory = aligned_alloc(64, (bytes + 63) / 64 * 64)))
-        (void)error_set(WAGMA_ENOMEM, "no memory for a result of %zu bytes", bytes);
-    return *memory;
-}
 
 /* ---- taking a round: its members, inputs and weights ------------------------------------------
  */
-
-/* The public version of the round that was taken. */
-static int64_t taken(const wagma_handle *h) {
-    return (int64_t)h->shm->local.u - 1;
-}
-
-/* Where member i of those that are reduced stands in the round. */
-static int place(const struct shm_executor *e, int i) {
-    return e->context.world ? e->members[i] : i;
-}
 
 static void find_members(wagma_handle *h) {
     struct shm_executor *e = h->shm;
@@ -43,12 +14,6 @@ static void find_members(wagma_handle *h) {
         return;
     e->members = e->members_u;
     e->n = topology_members(&e->context.topology, h->rank, (int64_t)l->u - 1, e->members_u);
-}
-
-/* What x held when it was called. A copy is nearer in x itself, until x is written. */
-static const void *own_values(const wagma_handle *h) {
-    const struct round_local *l = &h->shm->local;
-    return l->from_array ? segment_contribution(h->segment, h->rank, (int)l->own) : h->call.x;
 }
 
 /* Looks up, once per round, what every action on round local.c needs. */
@@ -65,8 +30,8 @@ static void take(wagma_handle *h) {
     for (int i = 0; i < e->n; i++) {
         /* relaxed: ordered by the reference to the round */
         const uint64_t in =
-            atomic_load_explicit(segment_round_in(s, l->c, place(e, i)), memory_order_relaxed);
-        const double weight = *segment_round_weight(s, l->c, place(e, i));
+            atomic_load_explicit(segment_round_in(s, l->c, shm_place(e, i)), memory_order_relaxed);
+        const double weight = *segment_round_weight(s, l->c, shm_place(e, i));
         const int absent = e->context.ordered && round_version(in) != l->u;
         if (!absent || carry)
             e->total += weight;
@@ -75,7 +40,7 @@ static void take(wagma_handle *h) {
         if (in != ROUND_DEPARTED && !absent)
             h->inputs[i] = segment_contribution(s, e->members[i], (int)round_buffer(in));
         if (l->fresh && e->members[i] == h->rank && !carry)
-            h->inputs[i] = own_values(h);
+            h->inputs[i] = shm_own_values(h);
     }
     e->divisor = l->fresh || e->context.ordered ? e->total : e->total + h->call.weight;
 }
@@ -95,33 +60,6 @@ static double stored_divisor_of(const wagma_handle *h) {
     return o->average && early && h->shm->total != 0 ? h->shm->total : 1.0;
 }
 
-int shm_no_mapping(const wagma_handle *h) {
-    return error_set(
-        WAGMA_ENOMEM,
-        "no memory to map rank %d's array of %zu bytes anew: raise vm.max_map_count or "
-        "ulimit -v, or pass an array of your own instead",
-        h->rank, (size_t)h->segment->bytes_n);
-}
-
-/* x, to be written. What is published is not: the array shows other memory from now on, all of
- * which is to be written. NULL: error_set(). */
-static unsigned char *writable_x(wagma_handle *h) {
-    const struct round_local *l = &h->shm->local;
-    if (l->from_array && remap_show(h->segment->remap[h->rank], (int)l->array - 1) != 0) {
-        (void)shm_no_mapping(h);
-        return NULL;
-    }
-    return h->call.x;
-}
-
-/* Where the result of local.c goes; NULL: no memory. */
-static unsigned char *destination(wagma_handle *h) {
-    struct shm_executor *e = h->shm;
-    if (e->context.ordered)
-        return memory_for(h, &e->copies[e->results_count]);
-    return e->out_of_place ? memory_for(h, &e->alone) : writable_x(h);
-}
-
 /* A result that no cache holds until the others read it: it is written by streaming stores. */
 static int is_large(const wagma_handle *h) {
     return h->segment->bytes_n >= REDUCE_STREAM_BYTES;
@@ -131,7 +69,7 @@ static int is_large(const wagma_handle *h) {
 static void deliver(wagma_handle *h, unsigned char *out, uint64_t at, const void *stored,
                     uint64_t count, int near) {
     const struct shm_executor *e = h->shm;
-    const wagma_dtype dtype = dtype_of(h);
+    const wagma_dtype dtype = shm_dtype(h);
     const size_t offset = at * reduce_dtype_size(dtype);
     const double times = stored_divisor_of(h);
     if (e->divisor == 0)
@@ -144,7 +82,7 @@ static void deliver(wagma_handle *h, unsigned char *out, uint64_t at, const void
             h->kernels->divided_copy(dtype, out + offset, stored, divisor, count);
         return;
     }
-    const void *const in[2] = {stored, (const unsigned char *)own_values(h) + offset};
+    const void *const in[2] = {stored, (const unsigned char *)shm_own_values(h) + offset};
     const double weights[2] = {times, h->call.weight};
     h->kernels->sum(dtype, out + offset, in, weights, 2, divisor_of(h), count);
 }
@@ -155,7 +93,7 @@ typedef void sum_kernel(wagma_dtype, void *, const void *const *, const double *
 /* out = elements [at, at+count) of the inputs' sum, divided. */
 static void sum_inputs_by(sum_kernel *sum, wagma_handle *h, void *out, uint64_t at, uint64_t count,
                           double divisor) {
-    const wagma_dtype dtype = dtype_of(h);
+    const wagma_dtype dtype = shm_dtype(h);
     const size_t offset = at * reduce_dtype_size(dtype);
     const void **inputs = h->shm->shifted;
     for (int i = 0; i < h->shm->n; i++)
@@ -181,12 +119,12 @@ static void slice_range(const wagma_segment *s, uint32_t slice, uint64_t *at, ui
 static void reduce_by_blocks(wagma_handle *h, unsigned char *result, unsigned char *out,
                              uint64_t at, uint64_t count) {
     struct shm_executor *e = h->shm;
-    const uint64_t size = reduce_dtype_size(dtype_of(h)), step = SHM_BLOCK_BYTES / size;
+    const uint64_t size = reduce_dtype_size(shm_dtype(h)), step = SHM_BLOCK_BYTES / size;
     for (uint64_t i = 0; i < count; i += step) {
         const uint64_t n = count - i < step ? count - i : step;
         sum_inputs(h, e->block, at + i, n, stored_divisor_of(h));
         if (result)
-            h->kernels->streamed_copy(dtype_of(h), result + i * size, e->block, 1.0, n);
+            h->kernels->streamed_copy(shm_dtype(h), result + i * size, e->block, 1.0, n);
         deliver(h, out, at + i, e->block, n, !e->local.from_array);
     }
 }
@@ -198,12 +136,12 @@ static int reduce_slice(wagma_handle *h) {
     uint64_t at, count;
     slice_range(s, e->local.s, &at, &count);
     unsigned char *result =
-        segment_round_result(s, e->local.c) + at * reduce_dtype_size(dtype_of(h));
+        segment_round_result(s, e->local.c) + at * reduce_dtype_size(shm_dtype(h));
     if (e->local.view) {
         sum_inputs_by(is_large(h) ? h->kernels->streamed_sum : h->kernels->sum, h, result, at,
                       count, stored_divisor_of(h));
     } else {
-        unsigned char *out = destination(h);
+        unsigned char *out = shm_destination(h);
         if (!out)
             return WAGMA_ENOMEM;
         if (is_large(h)) {
@@ -217,36 +155,36 @@ static int reduce_slice(wagma_handle *h) {
     if (took > e->slice_ns)
         e->slice_ns = took;
     if (trace_is_on(h->trace))
-        trace_span(h->trace, TRACE_REDUCE, began, ended, taken(h), -1, (int)e->local.s);
+        trace_span(h->trace, TRACE_REDUCE, began, ended, shm_taken(h), -1, (int)e->local.s);
     return WAGMA_OK;
 }
 
 static int redo_slice(wagma_handle *h) {
     struct shm_executor *e = h->shm;
     const uint64_t began = trace_begin(h->trace);
-    unsigned char *out = destination(h);
+    unsigned char *out = shm_destination(h);
     uint64_t at, count;
     if (!out)
         return WAGMA_ENOMEM;
     slice_range(h->segment, e->local.s, &at, &count);
     reduce_by_blocks(h, NULL, out, at, count);
     h->stats.redone_slices++;
-    trace_end(h->trace, TRACE_REDUCE, began, taken(h), -1, (int)e->local.s);
+    trace_end(h->trace, TRACE_REDUCE, began, shm_taken(h), -1, (int)e->local.s);
     return WAGMA_OK;
 }
 
 static int copy_slice(wagma_handle *h) {
     const wagma_segment *s = h->segment;
     const uint64_t began = trace_begin(h->trace);
-    unsigned char *out = destination(h);
+    unsigned char *out = shm_destination(h);
     uint64_t at, count;
     if (!out)
         return WAGMA_ENOMEM;
     slice_range(s, h->shm->local.s, &at, &count);
     deliver(h, out, at,
-            segment_round_result(s, h->shm->local.c) + at * reduce_dtype_size(dtype_of(h)), count,
+            segment_round_result(s, h->shm->local.c) + at * reduce_dtype_size(shm_dtype(h)), count,
             0);
-    trace_end(h->trace, TRACE_MERGE, began, taken(h), -1, 0);
+    trace_end(h->trace, TRACE_MERGE, began, shm_taken(h), -1, 0);
     return WAGMA_OK;
 }
 
@@ -257,16 +195,16 @@ static int reduce_private(wagma_handle *h) {
     const uint64_t began = trace_begin(h->trace);
     if (e->divisor == 0 || e->n == 1)
         return WAGMA_OK;
-    unsigned char *out = destination(h);
+    unsigned char *out = shm_destination(h);
     if (!out)
         return WAGMA_ENOMEM;
     if (e->local.fresh)
         sum_inputs_by(e->streams_x && e->local.from_array ? h->kernels->streamed_sum
                                                           : h->kernels->sum,
-                      h, out, 0, elements(h), divisor_of(h));
+                      h, out, 0, shm_elements(h), divisor_of(h));
     else
-        reduce_by_blocks(h, NULL, out, 0, elements(h));
-    trace_end(h->trace, TRACE_REDUCE, began, taken(h), -1, 0);
+        reduce_by_blocks(h, NULL, out, 0, shm_elements(h));
+    trace_end(h->trace, TRACE_REDUCE, began, shm_taken(h), -1, 0);
     return WAGMA_OK;
 }
 
@@ -292,12 +230,12 @@ static void add_carried(wagma_handle *h, void *contribution) {
     struct shm_executor *e = h->shm;
     const void *carried = segment_contribution(h->segment, h->rank, (int)e->local.own);
     if (h->call.weight == 0) { /* nothing is contributed: it is carried on */
-        h->kernels->divided_copy(dtype_of(h), contribution, carried, 1.0, elements(h));
+        h->kernels->divided_copy(shm_dtype(h), contribution, carried, 1.0, shm_elements(h));
         return;
     }
     const void *const in[2] = {h->call.x, carried};
     const double weights[2] = {1, e->carried_weight / h->call.weight};
-    h->kernels->sum(dtype_of(h), contribution, in, weights, 2, 1.0, elements(h));
+    h->kernels->sum(shm_dtype(h), contribution, in, weights, 2, 1.0, shm_elements(h));
     e->carried_weight = h->call.weight;
 }
 
@@ -311,39 +249,12 @@ static void write_contribution(wagma_handle *h) {
         add_carried(h, contribution);
     else if (h->call.weight != 0 && !e->out_of_place && !e->local.from_array)
         /* of weight 0 it is never read */
-        h->kernels->divided_copy(dtype_of(h), contribution, h->call.x, 1.0, elements(h));
+        h->kernels->divided_copy(shm_dtype(h), contribution, h->call.x, 1.0, shm_elements(h));
     *segment_weight(s, h->rank, b) = h->call.weight;
-    if (e->local.from_array) /* if that fails, so will showing it */
-        (void)remap_prepare(s->remap[h->rank], (int)e->local.array - 1);
+    shm_prepare_x(h);
     trace_end(h->trace, TRACE_WRITE, began, h->call.version, -1, 0);
     grace_arrive(&e->grace, s, h->rank, e->local.t);
     e->publishing = 1;
-}
-
-/* ---- outcomes ----------------------------------------------------------------------------------
- */
-
-static void collect(wagma_handle *h) {
-    struct shm_executor *e = h->shm;
-    wagma_outcome *o = &h->outcome;
-    o->contributors_count = 0;
-    for (int i = 0; i < e->n; i++) {
-        if (h->weights[i] == 0)
-            continue;
-        /* relaxed: ordered by the reference to the round */
-        const uint64_t in = atomic_load_explicit(
-            segment_round_in(h->segment, e->local.c, place(e, i)), memory_order_relaxed);
-        h->contributors[o->contributors_count] = e->members[i];
-        h->versions[o->contributors_count++] = (int64_t)round_version(in) - 1;
-    }
-    o->weight = e->divisor;
-    o->merged |= e->divisor != 0;
-    if (!e->context.ordered)
-        return;
-    const void *result = e->local.copying ? (const void *)e->copies[e->results_count]
-                                          : segment_round_result(h->segment, e->local.c);
-    e->results[e->results_count++] = e->divisor == 0 ? NULL : result;
-    e->input.redo = 0; /* of the next version */
 }
 
 int shm_data(wagma_handle *h, enum round_action action) {
@@ -366,126 +277,9 @@ int shm_data(wagma_handle *h, enum round_action action) {
     case ROUND_REDO:
         return redo_slice(h);
     case ROUND_COLLECT:
-        collect(h);
+        shm_collect(h);
         return WAGMA_OK;
     default:
         __builtin_unreachable();
     }
-}
-
-/* A group of one: the contribution is the result. */
-static int outcome_alone(wagma_handle *h) {
-    struct shm_executor *e = h->shm;
-    wagma_outcome *o = &h->outcome;
-    const double weight = h->call.weight;
-    const int scale = !h->segment->options.average || (e->out_of_place && !e->context.ordered);
-    const void *contribution = own_values(h);
-    o->weight = weight;
-    o->merged = weight != 0;
-    o->contributors_count = weight != 0;
-    h->contributors[0] = h->rank;
-    h->versions[0] = h->call.version;
-    if (e->context.ordered) { /* with what is carried; and x may change while it is looked at */
-        contribution = segment_contribution(h->segment, h->rank, (int)e->local.own);
-        e->results[e->results_count++] = NULL;
-    }
-    if (weight == 0)
-        return WAGMA_OK;
-    if (scale && weight != 1) {
-        unsigned char *out = e->context.ordered ? memory_for(h, &e->copies[0]) : destination(h);
-        if (!out)
-            return WAGMA_ENOMEM;
-        h->kernels->sum(dtype_of(h), out, &contribution, &weight, 1, 1.0, elements(h));
-        contribution = out;
-    }
-    if (e->context.ordered)
-        e->results[0] = contribution;
-    else if (e->out_of_place)
-        o->result = contribution;
-    return WAGMA_OK;
-}
-
-/* Ordered: the results of this call; x becomes the newest one. */
-static int outcome_ordered(wagma_handle *h) {
-    struct shm_executor *e = h->shm;
-    wagma_outcome *o = &h->outcome;
-    const void *newest = NULL;
-    for (int k = 0; k < e->results_count; k++)
-        newest = e->results[k] ? e->results[k] : newest;
-    if (newest && !e->out_of_place) {
-        const uint64_t began = trace_begin(h->trace);
-        unsigned char *out = writable_x(h);
-        if (!out)
-            return WAGMA_ENOMEM;
-        h->kernels->divided_copy(dtype_of(h), out, newest, 1.0, elements(h));
-        trace_end(h->trace, TRACE_MERGE, began, taken(h), -1, 0);
-    }
-    o->results = e->results;
-    o->results_count = e->results_count;
-    if (e->local.u != 0)
-        h->call.next = (int64_t)e->local.u;
-    if (h->segment->options.late != WAGMA_LATE_CARRY)
-        return WAGMA_OK;
-    if (o->late && h->call.weight != 0) {
-        e->carries = 1;
-        e->carried_weight = h->call.weight;
-    } else if (h->call.weight != 0) {
-        e->carries = 0;
-    }
-    return WAGMA_OK;
-}
-
-/* Out of place: where the undivided sum is. */
-static void outcome_out_of_place(wagma_handle *h) {
-    const struct shm_executor *e = h->shm;
-    if (h->outcome.merged)
-        h->outcome.result =
-            e->local.kept ? segment_round_result(h->segment, e->local.kept - 1) : e->alone;
-}
-
-int shm_outcome(wagma_handle *h) {
-    struct shm_executor *e = h->shm;
-    wagma_outcome *o = &h->outcome;
-    const struct round_local *l = &e->local;
-    int status = WAGMA_OK;
-    o->late = l->outcome == ROUND_LATE || l->outcome == ROUND_UNMERGED;
-    if (l->outcome == ROUND_ALONE)
-        status = outcome_alone(h);
-    if (l->outcome == ROUND_UNMERGED) {
-        o->weight = h->call.weight;
-        h->stats.unmerged++;
-    }
-    if (l->outcome == ROUND_LATE && e->context.forward) {
-        h->call.next = (int64_t)l->u;
-        o->skipped = (int64_t)(l->u - l->t);
-    }
-    if (status == WAGMA_OK && l->outcome != ROUND_UNMERGED && e->context.world && e->n == 1 &&
-        !h->call.sync) { /* its group is this rank: x is the result, late or not */
-        status = outcome_alone(h);
-    } else if (e->context.ordered) {
-        status = outcome_ordered(h);
-    } else if (e->out_of_place && l->outcome != ROUND_ALONE) {
-        outcome_out_of_place(h);
-    }
-    h->stats.late += o->late;
-    return status;
-}
-
-int shm_keep_x(wagma_handle *h, int unfinished) {
-    const wagma_segment *s = h->segment;
-    const struct round_local *l = &h->shm->local;
-    const int next = (int)l->array - 1;
-    if (!l->from_array)
-        return 0;
-    /* relaxed: written by this rank */
-    const uint64_t word = atomic_load_explicit(segment_pub(s, h->rank), memory_order_relaxed);
-    const int published = round_version(word) == l->t;
-    if (next == remap_shown(s->remap[h->rank]) && !(unfinished && published))
-        return 0; /* it is written, or nothing was published */
-    const uint64_t began = trace_begin(h->trace);
-    h->kernels->divided_copy(dtype_of(h), segment_contribution(s, h->rank, next),
-                             segment_contribution(s, h->rank, (int)l->own), 1.0, elements(h));
-    const int status = remap_show(s->remap[h->rank], next);
-    trace_end(h->trace, TRACE_MERGE, began, h->call.version, -1, 0);
-    return status;
 }

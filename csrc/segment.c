@@ -86,7 +86,7 @@ static int new_segment(const wagma_options *options, wagma_segment **segment) {
         free(s);
         return status;
     }
-    if (s->remaps && !(s->remap = calloc((size_t)s->size, sizeof(struct remap *)))) {
+    if (s->array_is_contribution && !(s->remap = calloc((size_t)s->size, sizeof(struct remap *)))) {
         free(s);
         return error_set(WAGMA_ENOMEM, "no memory for a segment of %d ranks", checked.size);
     }

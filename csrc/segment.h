@@ -74,7 +74,7 @@ struct remap; /* remap.h */
 
 struct wagma_segment {
     unsigned char *base;  /* mapping */
-    struct remap **remap; /* [size], of the ranks of this process; NULL if `remaps` is 0 */
+    struct remap **remap; /* [size], of the ranks of this process; or NULL */
     uint64_t bytes;       /* of the mapping (mostly sparse until committed) */
     int fd;
     int owner;             /* pid of the process that made it with segment_create; 0: opened */
@@ -82,18 +82,18 @@ struct wagma_segment {
     wagma_options options; /* checked, defaults filled in */
     int size;              /* P */
     struct topology topology;
-    int buffers;            /* contribution buffers per rank, 0 when quorum is "all"; 2 with a graph
-                             */
-    int remaps;             /* the array is one of them, by turns */
-    int rounds;             /* rounds per rank, 0 when quorum is "all" */
-    int slots;              /* W, 0 when quorum is "all" */
-    int slices;             /* slices NS of a result, 1..64 */
-    uint64_t slice_count;   /* elements per slice (the last one has the rest) */
-    uint64_t bytes_n;       /* count * element size */
-    uint64_t array_bytes;   /* of a rank's array that is no contribution: bytes_n, or 0 */
-    uint64_t words_bytes;   /* of a region, before its array */
-    uint64_t region_bytes;  /* distance from a rank's region to the next */
-    uint64_t region_offset; /* of rank 0's region */
+    int buffers; /* contribution buffers per rank, 0 when quorum is "all"; 2 with a graph
+                  */
+    int array_is_contribution; /* it shows one of them, by turns: remap.h */
+    int rounds;                /* rounds per rank, 0 when quorum is "all" */
+    int slots;                 /* W, 0 when quorum is "all" */
+    int slices;                /* slices NS of a result, 1..64 */
+    uint64_t slice_count;      /* elements per slice (the last one has the rest) */
+    uint64_t bytes_n;          /* count * element size */
+    uint64_t array_bytes;      /* of a rank's array that is no contribution: bytes_n, or 0 */
+    uint64_t words_bytes;      /* of a region, before its array */
+    uint64_t region_bytes;     /* distance from a rank's region to the next */
+    uint64_t region_offset;    /* of rank 0's region */
     /* offsets within a region */
     uint64_t o_cref, o_slot, o_arrival, o_flat, o_meta, o_stats, o_array, o_stage, o_chunks,
         o_contribution, o_record, o_result;
@@ -181,7 +181,8 @@ static inline unsigned char *segment_contribution(const wagma_segment *s, int r,
     return segment_region(s, r) + s->o_contribution + (uint64_t)b * s->item_step;
 }
 static inline unsigned char *segment_array(const wagma_segment *s, int r) {
-    return s->remaps ? segment_contribution(s, r, 1) : segment_region(s, r) + s->o_array;
+    return s->array_is_contribution ? segment_contribution(s, r, 1)
+                                    : segment_region(s, r) + s->o_array;
 }
 /* Rounds are numbered over all ranks: c = owner * rounds + index. */
 static inline segment_round *segment_round_of(const wagma_segment *s, uint32_t c) {

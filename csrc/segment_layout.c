@@ -57,18 +57,18 @@ static void count_things(wagma_segment *s) {
     const int graph = o->graph != WAGMA_GRAPH_NONE;
     /* a pair sums what it has just written, which is in the caches of its cores for longer */
     const uint64_t remaps_from = segment_remap_min * (o->group_size > 2 ? 1 : 4);
-    s->remaps = !graph && !all && s->bytes_n >= remaps_from && s->bytes_n >= PAGE;
+    s->array_is_contribution = !graph && !all && s->bytes_n >= remaps_from && s->bytes_n >= PAGE;
     s->topology = (struct topology){o->size, o->group_size, o->grouping, o->seed};
     s->size = o->size;
     s->buffers =
         graph ? (int)window
         : all ? 0
               : (int)round_buffers_bound(&s->topology, o->activation == WAGMA_ACTIVATION_WORLD,
-                                         window, s->remaps);
+                                         window, s->array_is_contribution);
     s->rounds =
         all ? 0 : (int)round_rounds_bound((uint32_t)o->size, o->late != WAGMA_LATE_STALE, window);
     s->slots = all ? 0 : (int)round_slots(window);
-    s->array_bytes = graph || s->remaps ? 0 : s->bytes_n;
+    s->array_bytes = graph || s->array_is_contribution ? 0 : s->bytes_n;
 }
 
 static void cut_slices(wagma_segment *s) {
@@ -166,7 +166,7 @@ int segment_layout(wagma_segment *s) {
 int segment_joined_contributions(const wagma_segment *s) {
     /* rounds of all ranks are held with their inputs: one more, or living ranks that have one
      * reserved could wait for each other */
-    const int typical = TYPICAL_CONTRIBUTIONS + s->remaps +
+    const int typical = TYPICAL_CONTRIBUTIONS + s->array_is_contribution +
                         (s->options.activation == WAGMA_ACTIVATION_WORLD ? 1 : 0);
     return s->buffers < typical ? s->buffers : typical;
 }

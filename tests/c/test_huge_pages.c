@@ -103,7 +103,7 @@ static int lies_in_huge_pages(const wagma_segment *s, int arrays) {
 static void test_contributions_and_results(void) {
     const wagma_options o = options_of(2, 2, 1, DOUBLES);
     wagma_segment *s = join(&o);
-    CHECK(s && s->remaps, "no array is a contribution");
+    CHECK(s && s->array_is_contribution, "no array is a contribution");
     CHECK(lies_in_huge_pages(s, 4 + 2), "see above");
     const uint64_t before = file_bytes(s);
     int contributions = 4, rounds = 2;

@@ -4,8 +4,10 @@
 #include "executor_shm.h"
 #include "round.h"
 #include "support.h"
+#include "trap.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -227,6 +229,14 @@ static void test_results_in_order(void) {
     check_ordered(WAGMA_LATE_CARRY);
 }
 
+/* A call of rank 0 that published 42 and is over without a result. The others may still use that
+ * while x is written. */
+static void expect_kept(const cast *c, double *x) {
+    EXPECT(holds(x, 42), "%g", x[0]);
+    fill(x, 1);
+    EXPECT(holds(contribution(c->segment, 0), 42), "%g", contribution(c->segment, 0)[0]);
+}
+
 static void test_an_error_leaves_x_as_it_was(void) {
     wagma_options options = choose(3, 2);
     double *x[1];
@@ -236,9 +246,7 @@ static void test_an_error_leaves_x_as_it_was(void) {
     CHECK(open_cast(&c, &options, x, 1), "see above");
     fill(x[0], 42);
     EXPECT(wagma_allreduce(c.handle[0], x[0], 1, &o) == WAGMA_ESTALL, "%s", wagma_last_error());
-    EXPECT(holds(x[0], 42), "%g", x[0][0]);
-    fill(x[0], 1); /* the others may still use what was published */
-    EXPECT(holds(contribution(c.segment, 0), 42), "%g", contribution(c.segment, 0)[0]);
+    expect_kept(&c, x[0]);
     cast_drop(&c);
     CHECK(expectations_failed() == 0, "see above");
 }
@@ -254,10 +262,68 @@ static void test_an_abandoned_call_leaves_x_as_it_was(void) {
     EXPECT(wagma_start(c.handle[0], x[0], 1, 0, &o) == WAGMA_INPROGRESS, "%s", wagma_last_error());
     wagma_free(c.handle[0]);
     c.handle[0] = NULL;
-    EXPECT(holds(x[0], 42), "%g", x[0][0]);
-    fill(x[0], 1);
-    EXPECT(holds(contribution(c.segment, 0), 42), "%g", contribution(c.segment, 0)[0]);
+    expect_kept(&c, x[0]);
     cast_drop(&c);
+    CHECK(expectations_failed() == 0, "see above");
+}
+
+enum { LONG = 4 * 8192 }; /* doubles: four slices */
+
+typedef struct stop {
+    _Atomic int others_stopped;
+} stop;
+
+static int is_interrupted(void *context) {
+    return atomic_load(&((stop *)context)->others_stopped);
+}
+
+/* Rank 0 publishes; rank 1, with which there are enough, claims a slice and stops; then rank 0
+ * writes the others, and is interrupted when it waits for that one. */
+static void leave_a_slice(rank *me) {
+    stop *p = me->shared;
+    me->hooks = (wagma_hooks){.context = p, .interrupted = is_interrupted};
+    wagma_handle *h = rank_join(me, NULL);
+    wagma_outcome o;
+    if (!h)
+        return;
+    double *x = me->rank == 0 ? wagma_shared_array(h) : trap_memory(LONG * 8);
+    for (int i = 0; i < LONG; i++)
+        x[i] = i;
+    if (me->rank == 1) {
+        while (published(me->segment, 0) < 0)
+            sleep_ms(0.2);
+        trap_arm(x, LONG * 8, TRAP_IN_SLICE, SIGSTOP);
+        (void)wagma_allreduce(h, x, 1, &o);
+    }
+    if (me->rank == 2)
+        raise(SIGSTOP);
+    if (me->rank == 0) {
+        EXPECT(wagma_start(h, x, 1, 0, &o) == WAGMA_INPROGRESS, "%s", wagma_last_error());
+        while (!atomic_load(&p->others_stopped))
+            sleep_ms(0.2);
+        EXPECT(wagma_finish(h, x, &o) == WAGMA_EINTERRUPTED, "%s", wagma_last_error());
+        const segment_round *round = segment_round_of(me->segment, h->shm->local.c);
+        const uint64_t done = atomic_load(&round->done);
+        EXPECT(__builtin_popcountll(done) == 3, "slices %#lx are done", (long)done);
+        for (int i = 0; i < LONG; i++)
+            if (!EXPECT(x[i] == i, "%g at %d", x[i], i))
+                break;
+    }
+    wagma_free(h);
+}
+
+static void test_an_error_between_slices_leaves_x_as_it_was(void) {
+    stop *p = shared_memory(sizeof *p);
+    wagma_options o = options_of(3, 3, 2, LONG);
+    o.redo_after = 20;
+    team *t = team_start(PROCESSES, &o, leave_a_slice, p);
+    team_await_stopped(t, 2);
+    team_await_stopped(t, 1);
+    atomic_store(&p->others_stopped, 1);
+    team_await_exit(t, 0);
+    team_kill(t, 1);
+    team_kill(t, 2);
+    team_join(t);
     CHECK(expectations_failed() == 0, "see above");
 }
 
@@ -400,6 +466,7 @@ int main(void) {
     RUN(test_alone_in_a_round_of_all);
     RUN(test_results_in_order);
     RUN(test_an_error_leaves_x_as_it_was);
+    RUN(test_an_error_between_slices_leaves_x_as_it_was);
     RUN(test_an_abandoned_call_leaves_x_as_it_was);
     RUN(test_a_divided_array);
     RUN(test_x_can_be_read_while_its_call_is_pending);

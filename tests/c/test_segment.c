@@ -130,7 +130,8 @@ static void check_limit(int64_t count, int array) {
     CHECK(wagma_options_check(&s.options) == 0 && segment_layout(&s) == 0, "%s",
           wagma_last_error());
     uint64_t joined = segment_joined_bytes(&s), n = s.bytes_n;
-    CHECK(s.remaps == array && joined >= 6 * n && joined < 6 * n + 65536, "%lu", (long)joined);
+    CHECK(s.array_is_contribution == array && joined >= 6 * n && joined < 6 * n + 65536, "%lu",
+          (long)joined);
     CHECK(segment_most_contributions(&s) == 10 + array && segment_most_rounds(&s) == 16,
           "unlimited");
     s.options.shm_limit = joined - 1;

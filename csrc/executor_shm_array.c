@@ -1,0 +1,78 @@
+/* A rank's array that shows its contributions by turns (remap.h): what is published without a copy,
+ * and what x is then. */
+#include "executor_shm.h"
+
+/* Of this rank; NULL: its array stays where it is. */
+static struct remap *array_of(const wagma_handle *h) {
+    const wagma_segment *s = h->segment;
+    return s->remap ? s->remap[h->rank] : NULL;
+}
+
+/* The buffer that the array of this call shows when x is written. */
+static int next_shown(const wagma_handle *h) {
+    return (int)h->shm->local.array - 1;
+}
+
+static const void *published(const wagma_handle *h) {
+    return segment_contribution(h->segment, h->rank, (int)h->shm->local.own);
+}
+
+static int no_mapping(const wagma_handle *h) {
+    return error_set(
+        WAGMA_ENOMEM,
+        "no memory to map rank %d's array of %zu bytes anew: raise vm.max_map_count or "
+        "ulimit -v, or pass an array of your own instead",
+        h->rank, (size_t)h->segment->bytes_n);
+}
+
+void *shm_array(wagma_handle *h) {
+    const struct remap *array = array_of(h);
+    return array ? remap_array(array) : handle_segment_array(h);
+}
+
+/* A posted call's x can be read until it is over, and groups of one leave it as it is. */
+enum round_source shm_source(const wagma_handle *h) {
+    const struct shm_executor *e = h->shm;
+    const struct remap *array = array_of(h);
+    if (e->out_of_place)
+        return ROUND_FROM_RESERVED;
+    return array && h->call.x == remap_array(array) && h->call.weight != 0 && !e->carries &&
+                   !e->posted && h->call.n > 1
+               ? ROUND_FROM_ARRAY
+               : ROUND_FROM_X;
+}
+
+void shm_prepare_x(wagma_handle *h) {
+    if (h->shm->local.from_array)
+        (void)remap_prepare(array_of(h), next_shown(h));
+}
+
+const void *shm_own_values(const wagma_handle *h) {
+    return h->shm->local.from_array ? published(h) : h->call.x;
+}
+
+unsigned char *shm_writable_x(wagma_handle *h) {
+    if (h->shm->local.from_array && remap_show(array_of(h), next_shown(h)) != 0) {
+        (void)no_mapping(h);
+        return NULL;
+    }
+    return h->call.x;
+}
+
+int shm_keep_x(wagma_handle *h, int unfinished) {
+    const wagma_segment *s = h->segment;
+    const struct round_local *l = &h->shm->local;
+    if (!l->from_array)
+        return WAGMA_OK;
+    /* relaxed: written by this rank */
+    const uint64_t word = atomic_load_explicit(segment_pub(s, h->rank), memory_order_relaxed);
+    const int is_published = round_version(word) == l->t;
+    if (next_shown(h) == remap_shown(array_of(h)) && !(unfinished && is_published))
+        return WAGMA_OK; /* it is written, or nothing was published */
+    const uint64_t began = trace_begin(h->trace);
+    h->kernels->divided_copy(shm_dtype(h), segment_contribution(s, h->rank, next_shown(h)),
+                             published(h), 1.0, shm_elements(h));
+    const int shown = remap_show(array_of(h), next_shown(h));
+    trace_end(h->trace, TRACE_MERGE, began, h->call.version, -1, 0);
+    return shown == 0 ? WAGMA_OK : no_mapping(h);
+}
