@@ -8,6 +8,7 @@
 #include "handle.h"
 #include "remap.h"
 #include "round.h"
+#include "stores.h"
 
 /* What start() may wait before it hands over to finish(). */
 enum { SHM_START_NS = 3000 };
@@ -56,6 +57,7 @@ struct shm_executor {
     int32_t *scratch, *members_u, *missing; /* [P] */
     const void **shifted;                   /* [P] */
     unsigned char *block;
+    struct stores stores; /* into contributions */
     int streams_x; /* x is written by streaming stores, where it is not in the cache already */
 };
 

@@ -239,6 +239,21 @@ static void add_carried(wagma_handle *h, void *contribution) {
     e->carried_weight = h->call.weight;
 }
 
+/* The others are going to read it: see stores.h. Small ones take less than looking at the clock,
+ * and what does not stay in the caches bypasses them anyway. */
+static void copy_x(wagma_handle *h, void *contribution) {
+    const uint64_t bytes = h->segment->bytes_n;
+    const int timed = bytes >= 4 * STORES_BYTES_MIN && bytes < REDUCE_STREAM_BYTES;
+    const int streamed = timed && stores_choose(&h->shm->stores);
+    const uint64_t began = timed ? wait_now() : 0;
+    if (streamed)
+        h->kernels->streamed_copy(shm_dtype(h), contribution, h->call.x, 1.0, shm_elements(h));
+    else
+        h->kernels->divided_copy(shm_dtype(h), contribution, h->call.x, 1.0, shm_elements(h));
+    if (timed)
+        stores_note(&h->shm->stores, streamed, wait_now() - began, bytes);
+}
+
 static void write_contribution(wagma_handle *h) {
     wagma_segment *s = h->segment;
     struct shm_executor *e = h->shm;
@@ -248,8 +263,7 @@ static void write_contribution(wagma_handle *h) {
     if (e->carries)
         add_carried(h, contribution);
     else if (h->call.weight != 0 && !e->out_of_place && !e->local.from_array)
-        /* of weight 0 it is never read */
-        h->kernels->divided_copy(shm_dtype(h), contribution, h->call.x, 1.0, shm_elements(h));
+        copy_x(h, contribution); /* of weight 0 it is never read */
     *segment_weight(s, h->rank, b) = h->call.weight;
     shm_prepare_x(h);
     trace_end(h->trace, TRACE_WRITE, began, h->call.version, -1, 0);

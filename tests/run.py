@@ -61,6 +61,7 @@ CACHES = {
     "PIP_CACHE_DIR": os.environ.get("PIP_CACHE_DIR")
     or str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pip"),
 }
+TWO = ("-n", "2", "--dist", "loadfile")  # pytest's processes: one starts up while another waits
 SANITIZERS = {
     "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
@@ -129,9 +130,8 @@ def pytest_part(name: str, timeout: float, *arguments: str) -> list[Command]:
 def python_part() -> list[Command]:
     """tests/python, by two processes but for what is to run alone."""
     ignored = [f"--ignore={test}" for test in ALONE]
-    two = ("-n", "2", "--dist", "loadfile")
     return [
-        *pytest_part("python", 300, *two, *ignored, "tests/python"),
+        *pytest_part("python", 300, *TWO, *ignored, "tests/python"),
         *pytest_part("python-alone", 400, *ALONE),
     ]
 
@@ -219,11 +219,13 @@ def all_parts(mpi: str, mpiexec: list[str]) -> dict[str, list[Command]]:
         "mpi": mpi_part(mpi, mpiexec),
         "messages": messages_part(mpiexec),
         "oracle": oracle_part(mpiexec),
-        "jobs": pytest_part("jobs", 480, *JOBS),
-        "launch": pytest_part("launch", 480, "tests/launch", *(f"--ignore={job}" for job in JOBS)),
+        "jobs": pytest_part("jobs", 480, *TWO, *JOBS),
+        "launch": pytest_part(
+            "launch", 480, *TWO, "tests/launch", *(f"--ignore={job}" for job in JOBS)
+        ),
         "training": pytest_part("training", 900, "tests/training"),
         "hosts": pytest_part("hosts", 480, "tests/hosts"),
-        "install": pytest_part("install", 480, "tests/install/test_package.py"),
+        "install": pytest_part("install", 960, "tests/install/test_package.py"),
         "library": pytest_part("library", 120, "tests/install/test_library.py"),
     }
 

@@ -1,6 +1,9 @@
-/* Which stores are taken, given how long both ways took (pure). */
+/* Which stores are taken, given how long both ways took (pure); and contributions that are written
+ * by either. */
 #include "check.h"
+#include "executor_shm.h"
 #include "stores.h"
+#include "support.h"
 
 enum { BYTES = 65536 };
 
@@ -80,7 +83,37 @@ static void test_a_clock_that_stands_still(void) {
     CHECK(!s.streamed && streamed == 8, "%d streamed", streamed);
 }
 
+/* Both ways are tried, whatever is faster here, and each contribution is whole. */
+static void test_contributions_by_either(void) {
+    enum { COUNT = 4096 };
+    static double x[2][COUNT];
+    const wagma_options options = options_of(2, 2, 1, COUNT);
+    cast c;
+    CHECK(cast_open(&c, &options, NULL, NULL), "%s", wagma_last_error());
+    for (int t = 0; t < 2 * STORES_TURNS; t++) {
+        wagma_outcome o;
+        for (int r = 0; r < 2; r++)
+            for (int i = 0; i < COUNT; i++)
+                x[r][i] = COUNT * (2 * t + r) + i;
+        EXPECT(wagma_allreduce(c.handle[0], x[0], 1, &o) == WAGMA_OK, "%s", wagma_last_error());
+        const double others = t == 0 ? 0 : COUNT * (2 * t - 1); /* rank 1's of the version before */
+        for (int i = 0; i < COUNT; i++)
+            if (!EXPECT(x[0][i] == COUNT * 2 * t + i + others + (t == 0 ? 0 : i),
+                        "version %d: %g at %d", t, x[0][i], i))
+                break;
+        EXPECT(wagma_allreduce(c.handle[1], x[1], 1, &o) == WAGMA_OK, "%s", wagma_last_error());
+    }
+    for (int r = 0; r < 2; r++) {
+        const struct stores *s = &c.handle[r]->shm->stores;
+        EXPECT(s->cost[0] > 0 && s->cost[1] > 0, "rank %d: %lu and %lu ps", r,
+               (unsigned long)s->cost[0], (unsigned long)s->cost[1]);
+    }
+    cast_close(&c);
+    CHECK(expectations_failed() == 0, "see above");
+}
+
 int main(void) {
+    RUN(test_contributions_by_either);
     RUN(test_near_readers);
     RUN(test_far_readers);
     RUN(test_a_small_gain_is_none);
