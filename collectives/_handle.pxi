@@ -349,9 +349,9 @@ cdef class Handle:
         shared memory and from 1 MiB on (in groups of two from 4 MiB on), a blocking call publishes
         its memory and lets it show other memory at the same address, which takes the place of a
         copy (Linux 5.13): do not register it with a device, and a process that was forked sees what
-        it showed then, and must not write there. bfloat16 comes as uint16 (``torch.from_numpy(a).view(torch.bfloat16)``). There is one
-        such array: it stays valid after `close()`, and until it and all its views are gone a second
-        call is refused.
+        it showed then, and must not write there. bfloat16 comes as uint16
+        (``torch.from_numpy(a).view(torch.bfloat16)``). There is one such array: it stays valid
+        after `close()`, and until it and all its views are gone a second call is refused.
 
         Raises:
             BufferError: the array of an earlier call is still alive.

@@ -158,7 +158,8 @@ class FlatParameters:
         layout: `Layout.of(parameters)`.
 
     Attributes:
-        flat: 1-d tensor of `layout.numel` elements, without gradient; the padding is zero.
+        flat: 1-d tensor of `layout.numel` elements, without gradient; the padding is zero. Another
+            one after `move`.
 
     Not thread-safe.
     """
@@ -167,12 +168,30 @@ class FlatParameters:
         self.parameters = tuple(parameters)
         self.layout = layout
         self.flat = torch.zeros(layout.numel, dtype=layout.dtype)
-        self._addresses = []
-        for parameter, slot in zip(self.parameters, layout.slots, strict=True):
-            view = slot.view(self.flat)
+        views = self._views()
+        for parameter, view in zip(self.parameters, views, strict=True):
             view.copy_(parameter.detach())
             parameter.data = view
-            self._addresses.append(view.data_ptr())
+        self._addresses = [view.data_ptr() for view in views]
+
+    def _views(self) -> list[torch.Tensor]:
+        return [slot.view(self.flat) for slot in self.layout.slots]
+
+    def move(self, memory: torch.Tensor) -> None:
+        """Makes `memory` the flat tensor, with the values of the one until now.
+
+        A parameter that has been put elsewhere since stays there.
+
+        Args:
+            memory: 1-d tensor of `layout.numel` elements of the parameters' dtype.
+        """
+        memory.copy_(self.flat)
+        self.flat = memory
+        views = self._views()
+        for parameter, view, address in zip(self.parameters, views, self._addresses, strict=True):
+            if parameter.data_ptr() == address:
+                parameter.data = view
+        self._addresses = [view.data_ptr() for view in views]
 
     def check(self) -> None:
         """Checks that every parameter still lies where it was put.

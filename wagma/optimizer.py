@@ -42,8 +42,10 @@ class DistributedOptimizer(OptimizerWrapper):
     Making it is collective: it checks that all ranks train the same model, and rank 0's parameters
     become everybody's (the parameters only: load pretrained buffers, such as BatchNorm's
     statistics, on every rank, and see `synchronize`). The parameters become views of one flat
-    tensor. Frozen ones (``requires_grad=False``) are averaged like all others, and may move by a
-    last bit or two where the number of ranks is no power of two.
+    tensor, which WAGMA and ADPSGD keep in the memory that the ranks share until the training is
+    closed (forked processes see it too, and must not write there). Frozen ones
+    (``requires_grad=False``) are averaged like all others, and may move by a last bit or two where
+    the number of ranks is no power of two.
 
     `param_groups`, `state` and `defaults` are the inner optimizer's own: learning-rate schedulers
     take this object or the inner one. Momentum and other state are not averaged. With

@@ -130,6 +130,13 @@ def test_every_rank_recorded_every_step(runs: Runs) -> None:
         ]
 
 
+def test_snapshots_are_of_the_way_there(runs: Runs) -> None:
+    for record, _, _ in runs:
+        for run in record["runs"]:
+            accuracies = run["snapshot_accuracies"]
+            assert accuracies[0] < accuracies[-1] <= run["final_accuracy"] + 0.05
+
+
 def percentile(values: list[float], share: float) -> float:
     """Linear between the two nearest."""
     ordered = sorted(values)

@@ -105,6 +105,28 @@ def test_reassigned_data_is_noticed(change: str) -> None:
         flat.check()
 
 
+def test_moved() -> None:
+    tensors = [parameter(3, 2), parameter(), parameter(5)]
+    flat = flatten(*tensors)
+    values = [tensor.detach().clone() for tensor in tensors]
+    tensors[2].data = elsewhere = torch.ones(5)
+    kept = tensors[0].detach()
+    memory = torch.full_like(flat.flat, 9)
+    flat.move(memory)
+    assert flat.flat is memory
+    assert torch.equal(tensors[0], values[0])
+    assert torch.equal(tensors[1], values[1])
+    assert tensors[2].data_ptr() == elsewhere.data_ptr()
+    memory[0] = 17
+    assert tensors[0][0, 0] == 17
+    assert kept[0, 0] == values[0][0, 0]
+    with pytest.raises(RuntimeError, match="parameter 2 of shape"):
+        flat.check()
+    tensors[2].data = flat.layout.slots[2].view(memory)
+    flat.check()
+    assert torch.equal(tensors[2], values[2])
+
+
 def test_fingerprints_tell_models_apart() -> None:
     def fingerprint(*tensors: torch.nn.Parameter) -> str:
         return Layout.of(tensors).fingerprint()

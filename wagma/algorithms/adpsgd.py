@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from wagma.algorithms.collective import Collective
 from wagma.algorithms.groups import GroupAveraging
 from wagma.collectives import GroupAllreduce
 from wagma.collectives.options import Transport
-from wagma.flat import FlatParameters
 
 if TYPE_CHECKING:
+    import torch
     from mpi4py import MPI
 
 __all__ = ["ADPSGD"]
@@ -71,18 +70,16 @@ class ADPSGD(GroupAveraging):
         self._window = window
         self._seed = seed
 
-    def _connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
-        return (
-            GroupAllreduce(
-                self.comm,
-                parameters.flat,
-                group_size=self.group_size,
-                grouping=self._grouping,
-                grace=self._grace,
-                window=self._window,
-                seed=self._seed,
-                **self._waits,
-            ),
+    def _make(self, like: torch.Tensor) -> GroupAllreduce:
+        return GroupAllreduce(
+            self.comm,
+            like,
+            group_size=self.group_size,
+            grouping=self._grouping,
+            grace=self._grace,
+            window=self._window,
+            seed=self._seed,
+            **self._waits,
         )
 
     def __repr__(self) -> str:

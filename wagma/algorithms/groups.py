@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import TYPE_CHECKING
 
+import torch
+
 from wagma.algorithms.base import Algorithm
+from wagma.algorithms.collective import Collective
 from wagma.algorithms.cycles import group_cycle
 from wagma.collectives import PartialAllreduce
 from wagma.collectives.options import Grouping, Transport
+from wagma.flat import FlatParameters
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -18,6 +23,9 @@ __all__ = ["GroupAveraging"]
 
 class GroupAveraging(Algorithm):
     """Averages the model after every local step, within the rank's group of that version.
+
+    As long as it trains, the model lies in the collective's array, which takes no copy to publish
+    or to average (see `wagma.collectives.Handle.empty`).
 
     Args:
         comm, timeout, stall_warning, transport: see `Algorithm`.
@@ -52,6 +60,18 @@ class GroupAveraging(Algorithm):
     def collective(self) -> PartialAllreduce:
         """The collective; its own counter starts at 0 in every process."""
         return self._connected(PartialAllreduce)
+
+    def _connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
+        collective = self._make(parameters.flat)
+        parameters.move(torch.from_numpy(collective.empty()).view(parameters.layout.dtype))
+        return (collective,)
+
+    @abstractmethod
+    def _make(self, like: torch.Tensor) -> PartialAllreduce:
+        """The collective, of arrays like `like`."""
+
+    def _release(self) -> None:
+        self.parameters.move(torch.empty_like(self.parameters.flat))
 
     def after_step(self) -> None:
         """Averages the new model with the group's."""

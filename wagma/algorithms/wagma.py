@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from wagma.algorithms.collective import Collective
 from wagma.algorithms.groups import GroupAveraging
 from wagma.collectives import PartialAllreduce
 from wagma.collectives.options import Activation, Missed, Transport
-from wagma.flat import FlatParameters
 
 if TYPE_CHECKING:
+    import torch
     from mpi4py import MPI
 
 __all__ = ["WAGMA", "default_group_size"]
@@ -125,21 +124,19 @@ class WAGMA(GroupAveraging):
                     )
         return {**switches}
 
-    def _connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
-        return (
-            PartialAllreduce(
-                self.comm,
-                parameters.flat,
-                group_size=self.group_size,
-                quorum=1 if self.wait_avoiding else "all",
-                grace=self._grace,
-                missed=self._missed,
-                activation=self._activation,
-                grouping=self._grouping,
-                sync_period=self.sync_period,
-                window=self._window,
-                **self._waits,
-            ),
+    def _make(self, like: torch.Tensor) -> PartialAllreduce:
+        return PartialAllreduce(
+            self.comm,
+            like,
+            group_size=self.group_size,
+            quorum=1 if self.wait_avoiding else "all",
+            grace=self._grace,
+            missed=self._missed,
+            activation=self._activation,
+            grouping=self._grouping,
+            sync_period=self.sync_period,
+            window=self._window,
+            **self._waits,
         )
 
     def __repr__(self) -> str:

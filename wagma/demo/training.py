@@ -53,12 +53,12 @@ def train(
         model.parameters(), lr=settings.learning_rate, momentum=settings.momentum
     )
     with DistributedOptimizer(inner, _algorithm(comm, settings, name)) as optimizer:
-        flat = optimizer.algorithm.parameters.flat
-        snapshots = Snapshots(flat, settings.steps, settings.snapshot_every)
+        parameters = optimizer.algorithm.parameters
+        snapshots = Snapshots(parameters.flat, settings.steps, settings.snapshot_every)
         compute = _Computing(settings, imbalance, model, optimizer, shard)
         meet(comm)
         record = run_steps(optimizer, settings.steps, compute, snapshots, progress)
-        final = flat.clone()
+        final = parameters.flat.clone()
     records = comm.gather(asdict(record), root=0)
     check_one_model(comm, final)
     steps = list(range(settings.snapshot_every, settings.steps + 1, settings.snapshot_every))
@@ -66,9 +66,9 @@ def train(
     accuracies = []
     if comm.rank == 0:
         for mean in means:
-            flat.copy_(mean)
+            parameters.flat.copy_(mean)
             accuracies.append(accuracy(model, digits))
-        flat.copy_(final)
+        parameters.flat.copy_(final)
     return {
         "algorithm": name,
         "ranks": records,

@@ -1,0 +1,99 @@
+"""Where a model lies that is averaged: in the collective's array, as long as it trains."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import ALGORITHMS, COMM, RANK, SIZE
+
+import wagma
+from wagma.algorithms.groups import GroupAveraging
+
+COUNT = (4 << 20) // 4 + 3  # from here on arrays change their memory, see csrc/segment.h
+MEAN = (SIZE - 1) / 2  # of the ranks
+
+pytestmark = [
+    pytest.mark.mpi(),
+    pytest.mark.skipif(SIZE > 3, reason="fewer ranks show it, in less time"),
+]
+
+
+def parameters() -> list[torch.nn.Parameter]:
+    return [torch.nn.Parameter(torch.zeros(count)) for count in (COUNT, 5)]
+
+
+def step(optimizer: wagma.DistributedOptimizer) -> None:
+    """Every parameter becomes less by the rank, and all ranks come at one time."""
+    for parameter in optimizer.param_groups[0]["params"]:
+        parameter.grad = torch.full_like(parameter, RANK)
+    COMM.Barrier()
+    optimizer.step()
+
+
+def segments() -> int:
+    """Places in this process where memory is mapped that the ranks share."""
+    return sum("/wagma-" in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+@pytest.mark.parametrize("wait_avoiding", [True, False])
+def test_a_large_model_is_averaged_where_it_lies(wait_avoiding: bool) -> None:
+    options = {"grace": 20.0} if wait_avoiding else {}
+    first, second = model = parameters()
+    inner = torch.optim.SGD(model, lr=1.0)
+    algorithm = wagma.WAGMA(COMM, SIZE, sync_period=3, wait_avoiding=wait_avoiding, **options)
+    with wagma.DistributedOptimizer(inner, algorithm) as optimizer:
+        places = [parameter.data_ptr() for parameter in model]
+        seen = first.detach()
+        for version in range(1, 8):
+            step(optimizer)
+            assert optimizer.outcome is not None
+            if len(optimizer.outcome.contributors) < SIZE:
+                pytest.skip("a rank came late")
+            assert (first == -version * MEAN).all()
+            assert (second == -version * MEAN).all()
+            assert torch.equal(seen, first)
+            assert [parameter.data_ptr() for parameter in model] == places
+        assert isinstance(algorithm.collective, wagma.collectives.PartialAllreduce)
+        with pytest.raises(BufferError, match="still alive"):
+            algorithm.collective.empty()
+    COMM.Barrier()
+    assert torch.equal(seen, first)
+
+
+@pytest.mark.parametrize("name", ["WAGMA", "ADPSGD"])
+@pytest.mark.parametrize("end", ["close", "exception", "more parameters"])
+def test_after_its_training_it_has_memory_of_its_own(name: str, end: str) -> None:
+    before = segments()
+    model = parameters()
+    optimizer = wagma.DistributedOptimizer(torch.optim.SGD(model, lr=1.0), ALGORITHMS[name](COMM))
+    assert isinstance(optimizer.algorithm, GroupAveraging)
+    shared = optimizer.algorithm.collective.transport == "shm"
+    for _ in range(3):
+        step(optimizer)
+    optimizer.synchronize()
+    assert segments() > before or not shared
+    kept = [parameter.detach().clone() for parameter in model]
+    state = model[1].detach()  # as in a state_dict() from before
+    if end == "more parameters":
+        added = torch.nn.Parameter(torch.full((7,), 3.0))
+        optimizer.add_param_group({"params": [added]})
+        assert all(map(torch.equal, model, kept))
+        for _ in range(2):
+            step(optimizer)
+        optimizer.synchronize()
+        assert (model[0] == model[0][0]).all()
+        kept = [parameter.detach().clone() for parameter in model]
+        assert (added == 3).all()
+    if end == "exception":
+        COMM.Barrier()
+        with pytest.raises(ZeroDivisionError), optimizer:
+            raise ZeroDivisionError
+    else:
+        optimizer.close()
+    assert all(map(torch.equal, model, kept))
+    assert end == "more parameters" or torch.equal(state, kept[1])
+    model[0].data.add_(1)
+    del optimizer, state
+    assert segments() == before
+    assert (model[0] == kept[0] + 1).all()
+    COMM.Barrier()
