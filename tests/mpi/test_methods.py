@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import versioned
 from mpi4py import MPI
+from stalls import soon
 from teams import teams
 from windows import ahead
 
@@ -391,7 +392,7 @@ def test_results_that_nobody_fetches(comm: MPI.Intracomm, late: Any) -> None:
     """The window closes: the others wait for the rank that does not fetch them, and say so."""
     window = 3
     x = np.zeros(2, np.float32)
-    coll = SoloAllreduce(comm, x, late=late, window=window, timeout=0.3, grace=0)
+    coll = SoloAllreduce(comm, x, late=late, window=window, timeout=soon(comm), grace=0)
     if comm.rank > 0:
         with pytest.raises(StallError, match=r"rank 0|ranks 0"):
             for _ in range(window + 1):

@@ -16,6 +16,7 @@ import pytest
 import torch
 from mpi4py import MPI
 from refusals import error_everywhere
+from stalls import soon
 from teams import teams
 
 from wagma.collectives import (
@@ -214,7 +215,7 @@ def test_a_rank_that_fails(comm: MPI.Intracomm) -> None:
 @pytest.mark.mpi
 def test_a_neighbour_that_does_not_come(comm: MPI.Intracomm) -> None:
     x = np.zeros(3)
-    coll = NeighborExchange(comm, x, timeout=0.3, name="ring")
+    coll = NeighborExchange(comm, x, timeout=soon(comm), name="ring")
     if comm.rank == 1:
         with pytest.raises(StallError, match=r"version 0 \(phase neighbors\) .* rank.* 0"):
             coll.exchange(x)
