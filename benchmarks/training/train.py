@@ -152,18 +152,20 @@ def train(
         inner.register_step_post_hook(lambda *_: consensus.take(computing.version))
         meet(comm)
         record = run_steps(optimizer, settings.steps, computing, snapshots, progress, stopped)
-        meet(comm)
-        if comm.allreduce(record.end_seconds == 0.0):
-            return None
-        records = comm.allgather({**asdict(record), "behind": computing.behind})
-        check_one_model(comm, flat)
-        final = flat.clone()
-        versions, values = _evaluate(comm, settings, snapshots, model, flat, task)
-        flat.copy_(final)
-        final_value = task.evaluate(model) if comm.rank == 0 else 0.0
-        meet(comm)
-        final_value = comm.bcast(final_value)
-        return Trained(records, versions, values, final_value, consensus.distances(comm))
+    # Every rank has left the training: for one that was stopped in it nobody waits there.
+    meet(comm)
+    if comm.allreduce(record.end_seconds == 0.0):
+        return None
+    records = comm.allgather({**asdict(record), "behind": computing.behind})
+    flat = parameters.flat[:end]
+    check_one_model(comm, flat)
+    final = flat.clone()
+    versions, values = _evaluate(comm, settings, snapshots, model, flat, task)
+    flat.copy_(final)
+    final_value = task.evaluate(model) if comm.rank == 0 else 0.0
+    meet(comm)
+    final_value = comm.bcast(final_value)
+    return Trained(records, versions, values, final_value, consensus.distances(comm))
 
 
 def snapshot_period(settings: Settings) -> int:

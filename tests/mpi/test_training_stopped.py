@@ -1,0 +1,51 @@
+"""A rank that leaves a training of the benchmark: the others do not wait for it."""
+
+import pytest
+import torch
+from mpi4py import MPI
+
+from wagma.benchmarks.training.algorithms import DEFAULT, find
+from wagma.benchmarks.training.settings import Settings
+from wagma.benchmarks.training.tasks import load
+from wagma.benchmarks.training.train import train
+from wagma.inject import parse
+
+STEPS = 12
+SETTINGS = Settings(
+    task="digits",
+    algorithms=DEFAULT,
+    imbalance="none",
+    compute=None,
+    parameters=None,
+    steps=STEPS,
+    seeds=(1,),
+    sync_period=3,
+    group_size=None,
+    batch=2,
+    learning_rate=0.1,
+    transport="auto",
+    target=0.9,
+    json=None,
+    plots=None,
+)
+
+
+@pytest.mark.parametrize("name", DEFAULT)
+def test_one_rank_stops(comm: MPI.Intracomm, name: str) -> None:
+    """Before a version that needs all ranks, and the others are not told."""
+    torch.set_num_threads(1)
+    asked = 0
+
+    def stopped() -> bool:
+        nonlocal asked
+        asked += 1
+        return comm.rank == comm.size - 1 and asked > STEPS // 2
+
+    task, imbalance = load("digits", 1), parse("none", comm.size)
+    compared = find(name, SETTINGS, comm.size)
+    done: list[int] = []
+    assert train(comm, SETTINGS, compared, 1, task, imbalance, done.append, stopped) is None
+    if comm.rank < comm.size - 1:
+        assert done[-1] == STEPS
+    else:
+        assert done[-1] < STEPS
