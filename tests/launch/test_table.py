@@ -135,7 +135,8 @@ def test_what_python_adds_follows_from_the_samples(
                 if case["bytes"] == size
             }
             added = took["python"] - took["c"]
-            near = (added - 1e-9, added, added + 1e-9)  # rounded once more or less
+            # Rounded once more or less: between two of them lies no other text.
+            near = (added + away * 1e-9 for away in (-1.0, -0.5, 0.0, 0.5, 1.0))
             expected.append({("-" if one < 0 else "") + time_text(abs(one)) for one in near})
     assert len(rows) == len(expected)
     for row, texts in zip(rows, expected, strict=True):
