@@ -12,6 +12,7 @@ BENCH_ARGS ?= --readme README.md
 # Under mpiexec standard error is a pipe, and make's own says whether somebody is looking.
 DEMO_PROGRESS := $(if $(MAKE_TERMERR),--progress always)
 PARTS ?=
+RANKS ?=
 
 include csrc/engine.mk
 
@@ -54,8 +55,8 @@ help: ## this list
 demo: $(VENV)/engine ## train with stragglers on 4 ranks: AllreduceSGD, then WAGMA
 	$(MPIEXEC) -n 4 $(RUN) -m wagma demo $(DEMO_PROGRESS) $(DEMO_ARGS)
 
-test: $(VENV)/engine ## every test; PARTS="c mpi" runs some parts (tests/run.py lists them)
-	$(RUN) tests/run.py --mpi "$(MPI)" --mpiexec "$(MPIEXEC)" $(PARTS)
+test: $(VENV)/engine ## every test; PARTS="c mpi" runs some parts (tests/run.py lists them), RANKS="3 8" fewer ranks
+	$(RUN) tests/run.py --mpi "$(MPI)" --mpiexec "$(MPIEXEC)" $(PARTS) $(if $(RANKS),--ranks $(RANKS))
 
 oracle: $(VENV)/engine ## mpi4py's own tests of Allreduce, with wagma's sums
 	$(RUN) tests/run.py --mpi "$(MPI)" --mpiexec "$(MPIEXEC)" oracle

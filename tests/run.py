@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby, repeat
 from pathlib import Path
 
@@ -47,13 +47,12 @@ LONGEST = (
     *("test_engine_agreement", "test_inplace", "test_private", "test_reduce", "test_mpi_fuzz"),
     *("test_engine_departure", "test_neighbor_faults"),
 )
-# Nothing in them is timed: they get the time that the other parts, which wait a lot, leave.
-BEHIND = ("explore", "install")
 # What these tests measure, or how late they allow something to be, a busy core would change.
-ALONE = tuple(
-    f"tests/python/test_{name}.py"
-    for name in ("bench_computing", "demo", "exit", "faults", "handle", "passive", "waiting")
-)
+ALONE = {
+    "python": ("bench_computing", "demo", "exit", "faults", "handle", "passive", "waiting"),
+    "training": ("training",),
+    "hosts": ("punctual",),
+}
 
 # What a user's `python -m wagma tune` has measured changes nothing here; pip's cache stays its own.
 CACHES = {
@@ -61,7 +60,8 @@ CACHES = {
     "PIP_CACHE_DIR": os.environ.get("PIP_CACHE_DIR")
     or str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pip"),
 }
-TWO = ("-n", "2", "--dist", "loadfile")  # pytest's processes: one starts up while another waits
+TWO = ("-n", "2")  # pytest's processes: one starts up while another waits
+BY_FILE = (*TWO, "--dist", "loadfile")
 SANITIZERS = {
     "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
@@ -91,11 +91,7 @@ running: set[subprocess.Popen[bytes]] = set()  # the commands that run now
 
 @dataclass
 class Result:
-    """What became of a part.
-
-    `cores`: used on average, of processes that were waited for; what runs behind others counts for
-    the one during which it ends.
-    """
+    """What became of a part; `cores`: used on average, of processes that were waited for."""
 
     seconds: float = 0.0
     cores: float = 0.0
@@ -127,12 +123,13 @@ def pytest_part(name: str, timeout: float, *arguments: str) -> list[Command]:
     return [Command(name, [sys.executable, "-m", "pytest", "-q", *arguments], timeout)]
 
 
-def python_part() -> list[Command]:
-    """tests/python, by two processes but for what is to run alone."""
-    ignored = [f"--ignore={test}" for test in ALONE]
+def but_for_some(part: str, timeout: float, *arguments: str) -> list[Command]:
+    """The tests of a folder with these arguments, and those that are to run alone."""
+    alone = [f"tests/{part}/test_{name}.py" for name in ALONE[part]]
+    ignored = [f"--ignore={test}" for test in alone]
     return [
-        *pytest_part("python", 300, *TWO, *ignored, "tests/python"),
-        *pytest_part("python-alone", 400, *ALONE),
+        *pytest_part(part, timeout, *arguments, *ignored, f"tests/{part}"),
+        *pytest_part(f"{part}-alone", timeout, *alone),
     ]
 
 
@@ -145,32 +142,25 @@ def on_ranks(
     return Command(f"{name}-{size}", argv, timeout, ranks=size)
 
 
-# Eight ranks on fewer cores take minutes where MPI spins: not what does not depend on their number.
+# Eight ranks on fewer cores take minutes: not for what does not depend on their number.
+FULL = max(4, len(os.sched_getaffinity(0)))
 ANY_NUMBER = tuple(
     f"tests/mpi/test_{name}.py"
     for name in (
         *("optimizer_accumulation", "optimizer_buffers", "optimizer_parameters"),
-        *("optimizer_scaler", "training_documents", "training_stopped"),
+        *("optimizer_resume", "optimizer_scaler", "training_documents", "training_stopped"),
     )
 )
 FEWER = tuple(f"--ignore={test}" for test in ANY_NUMBER)
 
 
-def mpi_part(mpi: str, mpiexec: list[str]) -> list[Command]:
+def mpi_part(
+    name: str, mpiexec: list[str], sizes: tuple[int, ...], timeout: float, *options: str
+) -> list[Command]:
     """tests/mpi, once for each number of ranks."""
-    cores = len(os.sched_getaffinity(0)) if mpi == "mpich" else max(RANKS)
     return [
-        on_ranks("mpi", "mpi", mpiexec, size, 400, *(FEWER if size > max(4, cores) else ()))
-        for size in RANKS
-    ]
-
-
-def messages_part(mpiexec: list[str]) -> list[Command]:
-    """The same over messages."""
-    options = ("--transport", "mpi")
-    return [
-        on_ranks("messages", "mpi", mpiexec, size, 500, *options, *(FEWER if size > 4 else ()))
-        for size in RANKS
+        on_ranks(name, "mpi", mpiexec, size, timeout, *options, *(FEWER if size > FULL else ()))
+        for size in sizes
     ]
 
 
@@ -206,7 +196,9 @@ def oracle_part(mpiexec: list[str]) -> list[Command]:
     return commands
 
 
-def all_parts(mpi: str, mpiexec: list[str]) -> dict[str, list[Command]]:
+def all_parts(
+    mpi: str, mpiexec: list[str], sizes: tuple[int, ...] = RANKS
+) -> dict[str, list[Command]]:
     """Every part, in the order in which they run: quick and fundamental ones first."""
     explore = [sys.executable, "tests/explore/run.py", "--quick"]
     return {
@@ -214,17 +206,17 @@ def all_parts(mpi: str, mpiexec: list[str]) -> dict[str, list[Command]]:
         "asan": c_part("asan", 180),
         "tsan": c_part("tsan", 240),
         "explore": [Command("explore", explore, 900)],
-        "python": python_part(),
+        "python": but_for_some("python", 400, *BY_FILE),
         "transport": transport_part(mpi, mpiexec),
-        "mpi": mpi_part(mpi, mpiexec),
-        "messages": messages_part(mpiexec),
+        "mpi": mpi_part("mpi", mpiexec, sizes, 400),
+        "messages": mpi_part("messages", mpiexec, sizes, 500, "--transport", "mpi"),
         "oracle": oracle_part(mpiexec),
-        "jobs": pytest_part("jobs", 480, *TWO, *JOBS),
+        "jobs": pytest_part("jobs", 480, *BY_FILE, *JOBS),
         "launch": pytest_part(
-            "launch", 480, *TWO, "tests/launch", *(f"--ignore={job}" for job in JOBS)
+            "launch", 480, *BY_FILE, "tests/launch", *(f"--ignore={job}" for job in JOBS)
         ),
-        "training": pytest_part("training", 900, "tests/training"),
-        "hosts": pytest_part("hosts", 480, "tests/hosts"),
+        "training": but_for_some("training", 600, *TWO),
+        "hosts": but_for_some("hosts", 480, *TWO),
         "install": pytest_part("install", 960, "tests/install/test_package.py"),
         "library": pytest_part("library", 120, "tests/install/test_library.py"),
     }
@@ -273,13 +265,25 @@ def execute(command: Command, environment: dict[str, str]) -> tuple[Counter[str]
     return counts, reasons
 
 
+@contextmanager
+def ended_together(pool: ThreadPoolExecutor) -> Iterator[None]:
+    """Ctrl-C ends what runs, instead of waiting for it and for what would follow."""
+    try:
+        yield
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in list(running):
+            stop(process)
+        raise
+
+
 def execute_all(
     commands: list[Command], environment: dict[str, str]
 ) -> Iterator[tuple[Command, Counter[str], list[str]]]:
     """Runs commands in order, those that may several at a time."""
     for lanes, some in groupby(commands, key=lambda command: command.lanes):
         batch = list(some)
-        with ThreadPoolExecutor(max_workers=lanes) as pool:
+        with ThreadPoolExecutor(max_workers=lanes) as pool, ended_together(pool):
             done = pool.map(execute, batch, repeat(environment))
             for command, (counts, reasons) in zip(batch, done, strict=True):
                 yield command, counts, reasons
@@ -343,8 +347,8 @@ def run_part(commands: list[Command], environment: dict[str, str]) -> Result:
     return result
 
 
-def report(name: str, commands: list[Command], result: Result, cores: str) -> None:
-    spent = f"{result.seconds:6.1f} s  {cores}"
+def report(name: str, commands: list[Command], result: Result) -> None:
+    spent = f"{result.seconds:6.1f} s  {result.cores:3.1f} cores"
     print(f"{name:9} {spent}  {describe(result.counts)}", flush=True)
     for line in (line for command in commands for line in shown(command)):
         print(f"          {line}", flush=True)
@@ -352,47 +356,12 @@ def report(name: str, commands: list[Command], result: Result, cores: str) -> No
         print(f"          FAILED {reason}", flush=True)
 
 
-def when_idle(command: Command) -> Command:
-    """The same, whenever no other process wants the core.
-
-    Where Linux groups processes by session, the idle class means only that: idle within its own
-    session, which as a whole counts as much as any other. So the session gives way as well.
-    """
-    chrt = shutil.which("chrt")
-    prefix = [chrt, "--idle", "0"] if chrt else ["nice", "-n", "19"]
-    give_way = '{ echo 19 > /proc/self/autogroup; } 2> /dev/null; exec "$@"'
-    argv = ["sh", "-c", give_way, "sh", *prefix, *command.argv]
-    return replace(command, argv=argv, timeout=4 * command.timeout)
-
-
-@contextmanager
-def ended_together(pool: ThreadPoolExecutor) -> Iterator[None]:
-    """Ctrl-C ends what runs behind as well, instead of waiting for it."""
-    try:
-        yield
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in list(running):
-            stop(process)
-        raise
-
-
 def run_parts(parts: dict[str, list[Command]], environment: dict[str, str]) -> dict[str, Result]:
     """Runs the parts one after the other; a failure does not keep the others from running."""
     results: dict[str, Result] = {}
-    alone = set(parts) <= set(BEHIND)
-    with ThreadPoolExecutor(max_workers=1) as pool, ended_together(pool):
-        behind = {
-            name: pool.submit(run_part, [when_idle(c) for c in parts[name]], environment)
-            for name in parts
-            if name in BEHIND and not alone
-        }
-        for name in (name for name in parts if name not in behind):
-            results[name] = run_part(parts[name], environment)
-            report(name, parts[name], results[name], f"{results[name].cores:3.1f} cores")
-        for name, future in behind.items():
-            results[name] = future.result()
-            report(name, parts[name], results[name], "behind   ")
+    for name, commands in parts.items():
+        results[name] = run_part(commands, environment)
+        report(name, commands, results[name])
     return results
 
 
@@ -405,13 +374,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mpi", required=True, help="name of the MPI, for the summary")
     parser.add_argument("--mpiexec", required=True, help="command that launches ranks")
+    parser.add_argument(
+        "--ranks",
+        type=int,
+        nargs="+",
+        choices=RANKS,
+        default=RANKS,
+        help='numbers of them in the parts "mpi" and "messages" (default: all)',
+    )
     parser.add_argument("parts", nargs="*", help="default: all")
     options = parser.parse_args()
 
     launcher = shlex.split(options.mpiexec)
     if Path(launcher[0]).exists():
         launcher[0] = str(Path(launcher[0]).absolute())  # tests change the working directory
-    parts = all_parts(options.mpi, launcher)
+    parts = all_parts(options.mpi, launcher, tuple(options.ranks))
     if unknown := set(options.parts) - set(parts):
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(parts)}")
     chosen = {name: parts[name] for name in parts if name in options.parts or not options.parts}
