@@ -1,13 +1,19 @@
 """Where a model lies that is averaged: in the collective's array, as long as it trains."""
 
-from pathlib import Path
+import gc
+from contextlib import suppress
+from unittest import mock
 
 import pytest
 import torch
+from mapped import segments
+from stalls import soon
 from tiny import ALGORITHMS, COMM, RANK, SIZE
 
 import wagma
 from wagma.algorithms.groups import GroupAveraging
+from wagma.collectives import PeerError, StallError
+from wagma.flat import FlatParameters
 
 COUNT = (4 << 20) // 4 + 3  # from here on arrays change their memory, see csrc/segment.h
 MEAN = (SIZE - 1) / 2  # of the ranks
@@ -24,15 +30,14 @@ def parameters() -> list[torch.nn.Parameter]:
 
 def step(optimizer: wagma.DistributedOptimizer) -> None:
     """Every parameter becomes less by the rank, and all ranks come at one time."""
+    COMM.Barrier()
+    step_alone(optimizer)
+
+
+def step_alone(optimizer: wagma.DistributedOptimizer) -> None:
     for parameter in optimizer.param_groups[0]["params"]:
         parameter.grad = torch.full_like(parameter, RANK)
-    COMM.Barrier()
     optimizer.step()
-
-
-def segments() -> int:
-    """Places in this process where memory is mapped that the ranks share."""
-    return sum("/wagma-" in line for line in Path("/proc/self/maps").read_text().splitlines())
 
 
 @pytest.mark.parametrize("wait_avoiding", [True, False])
@@ -58,11 +63,15 @@ def test_a_large_model_is_averaged_where_it_lies(wait_avoiding: bool) -> None:
             algorithm.collective.empty()
     COMM.Barrier()
     assert torch.equal(seen, first)
+    places = [parameter.data_ptr() for parameter in model]
+    optimizer.close()
+    assert [parameter.data_ptr() for parameter in model] == places, "it has moved already"
 
 
 @pytest.mark.parametrize("name", ["WAGMA", "ADPSGD"])
 @pytest.mark.parametrize("end", ["close", "exception", "more parameters"])
 def test_after_its_training_it_has_memory_of_its_own(name: str, end: str) -> None:
+    gc.collect()
     before = segments()
     model = parameters()
     optimizer = wagma.DistributedOptimizer(torch.optim.SGD(model, lr=1.0), ALGORITHMS[name](COMM))
@@ -96,4 +105,61 @@ def test_after_its_training_it_has_memory_of_its_own(name: str, end: str) -> Non
     del optimizer, state
     assert segments() == before
     assert (model[0] == kept[0] + 1).all()
+    COMM.Barrier()
+
+
+@pytest.mark.parametrize("wait_avoiding", [True, False])
+def test_a_step_that_fails_leaves_the_own_model(wait_avoiding: bool) -> None:
+    model = parameters()
+    algorithm = wagma.WAGMA(
+        COMM, SIZE, sync_period=1, wait_avoiding=wait_avoiding, timeout=soon(COMM)
+    )
+    optimizer = wagma.DistributedOptimizer(torch.optim.SGD(model, lr=1.0), algorithm)
+    if RANK == 0:
+        for parameter in model:
+            parameter.grad = torch.full_like(parameter, -1.0)
+        with pytest.raises(StallError), optimizer:
+            optimizer.step()
+        assert all((parameter == 1).all() for parameter in model)
+    COMM.Barrier()
+    with suppress(PeerError):  # over messages rank 0, which has failed, would have to answer
+        optimizer.close()
+
+
+@pytest.mark.parametrize("moment", ["making", "close", "exception"])
+def test_where_there_is_no_memory_the_others_are_told(
+    moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    move = mock.Mock(side_effect=MemoryError)
+
+    def make() -> wagma.DistributedOptimizer:
+        algorithm = wagma.WAGMA(COMM, sync_period=1, timeout=20.0)
+        return wagma.DistributedOptimizer(torch.optim.SGD(parameters(), lr=1.0), algorithm)
+
+    if moment == "making":
+        with monkeypatch.context() as patch:
+            if RANK == 0:
+                patch.setattr(FlatParameters, "move", move)
+                with pytest.raises(MemoryError) as caught:
+                    make()
+                assert caught.tb is not None  # it keeps what was made alive
+            else:
+                optimizer = make()
+    else:
+        optimizer = make()
+        step(optimizer)
+        if RANK == 0:
+            monkeypatch.setattr(FlatParameters, "move", move)
+            with pytest.raises(MemoryError):
+                if moment == "close":
+                    optimizer.close()
+                else:
+                    error = ZeroDivisionError()
+                    optimizer.__exit__(type(error), error, None)
+    if RANK > 0 and moment == "close":
+        step_alone(optimizer)
+        optimizer.close()
+    elif RANK > 0:
+        with pytest.raises(PeerError), optimizer:
+            step_alone(optimizer)
     COMM.Barrier()

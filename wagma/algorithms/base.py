@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
@@ -333,17 +334,31 @@ class Algorithm(ABC):
         """Takes up what `state` gave on this rank; called after `resume`."""
 
     def _release(self) -> None:  # noqa: B027 (a hook that may stay empty)
-        """Lets go of the collective's memory, before it is closed."""
+        """Lets go of the collective's memory; called once for each that was made."""
+
+    @contextmanager
+    def _leaving(self) -> Iterator[None]:
+        """Releases at the end.
+
+        The others come first: they do not wait for the copy of a large model, nor for ever should
+        there be no memory for it.
+        """
+        released, self._closed = self._closed, True
+        try:
+            yield
+        finally:
+            if not released:
+                self._release()
 
     def close(self) -> None:
         """Leaves the collective: the others go on without this rank. May be called again.
 
-        With transport="mpi" it returns when all have left, see `PartialAllreduce.close`.
+        A model that is kept in the collective's array gets memory of its own. With transport="mpi"
+        it returns when all have left, see `PartialAllreduce.close`.
         """
         if self._collectives:
-            self._closed = True
-            self._release()
-            self._leave()
+            with self._leaving():
+                self._leave()
 
     def check_open(self, call: str) -> None:
         """Checks that the training goes on here.
@@ -372,10 +387,9 @@ class Algorithm(ABC):
             self.close()
             return
         if self._collectives:
-            self._closed = True
-            self._release()
-        for collective in self._collectives:
-            collective.__exit__(kind, error, trace)
+            with self._leaving():
+                for collective in self._collectives:
+                    collective.__exit__(kind, error, trace)
 
     def __enter__(self) -> Algorithm:
         return self

@@ -63,7 +63,11 @@ class GroupAveraging(Algorithm):
 
     def _connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
         collective = self._make(parameters.flat)
-        parameters.move(torch.from_numpy(collective.empty()).view(parameters.layout.dtype))
+        try:
+            parameters.move(torch.from_numpy(collective.empty()).view(parameters.layout.dtype))
+        except BaseException as error:  # the others, who go on, are told
+            collective.__exit__(type(error), error, None)
+            raise
         return (collective,)
 
     @abstractmethod
