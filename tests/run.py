@@ -148,7 +148,7 @@ ANY_NUMBER = tuple(
     f"tests/mpi/test_{name}.py"
     for name in (
         *("optimizer_accumulation", "optimizer_buffers", "optimizer_parameters"),
-        *("optimizer_resume", "optimizer_scaler", "training_documents", "training_stopped"),
+        *("optimizer_resume", "optimizer_scaler", "training_documents", "training_ends"),
     )
 )
 FEWER = tuple(f"--ignore={test}" for test in ANY_NUMBER)

@@ -54,26 +54,30 @@ class Snapshots:
     """Copies of a flat array, taken whenever so many more versions are done.
 
     Args:
-        flat: the array, 1-d.
+        like: 1-d tensor of as many elements, of the same dtype, as are copied.
         versions: of the whole training.
         every: versions from one copy to the next.
 
     Attributes:
-        rows: the copies: [versions // every, elements of `flat`].
+        rows: the copies: [versions // every, elements of `like`].
     """
 
-    def __init__(self, flat: torch.Tensor, versions: int, every: int) -> None:
-        self._flat = flat
+    def __init__(self, like: torch.Tensor, versions: int, every: int) -> None:
         self._every = every
         self._taken = 0
-        self.rows = torch.zeros(versions // every, flat.numel(), dtype=flat.dtype)
+        self.rows = torch.zeros(versions // every, like.numel(), dtype=like.dtype)
 
-    def take(self, done: int) -> int:
-        """Copies, if it is time; returns how often: more than once when versions were left out."""
+    def take(self, done: int, flat: torch.Tensor) -> int:
+        """Copies, if it is time; returns how often: more than once when versions were left out.
+
+        Args:
+            done: versions until now.
+            flat: the array, whose first elements are copied.
+        """
         due = min(done // self._every, len(self.rows))
         count = due - self._taken
         if count > 0:
-            self.rows[self._taken : due] = self._flat
+            self.rows[self._taken : due] = flat[: self.rows.shape[1]]
             self._taken = due
         return count
 
@@ -120,7 +124,8 @@ def run_steps(
                 age = newest - contributed
                 record.staleness[age] = record.staleness.get(age, 0) + 1
         before = outcome
-        for _ in range(snapshots.take(optimizer.version)):
+        flat = optimizer.algorithm.parameters.flat
+        for _ in range(snapshots.take(optimizer.version, flat)):
             record.snapshot_seconds.append(time.perf_counter() - start)
         progress(optimizer.version)
     optimizer.synchronize()

@@ -91,16 +91,15 @@ class _Consensus:
     Of a step that applies several averaged gradients, the model after the first of them.
     """
 
-    def __init__(self, flat: torch.Tensor, versions: int, period: int) -> None:
-        self._flat = flat
+    def __init__(self, like: torch.Tensor, versions: int, period: int) -> None:
         self._period = period
         self._taken = -1
-        self.rows = torch.full((versions // period, flat.numel()), torch.nan, dtype=flat.dtype)
+        self.rows = torch.full((versions // period, like.numel()), torch.nan, dtype=like.dtype)
 
-    def take(self, version: int) -> None:
+    def take(self, version: int, flat: torch.Tensor) -> None:
         """Copies, if this is one of the versions."""
         if (version + 1) % self._period == 0 and version > self._taken:
-            self.rows[version // self._period] = self._flat
+            self.rows[version // self._period] = flat[: self.rows.shape[1]]
             self._taken = version
 
     def distances(self, comm: MPI.Intracomm) -> list[float]:
@@ -146,12 +145,15 @@ def train(
         parameters = optimizer.algorithm.parameters
         slots = parameters.layout.slots
         end = slots[len(used)].offset if len(slots) > len(used) else parameters.flat.numel()
-        flat = parameters.flat[:end]  # what is evaluated; the padding follows
-        snapshots = Snapshots(flat, settings.steps, snapshot_period(settings))
-        consensus = _Consensus(flat, settings.steps, settings.sync_period)
-        inner.register_step_post_hook(lambda *_: consensus.take(computing.version))
+        like = parameters.flat[:end].clone()  # what is evaluated; the padding follows
+        snapshots = Snapshots(like, settings.steps, snapshot_period(settings))
+        consensus = _Consensus(like, settings.steps, settings.sync_period)
+        hook = inner.register_step_post_hook(
+            lambda *_: consensus.take(computing.version, parameters.flat)
+        )
         meet(comm)
         record = run_steps(optimizer, settings.steps, computing, snapshots, progress, stopped)
+    hook.remove()
     # Every rank has left the training: for one that was stopped in it nobody waits there.
     meet(comm)
     if comm.allreduce(record.end_seconds == 0.0):

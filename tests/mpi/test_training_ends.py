@@ -1,7 +1,10 @@
-"""A rank that leaves a training of the benchmark: the others do not wait for it."""
+"""The end of a training of the benchmark, also where one rank leaves it earlier."""
+
+import gc
 
 import pytest
 import torch
+from mapped import segments
 from mpi4py import MPI
 
 from wagma.benchmarks.training.algorithms import DEFAULT, find
@@ -49,3 +52,16 @@ def test_one_rank_stops(comm: MPI.Intracomm, name: str) -> None:
         assert done[-1] == STEPS
     else:
         assert done[-1] < STEPS
+
+
+def test_its_memory_is_free_for_the_next_one(comm: MPI.Intracomm) -> None:
+    torch.set_num_threads(1)
+    task, imbalance = load("digits", 1), parse("none", comm.size)
+    compared = find("wagma", SETTINGS, comm.size)
+    gc.collect()
+    before = segments()
+    done: list[int] = []
+    trained = train(comm, SETTINGS, compared, 1, task, imbalance, done.append, lambda: False)
+    assert trained is not None
+    assert len(trained.consensus) == STEPS // 3
+    assert segments() == before
