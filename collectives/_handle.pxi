@@ -348,8 +348,8 @@ cdef class Handle:
         With quorum="all" it is reduced where it lies, without a copy. With another quorum, in
         shared memory and from 1 MiB on (in groups of two from 4 MiB on), a blocking call publishes
         its memory and lets it show other memory at the same address, which takes the place of a
-        copy (Linux 5.13): do not register it with a device, and a process that was forked sees what
-        it showed then, and must not write there. bfloat16 comes as uint16
+        copy (Linux 5.13): do not register it with a device, and do not read or write it in a
+        process that was forked, where it shows what it showed then, with new content. bfloat16 comes as uint16
         (``torch.from_numpy(a).view(torch.bfloat16)``). There is one such array: it stays valid
         after `close()`, and until it and all its views are gone a second call is refused.
 

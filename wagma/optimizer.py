@@ -29,21 +29,19 @@ class DistributedOptimizer(OptimizerWrapper):
 
     ::
 
-        opt = wagma.DistributedOptimizer(
-            torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
-            wagma.WAGMA(MPI.COMM_WORLD),
-        )
-        while opt.version < steps:
-            opt.zero_grad()
-            loss(model(inputs), targets).backward()
-            opt.step()
-        opt.synchronize()  # one model on all ranks
+        inner = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        with wagma.DistributedOptimizer(inner, wagma.WAGMA(MPI.COMM_WORLD)) as opt:
+            while opt.version < steps:
+                opt.zero_grad()
+                loss(model(inputs), targets).backward()
+                opt.step()
+            opt.synchronize()  # one model on all ranks
 
     Making it is collective: it checks that all ranks train the same model, and rank 0's parameters
     become everybody's (the parameters only: load pretrained buffers, such as BatchNorm's
     statistics, on every rank, and see `synchronize`). The parameters become views of one flat
     tensor, which WAGMA and ADPSGD keep in the memory that the ranks share until the training is
-    closed (forked processes see it too, and must not write there). Frozen ones
+    closed (a forked process must neither read nor write it). Frozen ones
     (``requires_grad=False``) are averaged like all others, and may move by a last bit or two where
     the number of ranks is no power of two.
 
