@@ -28,6 +28,7 @@ LOGS = ROOT / "build/test-logs"
 RANKS = (1, 2, 3, 4, 8)
 # A part of its own: each MPI has its own ways to end.
 JOBS = ("tests/launch/test_messages.py", "tests/launch/test_lost_ranks.py")
+INCLUDED = re.compile(r'^#include "(test_\w+\.c)"', re.MULTILINE)
 COUNTED = re.compile(r"\b(\d+) (passed|failed|skipped|error)")
 SHOWN_LINES = 200
 # Pure functions that one thread calls: nothing for ThreadSanitizer, under which they take a minute.
@@ -40,6 +41,15 @@ PURE = {
     "test_reduce",
     "test_schedule",
     "test_topology",
+}
+
+# Their ranks are processes, and ThreadSanitizer sees one of them at a time.
+FORKED = {
+    "test_engine_killed",
+    "test_engine_soak",
+    "test_engine_stopped",
+    "test_inplace_faults",
+    "test_private_faults",
 }
 
 # Several C tests run at a time: these last longest, and begin.
@@ -99,6 +109,15 @@ class Result:
     reasons: list[str] = field(default_factory=list)
 
 
+def does_more_without_sanitizers(test: str) -> bool:
+    """Whether a C test repeats less under them, or bounds the time that something takes."""
+    text = (ROOT / f"tests/c/{test}.c").read_text()
+    whole = INCLUDED.search(text)  # the same over messages
+    if whole:
+        text += (ROOT / "tests/c" / whole[1]).read_text()
+    return "SLOWDOWN" in text
+
+
 def c_part(flavour: str, timeout: float) -> list[Command]:
     """Builds tests/c/test_*.c with the engine and runs each."""
     tests = sorted(path.stem for path in (ROOT / "tests/c").glob("test_*.c"))
@@ -106,7 +125,9 @@ def c_part(flavour: str, timeout: float) -> list[Command]:
         raise FileNotFoundError(f"no such C test: {', '.join(sorted(missing))}")
     tests.sort(key=lambda test: test not in LONGEST)
     if flavour == "tsan":
-        tests = [test for test in tests if test not in PURE]
+        tests = [test for test in tests if test not in PURE | FORKED]
+    if flavour == "c":
+        tests = [test for test in tests if does_more_without_sanitizers(test)]
     make = ["make", "-s", "-k", "-j2", f"tests-{flavour}"]
     lanes = 2 if flavour == "tsan" else 3  # ThreadSanitizer's leave a core idle less often
     # TSan wants its shadow memory where address randomisation may have put a library.
@@ -142,24 +163,28 @@ def on_ranks(
     return Command(f"{name}-{size}", argv, timeout, ranks=size)
 
 
-# Eight ranks on fewer cores take minutes: not for what does not depend on their number.
-FULL = max(4, len(os.sched_getaffinity(0)))
-ANY_NUMBER = tuple(
-    f"tests/mpi/test_{name}.py"
-    for name in (
-        *("optimizer_accumulation", "optimizer_buffers", "optimizer_parameters"),
-        *("optimizer_resume", "optimizer_scaler", "training_documents", "training_ends"),
-    )
-)
-FEWER = tuple(f"--ignore={test}" for test in ANY_NUMBER)
+# What is built on collectives, and does not depend on the number of ranks: an odd and an even one
+# show it, over messages one of them.
+BUILT_ON_THEM = ("training", "tools")
+ODD, EVEN = 3, 4
+
+
+def with_what_is_built_on_them(sizes: tuple[int, ...], over_messages: bool) -> set[int]:
+    """Of the chosen numbers of ranks, or else the next smaller one."""
+    wanted = {EVEN} if over_messages else {ODD, EVEN}
+    return wanted & set(sizes) or {max((size for size in sizes if size < EVEN), default=sizes[0])}
 
 
 def mpi_part(
     name: str, mpiexec: list[str], sizes: tuple[int, ...], timeout: float, *options: str
 ) -> list[Command]:
     """tests/mpi, once for each number of ranks."""
+    with_all = with_what_is_built_on_them(sizes, over_messages="--transport" in options)
+    ignored = [f"--ignore=tests/mpi/{folder}" for folder in BUILT_ON_THEM]
     return [
-        on_ranks(name, "mpi", mpiexec, size, timeout, *options, *(FEWER if size > FULL else ()))
+        on_ranks(
+            name, "mpi", mpiexec, size, timeout, *options, *(() if size in with_all else ignored)
+        )
         for size in sizes
     ]
 

@@ -1,4 +1,5 @@
-/* The frame of a C test program: named tests, one line each, and a summary that tests/run.py reads.
+/* The frame of a C test program: named tests, one line each with its seconds, and a summary that
+ * tests/run.py reads.
  *
  *     static void test_adds(void) { CHECK(1 + 1 == 2, "got %d", 1 + 1); }
  *     int main(void) {
@@ -12,6 +13,7 @@
 #define WAGMA_TESTS_CHECK_H
 
 #include <stdio.h>
+#include <time.h>
 
 static int check_passed, check_failed;
 static int check_in_test; /* failures of the test that runs */
@@ -31,9 +33,13 @@ static int check_in_test; /* failures of the test that runs */
 #define RUN(test) check_run(#test, test)
 
 static inline void check_run(const char *name, void (*test)(void)) {
+    struct timespec began, ended;
     check_in_test = 0;
+    clock_gettime(CLOCK_MONOTONIC, &began);
     test();
-    printf("%s %s\n", check_in_test == 0 ? "ok    " : "FAILED", name);
+    clock_gettime(CLOCK_MONOTONIC, &ended);
+    printf("%s %s, %.2f s\n", check_in_test == 0 ? "ok    " : "FAILED", name,
+           (double)(ended.tv_sec - began.tv_sec) + 1e-9 * (double)(ended.tv_nsec - began.tv_nsec));
     fflush(stdout);
     if (check_in_test == 0)
         check_passed++;

@@ -12,23 +12,8 @@
 #include <sys/types.h>
 
 #include "segment.h"
+#include "slowdown.h"
 #include "wagma.h"
-
-/* Sanitizers cost a factor of 3 (address) to 10 (thread): tests repeat less under them. */
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define SUPPORT_TSAN
-#elif __has_feature(address_sanitizer)
-#define SUPPORT_ASAN
-#endif
-#endif
-#if defined(__SANITIZE_THREAD__) || defined(SUPPORT_TSAN)
-enum { SLOWDOWN = 8 };
-#elif defined(__SANITIZE_ADDRESS__) || defined(SUPPORT_ASAN)
-enum { SLOWDOWN = 4 };
-#else
-enum { SLOWDOWN = 1 };
-#endif
 
 enum { RANKS_MAX = 24, WATCHDOG_SECONDS = 60 };
 

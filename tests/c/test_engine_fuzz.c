@@ -6,7 +6,7 @@
 
 #include <inttypes.h>
 
-enum { TRIALS = 350 / SLOWDOWN };
+enum { TRIALS = 200 / SLOWDOWN };
 
 static trial g;
 static cast c;

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Those in which somebody fails wait for that, not for the processor. */
-enum { FREE = 120 / SLOWDOWN, FAILING = 40, JUMPS = 80 };
+enum { FREE = 80 / SLOWDOWN, FAILING = 24, JUMPS = 40 };
 
 static trial g;
 static int victim; /* -1: nobody fails */

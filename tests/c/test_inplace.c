@@ -115,6 +115,8 @@ static plan make_plan(int size, int group_size, int64_t count, int versions) {
 static void every_group_size(enum kind kind, int most, int64_t count, int versions) {
     for (int size = 1; size <= most; size++)
         for (int group = 1; group <= size; group++) {
+            if (SLOWDOWN > 4 && size > 4 && (size + group) % 4)
+                continue; /* some of the larger ones */
             plan p = make_plan(size, group, count, versions);
             p.options.sync_period = (size + group) % 3 ? 7 : 0;
             CHECK(ranks_run(kind, &p.options, sums, &p) == 0, "P=%d S=%d count=%ld", size, group,
@@ -146,7 +148,7 @@ static void test_processes(void) {
 }
 
 static void test_large(void) {
-    static const int shapes[][2] = {{2, 2}, {3, 2}, {4, 4}, {8, 8}, {8, 4}};
+    static const int shapes[][2] = {{2, 2}, {3, 2}, {8, 4}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         plan p = make_plan(shapes[i][0], shapes[i][1], (1 << 20) + 1, 3);
         CHECK(ranks_run(THREADS, &p.options, sums, &p) == 0, "P=%d", shapes[i][0]);

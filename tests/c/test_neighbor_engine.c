@@ -154,7 +154,7 @@ static void test_every_version(void) {
                 plan p = {.waits = round % 3 ? 0 : 1};
                 o.average = round / 2 % 2;
                 o.dtype = round / 3 % 2 ? WAGMA_F32 : WAGMA_F64;
-                all_stay(&p, (o.count > 1000 ? 60 : 200) / SLOWDOWN);
+                all_stay(&p, (o.count > 1000 ? 40 : 100) / SLOWDOWN);
                 run_team((enum kind)kind, &o, &p);
             }
 }

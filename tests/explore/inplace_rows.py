@@ -43,9 +43,9 @@ QUICK: tuple[tuple[str, bool], ...] = (
     ("--ranks 4 --group 2 --programs nd --slices 1 --deaths 1", False),
     ("--ranks 4 --group 4 --programs nd --deaths 1", False),
     # beyond: random walks, in which nobody dies
-    ("--ranks 4 --group 2 --programs nnsnnnsd,nnd --slices 2 --walks 2000", False),
-    ("--ranks 5 --group 3 --programs nnnnsnnnz --slices 2 --walks 1000", False),
-    ("--ranks 5 --group 5 --programs nnnznnnn,nnd --slices 4 --walks 1000", False),
+    ("--ranks 4 --group 2 --programs nnsnnnsd,nnd --slices 2 --walks 650", False),
+    ("--ranks 5 --group 3 --programs nnnnsnnnz --slices 2 --walks 300", False),
+    ("--ranks 5 --group 5 --programs nnnznnnn,nnd --slices 4 --walks 300", False),
 )
 
 # Depth first: the table alone takes memory, 512 MiB at 26 bits.

@@ -65,10 +65,10 @@ def single_process(samples: int, versions: list[int]) -> float:
     return fmean(found)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("size", [1, 3, 8])
 def test_digits_with_every_algorithm(size: int, tmp_path: Path) -> None:
     names = possible(size)
-    steps = 300 if size < 3 else 200  # of more ranks, whose versions have more samples
+    steps = 300 if size == 1 else 200  # of more ranks, whose versions have more samples
     options = ("--algorithms", ",".join(names), "--steps", str(steps))
     document, printed = result(tmp_path, size, *options)
     runs = {run["algorithm"]: run for run in document["runs"]}
@@ -126,23 +126,24 @@ def test_other_tasks(task: str, tmp_path: Path) -> None:
     # What a model that has learned nothing is worth: 0 and 15.
     steps, least = {"charlm": ("60", 0.2), "episodes": ("120", 75.0)}[task]
     options = ("--task", task, "--steps", steps, "--algorithms", "wagma,local10,allreduce")
-    document, _ = result(tmp_path, 4, *options)
+    document, _ = result(tmp_path, 2, *options)
     assert document["measures"]["in_percent"] == (task == "charlm")
     for run in document["runs"]:
         assert run["accuracy"] > least, run["label"]
-        assert run["steps_per_rank"] == [int(steps)] * 4
+        assert run["steps_per_rank"] == [int(steps)] * 2
 
 
 def test_waiting_is_that_of_the_bound(tmp_path: Path) -> None:
     """With emulated computing and long delays, every algorithm takes as long as it has to."""
+    steps = 15
     options = ("--imbalance", "paper:1:0.12", "--compute", "40ms", "--sync-period", "5")
     names = ("wagma", "allreduce", "local5", "dpsgd", "eager-majority", "adpsgd")
     document, printed = result(
-        *(tmp_path, 4, *options, "--steps", "25", "--algorithms", ",".join(names)),
+        *(tmp_path, 4, *options, "--steps", str(steps), "--algorithms", ",".join(names)),
         *("--parameters", "50000", "--plots", "pictures", "--batch", "4"),
     )
     runs = {run["algorithm"]: run for run in document["runs"]}
-    assert runs["allreduce"]["ideal_seconds"] == pytest.approx(25 * 0.16, rel=0.15)
+    assert runs["allreduce"]["ideal_seconds"] == pytest.approx(steps * 0.16, rel=0.15)
     assert runs["wagma"]["ideal_seconds"] < 0.75 * runs["allreduce"]["ideal_seconds"]
     for run in runs.values():
         limit = possibly(run["algorithm"]) * run["ideal_throughput"]

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import wagma
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
 def blocks(name: str, language: str) -> list[str]:

@@ -12,7 +12,7 @@ from mpi4py import MPI
 from wagma import inject
 from wagma.collectives import methods
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+README = (Path(__file__).resolve().parents[3] / "README.md").read_text()
 TRAINING, COLLECTIVE, RESULTS, SPLIT, IMBALANCE = re.findall(
     r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL
 )
