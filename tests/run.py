@@ -59,7 +59,7 @@ LONGEST = (
 )
 # What these tests measure, or how late they allow something to be, a busy core would change.
 ALONE = {
-    "python": ("bench_computing", "demo", "exit", "faults", "handle", "passive", "waiting"),
+    "python": ("bench_computing", "demo_runs", "exit", "faults", "handle", "passive", "waiting"),
     "training": ("training",),
     "hosts": ("punctual",),
 }

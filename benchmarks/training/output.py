@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from . import plots
 from .document import write
 
 __all__ = ["check_writable", "put", "stored"]
@@ -29,6 +28,8 @@ def check_writable(json: str | None, folder: str | None) -> None:
     if json is not None:
         _try("--json", Path(json))
     if folder is not None:
+        from . import plots  # matplotlib: only for who draws
+
         for name in plots.NAMES:
             _try("--plots", Path(folder) / name)
 
@@ -68,6 +69,8 @@ def put(
         write(Path(json), result)
         sys.stdout.write(f"Results: {json}\n")
     if folder is not None:
+        from . import plots
+
         for path in plots.draw(result, Path(folder)):
             sys.stdout.write(f"Picture: {path}\n")
     sys.stdout.flush()

@@ -121,18 +121,6 @@ def check(name: str, run: dict[str, Any], size: int, steps: int) -> None:
         assert run["curve"]["accuracy"][-1] == pytest.approx(run["accuracy"], abs=0.1)
 
 
-@pytest.mark.parametrize("task", ["charlm", "episodes"])
-def test_other_tasks(task: str, tmp_path: Path) -> None:
-    # What a model that has learned nothing is worth: 0 and 15.
-    steps, least = {"charlm": ("60", 0.2), "episodes": ("120", 75.0)}[task]
-    options = ("--task", task, "--steps", steps, "--algorithms", "wagma,local10,allreduce")
-    document, _ = result(tmp_path, 2, *options)
-    assert document["measures"]["in_percent"] == (task == "charlm")
-    for run in document["runs"]:
-        assert run["accuracy"] > least, run["label"]
-        assert run["steps_per_rank"] == [int(steps)] * 2
-
-
 def test_waiting_is_that_of_the_bound(tmp_path: Path) -> None:
     """With emulated computing and long delays, every algorithm takes as long as it has to."""
     steps = 15
@@ -154,16 +142,3 @@ def test_waiting_is_that_of_the_bound(tmp_path: Path) -> None:
     assert "computing is emulated" in printed
     for name in ("throughput", "accuracy", "staleness", "waiting"):
         assert (tmp_path / f"pictures/{name}.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_seeds_are_trained_one_after_the_other(tmp_path: Path) -> None:
-    options = ("--seeds", "3,4", "--algorithms", "local1,allreduce", "--steps", "20")
-    document, printed = result(tmp_path, 2, *options, "--imbalance", "one-server:0:0.001")
-    assert [(run["seed"], run["algorithm"]) for run in document["runs"]] == [
-        (seed, name) for seed in (3, 4) for name in ("local1", "allreduce")
-    ]
-    first, second = (run["curve"]["accuracy"] for run in document["runs"][::2])
-    assert first != second
-    assert "Mean ± standard deviation of 2 seeds." in printed
-    again, _ = result(tmp_path, 2, "--seeds", "4", *options[2:])
-    assert again["runs"][0]["curve"]["accuracy"] == second, "a seed says everything"
