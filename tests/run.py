@@ -26,9 +26,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / "build/test-logs"
 RANKS = (1, 2, 3, 4, 8)
+OVER_MESSAGES = (1, 2, 3, 8)  # of these
 # A part of its own: each MPI has its own ways to end.
 JOBS = ("tests/launch/test_messages.py", "tests/launch/test_lost_ranks.py")
 INCLUDED = re.compile(r'^#include "(test_\w+\.c)"', re.MULTILINE)
+LIBRARY = "tests/install/test_library.py"
 COUNTED = re.compile(r"\b(\d+) (passed|failed|skipped|error)")
 SHOWN_LINES = 200
 # Pure functions that one thread calls: nothing for ThreadSanitizer, under which they take a minute.
@@ -70,8 +72,8 @@ CACHES = {
     "PIP_CACHE_DIR": os.environ.get("PIP_CACHE_DIR")
     or str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pip"),
 }
-TWO = ("-n", "2")  # pytest's processes: one starts up while another waits
-BY_FILE = (*TWO, "--dist", "loadfile")
+TWO, THREE = ("-n", "2"), ("-n", "3")  # pytest's processes: one starts up while another waits
+BY_FILE = ("--dist", "loadfile")
 SANITIZERS = {
     "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
@@ -163,29 +165,27 @@ def on_ranks(
     return Command(f"{name}-{size}", argv, timeout, ranks=size)
 
 
-# What is built on collectives, and does not depend on the number of ranks: an odd and an even one
-# show it, over messages one of them.
+# What is built on collectives depends little on the number of ranks: an even one shows it in shared
+# memory, an odd one over messages.
 BUILT_ON_THEM = ("training", "tools")
-ODD, EVEN = 3, 4
+EVEN, ODD = 4, 3
 
 
-def with_what_is_built_on_them(sizes: tuple[int, ...], over_messages: bool) -> set[int]:
-    """Of the chosen numbers of ranks, or else the next smaller one."""
-    wanted = {EVEN} if over_messages else {ODD, EVEN}
-    return wanted & set(sizes) or {max((size for size in sizes if size < EVEN), default=sizes[0])}
+def shows_what_is_built_on_them(sizes: tuple[int, ...], over_messages: bool) -> int:
+    """The number of ranks, of those that were chosen, or else the next smaller one."""
+    wanted = ODD if over_messages else EVEN
+    return max((size for size in sizes if size <= wanted), default=min(sizes))
 
 
 def mpi_part(
     name: str, mpiexec: list[str], sizes: tuple[int, ...], timeout: float, *options: str
 ) -> list[Command]:
     """tests/mpi, once for each number of ranks."""
-    with_all = with_what_is_built_on_them(sizes, over_messages="--transport" in options)
+    all_of_it = shows_what_is_built_on_them(sizes, over_messages="--transport" in options)
     ignored = [f"--ignore=tests/mpi/{folder}" for folder in BUILT_ON_THEM]
     return [
-        on_ranks(
-            name, "mpi", mpiexec, size, timeout, *options, *(() if size in with_all else ignored)
-        )
-        for size in sizes
+        on_ranks(name, "mpi", mpiexec, n, timeout, *options, *(ignored if n != all_of_it else ()))
+        for n in sizes
     ]
 
 
@@ -231,18 +231,36 @@ def all_parts(
         "asan": c_part("asan", 180),
         "tsan": c_part("tsan", 240),
         "explore": [Command("explore", explore, 900)],
-        "python": but_for_some("python", 400, *BY_FILE),
+        "python": but_for_some("python", 400, *TWO, *BY_FILE),
         "transport": transport_part(mpi, mpiexec),
         "mpi": mpi_part("mpi", mpiexec, sizes, 400),
-        "messages": mpi_part("messages", mpiexec, sizes, 500, "--transport", "mpi"),
+        "messages": mpi_part(
+            "messages",
+            mpiexec,
+            tuple(size for size in sizes if size in OVER_MESSAGES) or sizes,
+            500,
+            *("--transport", "mpi"),
+        ),
         "oracle": oracle_part(mpiexec),
-        "jobs": pytest_part("jobs", 480, *BY_FILE, *JOBS),
+        "jobs": pytest_part("jobs", 480, *TWO, *BY_FILE, *JOBS),
         "launch": pytest_part(
-            "launch", 480, *BY_FILE, "tests/launch", *(f"--ignore={job}" for job in JOBS)
+            "launch",
+            480,
+            *THREE,
+            *BY_FILE,
+            "tests/launch",
+            *(f"--ignore={job}" for job in JOBS),
         ),
         "training": but_for_some("training", 600, *TWO),
         "hosts": but_for_some("hosts", 480, *TWO),
-        "install": pytest_part("install", 960, "tests/install/test_package.py"),
+        "install": pytest_part(
+            "install",
+            960,
+            *TWO,
+            *BY_FILE,
+            "tests/install",
+            "--ignore=tests/install/test_library.py",
+        ),
         "library": pytest_part("library", 120, "tests/install/test_library.py"),
     }
 

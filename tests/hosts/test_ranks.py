@@ -18,10 +18,11 @@ LARGEST = 1048577  # elements of float32 that one of the tests sums over all ran
 # Hosts and ranks on each, and which tests. Four ranks that poll two cores take their time over
 # sockets: they run those that depend on how many there are. (eager_solo wants a rank to fall two
 # versions behind, which it need not where every version takes the time of messages.)
+ALLREDUCE, METHODS = "tests/mpi/test_allreduce.py", "tests/mpi/test_methods.py"
 SHAPES = {
-    "2x1": (2, 1, "test_allreduce or (test_methods.py and not eager_solo)"),
-    "2x2": (2, 2, f"test_allreduce and (wait_avoiding or leave or {LARGEST})"),
-    "4x1": (4, 1, f"test_allreduce and (quorum_all or fails or {LARGEST})"),
+    "2x1": (2, 1, (ALLREDUCE, METHODS, "-k", "not eager_solo")),
+    "2x2": (2, 2, (ALLREDUCE, "-k", f"wait_avoiding or leave or {LARGEST}")),
+    "4x1": (4, 1, (ALLREDUCE, "-k", f"quorum_all or fails or {LARGEST}")),
 }
 
 
@@ -32,7 +33,7 @@ def test_on_every_rank(launcher: Launcher, shape: str) -> None:
     log = LOGS / f"hosts-{shape}"
     of_rank_0 = log.with_suffix(".0.log")
     of_rank_0.write_text("rank 0 did not start\n")
-    options = ["-v", "--transport", "mpi", "-k", chosen, "tests/mpi"]
+    options = ["-v", "--transport", "mpi", *chosen]
     program = [sys.executable, "tests/mpi_rank.py", str(log), *options]
     with Hosts(count) as hosts, counted(hosts) as crossed:
         done = launcher.run(hosts, program, per_host=per_host, timeout=240)

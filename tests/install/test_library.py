@@ -30,7 +30,7 @@ def output(*command: str | Path, **options) -> str:
 @pytest.fixture(scope="module")
 def prefix(tmp_path_factory) -> Path:
     where = tmp_path_factory.mktemp("prefix")
-    output("make", "-C", ROOT, "install", f"PREFIX={where}", f"WAGMA_MPICC={MPICC}")
+    output("make", "-j2", "-C", ROOT, "install", f"PREFIX={where}", f"WAGMA_MPICC={MPICC}")
     return where
 
 

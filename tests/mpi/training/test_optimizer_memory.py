@@ -20,7 +20,7 @@ MEAN = (SIZE - 1) / 2  # of the ranks
 
 pytestmark = [
     pytest.mark.mpi(),
-    pytest.mark.skipif(SIZE > 3, reason="fewer ranks show it, in less time"),
+    pytest.mark.skipif(SIZE > 4, reason="fewer ranks show it, in less time"),
 ]
 
 

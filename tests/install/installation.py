@@ -1,17 +1,10 @@
-"""The Python package: plain and editable installations, without an MPI compiler on PATH.
-
-The plain one is built with the MPI that the build asks for by itself, the editable one without any.
-"""
+"""Installs the package as users do, into an environment of its own, without an MPI compiler."""
 
 import os
-import re
-import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -109,78 +102,3 @@ class Installation:
 
 def packages_of(folder: Path) -> list[Path]:
     return [folder / package / "__init__.py" for package in ("collectives", "benchmarks")]
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory) -> Installation:
-    return Installation(tmp_path_factory.mktemp("plain"), editable=False)
-
-
-@pytest.fixture(scope="module")
-def editable(tmp_path_factory) -> Installation:
-    return Installation(tmp_path_factory.mktemp("editable"), editable=True, WAGMA_MPI="none")
-
-
-def test_plain_from_an_empty_folder(plain):
-    assert plain.use(plain.empty) == packages_of(plain.site / "wagma")
-
-
-def test_plain_from_the_clone_says_what_hides_it(plain):
-    done = run(plain.python, "-c", "import wagma", cwd=plain.clone)
-    assert done.returncode == 1
-    message = done.stderr.splitlines()[-1]
-    assert message.startswith("ImportError: ")
-    assert str(plain.clone / "wagma") in message
-    assert f"pip install -e {plain.clone}" in message
-
-
-def test_plain_installs_what_type_checkers_and_compilers_need(plain):
-    for name in (
-        "py.typed",
-        "collectives/_engine.pyi",
-        "benchmarks/_loop.pyi",
-        "include/wagma.h",
-    ):
-        assert (plain.site / "wagma" / name).exists(), name
-    assert not list((plain.site / "wagma").rglob("*.c")), "generated sources were installed"
-
-
-def test_plain_can_be_repeated_from_the_clone(plain):
-    output(plain.python, "-m", "pip", "install", "-q", "--no-deps", ".", cwd=plain.clone)
-    assert plain.use(plain.empty) == packages_of(plain.site / "wagma")
-
-
-def test_plain_is_built_with_an_mpi_that_the_build_asked_for(plain):
-    (extension,) = (plain.site / "wagma/collectives").glob("_mpi_*.so")
-    assert extension.name.startswith("_mpi_mpich.")
-    dynamic = output("readelf", "-d", extension, cwd=plain.empty)
-    assert "libmpi.so.12" in dynamic
-    assert "pip-build-env" not in dynamic, "looks for libraries where the build was"
-    assert '"wagma_transport"' in output(plain.python, "-c", CONNECT, cwd=plain.empty)
-
-
-def test_without_an_mpi_the_command_that_builds_the_transport_is_told(editable):
-    assert not list((editable.clone / "collectives").glob("_mpi_*"))
-    done = run(editable.python, "-c", CONNECT, cwd=editable.empty)
-    message = done.stderr.splitlines()[-1]
-    assert message.startswith("ImportError: wagma was built without the transport over MPI")
-    assert "MPICH Version:" in message
-    told = shlex.split(re.search(r"WAGMA_MPICC=.*$", message)[0])
-    variable, *command = told
-    output(*command, cwd=editable.empty, WAGMA_MPICC=variable.removeprefix("WAGMA_MPICC="))
-    assert '"wagma_transport"' in output(editable.python, "-c", CONNECT, cwd=editable.empty)
-
-
-def test_unusable_mpi_compiler_that_was_named_ends_the_build(plain):
-    install = [plain.python, "-m", "pip", "install", "--no-deps", plain.clone]
-    done = run(*install, cwd=plain.empty, WAGMA_MPICC="gcc")
-    assert done.returncode != 0
-    assert "WAGMA_MPICC='gcc' does not compile a program with mpi.h" in done.stdout + done.stderr
-
-
-def test_editable_from_an_empty_folder(editable):
-    assert editable.use(editable.empty) == packages_of(editable.clone)
-
-
-def test_editable_from_the_clone(editable):
-    assert editable.use(editable.clone) == packages_of(editable.clone)
