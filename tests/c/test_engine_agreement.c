@@ -277,8 +277,8 @@ static void test_counts(void) {
     static const int64_t counts[] = {0, 1, 3, 8191, 100003, (INT64_C(1) << 20) + 1};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         for (int size = 2; size <= 3; size++) {
-            if (messages_for_threads && counts[i] > 200000)
-                continue; /* the simulation checks every byte several times */
+            if ((messages_for_threads || SLOWDOWN > 4) && counts[i] > 200000)
+                continue; /* the simulation and ThreadSanitizer check every byte several times */
             wagma_options o = options_of(size, size, 1, counts[i]);
             o.dtype = i % 2 ? WAGMA_F32 : WAGMA_F64;
             o.sync_period = 5;
