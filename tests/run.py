@@ -29,7 +29,6 @@ RANKS = (1, 2, 3, 4, 8)
 OVER_MESSAGES = (1, 2, 3, 8)  # of these
 # A part of its own: each MPI has its own ways to end.
 JOBS = ("tests/launch/test_messages.py", "tests/launch/test_lost_ranks.py")
-INCLUDED = re.compile(r'^#include "(test_\w+\.c)"', re.MULTILINE)
 LIBRARY = "tests/install/test_library.py"
 COUNTED = re.compile(r"\b(\d+) (passed|failed|skipped|error)")
 SHOWN_LINES = 200
@@ -45,14 +44,8 @@ PURE = {
     "test_topology",
 }
 
-# Their ranks are processes, and ThreadSanitizer sees one of them at a time.
-FORKED = {
-    "test_engine_killed",
-    "test_engine_soak",
-    "test_engine_stopped",
-    "test_inplace_faults",
-    "test_private_faults",
-}
+# All their ranks are processes, and ThreadSanitizer sees one process at a time.
+FORKED = {"test_engine_soak", "test_private_faults"}
 
 # Several C tests run at a time: these last longest, and begin.
 LONGEST = (
@@ -111,26 +104,15 @@ class Result:
     reasons: list[str] = field(default_factory=list)
 
 
-def does_more_without_sanitizers(test: str) -> bool:
-    """Whether a C test repeats less under them, or bounds the time that something takes."""
-    text = (ROOT / f"tests/c/{test}.c").read_text()
-    whole = INCLUDED.search(text)  # the same over messages
-    if whole:
-        text += (ROOT / "tests/c" / whole[1]).read_text()
-    return "SLOWDOWN" in text
-
-
 def c_part(flavour: str, timeout: float) -> list[Command]:
     """Builds tests/c/test_*.c with the engine and runs each."""
     tests = sorted(path.stem for path in (ROOT / "tests/c").glob("test_*.c"))
-    if missing := set(LONGEST) - set(tests):
+    if missing := {*LONGEST, *PURE, *FORKED} - set(tests):
         raise FileNotFoundError(f"no such C test: {', '.join(sorted(missing))}")
     tests.sort(key=lambda test: test not in LONGEST)
     if flavour == "tsan":
         tests = [test for test in tests if test not in PURE | FORKED]
-    if flavour == "c":
-        tests = [test for test in tests if does_more_without_sanitizers(test)]
-    make = ["make", "-s", "-k", "-j2", f"tests-{flavour}"]
+    make = ["make", "-s", "-k", "-j2", *(f"build/{flavour}/{test}" for test in tests)]
     lanes = 2 if flavour == "tsan" else 3  # ThreadSanitizer's leave a core idle less often
     # TSan wants its shadow memory where address randomisation may have put a library.
     prefix = ["setarch", "-R"] if flavour == "tsan" and shutil.which("setarch") else []
@@ -165,26 +147,31 @@ def on_ranks(
     return Command(f"{name}-{size}", argv, timeout, ranks=size)
 
 
-# What is built on collectives depends little on the number of ranks: an even one shows it in shared
-# memory, an odd one over messages.
-BUILT_ON_THEM = ("training", "tools")
+# Front-ends, which are built on the collectives, depend little on the number of ranks: an even one
+# shows it in shared memory, an odd one over messages.
+FRONT_ENDS = ("training", "tools")
 EVEN, ODD = 4, 3
 
 
-def shows_what_is_built_on_them(sizes: tuple[int, ...], over_messages: bool) -> int:
-    """The number of ranks, of those that were chosen, or else the next smaller one."""
-    wanted = ODD if over_messages else EVEN
-    return max((size for size in sizes if size <= wanted), default=min(sizes))
+def ranks_of_front_ends(sizes: tuple[int, ...], most: int) -> int:
+    """The largest of the chosen numbers that is not above; 0: there is none."""
+    return max((size for size in sizes if size <= most), default=0)
 
 
 def mpi_part(
-    name: str, mpiexec: list[str], sizes: tuple[int, ...], timeout: float, *options: str
+    name: str,
+    mpiexec: list[str],
+    sizes: tuple[int, ...],
+    timeout: float,
+    *,
+    over_messages: bool = False,
 ) -> list[Command]:
     """tests/mpi, once for each number of ranks."""
-    all_of_it = shows_what_is_built_on_them(sizes, over_messages="--transport" in options)
-    ignored = [f"--ignore=tests/mpi/{folder}" for folder in BUILT_ON_THEM]
+    transport = ("--transport", "mpi") if over_messages else ()
+    whole = ranks_of_front_ends(sizes, ODD if over_messages else EVEN)
+    without = [f"--ignore=tests/mpi/{folder}" for folder in FRONT_ENDS]
     return [
-        on_ranks(name, "mpi", mpiexec, n, timeout, *options, *(ignored if n != all_of_it else ()))
+        on_ranks(name, "mpi", mpiexec, n, timeout, *transport, *(() if n == whole else without))
         for n in sizes
     ]
 
@@ -239,7 +226,7 @@ def all_parts(
             mpiexec,
             tuple(size for size in sizes if size in OVER_MESSAGES) or sizes,
             500,
-            *("--transport", "mpi"),
+            over_messages=True,
         ),
         "oracle": oracle_part(mpiexec),
         "jobs": pytest_part("jobs", 480, *TWO, *BY_FILE, *JOBS),
@@ -259,9 +246,9 @@ def all_parts(
             *TWO,
             *BY_FILE,
             "tests/install",
-            "--ignore=tests/install/test_library.py",
+            f"--ignore={LIBRARY}",
         ),
-        "library": pytest_part("library", 120, "tests/install/test_library.py"),
+        "library": pytest_part("library", 120, LIBRARY),
     }
 
 
@@ -423,7 +410,8 @@ def main() -> int:
         nargs="+",
         choices=RANKS,
         default=RANKS,
-        help='numbers of them in the parts "mpi" and "messages" (default: all)',
+        help='numbers of them in the parts "mpi" and "messages" (default: all; "messages": '
+        f"{', '.join(map(str, OVER_MESSAGES))})",
     )
     parser.add_argument("parts", nargs="*", help="default: all")
     options = parser.parse_args()

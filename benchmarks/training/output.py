@@ -28,7 +28,7 @@ def check_writable(json: str | None, folder: str | None) -> None:
     if json is not None:
         _try("--json", Path(json))
     if folder is not None:
-        from . import plots  # matplotlib: only for who draws
+        from . import plots  # matplotlib takes half a second of every rank's start
 
         for name in plots.NAMES:
             _try("--plots", Path(folder) / name)

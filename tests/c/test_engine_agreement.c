@@ -254,7 +254,7 @@ static void test_every_size_and_group(void) {
     for (int size = 1; size <= RANKS_MAX; size++)
         for (int group = 1; group <= size; group++) {
             if (size > (messages_for_threads ? 6 : 8) && (size + group) % 8)
-                continue; /* some of the larger ones */
+                continue; /* of the larger ones some */
             const int quorum = 1 + (size + group) % (group > 1 ? group - 1 : 1);
             wagma_options o = options_of(size, group, quorum, 17);
             o.sync_period = size % 2 ? 7 : 0;

@@ -60,7 +60,7 @@ QUICK = (
     Row("--ranks 3 --group 2 --programs sn,sn,nn"),
     Row("--ranks 3 --group 2 --programs ns,nn,nd"),
     # three ranks: groups whose composition changes, and all in one
-    Row("--ranks 3 --group 2 --programs n --slices 2"),
+    Row("--ranks 3 --group 2 --programs n --slices 2", second=SINGLE_STEPS),
     Row("--ranks 3 --group 2 --programs nn", second=DFS),
     Row("--ranks 3 --group 2 --programs nd,nnd,nn"),
     Row("--ranks 3 --group 3 --programs n"),
@@ -95,7 +95,7 @@ QUICK = (
     Row("--ranks 2 --group 2 --programs nnsn --forward --world"),
     Row("--ranks 2 --group 2 --programs nnnd,nnd --forward --majority"),
     Row("--ranks 3 --group 2 --programs nn --forward"),
-    Row("--ranks 3 --group 2 --programs nd,nd,nnd --forward"),
+    Row("--ranks 3 --group 2 --programs nd,nd,nnd --forward", second=DFS),
     # out of place: a buffer that is reserved, a result that is looked at; weights of 0
     Row("--ranks 2 --group 2 --programs oon", second=DFS),
     Row("--ranks 2 --group 2 --programs pod,opn", second=SINGLE_STEPS),

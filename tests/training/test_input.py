@@ -87,7 +87,7 @@ def test_what_these_ranks_cannot_do_is_named(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("options", [["--algorithms", "sgd"], ["--group-size", "4"]])
+@pytest.mark.parametrize("options", [["--algorithms", "sgd"], ["--json", "/proc/x"]])
 def test_all_ranks_refuse_together(tmp_path: Path, options: list[str]) -> None:
     done = training(tmp_path, 3, *options)
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""Trainings of other tasks and with several seeds, of which nothing depends on the clock."""
+"""Trainings of other tasks and with several seeds, which a busy machine does not disturb."""
 
 from pathlib import Path
 

@@ -16,7 +16,7 @@ PERIOD = 10
 LAST = 5  # snapshots, whose mean is less a matter of chance than the last one
 # A version of "solo" has the gradients of few ranks, and is divided by all of them: it is slower
 # where ranks are late, as here, where they share cores (Li et al. 2020 draw a starter therefore).
-# Fast-forward leaves out a third of the local steps with four ranks on a core.
+# Fast-forward leaves out a third of the local steps with more than two ranks on a core.
 # By how much less accurate it may be: on a core with another rank at most, and with more of them.
 BELOW = {"eager-solo": (0.15, 0.45), "eager-majority": (0.02, 0.1), "wagma-ff": (0.02, 0.05)}
 AT_THE_END = {"eager-solo": 0.45, "eager-majority": 0.3}  # the same for the last snapshots
@@ -65,10 +65,10 @@ def single_process(samples: int, versions: list[int]) -> float:
     return fmean(found)
 
 
-@pytest.mark.parametrize("size", [2, 5])
+@pytest.mark.parametrize("size", [4, 5])
 def test_digits_with_every_algorithm(size: int, tmp_path: Path) -> None:
     names = possible(size)
-    steps = 300 if size < 3 else 200  # of more ranks, whose versions have more samples
+    steps = 200
     options = ("--algorithms", ",".join(names), "--steps", str(steps))
     document, printed = result(tmp_path, size, *options)
     runs = {run["algorithm"]: run for run in document["runs"]}
@@ -104,12 +104,12 @@ def check(name: str, run: dict[str, Any], size: int, steps: int) -> None:
     )
     assert run["throughput"] <= possibly(name) * run["ideal_throughput"]
     assert run["behind_share"] == 0, "nothing is emulated"
-    if name in SYNCHRONOUS or size == 1:
+    if name in SYNCHRONOUS:
         assert run["late_share"] == 0
         assert run["staleness_mean"] in (0, None)
     if name in ("wagma", "wagma-fixed", "wagma-world", "wagma-small"):
         assert max(map(int, run["staleness_histogram"])) <= PERIOD + 1
-    if name in ("allreduce", "eager-majority", "eager-solo") or size == 1:
+    if name in ("allreduce", "eager-majority", "eager-solo"):
         assert max(run["consensus_distances"], default=0) < 1e-6, "one model at one version"
     elif name not in ("wagma-ff", "adpsgd"):
         assert min(run["consensus_distances"]) > 1e-4, "models are taken before their average"
