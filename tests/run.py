@@ -65,7 +65,7 @@ CACHES = {
     "PIP_CACHE_DIR": os.environ.get("PIP_CACHE_DIR")
     or str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pip"),
 }
-TWO, THREE = ("-n", "2"), ("-n", "3")  # pytest's processes: one starts up while another waits
+TWO = ("-n", "2")  # pytest's processes: one starts up while another waits
 BY_FILE = ("--dist", "loadfile")
 SANITIZERS = {
     "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1",
@@ -233,7 +233,7 @@ def all_parts(
         "launch": pytest_part(
             "launch",
             480,
-            *THREE,
+            *TWO,
             *BY_FILE,
             "tests/launch",
             *(f"--ignore={job}" for job in JOBS),
