@@ -33,11 +33,6 @@ def test_plain_installs_what_type_checkers_and_compilers_need(plain):
     assert not list((plain.site / "wagma").rglob("*.c")), "generated sources were installed"
 
 
-def test_plain_can_be_repeated_from_the_clone(plain):
-    output(plain.python, "-m", "pip", "install", "-q", "--no-deps", ".", cwd=plain.clone)
-    assert plain.use(plain.empty) == packages_of(plain.site / "wagma")
-
-
 def test_plain_is_built_with_an_mpi_that_the_build_asked_for(plain):
     (extension,) = (plain.site / "wagma/collectives").glob("_mpi_*.so")
     assert extension.name.startswith("_mpi_mpich.")
