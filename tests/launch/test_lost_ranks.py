@@ -61,6 +61,31 @@ def test_who_has_failed_is_not_met(meeting: str, transport: str, algorithm: str)
 
 
 @pytest.mark.parametrize("transport", ["shm", "mpi"])
+def test_those_that_are_left_train_on(transport: str) -> None:
+    """In a communicator without the failed rank, which lives on and does not call."""
+    script = TRAINED.format(algorithm="DPSGD", transport=transport, meet=MEETINGS["join"])
+    script += f"""
+if rank < 2:
+    left = comm.Create_group(comm.group.Incl([0, 1]))
+    inner = torch.optim.SGD(model.parameters(), lr=0.1)
+    with wagma.DistributedOptimizer(inner, wagma.DPSGD(left, transport="{transport}")) as opt:
+        while opt.version < 3:
+            opt.zero_grad()
+            model(batch).square().mean().backward()
+            opt.step()
+    say("trained on")
+"""
+    done = run(3, script)
+    assert done.returncode == 0, done.stderr
+    for rank in (0, 1):
+        text, trained = said(done, rank)
+        assert (
+            "make a new optimizer without them, over a communicator of comm.Create_group()" in text
+        )
+        assert trained == "trained on"
+
+
+@pytest.mark.parametrize("transport", ["shm", "mpi"])
 def test_a_training_that_broke_meets_nobody(transport: str) -> None:
     """Ranks 0 and 1 lose rank 2 in a step; rank 0 catches that and goes on."""
     script = TRAINED.format(

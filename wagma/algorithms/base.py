@@ -143,9 +143,10 @@ class Algorithm(ABC):
         """Raises what the collectives know of ranks that will not come."""
         lost = self.collective.lost()
         if lost:
+            others = "" if self.comm is None else ", over a communicator of comm.Create_group()"
             raise PeerError(
                 f"{describe_ranks(lost)} failed, died or left without close(), and all ranks have "
-                "to meet here: make a new optimizer without"
+                f"to meet here: make a new optimizer without them{others}"
             )
 
     def broadcast(self, array: torch.Tensor) -> None:
