@@ -37,7 +37,6 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 ENGINE := $(sort $(wildcard $(ENGINE_SOURCES)))
 TRANSPORT := $(sort $(wildcard $(MPI_SOURCES)))
-C_TESTS := $(basename $(notdir $(wildcard tests/c/test_*.c)))
 C_SUPPORT := $(filter-out test_% bench_%,$(basename $(notdir $(wildcard tests/c/*.c))))
 C_FILES := $(wildcard csrc/*.c tests/c/*.c tests/explore/*.c tests/hosts/*.c \
     examples/*.c)
@@ -151,8 +150,6 @@ build/$(1)/tests/%.o: tests/c/%.c csrc/engine.mk Makefile
 build/$(1)/test_%: build/$(1)/tests/test_%.o $$(C_SUPPORT:%=build/$(1)/tests/%.o) \
     $$(ENGINE:csrc/%.c=build/$(1)/%.o)
 	$$(CC) -pthread $$(FLAGS_$(1)) $$^ $$(ENGINE_LIBS) -o $$@
-.PHONY: tests-$(1)
-tests-$(1): $$(C_TESTS:%=build/$(1)/%)
 endef
 $(foreach flavour,c asan tsan,$(eval $(call c-test-rules,$(flavour))))
 .SECONDARY:

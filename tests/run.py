@@ -26,7 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / "build/test-logs"
 RANKS = (1, 2, 3, 4, 8)
-OVER_MESSAGES = (1, 2, 3, 8)  # of these
+OVER_MESSAGES = (1, 2, 3, 8)  # those of them for which messages are tested
 # A part of its own: each MPI has its own ways to end.
 JOBS = ("tests/launch/test_messages.py", "tests/launch/test_lost_ranks.py")
 LIBRARY = "tests/install/test_library.py"
