@@ -6,7 +6,7 @@
 #include <mpi-ext.h>
 #endif
 
-#if defined(OMPI_HAVE_MPIX_COMM_GET_FAILED) && defined(OMPI_HAVE_MPIX_COMM_ACK_FAILED)
+#ifdef OMPI_HAVE_MPIX_COMM_GET_FAILED
 
 #include <stdlib.h>
 
@@ -16,15 +16,17 @@ int failures_told(void) {
     return found && *told;
 }
 
-int failures_noted(struct mpi_transport *m, int code) {
-    int class, acknowledged;
+enum failure failures_noted(struct mpi_transport *m, int code) {
+    int class;
     MPI_Error_class(code, &class);
     if (class != MPIX_ERR_PROC_FAILED && class != MPIX_ERR_PROC_FAILED_PENDING)
-        return 0;
+        return FAILURE_OTHER;
     /* Until a death is acknowledged, receives from any rank complain about it; afterwards those
-     * that complained go on. The number is a limit: all that are known. */
-    MPIX_Comm_ack_failed(m->control.comm, m->base.size, &acknowledged);
-    return 1;
+     * that complained go on. MPIX_Comm_ack_failed is newer, but has no effect the second time:
+     * where Open MPI's other thread disables those receives just after the first (the death is in
+     * its list before), they would complain for ever. This one enables them every time. */
+    MPIX_Comm_failure_ack(m->control.comm);
+    return class == MPIX_ERR_PROC_FAILED ? FAILURE_LOST : FAILURE_PENDING;
 }
 
 int failures_dead(wagma_transport *t, int32_t *ranks) {
@@ -58,9 +60,9 @@ int failures_told(void) {
     return 0;
 }
 
-int failures_noted(struct mpi_transport *m, int code) {
+enum failure failures_noted(struct mpi_transport *m, int code) {
     (void)m, (void)code;
-    return 0;
+    return FAILURE_OTHER;
 }
 
 int failures_dead(wagma_transport *t, int32_t *ranks) {

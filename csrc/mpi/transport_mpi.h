@@ -104,8 +104,13 @@ void finalize_remove(struct mpi_transport *m);
 
 /* 1: MPI tells of ranks that died. */
 int failures_told(void);
-/* 1: `code` says that a rank died. Receives from any rank go on after that. */
-int failures_noted(struct mpi_transport *m, int code);
+enum failure {
+    FAILURE_OTHER,   /* 0: nobody died */
+    FAILURE_LOST,    /* the message was from or to a rank that died */
+    FAILURE_PENDING, /* a receive from any rank complains, and goes on */
+};
+/* What an error `code` says of ranks that died. Receives from any rank go on after that. */
+enum failure failures_noted(struct mpi_transport *m, int code);
 int failures_dead(wagma_transport *t, int32_t *ranks);
 
 #endif
