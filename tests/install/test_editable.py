@@ -20,7 +20,8 @@ def test_without_an_mpi_the_command_that_builds_the_transport_is_told(editable):
     assert "MPICH Version:" in message
     told = shlex.split(re.search(r"WAGMA_MPICC=.*$", message)[0])
     variable, *command = told
-    output(*command, cwd=editable.empty, WAGMA_MPICC=variable.removeprefix("WAGMA_MPICC="))
+    mpicc = variable.removeprefix("WAGMA_MPICC=")
+    output(*command, cwd=editable.empty, WAGMA_MPICC=mpicc, CC=editable.compiler)
     assert '"wagma_transport"' in output(editable.python, "-c", CONNECT, cwd=editable.empty)
 
 

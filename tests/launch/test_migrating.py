@@ -4,6 +4,7 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
 from launched import finished
 
 LIVENESS_S = 200.0  # torchrun takes its time on a busy machine
@@ -53,7 +54,10 @@ def side(sign: str) -> str:
     return "".join(line[1:] for line in lines if line[:1] in (" ", sign, "\n"))
 
 
-def test_allreduce_computes_what_ddp_computes(tmp_path: Path) -> None:
+def test_allreduce_computes_what_ddp_computes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # DDP needs what tests/startup leaves out
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]

@@ -1,4 +1,4 @@
-"""Communicators of the numbers of ranks that no job of the tests has."""
+"""Communicators of numbers of ranks that are no job of their own."""
 
 import os
 from collections.abc import Iterator

@@ -16,7 +16,7 @@ from wagma.inject import parse
 
 SEEDS = (1, 2, 3)
 DELAY = 0.015
-STEPS = 200
+STEPS = 140
 
 # Command lines, one after the other in the same processes, which start slowly.
 EACH = (
