@@ -3,6 +3,9 @@
 #include "everywhere.h"
 
 #include <mpi.h>
+#ifdef OPEN_MPI
+#include <mpi-ext.h>
+#endif
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,11 +17,24 @@ enum { VICTIM = 1, LONG = 1 << 20 };
 /* The others may be ahead: their messages come while the death has not been heard of. */
 static int received, next[8];
 
+/* Open MPI may go on complaining of a death about a receive that has its message; here about every
+ * second one. */
+static int complains;
+
+int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status) {
+    int there = 0;
+    if (complains)
+        PMPI_Request_get_status(*request, &there, status);
+    return there ? MPIX_ERR_PROC_FAILED_PENDING : PMPI_Test(request, flag, status);
+}
+
 static void receive_control(void) {
     int number, from;
     const void *message;
     size_t bytes;
+    complains = received % 2;
     int got = t->calls->poll_control(t, &from, &message, &bytes);
+    complains = 0;
     CHECK(got >= 0, "%s", wagma_mpi_last_error());
     if (got == 0)
         return;
