@@ -54,7 +54,7 @@ help: ## this list
 demo: $(VENV)/engine ## train with stragglers on 4 ranks: AllreduceSGD, then WAGMA
 	$(MPIEXEC) -n 4 $(RUN) -m wagma demo $(DEMO_PROGRESS) $(DEMO_ARGS)
 
-test: $(VENV)/engine ## every test; PARTS="c mpi" runs some parts (tests/run.py lists them), RANKS="3 8" these ranks
+test: $(VENV)/engine ## every test; PARTS="c mpi" runs some parts (tests/parts.py lists them), RANKS="3 8" these ranks
 	$(RUN) tests/run.py --mpi "$(MPI)" --mpiexec "$(MPIEXEC)" $(PARTS) $(if $(RANKS),--ranks $(RANKS))
 
 oracle: $(VENV)/engine ## mpi4py's own tests of Allreduce, with wagma's sums
