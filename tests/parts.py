@@ -7,11 +7,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / "build/test-logs"
-RANKS = (1, 2, 3, 4, 5, 8)
-# Unless --ranks says it: on one node, where teams of the eight have the sizes between, and over
+RANKS = (1, 2, 3, 4, 8)
+# Unless --ranks says it: on one node, where teams of the eight have other sizes, and over
 # messages. `.ci/run` has 3 and 8 of both with a second MPI.
 ON_ONE_NODE = (1, 2, 4, 8)
-OVER_MESSAGES = (1, 3, 5)
+OVER_MESSAGES = (1, 3, 4)
 # A part of its own: each MPI has its own ways to end.
 JOBS = ("tests/launch/test_messages.py", "tests/launch/test_lost_ranks.py")
 LIBRARY = "tests/install/test_library.py"
@@ -30,10 +30,9 @@ PURE = {
 # All their ranks are processes, and ThreadSanitizer sees one process at a time.
 FORKED = {"test_engine_soak", "test_private_faults"}
 
-# Compiled as for users: kernels, memory, random trials, what is measured, and what does less under
+# Compiled as for users, beside pure functions: kernels, memory, random trials, what is measured, and what does less under
 # sanitizers. The others would find what they find there; and all of tests/mpi runs this engine.
 OPTIMISED = {
-    "test_activation_random",
     "test_cores",
     "test_engine_agreement",
     "test_engine_fuzz",
@@ -50,10 +49,8 @@ OPTIMISED = {
     "test_pages",
     "test_private",
     "test_private_faults",
-    "test_reduce",
     "test_remap",
     "test_stores",
-    "test_topology",
     "test_trace",
     "test_wait",
 }
@@ -98,7 +95,7 @@ def c_part(flavour: str, timeout: float) -> list[Command]:
         raise FileNotFoundError(f"no such C test: {', '.join(sorted(missing))}")
     tests.sort(key=lambda test: test not in LONGEST)
     if flavour == "c":
-        tests = [test for test in tests if test in OPTIMISED]
+        tests = [test for test in tests if test in PURE | OPTIMISED]
     if flavour == "tsan":
         tests = [test for test in tests if test not in PURE | FORKED]
     make = ["make", "-s", "-k", "-j2", *(f"build/{flavour}/{test}" for test in tests)]

@@ -58,15 +58,19 @@ static int look(struct mpi_transport *m) {
     const enum failure failure = failures_noted(m, code);
     if (failure == FAILURE_OTHER)
         return transport_failed(m, code, "MPI_Test of control messages");
-    if (c->ring[c->head] == MPI_REQUEST_NULL) /* its message was lost with its sender */
-        return move_on(m);
-    /* It goes on. If its message came just after the complaint, Open MPI repeats that for ever
-     * (5.0: the error is forgotten only while there is no message), but its status tells. */
-    if (failure == FAILURE_PENDING)
-        MPI_Request_get_status(c->ring[c->head], &c->arrived, &c->status);
-    if (c->arrived)
+    if (failure == FAILURE_PENDING && c->ring[c->head] != MPI_REQUEST_NULL) {
+        /* It goes on. If its message came just after the complaint, Open MPI repeats that for ever
+         * (5.0: the error is forgotten only while there is no message), but its status tells. */
+        code = MPI_Request_get_status(c->ring[c->head], &c->arrived, &c->status);
+        if (code != MPI_SUCCESS)
+            return transport_failed(m, code, "MPI_Request_get_status of control messages");
+        if (c->arrived)
+            MPI_Request_free(&c->ring[c->head]);
+        return WAGMA_OK;
+    }
+    if (c->ring[c->head] != MPI_REQUEST_NULL) /* some MPIs leave it to the caller */
         MPI_Request_free(&c->ring[c->head]);
-    return WAGMA_OK;
+    return move_on(m); /* its message was lost with its sender */
 }
 
 int control_poll(wagma_transport *t, int *from, const void **message, size_t *bytes) {

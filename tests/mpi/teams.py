@@ -1,4 +1,4 @@
-"""Communicators of numbers of ranks that are no job of their own."""
+"""Communicators of numbers of ranks beside those of the jobs."""
 
 import os
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ from mpi4py import MPI
 def teams(comm: MPI.Intracomm, *, least: int = 1) -> Iterator[MPI.Intracomm]:
     """Communicators of all ranks and, of eight, also of the first seven, six and five.
 
-    Each rank gets those that it belongs to, of at least `least` ranks. Over messages not of seven
-    and six: the simulation has all numbers.
+    Each rank gets those that it belongs to, of at least `least` ranks. Over messages only of five:
+    the simulation has all numbers.
     """
     fewer = (5,) if os.environ.get("WAGMA_TRANSPORT") == "mpi" else (7, 6, 5)
     for size in (8, *fewer) if comm.size == 8 else (comm.size,):

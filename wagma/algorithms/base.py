@@ -143,7 +143,8 @@ class Algorithm(ABC):
         """Raises what the collectives know of ranks that will not come."""
         lost = self.collective.lost()
         if lost:
-            others = "" if self.comm is None else ", over a communicator of comm.Create_group()"
+            others = ", over a communicator of comm.Create_group() if they live"
+            others = "" if self.comm is None else others
             raise PeerError(
                 f"{describe_ranks(lost)} failed, died or left without close(), and all ranks have "
                 f"to meet here: make a new optimizer without them{others}"
