@@ -30,8 +30,8 @@ PURE = {
 # All their ranks are processes, and ThreadSanitizer sees one process at a time.
 FORKED = {"test_engine_soak", "test_private_faults"}
 
-# Compiled as for users, beside pure functions: kernels, memory, random trials, what is measured, and
-# what does less under sanitizers. The others would find what they find there; and all of tests/mpi
+# Compiled as for users, beside pure functions: kernels, memory, random trials, what is measured,
+# what does less under sanitizers. The others would find what they find there; all of tests/mpi
 # runs this engine.
 OPTIMISED = {
     "test_cores",
