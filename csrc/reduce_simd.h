@@ -1,9 +1,12 @@
 /* One vector level: included by reduce_avx2.c and reduce_avx512.c, which define VECTOR_BYTES and
  * select the target. Vectors are the compilers' own (vector_size), so that one text serves both;
- * intrinsics are used where those have no words: f16 conversion, streaming stores.
+ * intrinsics are used where those have no words (f16, streaming stores) or take several
+ * instructions instead of one.
  *
  * The sum of STEP vectors stays in registers while the inputs are walked, hence each element is
- * read once and written once to each output: the memory is what limits it. */
+ * read once and written once to each output: the memory is what limits it, as long as there is
+ * little else to do. So weights and divisors of 1, the usual ones, take no multiplication, and NaNs
+ * are looked for in all the vectors of a step at once. */
 
 #include <immintrin.h>
 #include <string.h>
@@ -61,11 +64,29 @@ ALWAYS_INLINE half_vec f16_narrow(vec x) {
 #endif
 }
 
+/* 16 bits, zero-extended to 32-bit lanes, and the low halves of those. */
+ALWAYS_INLINE vec to_lanes(half_vec h) {
+#if VECTOR_BYTES == 64
+    return (vec)_mm512_cvtepu16_epi32((__m256i)h);
+#else
+    return (vec)_mm256_cvtepu16_epi32((__m128i)h);
+#endif
+}
+
+ALWAYS_INLINE half_vec low_halves(vec x) {
+#if VECTOR_BYTES == 64
+    return (half_vec)_mm512_cvtepi32_epi16((__m512i)x);
+#else /* in order within each 16 bytes; no lane is above 0xffff */
+    const __m256i packed = _mm256_packus_epi32((__m256i)x, (__m256i)x);
+    return (half_vec)_mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08));
+#endif
+}
+
 ALWAYS_INLINE vec load(wagma_dtype dtype, const unsigned char *p) {
     if (lane_bytes(dtype) == 2) {
         half_vec h;
         memcpy(&h, p, sizeof h);
-        return dtype == WAGMA_F16 ? f16_widen(h) : __builtin_convertvector(h, vec) << 16;
+        return dtype == WAGMA_F16 ? f16_widen(h) : to_lanes(h) << 16;
     }
     vec x;
     memcpy(&x, p, sizeof x);
@@ -74,9 +95,8 @@ ALWAYS_INLINE vec load(wagma_dtype dtype, const unsigned char *p) {
 
 ALWAYS_INLINE void store(wagma_dtype dtype, unsigned char *p, vec x) {
     if (lane_bytes(dtype) == 2) {
-        half_vec h = dtype == WAGMA_F16
-                         ? f16_narrow(x)
-                         : __builtin_convertvector((x + 0x7fff + (x >> 16 & 1)) >> 16, half_vec);
+        half_vec h =
+            dtype == WAGMA_F16 ? f16_narrow(x) : low_halves((x + 0x7fff + (x >> 16 & 1)) >> 16);
         memcpy(p, &h, sizeof h);
         return;
     }
@@ -135,23 +155,41 @@ ALWAYS_INLINE vec add(wagma_dtype dtype, vec a, vec b) {
     }
 }
 
-/* Divides; any NaN becomes the quiet one. */
-ALWAYS_INLINE vec finish(wagma_dtype dtype, vec x, vec factor, int divide) {
-    switch (dtype) {
-    case WAGMA_I32:
-    case WAGMA_I64:
-        return x;
-    case WAGMA_F64: {
-        vec_f64 y = divide ? (vec_f64)x / (vec_f64)factor : (vec_f64)x * (vec_f64)factor;
-        vec_u64 nan = (vec_u64)(y != y);
-        return (vec)((nan & UINT64_C(0x7ff8000000000000)) | (~nan & (vec_u64)y));
+ALWAYS_INLINE vec divide(wagma_dtype dtype, vec a, vec b) {
+    if (dtype == WAGMA_F64)
+        return (vec)((vec_f64)a / (vec_f64)b);
+    return (vec)((vec_f32)a / (vec_f32)b);
+}
+
+/* Is any lane of x[0..n) a NaN? Two vectors are asked at once: are they unordered? */
+ALWAYS_INLINE int has_nan(wagma_dtype dtype, const vec *x, int n) {
+#if VECTOR_BYTES == 64
+    unsigned found = 0;
+    for (int v = 0; v < n; v += 2) {
+        const vec a = x[v], b = x[v + 1 < n ? v + 1 : v];
+        found |= dtype == WAGMA_F64 ? _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_UNORD_Q)
+                                    : _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q);
     }
-    default: {
-        vec_f32 y = divide ? (vec_f32)x / (vec_f32)factor : (vec_f32)x * (vec_f32)factor;
-        vec nan = (vec)(y != y);
-        return (nan & UINT32_C(0x7fc00000)) | (~nan & (vec)y);
+    return found != 0;
+#else
+    vec found = {0};
+    for (int v = 0; v < n; v += 2) {
+        const vec a = x[v], b = x[v + 1 < n ? v + 1 : v];
+        found |= dtype == WAGMA_F64 ? (vec)_mm256_cmp_pd((__m256d)a, (__m256d)b, _CMP_UNORD_Q)
+                                    : (vec)_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_UNORD_Q);
     }
+    return _mm256_movemask_epi8((__m256i)found) != 0;
+#endif
+}
+
+/* Any NaN becomes the quiet one. */
+ALWAYS_INLINE vec quiet(wagma_dtype dtype, vec x) {
+    if (dtype == WAGMA_F64) {
+        const vec_u64 nan = (vec_u64)((vec_f64)x != (vec_f64)x);
+        return (vec)((nan & UINT64_C(0x7ff8000000000000)) | (~nan & (vec_u64)x));
     }
+    const vec nan = (vec)((vec_f32)x != (vec_f32)x);
+    return (nan & UINT32_C(0x7fc00000)) | (~nan & x);
 }
 
 /* Asks for `bytes` from p + STREAM_AHEAD on. */
@@ -160,81 +198,134 @@ ALWAYS_INLINE void look_ahead(const void *p, size_t bytes) {
         __builtin_prefetch((const unsigned char *)p + STREAM_AHEAD + line);
 }
 
-/* `steps` vectors from byte `at` on. n and n_outs repeat the job's, as constants where it pays;
- * `streamed`: by streaming stores, to an aligned output. `ahead`: the job goes on beyond
- * STREAM_AHEAD. Outputs are not asked for: their lines would come without the right to write. */
-ALWAYS_INLINE void step(wagma_dtype dtype, int steps, int n, int n_outs, int first, int streamed,
-                        int ahead, const reduce_job *job, vec factor, size_t at) {
+/* What is known of a job when it is compiled: constants where it pays. */
+typedef struct shape {
+    int n, n_outs;
+    int first;    /* input whose weight is not 0 */
+    int plain;    /* all weights are 1 */
+    int streamed; /* to an aligned output, by streaming stores */
+    int divided;  /* the job's factor divides */
+} shape;
+
+ALWAYS_INLINE int is_integer(wagma_dtype dtype) {
+    return dtype == WAGMA_I32 || dtype == WAGMA_I64;
+}
+
+ALWAYS_INLINE vec weight_of(wagma_dtype dtype, shape s, const reduce_job *job, int k) {
+    return s.plain ? (vec){0} : broadcast(dtype, job->weights[k]); /* plain: not looked at */
+}
+
+/* What the input at x adds. */
+ALWAYS_INLINE vec term(wagma_dtype dtype, shape s, vec weight, const unsigned char *x) {
+    return s.plain ? load(dtype, x) : multiply(dtype, weight, load(dtype, x));
+}
+
+/* Writes sums to all outputs. */
+ALWAYS_INLINE void put(wagma_dtype dtype, int steps, shape s, const reduce_job *job, size_t at,
+                       const vec *total) {
+    const size_t bytes = lanes(dtype) * lane_bytes(dtype);
+    for (int k = 0; k < s.n_outs; k++) {
+        unsigned char *out = (unsigned char *)job->outs[k] + at;
+        for (int v = 0; v < steps; v++) {
+            if (s.streamed)
+                stream(dtype, out + (size_t)v * bytes, total[v]);
+            else
+                store(dtype, out + (size_t)v * bytes, total[v]);
+        }
+    }
+}
+
+/* `steps` vectors from byte `at` on. `ahead`: the job goes on beyond STREAM_AHEAD. Outputs are not
+ * asked for: their lines would come without the right to write. */
+ALWAYS_INLINE void step(wagma_dtype dtype, int steps, shape s, int ahead, const reduce_job *job,
+                        vec factor, size_t at) {
     const size_t bytes = lanes(dtype) * lane_bytes(dtype);
     vec total[STEP];
     if (ahead) {
-        for (int k = first; k < n; k++)
-            if (job->weights[k] != 0.0)
+        for (int k = s.first; k < s.n; k++)
+            if (s.plain || job->weights[k] != 0.0)
                 look_ahead((const unsigned char *)job->in[k] + at, (size_t)steps * bytes);
     }
-    const unsigned char *x = (const unsigned char *)job->in[first] + at;
-    vec weight = broadcast(dtype, job->weights[first]);
+    const unsigned char *x = (const unsigned char *)job->in[s.first] + at;
+    vec weight = weight_of(dtype, s, job, s.first);
     for (int v = 0; v < steps; v++)
-        total[v] = multiply(dtype, weight, load(dtype, x + (size_t)v * bytes));
-    for (int k = first + 1; k < n; k++) {
-        if (job->weights[k] == 0.0)
+        total[v] = term(dtype, s, weight, x + (size_t)v * bytes);
+    for (int k = s.first + 1; k < s.n; k++) {
+        if (!s.plain && job->weights[k] == 0.0)
             continue;
         x = (const unsigned char *)job->in[k] + at;
-        weight = broadcast(dtype, job->weights[k]);
+        weight = weight_of(dtype, s, job, k);
+        for (int v = 0; v < steps; v++)
+            total[v] = add(dtype, total[v], term(dtype, s, weight, x + (size_t)v * bytes));
+    }
+    if (!is_integer(dtype))
         for (int v = 0; v < steps; v++)
             total[v] =
-                add(dtype, total[v], multiply(dtype, weight, load(dtype, x + (size_t)v * bytes)));
-    }
-    if (job->divide)
+                s.divided ? divide(dtype, total[v], factor) : multiply(dtype, total[v], factor);
+    put(dtype, steps, s, job, at, total);
+    /* Rare, and afterwards: otherwise all of the sums would have to be kept where the two ways
+     * meet. */
+    if (!is_integer(dtype) && __builtin_expect(has_nan(dtype, total, steps), 0)) {
         for (int v = 0; v < steps; v++)
-            total[v] = finish(dtype, total[v], factor, 1);
-    else
-        for (int v = 0; v < steps; v++)
-            total[v] = finish(dtype, total[v], factor, 0);
-    for (int k = 0; k < n_outs; k++) {
-        unsigned char *out = (unsigned char *)job->outs[k] + at;
-        if (streamed) {
-            for (int v = 0; v < steps; v++)
-                stream(dtype, out + (size_t)v * bytes, total[v]);
-            continue;
-        }
-        for (int v = 0; v < steps; v++)
-            store(dtype, out + (size_t)v * bytes, total[v]);
+            total[v] = quiet(dtype, total[v]);
+        put(dtype, steps, s, job, at, total);
     }
 }
 
-/* Elements from `done` on, as many as make whole STEPs; returns where they end. */
-ALWAYS_INLINE size_t steps_to(wagma_dtype dtype, int n, int n_outs, int first, int streamed,
-                              const reduce_job *job, vec factor, size_t done, size_t count) {
+/* As many elements as make whole STEPs; returns where they end. */
+ALWAYS_INLINE size_t steps_to(wagma_dtype dtype, shape s, const reduce_job *job, vec factor,
+                              size_t count) {
     const size_t many = STEP * lanes(dtype), size = lane_bytes(dtype);
     /* what follows the job may be another rank's: it is not asked for */
     const size_t ahead = asks_ahead() ? STREAM_AHEAD / size : count;
-    for (; done + many + ahead <= count; done += many)
-        step(dtype, STEP, n, n_outs, first, streamed, 1, job, factor, done * size);
+    size_t done = 0;
     for (; done + many <= count; done += many)
-        step(dtype, STEP, n, n_outs, first, streamed, 0, job, factor, done * size);
+        step(dtype, STEP, s, done + many + ahead <= count, job, factor, done * size);
     return done;
 }
 
+static int are_ones(const double *weights, int n) {
+    int ones = 1;
+    for (int k = 0; k < n; k++)
+        ones &= weights[k] == 1.0;
+    return ones;
+}
+
+/* Steps of a shape that is constant but for n, n_outs and first. */
+#define STEPS(...) steps_to(dtype, (shape){__VA_ARGS__}, job, factor, count)
+
+ALWAYS_INLINE size_t steps_of(wagma_dtype dtype, shape s, const reduce_job *job, vec factor,
+                              size_t count) {
+    if (s.divided)
+        return s.streamed ? STEPS(s.n, 1, s.first, 0, 1, 1)
+                          : STEPS(s.n, s.n_outs, s.first, 0, 0, 1);
+    if (s.streamed)
+        return s.plain ? STEPS(s.n, 1, 0, 1, 1, 0) : STEPS(s.n, 1, s.first, 0, 1, 0);
+    if (s.n == 2 && s.n_outs == 1 && s.first == 0)
+        return s.plain ? STEPS(2, 1, 0, 1, 0, 0) : STEPS(2, 1, 0, 0, 0, 0);
+    if (s.n == 2 && s.n_outs == 2 && s.plain)
+        return STEPS(2, 2, 0, 1, 0, 0);
+    return s.plain ? STEPS(s.n, s.n_outs, 0, 1, 0, 0) : STEPS(s.n, s.n_outs, s.first, 0, 0, 0);
+}
+
 ALWAYS_INLINE void typed_range(wagma_dtype dtype, const reduce_job *job, size_t count) {
-    const int n = job->n;
-    int first = 0;
-    while (first < n && job->weights[first] == 0.0)
-        first++;
+    shape s = {.n = job->n,
+               .n_outs = job->n_outs,
+               .plain = are_ones(job->weights, job->n),
+               .streamed = job->stream && (uintptr_t)job->outs[0] % VECTOR_BYTES == 0,
+               .divided = !is_integer(dtype) && job->divide};
+    while (s.first < s.n && job->weights[s.first] == 0.0)
+        s.first++;
     size_t done = 0;
-    if (first < n) {
+    if (s.first < s.n) {
         const size_t lane = lanes(dtype);
-        vec factor = broadcast(dtype, job->factor);
-        if (job->stream && (uintptr_t)job->outs[0] % VECTOR_BYTES == 0) {
-            done = steps_to(dtype, n, 1, first, 1, job, factor, 0, count);
+        const vec factor = broadcast(dtype, job->factor);
+        done = steps_of(dtype, s, job, factor, count);
+        if (s.streamed)
             _mm_sfence(); /* these stores are ordered before those that publish them */
-        } else if (n == 2 && first == 0 && job->n_outs == 1) {
-            done = steps_to(dtype, 2, 1, 0, 0, job, factor, 0, count);
-        } else {
-            done = steps_to(dtype, n, job->n_outs, first, 0, job, factor, 0, count);
-        }
+        s.plain = s.streamed = 0;
         for (; done + lane <= count; done += lane)
-            step(dtype, 1, n, job->n_outs, first, 0, 0, job, factor, done * lane_bytes(dtype));
+            step(dtype, 1, s, 0, job, factor, done * lane_bytes(dtype));
     }
     reduce_scalar_range(job, done, count); /* the rest, or zeros */
 }

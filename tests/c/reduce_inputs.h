@@ -43,12 +43,15 @@ static void fill(wagma_dtype dtype, unsigned char *to, size_t count) {
     }
 }
 
-/* With zeros among them, which are not to be read. */
+/* All 1, which the kernels treat by themselves, or with zeros among them, which are not to be read.
+ */
 static void draw_weights(wagma_dtype dtype, double *weights, int n) {
     static const double fractions[] = {1, 1, 1, 0, 0.3, 2, 1e-3, 7.5};
     static const double wholes[] = {1, 1, 0, 3, 1000003, 0x1p33 + 1, 0x1p63, 0x1p70 + 0x1p40};
+    const int ones = random_bits() % 2 == 0;
     for (int k = 0; k < n; k++)
-        weights[k] = (reduce_dtype_is_integer(dtype) ? wholes : fractions)[random_bits() % 8];
+        weights[k] =
+            ones ? 1 : (reduce_dtype_is_integer(dtype) ? wholes : fractions)[random_bits() % 8];
 }
 
 static double draw_divisor(wagma_dtype dtype) {

@@ -106,6 +106,31 @@ static void test_sixteen_bit_floats_all_values(void) {
     each(check_all_values);
 }
 
+/* A NaN that is not the quiet one, alone among numbers, at every place. */
+static void check_one_nan(const reduce_kernels *level, wagma_dtype dtype) {
+    static const uint64_t nans[] = {0xffc12345, UINT64_C(0xfff8000012345678), 0xfe12, 0xffd1};
+    enum { COUNT = 300, N = 3 };
+    const size_t size = reduce_dtype_size(dtype);
+    unsigned char numbers[N][COUNT * 8], expected[COUNT * 8], out[2][COUNT * 8];
+    const void *in[N] = {numbers[0], numbers[1], numbers[2]};
+    const double weights[] = {1, 1, 1};
+    if (reduce_dtype_is_integer(dtype))
+        return;
+    for (size_t at = 0; at < COUNT; at++) {
+        const int n = 1 + (int)(at / 7 % N);
+        memset(numbers, 0x11, sizeof numbers);
+        memcpy(numbers[n - 1] + at * size, &nans[dtype], size);
+        reference_sum(dtype, expected, in, weights, n, 1.0, COUNT);
+        level->sum_to_all(dtype, (void *[]){out[0], out[1]}, 2, in, weights, n, 1.0, COUNT);
+        for (int k = 0; k < 2; k++)
+            CHECK(memcmp(out[k], expected, COUNT * size) == 0, "%s %s %zu of %d outs[%d]",
+                  level->name, reduce_dtype_name(dtype), at, n, k);
+    }
+}
+static void test_one_nan(void) {
+    each(check_one_nan);
+}
+
 /* Sums do not depend on where a caller cuts the array. */
 static void check_pieces_equal_the_whole(const reduce_kernels *level, wagma_dtype dtype) {
     {
@@ -359,6 +384,7 @@ int main(void) {
     RUN(test_sum_every_alignment);
     RUN(test_sum_of_a_million_elements);
     RUN(test_sixteen_bit_floats_all_values);
+    RUN(test_one_nan);
     RUN(test_pieces_equal_the_whole);
     RUN(test_output_may_be_any_input);
     RUN(test_sum_to_all);
