@@ -146,15 +146,18 @@ static void begin_sharing(wagma_handle *h) {
     e->chunking = 1;
 }
 
-/* Computes slice local.s for everybody. */
+/* Computes slice local.s for everybody. The first one is the end of the array: what was written
+ * last is still in the cache, and is read before other slices take its place there. */
 static void reduce_slice(wagma_handle *h) {
     struct inplace_executor *e = h->inplace;
     const struct inplace_local *l = &e->local;
     const wagma_options *o = &h->segment->options;
-    const size_t first = (size_t)l->s * e->slice_count, left = (size_t)o->count - first;
+    const size_t first = (e->context.slices - 1 - l->s) * e->slice_count;
+    const size_t left = (size_t)o->count - first;
     const uint64_t began = trace_begin(h->trace);
-    /* The pointers move along: slices are claimed in rising order. */
-    const size_t by = (first - e->at) * reduce_dtype_size((wagma_dtype)o->dtype);
+    /* The pointers move along. */
+    const ptrdiff_t by =
+        ((ptrdiff_t)first - (ptrdiff_t)e->at) * (ptrdiff_t)reduce_dtype_size((wagma_dtype)o->dtype);
     for (int k = 0; k < l->contributors_n; k++)
         h->inputs[k] = (const unsigned char *)h->inputs[k] + by;
     for (int k = 0; k < l->present_n; k++)

@@ -105,10 +105,12 @@ static void sum_inputs(wagma_handle *h, void *out, uint64_t at, uint64_t count, 
     sum_inputs_by(h->kernels->sum, h, out, at, count, divisor);
 }
 
+/* The first slice is the end of the array: what was written last is still in the cache, and is read
+ * before other slices take its place there. */
 static void slice_range(const wagma_segment *s, uint32_t slice, uint64_t *at, uint64_t *count) {
     const uint64_t total = (uint64_t)s->options.count;
-    *at = slice * s->slice_count;
-    *count = slice + 1 == (uint32_t)s->slices ? total - *at : s->slice_count;
+    *at = ((uint32_t)s->slices - 1 - slice) * s->slice_count;
+    *count = slice == 0 ? total - *at : s->slice_count;
 }
 
 /* ---- slices ------------------------------------------------------------------------------------
@@ -198,12 +200,17 @@ static int reduce_private(wagma_handle *h) {
     unsigned char *out = shm_destination(h);
     if (!out)
         return WAGMA_ENOMEM;
-    if (e->local.fresh)
-        sum_inputs_by(e->streams_x && e->local.from_array ? h->kernels->streamed_sum
-                                                          : h->kernels->sum,
-                      h, out, 0, shm_elements(h), divisor_of(h));
-    else
-        reduce_by_blocks(h, NULL, out, 0, shm_elements(h));
+    sum_kernel *sum =
+        e->streams_x && e->local.from_array ? h->kernels->streamed_sum : h->kernels->sum;
+    for (uint32_t slice = 0; slice < (uint32_t)h->segment->slices; slice++) {
+        uint64_t at, count;
+        slice_range(h->segment, slice, &at, &count);
+        if (e->local.fresh)
+            sum_inputs_by(sum, h, out + at * reduce_dtype_size(shm_dtype(h)), at, count,
+                          divisor_of(h));
+        else
+            reduce_by_blocks(h, NULL, out, at, count);
+    }
     trace_end(h->trace, TRACE_REDUCE, began, shm_taken(h), -1, 0);
     return WAGMA_OK;
 }

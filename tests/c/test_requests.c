@@ -78,8 +78,8 @@ static void test_posting_is_arriving(void) {
                 check_arrival(quorum, counts[k], way & 1, way >> 1);
 }
 
-/* The last rank to post reduces its share of the slices, and no more; the first that waits does the
- * rest without it. */
+/* The last rank to post reduces its share of the slices, from the end of the array on, and no more;
+ * the first that waits does the rest without it. */
 static void check_share(int size) {
     enum { SLICE = (32 << 10) / (int)sizeof(double) }; /* of an array of this size */
     wagma_options options = options_of(size, size, WHOLE, LARGE);
@@ -87,7 +87,7 @@ static void check_share(int size) {
     cast c;
     CHECK(cast_open(&c, &options, NULL, NULL), "%s", wagma_last_error());
     const int64_t slices = (LARGE + SLICE - 1) / SLICE,
-                  reduced = (slices + size - 1) / size * SLICE;
+                  rest = (slices - (slices + size - 1) / size) * SLICE;
     for (int64_t t = 0; t < 3; t++) {
         for (int r = 0; r < size; r++) {
             double *x = filled(&c, r, 1, LARGE, 1);
@@ -96,8 +96,8 @@ static void check_share(int size) {
                 const double *y = wagma_shared_array(c.handle[q]);
                 CHECK(holds(y, 1, r == size - 1 ? 0 : LARGE), "rank %d reduced after rank %d", q,
                       r);
-                CHECK(r < size - 1 || holds(y, size, reduced), "too few slices of rank %d", q);
-                CHECK(r < size - 1 || holds(y + reduced, 1, LARGE - reduced), "too many slices");
+                CHECK(r < size - 1 || holds(y + rest, size, LARGE - rest), "too few of rank %d", q);
+                CHECK(r < size - 1 || holds(y, 1, rest), "too many slices");
             }
         }
         for (int r = 0; r < size; r++) {
