@@ -73,9 +73,9 @@ class Checked:
             x[x.size // 2] = 0  # contributions are positive
         elements = self.contributions.wrong(x, holds)
         if elements:
-            self._fail(
-                f"{what}, rank {self.rank}, result {self.results}: {elements} of {x.size} elements "
-                f"are not the sum of (rank, version) {list(holds)}"
+            self.fail(
+                what,
+                f"{elements} of {x.size} elements are not the sum of (rank, version) {list(holds)}",
             )
         self.results += 1
         self.late += late
@@ -92,17 +92,17 @@ class Checked:
         if wrong is None and x is None:
             wrong = "the call gave no result"
         if wrong is not None:
-            self._fail(f"{what}, rank {self.rank}, result {self.results}: {wrong}")
+            self.fail(what, wrong)
             self.results += 1
             self.late += late
         elif x is not None:
             self.check(what, x, holds, late)
 
-    def _fail(self, text: str) -> None:
-        """Counts the result that is being checked as wrong."""
+    def fail(self, what: str, text: str) -> None:
+        """Counts a result as wrong: the next one, or an earlier one of which it is found later."""
         self.wrong += 1
         if self.first_wrong is None:
-            self.first_wrong = text
+            self.first_wrong = f"{what}, rank {self.rank}, result {self.results}: {text}"
 
     def checks(self) -> Checks:
         """What this rank found."""

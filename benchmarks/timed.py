@@ -63,6 +63,7 @@ class PythonCalls:
         self.late = np.zeros(iterations, np.bool_)
         self._comm, self._start, self._contributions = comm, start, contributions
         self._contributed = Contributed(comm.Get_size())
+        self._named: list[tuple[tuple[int, ...], tuple[tuple[int, int], ...]]] = []
 
     def run(self, iterations: range, arrivals: Times, counted: int) -> None:
         """Calls once in each of `iterations`.
@@ -79,6 +80,7 @@ class PythonCalls:
         for first in range(0, len(iterations), most):
             part = slice(first, first + most)
             self._part(iterations[part], arrivals[part], counted)
+        self._agree()
 
     def _part(self, iterations: range, arrivals: Times, counted: int) -> None:
         """Calls, then checks: a check between two calls would empty the caches for the next one.
@@ -128,33 +130,38 @@ class PythonCalls:
             self.late[kept] = late[new:]
         if self.checked is None:
             return
-        # Of all ranks: [calls, ranks], their late ones and what they name.
-        said = np.array([(one.late, hash(one.named)) for one in taken], np.int64)
-        everywhere = None
-        if self.subject.has_outcomes:
-            everywhere = np.stack(self._comm.allgather(said), axis=1)
         version = self.subject.version - len(taken)
+        everywhere = None
+        if self.subject.carries:  # who was late says what the results hold
+            everywhere = np.stack(self._comm.allgather(np.array(late)), axis=1)
         for i, one in enumerate(taken):
-            holds, wrong = one.holds, one.wrong
+            holds = one.holds
             if everywhere is not None:
-                wrong = wrong or _disagreement(one, everywhere[i, :, 1])
-                if self.subject.carries:
-                    holds = self._contributed.expand(holds, version + i)
-                    self._contributed.note(version + i, everywhere[i, :, 0].astype(bool).tolist())
-            self.checked.compare(self.name, one.result, holds, one.late, wrong)
+                holds = self._contributed.expand(holds, version + i)
+                self._contributed.note(version + i, everywhere[i].tolist())
+            self.checked.compare(self.name, one.result, holds, one.late, one.wrong)
+        if self.subject.has_outcomes:
+            self._named += [(one.group, one.named) for one in taken]
 
+    def _agree(self) -> None:
+        """Whether all ranks of a group name the same contributions, in the calls since last time.
 
-def _disagreement(one: Taken, named: Times) -> str | None:
-    """Whether a rank of the group names other contributions: hashes of `Taken.named`, by rank.
-
-    Whether a rank was late follows from what it names, which was compared on that rank: where all
-    name the same, they also agree about who was late.
-    """
-    mine = hash(one.named)
-    others = [rank for rank in one.group if named[rank] != mine]
-    if not others:
-        return None
-    return f"rank {others[0]} of group {one.group} names other contributions than {one.named}"
+        Only now and then: what MPI does between two calls would leave its own data in the caches.
+        Whether a rank was late follows from what it names, which was compared on that rank: where
+        all name the same, they also agree about who was late.
+        """
+        if self.checked is None or not self.subject.has_outcomes:
+            return
+        mine = np.array([hash(named) for _, named in self._named], np.int64)
+        everywhere = np.stack(self._comm.allgather(mine), axis=1)
+        for (group, named), hashes in zip(self._named, everywhere, strict=True):
+            others = [rank for rank in group if hashes[rank] != hash(named)]
+            if others:
+                self.checked.fail(
+                    self.name,
+                    f"rank {others[0]} of group {group} names other contributions than {named}",
+                )
+        self._named.clear()
 
 
 class CCalls(PythonCalls):
