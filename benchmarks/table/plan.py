@@ -183,7 +183,7 @@ def _repetitions(size: int, ranks: int, quick: bool) -> tuple[int, int]:
     if size < MIB:
         return 10, 100
     if size < 16 * MIB:
-        return 10, 10
+        return 10, 50
     return (6, 6) if size < 100 * MIB else (4, 4)
 
 
