@@ -75,6 +75,7 @@ class Checked:
         if elements:
             self.fail(
                 what,
+                self.results,
                 f"{elements} of {x.size} elements are not the sum of (rank, version) {list(holds)}",
             )
         self.results += 1
@@ -87,22 +88,28 @@ class Checked:
         holds: Sequence[tuple[int, int]],
         late: bool,
         wrong: str | None,
-    ) -> None:
-        """Checks what a call gave: `x`, or None if it gave nothing; `wrong`: what is, or None."""
+    ) -> bool:
+        """Checks what a call gave: `x`, or None if it gave nothing; `wrong`: what is, or None.
+
+        Returns:
+            Whether it is right.
+        """
+        before = self.wrong
         if wrong is None and x is None:
             wrong = "the call gave no result"
         if wrong is not None:
-            self.fail(what, wrong)
+            self.fail(what, self.results, wrong)
             self.results += 1
             self.late += late
         elif x is not None:
             self.check(what, x, holds, late)
+        return self.wrong == before
 
-    def fail(self, what: str, text: str) -> None:
-        """Counts a result as wrong: the next one, or an earlier one of which it is found later."""
+    def fail(self, what: str, number: int, text: str) -> None:
+        """Counts result `number` as wrong, which was not yet."""
         self.wrong += 1
         if self.first_wrong is None:
-            self.first_wrong = f"{what}, rank {self.rank}, result {self.results}: {text}"
+            self.first_wrong = f"{what}, rank {self.rank}, result {number}: {text}"
 
     def checks(self) -> Checks:
         """What this rank found."""

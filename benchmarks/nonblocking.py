@@ -86,8 +86,7 @@ class PostedCalls(PythonCalls):
         self._computing, self._tests = computing, tests
         self.parts: dict[str, Times] = {part: np.zeros(iterations, np.int64) for part in PARTS}
 
-    def run(self, iterations: range, arrivals: Times, counted: int) -> None:
-        """See `PythonCalls`."""
+    def _run(self, iterations: range, arrivals: Times, counted: int) -> None:
         rank = self._comm.Get_rank()
         if self.present:
             arrivals = np.zeros_like(arrivals)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,15 @@ __all__ = ["CCalls", "PythonCalls", "Times"]
 KEPT_BYTES = 16 << 20  # of the results that are checked together, and of the inputs in C
 
 Times = npt.NDArray[np.int64]
+
+
+class _Named(NamedTuple):
+    """Contributions (rank, version) that a call named, and what was found of its result."""
+
+    number: int
+    right: bool
+    group: tuple[int, ...]
+    named: tuple[tuple[int, int], ...]
 
 
 class PythonCalls:
@@ -63,16 +72,20 @@ class PythonCalls:
         self.late = np.zeros(iterations, np.bool_)
         self._comm, self._start, self._contributions = comm, start, contributions
         self._contributed = Contributed(comm.Get_size())
-        self._named: list[tuple[tuple[int, ...], tuple[tuple[int, int], ...]]] = []
+        self._unagreed: list[_Named] = []
 
     def run(self, iterations: range, arrivals: Times, counted: int) -> None:
-        """Calls once in each of `iterations`.
+        """Calls once in each of `iterations`, and compares what the ranks named.
 
         Args:
             iterations: their numbers.
             arrivals: of this rank after the common start, ns.
             counted: number of the first iteration that is.
         """
+        self._run(iterations, arrivals, counted)
+        self._agree()
+
+    def _run(self, iterations: range, arrivals: Times, counted: int) -> None:
         nbytes = self._contributions.count * self._contributions.storage.itemsize
         most = max(1, KEPT_BYTES // max(1, nbytes))
         if self.checked is not None and nbytes > COPIED_BYTES:
@@ -80,7 +93,6 @@ class PythonCalls:
         for first in range(0, len(iterations), most):
             part = slice(first, first + most)
             self._part(iterations[part], arrivals[part], counted)
-        self._agree()
 
     def _part(self, iterations: range, arrivals: Times, counted: int) -> None:
         """Calls, then checks: a check between two calls would empty the caches for the next one.
@@ -139,9 +151,10 @@ class PythonCalls:
             if everywhere is not None:
                 holds = self._contributed.expand(holds, version + i)
                 self._contributed.note(version + i, everywhere[i].tolist())
-            self.checked.compare(self.name, one.result, holds, one.late, one.wrong)
-        if self.subject.has_outcomes:
-            self._named += [(one.group, one.named) for one in taken]
+            number = self.checked.results
+            right = self.checked.compare(self.name, one.result, holds, one.late, one.wrong)
+            if self.subject.has_outcomes:
+                self._unagreed.append(_Named(number, right, one.group, one.named))
 
     def _agree(self) -> None:
         """Whether all ranks of a group name the same contributions, in the calls since last time.
@@ -152,16 +165,18 @@ class PythonCalls:
         """
         if self.checked is None or not self.subject.has_outcomes:
             return
-        mine = np.array([hash(named) for _, named in self._named], np.int64)
+        mine = np.array([hash(one.named) for one in self._unagreed], np.int64)
         everywhere = np.stack(self._comm.allgather(mine), axis=1)
-        for (group, named), hashes in zip(self._named, everywhere, strict=True):
-            others = [rank for rank in group if hashes[rank] != hash(named)]
-            if others:
+        for one, hashes in zip(self._unagreed, everywhere, strict=True):
+            others = [rank for rank in one.group if hashes[rank] != hash(one.named)]
+            if one.right and others:
                 self.checked.fail(
                     self.name,
-                    f"rank {others[0]} of group {group} names other contributions than {named}",
+                    one.number,
+                    f"rank {others[0]} of group {one.group} names other contributions than "
+                    f"{one.named}",
                 )
-        self._named.clear()
+        self._unagreed.clear()
 
 
 class CCalls(PythonCalls):

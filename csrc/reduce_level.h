@@ -52,7 +52,7 @@ static inline void reduce_set_divisor(reduce_job *job, double divisor) {
 void reduce_scalar_range(const reduce_job *job, size_t begin, size_t end);
 
 /* A whole number of any magnitude, modulo 2^64. */
-uint64_t reduce_integer_weight(double weight) __attribute__((const));
+uint64_t reduce_integer_weight(double weight);
 
 extern const reduce_kernels reduce_scalar;
 #if defined(__x86_64__)

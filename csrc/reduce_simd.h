@@ -5,8 +5,8 @@
  *
  * The sum of STEP vectors stays in registers while the inputs are walked, hence each element is
  * read once and written once to each output: the memory is what limits it, as long as there is
- * little else to do. So weights and divisors of 1, the usual ones, take no multiplication, and NaNs
- * are looked for in all the vectors of a step at once. */
+ * little else to do. So weights of 1, the usual ones, take no multiplication, and NaNs are looked
+ * for in all the vectors of a step at once. */
 
 #include <immintrin.h>
 #include <string.h>
@@ -42,6 +42,10 @@ ALWAYS_INLINE size_t lane_bytes(wagma_dtype dtype) { /* in memory */
     default:
         return 4;
     }
+}
+
+ALWAYS_INLINE int is_integer(wagma_dtype dtype) {
+    return dtype == WAGMA_I32 || dtype == WAGMA_I64;
 }
 
 ALWAYS_INLINE size_t lanes(wagma_dtype dtype) {
@@ -198,7 +202,7 @@ ALWAYS_INLINE void look_ahead(const void *p, size_t bytes) {
         __builtin_prefetch((const unsigned char *)p + STREAM_AHEAD + line);
 }
 
-/* What is known of a job when it is compiled: constants where it pays. */
+/* Of a job. Where it pays, steps are compiled for constants of these. */
 typedef struct shape {
     int n, n_outs;
     int first;    /* input whose weight is not 0 */
@@ -206,10 +210,6 @@ typedef struct shape {
     int streamed; /* to an aligned output, by streaming stores */
     int divided;  /* the job's factor divides */
 } shape;
-
-ALWAYS_INLINE int is_integer(wagma_dtype dtype) {
-    return dtype == WAGMA_I32 || dtype == WAGMA_I64;
-}
 
 ALWAYS_INLINE vec weight_of(wagma_dtype dtype, shape s, const reduce_job *job, int k) {
     return s.plain ? (vec){0} : broadcast(dtype, job->weights[k]); /* plain: not looked at */
@@ -262,10 +262,12 @@ ALWAYS_INLINE void step(wagma_dtype dtype, int steps, shape s, int ahead, const 
         for (int v = 0; v < steps; v++)
             total[v] =
                 s.divided ? divide(dtype, total[v], factor) : multiply(dtype, total[v], factor);
-    put(dtype, steps, s, job, at, total);
-    /* Rare, and afterwards: otherwise all of the sums would have to be kept where the two ways
-     * meet. */
-    if (!is_integer(dtype) && __builtin_expect(has_nan(dtype, total, steps), 0)) {
+    const int nan = !is_integer(dtype) && has_nan(dtype, total, steps);
+    /* Ordinary stores do not wait for that, and are repeated in the rare case; streaming ones,
+     * which are ordered weakly, are not. */
+    if (!s.streamed || !nan)
+        put(dtype, steps, s, job, at, total);
+    if (__builtin_expect(nan, 0)) {
         for (int v = 0; v < steps; v++)
             total[v] = quiet(dtype, total[v]);
         put(dtype, steps, s, job, at, total);
@@ -291,21 +293,28 @@ static int are_ones(const double *weights, int n) {
     return ones;
 }
 
-/* Steps of a shape that is constant but for n, n_outs and first. */
+/* Steps of a shape that is constant but for n, n_outs and first; what is not named is 0. */
 #define STEPS(...) steps_to(dtype, (shape){__VA_ARGS__}, job, factor, count)
 
 ALWAYS_INLINE size_t steps_of(wagma_dtype dtype, shape s, const reduce_job *job, vec factor,
                               size_t count) {
-    if (s.divided)
-        return s.streamed ? STEPS(s.n, 1, s.first, 0, 1, 1)
-                          : STEPS(s.n, s.n_outs, s.first, 0, 0, 1);
+    if (s.streamed && s.divided)
+        return STEPS(.n = s.n, .n_outs = 1, .first = s.first, .streamed = 1, .divided = 1);
+    if (s.streamed && s.plain)
+        return STEPS(.n = s.n, .n_outs = 1, .streamed = 1, .plain = 1);
     if (s.streamed)
-        return s.plain ? STEPS(s.n, 1, 0, 1, 1, 0) : STEPS(s.n, 1, s.first, 0, 1, 0);
-    if (s.n == 2 && s.n_outs == 1 && s.first == 0)
-        return s.plain ? STEPS(2, 1, 0, 1, 0, 0) : STEPS(2, 1, 0, 0, 0, 0);
-    if (s.n == 2 && s.n_outs == 2 && s.plain)
-        return STEPS(2, 2, 0, 1, 0, 0);
-    return s.plain ? STEPS(s.n, s.n_outs, 0, 1, 0, 0) : STEPS(s.n, s.n_outs, s.first, 0, 0, 0);
+        return STEPS(.n = s.n, .n_outs = 1, .first = s.first, .streamed = 1);
+    if (s.divided)
+        return STEPS(.n = s.n, .n_outs = s.n_outs, .first = s.first, .divided = 1);
+    if (s.plain && s.n == 2 && s.n_outs == 1)
+        return STEPS(.n = 2, .n_outs = 1, .plain = 1);
+    if (s.plain && s.n == 2 && s.n_outs == 2)
+        return STEPS(.n = 2, .n_outs = 2, .plain = 1);
+    if (s.plain)
+        return STEPS(.n = s.n, .n_outs = s.n_outs, .plain = 1);
+    if (s.first == 0 && s.n == 2 && s.n_outs == 1)
+        return STEPS(.n = 2, .n_outs = 1);
+    return STEPS(.n = s.n, .n_outs = s.n_outs, .first = s.first);
 }
 
 ALWAYS_INLINE void typed_range(wagma_dtype dtype, const reduce_job *job, size_t count) {

@@ -88,7 +88,7 @@ struct wagma_segment {
     int rounds;                /* rounds per rank, 0 when quorum is "all" */
     int slots;                 /* W, 0 when quorum is "all" */
     int slices;                /* slices NS of a result, 1..64 */
-    uint64_t slice_count;      /* elements per slice (the last one has the rest) */
+    uint64_t slice_count;      /* elements per slice (slice 0, at the end, has the rest) */
     uint64_t bytes_n;          /* count * element size */
     uint64_t array_bytes;      /* of a rank's array that is no contribution: bytes_n, or 0 */
     uint64_t words_bytes;      /* of a region, before its array */

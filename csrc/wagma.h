@@ -24,8 +24,8 @@
 extern "C" {
 #endif
 
-/* Grows by one whenever a struct, a status or the meaning of a call changes. */
-#define WAGMA_ABI_VERSION 6
+/* Grows by one whenever a struct, a status, the meaning of a call or what ranks share changes. */
+#define WAGMA_ABI_VERSION 7
 
 /* 40 bits hold a version and 24 a round (2 per rank and rank), which limits the number of ranks. */
 #define WAGMA_MAX_RANKS 2896

@@ -59,6 +59,15 @@ static double draw_divisor(wagma_dtype dtype) {
     return reduce_dtype_is_integer(dtype) ? 1 : divisors[random_bits() % 5];
 }
 
+/* Weights and divisor of each KIND: 1, or drawn. */
+enum { KINDS = 4 };
+static double draw_kind(int kind, wagma_dtype dtype, double *weights, int n) {
+    draw_weights(dtype, weights, n);
+    for (int k = 0; k < n && kind % 2 == 0; k++)
+        weights[k] = 1;
+    return kind / 2 == 0 ? 1 : draw_divisor(dtype);
+}
+
 /* MAX_N inputs and outputs of `count` elements at odd addresses, between margins. */
 typedef struct arena {
     unsigned char *memory, *in[MAX_N], *out[MAX_N], *expected;

@@ -159,16 +159,17 @@ static void test_pieces_equal_the_whole(void) {
 
 static void check_output_may_be_any_input(const reduce_kernels *level, wagma_dtype dtype) {
     for (int n = 1; n <= 5; n++)
-        for (int same = 0; same < n; same++) {
+        for (int turn = 0; turn < n * KINDS; turn++) {
+            const int same = turn / KINDS, kind = turn % KINDS;
             arena a = arena_make(dtype, MANY, n, 8);
-            double weights[MAX_N], divisor = draw_divisor(dtype);
-            draw_weights(dtype, weights, n);
+            double weights[MAX_N], divisor = draw_kind(kind, dtype, weights, n);
             const void *const *in = (const void *const *)a.in;
             reference_sum(dtype, a.expected, in, weights, n, divisor, MANY);
             level->sum(dtype, a.in[same], in, weights, n, divisor, MANY);
             int equal = memcmp(a.in[same], a.expected, a.bytes) == 0;
             free(a.memory);
-            CHECK(equal, "%s %s n=%d out=in[%d]", level->name, reduce_dtype_name(dtype), n, same);
+            CHECK(equal, "%s %s n=%d out=in[%d] kind %d", level->name, reduce_dtype_name(dtype), n,
+                  same, kind);
         }
 }
 static void test_output_may_be_any_input(void) {
@@ -179,10 +180,10 @@ static void test_output_may_be_any_input(void) {
 static void check_sum_to_all(const reduce_kernels *level, wagma_dtype dtype) {
     enum { APART, EQUAL, REVERSED, FORMS };
     for (int n = 1; n <= MAX_N; n++)
-        for (int form = 0; form < FORMS; form++) {
+        for (int turn = 0; turn < FORMS * KINDS; turn++) {
+            const int form = turn / KINDS, kind = turn % KINDS;
             arena a = arena_make(dtype, MANY, MAX_N, (unsigned)(n * 4));
-            double weights[MAX_N], divisor = draw_divisor(dtype);
-            draw_weights(dtype, weights, n);
+            double weights[MAX_N], divisor = draw_kind(kind, dtype, weights, n);
             int n_outs = form == APART ? MAX_N + 1 - n : n;
             void *outs[MAX_N];
             for (int k = 0; k < n_outs; k++)
@@ -194,7 +195,8 @@ static void check_sum_to_all(const reduce_kernels *level, wagma_dtype dtype) {
             for (int k = 0; k < n_outs; k++)
                 equal &= memcmp(outs[k], a.expected, a.bytes) == 0;
             free(a.memory);
-            CHECK(equal, "%s %s n=%d form %d", level->name, reduce_dtype_name(dtype), n, form);
+            CHECK(equal, "%s %s n=%d form %d kind %d", level->name, reduce_dtype_name(dtype), n,
+                  form, kind);
         }
 }
 static void test_sum_to_all(void) {

@@ -13,8 +13,10 @@ from wagma.benchmarks.measure import iterations_of
 from wagma.benchmarks.samples import Point
 from wagma.benchmarks.settings import Settings
 from wagma.benchmarks.start import Start
+from wagma.benchmarks.subjects import Taken
 from wagma.benchmarks.subjects.partial import WagmaAllreduce
 from wagma.benchmarks.subjects.posted import PostedWagma
+from wagma.collectives import Outcome
 
 SIZE = 40_000
 LATENESS_S, COMPUTE_S = 0.02, 0.04
@@ -104,6 +106,22 @@ def test_tests_are_a_part_of_waiting(start: Start, monkeypatch: pytest.MonkeyPat
     assert wagma.testing is not None
     assert wagma.testing.min() >= 2 * 2_000_000
     assert np.all(wagma.waiting >= wagma.testing)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_ranks_that_name_different_contributions_are_found(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = WagmaAllreduce.taken
+
+    def named(self: WagmaAllreduce, outcome: Outcome) -> Taken:
+        found = taken(self, outcome)
+        return replace(found, named=((0, -7),)) if MPI.COMM_WORLD.rank == 0 else found
+
+    monkeypatch.setattr(WagmaAllreduce, "taken", named)
+    checks = run(replace(IALLREDUCE, baselines=()), start).series[0].checks
+    assert checks.wrong == checks.results > 0
+    assert "result 0: rank 1 of group" in str(checks.first_wrong)
 
 
 @pytest.mark.mpi(min_size=2)
