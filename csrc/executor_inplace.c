@@ -1,8 +1,8 @@
 /* Quorum "all": nobody can be late, so sums go straight into the members' arrays.
  *
  * inplace.c is the protocol, one rank's call as a state machine; what it asks for is done here:
- *   write    weight, and a small payload or where a large one lies
- *   private  (small) the sum, from the records; everybody computes the same bits
+ *   write    weight, and a small payload or where a large one lies  } executor_inplace_record.c
+ *   private  (small) the sum, from the records: all get the same bits }
  *   reduce   (large) slice by slice into ALL members' arrays, each slice by whoever claims it;
  *            chunk by chunk if one of them is private (executor_chunks.c)
  *   deliver  (large) all slices are done */
@@ -16,27 +16,7 @@ enum {
     SLICE_MIN = 32 << 10,  /* bytes: small enough to share the work evenly ... */
     SLICE_MAX = 256 << 10, /* ... large enough that claiming costs nothing */
     SLICES_WANTED = 32,
-    LINE = 64,
 };
-
-/* Asks for the line at `p`, to write to it, and does not wait. */
-static inline void fetch_to_write(const void *p) {
-#if defined(__x86_64__)
-    /* Without flags for newer CPUs compilers only ask for lines to read. Where there is no such
-     * instruction it does nothing. */
-    __asm__ volatile("prefetchw %0" : : "m"(*(const char *)p));
-#else
-    __builtin_prefetch(p, 1);
-#endif
-}
-
-static int is_small(const wagma_segment *s) {
-    return s->bytes_n <= SEGMENT_FLAT_MAX;
-}
-/* 1: the call moves much data. */
-static int is_heavy(const wagma_handle *h) {
-    return h->call.n > 1 && !is_small(h->segment);
-}
 
 /* Slices of a version, and the elements of each. */
 static uint32_t cut_slices(const wagma_segment *s, size_t *count) {
@@ -45,83 +25,12 @@ static uint32_t cut_slices(const wagma_segment *s, size_t *count) {
     bytes = bytes < SLICE_MIN ? SLICE_MIN : bytes > SLICE_MAX ? SLICE_MAX : bytes;
     if (bytes < s->bytes_n / INPLACE_SLICES_MAX + 1)
         bytes = s->bytes_n / INPLACE_SLICES_MAX + 1;
-    bytes = (bytes + LINE - 1) / LINE * LINE;
+    bytes = (bytes + INPLACE_LINE - 1) / INPLACE_LINE * INPLACE_LINE;
     *count = bytes / element;
     return (uint32_t)((s->bytes_n + bytes - 1) / bytes);
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
-
-static int no_space(uint64_t bytes) {
-    return error_set(WAGMA_ENOSPC,
-                     "no %llu bytes of shared memory to pass on a private array: enlarge /dev/shm, "
-                     "or pass the handle's shared array",
-                     (unsigned long long)bytes);
-}
-
-/* Says where a large x lies. Of a private one there is a copy in the segment if others may need it
- * while this rank is elsewhere; otherwise it passes in chunks. Memory for either is committed when
- * it is first used. */
-static int place(wagma_handle *h, inplace_record *record) {
-    struct inplace_executor *e = h->inplace;
-    wagma_segment *s = h->segment;
-    if (h->call.x == segment_array(s, h->rank)) {
-        record->where = s->o_array;
-    } else if (e->posted) {
-        if (!e->staged && segment_commit_stage(s, h->rank) != 0)
-            return no_space(s->bytes_n);
-        e->staged = 1;
-        e->mine = segment_stage(s, h->rank);
-        const uint64_t began = trace_begin(h->trace);
-        h->kernels->divided_copy((wagma_dtype)s->options.dtype, e->mine, h->call.x, 1,
-                                 (size_t)s->options.count);
-        trace_end(h->trace, TRACE_WRITE, began, h->call.version, -1, 0);
-        record->where = s->o_stage;
-    } else {
-        if (!e->chunked && segment_commit_chunks(s, h->rank) != 0)
-            return no_space(s->chunks_bytes);
-        e->chunked = 1;
-    }
-    return WAGMA_OK;
-}
-
-/* Copies a small x or says where a large one lies. */
-static int write_record(wagma_handle *h) {
-    struct inplace_executor *e = h->inplace;
-    wagma_segment *s = h->segment;
-    inplace_record *record = inplace_record_of(s, h->rank, (int)(h->call.version & 1));
-    record->weight = h->call.weight;
-    record->where = INPLACE_NOWHERE;
-    e->mine = h->call.x;
-    if (is_heavy(h))
-        return place(h, record);
-    if (h->call.n > 1)
-        memcpy(inplace_payload(s, record), h->call.x, s->bytes_n);
-    return WAGMA_OK;
-}
-
-/* Where rank q's contribution is; NULL: in its own memory. */
-static void *payload_of(const wagma_handle *h, int q) {
-    const wagma_segment *s = h->segment;
-    inplace_record *record = inplace_record_of(s, q, (int)(h->call.version & 1));
-    if (is_small(s))
-        return inplace_payload(s, record);
-    return record->where == INPLACE_NOWHERE ? NULL : segment_region(s, q) + record->where;
-}
-
-/* For versions that need no drain. All members get the same bits, and one that is alone its x. */
-static void reduce_privately(wagma_handle *h) {
-    const struct inplace_local *l = &h->inplace->local;
-    const wagma_options *o = &h->segment->options;
-    if (l->divisor == 0 || (l->present_n == 1 && (o->average || l->divisor == 1)))
-        return;
-    const uint64_t began = trace_begin(h->trace);
-    for (int k = 0; k < l->contributors_n; k++)
-        h->inputs[k] = l->present_n == 1 ? h->call.x : payload_of(h, l->contributors[k]);
-    h->kernels->sum((wagma_dtype)o->dtype, h->call.x, h->inputs, h->weights, l->contributors_n,
-                    inplace_divisor(h), (size_t)o->count);
-    trace_end(h->trace, TRACE_REDUCE, began, h->call.version, -1, 0);
-}
 
 /* Slices, or chunks if an array is private. */
 static void begin_sharing(wagma_handle *h) {
@@ -129,10 +38,10 @@ static void begin_sharing(wagma_handle *h) {
     struct inplace_local *l = &e->local;
     int outputs = 0;
     for (int k = 0; k < l->contributors_n; k++)
-        h->inputs[k] = payload_of(h, l->contributors[k]);
+        h->inputs[k] = inplace_payload_of(h, l->contributors[k]);
     chunks_clear(&e->chunks);
     for (int k = 0; k < l->present_n; k++) {
-        void *payload = payload_of(h, l->present[k]);
+        void *payload = inplace_payload_of(h, l->present[k]);
         if (payload)
             h->outputs[outputs++] = payload;
         else
@@ -178,17 +87,6 @@ static void deliver(wagma_handle *h) {
     const uint64_t began = trace_begin(h->trace);
     h->kernels->divided_copy((wagma_dtype)o->dtype, h->call.x, mine, 1, (size_t)o->count);
     trace_end(h->trace, TRACE_MERGE, began, h->call.version, -1, 0);
-}
-
-/* The record of the next version was read by others, who have its lines in their caches; all who
- * have come to this version are done with it. Asking for the lines now keeps the next call from
- * waiting until it may write there. Of payloads that are longer than a line the writes overlap. */
-static void fetch_next_record(const wagma_handle *h) {
-    const wagma_segment *s = h->segment;
-    const unsigned char *record = segment_flat(s, h->rank, (int)((h->call.version + 1) & 1));
-    fetch_to_write(record);
-    if (is_small(s) && s->bytes_n > INPLACE_INLINE)
-        fetch_to_write(record + sizeof(inplace_record));
 }
 
 static void fill_outcome(wagma_handle *h) {
@@ -251,12 +149,12 @@ static int advance(wagma_handle *h, uint32_t most_pauses, int publish_only) {
             return status;
         switch (action) {
         case INPLACE_WRITE:
-            if ((status = write_record(h)) != WAGMA_OK)
+            if ((status = inplace_write_record(h)) != WAGMA_OK)
                 return status;
             e->publishing = 1;
             break;
         case INPLACE_PRIVATE:
-            reduce_privately(h);
+            inplace_reduce_records(h);
             break;
         case INPLACE_SHARE:
             begin_sharing(h);
@@ -277,7 +175,7 @@ static int advance(wagma_handle *h, uint32_t most_pauses, int publish_only) {
                 wait_ring(s, h->call.members, h->call.n, h->rank);
             fill_outcome(h);
             if (h->call.n > 1)
-                fetch_next_record(h);
+                inplace_fetch_next_record(h);
             return WAGMA_OK;
         case INPLACE_MISMATCH:
         case INPLACE_PEER:
@@ -302,7 +200,7 @@ static void begin(wagma_handle *h, int posted) {
 
 static int start(wagma_handle *h) {
     begin(h, 0);
-    return advance(h, START_PAUSES, is_heavy(h));
+    return advance(h, START_PAUSES, inplace_is_heavy(h));
 }
 
 /* This rank has come last, and those who have posted may compute for long: it reduces as many
@@ -412,7 +310,7 @@ int inplace_create(wagma_handle *h) {
         .rank = h->rank,
         .size = s->size,
         .window = s->options.window,
-        .slices = is_small(s) ? 0 : cut_slices(s, &e->slice_count),
+        .slices = inplace_is_small(s) ? 0 : cut_slices(s, &e->slice_count),
     };
     inplace_init(&e->context, l);
     return WAGMA_OK;

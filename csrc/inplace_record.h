@@ -5,6 +5,7 @@
 #include "segment.h"
 
 enum {
+    INPLACE_LINE = 64,   /* bytes that a transfer between caches takes */
     INPLACE_INLINE = 48, /* payload bytes in the record's line */
     INPLACE_NOWHERE = 0, /* as `where`: the array is private */
 };
@@ -17,6 +18,7 @@ typedef struct inplace_record {
         uint64_t where; /* offset of a large payload in the owner's region, or INPLACE_NOWHERE */
     };
 } inplace_record;
+_Static_assert(sizeof(inplace_record) == INPLACE_LINE, "a tiny contribution is one transfer");
 
 static inline inplace_record *inplace_record_of(const wagma_segment *s, int rank, int parity) {
     return (inplace_record *)segment_flat(s, rank, parity);
