@@ -1,8 +1,8 @@
 /* Quorum "all": nobody can be late, so sums go straight into the members' arrays.
  *
  * inplace.c is the protocol, one rank's call as a state machine; what it asks for is done here:
- *   write    weight, and a small payload or where a large one lies  } executor_inplace_record.c
- *   private  (small) the sum, from the records: all get the same bits }
+ *   write    weight, and a small payload or where a large one lies (executor_inplace_record.c)
+ *   private  (small) the sum of the others' records and x: all get the same bits (there, too)
  *   reduce   (large) slice by slice into ALL members' arrays, each slice by whoever claims it;
  *            chunk by chunk if one of them is private (executor_chunks.c)
  *   deliver  (large) all slices are done */

@@ -46,9 +46,10 @@ int inplace_write_record(wagma_handle *h);
 void *inplace_payload_of(const wagma_handle *h, int q);
 /* x = the sum of small payloads, or its own where nobody else takes part. */
 void inplace_reduce_records(wagma_handle *h);
-/* The record of the next version was read by others, who have its lines in their caches; all who
- * have come to this version are done with it. Asking for all of its lines now keeps the next call
- * from waiting, line after line, until it may write there. */
+/* The record of the next version was read by others, who have its lines in their caches; asking for
+ * all of them now keeps the next call from waiting, line after line, until it may write there. All
+ * who have come to this version are done with it; of other groups somebody may still read it, which
+ * costs a transfer more and changes nothing. */
 void inplace_fetch_next_record(const wagma_handle *h);
 
 /* How many pauses a wait may take. */

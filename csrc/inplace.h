@@ -1,6 +1,6 @@
 /* The shared-memory protocol of quorum "all": one rank's calls as a state machine. Everybody waits
  * for everybody in its group, so nobody can be late, and sums go straight into the members' arrays.
- * No waiting and no data here: executor_inplace.c does what inplace_run() asks for.
+ * No waiting and no data here: executor_inplace*.c do what inplace_run() asks for.
  *
  * A rank's record of version t lies in its flat[t mod 2] (one line with up to 48 bytes of payload,
  * so that a tiny message is one transfer between caches).
