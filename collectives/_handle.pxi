@@ -200,7 +200,8 @@ cdef class Handle:
         `x` must not be touched until then. A numpy array that owns its memory (or is a view of one)
         is made read-only meanwhile, so that writing to it raises ValueError. Not noticed are
         writes through other views of the memory or through other kinds of arrays (torch), and
-        reads: with quorum="all" an array of `empty()`, over messages any array, may hold anything.
+        reads: with quorum="all" an array of `empty()`, over messages any array, may hold anything. A
+        small one that is written to gives this rank another result than the others.
         The handle keeps `x` and its memory alive; a tensor that was given other memory is refused
         by `test` and `wait`.
 

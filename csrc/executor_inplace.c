@@ -1,8 +1,8 @@
 /* Quorum "all": nobody can be late, so sums go straight into the members' arrays.
  *
  * inplace.c is the protocol, one rank's call as a state machine; what it asks for is done here:
- *   write    weight, and a small payload or where a large one lies (executor_inplace_record.c)
- *   private  (small) the sum of the others' records and x: all get the same bits (there, too)
+ *   write    weight, and a small payload or where a large one lies
+ *   private  (small) the sum of the others' records and x (executor_inplace_small.c)
  *   reduce   (large) slice by slice into ALL members' arrays, each slice by whoever claims it;
  *            chunk by chunk if one of them is private (executor_chunks.c)
  *   deliver  (large) all slices are done */
@@ -18,6 +18,11 @@ enum {
     SLICES_WANTED = 32,
 };
 
+/* 1: the call moves much data. */
+static int is_heavy(const wagma_handle *h) {
+    return h->call.n > 1 && !inplace_is_small(h->segment);
+}
+
 /* Slices of a version, and the elements of each. */
 static uint32_t cut_slices(const wagma_segment *s, size_t *count) {
     uint64_t element = reduce_dtype_size((wagma_dtype)s->options.dtype);
@@ -32,16 +37,73 @@ static uint32_t cut_slices(const wagma_segment *s, size_t *count) {
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
+static int no_space(uint64_t bytes) {
+    return error_set(WAGMA_ENOSPC,
+                     "no %llu bytes of shared memory to pass on a private array: enlarge /dev/shm, "
+                     "or pass the handle's shared array",
+                     (unsigned long long)bytes);
+}
+
+/* Says where a large x lies. Of a private one there is a copy in the segment if others may need it
+ * while this rank is elsewhere; otherwise it passes in chunks. Memory for either is committed when
+ * it is first used. */
+static int place(wagma_handle *h, inplace_record *record) {
+    struct inplace_executor *e = h->inplace;
+    wagma_segment *s = h->segment;
+    if (h->call.x == segment_array(s, h->rank)) {
+        record->where = s->o_array;
+    } else if (e->posted) {
+        if (!e->staged && segment_commit_stage(s, h->rank) != 0)
+            return no_space(s->bytes_n);
+        e->staged = 1;
+        e->mine = segment_stage(s, h->rank);
+        const uint64_t began = trace_begin(h->trace);
+        h->kernels->divided_copy((wagma_dtype)s->options.dtype, e->mine, h->call.x, 1,
+                                 (size_t)s->options.count);
+        trace_end(h->trace, TRACE_WRITE, began, h->call.version, -1, 0);
+        record->where = s->o_stage;
+    } else {
+        if (!e->chunked && segment_commit_chunks(s, h->rank) != 0)
+            return no_space(s->chunks_bytes);
+        e->chunked = 1;
+    }
+    return WAGMA_OK;
+}
+
+/* Copies a small x or says where a large one lies. */
+static int write_record(wagma_handle *h) {
+    struct inplace_executor *e = h->inplace;
+    wagma_segment *s = h->segment;
+    inplace_record *record = inplace_record_of(s, h->rank, (int)(h->call.version & 1));
+    record->weight = h->call.weight;
+    record->where = INPLACE_NOWHERE;
+    e->mine = h->call.x;
+    if (is_heavy(h))
+        return place(h, record);
+    if (h->call.n > 1)
+        memcpy(inplace_payload(s, record), h->call.x, s->bytes_n);
+    return WAGMA_OK;
+}
+
+/* Where rank q's contribution is; NULL: in its own memory. */
+static void *payload_of(const wagma_handle *h, int q) {
+    const wagma_segment *s = h->segment;
+    inplace_record *record = inplace_record_of(s, q, (int)(h->call.version & 1));
+    if (inplace_is_small(s))
+        return inplace_payload(s, record);
+    return record->where == INPLACE_NOWHERE ? NULL : segment_region(s, q) + record->where;
+}
+
 /* Slices, or chunks if an array is private. */
 static void begin_sharing(wagma_handle *h) {
     struct inplace_executor *e = h->inplace;
     struct inplace_local *l = &e->local;
     int outputs = 0;
     for (int k = 0; k < l->contributors_n; k++)
-        h->inputs[k] = inplace_payload_of(h, l->contributors[k]);
+        h->inputs[k] = payload_of(h, l->contributors[k]);
     chunks_clear(&e->chunks);
     for (int k = 0; k < l->present_n; k++) {
-        void *payload = inplace_payload_of(h, l->present[k]);
+        void *payload = payload_of(h, l->present[k]);
         if (payload)
             h->outputs[outputs++] = payload;
         else
@@ -149,12 +211,12 @@ static int advance(wagma_handle *h, uint32_t most_pauses, int publish_only) {
             return status;
         switch (action) {
         case INPLACE_WRITE:
-            if ((status = inplace_write_record(h)) != WAGMA_OK)
+            if ((status = write_record(h)) != WAGMA_OK)
                 return status;
             e->publishing = 1;
             break;
         case INPLACE_PRIVATE:
-            inplace_reduce_records(h);
+            inplace_reduce_privately(h);
             break;
         case INPLACE_SHARE:
             begin_sharing(h);
@@ -200,7 +262,7 @@ static void begin(wagma_handle *h, int posted) {
 
 static int start(wagma_handle *h) {
     begin(h, 0);
-    return advance(h, START_PAUSES, inplace_is_heavy(h));
+    return advance(h, START_PAUSES, is_heavy(h));
 }
 
 /* This rank has come last, and those who have posted may compute for long: it reduces as many

@@ -1,5 +1,5 @@
-/* State of the executor of quorum "all"; executor_inplace.c is the loop and reduces large arrays,
- * executor_inplace_record.c has the records and small ones, executor_inplace_wait.c waits. */
+/* State of the executor of quorum "all"; executor_inplace.c is the loop and moves large arrays,
+ * executor_inplace_small.c small ones, executor_inplace_wait.c waits. */
 #ifndef WAGMA_EXECUTOR_INPLACE_H
 #define WAGMA_EXECUTOR_INPLACE_H
 
@@ -31,25 +31,13 @@ static inline double inplace_divisor(const wagma_handle *h) {
     return h->segment->options.average ? h->inplace->local.divisor : 1;
 }
 
-/* 1: payloads lie in the records, and every rank reduces all of them. */
-static inline int inplace_is_small(const wagma_segment *s) {
-    return s->bytes_n <= SEGMENT_FLAT_MAX;
-}
-/* 1: the call moves much data. */
-static inline int inplace_is_heavy(const wagma_handle *h) {
-    return h->call.n > 1 && !inplace_is_small(h->segment);
-}
-
-/* Copies a small x into this rank's record, or says there where a large one lies. */
-int inplace_write_record(wagma_handle *h);
-/* Where rank q's contribution is; NULL: in its own memory. */
-void *inplace_payload_of(const wagma_handle *h, int q);
-/* x = the sum of small payloads, or its own where nobody else takes part. */
-void inplace_reduce_records(wagma_handle *h);
+/* For versions that need no drain: x = the sum of the records, or of itself where nobody else takes
+ * part. */
+void inplace_reduce_privately(wagma_handle *h);
 /* The record of the next version was read by others, who have its lines in their caches; asking for
  * all of them now keeps the next call from waiting, line after line, until it may write there. All
- * who have come to this version are done with it; of other groups somebody may still read it, which
- * costs a transfer more and changes nothing. */
+ * who have come to this version are done with it. Of other groups somebody may still read it: lines
+ * that are taken away meanwhile have to be transferred once more. */
 void inplace_fetch_next_record(const wagma_handle *h);
 
 /* How many pauses a wait may take. */

@@ -27,5 +27,14 @@ static inline inplace_record *inplace_record_of(const wagma_segment *s, int rank
 static inline unsigned char *inplace_payload(const wagma_segment *s, inplace_record *record) {
     return s->bytes_n <= INPLACE_INLINE ? record->payload : (unsigned char *)(record + 1);
 }
+/* 1: payloads lie in the records, and every rank reduces all of them. */
+static inline int inplace_is_small(const wagma_segment *s) {
+    return s->bytes_n <= SEGMENT_FLAT_MAX;
+}
+/* Of a record with the payload behind it. */
+static inline size_t inplace_record_bytes(const wagma_segment *s) {
+    const int behind = inplace_is_small(s) && s->bytes_n > INPLACE_INLINE;
+    return sizeof(inplace_record) + (behind ? s->bytes_n : 0);
+}
 
 #endif

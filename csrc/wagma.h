@@ -248,7 +248,7 @@ WAGMA_API int wagma_sync(wagma_handle *handle, void *x, double weight, wagma_out
 /* The two halves of the calls above, for callers that hold a lock while they do not wait.
  * wagma_start publishes x and goes as far as is possible without waiting long (a few microseconds):
  * WAGMA_OK: done, `outcome` is filled; WAGMA_INPROGRESS: call wagma_finish with the same x, which
- * must be left alone until then. */
+ * must be left alone until that returns WAGMA_OK. */
 WAGMA_API int wagma_start(wagma_handle *handle, void *x, double weight, int sync,
                           wagma_outcome *outcome);
 WAGMA_API int wagma_finish(wagma_handle *handle, void *x, wagma_outcome *outcome);

@@ -158,8 +158,8 @@ static void test_large(void) {
 
 /* Ranks leave one after the other, the leaders of the groups first. */
 static void test_departures(void) {
-    static const int64_t counts[] = {3, 9001};
-    for (int c = 0; c < 2; c++)
+    static const int64_t counts[] = {3, 250, 9001};
+    for (int c = 0; c < 3; c++)
         for (int size = 2; size <= 8; size += 2)
             for (int group = 2; group <= size; group += 2) {
                 plan p = make_plan(size, group, counts[c], 40);
@@ -351,8 +351,8 @@ static int halves(wagma_handle *h, int rank, void *context) {
 }
 
 static void test_start_and_finish(void) {
-    static const int64_t counts[] = {1, 9001};
-    for (int c = 0; c < 2; c++) {
+    static const int64_t counts[] = {1, 250, 9001};
+    for (int c = 0; c < 3; c++) {
         wagma_options o = ranks_options(3, 0, WAGMA_F64, counts[c]);
         o.average = 0;
         CHECK(ranks_run(THREADS, &o, halves, &o) == 0, "count=%ld", (long)counts[c]);

@@ -178,6 +178,7 @@ static void test_few_elements(void) {
     every_shape(THREADS, 3, 0, 10);
     every_shape(THREADS, 3, 1, 20);
     every_shape(THREADS, 3, 3, 20);
+    every_shape(THREADS, 3, 123, 20); /* several lines of a record, and a part of one */
 }
 static void test_one_chunk(void) {
     every_shape(THREADS, 5, SEGMENT_FLAT_MAX / 4 + 1, 30);
@@ -203,16 +204,22 @@ static void test_many_chunks(void) {
             }
 }
 
-static void test_dtypes(void) {
+static void every_dtype(int64_t count) {
     for (int dtype = WAGMA_F32; dtype <= WAGMA_I64; dtype++)
         for (int size = 2; size <= 4; size += SLOWDOWN > 4 ? 2 : 1)
             for (int arrays = PRIVATE; arrays < ARRAYS; arrays++) {
-                plan p = make_plan(size, size, (wagma_dtype)dtype, 30011, 8);
+                plan p = make_plan(size, size, (wagma_dtype)dtype, count, 8);
                 p.arrays = (enum arrays)arrays;
                 p.options.average = !reduce_dtype_is_integer((wagma_dtype)dtype);
-                CHECK(ranks_run(THREADS, &p.options, sums, &p) == 0, "%s P=%d %s",
-                      reduce_dtype_name((wagma_dtype)dtype), size, arrays_name[arrays]);
+                CHECK(ranks_run(THREADS, &p.options, sums, &p) == 0, "%s P=%d count=%ld %s",
+                      reduce_dtype_name((wagma_dtype)dtype), size, (long)count,
+                      arrays_name[arrays]);
             }
+}
+
+static void test_dtypes(void) {
+    every_dtype(123); /* with the records */
+    every_dtype(30011);
 }
 
 /* Ranks leave one after the other, and others take over their parts. */

@@ -10,10 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SMALL = 3, LARGE = 20011, WHOLE = 0 /* quorum "all" */ };
+enum { SMALL = 3, LINES = 100, LARGE = 20011, WHOLE = 0 /* quorum "all" */ };
 
-static const int64_t counts[] = {SMALL, LARGE};
-enum { COUNTS = 2 };
+static const int64_t counts[] = {SMALL, LINES, LARGE};
+enum { COUNTS = 3 };
 
 /* Versions that need both ranks, with either executor. */
 static wagma_options both_of(int quorum) {

@@ -1,0 +1,41 @@
+/* Small payloads of quorum "all": they lie in the ranks' records, and every rank sums all of them.
+ */
+#include "executor_inplace.h"
+
+/* All members get the same bits, and one that is alone its x. Of this rank's own contribution x is
+ * what the record holds, and is nearer: others are fetching the record's lines meanwhile. */
+void inplace_reduce_privately(wagma_handle *h) {
+    const struct inplace_local *l = &h->inplace->local;
+    const wagma_segment *s = h->segment;
+    const wagma_options *o = &s->options;
+    if (l->divisor == 0 || (l->present_n == 1 && (o->average || l->divisor == 1)))
+        return;
+    const uint64_t began = trace_begin(h->trace);
+    for (int k = 0; k < l->contributors_n; k++) {
+        const int q = l->contributors[k];
+        h->inputs[k] =
+            q == h->rank ? h->call.x
+                         : inplace_payload(s, inplace_record_of(s, q, (int)(h->call.version & 1)));
+    }
+    h->kernels->sum((wagma_dtype)o->dtype, h->call.x, h->inputs, h->weights, l->contributors_n,
+                    inplace_divisor(h), (size_t)o->count);
+    trace_end(h->trace, TRACE_REDUCE, began, h->call.version, -1, 0);
+}
+
+/* Asks for the line at `p`, to write to it, and does not wait. */
+static inline void fetch_to_write(const void *p) {
+#if defined(__x86_64__)
+    /* Without flags for newer CPUs compilers only ask for lines to read. Where there is no such
+     * instruction it does nothing. */
+    __asm__ volatile("prefetchw %0" : : "m"(*(const char *)p));
+#else
+    __builtin_prefetch(p, 1);
+#endif
+}
+
+void inplace_fetch_next_record(const wagma_handle *h) {
+    const wagma_segment *s = h->segment;
+    const unsigned char *record = segment_flat(s, h->rank, (int)((h->call.version + 1) & 1));
+    for (size_t i = 0; i < inplace_record_bytes(s); i += INPLACE_LINE)
+        fetch_to_write(record + i);
+}
