@@ -25,7 +25,8 @@ _log = logging.getLogger("wagma")
 _FORMAT = 1
 _CPUINFO = Path("/proc/cpuinfo")
 _NETWORK_CHUNK = 1 << 20
-_PAIR_SWITCH = 64 << 10
+_PAIR_SWITCH = 16 << 10
+_NETWORK_PAIR_SWITCH = 64 << 10
 _PAIR_CHUNK = 512 << 10
 # What the engine takes, beside 0 (csrc/options.c).
 _RANGES = {
@@ -114,11 +115,9 @@ def default(size: int, on_a_node: int) -> Schedule:
     one is on its way. docs/schedules.md has the figures.
     """
     pair = size == 2
-    chunk = _PAIR_CHUNK if pair else 0
-    return Schedule(
-        schedule_switch=_PAIR_SWITCH if pair else 0,
-        schedule_chunk=_NETWORK_CHUNK if on_a_node < size else chunk,
-    )
+    if on_a_node < size:
+        return Schedule(_NETWORK_PAIR_SWITCH if pair else 0, _NETWORK_CHUNK)
+    return Schedule(_PAIR_SWITCH, _PAIR_CHUNK) if pair else Schedule()
 
 
 def find(size: int, on_a_node: int) -> Schedule:

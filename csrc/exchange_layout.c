@@ -4,10 +4,6 @@
 
 #include <string.h>
 
-/* Bytes that a member sums up, from which on sends are posted before receives: measured, where a
- * receive that is posted first no longer saves anything. */
-enum { LARGE = 128 << 10 };
-
 /* ---- records --------------------------------------------------------------------------------- */
 
 static int carries(const struct exchange *e, schedule_range members) {
@@ -123,6 +119,7 @@ static void lay_out_phase(const struct exchange_pool *pool, struct exchange *e, 
         t->in.ring = e->memory ? e->memory + *bytes : NULL; /* right in the second pass */
         if (phase_is_reduce(e, p) || t->in.eager)
             *bytes += slots_of(&t->in) * padded(t->in.chunk * size);
+        e->large |= (t->in.chunks > 0 && !t->in.eager) || (t->out.chunks > 0 && !t->out.eager);
         state->unheard += t->hears_left > 0;
         e->left += t->hears_left;
         if (phase_is_reduce(e, p))
@@ -138,6 +135,7 @@ int exchange_lay_out(struct exchange_pool *pool, struct exchange *e) {
     for (int pass = 0; pass < 2; pass++) { /* how much memory, and then where */
         size_t bytes = 0;
         e->left = 1; /* until all records are known */
+        e->large = 0;
         for (int p = 0; p < s->phases; p++)
             lay_out_phase(pool, e, p, &bytes);
         e->partial = separate ? e->memory + bytes : e->start.result;
@@ -158,7 +156,6 @@ int exchange_lay_out(struct exchange_pool *pool, struct exchange *e) {
     e->copied = s->reduces;
     e->unknown = s->n - 1;
     e->opened = e->carries = 0;
-    e->large = length(kept) * sum_size(pool->dtype, SUM_DATA) >= LARGE;
     weigh_own(e, 0);
     exchange_heard(pool, e, 0);
     return WAGMA_OK;

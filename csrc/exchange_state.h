@@ -67,7 +67,7 @@ struct exchange {
     transfer *transfers; /* [schedule.step] */
     phase_state phase[SCHEDULE_PHASES_MAX];
     uint32_t dirty; /* bits: phases to look at */
-    int large;      /* MPI fetches its messages when their receiver is there: sends come first */
+    int large;      /* data has messages of its own, which an MPI fetches when it can */
     int heard;      /* phases 0..heard-1 have heard all records */
     int copied;     /* of the result it has what is kept in phase copied - 1; >= schedule.reduces */
     int unknown;    /* members whose record is not known */

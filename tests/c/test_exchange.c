@@ -261,7 +261,7 @@ static void test_same_bits_where_sums_are_rounded(void) {
     run_all(1, 4);
 }
 
-/* Sends are posted before receives, results received after the last sum. */
+/* Many chunks, and one. */
 static void test_large_data(void) {
     for (uint64_t seed = 0; seed < 12 / SLOWDOWN; seed++) {
         setting s = by_algorithm((int)(seed % 3), 2 + (int)(seed / 3 % 4), 160000);

@@ -119,6 +119,57 @@ static void test_small_data_is_in_headers(void) {
     }
 }
 
+static const transport_calls *watched;
+static int has_sent[CREW_RANKS], received_first, received_early;
+
+static int send_watched(wagma_transport *t, int to, int tag, const void *data, size_t bytes,
+                        transport_completion completion) {
+    has_sent[t->rank] = 1;
+    return watched->send(t, to, tag, data, bytes, completion);
+}
+
+static int receive_watched(wagma_transport *t, int from, int tag, void *data, size_t bytes,
+                           transport_completion completion) {
+    const struct exchange *e = completion.context;
+    const phase_state *last = &e->phase[e->schedule.reduces - 1];
+    received_first += !has_sent[t->rank];
+    received_early +=
+        tag % schedule_phases(e->schedule.n) >= e->schedule.reduces && last->reduced < last->chunks;
+    return watched->receive(t, from, tag, data, bytes, completion);
+}
+
+/* An MPI may fetch a message inside of the call that posts its receive, or of a poll: what others
+ * wait for goes first. The smallest data that is not in headers: parts of 8 KiB. */
+static void test_others_are_served_first(void) {
+    for (int n = 2; n <= MEMBERS; n *= 2)
+        for (int a = SCHEDULE_HALVING; a < SCHEDULE_ALGORITHMS; a++) {
+            const wagma_options o =
+                options_of_algorithm(n, (schedule_algorithm)a, (size_t)n * 8192 / 4);
+            transport_calls calls;
+            stage s;
+            CHECK(open_stage(&s, &o, 0) == 0, "%s", wagma_last_error());
+            watched = sim_transport(s.crew.sim, 0)->calls;
+            calls = *watched;
+            calls.send = send_watched, calls.receive = receive_watched;
+            received_first = received_early = 0;
+            for (int r = 0; r < n; r++) {
+                has_sent[r] = 0;
+                sim_transport(s.crew.sim, r)->calls = &calls;
+            }
+            const char *wrong = run_version(&s);
+            CHECK(!wrong, "%s", wrong);
+            for (int r = 0; r < n; r++) {
+                CHECK(has_sent[r], "rank %d sent no data", r);
+                sim_transport(s.crew.sim, r)->calls = watched;
+            }
+            CHECK(received_first == 0 && received_early == 0,
+                  "%s, %d members: %d receives before anything was sent, %d of results before the "
+                  "last sum",
+                  schedule_name((schedule_algorithm)a), n, received_first, received_early);
+            close_stage(&s);
+        }
+}
+
 static void test_no_more_memory_after_the_first_versions(void) {
     const wagma_options o = options_of_algorithm(4, SCHEDULE_HALVING, COUNT);
     uint64_t bytes = 0;
@@ -386,6 +437,7 @@ static void test_damaged_headers(void) {
 int main(void) {
     RUN(test_traffic);
     RUN(test_small_data_is_in_headers);
+    RUN(test_others_are_served_first);
     RUN(test_no_more_memory_after_the_first_versions);
     RUN(test_direct_sums_as_one_kernel);
     RUN(test_nan_and_infinity_are_carried);

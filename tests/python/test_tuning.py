@@ -236,9 +236,8 @@ def test_the_default_follows_the_placement(
     tuning.cache_file().write_text("no JSON")
     with caplog.at_level(logging.WARNING, "wagma"):
         assert tuning.find(4, 2) == Schedule(schedule_chunk=1 << 20)
-        pair = Schedule(schedule_switch=64 << 10, schedule_chunk=512 << 10)
-        assert tuning.find(2, 2) == pair
-        assert tuning.find(2, 1) == replace(pair, schedule_chunk=1 << 20)
+        assert tuning.find(2, 2) == Schedule(schedule_switch=16 << 10, schedule_chunk=512 << 10)
+        assert tuning.find(2, 1) == Schedule(schedule_switch=64 << 10, schedule_chunk=1 << 20)
 
 
 def test_no_file_is_nothing_to_warn_of(
