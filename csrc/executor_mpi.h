@@ -122,12 +122,13 @@ struct mpi_executor {
     mpi_block *shown;   /* result of a late call out of place, until the next call */
 
     /* the wait in progress: of a call, or for all ranks at the beginning and at the end */
-    int waits_for;       /* trace_wait */
-    uint64_t waiting;    /* ns: since when; 0: it is not */
-    uint64_t looked;     /* ns: the last time that something could have moved */
-    uint64_t moved;      /* ns: the last time that something did */
-    uint64_t heartbeat;  /* ns: the next one */
-    int heartbeats;      /* of this call */
+    int waits_for;               /* trace_wait */
+    uint64_t waiting;            /* ns: since when; 0: it is not */
+    uint64_t looked;             /* ns: the last time that something could have moved */
+    uint64_t moved;              /* ns: the last time that something did */
+    struct progress_turns turns; /* of the core */
+    uint64_t heartbeat;          /* ns: the next one */
+    int heartbeats;              /* of this call */
     uint64_t lost_since; /* ns: since when a rank that it needs is known to be lost; 0: none is */
 
     /* grace "auto" */
@@ -192,8 +193,8 @@ int mpi_tell(wagma_handle *h, enum activation_event_kind kind);
 int mpi_tell_return(wagma_handle *h, int64_t next);
 /* A control message, counted for the end. */
 int mpi_send(wagma_handle *h, int to, const struct activation_message *m);
-/* What came, to the core. 1: something did; 0: nothing; or an error. */
-int mpi_take_messages(wagma_handle *h);
+/* A control message that came, to the core. 1: one did; 0: none; or an error. */
+int mpi_take_message(wagma_handle *h);
 /* FAILED of another rank. */
 void mpi_note_failure(struct mpi_executor *e, int from, const struct activation_message *m);
 /* The error of a message that is none of ours. */

@@ -5,10 +5,7 @@
 
 #include "executor_mpi.h"
 
-enum {
-    MESSAGES_AT_ONCE = 64, /* before the data is looked at again */
-    ENDS_AT_ONCE = 8,
-};
+enum { ENDS_AT_ONCE = 8 };
 
 /* ---- actions -----------------------------------------------------------------------------------
  */
@@ -225,20 +222,18 @@ int mpi_receive_for_groups(wagma_handle *h, int from, const void *message, size_
     return step(h, event);
 }
 
-/* 1: some came. */
-int mpi_take_messages(wagma_handle *h) {
+/* One at a time: what it made possible goes first. To look for the next one drives MPI, which may
+ * copy data for long then, or give the core away when it finds nothing. */
+int mpi_take_message(wagma_handle *h) {
     struct mpi_executor *e = h->mpi;
-    int from, n = 0, got = 1;
+    int from;
     const void *message;
     size_t bytes;
-    while (n < MESSAGES_AT_ONCE &&
-           (got = e->transport->calls->poll_control(e->transport, &from, &message, &bytes)) > 0) {
-        n++;
-        const int status = e->core->receive(h, from, message, bytes);
-        if (status != WAGMA_OK)
-            return status;
-    }
-    return got < 0 ? got : n > 0;
+    const int got = e->transport->calls->poll_control(e->transport, &from, &message, &bytes);
+    if (got <= 0)
+        return got;
+    const int status = e->core->receive(h, from, message, bytes);
+    return status != WAGMA_OK ? status : 1;
 }
 
 /* The exchange is over: who contributed what stays, and everybody's counters. */
@@ -299,7 +294,7 @@ static int arrive(wagma_handle *h) {
 
 /* The call first: who has come is not late for what activated its version meanwhile. */
 int mpi_drive_groups(wagma_handle *h) {
-    int (*const parts[])(wagma_handle *) = {arrive, mpi_take_messages, take_data, take_time};
+    int (*const parts[])(wagma_handle *) = {arrive, mpi_take_message, take_data, take_time};
     int moved = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         const int result = parts[i](h);

@@ -231,11 +231,11 @@ static int drive(wagma_handle *h) {
     const int status = publishes ? publish(h) : WAGMA_OK;
     if (status != WAGMA_OK)
         return status;
-    const int messages = mpi_take_messages(h);
-    if (messages < 0)
-        return messages;
+    const int message = mpi_take_message(h);
+    if (message < 0)
+        return message;
     const int data = take_data(h);
-    return data < 0 ? data : publishes | messages | data;
+    return data < 0 ? data : publishes | message | data;
 }
 
 /* ---- a call ----------------------------------------------------------------------------------

@@ -199,7 +199,7 @@ static void count(wagma_handle *h, int moved, uint64_t now) {
 /* A core that nobody else needs is not given away for a wait that may end at once: on a machine
  * that does something else, too, getting it back takes 100 us. */
 static void rest(wagma_handle *h, uint64_t now) {
-    const struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->mpi;
     if (e->options.progress == WAGMA_PROGRESS_SPIN || (!e->crowded && now - e->moved < SPIN_NS))
         return;
     uint64_t until = now + progress_pause(PROGRESS_STILL, now - e->moved, REST_NS_MAX);
@@ -208,7 +208,10 @@ static void rest(wagma_handle *h, uint64_t now) {
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (ends[i] != 0 && ends[i] < until)
             until = ends[i];
-    progress_rest(until > now ? until - now : 0);
+    if (until > now)
+        progress_rest(until - now);
+    else
+        progress_take_turns(&e->turns, now);
 }
 
 /* 1: once per heartbeat, and when the caller wants to be back. */

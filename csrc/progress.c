@@ -1,10 +1,11 @@
 /* See progress.h. */
-#define _GNU_SOURCE /* affinity and names of threads */
+#define _GNU_SOURCE /* affinity, names and resources of threads */
 #include "progress.h"
 
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "segment.h"
@@ -14,6 +15,7 @@ enum {
     PATIENCE_NS = 5000000, /* from then on it pays to sleep: a 64th of it is more than the 55 us
                               that the shortest sleep takes */
     PATIENCE_SHARE = 64,
+    POLL_NS = 2000,
     AWAY_NS = 200000, /* between two calls: from then on a thread that is woken does something in
                          that time */
 };
@@ -33,6 +35,28 @@ void progress_rest(uint64_t ns) {
         sched_yield();
     else
         nanosleep(&time, NULL); /* a signal only makes it shorter */
+}
+
+static long switches_of_this_thread(void) {
+    struct rusage usage;
+    return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nvcsw + usage.ru_nivcsw : 0;
+}
+
+/* The system is asked only after more time than a poll takes in which nobody else had the core. */
+int progress_take_turns(struct progress_turns *t, uint64_t now) {
+    int gave = 0;
+    if (now - t->resumed >= POLL_NS) {
+        const long switches = switches_of_this_thread();
+        gave = switches - t->switches > t->yields;
+        t->switches = switches;
+        t->yields = 0;
+    }
+    if (!gave) {
+        sched_yield();
+        t->yields++;
+    }
+    t->resumed = gave ? now : wait_now();
+    return !gave;
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */

@@ -80,4 +80,16 @@ void progress_leave(struct progress *p, enum progress_left left);
 /* Pauses for `ns` on the owner's thread, which stays in. 0: only gives the core away. */
 void progress_rest(uint64_t ns);
 
+/* Of a thread that polls on a core which others may need. */
+struct progress_turns {
+    uint64_t resumed; /* ns: when its turn began */
+    long switches;    /* of threads on the core until then, so far as was looked */
+    int yields;       /* its own since, each of which may have been one */
+};
+
+/* Gives the core away, unless somebody else had it since the last time: some MPIs give it away
+ * themselves in a poll that finds nothing, and a second round of all others would only be lost.
+ * 1: gave it away. */
+int progress_take_turns(struct progress_turns *t, uint64_t now);
+
 #endif

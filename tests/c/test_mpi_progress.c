@@ -5,6 +5,7 @@
 #include "progress.h"
 #include "support.h"
 #include "transport_sim.h"
+#include "wait.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -26,6 +27,25 @@ static void test_pauses(void) {
         last = pause;
     }
     CHECK(last == ms, "in flight for long: %" PRIu64, last);
+}
+
+/* ---- who has the core -------------------------------------------------------------------------
+ */
+
+static void test_turns(void) {
+    const uint64_t long_ago = 1000000;
+    struct progress_turns t = {0};
+    sleep_ms(1); /* somebody else had the core */
+    CHECK(!progress_take_turns(&t, wait_now()), "gave the core away a second time");
+    CHECK(progress_take_turns(&t, t.resumed), "kept the core after a short poll");
+    t = (struct progress_turns){0};
+    for (int attempt = 0; attempt < 100 && !progress_take_turns(&t, t.resumed + long_ago);)
+        attempt++; /* whoever else needs the core has had it */
+    CHECK(t.yields == 1, "kept the core, although nobody else had it");
+    sleep_ms(1);
+    sleep_ms(1); /* once more than by its own yield */
+    CHECK(!progress_take_turns(&t, t.resumed + long_ago), "gave it away a second time");
+    CHECK(t.yields == 0, "counts %d yields", t.yields);
 }
 
 /* ---- when the thread is woken -------------------------------------------------------------------
@@ -363,6 +383,7 @@ static void test_several_handles(void) {
 
 int main(void) {
     RUN(test_pauses);
+    RUN(test_turns);
     RUN(test_who_wakes_the_thread);
     RUN(test_sleeper_makes_nobody_wait);
     RUN(test_without_a_thread);
