@@ -210,6 +210,7 @@ cdef int _read_option(str key, value, wagma_options *o) except -1:
     elif key == "progress_cpu": o.progress_cpu = value
     elif key == "schedule_switch": o.schedule_switch = value
     elif key == "schedule_chunk": o.schedule_chunk = value
+    elif key == "schedule_part": o.schedule_part = value
     elif key == "schedule_direct": o.schedule_direct = value
     else: raise TypeError(f"the engine has no option {key!r}")
     return 0

@@ -89,6 +89,7 @@ cdef extern from "wagma.h" nogil:
         int32_t progress_cpu
         int64_t schedule_switch
         int64_t schedule_chunk
+        int64_t schedule_part
         int32_t schedule_direct
 
     void wagma_options_init(wagma_options *options)

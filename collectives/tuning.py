@@ -22,9 +22,10 @@ from .mpi import import_mpi
 __all__ = ["Schedule", "cache_file", "default", "find", "key", "read", "write"]
 
 _log = logging.getLogger("wagma")
-_FORMAT = 1
+_FORMAT = 2  # 2: with schedule_part
 _CPUINFO = Path("/proc/cpuinfo")
 _NETWORK_CHUNK = 1 << 20
+_NETWORK_PART = 1
 _PAIR_SWITCH = 16 << 10
 _NETWORK_PAIR_SWITCH = 64 << 10
 _PAIR_CHUNK = 512 << 10
@@ -32,6 +33,7 @@ _PAIR_CHUNK = 512 << 10
 _RANGES = {
     "schedule_switch": (1, 2**62),
     "schedule_chunk": (256, 2**30),
+    "schedule_part": (1, 2**62),
     "schedule_direct": (1, 2**31 - 1),
 }
 
@@ -43,11 +45,14 @@ class Schedule:
     Attributes:
         schedule_switch: bytes of an array up to which ranks exchange all of it in few messages.
         schedule_chunk: bytes of a message of a larger one.
-        schedule_direct: members of a group up to which each sends parts of it to all others.
+        schedule_part: bytes of a member's part of it from which on each sends parts to all others,
+            at once: shorter ones take fewer messages, one after the other.
+        schedule_direct: members of a group up to which each does.
     """
 
     schedule_switch: int = 0
     schedule_chunk: int = 0
+    schedule_part: int = 0
     schedule_direct: int = 0
 
     def options(self) -> dict[str, int]:
@@ -111,13 +116,20 @@ def read(file: Path, under: str) -> Schedule | None:
 def default(size: int, on_a_node: int) -> Schedule:
     """Where nothing was measured: the engine's, with larger messages where a network carries them.
 
-    Two ranks send the same bytes in few messages as in parts, and have nobody else to send to while
+    Across a network messages that follow each other take longer than several at once. Two ranks
+    send the same bytes in few messages as in parts, and have nobody else to send to while
     one is on its way. docs/schedules.md has the figures.
     """
     pair = size == 2
     if on_a_node < size:
-        return Schedule(_NETWORK_PAIR_SWITCH if pair else 0, _NETWORK_CHUNK)
-    return Schedule(_PAIR_SWITCH, _PAIR_CHUNK) if pair else Schedule()
+        return Schedule(
+            schedule_switch=_NETWORK_PAIR_SWITCH if pair else 0,
+            schedule_chunk=_NETWORK_CHUNK,
+            schedule_part=_NETWORK_PART,
+        )
+    if pair:
+        return Schedule(schedule_switch=_PAIR_SWITCH, schedule_chunk=_PAIR_CHUNK)
+    return Schedule()
 
 
 def find(size: int, on_a_node: int) -> Schedule:

@@ -189,8 +189,9 @@ struct exchange_pool *exchange_pool_create(wagma_transport *transport, const wag
     pool->count = (size_t)options->count;
     pool->attached = attached;
     pool->chunk = (size_t)options->schedule_chunk;
-    pool->switch_bytes = (size_t)options->schedule_switch;
-    pool->direct = options->schedule_direct;
+    pool->limits = (schedule_limits){.switch_bytes = (size_t)options->schedule_switch,
+                                     .part = (size_t)options->schedule_part,
+                                     .direct = options->schedule_direct};
     pool->tags = tags;
     pool->phases = phases;
     pool->table_mask = places - 1;
@@ -216,8 +217,7 @@ void exchange_pool_free(struct exchange_pool *pool) {
 
 int exchange_begin(struct exchange_pool *pool, const exchange_start *start, struct exchange **out) {
     const size_t bytes = pool->count * reduce_dtype_size(pool->dtype);
-    const schedule_algorithm algorithm =
-        schedule_choose(start->n, bytes, pool->switch_bytes, pool->direct);
+    const schedule_algorithm algorithm = schedule_choose(start->n, bytes, &pool->limits);
     struct exchange *e = exchange_announce(pool, start->version);
     int status;
     if (!e)

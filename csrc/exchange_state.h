@@ -102,11 +102,11 @@ struct exchange_pool {
     struct trace *trace; /* NULL: nobody looks */
     wagma_dtype dtype;
     size_t count, attached;
-    size_t chunk, switch_bytes; /* bytes */
-    int direct;                 /* members up to which the direct algorithm is used */
-    int64_t tags;               /* versions that have tags of their own */
-    int phases;                 /* tags of a version */
-    struct exchange **table;    /* by version, modulo table_mask + 1 */
+    size_t chunk; /* bytes */
+    schedule_limits limits;
+    int64_t tags;            /* versions that have tags of their own */
+    int phases;              /* tags of a version */
+    struct exchange **table; /* by version, modulo table_mask + 1 */
     uint64_t table_mask;
     struct exchange *work, *work_last; /* with dirty phases */
     struct exchange_list ended, free;

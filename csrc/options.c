@@ -16,6 +16,7 @@ enum {
     /* measured: docs/schedules.md */
     DEFAULT_SWITCH = 8 << 10,
     DEFAULT_CHUNK = 256 << 10,
+    DEFAULT_PART = 32 << 10,
     DEFAULT_DIRECT = 16,
     CHUNK_MIN = 256, /* bytes of a message between nodes */
     CHUNK_MAX = 1 << 30,
@@ -275,6 +276,10 @@ static int check_schedule(wagma_options *o) {
                          "schedule_chunk is %" PRId64
                          ": it must be %d to %d bytes, or 0 for the default",
                          o->schedule_chunk, CHUNK_MIN, CHUNK_MAX);
+    status =
+        check_count("schedule_part", o->schedule_part, "1 or more bytes, or 0 for the default");
+    if (status != WAGMA_OK)
+        return status;
     status = check_count("schedule_direct", o->schedule_direct,
                          "1 or more members, or 0 for the default");
     if (status != WAGMA_OK)
@@ -283,6 +288,8 @@ static int check_schedule(wagma_options *o) {
         o->schedule_switch = DEFAULT_SWITCH;
     if (o->schedule_chunk == 0)
         o->schedule_chunk = DEFAULT_CHUNK;
+    if (o->schedule_part == 0)
+        o->schedule_part = DEFAULT_PART;
     if (o->schedule_direct == 0)
         o->schedule_direct = DEFAULT_DIRECT;
     return WAGMA_OK;

@@ -192,10 +192,11 @@ void schedule_make(schedule *s, schedule_algorithm algorithm, int n, int index, 
     }
 }
 
-schedule_algorithm schedule_choose(int n, size_t bytes, size_t switch_bytes, int direct) {
-    if (n == 1 || bytes <= switch_bytes)
+schedule_algorithm schedule_choose(int n, size_t bytes, const schedule_limits *limits) {
+    if (n == 1 || bytes <= limits->switch_bytes)
         return SCHEDULE_DOUBLING;
-    return n <= direct ? SCHEDULE_DIRECT : SCHEDULE_HALVING;
+    const int are_long = limits->part == 1 || bytes / (size_t)n >= limits->part;
+    return n <= limits->direct && are_long ? SCHEDULE_DIRECT : SCHEDULE_HALVING;
 }
 
 const char *schedule_name(schedule_algorithm algorithm) {

@@ -76,9 +76,15 @@ int schedule_phases(int n);
 /* Fills s; s->step has room for schedule_steps(). 0 <= index < n <= 2^11 and some. */
 void schedule_make(schedule *s, schedule_algorithm algorithm, int n, int index, size_t count);
 
-/* Which algorithm is fast for n members with so many bytes each: doubling up to `switch_bytes`,
- * then direct up to `direct` members, otherwise halving. */
-schedule_algorithm schedule_choose(int n, size_t bytes, size_t switch_bytes, int direct);
+/* Of the options of the same names. */
+typedef struct schedule_limits {
+    size_t switch_bytes, part; /* 1 or more; part: 1 is any, also if a member has nothing of it */
+    int direct;
+} schedule_limits;
+
+/* Which algorithm is fast for n members with so many bytes each: doubling up to `switch_bytes`;
+ * then direct up to `direct` members if a member's part has `part` bytes, otherwise halving. */
+schedule_algorithm schedule_choose(int n, size_t bytes, const schedule_limits *limits);
 
 const char *schedule_name(schedule_algorithm algorithm);
 

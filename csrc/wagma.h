@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 /* Grows by one whenever a struct, a status, the meaning of a call or what ranks share changes. */
-#define WAGMA_ABI_VERSION 7
+#define WAGMA_ABI_VERSION 8
 
 /* 40 bits hold a version and 24 a round (2 per rank and rank), which limits the number of ranks. */
 #define WAGMA_MAX_RANKS 2896
@@ -142,13 +142,15 @@ typedef struct wagma_options {
     int64_t schedule_switch; /* bytes of a contribution up to which ranks exchange all of it in few
                                 messages, else parts of it: docs/schedules.md */
     int64_t schedule_chunk;  /* bytes of a message of a large contribution */
-    int32_t schedule_direct; /* members up to which each one sends parts to all others */
+    int64_t schedule_part;   /* bytes of one member's part from which on each one sends parts to all
+                                others: shorter ones take fewer messages, one after the other */
+    int32_t schedule_direct; /* members up to which it does */
 } wagma_options;
 
 WAGMA_API void wagma_options_init(wagma_options *options);
 
 /* Checks `options` as creation would, and fills in the defaults (group_size, window,
- * schedule_switch, schedule_chunk, schedule_direct). */
+ * schedule_switch, schedule_chunk, schedule_part, schedule_direct). */
 WAGMA_API int wagma_options_check(wagma_options *options);
 
 WAGMA_API int wagma_abi_version(void);

@@ -106,6 +106,7 @@ static wagma_options options_for(const setting *s) {
     o.schedule_switch = s->switch_bytes;
     o.schedule_chunk = s->chunk;
     o.schedule_direct = s->direct;
+    o.schedule_part = 1;
     wagma_options_check(&o);
     return o;
 }

@@ -31,6 +31,7 @@ static wagma_options options_of_algorithm(int n, schedule_algorithm algorithm, s
     o.window = 16;
     o.schedule_switch = algorithm == SCHEDULE_DOUBLING ? INT64_MAX : 1;
     o.schedule_direct = algorithm == SCHEDULE_DIRECT ? CREW_RANKS : 1;
+    o.schedule_part = 1;
     o.schedule_chunk = 16384;
     wagma_options_check(&o);
     return o;

@@ -136,13 +136,14 @@ static void test_schedules(void) {
     REFUSED(schedule_chunk, 255, WAGMA_EINVAL);
     REFUSED(schedule_chunk, (1 << 30) + 1, WAGMA_EINVAL);
     REFUSED(schedule_direct, -1, WAGMA_EINVAL);
+    REFUSED(schedule_part, -1, WAGMA_EINVAL);
     wagma_options o = options_for(2, 2, 1);
     CHECK(wagma_options_check(&o) == WAGMA_OK && o.schedule_switch > 0 && o.schedule_chunk > 0 &&
-              o.schedule_direct > 0,
+              o.schedule_part > 0 && o.schedule_direct > 0,
           "there are defaults");
-    o.schedule_switch = 1, o.schedule_chunk = 256, o.schedule_direct = 1;
+    o.schedule_switch = 1, o.schedule_chunk = 256, o.schedule_part = 1, o.schedule_direct = 1;
     CHECK(wagma_options_check(&o) == WAGMA_OK && o.schedule_switch == 1 &&
-              o.schedule_chunk == 256 && o.schedule_direct == 1,
+              o.schedule_chunk == 256 && o.schedule_part == 1 && o.schedule_direct == 1,
           "what was chosen is changed");
 }
 

@@ -268,10 +268,19 @@ static void test_large(void) { /* indices and phases of the largest group; nothi
 }
 
 static void test_choice(void) {
-    CHECK(schedule_choose(1, 1 << 30, 0, 8) == SCHEDULE_DOUBLING, "alone");
-    CHECK(schedule_choose(8, 4096, 4096, 8) == SCHEDULE_DOUBLING, "small");
-    CHECK(schedule_choose(8, 4097, 4096, 8) == SCHEDULE_DIRECT, "large");
-    CHECK(schedule_choose(9, 4097, 4096, 8) == SCHEDULE_HALVING, "large, many");
+    const schedule_limits any = {.switch_bytes = 4096, .part = 1, .direct = 8};
+    CHECK(schedule_choose(1, 1 << 30, &any) == SCHEDULE_DOUBLING, "alone");
+    CHECK(schedule_choose(8, 4096, &any) == SCHEDULE_DOUBLING, "small");
+    CHECK(schedule_choose(8, 4097, &any) == SCHEDULE_DIRECT, "large");
+    CHECK(schedule_choose(9, 4097, &any) == SCHEDULE_HALVING, "large, many");
+    const schedule_limits tiny = {.switch_bytes = 1, .part = 1, .direct = 8};
+    CHECK(schedule_choose(8, 4, &tiny) == SCHEDULE_DIRECT, "not a byte for each");
+    const schedule_limits longer = {.switch_bytes = 4096, .part = 1000, .direct = 8};
+    CHECK(schedule_choose(8, 7999, &longer) == SCHEDULE_HALVING, "short parts");
+    CHECK(schedule_choose(8, 8000, &longer) == SCHEDULE_DIRECT, "long parts");
+    CHECK(schedule_choose(7, 7999, &longer) == SCHEDULE_DIRECT, "long parts of fewer");
+    CHECK(schedule_choose(9, 9000, &longer) == SCHEDULE_HALVING, "long parts, many");
+    CHECK(schedule_choose(8, SIZE_MAX, &longer) == SCHEDULE_DIRECT, "the longest");
 }
 
 int main(void) {

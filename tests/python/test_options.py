@@ -42,6 +42,7 @@ def test_defaults() -> None:
         "progress_cpu": -1,
         "schedule_switch": 8 << 10,
         "schedule_chunk": 256 << 10,
+        "schedule_part": 32 << 10,
         "schedule_direct": 16,
     }
 

@@ -14,11 +14,13 @@ from wagma.cli import Ended, main
 from wagma.collectives import tuning
 from wagma.collectives._engine import check_options
 from wagma.collectives.tuning import Schedule
-from wagma.tune.choosing import best_chunk, best_switch, direct_members, powers
+from wagma.tune.choosing import best_chunk, best_direct, best_switch, powers
 from wagma.tune.command import Settings, _check, _check_first, _size
 from wagma.tune.search import CHUNKS, memory, points, search
 
-MEASURED = Schedule(schedule_switch=1 << 15, schedule_chunk=1 << 17, schedule_direct=7)
+MEASURED = Schedule(
+    schedule_switch=1 << 15, schedule_chunk=1 << 17, schedule_part=1 << 12, schedule_direct=7
+)
 
 
 # ---- choosing ------------------------------------------------------------------------------------
@@ -53,16 +55,24 @@ def test_of_chunks_that_are_equally_fast_it_is_the_one_nearest_to_the_default() 
 
 
 def test_direct_is_used_for_groups_as_large_as_it_is_fast_for() -> None:
-    fast, slow = {1: 1.0, 9: 9.0}, {1: 2.0, 9: 9.0}
-    assert direct_members(8, fast, slow, default=16) == 16
-    assert direct_members(32, fast, slow, default=16) == 32
-    assert direct_members(8, slow, fast, default=16) == 7
-    assert direct_members(32, slow, fast, default=16) == 16
+    fast, slow = {1: 1.0, 9: 9.0}, {1: 2.0, 9: 9.1}
+    assert best_direct(8, fast, slow, default=(100, 16)) == (1, 16)
+    assert best_direct(32, fast, slow, default=(100, 16)) == (1, 32)
+    assert best_direct(8, slow, fast, default=(100, 16)) == (100, 7)
+    assert best_direct(32, slow, fast, default=(100, 16)) == (100, 16)
+
+
+def test_direct_is_used_from_parts_on_for_which_it_is_fast() -> None:
+    direct = {16: 3.0, 64: 4.0, 256: 8.0, 1024: 16.0}
+    halving = {16: 2.0, 64: 3.0, 256: 9.0, 1024: 20.0}
+    part, members = best_direct(8, direct, halving, default=(100, 16))
+    assert members == 16
+    assert 64 // 8 < part <= 256 // 8
 
 
 def test_points_are_counted() -> None:
     assert points(3, 1 << 10) == 6 + 2
-    assert points(4, 1 << 20) == 2 * 2 + 6 * 2 + 2 * 11
+    assert points(4, 1 << 20) == 2 * 4 + 6 * 2 + 2 * 11
 
 
 # ---- what is compared ----------------------------------------------------------------------------
@@ -70,11 +80,20 @@ class Machine:
     """Ranks whose times follow from the schedule: `measure` is what `search` is given.
 
     Few messages are faster up to `switch` bytes, chunks of `chunk` bytes are the best for parts,
-    and the direct algorithm takes `direct` times as long as halving. Nothing else differs.
+    and the direct algorithm takes `direct` times as long as halving, where a member's part has
+    `part` bytes. Nothing else differs.
     """
 
-    def __init__(self, ranks: int, *, switch: int, chunk: int = 256 << 10, direct: float = 0.5):
-        self.ranks, self.switch, self.chunk = ranks, switch, chunk
+    def __init__(
+        self,
+        ranks: int,
+        *,
+        switch: int,
+        chunk: int = 256 << 10,
+        direct: float = 0.5,
+        part: int = 1,
+    ) -> None:
+        self.ranks, self.switch, self.chunk, self.part = ranks, switch, chunk, part
         self.direct = 1.0 if ranks in (2, 3) else direct  # of a prime number both are the same
         self.asked: list[tuple[int, Schedule]] = []
 
@@ -90,13 +109,20 @@ class Machine:
         # As long as few messages take between `switch` and its double.
         parts = 1.5 * self.switch
         cut = abs(math.log2(self._cut(size, schedule) / self._cut(size, self.best(schedule))))
-        direct = self.direct if self.ranks <= schedule.schedule_direct else 1.0
+        direct = self.direct if self._at_once(size, schedule) else 1.0
+        if direct < 1 and size // self.ranks < self.part:
+            direct = 1 / direct
         return parts * (1 + 0.1 * cut) * direct / min(self.direct, 1.0)
+
+    def _at_once(self, size: int, schedule: Schedule) -> bool:
+        return (
+            self.ranks <= schedule.schedule_direct and size // self.ranks >= schedule.schedule_part
+        )
 
     def _cut(self, size: int, schedule: Schedule) -> int:
         """Bytes of a message: a chunk, or a whole part."""
         largest_prime = {2: 2, 3: 3, 4: 2, 6: 3, 12: 3}[self.ranks]
-        parts = self.ranks if self.ranks <= schedule.schedule_direct else largest_prime
+        parts = self.ranks if self._at_once(size, schedule) else largest_prime
         return min(schedule.schedule_chunk, -(-size // parts))
 
     def best(self, schedule: Schedule) -> Schedule:
@@ -111,7 +137,9 @@ class Machine:
         return found
 
 
-DEFAULT = Schedule(schedule_switch=8 << 10, schedule_chunk=256 << 10, schedule_direct=16)
+DEFAULT = Schedule(
+    schedule_switch=8 << 10, schedule_chunk=256 << 10, schedule_part=32 << 10, schedule_direct=16
+)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 6, 12])
@@ -126,6 +154,15 @@ def test_the_search_finds_what_is_fastest(
     assert found.schedule_switch == switch
     assert found.schedule_chunk == chunk
     assert found.schedule_direct == (16 if machine.direct <= 1 else ranks - 1)
+    assert found.schedule_part == (1 if machine.direct < 1 else 32 << 10)
+
+
+@pytest.mark.parametrize("ranks", [4, 6, 12])
+@pytest.mark.parametrize("part", [8 << 10, 100_000])
+def test_the_search_finds_from_which_part_on_direct_is_faster(ranks: int, part: int) -> None:
+    found = Machine(ranks, switch=1 << 12, part=part).found(8 << 20, DEFAULT)
+    assert found.schedule_direct == 16
+    assert part / 4 < found.schedule_part <= 4 * part  # sizes that are tried are 4 times as large
 
 
 def test_few_messages_may_always_be_faster_or_never() -> None:
@@ -193,16 +230,20 @@ def test_the_key_names_mpi_ranks_and_processor() -> None:
         "",
         "no JSON",
         "[]",
-        '{"wagma": 2, "machines": {}}',
-        '{"wagma": 1}',
-        '{"wagma": 1, "machines": {"KEY": 3}}',
-        '{"wagma": 1, "machines": {"KEY": {}}}',
-        '{"wagma": 1, "machines": {"KEY": '
-        '{"schedule_switch": 1, "schedule_chunk": 255, "schedule_direct": 1}}}',
-        '{"wagma": 1, "machines": {"KEY": '
-        '{"schedule_switch": -1, "schedule_chunk": 256, "schedule_direct": 1}}}',
-        '{"wagma": 1, "machines": {"KEY": '
-        '{"schedule_switch": 1, "schedule_chunk": 256, "schedule_direct": 1.5}}}',
+        '{"wagma": 1, "machines": {}}',
+        '{"wagma": 2}',
+        '{"wagma": 2, "machines": {"KEY": 3}}',
+        '{"wagma": 2, "machines": {"KEY": {}}}',
+        '{"wagma": 2, "machines": {"KEY": '
+        '{"schedule_switch": 1, "schedule_chunk": 255, "schedule_part": 1, "schedule_direct": 1}}}',
+        '{"wagma": 2, "machines": {"KEY": '
+        '{"schedule_switch": -1, "schedule_chunk": 256, "schedule_part": 1, '
+        '"schedule_direct": 1}}}',
+        '{"wagma": 2, "machines": {"KEY": '
+        '{"schedule_switch": 1, "schedule_chunk": 256, "schedule_part": 1, '
+        '"schedule_direct": 1.5}}}',
+        '{"wagma": 2, "machines": {"KEY": '
+        '{"schedule_switch": 1, "schedule_chunk": 256, "schedule_direct": 1}}}',
     ],
 )
 def test_a_broken_file_is_ignored_with_a_warning_and_can_be_replaced(
@@ -229,15 +270,16 @@ def test_the_default_follows_the_placement(
 ) -> None:
     """Larger messages where ranks span nodes, unless a file says otherwise."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for here, chunk in ((4, 0), (2, 1 << 20), (1, 1 << 20)):
-        assert tuning.find(4, here) == Schedule(schedule_chunk=chunk)
+    spans = Schedule(schedule_chunk=1 << 20, schedule_part=1)
+    for here, expected in ((4, Schedule()), (2, spans), (1, spans)):
+        assert tuning.find(4, here) == expected
     tuning.write(tuning.cache_file(), tuning.key(4, 2), MEASURED)
     assert tuning.find(4, 2) == MEASURED
     tuning.cache_file().write_text("no JSON")
     with caplog.at_level(logging.WARNING, "wagma"):
-        assert tuning.find(4, 2) == Schedule(schedule_chunk=1 << 20)
+        assert tuning.find(4, 2) == spans
         assert tuning.find(2, 2) == Schedule(schedule_switch=16 << 10, schedule_chunk=512 << 10)
-        assert tuning.find(2, 1) == Schedule(schedule_switch=64 << 10, schedule_chunk=1 << 20)
+        assert tuning.find(2, 1) == replace(spans, schedule_switch=64 << 10)
 
 
 def test_no_file_is_nothing_to_warn_of(
@@ -249,7 +291,7 @@ def test_no_file_is_nothing_to_warn_of(
 
 
 def test_the_engine_takes_what_the_file_may_hold() -> None:
-    for schedule in (MEASURED, Schedule(1, 256, 1), Schedule(2**62, 2**30, 2**31 - 1)):
+    for schedule in (MEASURED, Schedule(1, 256, 1, 1), Schedule(2**62, 2**30, 2**62, 2**31 - 1)):
         options = check_options({"size": 2, "count": 1} | schedule.options())
         assert {name: options[name] for name in schedule.options()} == schedule.options()
     defaults = check_options({"size": 2, "count": 1} | Schedule().options())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-__all__ = ["best_chunk", "best_switch", "direct_members", "powers"]
+__all__ = ["best_chunk", "best_direct", "best_switch", "powers"]
 
 Times = Mapping[int, float]  # seconds by bytes of an array
 
@@ -37,11 +37,25 @@ def best_switch(few: Times, parts: Times) -> int:
     return min((1, *sizes), key=lambda switch: (total(switch), switch))
 
 
-def direct_members(size: int, direct: Times, halving: Times, default: int) -> int:
-    """Members up to which the direct algorithm is used, as far as `size` of them tell."""
-    if _sum(direct) <= _sum(halving):
-        return max(size, default)
-    return max(min(size - 1, default), 1)
+def best_direct(
+    ranks: int, direct: Times, halving: Times, default: tuple[int, int]
+) -> tuple[int, int]:
+    """For what the direct algorithm is used, as far as times of groups of all ranks tell.
+
+    Args:
+        ranks: of each group.
+        direct: its times.
+        halving: those of the other algorithm, for the same arrays.
+        default: what is used where times say nothing of it.
+
+    Returns:
+        Bytes of a member's part, from which on it is used, and members, up to which it is.
+    """
+    part, members = default
+    switch = best_switch(halving, direct)
+    if switch == max(direct):
+        return part, max(min(ranks - 1, members), 1)
+    return switch // ranks + 1 if switch > 1 else 1, max(ranks, members)
 
 
 def _sum(times: Times) -> float:

@@ -225,6 +225,6 @@ def _text(found: Found, under: str) -> str:
     lines.append(
         f"few messages up to {size_text(found.schedule.schedule_switch)}, chunks of "
         f"{size_text(found.schedule.schedule_chunk)}, parts sent to all at once in groups of up to "
-        f"{found.schedule.schedule_direct}"
+        f"{found.schedule.schedule_direct}, from {size_text(found.schedule.schedule_part)} each on"
     )
     return "\n".join(lines) + "\n"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from wagma.collectives.tuning import Schedule
-from wagma.tune.choosing import Times, best_chunk, best_switch, direct_members, powers
+from wagma.tune.choosing import Times, best_chunk, best_direct, best_switch, powers
 
 __all__ = ["Found", "Measure", "memory", "points", "search"]
 
@@ -36,7 +36,7 @@ class Found:
 
 def points(ranks: int, largest: int) -> int:
     """How often `search` advances."""
-    algorithms = 2 * len(_large(largest)) if _differ(ranks) else 0
+    algorithms = 2 * len(_parted(largest)) if _differ(ranks) else 0
     return algorithms + len(CHUNKS) * len(_large(largest)) + 2 * len(_sizes(largest))
 
 
@@ -74,14 +74,16 @@ def search(
     schedule = replace(default, schedule_switch=1)
     if _differ(ranks):
         at_once, halving = times(
-            _large(largest),
-            [replace(schedule, schedule_direct=members) for members in (MANY, 1)],
+            _parted(largest),
+            [replace(schedule, schedule_part=1, schedule_direct=members) for members in (MANY, 1)],
         )
-        members = direct_members(ranks, at_once, halving, default.schedule_direct)
-        schedule = replace(schedule, schedule_direct=members)
+        part, members = best_direct(
+            ranks, at_once, halving, (default.schedule_part, default.schedule_direct)
+        )
+        schedule = replace(schedule, schedule_part=part, schedule_direct=members)
     by_chunk: dict[int, dict[int, float]] = {chunk: {} for chunk in CHUNKS}
     for size in _large(largest):
-        different = different_chunks(_message(size, ranks, schedule.schedule_direct))
+        different = different_chunks(_message(size, ranks, schedule))
         tried = [replace(schedule, schedule_chunk=chunk) for chunk in different]
         seconds = measure(size, tried) if tried else []
         for chunk in CHUNKS:
@@ -103,9 +105,10 @@ def different_chunks(message: int) -> Sequence[int]:
     return CHUNKS[: len(shorter) + 1] if shorter else ()
 
 
-def _message(size: int, ranks: int, direct: int) -> int:
+def _message(size: int, ranks: int, schedule: Schedule) -> int:
     """Bytes of the longest part of an array that goes to one rank, before it is cut."""
-    return -(-size // (ranks if ranks <= direct else max(_prime_factors(ranks))))
+    at_once = ranks <= schedule.schedule_direct and size // ranks >= schedule.schedule_part
+    return -(-size // (ranks if at_once else max(_prime_factors(ranks))))
 
 
 def _differ(ranks: int) -> bool:
@@ -123,6 +126,11 @@ def _prime_factors(number: int) -> list[int]:
 
 def _sizes(largest: int) -> Sequence[int]:
     return powers(1 << 10, largest)
+
+
+def _parted(largest: int) -> Sequence[int]:
+    """Of arrays that are exchanged in parts."""
+    return powers(16 << 10, largest, 4)
 
 
 def _large(largest: int) -> Sequence[int]:

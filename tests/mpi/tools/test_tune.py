@@ -16,7 +16,9 @@ from wagma.collectives.tuning import Schedule
 
 pytestmark = pytest.mark.mpi(min_size=2)
 
-MEASURED = Schedule(schedule_switch=12345, schedule_chunk=4096, schedule_direct=3)
+MEASURED = Schedule(
+    schedule_switch=12345, schedule_chunk=4096, schedule_part=1000, schedule_direct=3
+)
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def test_handles_use_what_rank_0_finds(
     if comm.rank == 0:
         tuning.write(tuning.cache_file(), tuning.key(comm.size, comm.size), MEASURED)
     else:
-        tuning.write(tuning.cache_file(), tuning.key(comm.size, comm.size), Schedule(1, 256, 1))
+        tuning.write(tuning.cache_file(), tuning.key(comm.size, comm.size), Schedule(1, 256, 1, 1))
     seen: list[dict[str, Any]] = []
     real = meeting.Channel
 
