@@ -27,7 +27,7 @@ _CPUINFO = Path("/proc/cpuinfo")
 _NETWORK_CHUNK = 1 << 20
 _NETWORK_PART = 1
 _PAIR_SWITCH = 16 << 10
-_NETWORK_PAIR_SWITCH = 64 << 10
+_NETWORK_PAIR_SWITCH = 32 << 10
 _PAIR_CHUNK = 512 << 10
 # What the engine takes, beside 0 (csrc/options.c).
 _RANGES = {

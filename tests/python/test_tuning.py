@@ -279,7 +279,7 @@ def test_the_default_follows_the_placement(
     with caplog.at_level(logging.WARNING, "wagma"):
         assert tuning.find(4, 2) == spans
         assert tuning.find(2, 2) == Schedule(schedule_switch=16 << 10, schedule_chunk=512 << 10)
-        assert tuning.find(2, 1) == replace(spans, schedule_switch=64 << 10)
+        assert tuning.find(2, 1) == replace(spans, schedule_switch=32 << 10)
 
 
 def test_no_file_is_nothing_to_warn_of(
