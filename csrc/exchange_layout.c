@@ -119,7 +119,8 @@ static void lay_out_phase(const struct exchange_pool *pool, struct exchange *e, 
         t->in.ring = e->memory ? e->memory + *bytes : NULL; /* right in the second pass */
         if (phase_is_reduce(e, p) || t->in.eager)
             *bytes += slots_of(&t->in) * padded(t->in.chunk * size);
-        e->large |= (t->in.chunks > 0 && !t->in.eager) || (t->out.chunks > 0 && !t->out.eager);
+        e->has_messages |=
+            (t->in.chunks > 0 && !t->in.eager) || (t->out.chunks > 0 && !t->out.eager);
         state->unheard += t->hears_left > 0;
         e->left += t->hears_left;
         if (phase_is_reduce(e, p))
@@ -135,7 +136,7 @@ int exchange_lay_out(struct exchange_pool *pool, struct exchange *e) {
     for (int pass = 0; pass < 2; pass++) { /* how much memory, and then where */
         size_t bytes = 0;
         e->left = 1; /* until all records are known */
-        e->large = 0;
+        e->has_messages = 0;
         for (int p = 0; p < s->phases; p++)
             lay_out_phase(pool, e, p, &bytes);
         e->partial = separate ? e->memory + bytes : e->start.result;

@@ -302,10 +302,10 @@ static int send_all(struct exchange_pool *pool, struct exchange *e, uint32_t pha
     return status;
 }
 
-/* Large data of the result is fetched when the last sum was made: others wait for the sums. */
+/* Messages of the result are fetched when the last sum was made: others wait for the sums. */
 static int may_copy(const struct exchange *e) {
     const phase_state *last = &e->phase[e->schedule.reduces - 1];
-    return e->carries && (!e->large || last->reduced == last->chunks);
+    return e->carries && (!e->has_messages || last->reduced == last->chunks);
 }
 
 static int receive_all(struct exchange_pool *pool, struct exchange *e, uint32_t phases) {
@@ -319,13 +319,13 @@ static int receive_all(struct exchange_pool *pool, struct exchange *e, uint32_t 
     return status;
 }
 
-/* MPI may fetch a large message inside of the call that posts its receive, or of the next poll.
- * Therefore large data is sent before anything is received: others can fetch it meanwhile. */
+/* MPI may fetch a message inside of the call that posts its receive, or of the next poll. Therefore
+ * messages are sent before anything is received: others can fetch them meanwhile. */
 int exchange_advance(struct exchange_pool *pool, struct exchange *e) {
     size_t summed = 0;
     while (e->dirty != 0) {
         const uint32_t dirty = e->dirty;
-        const int sends_first = e->large || summed >= BUSY;
+        const int sends_first = e->has_messages || summed >= BUSY;
         int status = WAGMA_OK;
         e->dirty = 0;
         if (!sends_first)

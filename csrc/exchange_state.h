@@ -66,13 +66,13 @@ struct exchange {
     schedule schedule;
     transfer *transfers; /* [schedule.step] */
     phase_state phase[SCHEDULE_PHASES_MAX];
-    uint32_t dirty; /* bits: phases to look at */
-    int large;      /* data has messages of its own, which an MPI fetches when it can */
-    int heard;      /* phases 0..heard-1 have heard all records */
-    int copied;     /* of the result it has what is kept in phase copied - 1; >= schedule.reduces */
-    int unknown;    /* members whose record is not known */
-    int opened;     /* all are known; then: */
-    int carries;    /* a weight is not 0: there is something to copy */
+    uint32_t dirty;   /* bits: phases to look at */
+    int has_messages; /* data does, which an MPI fetches when it can; else it is in headers */
+    int heard;        /* phases 0..heard-1 have heard all records */
+    int copied;  /* of the result it has what is kept in phase copied - 1; >= schedule.reduces */
+    int unknown; /* members whose record is not known */
+    int opened;  /* all are known; then: */
+    int carries; /* a weight is not 0: there is something to copy */
     double divisor;
     int64_t left;           /* records, messages and sums that are to come, and to open */
     unsigned char *partial; /* of element partial_at; the result's memory, or own */

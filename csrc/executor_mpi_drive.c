@@ -5,7 +5,10 @@
 
 #include "executor_mpi.h"
 
-enum { ENDS_AT_ONCE = 8 };
+enum {
+    MESSAGES_AT_ONCE = 64, /* for who does not wait for more */
+    ENDS_AT_ONCE = 8,
+};
 
 /* ---- actions -----------------------------------------------------------------------------------
  */
@@ -311,6 +314,17 @@ int mpi_drive(wagma_handle *h) {
     return h->mpi->core->drive(h);
 }
 
+int mpi_drive_briefly(wagma_handle *h) {
+    int moved = mpi_drive(h), n = 0, took = 1;
+    while (moved > 0 && n < MESSAGES_AT_ONCE && (took = mpi_take_message(h)) > 0)
+        n++;
+    if (took < 0)
+        return took;
+    if (n > 0)
+        moved = mpi_drive(h); /* with what they made possible */
+    return n > 0 && moved == 0 ? 1 : moved;
+}
+
 void mpi_tell_failure(wagma_handle *h) {
     struct mpi_executor *e = h->mpi;
     struct activation_message m = {.kind = ACTIVATION_FAILED,
@@ -339,7 +353,7 @@ enum progress_found mpi_poll_progress(void *context, uint64_t *deadline) {
     struct mpi_executor *e = h->mpi;
     if (e->broken)
         return PROGRESS_IDLE;
-    const int moved = mpi_drive(h);
+    const int moved = mpi_drive_briefly(h);
     if (moved < 0) {
         e->broken = moved;
         snprintf(e->trouble, sizeof e->trouble, "%s", wagma_last_error());

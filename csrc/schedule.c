@@ -195,8 +195,8 @@ void schedule_make(schedule *s, schedule_algorithm algorithm, int n, int index, 
 schedule_algorithm schedule_choose(int n, size_t bytes, const schedule_limits *limits) {
     if (n == 1 || bytes <= limits->switch_bytes)
         return SCHEDULE_DOUBLING;
-    const int are_long = limits->part == 1 || bytes / (size_t)n >= limits->part;
-    return n <= limits->direct && are_long ? SCHEDULE_DIRECT : SCHEDULE_HALVING;
+    const size_t part = (bytes - 1) / (size_t)n + 1;
+    return n <= limits->direct && part >= limits->part ? SCHEDULE_DIRECT : SCHEDULE_HALVING;
 }
 
 const char *schedule_name(schedule_algorithm algorithm) {

@@ -78,7 +78,7 @@ void schedule_make(schedule *s, schedule_algorithm algorithm, int n, int index, 
 
 /* Of the options of the same names. */
 typedef struct schedule_limits {
-    size_t switch_bytes, part; /* 1 or more; part: 1 is any, also if a member has nothing of it */
+    size_t switch_bytes, part; /* 1 or more */
     int direct;
 } schedule_limits;
 

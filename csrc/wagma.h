@@ -144,7 +144,7 @@ typedef struct wagma_options {
     int64_t schedule_chunk;  /* bytes of a message of a large contribution */
     int64_t schedule_part;   /* bytes of one member's part from which on each one sends parts to all
                                 others: shorter ones take fewer messages, one after the other */
-    int32_t schedule_direct; /* members up to which it does */
+    int32_t schedule_direct; /* members up to which each one sends to all */
 } wagma_options;
 
 WAGMA_API void wagma_options_init(wagma_options *options);

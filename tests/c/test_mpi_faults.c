@@ -235,6 +235,42 @@ static void test_window(void) {
     }
 }
 
+/* ---- looks between calls -----------------------------------------------------------------------
+ */
+
+/* Rank 1 posts, and fails; rank 0, without a thread, looks. */
+static void look(rank *me) {
+    fates *f = me->shared;
+    double x[3] = {0};
+    int32_t lost[RANKS_MAX];
+    wagma_handle *h = rank_join(me, NULL);
+    EXPECT(wagma_allreduce(h, x, 1, NULL) == WAGMA_OK, "%s", wagma_last_error());
+    if (me->rank == 1) {
+        EXPECT(wagma_post(h, x, 1, 0) == WAGMA_INPROGRESS, "%s", wagma_last_error());
+        wagma_free(h); /* unclosed: fails */
+        atomic_store(&f->when, 1);
+        return;
+    }
+    while (atomic_load(&f->when) == 0)
+        sleep_ms(1);
+    while (f->took[0] < 1000 && wagma_lost(h, lost) == 0)
+        f->took[0]++;
+    wagma_free(h);
+}
+
+static void test_one_look_sees_all_that_came(void) {
+    double least = 1000;
+    for (int team = 0; team < 2; team++) { /* in one of two, messages take no polls */
+        wagma_options o = options_of(2, 0, 0, 3);
+        o.progress = WAGMA_PROGRESS_MAIN;
+        fates f = {.size = 2};
+        team_join(team_start(MESSAGES, &o, look, &f));
+        CHECK(expectations_failed() == 0, "team %d", team);
+        least = f.took[0] < least ? f.took[0] : least;
+    }
+    CHECK(least == 0, "%g looks saw nothing", least);
+}
+
 /* ---- creation ----------------------------------------------------------------------------------
  */
 
@@ -251,6 +287,8 @@ static void create(rank *me) {
         o.progress = WAGMA_PROGRESS_YIELD; /* in which they may differ */
     if (me->rank == 0 && f->how == 3)
         o.progress_cpu = 1023;
+    if (me->rank == 0 && f->how == 4)
+        o.schedule_part = 1;
     const int status =
         wagma_create_over(sim_transport(me->sim, me->rank), &o, NULL, 1, &me->hooks, &h);
     note(f, me->rank, status);
@@ -261,13 +299,13 @@ static void create(rank *me) {
 }
 
 static void test_creation(void) {
-    for (int how = 0; how < 4; how++) {
+    for (int how = 0; how < 5; how++) {
         wagma_options o = options_of(3, 0, 1, 3);
         o.timeout = 20;
         fates f = {.how = how};
         team_join(team_start(MESSAGES, &o, create, &f));
         for (int r = 0; r < 3; r++) {
-            if (how == 0)
+            if (how == 0 || how == 4)
                 expect_fate(&f, r, WAGMA_EMISMATCH, "different options");
             else if (how == 1 && r == 0)
                 expect_fate(&f, r, WAGMA_EINVAL, "quorum is 77");
@@ -307,6 +345,7 @@ int main(void) {
     RUN(test_the_first_cause);
     RUN(test_stalls_name_the_missing);
     RUN(test_window);
+    RUN(test_one_look_sees_all_that_came);
     RUN(test_creation);
     RUN(test_other_interface);
     return check_summary();

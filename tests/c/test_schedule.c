@@ -276,9 +276,9 @@ static void test_choice(void) {
     const schedule_limits tiny = {.switch_bytes = 1, .part = 1, .direct = 8};
     CHECK(schedule_choose(8, 4, &tiny) == SCHEDULE_DIRECT, "not a byte for each");
     const schedule_limits longer = {.switch_bytes = 4096, .part = 1000, .direct = 8};
-    CHECK(schedule_choose(8, 7999, &longer) == SCHEDULE_HALVING, "short parts");
-    CHECK(schedule_choose(8, 8000, &longer) == SCHEDULE_DIRECT, "long parts");
-    CHECK(schedule_choose(7, 7999, &longer) == SCHEDULE_DIRECT, "long parts of fewer");
+    CHECK(schedule_choose(8, 7992, &longer) == SCHEDULE_HALVING, "short parts");
+    CHECK(schedule_choose(8, 7993, &longer) == SCHEDULE_DIRECT, "long parts");
+    CHECK(schedule_choose(7, 7992, &longer) == SCHEDULE_DIRECT, "long parts of fewer");
     CHECK(schedule_choose(9, 9000, &longer) == SCHEDULE_HALVING, "long parts, many");
     CHECK(schedule_choose(8, SIZE_MAX, &longer) == SCHEDULE_DIRECT, "the longest");
 }

@@ -58,8 +58,9 @@ def test_direct_is_used_for_groups_as_large_as_it_is_fast_for() -> None:
     fast, slow = {1: 1.0, 9: 9.0}, {1: 2.0, 9: 9.1}
     assert best_direct(8, fast, slow, default=(100, 16)) == (1, 16)
     assert best_direct(32, fast, slow, default=(100, 16)) == (1, 32)
-    assert best_direct(8, slow, fast, default=(100, 16)) == (100, 7)
-    assert best_direct(32, slow, fast, default=(100, 16)) == (100, 16)
+    assert best_direct(8, slow, fast, default=(2, 16)) == (2, 7)
+    assert best_direct(32, slow, fast, default=(1, 16)) == (1, 16)
+    assert best_direct(8, slow, fast, default=(3, 16)) == (3, 16)  # such parts were not tried
 
 
 def test_direct_is_used_from_parts_on_for_which_it_is_fast() -> None:
@@ -116,7 +117,8 @@ class Machine:
 
     def _at_once(self, size: int, schedule: Schedule) -> bool:
         return (
-            self.ranks <= schedule.schedule_direct and size // self.ranks >= schedule.schedule_part
+            self.ranks <= schedule.schedule_direct
+            and -(-size // self.ranks) >= schedule.schedule_part
         )
 
     def _cut(self, size: int, schedule: Schedule) -> int:

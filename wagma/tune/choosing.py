@@ -46,16 +46,19 @@ def best_direct(
         ranks: of each group.
         direct: its times.
         halving: those of the other algorithm, for the same arrays.
-        default: what is used where times say nothing of it.
+        default: what is used where times say nothing of it: longer parts, larger groups.
 
     Returns:
         Bytes of a member's part, from which on it is used, and members, up to which it is.
     """
     part, members = default
     switch = best_switch(halving, direct)
-    if switch == max(direct):
-        return part, max(min(ranks - 1, members), 1)
-    return switch // ranks + 1 if switch > 1 else 1, max(ranks, members)
+    slow = -(-switch // ranks)  # bytes of a part
+    if switch < max(direct):
+        return slow + 1 if switch > 1 else 1, max(ranks, members)
+    if slow < part:
+        return part, max(ranks, members)
+    return part, max(min(ranks - 1, members), 1)
 
 
 def _sum(times: Times) -> float:

@@ -107,8 +107,9 @@ def different_chunks(message: int) -> Sequence[int]:
 
 def _message(size: int, ranks: int, schedule: Schedule) -> int:
     """Bytes of the longest part of an array that goes to one rank, before it is cut."""
-    at_once = ranks <= schedule.schedule_direct and size // ranks >= schedule.schedule_part
-    return -(-size // (ranks if at_once else max(_prime_factors(ranks))))
+    part = -(-size // ranks)
+    at_once = ranks <= schedule.schedule_direct and part >= schedule.schedule_part
+    return part if at_once else -(-size // max(_prime_factors(ranks)))
 
 
 def _differ(ranks: int) -> bool:
@@ -130,7 +131,7 @@ def _sizes(largest: int) -> Sequence[int]:
 
 def _parted(largest: int) -> Sequence[int]:
     """Of arrays that are exchanged in parts."""
-    return powers(16 << 10, largest, 4)
+    return powers(min(16 << 10, largest), largest, 4)
 
 
 def _large(largest: int) -> Sequence[int]:
