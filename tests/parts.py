@@ -63,12 +63,13 @@ LONGEST = (
 )
 # What these tests measure, or how late they allow something to be, a busy core would change.
 ALONE = {
-    "python": ("bench_computing", "demo_runs", "exit", "faults", "handle", "passive", "waiting"),
+    "python": ("bench_computing", "demo_runs", "exit", "handle", "passive", "waiting"),
     "training": ("training",),
     "hosts": ("punctual",),
 }
 
 TWO = ("-n", "2")  # pytest's processes: one starts up while another waits
+THREE = ("-n", "3")  # where many tests wait: for seconds, or for processes that start
 BY_FILE = ("--dist", "loadfile")
 
 
@@ -214,7 +215,7 @@ def all_parts(
         "asan": c_part("asan", 180),
         "tsan": c_part("tsan", 240),
         "explore": [Command("explore", explore, 900)],
-        "python": but_for_some("python", 400, *TWO, *BY_FILE),
+        "python": but_for_some("python", 400, *THREE, *BY_FILE),
         "transport": transport_part(mpi, mpiexec),
         "mpi": mpi_part("mpi", mpiexec, sizes or ON_ONE_NODE, 400),
         "messages": mpi_part("messages", mpiexec, sizes or OVER_MESSAGES, 500, over_messages=True),
@@ -223,7 +224,7 @@ def all_parts(
         "launch": pytest_part(
             "launch",
             480,
-            *TWO,
+            *THREE,
             *BY_FILE,
             "tests/launch",
             *(f"--ignore={job}" for job in JOBS),
