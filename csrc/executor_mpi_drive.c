@@ -320,9 +320,10 @@ int mpi_drive_briefly(wagma_handle *h) {
         n++;
     if (took < 0)
         return took;
-    if (n > 0)
-        moved = mpi_drive(h); /* with what they made possible */
-    return n > 0 && moved == 0 ? 1 : moved;
+    if (n == 0)
+        return moved;
+    moved = mpi_drive(h); /* with what they made possible */
+    return moved < 0 ? moved : 1;
 }
 
 void mpi_tell_failure(wagma_handle *h) {

@@ -15,7 +15,7 @@ enum {
     PATIENCE_NS = 5000000, /* from then on it pays to sleep: a 64th of it is more than the 55 us
                               that the shortest sleep takes */
     PATIENCE_SHARE = 64,
-    POLL_NS = 2000,
+    POLL_NS = 2000, /* a poll that takes longer may have given the core away */
     AWAY_NS = 200000, /* between two calls: from then on a thread that is woken does something in
                          that time */
 };
@@ -42,7 +42,6 @@ static long switches_of_this_thread(void) {
     return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nvcsw + usage.ru_nivcsw : 0;
 }
 
-/* The system is asked only after more time than a poll takes in which nobody else had the core. */
 int progress_take_turns(struct progress_turns *t, uint64_t now) {
     int gave = 0;
     if (now - t->resumed >= POLL_NS) {
