@@ -15,7 +15,7 @@ enum {
     PATIENCE_NS = 5000000, /* from then on it pays to sleep: a 64th of it is more than the 55 us
                               that the shortest sleep takes */
     PATIENCE_SHARE = 64,
-    POLL_NS = 2000, /* a poll that takes longer may have given the core away */
+    POLL_NS = 2000,   /* a poll that takes longer may have given the core away */
     AWAY_NS = 200000, /* between two calls: from then on a thread that is woken does something in
                          that time */
 };
