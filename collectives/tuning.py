@@ -22,13 +22,14 @@ from .mpi import import_mpi
 __all__ = ["Schedule", "cache_file", "default", "find", "key", "read", "write"]
 
 _log = logging.getLogger("wagma")
-_FORMAT = 2  # 2: with schedule_part
+_FORMAT = 1
 _CPUINFO = Path("/proc/cpuinfo")
 _NETWORK_CHUNK = 1 << 20
 _NETWORK_PART = 1
 _PAIR_SWITCH = 16 << 10
 _NETWORK_PAIR_SWITCH = 32 << 10
 _PAIR_CHUNK = 512 << 10
+_ADDED = "schedule_part"  # older files say nothing of it
 # What the engine takes, beside 0 (csrc/options.c).
 _RANGES = {
     "schedule_switch": (1, 2**62),
@@ -105,7 +106,7 @@ def read(file: Path, under: str) -> Schedule | None:
         raise ValueError(f"{under!r} is {known!r}")
     values: dict[str, int] = {}
     for field in fields(Schedule):
-        value = known.get(field.name)
+        value = known.get(field.name, 0 if field.name == _ADDED else None)
         lowest, highest = _RANGES[field.name]
         if not isinstance(value, int) or not (value == 0 or lowest <= value <= highest):
             raise ValueError(f"{field.name} of {under!r} is {value!r}")

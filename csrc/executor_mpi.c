@@ -39,7 +39,7 @@ static int run(wagma_handle *h, enum mpi_mode mode) {
     struct mpi_executor *e = h->mpi;
     int status = WAGMA_OK;
     for (int over = 0; !over && status == WAGMA_OK && (status = mpi_check(e)) == WAGMA_OK;) {
-        const int moved = mode == MPI_POST ? mpi_drive_briefly(h) : mpi_drive(h);
+        const int moved = mode == MPI_POST ? mpi_drive_all(h) : mpi_drive(h);
         status = moved < 0 ? moved : e->core->advance(h, mode, moved, &over);
     }
     mpi_end_wait(h);

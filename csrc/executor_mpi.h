@@ -188,7 +188,7 @@ void mpi_destroy(wagma_handle *h);
 /* Goes on with whatever came. 1: something moved; 0: nothing did; or an error. */
 int mpi_drive(wagma_handle *h);
 /* The same with all messages that came, for who does not wait: a post, a look between calls. */
-int mpi_drive_briefly(wagma_handle *h);
+int mpi_drive_all(wagma_handle *h);
 /* One event of the core, of this rank itself, and what follows from it. WAGMA_OK or an error. */
 int mpi_tell(wagma_handle *h, enum activation_event_kind kind);
 /* RETURN: the rank calls `next` next. */

@@ -314,7 +314,7 @@ int mpi_drive(wagma_handle *h) {
     return h->mpi->core->drive(h);
 }
 
-int mpi_drive_briefly(wagma_handle *h) {
+int mpi_drive_all(wagma_handle *h) {
     int moved = mpi_drive(h), n = 0, took = 1;
     while (moved > 0 && n < MESSAGES_AT_ONCE && (took = mpi_take_message(h)) > 0)
         n++;
@@ -354,7 +354,7 @@ enum progress_found mpi_poll_progress(void *context, uint64_t *deadline) {
     struct mpi_executor *e = h->mpi;
     if (e->broken)
         return PROGRESS_IDLE;
-    const int moved = mpi_drive_briefly(h);
+    const int moved = mpi_drive_all(h);
     if (moved < 0) {
         e->broken = moved;
         snprintf(e->trouble, sizeof e->trouble, "%s", wagma_last_error());

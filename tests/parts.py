@@ -61,7 +61,8 @@ LONGEST = (
     *("test_engine_agreement", "test_inplace", "test_private", "test_reduce", "test_mpi_fuzz"),
     *("test_engine_departure", "test_neighbor_faults"),
 )
-# What these tests measure, or how late they allow something to be, a busy core would change.
+# What these tests measure, or how late they allow something to be, a busy core would change. (Ranks
+# that are stopped or killed have seconds: that may be in company.)
 ALONE = {
     "python": ("bench_computing", "demo_runs", "exit", "handle", "passive", "waiting"),
     "training": ("training",),

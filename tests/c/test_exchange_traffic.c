@@ -73,7 +73,7 @@ static int receive_watched(wagma_transport *t, int from, int tag, void *data, si
 /* An MPI may fetch a message inside of the call that posts its receive, or of a poll: what others
  * wait for goes first. The smallest data that is not in headers: parts of 8 KiB. */
 static void test_others_are_served_first(void) {
-    for (int n = 2; n <= MEMBERS; n *= 2)
+    for (int n = 2; n <= MEMBERS; n++)
         for (int a = SCHEDULE_HALVING; a < SCHEDULE_ALGORITHMS; a++) {
             const wagma_options o =
                 options_of_algorithm(n, (schedule_algorithm)a, (size_t)n * 8192 / 4);

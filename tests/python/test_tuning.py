@@ -61,14 +61,14 @@ def test_direct_is_used_for_groups_as_large_as_it_is_fast_for() -> None:
     assert best_direct(8, slow, fast, default=(2, 16)) == (2, 7)
     assert best_direct(32, slow, fast, default=(1, 16)) == (1, 16)
     assert best_direct(8, slow, fast, default=(3, 16)) == (3, 16)  # such parts were not tried
+    assert best_direct(32, slow, fast, default=(3, 16)) == (3, 16)
 
 
 def test_direct_is_used_from_parts_on_for_which_it_is_fast() -> None:
     direct = {16: 3.0, 64: 4.0, 256: 8.0, 1024: 16.0}
     halving = {16: 2.0, 64: 3.0, 256: 9.0, 1024: 20.0}
     part, members = best_direct(8, direct, halving, default=(100, 16))
-    assert members == 16
-    assert 64 // 8 < part <= 256 // 8
+    assert (part, members) == (256 // 8, 16)
 
 
 def test_points_are_counted() -> None:
@@ -164,7 +164,7 @@ def test_the_search_finds_what_is_fastest(
 def test_the_search_finds_from_which_part_on_direct_is_faster(ranks: int, part: int) -> None:
     found = Machine(ranks, switch=1 << 12, part=part).found(8 << 20, DEFAULT)
     assert found.schedule_direct == 16
-    assert part / 4 < found.schedule_part <= 4 * part  # sizes that are tried are 4 times as large
+    assert part <= found.schedule_part < 4 * part  # sizes that are tried are 4 times as large
 
 
 def test_few_messages_may_always_be_faster_or_never() -> None:
@@ -232,20 +232,20 @@ def test_the_key_names_mpi_ranks_and_processor() -> None:
         "",
         "no JSON",
         "[]",
-        '{"wagma": 1, "machines": {}}',
-        '{"wagma": 2}',
-        '{"wagma": 2, "machines": {"KEY": 3}}',
-        '{"wagma": 2, "machines": {"KEY": {}}}',
-        '{"wagma": 2, "machines": {"KEY": '
+        '{"wagma": 2, "machines": {}}',
+        '{"wagma": 1}',
+        '{"wagma": 1, "machines": {"KEY": 3}}',
+        '{"wagma": 1, "machines": {"KEY": {}}}',
+        '{"wagma": 1, "machines": {"KEY": '
         '{"schedule_switch": 1, "schedule_chunk": 255, "schedule_part": 1, "schedule_direct": 1}}}',
-        '{"wagma": 2, "machines": {"KEY": '
+        '{"wagma": 1, "machines": {"KEY": '
         '{"schedule_switch": -1, "schedule_chunk": 256, "schedule_part": 1, '
         '"schedule_direct": 1}}}',
-        '{"wagma": 2, "machines": {"KEY": '
+        '{"wagma": 1, "machines": {"KEY": '
         '{"schedule_switch": 1, "schedule_chunk": 256, "schedule_part": 1, '
         '"schedule_direct": 1.5}}}',
-        '{"wagma": 2, "machines": {"KEY": '
-        '{"schedule_switch": 1, "schedule_chunk": 256, "schedule_direct": 1}}}',
+        '{"wagma": 1, "machines": {"KEY": '
+        '{"schedule_switch": 1, "schedule_chunk": 256, "schedule_part": 1}}}',
     ],
 )
 def test_a_broken_file_is_ignored_with_a_warning_and_can_be_replaced(
@@ -265,6 +265,15 @@ def test_a_broken_file_is_ignored_with_a_warning_and_can_be_replaced(
     assert "mpiexec -n 2 python -m wagma tune" in record.getMessage()
     tuning.write(file, key, MEASURED)
     assert tuning.find(2, 2) == MEASURED
+
+
+def test_a_file_of_before_schedule_part_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "tune.json"
+    old = {"schedule_switch": 1, "schedule_chunk": 256, "schedule_direct": 3}
+    file.write_text(json.dumps({"wagma": 1, "machines": {"a": old}}))
+    assert tuning.read(file, "a") == Schedule(**old)
+    tuning.write(file, "b", MEASURED)
+    assert tuning.read(file, "a") == Schedule(**old)
 
 
 def test_the_default_follows_the_placement(

@@ -53,11 +53,11 @@ def best_direct(
     """
     part, members = default
     switch = best_switch(halving, direct)
-    slow = -(-switch // ranks)  # bytes of a part
-    if switch < max(direct):
-        return slow + 1 if switch > 1 else 1, max(ranks, members)
-    if slow < part:
-        return part, max(ranks, members)
+    faster = [size for size in direct if size > switch]
+    if faster:
+        return (-(-min(faster) // ranks) if switch > 1 else 1), max(ranks, members)
+    if -(-switch // ranks) < part:  # such parts were not tried
+        return default
     return part, max(min(ranks - 1, members), 1)
 
 

@@ -25,8 +25,11 @@ from wagma.benchmarks.agreement import refuse
 from wagma.benchmarks.options import add_progress, is_shown
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mpi4py import MPI
 
+    from wagma.tune.choosing import Times
     from wagma.tune.search import Found
 
 __all__ = ["SUMMARY", "add_arguments", "refuse", "run"]
@@ -213,18 +216,43 @@ def _writable(file: Path) -> Path:
 
 def _text(found: Found, under: str) -> str:
     from wagma.doctor.sizes import size_text
+    from wagma.tune.search import at_once
 
-    lines = [under, "", f"{'array':>10} {'few messages':>14} {'parts':>12}   us, median of calls"]
-    for size in sorted(found.few):
-        few, parts = found.few[size] * 1e6, found.parts[size] * 1e6
-        marks = ("*", "") if size <= found.schedule.schedule_switch else ("", "*")
-        lines.append(
-            f"{size_text(size):>10} {few:>13.1f}{marks[0]:1} {parts:>11.1f}{marks[1]:1}".rstrip()
-        )
-    lines.append("")
+    schedule = found.schedule
+    lines = [under, ""]
+    if found.direct:
+
+        def is_halved(size: int) -> bool:
+            return not at_once(size, found.ranks, schedule)
+
+        lines += _columns("halved", found.halving, "to all", found.direct, is_halved)
+
+    def is_small(size: int) -> bool:
+        return size <= schedule.schedule_switch
+
+    lines += _columns("few messages", found.few, "parts", found.parts, is_small)
+    to_all = (
+        f"parts of {size_text(schedule.schedule_part)} or more sent to all at once in groups of up "
+        f"to {schedule.schedule_direct}"
+    )
     lines.append(
-        f"few messages up to {size_text(found.schedule.schedule_switch)}, chunks of "
-        f"{size_text(found.schedule.schedule_chunk)}, parts sent to all at once in groups of up to "
-        f"{found.schedule.schedule_direct}, from {size_text(found.schedule.schedule_part)} each on"
+        f"few messages up to {size_text(schedule.schedule_switch)}, chunks of "
+        f"{size_text(schedule.schedule_chunk)}, {to_all}"
     )
     return "\n".join(lines) + "\n"
+
+
+def _columns(
+    first: str, times: Times, second: str, others: Times, is_first: Callable[[int], bool]
+) -> list[str]:
+    """Times by size in two columns, a star at the one that is used."""
+    from wagma.doctor.sizes import size_text
+
+    lines = [f"{'array':>10} {first:>14} {second:>12}   us, median of calls"]
+    for size in sorted(times):
+        marks = ("*", "") if is_first(size) else ("", "*")
+        before, after = times[size] * 1e6, others[size] * 1e6
+        lines.append(
+            f"{size_text(size):>10} {before:>13.1f}{marks[0]:1} {after:>11.1f}{marks[1]:1}".rstrip()
+        )
+    return [*lines, ""]

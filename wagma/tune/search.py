@@ -9,7 +9,7 @@ from typing import TypeAlias
 from wagma.collectives.tuning import Schedule
 from wagma.tune.choosing import Times, best_chunk, best_direct, best_switch, powers
 
-__all__ = ["Found", "Measure", "memory", "points", "search"]
+__all__ = ["Found", "Measure", "at_once", "memory", "points", "search"]
 
 CHUNKS = (64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20)
 IN_FLIGHT = 4  # chunks of a stream that have memory at a time: csrc/exchange.h
@@ -25,13 +25,18 @@ class Found:
     """What was measured.
 
     Attributes:
+        ranks: that measured.
         schedule: for handles.
         few: seconds by bytes with few messages, and `parts`, with the rest of the schedule.
+        halving: in parts with fewer messages, and `direct`, at once; empty if that is the same.
     """
 
+    ranks: int
     schedule: Schedule
     few: Times
     parts: Times
+    halving: Times
+    direct: Times
 
 
 def points(ranks: int, largest: int) -> int:
@@ -72,13 +77,15 @@ def search(
         return found
 
     schedule = replace(default, schedule_switch=1)
+    direct: Times = {}
+    halving: Times = {}
     if _differ(ranks):
-        at_once, halving = times(
+        direct, halving = times(
             _parted(largest),
             [replace(schedule, schedule_part=1, schedule_direct=members) for members in (MANY, 1)],
         )
         part, members = best_direct(
-            ranks, at_once, halving, (default.schedule_part, default.schedule_direct)
+            ranks, direct, halving, (default.schedule_part, default.schedule_direct)
         )
         schedule = replace(schedule, schedule_part=part, schedule_direct=members)
     by_chunk: dict[int, dict[int, float]] = {chunk: {} for chunk in CHUNKS}
@@ -96,7 +103,8 @@ def search(
         _sizes(largest),
         [replace(schedule, schedule_switch=switch) for switch in (EVERYTHING, 1)],
     )
-    return Found(replace(schedule, schedule_switch=best_switch(few, parts)), few, parts)
+    schedule = replace(schedule, schedule_switch=best_switch(few, parts))
+    return Found(ranks, schedule, few, parts, halving, direct)
 
 
 def different_chunks(message: int) -> Sequence[int]:
@@ -105,11 +113,15 @@ def different_chunks(message: int) -> Sequence[int]:
     return CHUNKS[: len(shorter) + 1] if shorter else ()
 
 
+def at_once(size: int, ranks: int, schedule: Schedule) -> bool:
+    """Whether parts of an array are sent to all at once (csrc/schedule.c)."""
+    return ranks <= schedule.schedule_direct and -(-size // ranks) >= schedule.schedule_part
+
+
 def _message(size: int, ranks: int, schedule: Schedule) -> int:
     """Bytes of the longest part of an array that goes to one rank, before it is cut."""
-    part = -(-size // ranks)
-    at_once = ranks <= schedule.schedule_direct and part >= schedule.schedule_part
-    return part if at_once else -(-size // max(_prime_factors(ranks)))
+    parts = ranks if at_once(size, ranks, schedule) else max(_prime_factors(ranks))
+    return -(-size // parts)
 
 
 def _differ(ranks: int) -> bool:
