@@ -235,6 +235,7 @@ int shm_create(wagma_handle *h, const void *initial, double weight) {
         .slices = (uint32_t)s->slices,
         .buffers_usable = (uint32_t)e->committed_contributions,
         .rounds_usable = (uint32_t)e->committed_rounds,
+        .spare = segment_most_contributions(s) == s->buffers,
         .window = (uint64_t)s->options.window,
         .scratch = e->scratch,
     };

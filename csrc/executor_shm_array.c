@@ -59,6 +59,23 @@ unsigned char *shm_writable_x(wagma_handle *h) {
     return h->call.x;
 }
 
+/* A buffer that the array may show when its call has failed: what it was to show next may still take
+ * the result, from members that go on. NULL: error_set(). */
+static int spare(wagma_handle *h) {
+    const wagma_segment *s = h->segment;
+    struct shm_executor *e = h->shm;
+    for (int b = 0; b < s->buffers; b++) {
+        if (segment_commit_contribution(h->segment, h->rank, b, &e->committed_contributions) != 0)
+            break;
+        /* acquire: its readers are done; pairs with PC_DROP_CREF of round.c. Nothing is published
+         * any more, so nobody can want to pin it */
+        if (b != (int)e->local.own && b != next_shown(h) && b + 1 != (int)e->local.reserved &&
+            atomic_load_explicit(segment_cref(s, h->rank, b), memory_order_acquire) == 0)
+            return b;
+    }
+    return -1;
+}
+
 int shm_keep_x(wagma_handle *h, int unfinished) {
     const wagma_segment *s = h->segment;
     const struct round_local *l = &h->shm->local;
@@ -70,9 +87,12 @@ int shm_keep_x(wagma_handle *h, int unfinished) {
     if (next_shown(h) == remap_shown(array_of(h)) && !(unfinished && is_published))
         return WAGMA_OK; /* it is written, or nothing was published */
     const uint64_t began = trace_begin(h->trace);
-    h->kernels->divided_copy(shm_dtype(h), segment_contribution(s, h->rank, next_shown(h)),
-                             published(h), 1.0, shm_elements(h));
-    const int shown = remap_show(array_of(h), next_shown(h));
+    const int next = unfinished && l->takes ? spare(h) : next_shown(h);
+    if (next < 0)
+        return no_mapping(h);
+    h->kernels->divided_copy(shm_dtype(h), segment_contribution(s, h->rank, next), published(h),
+                             1.0, shm_elements(h));
+    const int shown = remap_show(array_of(h), next);
     trace_end(h->trace, TRACE_MERGE, began, h->call.version, -1, 0);
     return shown == 0 ? WAGMA_OK : no_mapping(h);
 }

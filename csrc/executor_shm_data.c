@@ -131,6 +131,36 @@ static void reduce_by_blocks(wagma_handle *h, unsigned char *result, unsigned ch
     }
 }
 
+/* out[at, at+count) of every member, for what its array shows next. */
+static void reduce_to_all(wagma_handle *h, uint64_t at, uint64_t count) {
+    const wagma_segment *s = h->segment;
+    struct shm_executor *e = h->shm;
+    const wagma_dtype dtype = shm_dtype(h);
+    const uint64_t size = reduce_dtype_size(dtype);
+    const uint64_t step = is_large(h) ? SHM_BLOCK_BYTES / size : count;
+    for (int i = 0; i < e->n; i++) {
+        /* relaxed: ordered by the reference to the round */
+        const uint64_t in =
+            atomic_load_explicit(segment_round_in(s, e->local.c, i), memory_order_relaxed);
+        h->outputs[i] =
+            segment_contribution(s, e->members[i], (int)round_takes(in) - 1) + at * size;
+    }
+    for (uint64_t i = 0; i < count; i += step) {
+        const uint64_t n = count - i < step ? count - i : step;
+        if (!is_large(h)) {
+            for (int k = 0; k < e->n; k++)
+                e->shifted[k] = h->inputs[k] ? (const unsigned char *)h->inputs[k] + at * size : NULL;
+            h->kernels->sum_to_all(dtype, h->outputs, e->n, e->shifted, h->weights, e->n,
+                                   divisor_of(h), n);
+            return;
+        }
+        sum_inputs(h, e->block, at + i, n, divisor_of(h));
+        for (int k = 0; k < e->n; k++)
+            h->kernels->streamed_copy(dtype, (unsigned char *)h->outputs[k] + i * size, e->block, 1.0,
+                                      n);
+    }
+}
+
 static int reduce_slice(wagma_handle *h) {
     wagma_segment *s = h->segment;
     struct shm_executor *e = h->shm;
@@ -139,7 +169,9 @@ static int reduce_slice(wagma_handle *h) {
     slice_range(s, e->local.s, &at, &count);
     unsigned char *result =
         segment_round_result(s, e->local.c) + at * reduce_dtype_size(shm_dtype(h));
-    if (e->local.view) {
+    if (e->local.to_all) {
+        reduce_to_all(h, at, count);
+    } else if (e->local.view) {
         sum_inputs_by(is_large(h) ? h->kernels->streamed_sum : h->kernels->sum, h, result, at,
                       count, stored_divisor_of(h));
     } else {
@@ -211,6 +243,8 @@ static int reduce_private(wagma_handle *h) {
         else
             reduce_by_blocks(h, NULL, out, at, count);
     }
+    if (e->local.to_all) /* some slice did not come */
+        h->stats.redone_slices += h->segment->slices;
     trace_end(h->trace, TRACE_REDUCE, began, shm_taken(h), -1, 0);
     return WAGMA_OK;
 }
@@ -299,6 +333,8 @@ int shm_data(wagma_handle *h, enum round_action action) {
         return redo_slice(h);
     case ROUND_COLLECT:
         shm_collect(h);
+        if (h->shm->local.to_all && !h->shm->local.copying && !shm_writable_x(h))
+            return WAGMA_ENOMEM;
         return WAGMA_OK;
     default:
         __builtin_unreachable();

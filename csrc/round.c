@@ -57,12 +57,16 @@ enum round_pc {
     PC_LATE_REFS,
     PC_LATE_ACQUIRE,
     PC_LATE_VERIFY,
+    PC_TO_ALL,
     PC_PRIVATE,
     PC_USERS,
     PC_USERS_ENTER,
     PC_CLAIM,
     PC_MARK,
     PC_COPY,
+    PC_SPARE,
+    PC_LEAVE_ARRAY,
+    PC_LEAVE_IN,
     PC_LEAVE,
     PC_LEAVE_USERS,
     PC_LEAVE_ROUND,
@@ -78,6 +82,7 @@ enum round_pc {
     PC_DROP_HEAD,
     PC_DROP_IN,
     PC_DROP_CREF,
+    PC_DROP_LEFT,
 };
 
 /* Goes on at `pc` with the next step. */
@@ -135,6 +140,22 @@ static inline enum round_action drop_over(struct round_local *l) {
     l->drop_c = l->drop_i = l->drop_return = 0;
     l->drop_head = l->drop_in = 0;
     return go(l, pc);
+}
+
+/* Member drop_i of the round, and how many it has. */
+static uint32_t dropped_member(const struct round_context *x, const struct round_local *l,
+                               uint32_t *n) {
+    *n = x->size;
+    if (x->world || round_low(l->drop_head) & 1)
+        return l->drop_i; /* of all ranks */
+    *n = (uint32_t)round_members_of(x, round_version(l->drop_head), round_low(l->drop_head) >> 1, 0,
+                                    x->scratch);
+    return (uint32_t)x->scratch[l->drop_i];
+}
+
+/* It is done with; on to the next one of n. */
+static inline enum round_action dropped(struct round_local *l, uint32_t n) {
+    return ++l->drop_i == n ? drop_over(l) : go(l, PC_DROP_IN);
 }
 
 static inline uint64_t all_slices(const struct round_context *x) {
@@ -246,11 +267,23 @@ static uint32_t leader_at(const struct round_context *x, uint64_t v) {
     return (uint32_t)x->scratch[0];
 }
 
-/* A round of this rank's group is taken: where the result comes from. With two fresh members each
- * reduces for itself (3N of traffic instead of 3.5N), unless one of them wants to look at the
- * result; in a round of all ranks there is no shared result, for there are many groups. */
-static inline enum round_pc reduce_of(const struct round_context *x, const struct round_local *l) {
+/* A round of this rank's group is taken, and not by its array's being written by all: where the
+ * result comes from. With two fresh members each reduces for itself (3N of traffic instead of
+ * 3.5N), unless one of them wants to look at the result; in a round of all ranks there is no shared
+ * result, for there are many groups. */
+static inline enum round_pc result_of(const struct round_context *x, const struct round_local *l) {
     return x->world || (l->fresh && l->members == 2 && !l->view) ? PC_PRIVATE : PC_USERS;
+}
+
+/* A round of this rank's group is taken. */
+static inline enum round_pc reduce_of(const struct round_context *x, const struct round_local *l) {
+    return l->fresh && l->takes ? PC_TO_ALL : result_of(x, l);
+}
+
+/* The first buffer from l->i on that is neither published nor promised to anybody. */
+static inline void skip_own(struct round_local *l) {
+    while (l->i == l->own || l->i + 1 == l->reserved || l->i + 1 == l->array)
+        l->i++;
 }
 
 enum round_action round_step(const struct round_context *x, struct round_local *l,
@@ -320,8 +353,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
 
     case PC_RESERVE: {
         const enum round_pc pc = l->pc == PC_RESERVE ? PC_RESERVE : PC_BUFFER;
-        while (l->i == l->own || l->i + 1 == l->reserved || l->i + 1 == l->array)
-            l->i++;
+        skip_own(l);
         if (l->i >= x->buffers_usable) {
             l->i = 0;
             return wait_for(l, pc, ROUND_WHY_BUFFER);
@@ -342,6 +374,8 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         if (l->from_array) {
             l->buffer = l->array - 1;
             l->array = l->i + 1;
+            if (x->spare && !x->world && !x->ordered && l->array <= ROUND_TAKES_MAX)
+                l->takes = l->array;
         }
         l->i = 0;
         return ask(l, PC_PUBLISH, ROUND_WRITE);
@@ -352,7 +386,8 @@ enum round_action round_step(const struct round_context *x, struct round_local *
          * store-then-scan of PC_QUORUM: of k arrivals the last one in the total order sees all k.
          * release is included: the contribution is readable; pairs with PC_PIN_CHECK */
         round_store(m, ROUND_PUB, x->rank, 0,
-                    round_pack(l->t, l->buffer | (l->sync ? ROUND_PUB_SYNC : 0) |
+                    round_pack(l->t, l->buffer | l->takes << ROUND_BUFFER_BITS |
+                                         (l->sync ? ROUND_PUB_SYNC : 0) |
                                          (l->view ? ROUND_PUB_VIEW : 0)),
                     memory_order_seq_cst);
         l->own = l->buffer;
@@ -700,6 +735,20 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         l->slot = 0;
         return go(l, reduce_of(x, l));
 
+    /* -- are all members there from their arrays? The answer is the same for each ---------------- */
+    case PC_TO_ALL:
+        /* relaxed: ordered by PC_FRESH_IN, or this rank's own. PC_LEAVE_IN changes nothing here */
+        word = round_load(m, ROUND_IN, l->c, l->i, memory_order_relaxed);
+        if (round_version(word) != l->t || !round_takes(word)) {
+            l->i = 0;
+            return go(l, result_of(x, l));
+        }
+        if (++l->i < l->members)
+            return go(l, PC_TO_ALL);
+        l->i = 0;
+        l->to_all = 1;
+        return go(l, PC_USERS);
+
     /* -- each reduces for itself: the inputs stay pinned by this rank's reference, since DONE stays
      * empty ----------------------------------------------------------------------------------- */
     case PC_PRIVATE:
@@ -742,7 +791,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         /* seq_cst: the event before the ring of ROUND_COMPLETE; release is included: the slice, and
          * acquire: the others', for who completes; pairs with PC_COPY */
         word = round_or(m, ROUND_DONE, l->c, 0, UINT64_C(1) << l->s, memory_order_seq_cst);
-        if (!l->view)
+        if (!l->view && !l->to_all)
             l->copied |= UINT64_C(1) << l->s;
         word |= UINT64_C(1) << l->s;
         l->s = 0;
@@ -752,13 +801,15 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         return ROUND_COMPLETE;
 
     case PC_COPY:
-        if (l->view && !l->copying) {
+        if ((l->view || l->to_all) && !l->copying) {
             /* acquire: the slices; pairs with PC_MARK */
             word = round_load(m, ROUND_DONE, l->c, 0, memory_order_acquire);
             if (word == all_slices(x))
                 return go(l, PC_LEAVE);
             if (!in.redo)
                 return pause_for(l, PC_COPY, ROUND_WHY_SLICES);
+            if (l->to_all)
+                return go(l, PC_SPARE);
             l->copying = 1; /* who has a slice may be stopped: a copy of this rank's own */
             l->ready = word;
             return go(l, PC_COPY);
@@ -781,6 +832,34 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         l->s = (uint32_t)__builtin_ctzll(l->ready & ~l->copied);
         l->copied |= UINT64_C(1) << l->s;
         return ask(l, PC_COPY, ROUND_COPY);
+
+    /* -- who has a slice may be stopped, and write it later: this rank's array shows another buffer
+     * then, and what it was to show stays with the round, of which that rank is a user ----------- */
+    case PC_SPARE:
+        skip_own(l);
+        if (l->i >= x->buffers_usable) { /* there may be more, and the slice may be done */
+            l->i = 0;
+            return pause_for(l, PC_COPY, ROUND_WHY_BUFFER);
+        }
+        /* seq_cst: as PC_RESERVE */
+        if (round_load(m, ROUND_CREF, x->rank, l->i, memory_order_seq_cst) != 0) {
+            l->i++;
+            return go(l, PC_SPARE);
+        }
+        l->copying = 1;
+        return go(l, PC_LEAVE_ARRAY);
+
+    case PC_LEAVE_ARRAY:
+        /* relaxed: before this rank leaves the users (acq_rel); pairs with PC_DROP */
+        round_add(m, ROUND_CREF, x->rank, l->array - 1, 1, memory_order_relaxed);
+        l->array = l->i + 1;
+        l->i = 0;
+        return go(l, PC_LEAVE_IN);
+
+    case PC_LEAVE_IN:
+        /* relaxed: likewise. Nobody else changes this word, and nobody else cares before PC_DROP */
+        round_or(m, ROUND_IN, l->c, l->position, ROUND_PUB_LEFT, memory_order_relaxed);
+        return ask(l, PC_LEAVE, ROUND_PRIVATE);
 
     /* -- leave ------------------------------------------------------------------------------- */
     case PC_LEAVE:
@@ -874,17 +953,20 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         return go(l, PC_DROP_CREF);
 
     case PC_DROP_CREF: {
-        int n = (int)x->size;
-        uint32_t member = l->drop_i; /* of all ranks */
-        if (!x->world && !(round_low(l->drop_head) & 1)) {
-            n = round_members_of(x, round_version(l->drop_head), round_low(l->drop_head) >> 1, 0,
-                                 x->scratch);
-            member = (uint32_t)x->scratch[l->drop_i];
-        }
+        uint32_t n;
+        const uint32_t member = dropped_member(x, l, &n);
         if (l->drop_in != ROUND_DEPARTED)
             /* acq_rel: reads before reuse; pairs with PC_BUFFER */
             round_sub(m, ROUND_CREF, member, round_buffer(l->drop_in), 1, memory_order_acq_rel);
-        return ++l->drop_i == (uint32_t)n ? drop_over(l) : go(l, PC_DROP_IN);
+        return round_low(l->drop_in) & ROUND_PUB_LEFT ? go(l, PC_DROP_LEFT) : dropped(l, n);
+    }
+
+    case PC_DROP_LEFT: {
+        uint32_t n;
+        const uint32_t member = dropped_member(x, l, &n);
+        /* acq_rel: writes before reuse; pairs with PC_BUFFER and PC_SPARE */
+        round_sub(m, ROUND_CREF, member, round_takes(l->drop_in) - 1, 1, memory_order_acq_rel);
+        return dropped(l, n);
     }
     }
     __builtin_unreachable();

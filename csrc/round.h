@@ -6,7 +6,8 @@
  * rank has to wait for.
  *
  *   shared words (64 bit; version 40 | low 24)
- *     PUB[r]            (version, sync 1 | view 1 | buffer 22)  newest contribution of rank r
+ *     PUB[r]            (version, sync 1 | view 1 | left 1 | takes 8 | buffer 13)  newest
+ *                       contribution of rank r; `takes`: 1 + buffer that takes its result
  *     AT[r]             a version that rank r has gone past without a contribution of it, because
  *                       its counter jumped (ordered, forward)
  *     HOLD[r]           (version, round), 0: none           newest round that r was late for; owns
@@ -15,7 +16,8 @@
  *     CREF[r][b]        rounds that have pinned contribution b of r
  *   per round c (owner c / rounds, used only by its owner)
  *     HEAD   (version, leader 23 | sync flag 1)
- *     IN[i]  PUB word of member i, pinned
+ *     IN[i]  PUB word of member i, pinned; `left`: the member left the buffer that was to take its
+ *            result to the round, and counted it in CREF
  *     REFS   life of the round and its result: one reference per member, counted beforehand
  *     USERS  life of the pinned inputs: a token (dropped when the result is complete, or with the
  *            last reference) and every rank that works on them
@@ -39,7 +41,10 @@
  *   forward   QUORUM -> QUORUM_AT: who has gone past t does not count; leave -> JUMP -> return
  *   out of place   RESERVE before the call; UNVIEW -> WINDOW: the last result is looked at no more;
  *             COPY waits for all slices and copies none
- *   from the array   BUFFER finds the buffer that the array shows next; what it showed is published
+ *   from the array   BUFFER finds the buffer that the array shows next; what it showed is published.
+ *             If all members of a round are there from their arrays (TO_ALL), each slice is written
+ *             into what all arrays show next, and COPY waits for all slices. If one does not come:
+ *             SPARE -> LEAVE_ARRAY -> LEAVE_IN: another buffer, for a result of its own
  *
  * Why nothing deadlocks: a rank waits only (a) at WINDOW, for ranks at a lower version; (b) for a
  * quorum, for ranks that have not published this version, that is, at a lower version; (c) in a
@@ -81,6 +86,10 @@ enum round_word {              /* of shared memory, addressed (word, i, j) */
 #define ROUND_DEPARTED (ROUND_DEPARTED_VERSION << ROUND_LOW_BITS)
 #define ROUND_PUB_SYNC (UINT32_C(1) << 23)
 #define ROUND_PUB_VIEW (UINT32_C(1) << 22)
+#define ROUND_PUB_LEFT (UINT32_C(1) << 21)
+#define ROUND_BUFFER_BITS 13
+#define ROUND_BUFFERS_MAX (UINT32_C(1) << ROUND_BUFFER_BITS)
+#define ROUND_TAKES_MAX UINT32_C(255) /* buffers that take a result have lower numbers */
 
 static inline uint64_t round_pack(uint64_t version, uint32_t low) {
     return version << ROUND_LOW_BITS | low;
@@ -92,7 +101,11 @@ static inline uint32_t round_low(uint64_t word) {
     return (uint32_t)(word & ROUND_LOW_MASK);
 }
 static inline uint32_t round_buffer(uint64_t pub) {
-    return round_low(pub) & (ROUND_PUB_VIEW - 1);
+    return round_low(pub) & (ROUND_BUFFERS_MAX - 1);
+}
+/* 1 + buffer that takes the result, if all members have one; 0: none. */
+static inline uint32_t round_takes(uint64_t pub) {
+    return round_low(pub) >> ROUND_BUFFER_BITS & ROUND_TAKES_MAX;
 }
 
 /* How much of everything one rank needs, so that it never waits for it (the arguments are in
@@ -107,14 +120,15 @@ static inline uint64_t round_slots(uint64_t window) {
  * with an older one). When this rank calls t these are of versions t - 2 window to t - 2. Rounds of
  * all ranks keep their inputs as long as they are referenced: by the hold of every rank, and in a
  * call twice, one of them by the duty to free a hold that was replaced, from t - 3 window on. And
- * one that the array shows, if it is one of them. */
+ * one that the array shows, if it is one of them; then a rank that is stopped with a slice may keep
+ * two of a version, the contribution and what was to take the result. */
 static inline uint32_t round_buffers_bound(const struct topology *topology, int world,
                                            uint64_t window, int array) {
     const uint64_t size = (uint64_t)topology->size, most = (uint64_t)topology->group_size;
     const uint64_t groups = (size + most - 1) / most;
     const int pairs = size / groups == 2 || (size + groups - 1) / groups == 2;
-    const uint64_t stopped = world ? 3 * (size - 1) + 1 : (size - 1) * (pairs ? 2 : 1);
-    const uint64_t versions = (world ? 3 : 2) * window - 1;
+    const uint64_t stopped = world ? 3 * (size - 1) + 1 : (size - 1) * (pairs || array ? 2 : 1);
+    const uint64_t versions = ((world ? 3 : 2) * window - 1) * (array && !world ? 2 : 1);
     return (uint32_t)(stopped < versions ? stopped : versions) + 3 + (array != 0);
 }
 /* Rounds: every other rank can be stopped with a reference (or the duty to free) to one in its
@@ -139,6 +153,7 @@ struct round_context {
     uint32_t rounds; /* per rank: numbering of rounds */
     uint32_t slices; /* NS, 1..64 */
     uint32_t buffers_usable, rounds_usable; /* committed */
+    int spare;       /* there are as many buffers as the bound, or will be when they are asked for */
     uint64_t window;
     int32_t *scratch; /* [size] members of a round that is dropped */
 };
@@ -161,7 +176,7 @@ enum round_action {                /* what round_step() asks for before it is ca
                                       pinned */
                     ROUND_PRIVATE, /* reduce all slices of local.c from its inputs into x */
                     ROUND_REDUCE, /* reduce slice local.s of local.c into its result, and deliver it
-                                     to x */
+                                     to x; to_all: into what all members' arrays show next */
                     ROUND_COPY,   /* deliver slice local.s of the result of local.c to x */
                     ROUND_REDO,   /* deliver slice local.s of local.c to x, computed from the inputs
                                    */
@@ -218,6 +233,8 @@ struct round_local {
     uint32_t out_of_place;      /* the contribution is in the reserved buffer */
     uint32_t from_array;        /* it is in the buffer that the array shows */
     uint32_t view, copying;     /* the result is looked at where it is / it is copied after all */
+    uint32_t takes;             /* 1 + buffer that is published as taking the result; 0: none */
+    uint32_t to_all;            /* the result is in what the array shows next, unless copying */
     uint32_t drawn, drawn_here; /* 1 + index of the member that is drawn, and that it arrived */
     uint32_t other;
     uint32_t why, outcome;

@@ -56,7 +56,7 @@ static void count_things(wagma_segment *s) {
     int all = o->activation == WAGMA_ACTIVATION_GROUP && o->quorum == o->group_size;
     const int graph = o->graph != WAGMA_GRAPH_NONE;
     /* a pair sums what it has just written, which is in the caches of its cores for longer */
-    const uint64_t remaps_from = segment_remap_min * (o->group_size > 2 ? 1 : 4);
+    const uint64_t remaps_from = segment_remap_min;
     s->array_is_contribution = !graph && !all && s->bytes_n >= remaps_from && s->bytes_n >= PAGE;
     s->topology = (struct topology){o->size, o->group_size, o->grouping, o->seed};
     s->size = o->size;

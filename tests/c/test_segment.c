@@ -65,7 +65,7 @@ static void check_layout(const wagma_options *options) {
     uint64_t n = s.bytes_n, w = 8, P = (uint64_t)s.size, element = n ? n / (uint64_t)o->count : 4;
     int all = o->quorum == o->group_size;
     CHECK(n == (uint64_t)o->count * reduce_dtype_size((wagma_dtype)o->dtype), "%lu", (long)n);
-    const int remaps = !all && n >= segment_remap_min * (o->group_size > 2 ? 1 : 4);
+    const int remaps = !all && n >= segment_remap_min;
     const int buffers = (int)round_buffers_bound(
         &s.topology, o->activation == WAGMA_ACTIVATION_WORLD, (uint64_t)o->window, remaps);
     CHECK(s.buffers == (all ? 0 : buffers), "%d", s.buffers);
@@ -123,8 +123,10 @@ static void test_layout(void) {
     check_layout(&many);
 }
 
-/* 6 arrays at first: 3 contributions, 2 results and the array, which may be a contribution, too. */
+/* 6 arrays at first: 3 contributions, 2 results and the array, which may be a contribution, too.
+ * Then each of the others may keep one contribution, or two buffers. */
 static void check_limit(int64_t count, int array) {
+    const int all = array ? 4 + 2 * 7 : 3 + 7;
     wagma_options o = options_for(8, 4, 1, count);
     wagma_segment s = {.options = o};
     CHECK(wagma_options_check(&s.options) == 0 && segment_layout(&s) == 0, "%s",
@@ -132,8 +134,7 @@ static void check_limit(int64_t count, int array) {
     uint64_t joined = segment_joined_bytes(&s), n = s.bytes_n;
     CHECK(s.array_is_contribution == array && joined >= 6 * n && joined < 6 * n + 65536, "%lu",
           (long)joined);
-    CHECK(segment_most_contributions(&s) == 10 + array && segment_most_rounds(&s) == 16,
-          "unlimited");
+    CHECK(segment_most_contributions(&s) == all && segment_most_rounds(&s) == 16, "unlimited");
     s.options.shm_limit = joined - 1;
     CHECK(segment_layout(&s) == WAGMA_ENOSPC, "below the least");
     char needed[32];
@@ -147,7 +148,7 @@ static void check_limit(int64_t count, int array) {
     CHECK(segment_most_contributions(&s) == 5 + array && segment_most_rounds(&s) == 4, "%d %d",
           segment_most_contributions(&s), segment_most_rounds(&s));
     s.options.shm_limit = joined + 40 * n;
-    CHECK(segment_most_contributions(&s) == 10 + array && segment_most_rounds(&s) == 16, "%d %d",
+    CHECK(segment_most_contributions(&s) == all && segment_most_rounds(&s) == 16, "%d %d",
           segment_most_contributions(&s), segment_most_rounds(&s));
 }
 

@@ -247,6 +247,32 @@ static void check_reading(struct round_memory *m, enum round_action action) {
         violate(m, "I9-held", "the weights of round %d are not of version %d", c, u);
 }
 
+/* Slice s goes into what all members' arrays show next: each is in that call and waits for it, or
+ * has left that buffer to the round. Both ends of the write. */
+static void check_outputs(struct round_memory *m) {
+    const struct config *g = m->config;
+    const int u = (int)m->local.u, sync = (int)m->local.sync;
+    for (int k = 0; k < g->count[sync][u][m->rank]; k++) {
+        const int q = g->members[sync][u][m->rank][k];
+        const uint64_t in = decode(data_read(m, ROUND_IN, (int)m->local.c, k));
+        const int b = (int)round_takes(in) - 1;
+        const uint16_t *f = cell(m, KIND_RANK, q, 0);
+        /* failed: its array shows a spare buffer (executor_shm_array.c), and never this one */
+        const int waits = q == m->rank || ((f[R_OVER] == RUNNING || f[R_OVER] == FAILED) &&
+                                           f[R_t] == u && f[R_takes]);
+        const int shows = q == m->rank ? (int)m->local.array == b + 1 : f[R_array] == b + 1;
+        const int published =
+            !is_departed(m, q) && (int)round_buffer(decode(*cell(m, ROUND_PUB, q, 0))) == b;
+        const int left = !shows && !published && *cell(m, ROUND_CREF, q, b) > 0;
+        if (b < 0 || (int)round_version(in) != u)
+            violate(m, "I1-agreement", "rank %d writes into the array of %d, which is not there",
+                    m->rank, q);
+        else if (!(waits && shows) && !left)
+            violate(m, "I9-held", "rank %d writes into buffer %d of rank %d, which has it back",
+                    m->rank, b, q);
+    }
+}
+
 static void check_fresh(struct round_memory *m) {
     const struct config *g = m->config;
     const int u = (int)m->local.u, sync = (int)m->local.sync;
@@ -269,13 +295,16 @@ static void check_fresh(struct round_memory *m) {
 /* What the rank leaves with: every slice in its own array, or a complete result to look at. */
 static void check_result_whole(struct round_memory *m) {
     const unsigned all = (1u << m->config->slices) - 1;
-    const int looks = m->local.view && !m->local.copying && !m->config->world;
+    const int looks =
+        (m->local.view || m->local.to_all) && !m->local.copying && !m->config->world;
     const unsigned expected = looks ? 0 : all;
     if (*own(m, R_DELIVERED) != expected)
         violate(m, "I1-agreement", "rank %d leaves version %d with slices %x of %x", m->rank,
                 (int)m->local.u, *own(m, R_DELIVERED), expected);
     for (int s = 0; looks && s < m->config->slices; s++)
         check_result(m, (int)m->local.c, s);
+    if (m->local.to_all && !m->local.copying)
+        deliver(m, all); /* by all */
     if (!m->config->ordered)
         return;
     *own(m, R_DELIVERED) = 0;
@@ -298,6 +327,8 @@ void check_begin(struct round_memory *m) {
         if (m->config->world && m->config->group_size < m->config->ranks)
             violate(m, "I1-agreement", "round %d of all ranks has the result of one group", c);
         check_reading(m, action);
+        if (m->local.to_all)
+            check_outputs(m);
         data_write(m, KIND_RESULT, c, s, (uint16_t)(TORN | m->local.u));
         break;
     case ROUND_GATHER:
@@ -309,6 +340,10 @@ void check_begin(struct round_memory *m) {
         check_fresh(m);
         break;
     case ROUND_PRIVATE:
+        check_reading(m, action);
+        if (m->local.to_all) /* the array shows another buffer than was published */
+            data_write(m, KIND_DATA, m->rank, (int)m->local.array - 1, TORN);
+        break;
     case ROUND_COPY:
     case ROUND_REDO:
         check_reading(m, action);
@@ -335,9 +370,11 @@ void check_end(struct round_memory *m) {
     check_reading(m, action);
     if (action == ROUND_GATHER)
         data_write(m, KIND_META, c, 0, (uint16_t)m->local.t);
+    if (action == ROUND_REDUCE && m->local.to_all)
+        check_outputs(m);
     if (action == ROUND_REDUCE)
         data_write(m, KIND_RESULT, c, s, (uint16_t)m->local.u);
-    if ((action == ROUND_REDUCE && !m->local.view) || action == ROUND_COPY || action == ROUND_REDO)
+    if ((action == ROUND_REDUCE && !m->local.view && !m->local.to_all) || action == ROUND_COPY || action == ROUND_REDO)
         deliver(m, 1u << s);
     if (action == ROUND_PRIVATE)
         deliver(m, (1u << m->config->slices) - 1);
@@ -373,7 +410,7 @@ void check_return(struct round_memory *m) {
         return;
     }
     for (int v = t + 1; v <= u; v++)
-        if ((m->config->ordered || m->config->forward) && m->config->program[m->rank][v - 1] == 's')
+        if ((m->config->ordered || m->config->forward) && is_sync(m->config->program[m->rank][v - 1]))
             violate(m, "I4-sync-fresh", "rank %d goes past sync version %d", m->rank, v);
     if (m->config->ordered) {
         if (taken != (full ? u : t - 1))

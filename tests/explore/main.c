@@ -16,7 +16,7 @@ static const char usage[] =
     "  --programs  what each rank does (the last word counts for the rest): n version, z version\n"
     "              with weight 0, s sync version, o version out of place, p version with a buffer\n"
     "              reserved in vain, x version from the rank's array, whose memory is published,\n"
-    "              d departure at the end\n"
+    "              y sync version from it, d departure at the end\n"
     "  --quorum N  members that start a version (1)     --window N  versions ahead (3)\n"
     "  --majority  a drawn member starts it             --world     rounds of all ranks\n"
     "  --ordered   every result for every rank (late = skip, carry)\n"
@@ -24,6 +24,7 @@ static const char usage[] =
     "  --slices N  slices of a result (1)               --tso       store buffers\n"
     "  --buffers N, --rounds N  instead of the protocol's bounds\n"
     "  --limited   these are fewer, and a rank may wait for them\n"
+    "  --spare     and yet results are written into all arrays\n"
     "  --no-collapse  every step by itself\n";
 
 int main(int argc, char **argv) {
@@ -38,6 +39,7 @@ int main(int argc, char **argv) {
         {"rounds", &g.rounds, 1, 0},
         {"tso", &g.tso, 0, 1},
         {"limited", &g.limited, 0, 1},
+        {"spare", &g.spare, 0, 1},
         {"majority", &g.majority, 0, 1},
         {"world", &g.world, 0, 1},
         {"ordered", &g.ordered, 0, 1},

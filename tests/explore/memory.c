@@ -5,8 +5,10 @@
 
 enum {
     POISON = 255, /* contents of words that nobody may read any more */
-    VIEW = 256,   /* stands for ROUND_PUB_VIEW */
 };
+
+/* A cell: version 4 | sync 1 | view 1 | left 1 | 0, low 8 or 1, takes 4, buffer 4. */
+enum { CELL_BUFFERS = 256, CELL_LEFT = 512, CELL_VIEW = 1024, CELL_SYNC = 2048, CELL_VERSION = 12 };
 
 uint16_t encode(uint64_t word) {
     if (word == ROUND_DEPARTED)
@@ -14,12 +16,14 @@ uint16_t encode(uint64_t word) {
     if (word == ROUND_DEPARTED_VERSION)
         return 0xFFFE;
     const uint64_t version = round_version(word);
-    const uint32_t flag = (round_low(word) & ROUND_PUB_SYNC) != 0;
-    const uint32_t view = round_low(word) & ROUND_PUB_VIEW ? VIEW : 0;
-    const uint32_t low = (round_low(word) & (ROUND_PUB_VIEW - 1)) | view;
-    if (version > 60 || (low & ~view) >= VIEW)
+    const uint32_t takes = round_takes(word), buffer = round_buffer(word);
+    const uint32_t flags = (round_low(word) & ROUND_PUB_SYNC ? CELL_SYNC : 0) |
+                           (round_low(word) & ROUND_PUB_VIEW ? CELL_VIEW : 0) |
+                           (round_low(word) & ROUND_PUB_LEFT ? CELL_LEFT : 0);
+    if (version > 15 || takes > 15 || buffer > (takes ? 15 : 255))
         __builtin_trap(); /* the configuration is too large for the cells */
-    return (uint16_t)(version << 10 | flag << 9 | low);
+    const uint32_t low = takes ? CELL_BUFFERS | takes << 4 | buffer : buffer;
+    return (uint16_t)(version << CELL_VERSION | flags | low);
 }
 
 uint64_t decode(uint16_t cell) {
@@ -27,8 +31,12 @@ uint64_t decode(uint16_t cell) {
         return ROUND_DEPARTED;
     if (cell == 0xFFFE)
         return ROUND_DEPARTED_VERSION;
-    return round_pack(cell >> 10, (cell & 255u) | (cell & VIEW ? ROUND_PUB_VIEW : 0) |
-                                      (cell & 512u ? ROUND_PUB_SYNC : 0));
+    const uint32_t low = cell & CELL_BUFFERS
+                             ? (cell & 15u) | (cell >> 4 & 15u) << ROUND_BUFFER_BITS
+                             : cell & 255u;
+    return round_pack(cell >> CELL_VERSION, low | (cell & CELL_LEFT ? ROUND_PUB_LEFT : 0) |
+                                                (cell & CELL_VIEW ? ROUND_PUB_VIEW : 0) |
+                                                (cell & CELL_SYNC ? ROUND_PUB_SYNC : 0));
 }
 
 static uint16_t *stores(const struct round_memory *m) {
@@ -99,6 +107,8 @@ static void commit(struct round_memory *m, enum access_kind kind, int word, int 
         }
         break;
     case ROUND_IN:
+        if (kind != ACCESS_STORE)
+            break; /* the pin is over: a member has left something to the round */
         check_recorded(m, i, j);
         *cell(m, KIND_RANK, m->rank, R_FLOOR + j) = 0;
         break;

@@ -31,7 +31,7 @@ static void pack(const struct round_local *l, uint16_t *f) {
 }
 
 static int versions_of(const char *program) {
-    return (int)strspn(program, "nzsopx");
+    return (int)strspn(program, "nzsopxy");
 }
 
 /* Starts the next operation of the program; nothing shared is touched. */
@@ -47,10 +47,10 @@ static void begin_next(struct round_memory *m) {
     } else if ((program[op] == 'o' || program[op] == 'p') && !l->reserved) {
         round_begin_reserve(l, (uint64_t)op + 1);
     } else if (program[op]) {
-        const int t = ++f[R_OP], sync = program[op] == 's';
-        const enum round_source source = program[op] == 'o'   ? ROUND_FROM_RESERVED
-                                         : program[op] == 'x' ? ROUND_FROM_ARRAY
-                                                              : ROUND_FROM_X;
+        const int t = ++f[R_OP], sync = is_sync(program[op]);
+        const enum round_source source = program[op] == 'o'           ? ROUND_FROM_RESERVED
+                                         : strchr("xy", program[op]) ? ROUND_FROM_ARRAY
+                                                                     : ROUND_FROM_X;
         round_begin(&g->context[m->rank], l, (uint64_t)t, sync, source,
                     g->members[sync][t][m->rank], g->count[sync][t][m->rank]);
         if (f[R_NEWEST] <= t)
@@ -182,8 +182,8 @@ static const char *check_numbers(const struct config *g) {
     if (g->window < 1 || g->slices < 1 || g->slices > MAX_SLICES)
         return "--window or --slices is out of range";
     for (int r = 0; r < g->ranks; r++)
-        if (strspn(g->program[r], "nzsopxd") != strlen(g->program[r]) || !g->program[r][0])
-            return "a program is a word of n, z, s, o, p, x and, at its end, d";
+        if (strspn(g->program[r], "nzsopxyd") != strlen(g->program[r]) || !g->program[r][0])
+            return "a program is a word of n, z, s, o, p, x, y and, at its end, d";
     return NULL;
 }
 
@@ -238,21 +238,21 @@ const char *config_finish(struct config *g) {
         const int n = versions_of(g->program[r]);
         g->versions = n > g->versions ? n : g->versions;
         for (int k = 0; k < n && k < versions_of(g->program[0]); k++)
-            g->mismatch |= (g->program[r][k] == 's') != (g->program[0][k] == 's');
+            g->mismatch |= is_sync(g->program[r][k]) != is_sync(g->program[0][k]);
     }
     const struct topology topology = {g->ranks, g->group_size, g->grouping, (uint64_t)g->seed};
     int reserves = 0;
     for (int r = 0; r < g->ranks; r++) {
         reserves |= strpbrk(g->program[r], "op") != NULL;
-        g->arrays |= strchr(g->program[r], 'x') != NULL;
+        g->arrays |= strpbrk(g->program[r], "xy") != NULL;
     }
-    /* A rank pins at most one round per version, and writes one contribution: more than that are
-     * never touched. */
+    /* A rank pins at most one round per version, writes one contribution, and leaves one buffer to
+     * the round: more than that are never touched. */
     if (!g->buffers)
         g->buffers =
             least((int)round_buffers_bound(&topology, g->world, (uint64_t)g->window, g->arrays) -
                       !reserves,
-                  g->versions + 1 + reserves + g->arrays);
+                  g->versions * (1 + g->arrays) + 1 + reserves + g->arrays);
     if (!g->rounds)
         g->rounds =
             least((int)round_rounds_bound((uint32_t)g->ranks, g->ordered, (uint64_t)g->window),
@@ -271,6 +271,7 @@ const char *config_finish(struct config *g) {
             .slices = (uint32_t)g->slices,
             .buffers_usable = (uint32_t)g->buffers,
             .rounds_usable = (uint32_t)g->rounds,
+            .spare = !g->limited || g->spare,
             .window = (uint64_t)g->window,
         };
     for (int sync = 0; sync < 2; sync++)

@@ -45,7 +45,7 @@ enum kind {
     X(sync) X(leader) X(members) X(position) X(i) X(present) X(gone) X(awaited) X(buffer) X(c)     \
         X(s) X(inputs) X(fresh) X(other) X(unref_c) X(unref_k) X(unref_return) X(drop_c) X(drop_i) \
             X(drop_return) X(reserved) X(jumped) X(kept) X(late) X(out_of_place) X(view) X(copying) X(drawn) \
-                X(drawn_here) X(array) X(from_array)
+                X(drawn_here) X(array) X(from_array) X(takes) X(to_all)
 /* clang-format on */
 
 enum rank_field {
@@ -76,9 +76,10 @@ struct config {
     int grouping, seed;
     int arrays; /* the ranks' arrays show buffers: a program has an x */
     /* n: version, z: with weight 0, s: sync version, o: out of place, p: with a buffer reserved
-     * that is not used, x: from the array, d: departure */
+     * that is not used, x: from the array, y: sync version from the array, d: departure */
     char program[MAX_RANKS][MAX_PROGRAM + 1];
     int limited;  /* buffers or rounds are fewer than the bounds: waiting for them is allowed */
+    int spare;    /* and yet arrays take results, as when there is less memory than was said */
     int mismatch; /* programs disagree about a sync version */
     int cells;    /* of a state */
     int bytes;    /* of a state, a multiple of 32 */
@@ -122,10 +123,14 @@ static inline uint16_t rank_field(const struct config *g, const uint16_t *cells,
     return cells[cell_index(g, KIND_RANK, r, field)];
 }
 
-/* 16 bits for a word (version 6 | flag 1 | low 9) or a small number. */
+/* 16 bits for a word or a small number. */
 uint16_t encode(uint64_t word);
 uint64_t decode(uint16_t cell);
 void forget_round(struct round_memory *m, int c);
+
+static inline int is_sync(char operation) {
+    return operation == 's' || operation == 'y';
+}
 
 /* -- model.c ---------------------------------------------------------------------------------- */
 /* Fills in what follows from ranks, group_size, ..., program. Returns an error message or NULL. */

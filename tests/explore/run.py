@@ -99,8 +99,18 @@ QUICK = (
     Row("--ranks 2 --group 2 --programs pod,opn", second=SINGLE_STEPS),
     Row("--ranks 2 --group 2 --programs ozo,zno --window 1"),
     Row("--ranks 2 --group 2 --programs ppod --rounds 1 --buffers 3 --limited", second=DFS),
-    # from the rank's array, whose memory is published while it shows another buffer
+    # from the rank's array, whose memory is published while it shows another buffer; if all are
+    # there, into all arrays
     Row("--ranks 2 --group 2 --programs xxx"),
+    Row("--ranks 2 --group 2 --programs xx", second=SINGLE_STEPS),
+    Row("--ranks 2 --group 2 --programs xx --slices 2", second=DFS),
+    Row("--ranks 2 --group 2 --programs xyx --slices 2"),
+    Row("--ranks 2 --group 2 --programs xxx,xyx"),
+    Row("--ranks 2 --group 2 --programs xxd --majority", second=DFS),
+    Row("--ranks 2 --group 2 --programs xxd,xnd --forward", second=DFS),
+    Row("--ranks 2 --group 2 --programs xxxd --rounds 1 --buffers 3 --limited --spare"),
+    Row("--ranks 3 --group 3 --programs x"),
+    Row("--ranks 3 --group 2 --programs x,x,xx", second=DFS),
     Row("--ranks 2 --group 2 --programs xxod,oxn --window 1"),
     Row("--ranks 2 --group 2 --programs nxd,xzx --ordered", second=SINGLE_STEPS),
     Row("--ranks 2 --group 2 --programs xx --world", second=DFS),
@@ -143,6 +153,10 @@ QUICK = (
     Row("--ranks 4 --group 2 --programs oponzsonpo --window 2 --slices 2 --walks 300"),
     Row("--ranks 5 --group 5 --programs oonpzonpod --forward --window 3 --walks 150"),
     Row("--ranks 4 --group 2 --programs xoxnzsxxpx --window 2 --slices 2 --walks 300"),
+    Row("--ranks 4 --group 4 --programs xxxxyxxx --window 2 --slices 3 --walks 650"),
+    Row("--ranks 5 --group 3 --programs xxxxyxxxd --window 2 --slices 4 --walks 300"),
+    Row("--ranks 4 --group 2 --programs xxxxyxxxd --forward --window 2 --slices 2 --walks 300"),
+    Row("--ranks 4 --group 4 --programs xxyxd --buffers 4 --limited --spare --walks 300"),
     Row("--ranks 5 --group 3 --programs xxnxoxxd --world --window 3 --quorum 2 --walks 150"),
     Row("--ranks 5 --group 2 --programs nnnnsnnn --pairs --window 2 --walks 150"),
     Row("--ranks 5 --group 3 --programs nnnnsnnn --fixed --window 2 --walks 150"),
@@ -153,6 +167,7 @@ QUICK = (
 FULL = (
     Row("--ranks 3 --group 2 --programs nd,nnd,nn"),
     Row("--ranks 2 --group 2 --programs xxx", second=SINGLE_STEPS),
+    Row("--ranks 3 --group 3 --programs x --slices 2"),
     Row("--ranks 2 --group 2 --programs nnn --forward", second=SINGLE_STEPS),
     Row("--ranks 2 --group 2 --programs nnn --ordered", second=SINGLE_STEPS),
     Row("--ranks 2 --group 2 --programs nnnn --window 3", bits=23),
