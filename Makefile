@@ -92,7 +92,7 @@ $(VENV)/engine: $(VENV)/installed csrc/engine.mk $(ENGINE) \
 # ---- C library -----------------------------------------------------------------------------------
 build/lib/%.o: csrc/%.c csrc/engine.mk
 	@mkdir -p $(@D)
-	$(CC) $(ENGINE_CFLAGS) -fPIC -MMD $(WARNINGS) $(CFLAGS) -c $< -o $@
+	$(CC) $(ENGINE_CFLAGS) -fPIC -MMD -MP $(WARNINGS) $(CFLAGS) -c $< -o $@
 
 build/lib/libwagma.so.$(ABI): $(ENGINE:csrc/%.c=build/lib/%.o)
 	$(CC) -shared -pthread -Wl,-soname,$(@F) -Wl,--no-undefined $(LDFLAGS) $^ $(ENGINE_LIBS) -o $@
@@ -103,7 +103,7 @@ LIB_MPI := build/lib-mpi$(subst /,-,$(LIB_MPICC))
 
 $(LIB_MPI)/%.o: csrc/mpi/%.c csrc/engine.mk
 	@mkdir -p $(@D)
-	$(LIB_MPICC) $(MPI_CFLAGS) -fPIC -MMD $(WARNINGS) $(CFLAGS) -c $< -o $@
+	$(LIB_MPICC) $(MPI_CFLAGS) -fPIC -MMD -MP $(WARNINGS) $(CFLAGS) -c $< -o $@
 
 $(LIB_MPI)/libwagma_mpi.so.$(ABI): $(TRANSPORT:csrc/mpi/%.c=$(LIB_MPI)/%.o)
 	$(LIB_MPICC) -shared -Wl,-soname,$(@F) -Wl,--no-undefined $(LDFLAGS) $^ -o $@
@@ -143,10 +143,10 @@ endif
 define c-test-rules
 build/$(1)/%.o: csrc/%.c csrc/engine.mk Makefile
 	@mkdir -p $$(@D)
-	$$(CC) $$(ENGINE_CFLAGS) $$(WARNINGS) -MMD $$(FLAGS_$(1)) -c $$< -o $$@
+	$$(CC) $$(ENGINE_CFLAGS) $$(WARNINGS) -MMD -MP $$(FLAGS_$(1)) -c $$< -o $$@
 build/$(1)/tests/%.o: tests/c/%.c csrc/engine.mk Makefile
 	@mkdir -p $$(@D)
-	$$(CC) $$(ENGINE_CFLAGS) $$(WARNINGS) -MMD -Icsrc -Itests/c $$(FLAGS_$(1)) -c $$< -o $$@
+	$$(CC) $$(ENGINE_CFLAGS) $$(WARNINGS) -MMD -MP -Icsrc -Itests/c $$(FLAGS_$(1)) -c $$< -o $$@
 build/$(1)/test_%: build/$(1)/tests/test_%.o $$(C_SUPPORT:%=build/$(1)/tests/%.o) \
     $$(ENGINE:csrc/%.c=build/$(1)/%.o)
 	$$(CC) -pthread $$(FLAGS_$(1)) $$^ $$(ENGINE_LIBS) -o $$@
@@ -157,10 +157,10 @@ $(foreach flavour,c asan tsan,$(eval $(call c-test-rules,$(flavour))))
 # ---- C tests over MPI: every tests/mpi_c/test_*.c is a program for mpiexec ----------------------
 build/$(MPI)/%.o: csrc/mpi/%.c csrc/engine.mk Makefile | $(VENV)/engine
 	@mkdir -p $(@D)
-	$(ENVIRONMENT_MPICC) $(MPI_CFLAGS) $(WARNINGS) -MMD -c $< -o $@
+	$(ENVIRONMENT_MPICC) $(MPI_CFLAGS) $(WARNINGS) -MMD -MP -c $< -o $@
 build/$(MPI)/tests/%.o: tests/mpi_c/%.c csrc/engine.mk Makefile | $(VENV)/engine
 	@mkdir -p $(@D)
-	$(ENVIRONMENT_MPICC) $(MPI_CFLAGS) $(WARNINGS) -MMD -c $< -o $@
+	$(ENVIRONMENT_MPICC) $(MPI_CFLAGS) $(WARNINGS) -MMD -MP -c $< -o $@
 build/$(MPI)/test_%: build/$(MPI)/tests/test_%.o $(MPI_SUPPORT:%=build/$(MPI)/tests/%.o) \
     $(TRANSPORT:csrc/mpi/%.c=build/$(MPI)/%.o)
 	$(ENVIRONMENT_MPICC) $^ -o $@

@@ -347,10 +347,10 @@ cdef class Handle:
         """This rank's array of the handle: numpy, of its shape, uninitialised.
 
         With quorum="all" it is reduced where it lies, without a copy. With another quorum, in
-        shared memory and from 1 MiB on (in groups of two from 4 MiB on), a blocking call publishes
-        its memory and lets it show other memory at the same address, which takes the place of a
-        copy (Linux 5.13): do not register it with a device, and do not read or write it in a
-        process that was forked, where it shows what it showed then, with new content. bfloat16 comes as uint16
+        shared memory and from 1 MiB on, a blocking call publishes its memory and lets it show
+        other memory at the same address, which takes the place of a copy (Linux 5.13): do not
+        register it with a device, and do not read or write it in a process that was forked, where
+        it shows what it showed then, with new content. bfloat16 comes as uint16
         (``torch.from_numpy(a).view(torch.bfloat16)``). There is one such array: it stays valid
         after `close()`, and until it and all its views are gone a second call is refused.
 
@@ -483,7 +483,7 @@ cdef class Handle:
         if self.handle != NULL:
             wagma_get_stats(self.handle, &s)
         return Stats(s.calls, s.late, s.unmerged, s.redone_slices, s.buffer_waits, s.waited,
-                     s.grace, s.segment_bytes, s.wakeups, self._ranks())
+                     s.grace, s.segment_bytes, s.wakeups, s.direct, self._ranks())
 
     def dump_state(self):
         """What this rank is doing and what it did last, as text: one event per line, newest last.
@@ -645,6 +645,9 @@ cdef class Handle:
         results = ""
         if o.late != WAGMA_LATE_STALE:  # so many are kept, for ranks that have not had them
             results = f"results_bytes={o.window * o.count * self.dtype_.storage.itemsize}, "
+        stats = self.stats()
+        if quorum == "all" and self.transport == "shm":
+            results += f"direct={stats.direct}, "
         state = "closed" if self.closed else f"version={self.version}"
         if self.busy == PENDING:
             state += ", pending"
@@ -655,4 +658,4 @@ cdef class Handle:
                 f"activation={_word(ACTIVATIONS, o.activation)!r}, "
                 f"grouping={_word(GROUPINGS, o.grouping)!r}, "
                 f"sync_period={o.sync_period or None}, window={o.window}, {state}, {results}"
-                f"segment_bytes={self.stats().segment_bytes})")
+                f"segment_bytes={stats.segment_bytes})")

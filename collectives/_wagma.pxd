@@ -157,6 +157,7 @@ cdef extern from "wagma.h" nogil:
         double grace
         uint64_t segment_bytes
         uint64_t wakeups
+        int64_t direct
 
     void wagma_get_stats(const wagma_handle *handle, wagma_stats *stats)
 

@@ -78,6 +78,10 @@ class Stats:
         segment_bytes: shared memory that this rank has committed, in bytes; with transport="mpi"
             its contributions, results and buffers of messages.
         wakeups: how often the progress thread of transport="mpi" has looked for messages.
+        direct: calls with quorum="all" in which the ranks read private arrays from each other's
+            memory (process_vm_readv), instead of passing them through the segment. They do what
+            they measure to be faster; where the system does not permit it, or `WAGMA_CMA=0` is
+            set, never.
         ranks: counters of every rank, gathered at the last sync version that this rank took, and
             equal on all that took it; empty before the first one. Sync versions are those of
             `sync_period`, `sync(x)` and `close(sync=True)`.
@@ -92,6 +96,7 @@ class Stats:
     grace: float
     segment_bytes: int
     wakeups: int
+    direct: int
     ranks: tuple[RankStats, ...] = ()
 
     @property

@@ -6,19 +6,24 @@
 #include <string.h>
 
 #include "executor_inplace.h"
+#include "peer_memory.h"
 
 enum { LINE = 64 };
 
 int chunks_create(struct chunks *c, const wagma_segment *s) {
     const size_t size = (size_t)s->size;
-    c->n = (int64_t)(s->bytes_n / s->chunk_bytes + (s->bytes_n % s->chunk_bytes != 0));
     c->placed_version = -1; /* and nobody read it */
     c->owners = malloc(size * sizeof *c->owners);
     c->placed_owners = malloc(size * sizeof *c->placed_owners);
     c->in = malloc(size * sizeof *c->in);
     c->out = malloc(size * sizeof *c->out);
     c->stores = calloc(size, sizeof *c->stores);
-    return c->owners && c->placed_owners && c->in && c->out && c->stores;
+    c->readable = calloc(size, sizeof *c->readable);
+    c->x = malloc(size * sizeof *c->x);
+    c->cookie = peer_memory_cookie();
+    c->allowed = chunks_default;
+    c->way.turn = WAYS_TURNS - 3; /* the first two versions find out whether it may be done */
+    return c->owners && c->placed_owners && c->in && c->out && c->stores && c->readable && c->x;
 }
 
 void chunks_free(struct chunks *c) {
@@ -27,6 +32,9 @@ void chunks_free(struct chunks *c) {
     free(c->in);
     free(c->out);
     free(c->stores);
+    free(c->readable);
+    free(c->x);
+    free(c->parts);
 }
 
 void chunks_clear(struct chunks *c) {
@@ -38,6 +46,7 @@ void chunks_add_owner(struct chunks *c, int rank) {
 }
 
 void chunks_begin(wagma_handle *h, int outputs) {
+    const wagma_segment *s = h->segment;
     struct chunks *c = &h->inplace->chunks;
     c->index = -1;
     for (int k = 0; k < c->owners_n; k++)
@@ -50,6 +59,9 @@ void chunks_begin(wagma_handle *h, int outputs) {
     for (int k = 0; k < outputs; k++)
         c->out[k] = h->outputs[k];
     c->out_n = outputs;
+    chunks_decide(h);
+    c->bytes = c->direct ? chunks_direct_bytes(s) : s->chunk_bytes;
+    c->n = (int64_t)(s->bytes_n / c->bytes + (s->bytes_n % c->bytes != 0));
 }
 
 /* ---- shared words ------------------------------------------------------------------------------
@@ -115,7 +127,7 @@ static int still_reading(const wagma_handle *h) {
 static int can_copy(wagma_handle *h) {
     struct chunks *c = &h->inplace->chunks;
     const int64_t chunk = c->reached[CHUNKS_COPIED];
-    if (chunk == c->n)
+    if (c->direct || chunk == c->n)
         return 0;
     if (chunk >= SEGMENT_CHUNKS)
         return c->reached[CHUNKS_COLLECTED] > chunk - SEGMENT_CHUNKS &&
@@ -126,6 +138,8 @@ static int can_copy(wagma_handle *h) {
 static int can_reduce(wagma_handle *h) {
     struct chunks *c = &h->inplace->chunks;
     const int64_t chunk = c->reached[CHUNKS_REDUCED];
+    if (c->direct)
+        return chunk < c->n;
     return chunk < c->reached[CHUNKS_COPIED] && others_reached(h, CHUNKS_COPIED, chunk + 1);
 }
 
@@ -135,11 +149,19 @@ static int can_collect(wagma_handle *h) {
     return chunk < c->reached[CHUNKS_REDUCED] && others_reached(h, CHUNKS_REDUCED, chunk + 1);
 }
 
-int chunks_can_go_on(wagma_handle *h) {
+/* This rank has its result, and nobody reads what it is going to write. */
+static int is_over(wagma_handle *h) {
     const struct chunks *c = &h->inplace->chunks;
     if (c->index < 0)
         return others_reached(h, CHUNKS_REDUCED, c->n);
-    return can_collect(h) || can_reduce(h) || can_copy(h);
+    return c->reached[CHUNKS_COLLECTED] == c->n &&
+           (!c->direct || others_reached(h, CHUNKS_COLLECTED, c->n));
+}
+
+int chunks_can_go_on(wagma_handle *h) {
+    if (h->inplace->chunks.index < 0)
+        return is_over(h);
+    return can_collect(h) || can_reduce(h) || can_copy(h) || is_over(h);
 }
 
 /* ---- trouble ----------------------------------------------------------------------------------
@@ -148,15 +170,16 @@ int chunks_can_go_on(wagma_handle *h) {
 /* Owner q has yet to do something that this rank needs. */
 static int is_needed(const wagma_handle *h, int q) {
     const struct chunks *c = &h->inplace->chunks;
+    const int64_t collected = c->direct ? c->n : c->n - SEGMENT_CHUNKS;
     return count_of(h, q, CHUNKS_REDUCED) < c->n ||
-           (c->index >= 0 && count_of(h, q, CHUNKS_COLLECTED) < c->n - SEGMENT_CHUNKS);
+           (c->index >= 0 && count_of(h, q, CHUNKS_COLLECTED) < collected);
 }
 
 int chunks_look_for_trouble(wagma_handle *h, const char *phase) {
     const struct chunks *c = &h->inplace->chunks;
     int32_t *missing = h->inplace->local.missing;
     int64_t least = INT64_MAX;
-    int32_t n = 0, reader = c->index < 0 ? -1 : still_reading(h);
+    int32_t n = 0, reader = c->index < 0 || c->direct ? -1 : still_reading(h);
     if (reader >= 0) {
         /* First what has become of it: the dead and the failed do no more. */
         const int is_dead = segment_is_dead(h->segment, reader);
@@ -191,10 +214,10 @@ int chunks_look_for_trouble(wagma_handle *h, const char *phase) {
 
 /* The part of owner k of a chunk: its offset in the chunk. `*bytes`: its length. */
 static size_t part_of(const wagma_handle *h, int64_t chunk, int k, size_t *bytes) {
-    const wagma_segment *s = h->segment;
-    const size_t owners = (size_t)h->inplace->chunks.owners_n;
-    const size_t left = s->bytes_n - (size_t)chunk * s->chunk_bytes;
-    const size_t whole = left < s->chunk_bytes ? left : s->chunk_bytes;
+    const struct chunks *c = &h->inplace->chunks;
+    const size_t owners = (size_t)c->owners_n;
+    const size_t left = h->segment->bytes_n - (size_t)chunk * c->bytes;
+    const size_t whole = left < c->bytes ? left : c->bytes;
     const size_t part = (whole / owners + (whole % owners != 0) + LINE - 1) / LINE * LINE;
     const size_t first = (size_t)k * part < whole ? (size_t)k * part : whole;
     *bytes = whole - first < part ? whole - first : part;
@@ -202,31 +225,31 @@ static size_t part_of(const wagma_handle *h, int64_t chunk, int k, size_t *bytes
 }
 
 static unsigned char *in_x(const wagma_handle *h, int64_t chunk) {
-    return (unsigned char *)h->call.x + (size_t)chunk * h->segment->chunk_bytes;
+    return (unsigned char *)h->call.x + (size_t)chunk * h->inplace->chunks.bytes;
 }
 
 /* A part of this rank's place, which rank q reads, becomes x. */
 static void place_for(wagma_handle *h, int q, unsigned char *place, const unsigned char *x,
                       size_t bytes) {
-    struct stores *stores = &h->inplace->chunks.stores[q];
+    struct ways *stores = &h->inplace->chunks.stores[q];
     const wagma_dtype dtype = (wagma_dtype)h->segment->options.dtype;
-    if (bytes < STORES_BYTES_MIN) {
+    if (bytes < WAYS_BYTES_MIN) {
         memcpy(place, x, bytes);
         return;
     }
-    const int streamed = stores_choose(stores);
+    const int streamed = ways_choose(stores);
     const uint64_t began = wait_now();
     if (streamed)
         h->kernels->streamed_copy(dtype, place, x, 1.0, bytes / reduce_dtype_size(dtype));
     else
         memcpy(place, x, bytes);
-    stores_note(stores, streamed, wait_now() - began, bytes);
+    ways_note(stores, streamed, wait_now() - began, bytes, WAYS_OF_STORES);
 }
 
 /* The slower way to one of its readers decides for what all of them read. */
 static int streams(const struct chunks *c) {
     for (int k = 0; k < c->owners_n; k++)
-        if (k != c->index && c->stores[c->owners[k]].streamed)
+        if (k != c->index && c->stores[c->owners[k]].second)
             return 1;
     return 0;
 }
@@ -250,61 +273,99 @@ static void copy(wagma_handle *h) {
     trace_end(h->trace, TRACE_WRITE, began, h->call.version, -1, (int)chunk);
 }
 
-static void reduce(wagma_handle *h) {
-    struct chunks *c = &h->inplace->chunks;
-    const wagma_segment *s = h->segment;
-    const wagma_dtype dtype = (wagma_dtype)s->options.dtype;
-    const int64_t chunk = c->reached[CHUNKS_REDUCED];
-    size_t bytes, first = part_of(h, chunk, c->index, &bytes);
-    unsigned char *x = in_x(h, chunk) + first;
-    const int inputs = h->inplace->local.contributors_n;
-    const uint64_t began = trace_begin(h->trace);
-    int outputs = 0;
-    for (int k = 0; k < inputs; k++) {
-        const int q = h->contributors[k];
-        h->inputs[k] = c->in[k]       ? c->in[k] + (size_t)chunk * s->chunk_bytes + first
-                       : q == h->rank ? x
-                                      : segment_chunk(s, q, chunk) + first;
-    }
-    for (; outputs < c->out_n; outputs++)
-        h->outputs[outputs] = c->out[outputs] + (size_t)chunk * s->chunk_bytes + first;
-    h->outputs[outputs++] = x;
-    unsigned char *place = segment_chunk(s, h->rank, chunk) + first;
-    const size_t count = bytes / reduce_dtype_size(dtype);
-    const int streamed = streams(c);
-    if (c->owners_n > 1 && !streamed)
-        h->outputs[outputs++] = place;
-    if (bytes)
-        h->kernels->sum_to_all(dtype, h->outputs, outputs, h->inputs, h->weights, inputs,
-                               inplace_divisor(h), count);
-    if (streamed)
-        h->kernels->streamed_copy(dtype, place, x, 1.0, count);
-    publish(h, CHUNKS_REDUCED);
-    trace_end(h->trace, TRACE_REDUCE, began, h->call.version, -1, (int)chunk);
+/* Where rank q's contribution to this rank's part of a chunk is, which begins at `first`; NULL:
+ * chunks_read() has failed, *status says how. */
+static const unsigned char *input_of(wagma_handle *h, int q, int64_t chunk, size_t first,
+                                     size_t bytes, int *status) {
+    const struct chunks *c = &h->inplace->chunks;
+    if (q == h->rank)
+        return in_x(h, chunk) + first;
+    if (!c->direct)
+        return segment_chunk(h->segment, q, chunk) + first;
+    int k = 0;
+    while (c->owners[k] != q)
+        k++;
+    unsigned char *part = c->parts + (size_t)k * ((bytes + LINE - 1) / LINE * LINE);
+    *status = chunks_read(h, k, part, (size_t)chunk * c->bytes + first, bytes);
+    return *status == WAGMA_OK ? part : NULL;
 }
 
-static void collect(wagma_handle *h) {
+/* Bytes from `first` on of a chunk. */
+static int reduce_piece(wagma_handle *h, int64_t chunk, size_t first, size_t bytes) {
+    struct chunks *c = &h->inplace->chunks;
+    const wagma_dtype dtype = (wagma_dtype)h->segment->options.dtype;
+    unsigned char *x = in_x(h, chunk) + first;
+    const int inputs = h->inplace->local.contributors_n;
+    int outputs = 0, status = WAGMA_OK;
+    for (int k = 0; k < inputs; k++) {
+        h->inputs[k] = c->in[k] ? c->in[k] + (size_t)chunk * c->bytes + first
+                                : input_of(h, h->contributors[k], chunk, first, bytes, &status);
+        if (!h->inputs[k])
+            return status;
+    }
+    for (; outputs < c->out_n; outputs++)
+        h->outputs[outputs] = c->out[outputs] + (size_t)chunk * c->bytes + first;
+    h->outputs[outputs++] = x;
+    unsigned char *place = segment_chunk(h->segment, h->rank, chunk) + first;
+    const size_t count = bytes / reduce_dtype_size(dtype);
+    const int places = c->owners_n > 1 && !c->direct, streamed = places && streams(c);
+    if (places && !streamed)
+        h->outputs[outputs++] = place;
+    h->kernels->sum_to_all(dtype, h->outputs, outputs, h->inputs, h->weights, inputs,
+                           inplace_divisor(h), count);
+    if (streamed)
+        h->kernels->streamed_copy(dtype, place, x, 1.0, count);
+    return WAGMA_OK;
+}
+
+static int reduce(wagma_handle *h) {
+    const struct chunks *c = &h->inplace->chunks;
+    const int64_t chunk = c->reached[CHUNKS_REDUCED];
+    const uint64_t began = trace_begin(h->trace);
+    size_t bytes, first = part_of(h, chunk, c->index, &bytes);
+    const size_t end = first + bytes, most = c->direct ? chunks_direct_piece(h) : bytes;
+    for (; first < end; first += most) {
+        const size_t left = end - first;
+        const int status = reduce_piece(h, chunk, first, left < most ? left : most);
+        if (status != WAGMA_OK)
+            return status;
+    }
+    publish(h, CHUNKS_REDUCED);
+    trace_end(h->trace, TRACE_REDUCE, began, h->call.version, -1, (int)chunk);
+    return WAGMA_OK;
+}
+
+static int collect(wagma_handle *h) {
     struct chunks *c = &h->inplace->chunks;
     const int64_t chunk = c->reached[CHUNKS_COLLECTED];
     const uint64_t began = trace_begin(h->trace);
     for (int k = 0; k < c->owners_n; k++) {
         size_t bytes, first = part_of(h, chunk, k, &bytes);
-        if (k != c->index)
-            memcpy(in_x(h, chunk) + first, segment_chunk(h->segment, c->owners[k], chunk) + first,
-                   bytes);
+        if (k == c->index)
+            continue;
+        unsigned char *to = in_x(h, chunk) + first;
+        int status = WAGMA_OK;
+        if (c->direct)
+            status = chunks_read(h, k, to, (size_t)chunk * c->bytes + first, bytes);
+        else
+            memcpy(to, segment_chunk(h->segment, c->owners[k], chunk) + first, bytes);
+        if (status != WAGMA_OK)
+            return status;
     }
     publish(h, CHUNKS_COLLECTED);
     trace_end(h->trace, TRACE_MERGE, began, h->call.version, -1, (int)chunk);
+    return WAGMA_OK;
 }
 
 int chunks_run(wagma_handle *h, uint32_t most_pauses) {
     struct chunks *c = &h->inplace->chunks;
-    while (c->index < 0 ? !chunks_can_go_on(h) : c->reached[CHUNKS_COLLECTED] < c->n) {
+    while (!is_over(h)) {
+        int status = WAGMA_OK;
         /* What is farthest goes first, while it is in the cache. */
         if (c->index >= 0 && can_collect(h)) {
-            collect(h);
+            status = collect(h);
         } else if (c->index >= 0 && can_reduce(h)) {
-            reduce(h);
+            status = reduce(h);
         } else if (c->index >= 0 && can_copy(h)) {
             copy(h);
         } else {
@@ -314,10 +375,11 @@ int chunks_run(wagma_handle *h, uint32_t most_pauses) {
             if (c->unrung)
                 wait_ring(h->segment, h->call.members, h->call.n, h->rank);
             c->unrung = 0;
-            const int status = inplace_wait(h, most_pauses, &action);
-            if (status != WAGMA_OK)
-                return status;
+            status = inplace_wait(h, most_pauses, &action);
         }
+        if (status != WAGMA_OK)
+            return status;
     }
+    chunks_note(h);
     return WAGMA_OK;
 }

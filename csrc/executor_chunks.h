@@ -1,5 +1,5 @@
 /* Large private arrays, quorum "all": each array passes in chunks through a few places in the
- * segment, which stay in the cache where its readers share it (stores.h). The owners, the members
+ * segment, which stay in the cache where its readers share it (ways.h). The owners, the members
  * whose array is private, cut each chunk into one part per owner; an owner takes each chunk through
  * three stages:
  *
@@ -13,24 +13,40 @@
  *                          reduced    all owners have copied this chunk
  *                          collected  all owners have reduced it
  *
- * So nobody touches another rank's private memory, and no sum is computed twice. Members whose
+ * So nobody touches another rank's private memory, and no sum is computed twice. Where ranks may
+ * read each other's memory and that is faster (ways.h), an owner reads the others' parts where they
+ * are: nothing is copied into places, and
+ *
+ *   may go on when         reduced    at once: nobody writes into that part of the others' arrays
+ *                          collected  all owners have reduced it
+ *                          the call   all owners have collected all chunks: they read its array.
+ *                                     (That none has given up meanwhile, and written into its
+ *                                     array, inplace.c asks before the call ends: WELL)
+ *
+ * The first owner decides between the two, if all owners may read. Members whose
  * array lies in the segment have nothing to do: their array is read and written by the owners. They
  * may be elsewhere (posted calls), and are done when all owners have reduced all chunks.
  *
  * Nobody waits for ever: among the owners that are not done take one with the fewest collected
  * chunks, c, and among those one with the fewest reduced. If it cannot collect c, an owner has not
- * reduced c; that one cannot because an owner has not copied c; and that one can, as all have
- * collected what was in that place before. Earlier versions need nothing of this one. */
+ * reduced c; that one cannot because an owner has not copied c (unless they read each other's
+ * memory); and that one can, as all have collected what was in that place before. Earlier versions
+ * need nothing of this one. */
 #ifndef WAGMA_EXECUTOR_CHUNKS_H
 #define WAGMA_EXECUTOR_CHUNKS_H
 
 #include "handle.h"
-#include "stores.h"
+#include "inplace_record.h"
+#include "ways.h"
 
 /* What an owner does with each chunk of its array. */
 enum chunks_stage { CHUNKS_COPIED, CHUNKS_REDUCED, CHUNKS_COLLECTED };
 
+enum chunks_way { CHUNKS_PLACES, CHUNKS_DIRECT, CHUNKS_FASTER };
+extern enum chunks_way chunks_default; /* of handles that are made from now on; tests change it */
+
 struct chunks {
+    size_t bytes;    /* of a chunk of this version */
     int64_t n;       /* of an array */
     int32_t *owners; /* [P] ascending */
     int owners_n;
@@ -41,7 +57,18 @@ struct chunks {
     int64_t reached[3];        /* by this rank, of each chunks_stage */
     int64_t others_reached[3]; /* at least, by all other owners */
     int unrung;                /* others may wait for what was reached */
-    struct stores *stores;     /* [P] into what that rank reads */
+    struct ways *stores;       /* [P] into what that rank reads */
+    /* reading the owners' memory */
+    enum chunks_way allowed;
+    int direct;                 /* in this version */
+    const unsigned char *tried; /* the array of this rank that was tried last: */
+    int tried_readable;         /* others can read it */
+    struct ways way;            /* places, or directly: of the versions that this rank decides */
+    uint64_t began;             /* ns */
+    uint64_t cookie;            /* this rank's */
+    signed char *readable; /* [P] 1: that rank's memory may be read, -1: it may not, 0: not tried */
+    uint64_t *x;           /* [P] the owners' arrays in their memory */
+    unsigned char *parts;  /* of a chunk, read from the others; NULL until it is needed */
     /* the newest version whose chunks lie in this rank's places; -1: none */
     int64_t placed_version;
     int32_t *placed_owners; /* [P] who may read them */
@@ -64,5 +91,23 @@ int chunks_run(wagma_handle *h, uint32_t most_pauses);
 int chunks_can_go_on(wagma_handle *h);
 /* The part of handle_heartbeat() in a wait. */
 int chunks_look_for_trouble(wagma_handle *h, const char *phase);
+
+/* -- executor_chunks_direct.c -------------------------------------------------------------------
+ */
+/* What its record says by which this rank's memory is known, wherever its array is. */
+void chunks_introduce(const wagma_handle *h, inplace_record *record);
+/* What it says of a private array. */
+void chunks_describe(wagma_handle *h, inplace_record *record);
+/* All owners are known: whether their memory is read in this version. Tries what was not tried of
+ * all that take part. */
+void chunks_decide(wagma_handle *h);
+/* How long a chunk is then: calls of the system are few, and what they read stays in the cache. */
+size_t chunks_direct_bytes(const wagma_segment *s);
+/* How much of this rank's part of it is read and summed up at a time: it stays in the cache. */
+size_t chunks_direct_piece(const wagma_handle *h);
+/* to[0, bytes) = owner k's array from that offset on. WAGMA_OK or an error. */
+int chunks_read(wagma_handle *h, int k, unsigned char *to, size_t offset, size_t bytes);
+/* This rank has its result: how long it took. */
+void chunks_note(wagma_handle *h);
 
 #endif

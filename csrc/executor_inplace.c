@@ -50,6 +50,7 @@ static int no_space(uint64_t bytes) {
 static int place(wagma_handle *h, inplace_record *record) {
     struct inplace_executor *e = h->inplace;
     wagma_segment *s = h->segment;
+    chunks_introduce(h, record);
     if (h->call.x == segment_array(s, h->rank)) {
         record->where = s->o_array;
     } else if (e->posted) {
@@ -66,6 +67,7 @@ static int place(wagma_handle *h, inplace_record *record) {
         if (!e->chunked && segment_commit_chunks(s, h->rank) != 0)
             return no_space(s->chunks_bytes);
         e->chunked = 1;
+        chunks_describe(h, record);
     }
     return WAGMA_OK;
 }

@@ -145,7 +145,8 @@ static void destroy(wagma_handle *h) {
     struct shm_executor *e = h->shm;
     if (!e)
         return;
-    (void)shm_keep_x(h, h->call.active); /* of a call that was never finished */
+    if (h->call.active)
+        (void)shm_keep_x(h, 1); /* of a call that was never finished */
     grace_destroy(&e->grace);
     for (int64_t k = 0; e->copies && e->context.ordered && k <= h->segment->options.window; k++)
         free(e->copies[k]);

@@ -8,7 +8,7 @@
 #include "handle.h"
 #include "remap.h"
 #include "round.h"
-#include "stores.h"
+#include "ways.h"
 
 /* What start() may wait before it hands over to finish(). */
 enum { SHM_START_NS = 3000 };
@@ -57,8 +57,8 @@ struct shm_executor {
     int32_t *scratch, *members_u, *missing; /* [P] */
     const void **shifted;                   /* [P] */
     unsigned char *block;
-    struct stores stores; /* into contributions */
-    int streams_x; /* x is written by streaming stores, where it is not in the cache already */
+    struct ways stores; /* into contributions */
+    int streams_x;      /* x is written by streaming stores, where it is not in the cache already */
 };
 
 /* -- executor_shm_wait.c ------------------------------------------------------------------------

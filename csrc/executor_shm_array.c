@@ -59,8 +59,8 @@ unsigned char *shm_writable_x(wagma_handle *h) {
     return h->call.x;
 }
 
-/* A buffer that the array may show when its call has failed: what it was to show next may still take
- * the result, from members that go on. NULL: error_set(). */
+/* A buffer that the array may show when its call has failed: what it was to show next may still
+ * take the result, from members that go on. -1: there is no memory. */
 static int spare(wagma_handle *h) {
     const wagma_segment *s = h->segment;
     struct shm_executor *e = h->shm;
@@ -87,9 +87,13 @@ int shm_keep_x(wagma_handle *h, int unfinished) {
     if (next_shown(h) == remap_shown(array_of(h)) && !(unfinished && is_published))
         return WAGMA_OK; /* it is written, or nothing was published */
     const uint64_t began = trace_begin(h->trace);
-    const int next = unfinished && l->takes ? spare(h) : next_shown(h);
+    const int promised = unfinished && l->takes && l->takes == l->array;
+    const int next = promised ? spare(h) : next_shown(h);
     if (next < 0)
-        return no_mapping(h);
+        return error_set(WAGMA_ENOMEM,
+                         "no %zu bytes of shared memory for rank %d's array after a failed call: "
+                         "enlarge /dev/shm, or pass an array of your own instead",
+                         (size_t)s->bytes_n, h->rank);
     h->kernels->divided_copy(shm_dtype(h), segment_contribution(s, h->rank, next), published(h),
                              1.0, shm_elements(h));
     const int shown = remap_show(array_of(h), next);

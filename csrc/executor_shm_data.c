@@ -90,15 +90,18 @@ static void deliver(wagma_handle *h, unsigned char *out, uint64_t at, const void
 typedef void sum_kernel(wagma_dtype, void *, const void *const *, const double *, int, double,
                         size_t);
 
+/* The inputs from element `at` on. */
+static void shift_inputs(wagma_handle *h, uint64_t at) {
+    const size_t offset = at * reduce_dtype_size(shm_dtype(h));
+    for (int i = 0; i < h->shm->n; i++)
+        h->shm->shifted[i] = h->inputs[i] ? (const unsigned char *)h->inputs[i] + offset : NULL;
+}
+
 /* out = elements [at, at+count) of the inputs' sum, divided. */
 static void sum_inputs_by(sum_kernel *sum, wagma_handle *h, void *out, uint64_t at, uint64_t count,
                           double divisor) {
-    const wagma_dtype dtype = shm_dtype(h);
-    const size_t offset = at * reduce_dtype_size(dtype);
-    const void **inputs = h->shm->shifted;
-    for (int i = 0; i < h->shm->n; i++)
-        inputs[i] = h->inputs[i] ? (const unsigned char *)h->inputs[i] + offset : NULL;
-    sum(dtype, out, inputs, h->weights, h->shm->n, divisor, count);
+    shift_inputs(h, at);
+    sum(shm_dtype(h), out, h->shm->shifted, h->weights, h->shm->n, divisor, count);
 }
 
 static void sum_inputs(wagma_handle *h, void *out, uint64_t at, uint64_t count, double divisor) {
@@ -137,7 +140,7 @@ static void reduce_to_all(wagma_handle *h, uint64_t at, uint64_t count) {
     struct shm_executor *e = h->shm;
     const wagma_dtype dtype = shm_dtype(h);
     const uint64_t size = reduce_dtype_size(dtype);
-    const uint64_t step = is_large(h) ? SHM_BLOCK_BYTES / size : count;
+    const uint64_t step = SHM_BLOCK_BYTES / size;
     for (int i = 0; i < e->n; i++) {
         /* relaxed: ordered by the reference to the round */
         const uint64_t in =
@@ -145,19 +148,18 @@ static void reduce_to_all(wagma_handle *h, uint64_t at, uint64_t count) {
         h->outputs[i] =
             segment_contribution(s, e->members[i], (int)round_takes(in) - 1) + at * size;
     }
+    if (!is_large(h)) {
+        shift_inputs(h, at);
+        h->kernels->sum_to_all(dtype, h->outputs, e->n, e->shifted, h->weights, e->n, divisor_of(h),
+                               count);
+        return;
+    }
     for (uint64_t i = 0; i < count; i += step) {
         const uint64_t n = count - i < step ? count - i : step;
-        if (!is_large(h)) {
-            for (int k = 0; k < e->n; k++)
-                e->shifted[k] = h->inputs[k] ? (const unsigned char *)h->inputs[k] + at * size : NULL;
-            h->kernels->sum_to_all(dtype, h->outputs, e->n, e->shifted, h->weights, e->n,
-                                   divisor_of(h), n);
-            return;
-        }
         sum_inputs(h, e->block, at + i, n, divisor_of(h));
         for (int k = 0; k < e->n; k++)
-            h->kernels->streamed_copy(dtype, (unsigned char *)h->outputs[k] + i * size, e->block, 1.0,
-                                      n);
+            h->kernels->streamed_copy(dtype, (unsigned char *)h->outputs[k] + i * size, e->block,
+                                      1.0, n);
     }
 }
 
@@ -201,7 +203,10 @@ static int redo_slice(wagma_handle *h) {
     if (!out)
         return WAGMA_ENOMEM;
     slice_range(h->segment, e->local.s, &at, &count);
-    reduce_by_blocks(h, NULL, out, at, count);
+    if (e->local.to_all)
+        sum_inputs(h, out + at * reduce_dtype_size(shm_dtype(h)), at, count, divisor_of(h));
+    else
+        reduce_by_blocks(h, NULL, out, at, count);
     h->stats.redone_slices++;
     trace_end(h->trace, TRACE_REDUCE, began, shm_taken(h), -1, (int)e->local.s);
     return WAGMA_OK;
@@ -209,15 +214,20 @@ static int redo_slice(wagma_handle *h) {
 
 static int copy_slice(wagma_handle *h) {
     const wagma_segment *s = h->segment;
+    const struct round_local *l = &h->shm->local;
     const uint64_t began = trace_begin(h->trace);
+    const size_t size = reduce_dtype_size(shm_dtype(h));
     unsigned char *out = shm_destination(h);
     uint64_t at, count;
     if (!out)
         return WAGMA_ENOMEM;
-    slice_range(s, h->shm->local.s, &at, &count);
-    deliver(h, out, at,
-            segment_round_result(s, h->shm->local.c) + at * reduce_dtype_size(shm_dtype(h)), count,
-            0);
+    slice_range(s, l->s, &at, &count);
+    if (l->to_all) /* from what was left to the round: it is divided there */
+        h->kernels->divided_copy(shm_dtype(h), out + at * size,
+                                 segment_contribution(s, h->rank, (int)l->takes - 1) + at * size,
+                                 1.0, count);
+    else
+        deliver(h, out, at, segment_round_result(s, l->c) + at * size, count, 0);
     trace_end(h->trace, TRACE_MERGE, began, shm_taken(h), -1, 0);
     return WAGMA_OK;
 }
@@ -243,8 +253,6 @@ static int reduce_private(wagma_handle *h) {
         else
             reduce_by_blocks(h, NULL, out, at, count);
     }
-    if (e->local.to_all) /* some slice did not come */
-        h->stats.redone_slices += h->segment->slices;
     trace_end(h->trace, TRACE_REDUCE, began, shm_taken(h), -1, 0);
     return WAGMA_OK;
 }
@@ -280,19 +288,19 @@ static void add_carried(wagma_handle *h, void *contribution) {
     e->carried_weight = h->call.weight;
 }
 
-/* The others are going to read it: see stores.h. Small ones take less than looking at the clock,
+/* The others are going to read it: see ways.h. Small ones take less than looking at the clock,
  * and what does not stay in the caches bypasses them anyway. */
 static void copy_x(wagma_handle *h, void *contribution) {
     const uint64_t bytes = h->segment->bytes_n;
-    const int timed = bytes >= 4 * STORES_BYTES_MIN && bytes < REDUCE_STREAM_BYTES;
-    const int streamed = timed && stores_choose(&h->shm->stores);
+    const int timed = bytes >= 4 * WAYS_BYTES_MIN && bytes < REDUCE_STREAM_BYTES;
+    const int streamed = timed && ways_choose(&h->shm->stores);
     const uint64_t began = timed ? wait_now() : 0;
     if (streamed)
         h->kernels->streamed_copy(shm_dtype(h), contribution, h->call.x, 1.0, shm_elements(h));
     else
         h->kernels->divided_copy(shm_dtype(h), contribution, h->call.x, 1.0, shm_elements(h));
     if (timed)
-        stores_note(&h->shm->stores, streamed, wait_now() - began, bytes);
+        ways_note(&h->shm->stores, streamed, wait_now() - began, bytes, WAYS_OF_STORES);
 }
 
 static void write_contribution(wagma_handle *h) {

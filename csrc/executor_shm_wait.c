@@ -94,10 +94,12 @@ static int trouble(wagma_handle *h, enum round_why why) {
     const wagma_segment *s = h->segment;
     const uint64_t t = e->local.t;
     const int in_group = why == ROUND_WHY_QUORUM;
-    const int n = in_group ? h->call.n : s->size;
+    /* a slice that does not come, and no memory to do without it: one of the members has it */
+    const int of_group = in_group || (why == ROUND_WHY_BUFFER && e->local.to_all);
+    const int n = of_group ? h->call.n : s->size;
     int missing = 0, present = 0, gone = 0;
     for (int i = 0; i < n; i++) {
-        const int r = in_group ? h->call.members[i] : i;
+        const int r = of_group ? h->call.members[i] : i;
         const uint64_t word = publication(s, r), version = progress(s, r);
         if (word == ROUND_DEPARTED || (in_group && round_version(word) != t && version >= t)) {
             gone++;

@@ -15,7 +15,13 @@ typedef struct inplace_record {
     double weight;
     union {
         unsigned char payload[INPLACE_INLINE];
-        uint64_t where; /* offset of a large payload in the owner's region, or INPLACE_NOWHERE */
+        struct {                        /* of a large payload */
+            uint64_t where;             /* its offset in the owner's region, or INPLACE_NOWHERE: */
+            uint64_t x;                 /* then its address in the owner's memory, */
+            uint64_t cookie, cookie_at; /* what tells that memory from another process's, */
+            uint32_t may_read;          /* the owner may read that of all other members, */
+            uint32_t would_read;        /* and holds that to be faster than passing chunks */
+        };
     };
 } inplace_record;
 _Static_assert(sizeof(inplace_record) == INPLACE_LINE, "a tiny contribution is one transfer");

@@ -735,9 +735,10 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         l->slot = 0;
         return go(l, reduce_of(x, l));
 
-    /* -- are all members there from their arrays? The answer is the same for each ---------------- */
+    /* -- are all members there from their arrays? The answer is the same for each ----------------
+     */
     case PC_TO_ALL:
-        /* relaxed: ordered by PC_FRESH_IN, or this rank's own. PC_LEAVE_IN changes nothing here */
+        /* relaxed: ordered by PC_SLOT, or this rank's own. PC_LEAVE_IN changes nothing here */
         word = round_load(m, ROUND_IN, l->c, l->i, memory_order_relaxed);
         if (round_version(word) != l->t || !round_takes(word)) {
             l->i = 0;
@@ -834,7 +835,8 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         return ask(l, PC_COPY, ROUND_COPY);
 
     /* -- who has a slice may be stopped, and write it later: this rank's array shows another buffer
-     * then, and what it was to show stays with the round, of which that rank is a user ----------- */
+     * then, and what it was to show stays with the round, of which that rank is a user -----------
+     */
     case PC_SPARE:
         skip_own(l);
         if (l->i >= x->buffers_usable) { /* there may be more, and the slice may be done */
@@ -859,7 +861,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
     case PC_LEAVE_IN:
         /* relaxed: likewise. Nobody else changes this word, and nobody else cares before PC_DROP */
         round_or(m, ROUND_IN, l->c, l->position, ROUND_PUB_LEFT, memory_order_relaxed);
-        return ask(l, PC_LEAVE, ROUND_PRIVATE);
+        return go(l, PC_COPY);
 
     /* -- leave ------------------------------------------------------------------------------- */
     case PC_LEAVE:

@@ -41,10 +41,10 @@
  *   forward   QUORUM -> QUORUM_AT: who has gone past t does not count; leave -> JUMP -> return
  *   out of place   RESERVE before the call; UNVIEW -> WINDOW: the last result is looked at no more;
  *             COPY waits for all slices and copies none
- *   from the array   BUFFER finds the buffer that the array shows next; what it showed is published.
+ *   from the array   BUFFER finds the buffer that the array shows next; what it showed goes out.
  *             If all members of a round are there from their arrays (TO_ALL), each slice is written
  *             into what all arrays show next, and COPY waits for all slices. If one does not come:
- *             SPARE -> LEAVE_ARRAY -> LEAVE_IN: another buffer, for a result of its own
+ *             SPARE -> LEAVE_ARRAY -> LEAVE_IN -> COPY: into another buffer, what is done copied
  *
  * Why nothing deadlocks: a rank waits only (a) at WINDOW, for ranks at a lower version; (b) for a
  * quorum, for ranks that have not published this version, that is, at a lower version; (c) in a
@@ -121,14 +121,17 @@ static inline uint64_t round_slots(uint64_t window) {
  * all ranks keep their inputs as long as they are referenced: by the hold of every rank, and in a
  * call twice, one of them by the duty to free a hold that was replaced, from t - 3 window on. And
  * one that the array shows, if it is one of them; then a rank that is stopped with a slice may keep
- * two of a version, the contribution and what was to take the result. */
-static inline uint32_t round_buffers_bound(const struct topology *topology, int world,
+ * two of a version, the contribution and what was to take the result; when this rank has
+ * published t and looks for another buffer, contributions are of t - 2 window to t - 1, and what
+ * was left is of t - window to t - 1. */
+static inline uint32_t round_buffers_bound(const struct topology *topology, int world, int ordered,
                                            uint64_t window, int array) {
     const uint64_t size = (uint64_t)topology->size, most = (uint64_t)topology->group_size;
     const uint64_t groups = (size + most - 1) / most;
     const int pairs = size / groups == 2 || (size + groups - 1) / groups == 2;
-    const uint64_t stopped = world ? 3 * (size - 1) + 1 : (size - 1) * (pairs || array ? 2 : 1);
-    const uint64_t versions = ((world ? 3 : 2) * window - 1) * (array && !world ? 2 : 1);
+    const int takes = array && !world && !ordered;
+    const uint64_t stopped = world ? 3 * (size - 1) + 1 : (size - 1) * (pairs || takes ? 2 : 1);
+    const uint64_t versions = takes ? 3 * window : (world ? 3 : 2) * window - 1;
     return (uint32_t)(stopped < versions ? stopped : versions) + 3 + (array != 0);
 }
 /* Rounds: every other rank can be stopped with a reference (or the duty to free) to one in its
@@ -153,7 +156,7 @@ struct round_context {
     uint32_t rounds; /* per rank: numbering of rounds */
     uint32_t slices; /* NS, 1..64 */
     uint32_t buffers_usable, rounds_usable; /* committed */
-    int spare;       /* there are as many buffers as the bound, or will be when they are asked for */
+    int spare; /* there are as many buffers as the bound, or will be when they are asked for */
     uint64_t window;
     int32_t *scratch; /* [size] members of a round that is dropped */
 };

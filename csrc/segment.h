@@ -103,8 +103,8 @@ struct wagma_segment {
     uint64_t record_step, flat_bytes;
 };
 
-/* Bytes of an array from which showing it other memory is faster than copying it, in groups of more
- * than two; in pairs it is four times as much. A test may lower it before anything else. */
+/* Bytes of an array from which showing it other memory is faster than copying it. A test may lower
+ * it before anything else. */
 extern uint64_t segment_remap_min;
 
 static inline unsigned char *segment_region(const wagma_segment *s, int rank) {

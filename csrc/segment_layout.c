@@ -55,18 +55,20 @@ static void count_things(wagma_segment *s) {
     uint64_t window = (uint64_t)o->window;
     int all = o->activation == WAGMA_ACTIVATION_GROUP && o->quorum == o->group_size;
     const int graph = o->graph != WAGMA_GRAPH_NONE;
-    /* a pair sums what it has just written, which is in the caches of its cores for longer */
-    const uint64_t remaps_from = segment_remap_min;
-    s->array_is_contribution = !graph && !all && s->bytes_n >= remaps_from && s->bytes_n >= PAGE;
+    const int ordered = o->late != WAGMA_LATE_STALE;
+    s->array_is_contribution =
+        !graph && !all && s->bytes_n >= segment_remap_min && s->bytes_n >= PAGE;
     s->topology = (struct topology){o->size, o->group_size, o->grouping, o->seed};
     s->size = o->size;
     s->buffers =
         graph ? (int)window
         : all ? 0
               : (int)round_buffers_bound(&s->topology, o->activation == WAGMA_ACTIVATION_WORLD,
-                                         window, s->array_is_contribution);
-    s->rounds =
-        all ? 0 : (int)round_rounds_bound((uint32_t)o->size, o->late != WAGMA_LATE_STALE, window);
+                                         ordered, window, s->array_is_contribution);
+    if (s->buffers >
+        (int)ROUND_BUFFERS_MAX) /* of thousands of ranks: enough, unless all are late */
+        s->buffers = (int)ROUND_BUFFERS_MAX;
+    s->rounds = all ? 0 : (int)round_rounds_bound((uint32_t)o->size, ordered, window);
     s->slots = all ? 0 : (int)round_slots(window);
     s->array_bytes = graph || s->array_is_contribution ? 0 : s->bytes_n;
 }

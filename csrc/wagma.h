@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 /* Grows by one whenever a struct, a status, the meaning of a call or what ranks share changes. */
-#define WAGMA_ABI_VERSION 8
+#define WAGMA_ABI_VERSION 9
 
 /* 40 bits hold a version and 24 a round (2 per rank and rank), which limits the number of ranks. */
 #define WAGMA_MAX_RANKS 2896
@@ -278,13 +278,12 @@ WAGMA_API int wagma_next_contribution(wagma_handle *handle, void **buffer);
 WAGMA_API int64_t wagma_version(const wagma_handle *handle);
 
 /* This rank's array in the segment (count elements, 64-byte aligned): reduced without a copy when
- * quorum is "all". With another quorum, from 1 MiB on (in groups of two from 4 MiB on), a blocking
- * call publishes its memory and lets it show other memory at the same address, which takes the
- * place of a copy (Linux 5.13): do not register it with a device; protection and advice for its
- * pages do not last; and a forked child sees what it showed then, and must not write there. Belongs
- * to the segment; over a transport, where any array is reduced so, to the handle: it lives until
- * wagma_free(). NULL: there is no memory for it, or the handle has a graph, which has no use for
- * one. */
+ * quorum is "all". With another quorum, from 1 MiB on, a blocking call publishes its memory and
+ * lets it show other memory at the same address, which takes the place of a copy (Linux 5.13): do
+ * not register it with a device; protection and advice for its pages do not last; and a forked
+ * child sees what it showed then, and must not write there. Belongs to the segment; over a
+ * transport, where any array is reduced so, to the handle: it lives until wagma_free(). NULL: there
+ * is no memory for it, or the handle has a graph, which has no use for one. */
 WAGMA_API void *wagma_shared_array(wagma_handle *handle);
 
 /* Counters since creation. */
@@ -299,6 +298,7 @@ typedef struct wagma_stats {
     uint64_t segment_bytes; /* this rank's committed part of the segment; over a transport: of its
                              * contributions, results and buffers of messages */
     uint64_t wakeups; /* over a transport: how often the progress thread looked for messages */
+    int64_t direct;   /* calls in which private arrays were read from their owners' memory */
 } wagma_stats;
 
 WAGMA_API void wagma_get_stats(const wagma_handle *handle, wagma_stats *stats);

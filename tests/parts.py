@@ -51,7 +51,7 @@ OPTIMISED = {
     "test_private",
     "test_private_faults",
     "test_remap",
-    "test_stores",
+    "test_ways",
     "test_trace",
     "test_wait",
 }

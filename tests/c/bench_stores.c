@@ -1,4 +1,4 @@
-/* Ordinary and streaming stores into memory that another core reads, see stores.h; not a test.
+/* Ordinary and streaming stores into memory that another core reads, see ways.h; not a test.
  *
  *     gcc -std=gnu11 -O3 -Icsrc tests/c/bench_stores.c csrc/reduce*.c -lm && ./a.out [ROUNDS]
  *

@@ -1,7 +1,8 @@
-/* Quorum "all" with private arrays, which pass through a few places in the segment, chunk by chunk.
- */
+/* Quorum "all" with private arrays, which pass through a few places in the segment, chunk by chunk,
+ * or are read from their owners' memory. */
 #include "check.h"
 #include "executor_inplace.h"
+#include "peer_memory.h"
 #include "ranks.h"
 #include "reduce.h"
 #include "segment.h"
@@ -25,6 +26,8 @@ typedef struct plan {
     enum arrays arrays;
     int versions;
     int departs[RANKS_MAX]; /* version before which the rank closes; 0: never */
+    int refuses;            /* 1 + rank that does not let its memory be read; 0: none */
+    int direct;             /* of rank 0: calls in which arrays were read from their owners */
 } plan;
 
 static double weight_of(int rank, int64_t t, int is_integer) {
@@ -114,15 +117,17 @@ static void *array_of(const plan *p, wagma_handle *h, unsigned char *own, int ra
     return own + (p->arrays == ODD ? element * (size_t)((rank * 5 + t * 3) % 16) : 0);
 }
 
-/* Every other version is stored by streaming stores, whatever is faster here. */
-static void set_stores(wagma_handle *h, int64_t t) {
-    const struct stores streaming = {.streamed = 1, .cost = {UINT64_C(1) << 40, 1}}, ordinary = {0};
+/* Every other version is stored by streaming stores, and half of them are read from their owners,
+ * whatever is faster here. */
+static void set_ways(wagma_handle *h, int64_t t) {
+    const struct ways second = {.second = 1, .cost = {UINT64_C(1) << 40, 1}}, first = {0};
     for (int q = 0; q < h->size; q++)
-        h->inplace->chunks.stores[q] = t % 2 ? streaming : ordinary;
+        h->inplace->chunks.stores[q] = t % 2 ? second : first;
+    h->inplace->chunks.way = t % 4 < 2 ? second : first;
 }
 
 static int sums(wagma_handle *h, int rank, void *context) {
-    const plan *p = context;
+    plan *p = context;
     const wagma_options *o = &p->options;
     const int is_integer = reduce_dtype_is_integer((wagma_dtype)o->dtype);
     const size_t bytes = (size_t)o->count * reduce_dtype_size((wagma_dtype)o->dtype);
@@ -132,6 +137,8 @@ static int sums(wagma_handle *h, int rank, void *context) {
     unsigned char *own = malloc(bytes + 128);
     unsigned seed = (unsigned)rank * 7919 + 1;
     int result = 0;
+    if (p->refuses == rank + 1)
+        h->inplace->chunks.allowed = CHUNKS_PLACES;
     for (int64_t t = 0; t < p->versions && result == 0; t++) {
         int32_t members[RANKS_MAX];
         wagma_outcome out = {0};
@@ -140,7 +147,7 @@ static int sums(wagma_handle *h, int rank, void *context) {
             break;
         const int n = members_of(p, rank, t, members), inputs = expected(arrays, p, members, n, t);
         fill(x, o, rank, t);
-        set_stores(h, t);
+        set_ways(h, t);
         if (rand_r(&seed) % 16 == 0)
             usleep((unsigned)rand_r(&seed) % 300);
         const int status = wagma_allreduce(h, x, weight_of(rank, t, is_integer), &out);
@@ -154,6 +161,8 @@ static int sums(wagma_handle *h, int rank, void *context) {
                     !EXPECT(x[i] == sum[i], "%s rank %d version %ld byte %zu of %zu: %d, not %d",
                             arrays_name[p->arrays], rank, (long)t, i, bytes, x[i], sum[i]);
     }
+    if (rank == 0)
+        p->direct = (int)h->stats.direct;
     free(own);
     free_arrays(arrays);
     return result;
@@ -234,6 +243,33 @@ static void test_departures(void) {
                 CHECK(ranks_run(THREADS, &p.options, sums, &p) == 0, "P=%d S=%d %s", size, group,
                       arrays_name[arrays]);
             }
+}
+
+/* A sandbox can refuse it, even of this process. */
+static int may_read(void) {
+    const uint64_t cookie = peer_memory_cookie();
+    return peer_memory_is((uint32_t)getpid(), (uint64_t)(uintptr_t)&cookie, cookie);
+}
+
+/* Memory is read as soon as all owners know each other, and only if all of them may. */
+static void test_who_may_read(void) {
+    for (int size = 2; size <= 4; size++)
+        for (int refuses = 0; refuses <= size; refuses++) {
+            plan p = make_plan(size, size, WAGMA_F32, 20011, 9);
+            p.refuses = refuses;
+            CHECK(ranks_run(THREADS, &p.options, sums, &p) == 0, "P=%d", size);
+            /* of 0, 1, 4, 5 and 8: the first one finds out */
+            CHECK(p.direct == (refuses || !may_read() ? 0 : 4), "P=%d, rank %d refuses: %d", size,
+                  refuses - 1, p.direct);
+        }
+}
+
+static void test_forbidden(void) {
+    plan p = make_plan(2, 2, WAGMA_F32, 20011, 9);
+    setenv("WAGMA_CMA", "0", 1);
+    CHECK(ranks_run(THREADS, &p.options, sums, &p) == 0, "see above");
+    unsetenv("WAGMA_CMA");
+    CHECK(p.direct == 0, "%d calls", p.direct);
 }
 
 /* ---- posted -----------------------------------------------------------------------------------
@@ -338,6 +374,8 @@ int main(void) {
     RUN(test_many_chunks);
     RUN(test_dtypes);
     RUN(test_departures);
+    RUN(test_who_may_read);
+    RUN(test_forbidden);
     RUN(test_posted);
     RUN(test_memory);
     return check_summary();

@@ -1,7 +1,9 @@
 /* Quorum "all" with private arrays, in trouble: ranks that are killed or stopped. Nobody may hang.
  */
 #include "check.h"
+#include "executor_inplace.h"
 #include "handle.h"
+#include "peer_memory.h"
 #include "ranks.h"
 
 #include <signal.h>
@@ -11,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { PATIENCE = 20 };                           /* seconds */
@@ -30,6 +33,7 @@ typedef struct report {
     _Atomic int named; /* warnings that name it, and the victim alone */
     char warning[256]; /* the last of the others */
     int wrong[RANKS_MAX];
+    int direct[RANKS_MAX]; /* in the newest version */
 } report;
 
 static report *shared;           /* of the running test; a kernel has no context */
@@ -63,6 +67,7 @@ static int iterate(wagma_handle *h, int rank, void *context) {
             act();
         }
         r->status[rank] = wagma_allreduce(h, x, 1, NULL);
+        r->direct[rank] = h->inplace->chunks.direct;
         for (int64_t i = 0; i < LARGE && r->status[rank] == WAGMA_OK; i++)
             r->wrong[rank] |= x[i] != size * (size - 1) / 2 + size * (double)(t + i % 7);
     }
@@ -86,6 +91,8 @@ static report *make_report(int size, int signal, int slice, int mixed) {
     return r;
 }
 
+static const char *const way_name[] = {"places", "direct"};
+
 static void check_killed(int size, int slice, int mixed) {
     report *r = make_report(size, SIGKILL, slice, mixed);
     struct ranks_job *job;
@@ -98,10 +105,12 @@ static void check_killed(int size, int slice, int mixed) {
         if (q == r->victim)
             continue;
         const double late = (double)(r->ended[q] - r->acted) * 1e-9;
-        CHECK(r->status[q] == WAGMA_EPEER, "P=%d, sum %d, rank %d: %d %s", size, slice, q,
-              r->status[q], r->message[q]);
+        CHECK(r->status[q] == WAGMA_EPEER, "P=%d, %s, sum %d, rank %d: %d %s", size,
+              way_name[chunks_default], slice, q, r->status[q], r->message[q]);
         CHECK(strstr(r->message[q], "rank 1 ") || strstr(r->message[q], "failed"), "%s",
               r->message[q]);
+        CHECK(slice < 0 || r->direct[q] == (chunks_default == CHUNKS_DIRECT && size - mixed > 1),
+              "P=%d mixed %d, rank %d: direct %d", size, mixed, q, r->direct[q]);
         CHECK(late < 1, "rank %d noticed after %.2f s", q, late);
         CHECK(!r->wrong[q], "rank %d had a wrong sum", q);
     }
@@ -159,8 +168,29 @@ static void test_stopped(void) {
     }
 }
 
+/* Of a process that is none of its children. */
+static int siblings_may_read(void) {
+    static uint64_t cookie;
+    cookie = peer_memory_cookie();
+    const uint32_t me = (uint32_t)getpid();
+    const pid_t pid = fork_child();
+    if (pid == 0)
+        _exit(!peer_memory_is(me, (uint64_t)(uintptr_t)&cookie, cookie));
+    int status;
+    return waitpid(pid, &status, 0) == pid && status == 0;
+}
+
 int main(void) {
-    RUN(test_killed);
-    RUN(test_stopped);
+    if (!siblings_may_read()) {
+        printf("skipped   directly: this system does not let ranks read each other's memory\n");
+        RUN(test_killed);
+        RUN(test_stopped);
+        return check_summary();
+    }
+    for (chunks_default = CHUNKS_PLACES; chunks_default <= CHUNKS_DIRECT; chunks_default++) {
+        printf("%s\n", way_name[chunks_default]);
+        RUN(test_killed);
+        RUN(test_stopped);
+    }
     return check_summary();
 }

@@ -16,17 +16,7 @@
 
 enum { COUNT = 3 * 512 + 1 }; /* doubles: not a whole number of pages */
 
-static void fill(double *x, double value) {
-    for (int i = 0; i < COUNT; i++)
-        x[i] = value;
-}
-
-static int holds(const double *x, double value) {
-    for (int i = 0; i < COUNT; i++)
-        if (x[i] != value)
-            return 0;
-    return 1;
-}
+#include "uniform.h"
 
 static wagma_options choose(int size, int quorum) {
     return options_of(size, size, quorum, COUNT);

@@ -67,7 +67,7 @@ static void check_layout(const wagma_options *options) {
     CHECK(n == (uint64_t)o->count * reduce_dtype_size((wagma_dtype)o->dtype), "%lu", (long)n);
     const int remaps = !all && n >= segment_remap_min;
     const int buffers = (int)round_buffers_bound(
-        &s.topology, o->activation == WAGMA_ACTIVATION_WORLD, (uint64_t)o->window, remaps);
+        &s.topology, o->activation == WAGMA_ACTIVATION_WORLD, 0, (uint64_t)o->window, remaps);
     CHECK(s.buffers == (all ? 0 : buffers), "%d", s.buffers);
     CHECK(s.rounds == (all ? 0 : 2 * s.size), "%d", s.rounds);
     const uint64_t parts[][2] = {{0, 4 * SEGMENT_LINE},

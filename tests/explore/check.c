@@ -295,8 +295,7 @@ static void check_fresh(struct round_memory *m) {
 /* What the rank leaves with: every slice in its own array, or a complete result to look at. */
 static void check_result_whole(struct round_memory *m) {
     const unsigned all = (1u << m->config->slices) - 1;
-    const int looks =
-        (m->local.view || m->local.to_all) && !m->local.copying && !m->config->world;
+    const int looks = (m->local.view || m->local.to_all) && !m->local.copying && !m->config->world;
     const unsigned expected = looks ? 0 : all;
     if (*own(m, R_DELIVERED) != expected)
         violate(m, "I1-agreement", "rank %d leaves version %d with slices %x of %x", m->rank,
@@ -340,13 +339,11 @@ void check_begin(struct round_memory *m) {
         check_fresh(m);
         break;
     case ROUND_PRIVATE:
-        check_reading(m, action);
-        if (m->local.to_all) /* the array shows another buffer than was published */
-            data_write(m, KIND_DATA, m->rank, (int)m->local.array - 1, TORN);
-        break;
     case ROUND_COPY:
     case ROUND_REDO:
         check_reading(m, action);
+        if (m->local.to_all) /* into another buffer than was published as taking the result */
+            data_write(m, KIND_DATA, m->rank, (int)m->local.array - 1, TORN);
         break;
     case ROUND_WAIT:
         if (!m->config->limited &&
@@ -374,7 +371,8 @@ void check_end(struct round_memory *m) {
         check_outputs(m);
     if (action == ROUND_REDUCE)
         data_write(m, KIND_RESULT, c, s, (uint16_t)m->local.u);
-    if ((action == ROUND_REDUCE && !m->local.view && !m->local.to_all) || action == ROUND_COPY || action == ROUND_REDO)
+    if ((action == ROUND_REDUCE && !m->local.view && !m->local.to_all) || action == ROUND_COPY ||
+        action == ROUND_REDO)
         deliver(m, 1u << s);
     if (action == ROUND_PRIVATE)
         deliver(m, (1u << m->config->slices) - 1);
@@ -410,7 +408,8 @@ void check_return(struct round_memory *m) {
         return;
     }
     for (int v = t + 1; v <= u; v++)
-        if ((m->config->ordered || m->config->forward) && is_sync(m->config->program[m->rank][v - 1]))
+        if ((m->config->ordered || m->config->forward) &&
+            is_sync(m->config->program[m->rank][v - 1]))
             violate(m, "I4-sync-fresh", "rank %d goes past sync version %d", m->rank, v);
     if (m->config->ordered) {
         if (taken != (full ? u : t - 1))

@@ -31,9 +31,8 @@ uint64_t decode(uint16_t cell) {
         return ROUND_DEPARTED;
     if (cell == 0xFFFE)
         return ROUND_DEPARTED_VERSION;
-    const uint32_t low = cell & CELL_BUFFERS
-                             ? (cell & 15u) | (cell >> 4 & 15u) << ROUND_BUFFER_BITS
-                             : cell & 255u;
+    const uint32_t low =
+        cell & CELL_BUFFERS ? (cell & 15u) | (cell >> 4 & 15u) << ROUND_BUFFER_BITS : cell & 255u;
     return round_pack(cell >> CELL_VERSION, low | (cell & CELL_LEFT ? ROUND_PUB_LEFT : 0) |
                                                 (cell & CELL_VIEW ? ROUND_PUB_VIEW : 0) |
                                                 (cell & CELL_SYNC ? ROUND_PUB_SYNC : 0));

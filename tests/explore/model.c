@@ -48,7 +48,7 @@ static void begin_next(struct round_memory *m) {
         round_begin_reserve(l, (uint64_t)op + 1);
     } else if (program[op]) {
         const int t = ++f[R_OP], sync = is_sync(program[op]);
-        const enum round_source source = program[op] == 'o'           ? ROUND_FROM_RESERVED
+        const enum round_source source = program[op] == 'o'          ? ROUND_FROM_RESERVED
                                          : strchr("xy", program[op]) ? ROUND_FROM_ARRAY
                                                                      : ROUND_FROM_X;
         round_begin(&g->context[m->rank], l, (uint64_t)t, sync, source,
@@ -249,10 +249,10 @@ const char *config_finish(struct config *g) {
     /* A rank pins at most one round per version, writes one contribution, and leaves one buffer to
      * the round: more than that are never touched. */
     if (!g->buffers)
-        g->buffers =
-            least((int)round_buffers_bound(&topology, g->world, (uint64_t)g->window, g->arrays) -
-                      !reserves,
-                  g->versions * (1 + g->arrays) + 1 + reserves + g->arrays);
+        g->buffers = least((int)round_buffers_bound(&topology, g->world, g->ordered,
+                                                    (uint64_t)g->window, g->arrays) -
+                               !reserves,
+                           g->versions * (1 + g->arrays) + 1 + reserves + g->arrays);
     if (!g->rounds)
         g->rounds =
             least((int)round_rounds_bound((uint32_t)g->ranks, g->ordered, (uint64_t)g->window),

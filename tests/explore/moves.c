@@ -21,8 +21,10 @@ static void print_word(FILE *log, int kind, uint64_t word) {
     if (word == ROUND_DEPARTED)
         fprintf(log, "departed");
     else if (kind == ROUND_PUB || kind == ROUND_IN)
-        fprintf(log, "(v%d%s, buffer %d)", (int)round_version(word),
-                round_low(word) & ROUND_PUB_SYNC ? " sync" : "", (int)round_buffer(word));
+        fprintf(log, "(v%d%s%s, buffer %d, takes %d)", (int)round_version(word),
+                round_low(word) & ROUND_PUB_SYNC ? " sync" : "",
+                round_low(word) & ROUND_PUB_LEFT ? " left" : "", (int)round_buffer(word),
+                (int)round_takes(word) - 1);
     else if (kind == ROUND_HOLD || kind == ROUND_SLOT)
         fprintf(log, "(v%d, round %d)", (int)round_version(word), (int)round_low(word));
     else if (kind == ROUND_HEAD)

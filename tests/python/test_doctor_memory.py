@@ -49,7 +49,7 @@ def test_needed_memory_is_that_of_the_documented_formula(
 ) -> None:
     first, most = needed_bytes(Wanted(array_bytes=MIB, quorum=quorum, given=True), ranks)
     assert first == arrays * MIB
-    assert most == (3 * MIB if arrays == 1 else (1 + 3 + 3 + 8) * MIB)
+    assert most == (3 * MIB if arrays == 1 else (1 + 6 + 3 + 8) * MIB)
 
 
 @pytest.mark.parametrize(("quorum", "code"), [("all", 0), ("1", 1)])
@@ -178,7 +178,7 @@ def test_only_handles_that_share_memory_need_room(facts: Facts, room: bool) -> N
     levels = [f.level for f in findings if f.topic == "memory"]
     assert levels == [Level.PROBLEM if room else Level.OK]
     (cma,) = (f.text for f in findings if f.topic == "CMA")
-    assert ("shared memory" in cma) == room
+    assert ("private arrays" in cma) == room
 
 
 @pytest.mark.parametrize(

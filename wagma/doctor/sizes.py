@@ -13,6 +13,7 @@ MIB = 1 << 20
 # docs/performance.md derives these figures; the window is that of a handle without sync versions.
 WINDOW = 64
 CHUNK_BYTES = 2 * MIB
+SHOWN_BYTES = MIB  # arrays from here on show one buffer after the other
 
 
 def parse_size(text: str) -> int:
@@ -48,6 +49,9 @@ def needed_bytes(wanted: Wanted, ranks: int) -> tuple[int, int]:
     """
     if wanted.quorum == "all" or wanted.quorum == str(ranks):
         return wanted.array_bytes, 2 * wanted.array_bytes + min(CHUNK_BYTES, wanted.array_bytes)
-    pinned = 2 if ranks == 2 else 1  # by each rank that is late; two where groups are pairs
-    most = 1 + min(pinned * (ranks - 1), 2 * WINDOW - 1) + 3 + 2 * ranks
+    shows = wanted.array_bytes >= SHOWN_BYTES
+    # By each rank that is late: two where groups are pairs, and where arrays show buffers by turns.
+    pinned = 2 if ranks == 2 or shows else 1
+    versions = 3 * WINDOW if shows else 2 * WINDOW - 1
+    most = 1 + min(pinned * (ranks - 1), versions) + 3 + 2 * ranks
     return 6 * wanted.array_bytes, max(6, most) * wanted.array_bytes

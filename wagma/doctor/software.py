@@ -25,6 +25,7 @@ MPI_LIBRARIES = ("libmpi.so", "libmpi_abi.so", "libmpich.so", "libmpi_cray.so")
 LEVELS = ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
 # Variables of wagma that set no option, and what they set.
 OTHER_VARIABLES = {
+    "WAGMA_CMA": "whether ranks may read private arrays from each other's memory",
     "WAGMA_JOB": "the name of a job without MPI",
     "WAGMA_SIMD": "the level of the kernels",
     "WAGMA_TRACE": "the folder for timelines",

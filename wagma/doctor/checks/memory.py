@@ -248,12 +248,13 @@ def _huge(memory: Memory) -> str:
 
 
 def cma(facts: Facts) -> Iterator[Finding]:
-    """Whether ranks may read each other's memory; MPI's large messages are faster with it."""
+    """Whether ranks may read each other's memory: MPI's large messages, and private arrays."""
     refused = [rank for rank in facts.ranks if rank.memory.cma is False]
     scope = facts.ranks[0].memory.ptrace_scope
-    needless = "; wagma does without it, its arrays pass through shared memory"
+    instead = "; wagma passes private arrays through shared memory"
+    used = "; wagma does with private arrays where that is faster"
     if over_messages(facts):  # which are MPI's
-        needless = ""
+        instead = used = ""
     if refused:
         because = f", ptrace_scope is {scope}" if scope else ""
         yield Finding(
@@ -261,17 +262,17 @@ def cma(facts: Facts) -> Iterator[Finding]:
             Level.NOTE,
             f"{which_ranks(refused)} may not read other ranks' memory "
             f"({refused[0].memory.cma_error}{because}): MPI's large messages are copied "
-            f"twice{needless}",
+            f"twice{instead}",
             "sysctl kernel.yama.ptrace_scope=0; in a container docker run --cap-add=SYS_PTRACE",
         )
     elif any(rank.memory.cma for rank in facts.ranks):
-        yield Finding("CMA", Level.OK, f"ranks may read each other's memory, as MPI does{needless}")
+        yield Finding("CMA", Level.OK, f"ranks may read each other's memory, as MPI does{used}")
     elif scope:
         yield Finding(
             "CMA",
             Level.NOTE,
             f"kernel.yama.ptrace_scope is {scope}: ranks may not read each other's memory: "
-            f"MPI's large messages are copied twice{needless}",
+            f"MPI's large messages are copied twice{instead}",
             "sysctl kernel.yama.ptrace_scope=0",
         )
 
