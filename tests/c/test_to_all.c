@@ -199,6 +199,7 @@ static void test_a_failed_call_has_its_array_for_itself(void) {
 
 typedef struct fate {
     int signum;
+    _Atomic int stopped; /* rank 1 is, with a slice that it has claimed */
     _Atomic int went_on; /* rank 0 has called all its versions */
     _Atomic int back;    /* rank 1 has returned */
 } fate;
@@ -224,13 +225,16 @@ static void stop_in_slice(rank *me, wagma_handle *h, double *x) {
         sleep_ms(0.2);
 }
 
-/* Rank 0 does the other slices, does not wait for that one, and goes on. */
+/* Rank 0 has published, does the other slices, does not wait for that one, and goes on. */
 static void go_on(rank *me, wagma_handle *h, double *x) {
     fate *f = me->shared;
     wagma_stats stats;
     wagma_outcome o;
     fill(x, 1);
-    EXPECT(wagma_allreduce(h, x, 1, &o) == WAGMA_OK, "%s", wagma_last_error());
+    EXPECT(wagma_start(h, x, 1, 0, &o) == WAGMA_INPROGRESS, "%s", wagma_last_error());
+    while (!atomic_load(&f->stopped))
+        sleep_ms(0.2);
+    EXPECT(wagma_finish(h, x, &o) == WAGMA_OK, "%s", wagma_last_error());
     EXPECT(holds(x, 11) && !o.late && o.contributors_count == 2, "%g", x[0]);
     EXPECT(h->shm->local.to_all && h->shm->local.copying, "nothing was left to the round");
     const int left = (int)h->shm->local.takes - 1;
@@ -270,8 +274,10 @@ static void check_fate(int signum) {
     team *t = team_start(PROCESSES, &o, live, f);
     if (signum == SIGKILL) {
         team_await_killed(t, 1);
+        atomic_store(&f->stopped, 1);
     } else {
         team_await_stopped(t, 1);
+        atomic_store(&f->stopped, 1);
         while (!atomic_load(&f->went_on) && expectations_failed() == 0)
             sleep_ms(0.2);
         team_continue(t, 1);
