@@ -165,6 +165,7 @@ def neighbors_of(int rank, int size, str graph, int neighbors, int64_t version):
 # ---- options -------------------------------------------------------------------------------------
 LATE = {"stale": WAGMA_LATE_STALE, "skip": WAGMA_LATE_SKIP, "carry": WAGMA_LATE_CARRY}
 MISSED = {"once": WAGMA_MISSED_ONCE, "fast-forward": WAGMA_MISSED_FAST_FORWARD}
+PRIVATE_WAYS = {WAGMA_PRIVATE_NONE: None, WAGMA_PRIVATE_CHUNKS: "chunks", WAGMA_PRIVATE_READ: "read"}
 ACTIVATIONS = {"group": WAGMA_ACTIVATION_GROUP, "world": WAGMA_ACTIVATION_WORLD}
 QUORUM_MAJORITY = WAGMA_QUORUM_MAJORITY
 PROGRESS = {"sleep": WAGMA_PROGRESS_SLEEP, "yield": WAGMA_PROGRESS_YIELD,

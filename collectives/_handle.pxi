@@ -483,7 +483,8 @@ cdef class Handle:
         if self.handle != NULL:
             wagma_get_stats(self.handle, &s)
         return Stats(s.calls, s.late, s.unmerged, s.redone_slices, s.buffer_waits, s.waited,
-                     s.grace, s.segment_bytes, s.wakeups, s.direct, self._ranks())
+                     s.grace, s.segment_bytes, s.wakeups, s.direct,
+                     PRIVATE_WAYS[s.private_way], self._ranks())
 
     def dump_state(self):
         """What this rank is doing and what it did last, as text: one event per line, newest last.
@@ -647,7 +648,7 @@ cdef class Handle:
             results = f"results_bytes={o.window * o.count * self.dtype_.storage.itemsize}, "
         stats = self.stats()
         if quorum == "all" and self.transport == "shm":
-            results += f"direct={stats.direct}, "
+            results += f"private={stats.private!r}, "
         state = "closed" if self.closed else f"version={self.version}"
         if self.busy == PENDING:
             state += ", pending"

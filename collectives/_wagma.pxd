@@ -147,6 +147,11 @@ cdef extern from "wagma.h" nogil:
     int64_t wagma_version(const wagma_handle *handle)
     void *wagma_shared_array(wagma_handle *handle)
 
+    enum:
+        WAGMA_PRIVATE_NONE
+        WAGMA_PRIVATE_CHUNKS
+        WAGMA_PRIVATE_READ
+
     ctypedef struct wagma_stats:
         int64_t calls
         int64_t late
@@ -158,6 +163,7 @@ cdef extern from "wagma.h" nogil:
         uint64_t segment_bytes
         uint64_t wakeups
         int64_t direct
+        int32_t private_way
 
     void wagma_get_stats(const wagma_handle *handle, wagma_stats *stats)
 

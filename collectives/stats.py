@@ -82,6 +82,8 @@ class Stats:
             memory (process_vm_readv), instead of passing them through the segment. They do what
             they measure to be faster; where the system does not permit it, or `WAGMA_CMA=0` is
             set, never.
+        private: how private arrays passed in the newest call with quorum="all" in which there were
+            any, above some KiB: "read" (as above) or "chunks", through the segment; None before.
         ranks: counters of every rank, gathered at the last sync version that this rank took, and
             equal on all that took it; empty before the first one. Sync versions are those of
             `sync_period`, `sync(x)` and `close(sync=True)`.
@@ -97,6 +99,7 @@ class Stats:
     segment_bytes: int
     wakeups: int
     direct: int
+    private: str | None
     ranks: tuple[RankStats, ...] = ()
 
     @property

@@ -19,11 +19,11 @@ int chunks_create(struct chunks *c, const wagma_segment *s) {
     c->out = malloc(size * sizeof *c->out);
     c->stores = calloc(size, sizeof *c->stores);
     c->readable = calloc(size, sizeof *c->readable);
-    c->x = malloc(size * sizeof *c->x);
     c->cookie = peer_memory_cookie();
-    c->allowed = chunks_default;
-    c->way.turn = WAYS_TURNS - 3; /* the first two versions find out whether it may be done */
-    return c->owners && c->placed_owners && c->in && c->out && c->stores && c->readable && c->x;
+    c->allowed = chunks_allowed();
+    c->way.turn = WAYS_TURNS - 3; /* the first version finds out whether it may be done, and the
+                                   * second has the caches warm: the third one tries it */
+    return c->owners && c->placed_owners && c->in && c->out && c->stores && c->readable;
 }
 
 void chunks_free(struct chunks *c) {
@@ -33,7 +33,6 @@ void chunks_free(struct chunks *c) {
     free(c->out);
     free(c->stores);
     free(c->readable);
-    free(c->x);
     free(c->parts);
 }
 

@@ -67,7 +67,6 @@ struct chunks {
     uint64_t began;             /* ns */
     uint64_t cookie;            /* this rank's */
     signed char *readable; /* [P] 1: that rank's memory may be read, -1: it may not, 0: not tried */
-    uint64_t *x;           /* [P] the owners' arrays in their memory */
     unsigned char *parts;  /* of a chunk, read from the others; NULL until it is needed */
     /* the newest version whose chunks lie in this rank's places; -1: none */
     int64_t placed_version;
@@ -94,6 +93,8 @@ int chunks_look_for_trouble(wagma_handle *h, const char *phase);
 
 /* -- executor_chunks_direct.c -------------------------------------------------------------------
  */
+/* What WAGMA_CMA lets a new handle do. */
+enum chunks_way chunks_allowed(void);
 /* What its record says by which this rank's memory is known, wherever its array is. */
 void chunks_introduce(const wagma_handle *h, inplace_record *record);
 /* What it says of a private array. */

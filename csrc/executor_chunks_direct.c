@@ -31,14 +31,18 @@ size_t chunks_direct_piece(const wagma_handle *h) {
     return (each + INPLACE_LINE - 1) / INPLACE_LINE * INPLACE_LINE;
 }
 
-/* WAGMA_CMA=0: no rank reads this one's memory, nor this one another's. */
+/* No rank reads this one's memory, nor this one another's. */
 static int is_forbidden(const struct chunks *c) {
-    const char *text = getenv("WAGMA_CMA");
-    return c->allowed == CHUNKS_PLACES || (text && strcmp(text, "0") == 0);
+    return c->allowed == CHUNKS_PLACES;
 }
 
-/* Not all memory can be read so: that of a device, or secret. What the system says of x is
- * remembered, since most calls are about one array. */
+enum chunks_way chunks_allowed(void) {
+    const char *text = getenv("WAGMA_CMA");
+    return text && strcmp(text, "0") == 0 ? CHUNKS_PLACES : chunks_default;
+}
+
+/* Not all memory can be read so: that of a device, or secret. The first and the last byte are
+ * tried, and what the system says is remembered, since most calls are about one array. */
 static int is_readable(struct chunks *c, const unsigned char *x, uint64_t bytes) {
     unsigned char byte;
     const uint32_t me = (uint32_t)getpid();
@@ -59,7 +63,7 @@ void chunks_introduce(const wagma_handle *h, inplace_record *record) {
 void chunks_describe(wagma_handle *h, inplace_record *record) {
     struct chunks *c = &h->inplace->chunks;
     record->x = (uint64_t)(uintptr_t)h->call.x;
-    record->may_read = (uint32_t)is_readable(c, h->call.x, h->segment->bytes_n);
+    record->may_read = !is_forbidden(c) && is_readable(c, h->call.x, h->segment->bytes_n);
     for (int i = 0; i < h->call.n; i++)
         if (h->call.members[i] != h->rank && c->readable[h->call.members[i]] != 1)
             record->may_read = 0;
@@ -70,14 +74,15 @@ void chunks_describe(wagma_handle *h, inplace_record *record) {
 static void get_to_know(wagma_handle *h) {
     const struct inplace_local *l = &h->inplace->local;
     struct chunks *c = &h->inplace->chunks;
-    if (!c->parts)
+    const int forbidden = is_forbidden(c);
+    if (!c->parts && !forbidden)
         c->parts = pages_new(PIECES_BYTES + (size_t)h->size * INPLACE_LINE);
     for (int k = 0; k < l->present_n; k++) {
         const int q = l->present[k];
         const inplace_record *record = record_of(h, q);
         if (q == h->rank || c->readable[q] != 0)
             continue;
-        const int is_it = c->parts && !is_forbidden(c) &&
+        const int is_it = c->parts && !forbidden &&
                           peer_memory_is(pid_of(h, q), record->cookie_at, record->cookie);
         c->readable[q] = is_it ? 1 : -1;
     }
@@ -86,11 +91,8 @@ static void get_to_know(wagma_handle *h) {
 void chunks_decide(wagma_handle *h) {
     struct chunks *c = &h->inplace->chunks;
     c->direct = c->owners_n > 1 && record_of(h, c->owners[0])->would_read;
-    for (int k = 0; k < c->owners_n; k++) {
-        const inplace_record *record = record_of(h, c->owners[k]);
-        c->x[k] = record->x;
-        c->direct &= record->may_read;
-    }
+    for (int k = 0; k < c->owners_n; k++)
+        c->direct &= record_of(h, c->owners[k])->may_read;
     if (c->index >= 0)
         get_to_know(h);
     if (c->index > 0) /* another rank decides this version: it is none of the turns */
@@ -101,6 +103,7 @@ void chunks_decide(wagma_handle *h) {
 void chunks_note(wagma_handle *h) {
     struct chunks *c = &h->inplace->chunks;
     h->stats.direct += c->direct;
+    h->stats.private_way = c->direct ? WAGMA_PRIVATE_READ : WAGMA_PRIVATE_CHUNKS;
     if (c->index == 0 && c->owners_n > 1)
         ways_note(&c->way, c->direct, wait_now() - c->began, h->segment->bytes_n, 1);
 }
@@ -113,7 +116,8 @@ static int has_failed(const wagma_handle *h, int q) {
 int chunks_read(wagma_handle *h, int k, unsigned char *to, size_t offset, size_t bytes) {
     const struct chunks *c = &h->inplace->chunks;
     const int q = c->owners[k];
-    const int error = bytes ? peer_memory_read(pid_of(h, q), to, c->x[k] + offset, bytes) : 0;
+    const uint64_t x = record_of(h, q)->x; /* it stays until this rank has finished the version */
+    const int error = bytes ? peer_memory_read(pid_of(h, q), to, x + offset, bytes) : 0;
     if (error == 0)
         return WAGMA_OK;
     if (error == ESRCH || has_failed(h, q)) /* it died, or gave up and has freed its array */
@@ -122,6 +126,6 @@ int chunks_read(wagma_handle *h, int k, unsigned char *to, size_t offset, size_t
                      "the array of rank %d, %zu bytes at %#llx in process %u, can be read no more "
                      "(%s): it has to stay where it is during the call; WAGMA_CMA=0 passes arrays "
                      "through shared memory",
-                     q, (size_t)h->segment->bytes_n, (unsigned long long)c->x[k], pid_of(h, q),
+                     q, (size_t)h->segment->bytes_n, (unsigned long long)x, pid_of(h, q),
                      strerror(error));
 }

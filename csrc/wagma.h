@@ -286,6 +286,10 @@ WAGMA_API int64_t wagma_version(const wagma_handle *handle);
  * is no memory for it, or the handle has a graph, which has no use for one. */
 WAGMA_API void *wagma_shared_array(wagma_handle *handle);
 
+/* How large private arrays pass with quorum "all": through the segment in chunks, or read from
+ * their owners' memory. */
+enum { WAGMA_PRIVATE_NONE, WAGMA_PRIVATE_CHUNKS, WAGMA_PRIVATE_READ };
+
 /* Counters since creation. */
 typedef struct wagma_stats {
     int64_t calls;
@@ -297,8 +301,10 @@ typedef struct wagma_stats {
     double grace;           /* seconds, the value in force (measured when it is auto) */
     uint64_t segment_bytes; /* this rank's committed part of the segment; over a transport: of its
                              * contributions, results and buffers of messages */
-    uint64_t wakeups; /* over a transport: how often the progress thread looked for messages */
-    int64_t direct;   /* calls in which private arrays were read from their owners' memory */
+    uint64_t wakeups;    /* over a transport: how often the progress thread looked for messages */
+    int64_t direct;      /* quorum "all": calls in which private arrays were read from their owners'
+                          * memory, which WAGMA_CMA=0 in the environment forbids */
+    int32_t private_way; /* WAGMA_PRIVATE_*, in the newest call in which a member's was private */
 } wagma_stats;
 
 WAGMA_API void wagma_get_stats(const wagma_handle *handle, wagma_stats *stats);

@@ -1,6 +1,7 @@
 /* See support.h. */
 #define _GNU_SOURCE /* pthread, MAP_ANONYMOUS */
 #include "support.h"
+#include "peer_memory.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -94,6 +95,16 @@ pid_t fork_child(void) {
     if (getppid() != parent)
         _exit(1);
     return 0;
+}
+
+int peers_may_read(void) {
+    const uint64_t cookie = peer_memory_cookie();
+    const uint32_t me = (uint32_t)getpid();
+    const pid_t pid = fork_child();
+    if (pid == 0)
+        _exit(!peer_memory_is(me, (uint64_t)(uintptr_t)&cookie, cookie));
+    int status;
+    return waitpid(pid, &status, 0) == pid && status == 0;
 }
 
 /* ---- watchdog -------------------------------------------------------------------------------- */

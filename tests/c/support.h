@@ -41,6 +41,9 @@ void *shared_memory(size_t bytes);
 double seconds(void); /* CLOCK_MONOTONIC */
 void sleep_ms(double ms);
 
+/* Whether processes may read the memory of one that is none of their children. */
+int peers_may_read(void);
+
 /* fork(); the child is killed with its parent, so that a failed test leaves none. */
 pid_t fork_child(void);
 

@@ -2,7 +2,6 @@
  * or are read from their owners' memory. */
 #include "check.h"
 #include "executor_inplace.h"
-#include "peer_memory.h"
 #include "ranks.h"
 #include "reduce.h"
 #include "segment.h"
@@ -245,12 +244,6 @@ static void test_departures(void) {
             }
 }
 
-/* A sandbox can refuse it, even of this process. */
-static int may_read(void) {
-    const uint64_t cookie = peer_memory_cookie();
-    return peer_memory_is((uint32_t)getpid(), (uint64_t)(uintptr_t)&cookie, cookie);
-}
-
 /* Memory is read as soon as all owners know each other, and only if all of them may. */
 static void test_who_may_read(void) {
     for (int size = 2; size <= 4; size++)
@@ -259,8 +252,8 @@ static void test_who_may_read(void) {
             p.refuses = refuses;
             CHECK(ranks_run(THREADS, &p.options, sums, &p) == 0, "P=%d", size);
             /* of 0, 1, 4, 5 and 8: the first one finds out */
-            CHECK(p.direct == (refuses || !may_read() ? 0 : 4), "P=%d, rank %d refuses: %d", size,
-                  refuses - 1, p.direct);
+            CHECK(p.direct == (refuses || !peers_may_read() ? 0 : 4), "P=%d, rank %d refuses: %d",
+                  size, refuses - 1, p.direct);
         }
 }
 

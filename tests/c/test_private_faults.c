@@ -3,7 +3,6 @@
 #include "check.h"
 #include "executor_inplace.h"
 #include "handle.h"
-#include "peer_memory.h"
 #include "ranks.h"
 
 #include <signal.h>
@@ -13,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { PATIENCE = 20 };                           /* seconds */
@@ -168,20 +166,8 @@ static void test_stopped(void) {
     }
 }
 
-/* Of a process that is none of its children. */
-static int siblings_may_read(void) {
-    static uint64_t cookie;
-    cookie = peer_memory_cookie();
-    const uint32_t me = (uint32_t)getpid();
-    const pid_t pid = fork_child();
-    if (pid == 0)
-        _exit(!peer_memory_is(me, (uint64_t)(uintptr_t)&cookie, cookie));
-    int status;
-    return waitpid(pid, &status, 0) == pid && status == 0;
-}
-
 int main(void) {
-    if (!siblings_may_read()) {
+    if (!peers_may_read()) {
         printf("skipped   directly: this system does not let ranks read each other's memory\n");
         RUN(test_killed);
         RUN(test_stopped);

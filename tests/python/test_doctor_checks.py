@@ -151,6 +151,10 @@ CASES: dict[str, Case] = {
         changed(healthy(), engine={"options_error": "WAGMA_REDO_AFTER='x' is not a number"}),
         "environment", Level.PROBLEM, "ranks 0-3: WAGMA_REDO_AFTER='x'", "unset",
     ),
+    "value that is none": (
+        environment(healthy(), WAGMA_CMA="off"),
+        "environment", Level.WARNING, "WAGMA_CMA=off is not followed", "reading private arrays",
+    ),
     "level not there": (
         environment(healthy(), WAGMA_SIMD="avx10"),
         "environment", Level.WARNING, "WAGMA_SIMD=avx10 is not followed", "scalar",

@@ -223,3 +223,10 @@ def test_one_rank_of_a_node_complains_before_mpi_starts(
     monkeypatch.setattr(command, "COMPLAINT_S", 0.0)
     command._early(changed(healthy(1), memory={"shm_free": MIB}))
     assert capsys.readouterr().err.count("node1, before MPI starts: ") == complains
+
+
+@pytest.mark.parametrize(("value", "told"), [("0", "keeps wagma from it"), ("1", "is faster")])
+def test_reading_other_memory_can_be_forbidden(value: str, told: str) -> None:
+    facts = environment(changed(healthy(), memory={"cma": True}), WAGMA_CMA=value)
+    (cma,) = (f.text for f in examine(facts) if f.topic == "CMA")
+    assert told in cma

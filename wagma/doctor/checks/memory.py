@@ -253,6 +253,8 @@ def cma(facts: Facts) -> Iterator[Finding]:
     scope = facts.ranks[0].memory.ptrace_scope
     instead = "; wagma passes private arrays through shared memory"
     used = "; wagma does with private arrays where that is faster"
+    if any(rank.environment.get("WAGMA_CMA") == "0" for rank in facts.ranks):
+        used = "; WAGMA_CMA=0 keeps wagma from it"
     if over_messages(facts):  # which are MPI's
         instead = used = ""
     if refused:

@@ -110,6 +110,13 @@ def _variable(facts: Facts, name: str) -> Iterator[Finding]:
             )
     elif name == "WAGMA_SIMD":
         yield from _simd(facts)
+    elif name == "WAGMA_CMA" and not set(found) <= {"0", "1", ""}:
+        yield Finding(
+            "environment",
+            Level.WARNING,
+            f"WAGMA_CMA={', '.join(found)} is not followed: it is 0 or 1",
+            "0 keeps ranks from reading private arrays from each other's memory; or unset it",
+        )
     elif name in known.variables:
         yield Finding("environment", Level.NOTE, f"{name} sets {known.variables[name]}")
     else:
