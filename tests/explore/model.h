@@ -155,7 +155,8 @@ uint64_t model_rmw(struct round_memory *m, enum rmw op, int kind, uint32_t i, ui
 uint16_t data_read(const struct round_memory *m, int kind, int i, int j);
 void data_write(struct round_memory *m, int kind, int i, int j, uint16_t value);
 
-/* -- check.c: the invariants ------------------------------------------------------------------- */
+/* -- check.c, check_data.c, check_calls.c: the invariants ---------------------------------------
+ */
 void violate(struct round_memory *m, const char *invariant, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Before `value` replaces what the cell holds. */
