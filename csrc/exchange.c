@@ -1,6 +1,5 @@
 /* See exchange.h, and exchange_state.h for what is where. */
 #include "exchange_state.h"
-#include "pages.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -10,24 +9,6 @@
 
 static int no_memory(size_t bytes) {
     return error_set(WAGMA_ENOMEM, "no memory for an exchange: %zu bytes", bytes);
-}
-
-int exchange_grow(struct exchange_pool *pool, unsigned char **memory, size_t *room, size_t bytes,
-                  size_t keep) {
-    if (bytes <= *room)
-        return WAGMA_OK;
-    size_t size = keep > 0 ? 2 * bytes : bytes;
-    size += -size % EXCHANGE_LINE;
-    unsigned char *larger = pages_new(size);
-    if (!larger)
-        return no_memory(size);
-    if (keep > 0)
-        memcpy(larger, *memory, keep);
-    free(*memory);
-    pool->bytes += size - *room;
-    *memory = larger;
-    *room = size;
-    return WAGMA_OK;
 }
 
 /* Arrays by member. */
@@ -80,7 +61,6 @@ static void free_exchange(struct exchange *e) {
     free(e->weights);
     free(e->schedule.step);
     free(e->transfers);
-    free(e->memory);
     free(e->early);
     free(e);
 }
@@ -156,7 +136,8 @@ void exchange_mark(struct exchange_pool *pool, struct exchange *e, uint32_t phas
 /* ---- the pool -------------------------------------------------------------------------------- */
 
 struct exchange_pool *exchange_pool_create(wagma_transport *transport, const wagma_options *options,
-                                           const reduce_kernels *kernels, size_t attached) {
+                                           const reduce_kernels *kernels, pages_arena *pages,
+                                           size_t attached) {
     const int phases = schedule_phases(options->size);
     const int64_t tags = transport->tags / phases, needed = 3 * (options->window + 1);
     if (tags < needed) {
@@ -185,6 +166,7 @@ struct exchange_pool *exchange_pool_create(wagma_transport *transport, const wag
     }
     pool->transport = transport;
     pool->kernels = kernels;
+    pool->pages = pages;
     pool->dtype = (wagma_dtype)options->dtype;
     pool->count = (size_t)options->count;
     pool->attached = attached;
@@ -329,8 +311,4 @@ uint64_t exchange_moves(const struct exchange_pool *pool) {
 void exchange_counts(const struct exchange_pool *pool, int64_t *sent, int64_t *received) {
     *sent = pool->sent;
     *received = pool->received;
-}
-
-uint64_t exchange_bytes(const struct exchange_pool *pool) {
-    return pool->bytes;
 }

@@ -14,6 +14,7 @@
 #define WAGMA_EXCHANGE_H
 
 #include "handle.h"
+#include "pages.h"
 #include "reduce.h"
 #include "trace.h"
 #include "transport.h"
@@ -54,9 +55,11 @@ typedef struct exchange_end {
 } exchange_end;
 
 /* `options`: checked. `attached`: bytes of the attachments of sync versions; others have none.
- * NULL: error_set(). */
+ * What partial sums and receives need is taken from `pages`, which ends after the pool. NULL:
+ * error_set(). */
 struct exchange_pool *exchange_pool_create(wagma_transport *transport, const wagma_options *options,
-                                           const reduce_kernels *kernels, size_t attached);
+                                           const reduce_kernels *kernels, pages_arena *pages,
+                                           size_t attached);
 /* Where its events go from now on (TRACE_PHASE: a step's transfer, TRACE_REDUCE); the handle's. */
 void exchange_pool_trace(struct exchange_pool *pool, struct trace *trace);
 /* Exchanges in progress are abandoned; the transport must be closed before. */
@@ -85,7 +88,4 @@ uint64_t exchange_moves(const struct exchange_pool *pool);
 int exchange_missing(const struct exchange *e);
 /* Headers sent and received, for the drain. */
 void exchange_counts(const struct exchange_pool *pool, int64_t *sent, int64_t *received);
-/* Bytes of memory for partial sums and receives. */
-uint64_t exchange_bytes(const struct exchange_pool *pool);
-
 #endif

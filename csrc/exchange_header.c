@@ -174,14 +174,18 @@ static int deliver(struct exchange_pool *pool, struct exchange *e, int from,
     return WAGMA_OK;
 }
 
-static int keep(struct exchange_pool *pool, struct exchange *e, int from, const void *message,
-                size_t bytes) {
+static int keep(struct exchange *e, int from, const void *message, size_t bytes) {
     const struct early head = {from, (uint32_t)bytes};
     const size_t size = sizeof head + bytes;
-    const int status =
-        exchange_grow(pool, &e->early, &e->early_room, e->early_bytes + size, e->early_bytes);
-    if (status != WAGMA_OK)
-        return status;
+    if (e->early_bytes + size > e->early_room) {
+        const size_t room = 2 * (e->early_bytes + size);
+        unsigned char *larger = realloc(e->early, room);
+        if (!larger)
+            return error_set(WAGMA_ENOMEM, "no memory for headers that come early: %zu bytes",
+                             room);
+        e->early = larger;
+        e->early_room = room;
+    }
     memcpy(e->early + e->early_bytes, &head, sizeof head);
     memcpy(e->early + e->early_bytes + sizeof head, message, bytes);
     e->early_bytes += size;
@@ -203,7 +207,7 @@ int exchange_receive(struct exchange_pool *pool, int from, const void *message, 
     struct exchange *e = exchange_announce(pool, h.version);
     if (!e)
         return WAGMA_ENOMEM;
-    return e->begun ? deliver(pool, e, from, message, bytes) : keep(pool, e, from, message, bytes);
+    return e->begun ? deliver(pool, e, from, message, bytes) : keep(e, from, message, bytes);
 }
 
 int exchange_replay(struct exchange_pool *pool, struct exchange *e) {

@@ -143,9 +143,12 @@ int exchange_lay_out(struct exchange_pool *pool, struct exchange *e) {
         e->partial_at = separate ? kept.begin : 0;
         if (separate)
             bytes += length(kept) * sum_size(pool->dtype, SUM_PARTIAL);
-        const int status = exchange_grow(pool, &e->memory, &e->memory_room, bytes, 0);
-        if (status != WAGMA_OK)
-            return status;
+        if (bytes <= e->memory_room)
+            continue;
+        e->memory = pages_part(pool->pages, bytes); /* what it had is of no use to others */
+        e->memory_room = e->memory ? bytes : 0;
+        if (!e->memory)
+            return error_set(WAGMA_ENOMEM, "no memory for an exchange: %zu bytes", bytes);
     }
     const unsigned char *result =
         (const unsigned char *)e->start.result + e->partial_at * sum_size(pool->dtype, SUM_DATA);

@@ -86,7 +86,7 @@ struct exchange {
     unsigned char *attachments; /* [members_room], once it had a sync version */
     const void **inputs;        /* [members_room] scratch */
     double *weights;            /* [members_room] scratch */
-    unsigned char *memory;      /* rings, partial sums */
+    unsigned char *memory;      /* rings, partial sums: of pool->pages */
     size_t memory_room;
     unsigned char *early; /* headers that came before the exchange began here */
     size_t early_bytes, early_room;
@@ -99,6 +99,7 @@ struct exchange_list { /* first in, first out, by exchange.next */
 struct exchange_pool {
     wagma_transport *transport;
     const reduce_kernels *kernels;
+    pages_arena *pages;
     struct trace *trace; /* NULL: nobody looks */
     wagma_dtype dtype;
     size_t count, attached;
@@ -113,14 +114,10 @@ struct exchange_pool {
     struct exchange *made;  /* all that there are */
     int64_t sent, received; /* headers */
     uint64_t moves;         /* ends of messages, and sums */
-    _Atomic uint64_t bytes; /* read by any thread */
 };
 
 /* ---- exchange.c ------------------------------------------------------------------------------ */
 
-/* Makes *memory hold `bytes`; what it held is lost unless `keep`. WAGMA_OK or WAGMA_ENOMEM. */
-int exchange_grow(struct exchange_pool *pool, unsigned char **memory, size_t *room, size_t bytes,
-                  size_t keep);
 /* The exchange of the version, NULL: there is none. */
 struct exchange *exchange_find(const struct exchange_pool *pool, int64_t version);
 /* The same; it is made. NULL: error_set(). */

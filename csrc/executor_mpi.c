@@ -75,7 +75,8 @@ int mpi_finish(wagma_handle *h) {
 /* Counters: for any thread, also while the owner waits in a call, with the mutex. */
 uint64_t mpi_bytes(const wagma_handle *h) {
     const struct mpi_executor *e = h->mpi;
-    return atomic_load(&e->blocks) * mpi_block_bytes(e) + (e->pool ? exchange_bytes(e->pool) : 0);
+    /* relaxed: a counter */
+    return atomic_load_explicit(&e->pages.bytes, memory_order_relaxed);
 }
 
 uint64_t mpi_wakeups(const wagma_handle *h) {

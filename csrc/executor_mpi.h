@@ -25,8 +25,7 @@
 /* N bytes of data: a contribution or a result. Counted, since versions that have pinned a
  * contribution read it while the rank has newer ones. */
 typedef struct mpi_block {
-    struct mpi_block *next; /* in `free` or `made` */
-    struct mpi_block *next_made;
+    struct mpi_block *next; /* in `free` */
     int references;
 } mpi_block;
 
@@ -97,9 +96,9 @@ struct mpi_executor {
     size_t bytes_n;
 
     /* memory */
-    mpi_block *free, *made;
-    _Atomic uint64_t blocks; /* how many there are; counters are read by any thread, see wagma.h */
-    mpi_block *own;          /* wagma_shared_array(); NULL: nobody has asked for it */
+    pages_arena pages; /* of blocks and exchanges */
+    mpi_block *free;
+    mpi_block *own; /* wagma_shared_array(); NULL: nobody has asked for it */
     mpi_version *versions, *spare, *untold;
     int32_t *ranks;       /* [P] scratch */
     rank_record *records; /* [P] rank_stats.h: as they came with the last sync version */

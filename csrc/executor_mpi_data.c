@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "executor_mpi.h"
-#include "pages.h"
 
 static wagma_dtype dtype_of(const wagma_handle *h) {
     return (wagma_dtype)h->options->dtype;
@@ -22,15 +21,12 @@ mpi_block *mpi_block_new(wagma_handle *h) {
     if (b) {
         e->free = b->next;
     } else {
-        b = pages_new(mpi_block_bytes(e));
+        b = pages_part(&e->pages, mpi_block_bytes(e));
         if (!b) {
             (void)error_set(WAGMA_ENOMEM, "no memory for a contribution or result of %zu bytes",
                             e->bytes_n);
             return NULL;
         }
-        b->next_made = e->made;
-        e->made = b;
-        e->blocks++;
     }
     b->references = 1;
     return b;
@@ -126,12 +122,8 @@ static void free_versions(mpi_version *v) {
 }
 
 void mpi_free_data(struct mpi_executor *e) {
-    while (e->made) {
-        mpi_block *next = e->made->next_made;
-        free(e->made);
-        e->made = next;
-    }
     exchange_pool_free(e->pool);
+    pages_free(&e->pages);
 }
 
 void mpi_free_versions(struct mpi_executor *e) {

@@ -14,8 +14,8 @@ int crew_open(crew *c, const wagma_options *options, size_t attached, uint64_t s
     *c = (crew){.size = options->size, .random = mix(seed)};
     c->sim = sim_create(c->size, seed, (struct sim_options){.delay = delay});
     for (int r = 0; r < c->size; r++) {
-        c->pools[r] =
-            exchange_pool_create(sim_transport(c->sim, r), options, reduce_best(), attached);
+        c->pools[r] = exchange_pool_create(sim_transport(c->sim, r), options, reduce_best(),
+                                           &c->pages[r], attached);
         if (!c->pools[r])
             return -1;
     }
@@ -23,8 +23,10 @@ int crew_open(crew *c, const wagma_options *options, size_t attached, uint64_t s
 }
 
 void crew_close(crew *c) {
-    for (int r = 0; r < c->size; r++)
+    for (int r = 0; r < c->size; r++) {
         exchange_pool_free(c->pools[r]);
+        pages_free(&c->pages[r]);
+    }
     sim_free(c->sim);
 }
 

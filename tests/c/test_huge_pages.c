@@ -1,5 +1,5 @@
-/* Huge pages of shared memory: how they are made, and that large arrays of a segment lie in them
- * wherever they are mapped. */
+/* Huge pages. Of shared memory: how they are made, and that large arrays of a segment lie in them
+ * wherever they are mapped. Of other memory: that parts of an arena lie in them. */
 #define _GNU_SOURCE /* memfd_create */
 #include "check.h"
 #include "pages.h"
@@ -20,8 +20,9 @@ enum {
     WHOLE = 2 * PAGES_HUGE,         /* of an array: in huge pages */
 };
 
-/* How much of [at, at + bytes) this process reaches by huge pages of shared memory. */
-static uint64_t huge_bytes(const void *at, size_t bytes) {
+/* How much of the mappings of [at, at + bytes) this process reaches by huge pages, of the `kind`
+ * that the system calls so. */
+static uint64_t huge_bytes_of(const char *kind, const void *at, size_t bytes) {
     const uintptr_t from = (uintptr_t)at, to = from + bytes;
     uint64_t sum = 0;
     uintptr_t start = 0, end = 0;
@@ -32,13 +33,49 @@ static uint64_t huge_bytes(const void *at, size_t bytes) {
         uint64_t kibibytes;
         if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &a, &b) == 2)
             start = a, end = b;
-        else if (sscanf(line, "ShmemPmdMapped: %" SCNu64, &kibibytes) == 1 && start < to &&
-                 end > from)
+        else if (strncmp(line, kind, strlen(kind)) == 0 && start < to && end > from &&
+                 sscanf(line + strlen(kind), ": %" SCNu64, &kibibytes) == 1)
             sum += kibibytes << 10;
     }
     if (file)
         fclose(file);
     return sum;
+}
+
+static uint64_t huge_bytes(const void *at, size_t bytes) {
+    return huge_bytes_of("ShmemPmdMapped", at, bytes);
+}
+
+/* 0: the administrator has forbidden huge pages of memory that is not shared; or it is the address
+ * sanitizer's, which has written to it before anybody can ask for them. */
+static int has_huge_pages(void) {
+#ifdef __SANITIZE_ADDRESS__
+    return 0;
+#endif
+    char modes[64] = "";
+    FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
+    const int is_read = file && fgets(modes, sizeof modes, file);
+    if (file)
+        fclose(file);
+    return is_read && !strstr(modes, "[never]");
+}
+
+static void test_parts_of_an_arena(void) {
+    enum { PART = 300000 };
+    pages_arena a = {0};
+    unsigned char *parts[3];
+    if (!has_huge_pages()) {
+        printf("  there are no huge pages of this memory here: an arena's were not tested\n");
+        return;
+    }
+    for (int i = 0; i < 3; i++) {
+        parts[i] = pages_part(&a, PART);
+        memset(parts[i], 1, PART);
+    }
+    CHECK(huge_bytes_of("AnonHugePages", parts[0], 1) >= PAGES_HUGE, "at %p", (void *)parts[0]);
+    CHECK(parts[2] - parts[0] < PAGES_HUGE, "they share one: %p, %p", (void *)parts[0],
+          (void *)parts[2]);
+    pages_free(&a);
 }
 
 /* A file in memory of 3 huge pages, mapped where huge ones can be. */
@@ -194,6 +231,7 @@ static void test_without_any(void) {
 
 int main(void) {
     RUN(test_without_any);
+    RUN(test_parts_of_an_arena);
     if (!pages_can_join()) {
         printf("  this system makes no huge pages of shared memory: nothing else was tested\n");
         return check_summary();
