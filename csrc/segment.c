@@ -18,7 +18,7 @@ static const char SEGMENT_MAGIC[8] = "wagma-s";
 
 static int map(wagma_segment *s) {
     int protection = PROT_READ | PROT_WRITE;
-    int huge = s->bytes_n >= PAGES_HUGE;
+    int huge = s->bytes_n >= SEGMENT_HUGE_MIN;
     if (!huge) {
         s->base = mmap(NULL, s->bytes, protection, MAP_SHARED, s->fd, 0);
     } else {

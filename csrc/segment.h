@@ -27,8 +27,8 @@
  * stage, chunks, contribution, record and result are committed on demand (segment_commit_*), the
  * rest at joining, so that a full /dev/shm is an error and never a SIGBUS. The page with the rank
  * lines is committed by the creator, because others look at a rank's state before it has joined.
- * What has N bytes begins at a huge page if N is at least that, and lies in huge ones as far as it
- * fills them: see segment_commit.c. */
+ * What has N bytes begins at a huge page if N is at least SEGMENT_HUGE_MIN, and lies in huge ones
+ * but for a rest of less than that: see segment_commit.c. */
 #ifndef WAGMA_SEGMENT_H
 #define WAGMA_SEGMENT_H
 
@@ -103,6 +103,11 @@ struct wagma_segment {
     uint64_t record_step, flat_bytes;
 };
 
+/* Bytes of an array, or of what is left of one, from which a huge page of its own is faster than
+ * pages of the usual size, although it is not full: one line of a page table is moved where an
+ * array shows other memory, instead of hundreds. */
+enum { SEGMENT_HUGE_MIN = 1 << 20 };
+
 /* Bytes of an array from which showing it other memory is faster than copying it. A test may lower
  * it before anything else. */
 extern uint64_t segment_remap_min;
@@ -114,6 +119,9 @@ static inline unsigned char *segment_region(const wagma_segment *s, int rank) {
 /* Payloads of up to so many bytes fit into flat[]; otherwise it is a record of 128 bytes. Above,
  * slices are faster than a sum of everything on every rank, even on two. */
 enum { SEGMENT_FLAT_MAX = 2048 };
+
+/* What an array of so many bytes takes of /dev/shm. */
+uint64_t segment_array_memory(uint64_t bytes);
 
 /* Places for chunks, per rank. They are to stay in the cache of a core, but a rank that does not
  * run for a moment must not stop the others at once. */

@@ -37,11 +37,14 @@ static int commit(const wagma_segment *s, uint64_t offset, uint64_t bytes) {
     return 0;
 }
 
-/* The same for an array: in huge pages as far as the system makes them. One page is there before;
- * were it all of them, they would have to be copied. */
+/* The same for an array of `bytes`: in huge pages as far as the system makes them. One page is
+ * there before; were it all of them, they would have to be copied. */
 static int commit_array(const wagma_segment *s, uint64_t offset, uint64_t bytes) {
     uint64_t huge = 0;
-    while (s->bytes_n >= PAGES_HUGE && bytes - huge >= PAGES_HUGE) {
+    if (s->bytes_n < SEGMENT_HUGE_MIN)
+        return commit(s, offset, bytes);
+    bytes = segment_array_memory(bytes);
+    while (bytes - huge >= PAGES_HUGE) {
         const int error = commit(s, offset + huge, 1);
         if (error)
             return error;
@@ -55,7 +58,7 @@ static int commit_array(const wagma_segment *s, uint64_t offset, uint64_t bytes)
 /* `count` contributions or results, from `offset` on. Small ones share pages. */
 static int commit_items(const wagma_segment *s, uint64_t offset, int count) {
     int error = 0;
-    if (s->bytes_n < PAGES_HUGE)
+    if (s->bytes_n < SEGMENT_HUGE_MIN)
         return commit(s, offset, (uint64_t)count * s->item_step);
     for (int k = 0; k < count && !error; k++)
         error = commit_array(s, offset + (uint64_t)k * s->item_step, s->bytes_n);

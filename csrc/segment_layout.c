@@ -93,10 +93,15 @@ static void cut_chunks(wagma_segment *s) {
         s->buffers || n <= SEGMENT_FLAT_MAX ? 0 : (chunks < all ? chunks : all) * bytes;
 }
 
+uint64_t segment_array_memory(uint64_t bytes) {
+    const uint64_t rest = bytes % PAGES_HUGE;
+    return rest < SEGMENT_HUGE_MIN ? pages(bytes) : bytes - rest + PAGES_HUGE;
+}
+
 static void place(wagma_segment *s, cursor *c) {
     uint64_t n = s->bytes_n, word = sizeof(segment_atomic);
     /* Large arrays are committed one by one, so that they must not share pages, or huge ones. */
-    const int huge = n >= PAGES_HUGE;
+    const int huge = n >= SEGMENT_HUGE_MIN;
     uint64_t unit = n < PAGE ? SEGMENT_LINE : huge ? PAGES_HUGE : PAGE;
     uint64_t size = (uint64_t)s->size;
     cursor region = {0};
@@ -128,7 +133,7 @@ static void place(wagma_segment *s, cursor *c) {
     cursor item = {n, 0};
     align(&item, unit);
     s->item_step = item.at;
-    s->item_memory = huge ? pages(n) : item.at;
+    s->item_memory = huge ? segment_array_memory(n) : item.at;
     s->o_contribution = reserve(&region, unit, product(c, (uint64_t)s->buffers, s->item_step));
     s->o_result = reserve(&region, unit, product(c, (uint64_t)s->rounds, s->item_step));
 
@@ -178,7 +183,7 @@ int segment_joined_rounds(const wagma_segment *s) {
 }
 
 uint64_t segment_joined_bytes(const wagma_segment *s) {
-    return pages(s->words_bytes) + pages(s->array_bytes) +
+    return pages(s->words_bytes) + segment_array_memory(s->array_bytes) +
            pages((uint64_t)segment_joined_contributions(s) * s->item_memory) +
            pages((uint64_t)segment_joined_rounds(s) * s->record_step) +
            pages((uint64_t)segment_joined_rounds(s) * s->item_memory);

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 enum {
-    DOUBLES = (5 << 20) / 8 + 1000, /* two huge pages and more than one MiB of others */
+    DOUBLES = (5 << 20) / 8 - 1000, /* two huge pages and less than one MiB of others */
     WHOLE = 2 * PAGES_HUGE,         /* of an array: in huge pages */
 };
 
@@ -127,11 +127,11 @@ static wagma_segment *join(const wagma_options *o) {
     return s;
 }
 
-/* All of rank 1's region: `arrays` of the joined bytes. */
-static int lies_in_huge_pages(const wagma_segment *s, int arrays) {
+/* All of rank 1's region: `arrays` of the joined bytes, of each of which `whole` bytes. */
+static int lies_in_huge_pages(const wagma_segment *s, int arrays, uint64_t whole) {
     const uint64_t huge = huge_bytes(s->base, s->bytes), file = file_bytes(s);
     const uint64_t joined = segment_joined_bytes(s);
-    return EXPECT(huge == (uint64_t)arrays * WHOLE, "%" PRIu64 " bytes of %d arrays", huge,
+    return EXPECT(huge == (uint64_t)arrays * whole, "%" PRIu64 " bytes of %d arrays", huge,
                   arrays) &
            EXPECT(file >= joined && file <= joined + 16 * 4096, "%" PRIu64 " instead of %" PRIu64,
                   file, joined);
@@ -141,7 +141,7 @@ static void test_contributions_and_results(void) {
     const wagma_options o = options_of(2, 2, 1, DOUBLES);
     wagma_segment *s = join(&o);
     CHECK(s && s->array_is_contribution, "no array is a contribution");
-    CHECK(lies_in_huge_pages(s, 4 + 2), "see above");
+    CHECK(lies_in_huge_pages(s, 4 + 2, WHOLE), "see above");
     const uint64_t before = file_bytes(s);
     int contributions = 4, rounds = 2;
     CHECK(segment_commit_contribution(s, 1, 4, &contributions) == 0, "one more");
@@ -157,11 +157,31 @@ static void test_contributions_and_results(void) {
 static void test_arrays_and_chunks(void) {
     const wagma_options o = options_of(2, 2, 2, DOUBLES);
     wagma_segment *s = join(&o);
-    CHECK(s && lies_in_huge_pages(s, 1), "see above");
+    CHECK(s && lies_in_huge_pages(s, 1, WHOLE), "see above");
     CHECK(segment_commit_chunks(s, 1) == 0 && segment_commit_stage(s, 1) == 0, "no more");
     CHECK(huge_bytes(s->base, s->bytes) == 2 * WHOLE + PAGES_HUGE, "%" PRIu64,
           huge_bytes(s->base, s->bytes));
     wagma_segment_close(s);
+}
+
+/* A rest of a MiB or more takes a huge page, which it does not fill. */
+static void test_some_that_are_not_full(void) {
+    static const int64_t doubles[] = {(1 << 20) / 8, (2 << 20) / 8 - 1, (3 << 20) / 8 + 5};
+    for (size_t i = 0; i < sizeof doubles / sizeof *doubles; i++)
+        for (int quorum = 1; quorum <= 2; quorum++) {
+            const wagma_options o = options_of(2, 2, quorum, doubles[i]);
+            const uint64_t whole = (uint64_t)(i < 2 ? 1 : 2) * PAGES_HUGE;
+            wagma_segment *s = join(&o);
+            CHECK(s && lies_in_huge_pages(s, quorum == 1 ? 4 + 2 : 1, whole), "%ld doubles",
+                  (long)doubles[i]);
+            struct remap *array = quorum == 1 ? remap_new(s, 1) : NULL;
+            for (int b = 0; b < 2 && array; b++)
+                CHECK(remap_show(array, b) == 0 &&
+                          huge_bytes(remap_array(array), s->bytes_n) == whole,
+                      "%ld doubles, when %d is shown", (long)doubles[i], b);
+            remap_free(array);
+            wagma_segment_close(s);
+        }
 }
 
 /* Another process reaches them by huge pages of its own mapping, too. */
@@ -222,7 +242,7 @@ static void test_without_any(void) {
         if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) != 0 || pages_can_join())
             _exit(1);
         s = join(&o);
-        _exit(!s || !lies_in_huge_pages(s, 0) ? 2 : 0);
+        _exit(!s || !lies_in_huge_pages(s, 0, 0) ? 2 : 0);
     }
     int status;
     waitpid(pid, &status, 0);
@@ -240,6 +260,7 @@ int main(void) {
     RUN(test_nothing_is_joined_that_cannot_be);
     RUN(test_contributions_and_results);
     RUN(test_arrays_and_chunks);
+    RUN(test_some_that_are_not_full);
     RUN(test_other_processes);
     RUN(test_an_array_that_shows_one_after_the_other);
     return check_summary();

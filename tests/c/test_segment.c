@@ -90,12 +90,12 @@ static void check_layout(const wagma_options *options) {
     }
     CHECK(end <= s.region_bytes && s.region_bytes % 4096 == 0 && s.region_offset % 4096 == 0, "%lu",
           (long)s.region_bytes);
-    CHECK(n < 2 << 20 || s.region_bytes % (2 << 20) == 0, "regions share a huge page");
+    CHECK(n < 1 << 20 || s.region_bytes % (2 << 20) == 0, "regions share a huge page");
     CHECK(s.bytes == s.region_offset + P * s.region_bytes &&
               s.region_offset >= sizeof(segment_header),
           "%lu", (long)s.bytes);
     CHECK(s.item_step >= s.item_memory && s.item_memory >= n && s.item_step % 64 == 0, "items");
-    CHECK(n < 2 << 20 || (s.o_array % (2 << 20) == 0 && s.o_contribution % (2 << 20) == 0 &&
+    CHECK(n < 1 << 20 || (s.o_array % (2 << 20) == 0 && s.o_contribution % (2 << 20) == 0 &&
                           s.o_result % (2 << 20) == 0 && s.item_step % (2 << 20) == 0),
           "large arrays share huge pages");
     CHECK(s.record_step >= sizeof(segment_round) + 2 * w * P, "round");
@@ -131,7 +131,7 @@ static void check_limit(int64_t count, int array) {
     wagma_segment s = {.options = o};
     CHECK(wagma_options_check(&s.options) == 0 && segment_layout(&s) == 0, "%s",
           wagma_last_error());
-    uint64_t joined = segment_joined_bytes(&s), n = s.bytes_n;
+    uint64_t joined = segment_joined_bytes(&s), n = segment_array_memory(s.bytes_n);
     CHECK(s.array_is_contribution == array && joined >= 6 * n && joined < 6 * n + 65536, "%lu",
           (long)joined);
     CHECK(segment_most_contributions(&s) == all && segment_most_rounds(&s) == 16, "unlimited");
@@ -150,6 +150,21 @@ static void check_limit(int64_t count, int array) {
     s.options.shm_limit = joined + 40 * n;
     CHECK(segment_most_contributions(&s) == all && segment_most_rounds(&s) == 16, "%d %d",
           segment_most_contributions(&s), segment_most_rounds(&s));
+}
+
+static void test_memory_of_an_array(void) {
+    static const uint64_t sizes[][2] = {{0, 0},
+                                        {1, 4096},
+                                        {4096, 4096},
+                                        {1048575, 1048576},
+                                        {1048576, 2 << 20},
+                                        {2 << 20, 2 << 20},
+                                        {3145727, 3 << 20},
+                                        {3145728, 4 << 20},
+                                        {16 << 20, 16 << 20}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        CHECK(segment_array_memory(sizes[i][0]) == sizes[i][1], "%lu bytes: %lu", (long)sizes[i][0],
+              (long)segment_array_memory(sizes[i][0]));
 }
 
 static void test_limit(void) {
@@ -369,6 +384,7 @@ static void test_fail(void) {
 int main(void) {
     RUN(test_too_large);
     RUN(test_layout);
+    RUN(test_memory_of_an_array);
     RUN(test_limit);
     RUN(test_names);
     RUN(test_mismatch);

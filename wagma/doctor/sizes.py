@@ -14,6 +14,8 @@ MIB = 1 << 20
 WINDOW = 64
 CHUNK_BYTES = 2 * MIB
 SHOWN_BYTES = MIB  # arrays from here on show one buffer after the other
+HUGE_PAGE = 2 * MIB
+HUGE_MIN = MIB  # of an array, or a rest of one, that takes a huge page
 
 
 def parse_size(text: str) -> int:
@@ -47,11 +49,18 @@ def needed_bytes(wanted: Wanted, ranks: int) -> tuple[int, int]:
         wanted: the handle.
         ranks: of the handle.
     """
+    array = _memory(wanted.array_bytes)
     if wanted.quorum == "all" or wanted.quorum == str(ranks):
-        return wanted.array_bytes, 2 * wanted.array_bytes + min(CHUNK_BYTES, wanted.array_bytes)
+        return array, 2 * array + _memory(min(CHUNK_BYTES, wanted.array_bytes))
     shows = wanted.array_bytes >= SHOWN_BYTES
     # By each rank that is late: two where groups are pairs, and where arrays show buffers by turns.
     pinned = 2 if ranks == 2 or shows else 1
     versions = 3 * WINDOW if shows else 2 * WINDOW - 1
     most = 1 + min(pinned * (ranks - 1), versions) + 3 + 2 * ranks
-    return 6 * wanted.array_bytes, max(6, most) * wanted.array_bytes
+    return 6 * array, max(6, most) * array
+
+
+def _memory(array_bytes: int) -> int:
+    """What an array takes: huge pages, but for a rest that is too short for one."""
+    rest = array_bytes % HUGE_PAGE
+    return array_bytes if rest < HUGE_MIN else array_bytes - rest + HUGE_PAGE
