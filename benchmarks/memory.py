@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wagma.doctor.control_groups import memory_limit
+from wagma.doctor.sizes import shared_memory_of
 from wagma.doctor.texts import text_of
 
 from .settings import WAYS, Settings, members, wait_avoiding
@@ -83,7 +84,9 @@ def shortage(
         here: ranks on that node; 0: all.
     """
     here = here or ranks
-    shared, total = (number * size * here for number in arrays(settings, ranks, over))
+    in_segment, all_arrays = arrays(settings, ranks, over)
+    shared = in_segment * shared_memory_of(size) * here
+    total = shared + (all_arrays - in_segment) * size * here
     for needed, there, where in (
         (shared, free.shared, "/dev/shm"),
         (total, free.total, "memory"),

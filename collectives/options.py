@@ -122,7 +122,8 @@ class Options:
             warnings.
         seed: of the draws of quorum="majority" and grouping="pairs", 0 to 2**64 - 1.
         name: shown in warnings and by repr; None: no name.
-        shm_limit: bytes of shared memory per rank; None: as many as the protocol can use.
+        shm_limit: bytes of shared memory per rank; None: as many as the protocol can use. An array
+            of 1 to 2 MiB takes 2 MiB.
         redo_after: seconds until the work of a stopped rank is done by another; None: 200e-6.
         progress: with transport="mpi", who takes part in versions while a rank computes or sleeps.
             A thread of its own, which polls hard while a version is in flight, and in between

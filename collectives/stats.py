@@ -77,7 +77,7 @@ class Stats:
         grace: seconds that a version is held open for recent members, the value in force.
         segment_bytes: shared memory that this rank has committed, in bytes; with transport="mpi"
             the memory of its contributions, results and receives (from 64 KiB on they share huge
-            pages of 2 MiB).
+            pages: 2 MiB at least).
         wakeups: how often the progress thread of transport="mpi" has looked for messages.
         direct: calls with quorum="all" in which the ranks read private arrays from each other's
             memory (process_vm_readv), instead of passing them through the segment. They do what

@@ -88,4 +88,5 @@ uint64_t exchange_moves(const struct exchange_pool *pool);
 int exchange_missing(const struct exchange *e);
 /* Headers sent and received, for the drain. */
 void exchange_counts(const struct exchange_pool *pool, int64_t *sent, int64_t *received);
+
 #endif

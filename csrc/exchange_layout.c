@@ -145,8 +145,11 @@ int exchange_lay_out(struct exchange_pool *pool, struct exchange *e) {
             bytes += length(kept) * sum_size(pool->dtype, SUM_PARTIAL);
         if (bytes <= e->memory_room)
             continue;
-        e->memory = pages_part(pool->pages, bytes); /* what it had is of no use to others */
-        e->memory_room = e->memory ? bytes : 0;
+        /* What it had is of no use to others. From version to version little changes (sizes of
+         * groups by one, the index in them): that is there from the first time on. */
+        const size_t room = bytes + bytes / 8;
+        e->memory = pages_part(pool->pages, room);
+        e->memory_room = e->memory ? room : 0;
         if (!e->memory)
             return error_set(WAGMA_ENOMEM, "no memory for an exchange: %zu bytes", bytes);
     }

@@ -179,13 +179,26 @@ static int make_memory(wagma_handle *h) {
     return WAGMA_OK;
 }
 
+static int count_bytes(struct mpi_executor *e) {
+    const wagma_options *o = &e->options;
+    if (!__builtin_mul_overflow(reduce_dtype_size((wagma_dtype)o->dtype), (size_t)o->count,
+                                &e->bytes_n) &&
+        e->bytes_n <= PTRDIFF_MAX / 8)
+        return WAGMA_OK;
+    return error_set(WAGMA_EINVAL,
+                     "count is %" PRId64 " elements of %s: they would not fit into the address "
+                     "space, use fewer elements per handle",
+                     o->count, reduce_dtype_name((wagma_dtype)o->dtype));
+}
+
 static int create(wagma_handle *h, const void *initial, double weight) {
     struct mpi_executor *e = h->mpi;
     const wagma_options *o = &e->options;
-    e->bytes_n = reduce_dtype_size((wagma_dtype)o->dtype) * (size_t)o->count;
     e->core->choose(h);
     choose_progress(h);
     int status = handle_check_weight(h, weight);
+    if (status == WAGMA_OK)
+        status = count_bytes(e);
     if (status == WAGMA_OK)
         status = progress_create(&e->progress, o, mpi_poll_progress, h);
     if (status == WAGMA_OK)

@@ -25,7 +25,9 @@
 /* N bytes of data: a contribution or a result. Counted, since versions that have pinned a
  * contribution read it while the rank has newer ones. */
 typedef struct mpi_block {
-    struct mpi_block *next; /* in `free` */
+    struct mpi_block *next;      /* in `free` */
+    struct mpi_block *next_made; /* in `made` */
+    unsigned char *data;         /* of the executor's pages: arrays of 1 and 2 MiB fill them */
     int references;
 } mpi_block;
 
@@ -97,7 +99,7 @@ struct mpi_executor {
 
     /* memory */
     pages_arena pages; /* of blocks and exchanges */
-    mpi_block *free;
+    mpi_block *free, *made;
     mpi_block *own; /* wagma_shared_array(); NULL: nobody has asked for it */
     mpi_version *versions, *spare, *untold;
     int32_t *ranks;       /* [P] scratch */
@@ -148,14 +150,8 @@ struct mpi_executor {
     char trouble[512];
 };
 
-enum { MPI_LINE = 64 }; /* data is aligned to it, after the block's own line */
-_Static_assert(sizeof(mpi_block) <= MPI_LINE, "a block begins with one line");
-
-static inline unsigned char *mpi_data(mpi_block *b) {
-    return (unsigned char *)b + MPI_LINE;
-}
-static inline size_t mpi_block_bytes(const struct mpi_executor *e) {
-    return MPI_LINE + (e->bytes_n + MPI_LINE - 1) / MPI_LINE * MPI_LINE;
+static inline unsigned char *mpi_data(const mpi_block *b) {
+    return b->data;
 }
 
 /* ---- executor_mpi.c -------------------------------------------------------------------------- */

@@ -21,12 +21,15 @@ mpi_block *mpi_block_new(wagma_handle *h) {
     if (b) {
         e->free = b->next;
     } else {
-        b = pages_part(&e->pages, mpi_block_bytes(e));
-        if (!b) {
+        b = malloc(sizeof *b);
+        if (!b || !(b->data = pages_part(&e->pages, e->bytes_n))) {
+            free(b);
             (void)error_set(WAGMA_ENOMEM, "no memory for a contribution or result of %zu bytes",
                             e->bytes_n);
             return NULL;
         }
+        b->next_made = e->made;
+        e->made = b;
     }
     b->references = 1;
     return b;
@@ -122,6 +125,11 @@ static void free_versions(mpi_version *v) {
 }
 
 void mpi_free_data(struct mpi_executor *e) {
+    while (e->made) {
+        mpi_block *next = e->made->next_made;
+        free(e->made);
+        e->made = next;
+    }
     exchange_pool_free(e->pool);
     pages_free(&e->pages);
 }

@@ -8,11 +8,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef PAGES_SANITIZED
 #include <sanitizer/asan_interface.h>
+enum { GUARD = PAGES_LINE }; /* between two parts: who writes beyond the first is found */
 #else
 #define ASAN_POISON_MEMORY_REGION(at, bytes) ((void)0)
 #define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)0)
+enum { GUARD = 0 };
 #endif
 
 #ifndef MADV_COLLAPSE
@@ -65,9 +67,10 @@ static void *add_region(pages_arena *a, size_t bytes) {
     return memory;
 }
 
-/* Between two parts is a line, in which the address sanitizer finds who writes beyond the first. */
 void *pages_part(pages_arena *a, size_t bytes) {
-    const size_t room = whole(bytes ? bytes : 1, PAGES_LINE) + PAGES_LINE;
+    if (bytes > PTRDIFF_MAX - 2 * (size_t)PAGES_HUGE) /* of which no whole pages can be counted */
+        return NULL;
+    const size_t room = whole(bytes ? bytes : 1, PAGES_LINE) + GUARD;
     unsigned char *part = a->rest;
     if (room > a->left) {
         part = add_region(a, room);
@@ -77,8 +80,8 @@ void *pages_part(pages_arena *a, size_t bytes) {
     }
     if (!part)
         return NULL;
-    ASAN_UNPOISON_MEMORY_REGION(part, room - PAGES_LINE);
-    ASAN_POISON_MEMORY_REGION(part + room - PAGES_LINE, PAGES_LINE);
+    ASAN_UNPOISON_MEMORY_REGION(part, room - GUARD);
+    ASAN_POISON_MEMORY_REGION(part + room - GUARD, GUARD);
     return part;
 }
 

@@ -8,6 +8,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#if defined(__SANITIZE_ADDRESS__)
+#define PAGES_SANITIZED
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define PAGES_SANITIZED
+#endif
+#endif
+
 enum {
     PAGES_LINE = 64,       /* bytes */
     PAGES_HUGE = 2 << 20,  /* of a huge page */
@@ -18,8 +26,8 @@ enum {
 /* `bytes`, to be freed by free(); NULL: there is no memory. */
 void *pages_new(size_t bytes);
 
-/* Memory that ends together. A part of PAGES_PART or more lies in huge pages, others where they are
- * left room there. One thread at a time. All bytes 0: an empty one. */
+/* Memory that ends together. A part of PAGES_PART or more lies in huge pages; a smaller one, too,
+ * if there is room left in them. One thread at a time. All bytes 0: an empty one. */
 typedef struct pages_arena {
     struct pages_region *regions; /* what the system gave */
     unsigned char *rest;          /* of one of them: `left` bytes */

@@ -104,8 +104,8 @@ struct wagma_segment {
 };
 
 /* Bytes of an array, or of what is left of one, from which a huge page of its own is faster than
- * pages of the usual size, although it is not full: one line of a page table is moved where an
- * array shows other memory, instead of hundreds. */
+ * pages of the usual size, although it is not full: where an array shows other memory, one entry of
+ * the upper page table is moved instead of each page's. */
 enum { SEGMENT_HUGE_MIN = 1 << 20 };
 
 /* Bytes of an array from which showing it other memory is faster than copying it. A test may lower

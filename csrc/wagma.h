@@ -302,7 +302,7 @@ typedef struct wagma_stats {
     double grace;           /* seconds, the value in force (measured when it is auto) */
     uint64_t segment_bytes; /* this rank's committed part of the segment; over a transport: what
                              * holds its contributions, results and receives, of which those from
-                             * 64 KiB on share huge pages */
+                             * 64 KiB on share huge pages: 2 MiB at least */
     uint64_t wakeups;    /* over a transport: how often the progress thread looked for messages */
     int64_t direct;      /* quorum "all": calls in which private arrays were read from their owners'
                           * memory, which WAGMA_CMA=0 in the environment forbids */

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from wagma.collectives import Handle, Segment
+from wagma.doctor.sizes import shared_memory_of
 
 from ..checking import Checked, taken
 from ..contributions import Contributions
@@ -107,7 +108,8 @@ def memory_formula(bytes_: int, quorum_all: bool) -> int:
 
     quorum="all": the array of empty(). Otherwise also three contributions and two results.
     """
-    return bytes_ if quorum_all else (1 + 3 + 2) * bytes_
+    array = shared_memory_of(bytes_)
+    return array if quorum_all else (1 + 3 + 2) * array
 
 
 def memory(bytes_: int, size: int, quorum_all: bool) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from wagma.doctor.sizes import shared_memory_of
+
 from ..memory import Room
 from ..settings import Settings
 
@@ -190,7 +192,7 @@ def _repetitions(size: int, ranks: int, quick: bool) -> tuple[int, int]:
 def required_bytes(wagma: Iterable[str], with_mpi: bool, size: int, ranks: int) -> Room:
     """Memory that a case needs; every handle also reads a private array when it is made."""
     wagma = tuple(wagma)
-    shared = sum(_SHARED.get(name, 0) for name in wagma) * size * ranks
+    shared = sum(_SHARED.get(name, 0) for name in wagma) * shared_memory_of(size) * ranks
     private = 1 + sum(_PRIVATE.get(name, 0) for name in wagma) + (_MPI if with_mpi else 0)
     return Room(shared, shared + private * size * ranks)
 

@@ -49,7 +49,7 @@ static uint64_t huge_bytes(const void *at, size_t bytes) {
 /* 0: the administrator has forbidden huge pages of memory that is not shared; or it is the address
  * sanitizer's, which has written to it before anybody can ask for them. */
 static int has_huge_pages(void) {
-#ifdef __SANITIZE_ADDRESS__
+#ifdef PAGES_SANITIZED
     return 0;
 #endif
     char modes[64] = "";
@@ -70,6 +70,7 @@ static void test_parts_of_an_arena(void) {
     }
     for (int i = 0; i < 3; i++) {
         parts[i] = pages_part(&a, PART);
+        CHECK(parts[i] != NULL, "part %d", i);
         memset(parts[i], 1, PART);
     }
     CHECK(huge_bytes_of("AnonHugePages", parts[0], 1) >= PAGES_HUGE, "at %p", (void *)parts[0]);

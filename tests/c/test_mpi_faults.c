@@ -289,6 +289,8 @@ static void create(rank *me) {
         o.progress_cpu = 1023;
     if (me->rank == 0 && f->how == 4)
         o.schedule_part = 1;
+    if (me->rank == 0 && f->how == 5)
+        o.count = INT64_MAX;
     const int status =
         wagma_create_over(sim_transport(me->sim, me->rank), &o, NULL, 1, &me->hooks, &h);
     note(f, me->rank, status);
@@ -299,7 +301,7 @@ static void create(rank *me) {
 }
 
 static void test_creation(void) {
-    for (int how = 0; how < 5; how++) {
+    for (int how = 0; how < 6; how++) {
         wagma_options o = options_of(3, 0, 1, 3);
         o.timeout = 20;
         fates f = {.how = how};
@@ -313,6 +315,8 @@ static void test_creation(void) {
                 expect_fate(&f, r, WAGMA_EPEER, "rank 0 failed");
             else if (how == 2)
                 EXPECT(f.status[r] == WAGMA_OK, "rank %d: %s", r, f.message[r]);
+            else if (how == 5 && r == 0)
+                expect_fate(&f, r, WAGMA_EINVAL, "count is 9223372036854775807");
             else if (r == 0)
                 expect_fate(&f, r, WAGMA_EINVAL, "progress_cpu is 1023");
             else

@@ -19,6 +19,11 @@ static void test_large_memory_begins_at_a_huge_page(void) {
 }
 
 enum { PARTS = 200 };
+#ifdef PAGES_SANITIZED
+enum { GUARDED = PAGES_HUGE }; /* a line behind a part that fills its huge pages needs one more */
+#else
+enum { GUARDED = 0 };
+#endif
 
 static void test_parts_do_not_overlap(void) {
     const size_t sizes[] = {1, 64, 1000, PAGES_PART, 200000, 1 << 20, (1 << 20) + 1, PAGES_LARGE};
@@ -43,6 +48,30 @@ static void test_parts_do_not_overlap(void) {
     pages_free(&a);
 }
 
+/* Arrays have such sizes. */
+static void test_powers_of_two_fill_huge_pages(void) {
+#ifndef PAGES_SANITIZED
+    for (size_t bytes = PAGES_PART; bytes <= 4 * (size_t)PAGES_LARGE; bytes *= 2) {
+        pages_arena a = {0};
+        for (int i = 0; i < 32; i++)
+            CHECK(pages_part(&a, bytes), "%zu bytes", bytes);
+        CHECK(a.bytes == 32 * bytes, "32 times %zu: %zu", bytes, (size_t)a.bytes);
+        pages_free(&a);
+    }
+#endif
+}
+
+static void test_what_no_memory_holds(void) {
+    pages_arena a = {0};
+    for (size_t less = 0; less <= 1 << 23; less = 2 * less + 1) {
+        CHECK(!pages_part(&a, SIZE_MAX - less), "%zu bytes", SIZE_MAX - less);
+#ifndef PAGES_SANITIZED
+        CHECK(!pages_part(&a, PTRDIFF_MAX - less), "%zu bytes", PTRDIFF_MAX - less);
+#endif
+    }
+    CHECK(a.bytes == 0 && a.left == 0, "%zu bytes", (size_t)a.bytes);
+}
+
 static void test_parts_share_huge_pages(void) {
     pages_arena a = {0};
     CHECK(pages_part(&a, 1000) && a.bytes < PAGES_PART, "%zu bytes for a small part alone",
@@ -56,7 +85,7 @@ static void test_parts_share_huge_pages(void) {
               third < first + PAGES_HUGE && a.bytes == small + PAGES_HUGE,
           "a large and a small one in what is left: %p, %p, %p", (const void *)first,
           (const void *)second, (const void *)third);
-    CHECK(pages_part(&a, PAGES_LARGE) && a.bytes == small + PAGES_HUGE + PAGES_LARGE + PAGES_HUGE,
+    CHECK(pages_part(&a, PAGES_LARGE) && a.bytes == small + PAGES_HUGE + PAGES_LARGE + GUARDED,
           "%zu bytes", (size_t)a.bytes);
     pages_free(&a);
 }
@@ -64,6 +93,8 @@ static void test_parts_share_huge_pages(void) {
 int main(void) {
     RUN(test_large_memory_begins_at_a_huge_page);
     RUN(test_parts_do_not_overlap);
+    RUN(test_powers_of_two_fill_huge_pages);
+    RUN(test_what_no_memory_holds);
     RUN(test_parts_share_huge_pages);
     return check_summary();
 }

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 import textwrap
+import warnings
 from pathlib import Path
 
 import pytest
@@ -284,8 +285,9 @@ except HandleError:
 coll.close()
 """,
         )
-        if HELD_MUTEX not in done.stderr:
+        if FAMILY != "MPICH" or HELD_MUTEX not in done.stderr:
             break
+        warnings.warn(f"MPICH aborted: {HELD_MUTEX}", stacklevel=1)
     assert done.returncode == 0, done.stderr
     for rank in range(2):
         text, after = said(done, rank)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from wagma.benchmarks.memory import Room, arrays, room, shortage
+from wagma.benchmarks.scenarios.alone import memory, memory_formula
 from wagma.benchmarks.settings import Settings
 
 MIB = 1 << 20
@@ -43,22 +44,25 @@ def test_over_mpi_everything_is_private() -> None:
 
 
 def test_the_ranks_of_a_node_need_its_memory() -> None:
-    enough = Room(2 * 6 * MIB, ENOUGH)
+    """Arrays of 1 MiB take 2 MiB of a segment."""
+    enough = Room(2 * 6 * 2 * MIB, ENOUGH)
     assert shortage(WAITING, 4, MIB, enough, here=2) is None
     text = shortage(WAITING, 4, MIB, enough, here=3)
     assert text is not None
-    assert "3 ranks need 18 MiB of /dev/shm" in text
+    assert "3 ranks need 36 MiB of /dev/shm" in text
 
 
 def test_what_fits_exactly_is_measured() -> None:
-    shared, total = (4 * MIB * number for number in arrays(WAITING, 4))
+    in_segment, number = arrays(WAITING, 4)
+    shared = 4 * 2 * MIB * in_segment
+    total = shared + 4 * MIB * (number - in_segment)
     assert shortage(WAITING, 4, MIB, Room(shared, total)) is None
     text = shortage(WAITING, 4, MIB, Room(shared - 1, ENOUGH))
     assert text is not None
-    assert "4 ranks need 24 MiB of /dev/shm, and 24 MiB are free" in text
+    assert "4 ranks need 48 MiB of /dev/shm, and 48 MiB are free" in text
     text = shortage(WAITING, 4, MIB, Room(ENOUGH, 3 * MIB))
     assert text is not None
-    assert f"{MIB} bytes are left out: 4 ranks need 28 MiB of memory, and 3 MiB are free" in text
+    assert f"{MIB} bytes are left out: 4 ranks need 52 MiB of memory, and 3 MiB are free" in text
 
 
 def test_the_limit_of_a_control_group_around_this_one_counts(
@@ -77,3 +81,10 @@ def test_there_is_room_for_something() -> None:
     free = room()
     assert free.shared > 0
     assert free.total > 0
+
+
+@pytest.mark.parametrize("quorum_all", [True, False])
+@pytest.mark.parametrize("mib", [1, 2, 3])
+def test_the_formula_of_the_table_is_what_the_engine_takes(mib: int, quorum_all: bool) -> None:
+    measured = memory(mib * MIB, 2, quorum_all)["by_rank"][0]["segment_bytes"]
+    assert 0 <= measured - memory_formula(mib * MIB, quorum_all) <= 64 * 1024

@@ -6,7 +6,7 @@ import re
 
 from wagma.doctor.facts import Wanted
 
-__all__ = ["needed_bytes", "parse_size", "size_text"]
+__all__ = ["needed_bytes", "parse_size", "shared_memory_of", "size_text"]
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 MIB = 1 << 20
@@ -49,9 +49,9 @@ def needed_bytes(wanted: Wanted, ranks: int) -> tuple[int, int]:
         wanted: the handle.
         ranks: of the handle.
     """
-    array = _memory(wanted.array_bytes)
+    array = shared_memory_of(wanted.array_bytes)
     if wanted.quorum == "all" or wanted.quorum == str(ranks):
-        return array, 2 * array + _memory(min(CHUNK_BYTES, wanted.array_bytes))
+        return array, 2 * array + shared_memory_of(min(CHUNK_BYTES, wanted.array_bytes))
     shows = wanted.array_bytes >= SHOWN_BYTES
     # By each rank that is late: two where groups are pairs, and where arrays show buffers by turns.
     pinned = 2 if ranks == 2 or shows else 1
@@ -60,7 +60,7 @@ def needed_bytes(wanted: Wanted, ranks: int) -> tuple[int, int]:
     return 6 * array, max(6, most) * array
 
 
-def _memory(array_bytes: int) -> int:
-    """What an array takes: huge pages, but for a rest that is too short for one."""
+def shared_memory_of(array_bytes: int) -> int:
+    """Bytes that an array takes: huge pages, but for a rest that is too short for one."""
     rest = array_bytes % HUGE_PAGE
     return array_bytes if rest < HUGE_MIN else array_bytes - rest + HUGE_PAGE
