@@ -150,10 +150,6 @@ struct mpi_executor {
     char trouble[512];
 };
 
-static inline unsigned char *mpi_data(const mpi_block *b) {
-    return b->data;
-}
-
 /* ---- executor_mpi.c -------------------------------------------------------------------------- */
 
 /* WAGMA_OK, or why the transport may not be used any more. After each pause: what another thread

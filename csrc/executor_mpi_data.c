@@ -145,9 +145,9 @@ void mpi_free_versions(struct mpi_executor *e) {
 /* x and what is carried, in units of this contribution's weight: it adds no weight of its own. */
 static void add_carried(wagma_handle *h, mpi_block *b) {
     const struct mpi_executor *e = h->mpi;
-    const void *const in[2] = {h->call.x, mpi_data(e->carried)};
+    const void *const in[2] = {h->call.x, e->carried->data};
     const double weights[2] = {1, e->carried_weight / h->call.weight};
-    h->kernels->sum(dtype_of(h), mpi_data(b), in, weights, 2, 1.0, elements(h));
+    h->kernels->sum(dtype_of(h), b->data, in, weights, 2, 1.0, elements(h));
 }
 
 mpi_block *mpi_copy_of_call(wagma_handle *h) {
@@ -157,7 +157,7 @@ mpi_block *mpi_copy_of_call(wagma_handle *h) {
     if (h->mpi->carried)
         add_carried(h, b);
     else
-        h->kernels->divided_copy(dtype_of(h), mpi_data(b), h->call.x, 1.0, elements(h));
+        h->kernels->divided_copy(dtype_of(h), b->data, h->call.x, 1.0, elements(h));
     return b;
 }
 
@@ -199,7 +199,7 @@ static void pin_fresh(wagma_handle *h, mpi_version *v, exchange_start *start) {
     start->input = h->call.x;
     if (e->written) {
         v->input = mpi_block_hold(e->written);
-        start->input = mpi_data(v->input);
+        start->input = v->input->data;
     }
     /* Nobody but this call asks for it; but a posted x does not change before it is waited for. */
     if (!e->ordered && !e->out_of_place && (e->in_place || !h->call.posted))
@@ -219,7 +219,7 @@ int mpi_pin_input(wagma_handle *h, mpi_version *v, int64_t input, exchange_start
         start->mine.version = e->newest_version;
         start->mine.weight = start->mine.share = e->newest_weight;
         v->input = mpi_block_hold(e->newest);
-        start->input = mpi_data(v->input);
+        start->input = v->input->data;
     }
     if (start->mine.weight == 0)
         start->input = NULL;
@@ -227,6 +227,6 @@ int mpi_pin_input(wagma_handle *h, mpi_version *v, int64_t input, exchange_start
         return WAGMA_OK;
     if (!(v->result = mpi_block_new(h)))
         return WAGMA_ENOMEM;
-    start->result = mpi_data(v->result);
+    start->result = v->result->data;
     return WAGMA_OK;
 }

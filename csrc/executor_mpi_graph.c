@@ -93,7 +93,7 @@ static int send_data(wagma_handle *h, int to, mpi_block *b) {
     struct mpi_executor *e = h->mpi;
     const transport_completion end = {.context = mpi_block_hold(b), .cookie = 1};
     e->graph->sends++;
-    return e->transport->calls->send(e->transport, to, 0, mpi_data(b), e->bytes_n, end);
+    return e->transport->calls->send(e->transport, to, 0, b->data, e->bytes_n, end);
 }
 
 /* To peer k; `b` holds a large contribution. */
@@ -167,12 +167,12 @@ static int receive_arrived(wagma_handle *h, int from, const void *message, size_
     if (!(a->block = mpi_block_new(h)))
         return WAGMA_ENOMEM;
     if (!is_large) {
-        memcpy(mpi_data(a->block), (const unsigned char *)message + sizeof head, inside);
+        memcpy(a->block->data, (const unsigned char *)message + sizeof head, inside);
         return WAGMA_OK;
     }
     a->under_way = 1;
     g->receives++;
-    return e->transport->calls->receive(e->transport, from, 0, mpi_data(a->block), e->bytes_n,
+    return e->transport->calls->receive(e->transport, from, 0, a->block->data, e->bytes_n,
                                         (transport_completion){.context = a});
 }
 
@@ -270,7 +270,7 @@ static int conclude(wagma_handle *h) {
         const struct arrival *a = arrival_of(g, g->now[i], h->call.version);
         if (a)
             parts[n++] = (struct neighbor_part){g->peers.behind[g->now[i]], a->weight,
-                                                a->block ? mpi_data(a->block) : NULL};
+                                                a->block ? a->block->data : NULL};
     }
     neighbor_sum(h, parts, n, g->each);
     trace_now(h->trace, TRACE_COMPLETE, h->call.version, -1, 0);

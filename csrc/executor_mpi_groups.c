@@ -37,7 +37,7 @@ static int begin(wagma_handle *h) {
     struct mpi_executor *e = h->mpi;
     mpi_end_views(e);
     e->arrived = 0;
-    e->out_of_place = e->reserved && h->call.x == mpi_data(e->reserved);
+    e->out_of_place = e->reserved && h->call.x == e->reserved->data;
     e->heartbeats = 0;
     note_compute(h);
     return mpi_tell(h, ACTIVATION_EVENT_CALL);
@@ -56,7 +56,7 @@ static int next_contribution(wagma_handle *h, void **buffer) {
     struct mpi_executor *e = h->mpi;
     if (!e->reserved && !(e->reserved = mpi_block_new(h)))
         return WAGMA_ENOMEM;
-    *buffer = mpi_data(e->reserved);
+    *buffer = e->reserved->data;
     return WAGMA_OK;
 }
 
@@ -70,7 +70,7 @@ static void *array(wagma_handle *h) {
     if (!e->own)
         e->own = mpi_block_new(h);
     progress_leave(&e->progress, PROGRESS_NOTHING_LEFT);
-    return e->own ? mpi_data(e->own) : NULL;
+    return e->own ? e->own->data : NULL;
 }
 
 static double carried_weight(const wagma_handle *h) {
@@ -142,9 +142,9 @@ static int publish(wagma_handle *h, const void *initial, double weight) {
     if (!(e->newest = mpi_block_new(h)))
         return WAGMA_ENOMEM;
     if (initial && weight != 0)
-        memcpy(mpi_data(e->newest), initial, e->bytes_n);
+        memcpy(e->newest->data, initial, e->bytes_n);
     else
-        memset(mpi_data(e->newest), 0, e->bytes_n);
+        memset(e->newest->data, 0, e->bytes_n);
     return WAGMA_OK;
 }
 

@@ -36,7 +36,7 @@ static int has_data(const mpi_version *v) {
 static void deliver(wagma_handle *h, const mpi_version *v, void *out, double shares) {
     struct mpi_executor *e = h->mpi;
     const double divisor = h->options->average && !e->out_of_place ? h->outcome.weight : 1.0;
-    const void *stored = v->result ? mpi_data(v->result) : h->call.x;
+    const void *stored = v->result ? v->result->data : h->call.x;
     const double times = e->averages ? shares : 1.0;
     if (!h->outcome.late) {
         const double by = e->averages ? 1.0 : divisor;
@@ -54,8 +54,8 @@ static int show_late(wagma_handle *h, const mpi_version *v, double shares) {
     struct mpi_executor *e = h->mpi;
     if (!(e->shown = mpi_block_new(h)))
         return WAGMA_ENOMEM;
-    deliver(h, v, mpi_data(e->shown), shares);
-    h->outcome.result = mpi_data(e->shown);
+    deliver(h, v, e->shown->data, shares);
+    h->outcome.result = e->shown->data;
     return WAGMA_OK;
 }
 
@@ -74,7 +74,7 @@ static int outcome_merged(wagma_handle *h, mpi_version *v) {
         return show_late(h, v, shares);
     } else {
         v->shown = 1;
-        o->result = mpi_data(v->result);
+        o->result = v->result->data;
     }
     return WAGMA_OK;
 }
@@ -108,7 +108,7 @@ static int outcome_ordered(wagma_handle *h, int64_t taken) {
         v->shown = 1;
         o->weight = list(h, v);
         if (o->weight != 0)
-            newest = result = mpi_data(v->result);
+            newest = result = v->result->data;
         o->merged |= result != NULL;
         e->results[o->results_count++] = result;
     }
@@ -127,8 +127,8 @@ static void outcome_alone(wagma_handle *h, mpi_version *v) {
     const double weight = h->call.weight;
     const int scales = !h->options->average || (e->out_of_place && !e->ordered);
     const int shows = !e->in_place && (e->ordered || e->out_of_place);
-    const void *contribution = e->written ? mpi_data(e->written) : h->call.x;
-    void *out = shows ? mpi_data(v->result) : h->call.x;
+    const void *contribution = e->written ? e->written->data : h->call.x;
+    void *out = shows ? v->result->data : h->call.x;
     v->shown = shows;
     o->weight = weight;
     o->merged = weight != 0;

@@ -1,19 +1,16 @@
 /* See support.h. */
 #define _GNU_SOURCE /* pthread, MAP_ANONYMOUS */
 #include "support.h"
-#include "peer_memory.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -22,90 +19,10 @@
 #include "round.h"
 #include "transport_sim.h"
 
-enum { PRINTED_FAILURES = 8, KEPT_WARNINGS = 32 };
+enum { KEPT_WARNINGS = 32 };
 
 const char *const kind_name[] = {"threads", "processes", "messages"};
 int messages_for_threads;
-
-/* ---- expectations ---------------------------------------------------------------------------- */
-
-static _Atomic int *failures; /* shared with forked ranks */
-
-void *shared_memory(size_t bytes) {
-    void *memory =
-        mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) {
-        perror("mmap");
-        exit(2);
-    }
-    return memory;
-}
-
-__attribute__((constructor)) static void make_counter(void) {
-    failures = shared_memory(sizeof *failures);
-}
-
-int expect(int holds, const char *file, int line, const char *what, const char *format, ...) {
-    if (holds)
-        return 1;
-    if (atomic_fetch_add(failures, 1) < PRINTED_FAILURES) {
-        char text[512];
-        va_list arguments;
-        va_start(arguments, format);
-        vsnprintf(text, sizeof text, format, arguments);
-        va_end(arguments);
-        printf("  %s:%d: %s: %s\n", file, line, what, text);
-        fflush(stdout);
-    }
-    return 0;
-}
-
-void expect_refused(const char *file, int line, int status, int wanted, const char *const *words,
-                    int n) {
-    expect(status == wanted, file, line, "status", "%d instead of %d (%s)", status, wanted,
-           wagma_last_error());
-    for (int i = 0; i < n; i++)
-        expect(strstr(wagma_last_error(), words[i]) != NULL, file, line, words[i], "not in: %s",
-               wagma_last_error());
-}
-
-int expectations_failed(void) {
-    return atomic_exchange(failures, 0);
-}
-
-double seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-void sleep_ms(double ms) {
-    const double ns = ms * 1e6;
-    struct timespec time = {(time_t)(ns / 1e9), (long)(ns - 1e9 * (double)(time_t)(ns / 1e9))};
-    while (nanosleep(&time, &time) != 0 && errno == EINTR)
-        ;
-}
-
-pid_t fork_child(void) {
-    fflush(stdout);
-    const pid_t parent = getpid(), pid = fork();
-    if (pid != 0)
-        return pid;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(1);
-    return 0;
-}
-
-int peers_may_read(void) {
-    const uint64_t cookie = peer_memory_cookie();
-    const uint32_t me = (uint32_t)getpid();
-    const pid_t pid = fork_child();
-    if (pid == 0)
-        _exit(!peer_memory_is(me, (uint64_t)(uintptr_t)&cookie, cookie));
-    int status;
-    return waitpid(pid, &status, 0) == pid && status == 0;
-}
 
 /* ---- watchdog -------------------------------------------------------------------------------- */
 
@@ -363,15 +280,14 @@ static void *enter(void *argument) { /* waits for the others, so each needs a th
     const int status = c->sim ? wagma_create_over(sim_transport(c->sim, e->rank),
                                                   &c->segment->options, e->initial, 1, e->hooks, h)
                               : wagma_create(c->segment, e->rank, e->initial, 1, e->hooks, h);
-    EXPECT(status == WAGMA_OK, "rank %d: %s", e->rank, wagma_last_error());
-    return NULL;
+    return EXPECT(status == WAGMA_OK, "rank %d: %s", e->rank, wagma_last_error()) ? h : NULL;
 }
 
 int cast_open(cast *c, const wagma_options *options, const void *const *initial,
               const wagma_hooks *hooks) {
     struct entrance entrance[RANKS_MAX];
     pthread_t thread[RANKS_MAX];
-    const int before = atomic_load(failures);
+    int made = 1;
     *c = (cast){.size = options->size};
     if (!EXPECT(wagma_segment_create(options, NULL, &c->segment) == WAGMA_OK, "%s",
                 wagma_last_error()))
@@ -382,9 +298,12 @@ int cast_open(cast *c, const wagma_options *options, const void *const *initial,
         entrance[r] = (struct entrance){c, r, initial ? initial[r] : NULL, hooks};
         pthread_create(&thread[r], NULL, enter, &entrance[r]);
     }
-    for (int r = 0; r < c->size; r++)
-        pthread_join(thread[r], NULL);
-    return atomic_load(failures) == before;
+    for (int r = 0; r < c->size; r++) {
+        void *entered;
+        pthread_join(thread[r], &entered);
+        made &= entered != NULL;
+    }
+    return made;
 }
 
 static void *close_one(void *argument) { /* over a transport it waits for the others */

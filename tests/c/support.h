@@ -1,51 +1,21 @@
 /* Ranks for tests of the engine, beside check.h: as threads over one mapping or as forked
  * processes, or all in the hands of one thread that decides who calls when (a cast).
  *
- * Ranks check with EXPECT, which counts failures for all of them and does not leave the function,
- * so that a failed rank does not leave the others waiting. The thread that started them asks with
- * CHECK(team_join(team) == 0, ...). Whatever hangs is ended by a watchdog, which prints where every
- * rank is. */
+ * Ranks check with EXPECT (expect.h); the thread that started them asks with
+ * CHECK(expectations_failed() == 0, ...). Whatever hangs is ended by a watchdog, which prints where
+ * every rank is. */
 #ifndef WAGMA_TESTS_SUPPORT_H
 #define WAGMA_TESTS_SUPPORT_H
 
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "expect.h"
 #include "segment.h"
 #include "slowdown.h"
 #include "wagma.h"
 
 enum { RANKS_MAX = 24, WATCHDOG_SECONDS = 60 };
-
-/* ---- expectations ---------------------------------------------------------------------------- */
-
-#define EXPECT(condition, ...) expect(!!(condition), __FILE__, __LINE__, #condition, __VA_ARGS__)
-
-/* Returns `holds`; counts and prints what does not (the first few of a test). For any rank. */
-int expect(int holds, const char *file, int line, const char *what, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
-
-/* Expects `call` to return `wanted`, with every word in its message. */
-#define REFUSED(call, wanted, ...)                                                                 \
-    expect_refused(__FILE__, __LINE__, call, wanted, (const char *const[]){__VA_ARGS__},           \
-                   (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)))
-void expect_refused(const char *file, int line, int status, int wanted, const char *const *words,
-                    int n);
-
-/* Expectations that have failed since the last such question. */
-int expectations_failed(void);
-
-/* Zeroed memory that forked ranks share with the test; never freed. */
-void *shared_memory(size_t bytes);
-
-double seconds(void); /* CLOCK_MONOTONIC */
-void sleep_ms(double ms);
-
-/* Whether processes may read the memory of one that is none of their children. */
-int peers_may_read(void);
-
-/* fork(); the child is killed with its parent, so that a failed test leaves none. */
-pid_t fork_child(void);
 
 /* ---- teams: ranks that run by themselves ------------------------------------------------------
  */

@@ -9,6 +9,8 @@ from wagma.doctor.facts import (
     Cpus,
     Engine,
     Facts,
+    Finding,
+    Level,
     Live,
     Memory,
     Mpi,
@@ -20,6 +22,7 @@ from wagma.doctor.software import OTHER_VARIABLES
 GIB = 1 << 30
 MIB = 1 << 20
 EXAMPLE = Wanted(array_bytes=100 * MIB, quorum="all", given=False)
+NO_MPI = {"error": "cannot load MPI library", "family": "", "version": ""}
 VERSIONS = {"Python": "3.11.7", "wagma": "0.1.0", "numpy": "2.4.6", "mpi4py": "4.1.2"}
 
 
@@ -119,3 +122,8 @@ def many_nodes(nodes: int) -> Facts:
         name = {"host": f"node{node}", "machine": f"boot{node}"}
         facts = changed(facts, rank, node=2 * node, cpus=cpus, **name)
     return facts
+
+
+def bad(findings: list[Finding]) -> list[Finding]:
+    """What is worth a warning."""
+    return [f for f in findings if f.level in (Level.WARNING, Level.PROBLEM)]

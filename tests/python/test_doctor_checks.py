@@ -7,9 +7,11 @@ from doctor_facts import (
     EXAMPLE,
     GIB,
     MIB,
+    NO_MPI,
     VERSIONS,
     affinities,
     alone,
+    bad,
     changed,
     environment,
     healthy,
@@ -17,11 +19,7 @@ from doctor_facts import (
 )
 
 from wagma.doctor.checks import examine
-from wagma.doctor.facts import Facts, Finding, Level, Live, RankFacts, over_messages
-
-
-def bad(findings: list[Finding]) -> list[Finding]:
-    return [f for f in findings if f.level in (Level.WARNING, Level.PROBLEM)]
+from wagma.doctor.facts import Facts, Level, Live, RankFacts, over_messages
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
@@ -32,7 +30,6 @@ def test_healthy_ranks_have_nothing_to_complain_about(size: int) -> None:
 
 
 REFUSED = "PMI_SIZE is 4, but MPI.COMM_WORLD has one rank: each process would train alone"
-NO_MPI = {"error": "cannot load MPI library", "family": "", "version": ""}
 WANTED = replace(EXAMPLE, given=True)
 
 # What is wrong: facts, topic, level, words of the finding, words of the remedy.
@@ -298,92 +295,6 @@ def test_over_messages_wagma_has_threads() -> None:
     assert left(environment(facts, WAGMA_TRANSPORT="mpi")).endswith(
         "wagma's progress threads, one per rank"
     )
-
-
-NOTES: dict[str, tuple[Facts, str, str]] = {
-    "torchrun needs no MPI": (
-        replace(changed(healthy(), mpi=NO_MPI), launcher="torchrun"), "MPI", "no MPI library",
-    ),
-    "one process": (alone(), "launch", "one process"),
-    "lower thread level": (
-        changed(healthy(), mpi={"thread_level": "FUNNELED"}),
-        "messages", "thread level FUNNELED: with transport",
-    ),
-    "lower thread level of some": (
-        changed(healthy(), 1, 2, mpi={"thread_level": "SINGLE"}),
-        "messages", "thread level SINGLE on ranks 1-2: with transport",
-    ),
-    "no messages on one node": (
-        changed(healthy(), mpi={"messages_error": "no module"}), "messages", "no transport=",
-    ),
-    "progress that differs": (
-        environment(environment(healthy(), 0, WAGMA_PROGRESS="spin"), 1, WAGMA_PROGRESS="main"),
-        "environment", "WAGMA_PROGRESS=spin, main, (not set) overrides the option progress",
-    ),
-    "no mpiexec": (changed(healthy(1), mpi={"mpiexec": []}), "MPI", "no mpiexec"),
-    "masks that overlap": (
-        affinities([0], [1], [0, 1, 2, 3, 4, 5, 6, 7]),
-        "cores", "rank 0 and rank 2 may run on core 0, but not",
-    ),
-    "override": (
-        environment(healthy(), WAGMA_STALL_WARNING="5"), "environment", "overrides the option",
-    ),
-    "level of kernels": (environment(healthy(), WAGMA_SIMD="avx2"), "environment", "kernels"),
-    "cores left": (affinities([0, 1, 2], [3, 4]), "cores", "3 of 5 cores"),
-    "hardware threads of fewer cores": (
-        changed(
-            affinities([0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3], online=4),
-            cpus={"core_of": {0: 0, 1: 1, 2: 0, 3: 1}},
-        ),
-        "cores", "4 cores are hardware threads of 2: 3 ranks share them",
-    ),
-    "generous limit": (
-        changed(affinities([0, 1], [0, 1], [2, 3], [2, 3], [4, 5]), cpus={"limit": 5.0}),
-        "cores", "allows the time of 5 of 6 cores",
-    ),
-    "late ranks' memory": (
-        changed(healthy(), memory={"shm_free": 500 * MIB}), "memory", "very late",
-    ),
-    "no huge pages": (changed(healthy(), memory={"thp": "never"}), "pages", "4 KiB"),
-    "no huge segments": (changed(healthy(), memory={"shm_huge": "never"}), "pages", "collectives"),
-    "advice": (changed(healthy(), memory={"shm_huge": "advise"}), "pages", "collectives"),
-    "denied": (changed(healthy(), memory={"thp_shmem": "deny"}), "pages", "in /dev/shm deny"),
-    "late ranks' memory, limited": (
-        changed(healthy(), memory={"group": 7, "group_limit": GIB, "group_left": 500 * MIB}),
-        "memory", "for ranks that are very late; but the control group of ranks 0-3",
-    ),
-    "old kernel": (changed(healthy(), memory={"thp": ""}), "pages", "has no transparent"),
-    "CMA refused": (
-        changed(healthy(), 1, memory={"cma": False, "cma_error": "Operation not permitted"}),
-        "CMA", "rank 1 may not read",
-    ),
-    "ptrace scope": (
-        changed(healthy(1), memory={"ptrace_scope": 1}), "CMA", "ptrace_scope is 1",
-    ),
-    "no GPU": (healthy(), "GPU", "wagma works on host arrays for now"),
-    "GPU": (
-        changed(
-            healthy(),
-            gpu={"driver": "550.54", "devices": 2, "torch": "2.13.0+cu130", "torch_cuda": True},
-            mpi={"cuda": True},
-        ),
-        "GPU",
-        "2 GPUs, driver 550.54, PyTorch 2.13.0+cu130 uses them, MPICH is GPU-aware; "
-        "wagma works on host arrays for now",
-    ),
-    "trial left out": (
-        replace(healthy(), live=[Live(skipped="the engine is missing")] * 4), "trial", "engine",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", NOTES.values(), ids=NOTES)
-def test_what_is_worth_knowing_is_no_warning(case: tuple[Facts, str, str]) -> None:
-    facts, topic, text = case
-    findings = examine(facts)
-    found = [f for f in findings if f.topic == topic and text in f.text]
-    assert [f.level for f in found] == [Level.NOTE], findings
-    assert bad(findings) == []
 
 
 @pytest.mark.parametrize(

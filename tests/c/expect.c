@@ -1,0 +1,99 @@
+/* See expect.h. */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
+#include "expect.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "peer_memory.h"
+#include "wagma.h"
+
+enum { PRINTED_FAILURES = 8 };
+
+static _Atomic int *failures; /* shared with forked ranks */
+
+void *shared_memory(size_t bytes) {
+    void *memory =
+        mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+        perror("mmap");
+        exit(2);
+    }
+    return memory;
+}
+
+__attribute__((constructor)) static void make_counter(void) {
+    failures = shared_memory(sizeof *failures);
+}
+
+int expect(int holds, const char *file, int line, const char *what, const char *format, ...) {
+    if (holds)
+        return 1;
+    if (atomic_fetch_add(failures, 1) < PRINTED_FAILURES) {
+        char text[512];
+        va_list arguments;
+        va_start(arguments, format);
+        vsnprintf(text, sizeof text, format, arguments);
+        va_end(arguments);
+        printf("  %s:%d: %s: %s\n", file, line, what, text);
+        fflush(stdout);
+    }
+    return 0;
+}
+
+void expect_refused(const char *file, int line, int status, int wanted, const char *const *words,
+                    int n) {
+    expect(status == wanted, file, line, "status", "%d instead of %d (%s)", status, wanted,
+           wagma_last_error());
+    for (int i = 0; i < n; i++)
+        expect(strstr(wagma_last_error(), words[i]) != NULL, file, line, words[i], "not in: %s",
+               wagma_last_error());
+}
+
+int expectations_failed(void) {
+    return atomic_exchange(failures, 0);
+}
+
+double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+void sleep_ms(double ms) {
+    const double ns = ms * 1e6;
+    struct timespec time = {(time_t)(ns / 1e9), (long)(ns - 1e9 * (double)(time_t)(ns / 1e9))};
+    while (nanosleep(&time, &time) != 0 && errno == EINTR)
+        ;
+}
+
+pid_t fork_child(void) {
+    fflush(stdout);
+    const pid_t parent = getpid(), pid = fork();
+    if (pid != 0)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    return 0;
+}
+
+int peers_may_read(void) {
+    const uint64_t cookie = peer_memory_cookie();
+    const uint32_t me = (uint32_t)getpid();
+    const pid_t pid = fork_child();
+    if (pid == 0)
+        _exit(!peer_memory_is(me, (uint64_t)(uintptr_t)&cookie, cookie));
+    int status;
+    return waitpid(pid, &status, 0) == pid && status == 0;
+}
