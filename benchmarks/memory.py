@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wagma.doctor.control_groups import memory_limit
-from wagma.doctor.sizes import shared_memory_of
 from wagma.doctor.texts import text_of
+from wagma.memory import shared_memory_of
 
 from .settings import WAYS, Settings, members, wait_avoiding
 

@@ -347,7 +347,8 @@ cdef class Handle:
         """This rank's array of the handle: numpy, of its shape, uninitialised.
 
         With quorum="all" it is reduced where it lies, without a copy. Over messages it lies in huge
-        pages from 64 KiB on, which MPI copies faster between processes. With another quorum, in
+        pages from 64 KiB on, where the system gives them: MPI copies those faster between
+        processes. With another quorum, in
         shared memory and from 1 MiB on, a blocking call publishes its memory and lets it show
         other memory at the same address, which takes the place of a copy (Linux 5.13): do not
         register it with a device, and do not read or write it in a process that was forked, where

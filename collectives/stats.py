@@ -76,8 +76,8 @@ class Stats:
         waited: seconds spent waiting for others.
         grace: seconds that a version is held open for recent members, the value in force.
         segment_bytes: shared memory that this rank has committed, in bytes; with transport="mpi"
-            the memory of its contributions, results and receives (from 64 KiB on they share huge
-            pages: 2 MiB at least).
+            the memory of its contributions, results and receives (those from 64 KiB on share
+            huge pages, so that one of them takes 2 MiB).
         wakeups: how often the progress thread of transport="mpi" has looked for messages.
         direct: calls with quorum="all" in which the ranks read private arrays from each other's
             memory (process_vm_readv), instead of passing them through the segment. They do what

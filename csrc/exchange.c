@@ -136,7 +136,7 @@ void exchange_mark(struct exchange_pool *pool, struct exchange *e, uint32_t phas
 /* ---- the pool -------------------------------------------------------------------------------- */
 
 struct exchange_pool *exchange_pool_create(wagma_transport *transport, const wagma_options *options,
-                                           const reduce_kernels *kernels, pages_arena *pages,
+                                           const reduce_kernels *kernels, arena *memory,
                                            size_t attached) {
     const int phases = schedule_phases(options->size);
     const int64_t tags = transport->tags / phases, needed = 3 * (options->window + 1);
@@ -166,7 +166,7 @@ struct exchange_pool *exchange_pool_create(wagma_transport *transport, const wag
     }
     pool->transport = transport;
     pool->kernels = kernels;
-    pool->pages = pages;
+    pool->arena = memory;
     pool->dtype = (wagma_dtype)options->dtype;
     pool->count = (size_t)options->count;
     pool->attached = attached;

@@ -13,8 +13,8 @@
 #ifndef WAGMA_EXCHANGE_H
 #define WAGMA_EXCHANGE_H
 
+#include "arena.h"
 #include "handle.h"
-#include "pages.h"
 #include "reduce.h"
 #include "trace.h"
 #include "transport.h"
@@ -55,10 +55,10 @@ typedef struct exchange_end {
 } exchange_end;
 
 /* `options`: checked. `attached`: bytes of the attachments of sync versions; others have none.
- * What partial sums and receives need is taken from `pages`, which ends after the pool. NULL:
+ * What partial sums and receives need is taken from `memory`, which ends after the pool. NULL:
  * error_set(). */
 struct exchange_pool *exchange_pool_create(wagma_transport *transport, const wagma_options *options,
-                                           const reduce_kernels *kernels, pages_arena *pages,
+                                           const reduce_kernels *kernels, arena *memory,
                                            size_t attached);
 /* Where its events go from now on (TRACE_PHASE: a step's transfer, TRACE_REDUCE); the handle's. */
 void exchange_pool_trace(struct exchange_pool *pool, struct trace *trace);

@@ -146,9 +146,9 @@ int exchange_lay_out(struct exchange_pool *pool, struct exchange *e) {
         if (bytes <= e->memory_room)
             continue;
         /* What it had is of no use to others. From version to version little changes (sizes of
-         * groups by one, the index in them): that is there from the first time on. */
-        const size_t room = bytes + bytes / 8;
-        e->memory = pages_part(pool->pages, room);
+         * groups by one, the index in them): once it does, there is room for that. */
+        const size_t room = e->memory ? bytes + bytes / 8 : bytes;
+        e->memory = arena_part(pool->arena, room);
         e->memory_room = e->memory ? room : 0;
         if (!e->memory)
             return error_set(WAGMA_ENOMEM, "no memory for an exchange: %zu bytes", bytes);

@@ -86,7 +86,7 @@ struct exchange {
     unsigned char *attachments; /* [members_room], once it had a sync version */
     const void **inputs;        /* [members_room] scratch */
     double *weights;            /* [members_room] scratch */
-    unsigned char *memory;      /* rings, partial sums: of pool->pages */
+    unsigned char *memory;      /* rings, partial sums: of pool->arena */
     size_t memory_room;
     unsigned char *early; /* headers that came before the exchange began here */
     size_t early_bytes, early_room;
@@ -99,7 +99,7 @@ struct exchange_list { /* first in, first out, by exchange.next */
 struct exchange_pool {
     wagma_transport *transport;
     const reduce_kernels *kernels;
-    pages_arena *pages;
+    arena *arena;
     struct trace *trace; /* NULL: nobody looks */
     wagma_dtype dtype;
     size_t count, attached;

@@ -76,7 +76,7 @@ int mpi_finish(wagma_handle *h) {
 uint64_t mpi_bytes(const wagma_handle *h) {
     const struct mpi_executor *e = h->mpi;
     /* relaxed: a counter */
-    return atomic_load_explicit(&e->pages.bytes, memory_order_relaxed);
+    return atomic_load_explicit(&e->arena.bytes, memory_order_relaxed);
 }
 
 uint64_t mpi_wakeups(const wagma_handle *h) {
@@ -179,6 +179,8 @@ static int make_memory(wagma_handle *h) {
     return WAGMA_OK;
 }
 
+/* Eight times an array fits into the address space, too: partial sums of 16-bit elements, and what
+ * is received for them. */
 static int count_bytes(struct mpi_executor *e) {
     const wagma_options *o = &e->options;
     if (!__builtin_mul_overflow(reduce_dtype_size((wagma_dtype)o->dtype), (size_t)o->count,

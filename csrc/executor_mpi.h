@@ -27,7 +27,7 @@
 typedef struct mpi_block {
     struct mpi_block *next;      /* in `free` */
     struct mpi_block *next_made; /* in `made` */
-    unsigned char *data;         /* of the executor's pages: arrays of 1 and 2 MiB fill them */
+    unsigned char *data;         /* of the arena */
     int references;
 } mpi_block;
 
@@ -98,7 +98,7 @@ struct mpi_executor {
     size_t bytes_n;
 
     /* memory */
-    pages_arena pages; /* of blocks and exchanges */
+    arena arena; /* of blocks and exchanges */
     mpi_block *free, *made;
     mpi_block *own; /* wagma_shared_array(); NULL: nobody has asked for it */
     mpi_version *versions, *spare, *untold;

@@ -22,7 +22,7 @@ mpi_block *mpi_block_new(wagma_handle *h) {
         e->free = b->next;
     } else {
         b = malloc(sizeof *b);
-        if (!b || !(b->data = pages_part(&e->pages, e->bytes_n))) {
+        if (!b || !(b->data = arena_part(&e->arena, e->bytes_n))) {
             free(b);
             (void)error_set(WAGMA_ENOMEM, "no memory for a contribution or result of %zu bytes",
                             e->bytes_n);
@@ -131,7 +131,7 @@ void mpi_free_data(struct mpi_executor *e) {
         e->made = next;
     }
     exchange_pool_free(e->pool);
-    pages_free(&e->pages);
+    arena_free(&e->arena);
 }
 
 void mpi_free_versions(struct mpi_executor *e) {

@@ -154,7 +154,7 @@ static int create(wagma_handle *h, const void *initial, double weight) {
     if (status != WAGMA_OK)
         return status;
     e->pool =
-        exchange_pool_create(e->transport, &e->options, h->kernels, &e->pages, sizeof(rank_record));
+        exchange_pool_create(e->transport, &e->options, h->kernels, &e->arena, sizeof(rank_record));
     if (!e->pool)
         return WAGMA_ENOMEM;
     exchange_pool_trace(e->pool, h->trace);

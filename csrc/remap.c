@@ -16,13 +16,17 @@
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
 #endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
 struct remap {
     unsigned char *area; /* all places: the array's, then the buffers' */
-    size_t bytes;        /* of a buffer */
+    size_t bytes;        /* of a buffer's mapping, whole huge pages where it lies in such */
+    size_t used;         /* of a buffer: what has pages in any case */
     size_t step;         /* from one to the next in the file */
     size_t stride;       /* from one place to the next: page tables are moved by 2 MiB at once */
     size_t area_bytes;
@@ -52,8 +56,11 @@ int remap_shown(const struct remap *m) {
 
 /* Maps buffer b at `place`, with its pages: they are there, see segment_commit_contribution(). */
 static int map_at(const struct remap *m, unsigned char *place, int b) {
-    return mmap(place, m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE,
-                m->fd, m->offset + (off_t)((size_t)b * m->step)) == MAP_FAILED;
+    if (mmap(place, m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, m->fd,
+             m->offset + (off_t)((size_t)b * m->step)) == MAP_FAILED)
+        return -1;
+    (void)madvise(place, m->used, MADV_POPULATE_WRITE); /* or, before Linux 5.14, when touched */
+    return 0;
 }
 
 int remap_prepare(struct remap *m, int b) {
@@ -96,6 +103,7 @@ struct remap *remap_new(const wagma_segment *s, int rank) {
     if (!m)
         return NULL;
     m->bytes = s->item_memory;
+    m->used = s->bytes_n;
     m->step = s->item_step;
     m->stride = (m->bytes + PAGES_HUGE - 1) & ~(size_t)(PAGES_HUGE - 1);
     m->area_bytes = PAGES_HUGE + ((size_t)s->buffers + 1) * m->stride;

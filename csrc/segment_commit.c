@@ -37,14 +37,14 @@ static int commit(const wagma_segment *s, uint64_t offset, uint64_t bytes) {
     return 0;
 }
 
-/* The same for an array of `bytes`: in huge pages as far as the system makes them. One page is
- * there before; were it all of them, they would have to be copied. */
+/* The same for an array of `bytes`: in huge pages as far as the system makes them, and otherwise as
+ * many pages as it fills. One is there before; were it all of them, they would have to be copied.
+ */
 static int commit_array(const wagma_segment *s, uint64_t offset, uint64_t bytes) {
     uint64_t huge = 0;
     if (s->bytes_n < SEGMENT_HUGE_MIN)
         return commit(s, offset, bytes);
-    bytes = segment_array_memory(bytes);
-    while (bytes - huge >= PAGES_HUGE) {
+    while (segment_array_memory(bytes) - huge >= PAGES_HUGE) {
         const int error = commit(s, offset + huge, 1);
         if (error)
             return error;
@@ -52,7 +52,7 @@ static int commit_array(const wagma_segment *s, uint64_t offset, uint64_t bytes)
             break;
         huge += PAGES_HUGE;
     }
-    return commit(s, offset + huge, bytes - huge);
+    return bytes > huge ? commit(s, offset + huge, bytes - huge) : 0;
 }
 
 /* `count` contributions or results, from `offset` on. Small ones share pages. */

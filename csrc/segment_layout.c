@@ -165,7 +165,8 @@ int segment_layout(wagma_segment *s) {
     if (o->shm_limit && joined > o->shm_limit)
         return error_set(WAGMA_ENOSPC,
                          "shm_limit is %" PRIu64 " bytes per rank, but %" PRId64
-                         " elements of %s need at least %" PRIu64 " bytes: raise shm_limit",
+                         " elements of %s need at least %" PRIu64
+                         " bytes (an array of 1 to 2 MiB takes 2 MiB): raise shm_limit",
                          o->shm_limit, o->count, reduce_dtype_name((wagma_dtype)o->dtype), joined);
     return WAGMA_OK;
 }

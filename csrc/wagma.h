@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 /* Grows by one whenever a struct, a status, the meaning of a call or what ranks share changes. */
-#define WAGMA_ABI_VERSION 9
+#define WAGMA_ABI_VERSION 10
 
 /* 40 bits hold a version and 24 a round (2 per rank and rank), which limits the number of ranks. */
 #define WAGMA_MAX_RANKS 2896
@@ -282,9 +282,9 @@ WAGMA_API int64_t wagma_version(const wagma_handle *handle);
  * lets it show other memory at the same address, which takes the place of a copy (Linux 5.13): do
  * not register it with a device; protection and advice for its pages do not last; and a forked
  * child sees what it showed then, and must not write there. Belongs to the segment; over a
- * transport, where any array is reduced so, to the handle: it lives until wagma_free(), and from
- * 64 KiB on it lies in huge pages, which are copied faster between processes. NULL: there is no
- * memory for it, or the handle has a graph, which has no use for one. */
+ * transport, where any array is reduced so, to the handle: it lives until wagma_free(), from 64
+ * KiB on in huge pages where the system gives them, which are copied faster between processes.
+ * NULL: there is no memory for it, or the handle has a graph, which has no use for one. */
 WAGMA_API void *wagma_shared_array(wagma_handle *handle);
 
 /* How large private arrays pass with quorum "all": through the segment in chunks, or read from
@@ -301,8 +301,8 @@ typedef struct wagma_stats {
     double waited;          /* seconds */
     double grace;           /* seconds, the value in force (measured when it is auto) */
     uint64_t segment_bytes; /* this rank's committed part of the segment; over a transport: what
-                             * holds its contributions, results and receives, of which those from
-                             * 64 KiB on share huge pages: 2 MiB at least */
+                             * holds its contributions, results and receives; those from 64 KiB
+                             * on share huge pages, so that one of them takes 2 MiB */
     uint64_t wakeups;    /* over a transport: how often the progress thread looked for messages */
     int64_t direct;      /* quorum "all": calls in which private arrays were read from their owners'
                           * memory, which WAGMA_CMA=0 in the environment forbids */

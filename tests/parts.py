@@ -21,6 +21,7 @@ PURE = {
     "test_activation_dispute",
     "test_activation_golden",
     "test_activation_random",
+    "test_arena",
     "test_neighbors",
     "test_reduce",
     "test_schedule",

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from wagma.collectives import Handle, Segment
-from wagma.doctor.sizes import shared_memory_of
+from wagma.memory import shared_memory_of
 
 from ..checking import Checked, taken
 from ..contributions import Contributions

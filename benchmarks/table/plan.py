@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from wagma.doctor.sizes import shared_memory_of
+from wagma.memory import shared_memory_of
 
 from ..memory import Room
 from ..settings import Settings

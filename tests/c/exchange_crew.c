@@ -15,7 +15,7 @@ int crew_open(crew *c, const wagma_options *options, size_t attached, uint64_t s
     c->sim = sim_create(c->size, seed, (struct sim_options){.delay = delay});
     for (int r = 0; r < c->size; r++) {
         c->pools[r] = exchange_pool_create(sim_transport(c->sim, r), options, reduce_best(),
-                                           &c->pages[r], attached);
+                                           &c->arenas[r], attached);
         if (!c->pools[r])
             return -1;
     }
@@ -25,7 +25,7 @@ int crew_open(crew *c, const wagma_options *options, size_t attached, uint64_t s
 void crew_close(crew *c) {
     for (int r = 0; r < c->size; r++) {
         exchange_pool_free(c->pools[r]);
-        pages_free(&c->pages[r]);
+        arena_free(&c->arenas[r]);
     }
     sim_free(c->sim);
 }

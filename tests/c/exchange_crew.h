@@ -21,7 +21,7 @@ typedef struct crew {
     uint64_t random;
     struct sim *sim;
     struct exchange_pool *pools[CREW_RANKS];
-    pages_arena pages[CREW_RANKS];
+    arena arenas[CREW_RANKS];
     int64_t announced[CREW_RANKS]; /* the newest version that a rank heard of */
 } crew;
 

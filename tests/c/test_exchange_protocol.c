@@ -99,17 +99,17 @@ static void test_large_attachments(void) {
 static void test_tags_are_enough_or_creation_fails(void) {
     wagma_options o = options_of_algorithm(8, SCHEDULE_DIRECT, 10);
     struct sim *sim = sim_create(8, 1, (struct sim_options){.tags = 3 * 17 * schedule_phases(8)});
-    pages_arena pages = {0};
+    arena memory = {0};
     struct exchange_pool *pool =
-        exchange_pool_create(sim_transport(sim, 0), &o, reduce_best(), &pages, 0); /* window 16 */
+        exchange_pool_create(sim_transport(sim, 0), &o, reduce_best(), &memory, 0); /* window 16 */
     CHECK(pool, "%s", wagma_last_error());
     exchange_pool_free(pool);
     o.window = 17;
-    pool = exchange_pool_create(sim_transport(sim, 0), &o, reduce_best(), &pages, 0);
+    pool = exchange_pool_create(sim_transport(sim, 0), &o, reduce_best(), &memory, 0);
     CHECK(!pool && strstr(wagma_last_error(), "window is 17") &&
               strstr(wagma_last_error(), "simulation") && strstr(wagma_last_error(), "16"),
           "%s", wagma_last_error());
-    pages_free(&pages);
+    arena_free(&memory);
     sim_free(sim);
 }
 
@@ -121,7 +121,7 @@ static void test_mismatch(void) {
     CHECK(open_stage(&s, &o, 0) == 0, "%s", wagma_last_error());
     exchange_pool_free(s.crew.pools[1]);
     s.crew.pools[1] = exchange_pool_create(sim_transport(s.crew.sim, 1), &other, reduce_best(),
-                                           &s.crew.pages[1], 0);
+                                           &s.crew.arenas[1], 0);
     for (int r = 0; r < 2; r++) {
         set_start(&s, r, 1);
         CHECK(!exchange_begin(s.crew.pools[r], &s.parts[r].start, &s.parts[r].exchange), "%s",

@@ -112,7 +112,7 @@ static void test_no_more_memory_after_the_first_versions(void) {
         const char *wrong = run_version(&s);
         CHECK(!wrong, "%s", wrong);
         int now = 0;
-        uint64_t took = s.crew.pages[0].bytes;
+        uint64_t took = s.crew.arenas[0].bytes;
         for (struct exchange *e = s.crew.pools[0]->made; e; e = e->next_made) {
             now++;
             took += e->early_room;

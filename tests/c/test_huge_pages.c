@@ -1,6 +1,7 @@
 /* Huge pages. Of shared memory: how they are made, and that large arrays of a segment lie in them
  * wherever they are mapped. Of other memory: that parts of an arena lie in them. */
 #define _GNU_SOURCE /* memfd_create */
+#include "arena.h"
 #include "check.h"
 #include "pages.h"
 #include "remap.h"
@@ -46,37 +47,46 @@ static uint64_t huge_bytes(const void *at, size_t bytes) {
     return huge_bytes_of("ShmemPmdMapped", at, bytes);
 }
 
-/* 0: the administrator has forbidden huge pages of memory that is not shared; or it is the address
- * sanitizer's, which has written to it before anybody can ask for them. */
+/* Whether the system gives a huge page of memory that is not shared. */
 static int has_huge_pages(void) {
-#ifdef PAGES_SANITIZED
-    return 0;
-#endif
-    char modes[64] = "";
-    FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
-    const int is_read = file && fgets(modes, sizeof modes, file);
-    if (file)
-        fclose(file);
-    return is_read && !strstr(modes, "[never]");
+    const size_t bytes = 2 * (size_t)PAGES_HUGE;
+    unsigned char *area =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int given = 0;
+    if (area != MAP_FAILED && madvise(area, bytes, MADV_HUGEPAGE) == 0) {
+        memset(area, 1, bytes);
+        given = huge_bytes_of("AnonHugePages", area, bytes) > 0;
+    }
+    if (area != MAP_FAILED)
+        munmap(area, bytes);
+    return given;
 }
 
+/* Also where the process has had much memory, which malloc() keeps for the next time. */
 static void test_parts_of_an_arena(void) {
-    enum { PART = 300000 };
-    pages_arena a = {0};
+    enum { PART = 300000, MUCH = 30 << 20 };
+    arena a = {0};
     unsigned char *parts[3];
     if (!has_huge_pages()) {
-        printf("  there are no huge pages of this memory here: an arena's were not tested\n");
+        printf("  this system gives no huge pages: an arena's were not tested\n");
         return;
     }
     for (int i = 0; i < 3; i++) {
-        parts[i] = pages_part(&a, PART);
+        unsigned char *volatile much = malloc(MUCH); /* or a compiler leaves it out */
+        CHECK(much != NULL, "no memory");
+        memset(much, 1, MUCH);
+        free(much);
+    }
+    for (int i = 0; i < 3; i++) {
+        parts[i] = arena_part(&a, PART);
         CHECK(parts[i] != NULL, "part %d", i);
         memset(parts[i], 1, PART);
     }
-    CHECK(huge_bytes_of("AnonHugePages", parts[0], 1) >= PAGES_HUGE, "at %p", (void *)parts[0]);
+    CHECK(huge_bytes_of("AnonHugePages", parts[0], 3 * PART) >= PAGES_HUGE, "at %p",
+          (void *)parts[0]);
     CHECK(parts[2] - parts[0] < PAGES_HUGE, "they share one: %p, %p", (void *)parts[0],
           (void *)parts[2]);
-    pages_free(&a);
+    arena_free(&a);
 }
 
 /* A file in memory of 3 huge pages, mapped where huge ones can be. */
@@ -235,6 +245,22 @@ static void test_an_array_that_shows_one_after_the_other(void) {
 }
 
 /* A system that makes none: pages of the usual size do. */
+/* Where there are no huge pages, 1 MiB is not rounded up to one. */
+static int takes_what_it_fills(void) {
+    enum { MIB = 1 << 20 };
+    const wagma_options o = options_of(2, 2, 1, MIB / 8);
+    wagma_segment *s = join(&o);
+    struct remap *array = s ? remap_new(s, 1) : NULL;
+    int holds = EXPECT(array != NULL, "%s", wagma_last_error());
+    for (int b = 0; b < 4 && array; b++)
+        if (EXPECT(remap_show(array, b) == 0, "%d", b))
+            memset(remap_array(array), b, MIB);
+    for (int b = 0; b < 4 && array; b++)
+        holds &= EXPECT(*segment_contribution(s, 1, b) == b, "%d", b);
+    const uint64_t file = s ? file_bytes(s) : 0;
+    return holds & EXPECT(file >= 6 * MIB && file <= 6 * MIB + 16 * 4096, "%" PRIu64, file);
+}
+
 static void test_without_any(void) {
     const pid_t pid = fork_child();
     if (pid == 0) {
@@ -243,7 +269,9 @@ static void test_without_any(void) {
         if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) != 0 || pages_can_join())
             _exit(1);
         s = join(&o);
-        _exit(!s || !lies_in_huge_pages(s, 0, 0) ? 2 : 0);
+        if (!s || !lies_in_huge_pages(s, 0, 0))
+            _exit(2);
+        _exit(takes_what_it_fills() ? 0 : 3);
     }
     int status;
     waitpid(pid, &status, 0);

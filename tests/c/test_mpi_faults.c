@@ -291,6 +291,8 @@ static void create(rank *me) {
         o.schedule_part = 1;
     if (me->rank == 0 && f->how == 5)
         o.count = INT64_MAX;
+    if (me->rank == 0 && f->how == 6)
+        o.count = PTRDIFF_MAX / 8 / (int64_t)sizeof(double) + 1;
     const int status =
         wagma_create_over(sim_transport(me->sim, me->rank), &o, NULL, 1, &me->hooks, &h);
     note(f, me->rank, status);
@@ -301,7 +303,7 @@ static void create(rank *me) {
 }
 
 static void test_creation(void) {
-    for (int how = 0; how < 6; how++) {
+    for (int how = 0; how < 7; how++) {
         wagma_options o = options_of(3, 0, 1, 3);
         o.timeout = 20;
         fates f = {.how = how};
@@ -315,8 +317,11 @@ static void test_creation(void) {
                 expect_fate(&f, r, WAGMA_EPEER, "rank 0 failed");
             else if (how == 2)
                 EXPECT(f.status[r] == WAGMA_OK, "rank %d: %s", r, f.message[r]);
-            else if (how == 5 && r == 0)
-                expect_fate(&f, r, WAGMA_EINVAL, "count is 9223372036854775807");
+            else if (how >= 5 && r == 0)
+                expect_fate(&f, r, WAGMA_EINVAL,
+                            how == 5 ? "count is 9223372036854775807"
+                                     : "count is 144115188075855872 elements of float64: they "
+                                       "would not fit");
             else if (r == 0)
                 expect_fate(&f, r, WAGMA_EINVAL, "progress_cpu is 1023");
             else

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from wagma.doctor.facts import Wanted
+from wagma.memory import shared_memory_of
 
-__all__ = ["needed_bytes", "parse_size", "shared_memory_of", "size_text"]
+__all__ = ["needed_bytes", "parse_size", "size_text"]
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 MIB = 1 << 20
@@ -14,8 +15,6 @@ MIB = 1 << 20
 WINDOW = 64
 CHUNK_BYTES = 2 * MIB
 SHOWN_BYTES = MIB  # arrays from here on show one buffer after the other
-HUGE_PAGE = 2 * MIB
-HUGE_MIN = MIB  # of an array, or a rest of one, that takes a huge page
 
 
 def parse_size(text: str) -> int:
@@ -58,9 +57,3 @@ def needed_bytes(wanted: Wanted, ranks: int) -> tuple[int, int]:
     versions = 3 * WINDOW if shows else 2 * WINDOW - 1
     most = 1 + min(pinned * (ranks - 1), versions) + 3 + 2 * ranks
     return 6 * array, max(6, most) * array
-
-
-def shared_memory_of(array_bytes: int) -> int:
-    """Bytes that an array takes: huge pages, but for a rest that is too short for one."""
-    rest = array_bytes % HUGE_PAGE
-    return array_bytes if rest < HUGE_MIN else array_bytes - rest + HUGE_PAGE
