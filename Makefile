@@ -131,10 +131,12 @@ FLAGS_asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno
 FLAGS_tsan := -O1 -g -fsanitize=thread
 
 # Address sanitizing makes the kernels large, and compiling them takes half of its part. Nothing in
-# them outlives its scope; and those that this CPU cannot run are not run.
+# them outlives its scope, and no debugger needs their variables; those that this CPU cannot run are
+# not run.
 KERNELS := $(wildcard csrc/reduce_avx*.c)
 CPU_FLAGS := $(shell sed -n '/^flags/{p;q}' /proc/cpuinfo)
-$(KERNELS:csrc/%.c=build/asan/%.o): FLAGS_asan += -fno-sanitize-address-use-after-scope
+$(KERNELS:csrc/%.c=build/asan/%.o): FLAGS_asan += -g1 -fno-sanitize-address-use-after-scope
+$(KERNELS:csrc/%.c=build/tsan/%.o): FLAGS_tsan += -g1
 ifeq ($(filter avx512dq,$(CPU_FLAGS)),)
 build/asan/reduce_avx512.o: FLAGS_asan :=
 build/tsan/reduce_avx512.o: FLAGS_tsan :=

@@ -18,7 +18,7 @@ import wagma
 @pytest.fixture(autouse=True, scope="module")
 def compiler() -> None:
     """The one of torch, which tests/startup leaves out; what is distributed asks for its parts."""
-    finders = [finder for finder in sys.meta_path if type(finder).__name__ == "NoCompiler"]
+    finders = [finder for finder in sys.meta_path if type(finder).__name__ == "LeavesOut"]
     for finder in finders:
         sys.meta_path.remove(finder)
         sys.modules.pop("torch._dynamo", None)

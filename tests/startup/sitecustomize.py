@@ -1,37 +1,67 @@
 """Python processes of `make test` begin with this, because PYTHONPATH leads here.
 
-The first optimizer of a process makes torch load its compiler, 1.3 s of a core on each rank of each
-test that trains. All that optimizers want of it is not to be compiled. Sharded models and DDP want
-more: test_optimizer_sharded.py and test_migrating.py have the compiler, and so has `make demo`.
+`import torch` loads much that eager training never calls, a third of what it takes in each process
+of each test that trains; the first optimizer loads torch's compiler, 1.3 s of a core, only to hear
+that it is not to be compiled. Sharded models and DDP want more: test_optimizer_sharded.py and
+test_migrating.py have it, and so has `make demo`.
 """
 
 import sys
 
 TYPE_CHECKING = False  # as typing's, whose import takes 10 ms
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
 
-class NoCompiler:
-    """Finds and loads a torch._dynamo that leaves functions as they are."""
+def disable(function: "Callable[..., object]", *_: object, **__: object) -> object:
+    """As torch._dynamo's, of functions that nobody compiles."""
+    return function
 
-    def find_spec(self, name: str, *_: object) -> "ModuleSpec | None":
-        if name != "torch._dynamo":
+
+COMPILER = "torch._dynamo"
+VERSION = "2.13."  # of the torch whose other modules are known
+
+# Modules of torch that are left out, and what others take from them at their import.
+LEFT_OUT: dict[str, dict[str, object]] = {
+    COMPILER: {"disable": disable, "graph_break": lambda: None},
+    "torch._higher_order_ops": {"cond": None, "while_loop": None},
+    "torch._higher_order_ops.invoke_subgraph": {"NestedCompileRegionOptions": object},
+    "torch._meta_registrations": {},
+    "torch._native": {},
+    "torch.export": {},
+}
+
+
+class LeavesOut:
+    """Finds and loads modules that have no more than that; what is below them is torch's."""
+
+    def find_spec(
+        self, name: str, path: "Sequence[str] | None" = None, *_: object
+    ) -> "ModuleSpec | None":
+        if name not in LEFT_OUT:
             return None
-        from importlib.util import spec_from_loader
+        if name != COMPILER and not sys.modules["torch"].__version__.startswith(VERSION):
+            return None
+        from importlib.machinery import ModuleSpec
 
-        return spec_from_loader(name, self)  # type: ignore[arg-type]
+        spec = ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
+        leaf = name.rpartition(".")[2]
+        spec.submodule_search_locations = [f"{folder}/{leaf}" for folder in path or ()]
+        return spec
 
     def create_module(self, spec: "ModuleSpec") -> None:
         """The usual one."""
 
     def exec_module(self, module: "ModuleType") -> None:
-        def disable(function: "Callable[..., object]", *_: object, **__: object) -> object:
-            return function
+        module.__dict__.update(LEFT_OUT[module.__name__])
+        if module.__name__ == "torch._meta_registrations":
+            # What else it does, without which there are no generators of random numbers.
+            from torch._C import _set_generator_metaclass
+            from torch._opaque_base import OpaqueBaseMeta
 
-        module.__dict__.update(disable=disable, graph_break=lambda: None)
+            _set_generator_metaclass(OpaqueBaseMeta)
 
 
-sys.meta_path.insert(0, NoCompiler())
+sys.meta_path.insert(0, LeavesOut())
