@@ -70,6 +70,10 @@ ALONE = {
     "hosts": ("punctual",),
 }
 
+# Without what tests/startup leaves out of torch, sharded models do not work, and other functions
+# than users have compute the strides of a meta tensor.
+WHOLE_TORCH = ("flat", "optimizer_sharded")
+
 TWO = ("-n", "2")  # pytest's processes: one starts up while another waits
 THREE = ("-n", "3")  # where many tests wait: for seconds, or for processes that start
 BY_FILE = ("--dist", "loadfile")
@@ -126,6 +130,15 @@ def but_for_some(part: str, timeout: float, *arguments: str) -> list[Command]:
         *pytest_part(part, timeout, *arguments, *ignored, f"tests/{part}"),
         *pytest_part(f"{part}-alone", timeout, *alone),
     ]
+
+
+def python_part(timeout: float) -> list[Command]:
+    """tests/python, and that which needs all of torch in a process that has it."""
+    whole = [f"tests/python/test_{name}.py" for name in WHOLE_TORCH]
+    (command,) = pytest_part("python-torch", timeout, *whole)
+    command.argv = ["env", "-u", "PYTHONPATH", *command.argv]
+    ignored = [f"--ignore={test}" for test in whole]
+    return [*but_for_some("python", timeout, *THREE, *BY_FILE, *ignored), command]
 
 
 def on_ranks(
@@ -217,7 +230,7 @@ def all_parts(
         "asan": c_part("asan", 180),
         "tsan": c_part("tsan", 240),
         "explore": [Command("explore", explore, 900)],
-        "python": but_for_some("python", 400, *THREE, *BY_FILE),
+        "python": python_part(400),
         "transport": transport_part(mpi, mpiexec),
         "mpi": mpi_part("mpi", mpiexec, sizes or ON_ONE_NODE, 400),
         "messages": mpi_part("messages", mpiexec, sizes or OVER_MESSAGES, 500, over_messages=True),

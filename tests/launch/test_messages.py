@@ -256,7 +256,7 @@ say("end")
 
 
 # MPICH's, if the handle's thread is inside MPI when MPI_Finalize() begins, which MPI forbids and
-# nothing but close() prevents (docs/progress.md). How often that is depends on the machine.
+# nothing but close() prevents (docs/progress.md): where a call is posted it may be there each time.
 HELD_MUTEX = "Error in system call pthread_mutex_destroy"
 
 
@@ -287,7 +287,8 @@ coll.close()
         if FAMILY != "MPICH" or HELD_MUTEX not in done.stderr:
             break
     else:
-        pytest.skip(f"MPICH aborted each time: {HELD_MUTEX}")
+        if where == "posted":
+            pytest.skip(f"MPICH aborted each time: {HELD_MUTEX}")
     assert done.returncode == 0, done.stderr
     for rank in range(2):
         text, after = said(done, rank)

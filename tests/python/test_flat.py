@@ -50,6 +50,17 @@ def test_order_in_memory_is_kept() -> None:
     assert torch.equal(convolution.weight, value)
 
 
+@pytest.mark.parametrize(
+    ("shape", "stride"), [((5, 3), (1, 5)), ((3, 1), (1, 3)), ((2, 1, 3, 3), (9, 1, 3, 1))]
+)
+def test_strides_are_kept(shape: tuple[int, ...], stride: tuple[int, ...]) -> None:
+    tensor = torch.nn.Parameter(torch.empty_strided(shape, stride).normal_())
+    value = tensor.detach().clone()
+    flatten(tensor)
+    assert tensor.stride() == stride
+    assert torch.equal(tensor, value)
+
+
 def test_a_parameter_with_gaps_becomes_dense() -> None:
     tensor = torch.nn.Parameter(torch.arange(12.0).reshape(3, 4)[:, ::2])
     flatten(tensor)

@@ -1,6 +1,5 @@
 """Parameters that FSDP has sharded are refused; a model that DDP has wrapped still trains."""
 
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,16 +12,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
 import wagma
-
-
-@pytest.fixture(autouse=True, scope="module")
-def compiler() -> None:
-    """The one of torch, which tests/startup leaves out; what is distributed asks for its parts."""
-    finders = [finder for finder in sys.meta_path if type(finder).__name__ == "LeavesOut"]
-    for finder in finders:
-        sys.meta_path.remove(finder)
-        sys.modules.pop("torch._dynamo", None)
-        vars(torch).pop("_dynamo", None)
 
 
 @pytest.fixture(autouse=True)

@@ -1,9 +1,9 @@
 """Python processes of `make test` begin with this, because PYTHONPATH leads here.
 
-`import torch` loads much that eager training never calls, a third of what it takes in each process
-of each test that trains; the first optimizer loads torch's compiler, 1.3 s of a core, only to hear
-that it is not to be compiled. Sharded models and DDP want more: test_optimizer_sharded.py and
-test_migrating.py have it, and so has `make demo`.
+`import torch` loads much that eager training never calls, 1 s of a core of 2.6 in each process of
+each test that trains; the first optimizer loads torch's compiler, 1.3 s more, only to hear that it
+is not to be compiled. What needs all of torch runs without PYTHONPATH: WHOLE_TORCH in
+tests/parts.py, and test_migrating.py; so does `make demo`.
 """
 
 import sys
@@ -21,7 +21,7 @@ def disable(function: "Callable[..., object]", *_: object, **__: object) -> obje
 
 
 COMPILER = "torch._dynamo"
-VERSION = "2.13."  # of the torch whose other modules are known
+VERSION = "2.13.0"  # of the torch whose other modules are known
 
 # Modules of torch that are left out, and what others take from them at their import.
 LEFT_OUT: dict[str, dict[str, object]] = {
@@ -34,8 +34,11 @@ LEFT_OUT: dict[str, dict[str, object]] = {
 }
 
 
+PACKAGES = ("torch._higher_order_ops",)  # what is below is torch's, if it is not left out as well
+
+
 class LeavesOut:
-    """Finds and loads modules that have no more than that; what is below them is torch's."""
+    """Finds and loads modules that have no more than that."""
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, *_: object
@@ -46,9 +49,10 @@ class LeavesOut:
             return None
         from importlib.machinery import ModuleSpec
 
-        spec = ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
-        leaf = name.rpartition(".")[2]
-        spec.submodule_search_locations = [f"{folder}/{leaf}" for folder in path or ()]
+        spec = ModuleSpec(name, self)  # type: ignore[arg-type]
+        if name in PACKAGES:
+            leaf = name.rpartition(".")[2]
+            spec.submodule_search_locations = [f"{folder}/{leaf}" for folder in path or ()]
         return spec
 
     def create_module(self, spec: "ModuleSpec") -> None:
@@ -57,7 +61,7 @@ class LeavesOut:
     def exec_module(self, module: "ModuleType") -> None:
         module.__dict__.update(LEFT_OUT[module.__name__])
         if module.__name__ == "torch._meta_registrations":
-            # What else it does, without which there are no generators of random numbers.
+            # It would load torch._prims.rng_prims, without which there is no torch.Generator().
             from torch._C import _set_generator_metaclass
             from torch._opaque_base import OpaqueBaseMeta
 
