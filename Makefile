@@ -130,9 +130,8 @@ FLAGS_c :=
 FLAGS_asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 FLAGS_tsan := -O1 -g -fsanitize=thread
 
-# Address sanitizing makes the kernels large, and compiling them takes half of its part. Nothing in
-# them outlives its scope, and no debugger needs their variables; those that this CPU cannot run are
-# not run.
+# Sanitizing makes the kernels large, and compiling them takes long. Nothing in them outlives its
+# scope, and no debugger needs their variables; those that this CPU cannot run are not run.
 KERNELS := $(wildcard csrc/reduce_avx*.c)
 CPU_FLAGS := $(shell sed -n '/^flags/{p;q}' /proc/cpuinfo)
 $(KERNELS:csrc/%.c=build/asan/%.o): FLAGS_asan += -g1 -fno-sanitize-address-use-after-scope

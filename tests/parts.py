@@ -70,8 +70,8 @@ ALONE = {
     "hosts": ("punctual",),
 }
 
-# Without what tests/startup leaves out of torch, sharded models do not work, and other functions
-# than users have compute the strides of a meta tensor.
+# Without what tests/startup leaves out of torch, sharded models do not work, and meta tensors have
+# their strides from other functions than users'.
 WHOLE_TORCH = ("flat", "optimizer_sharded")
 
 TWO = ("-n", "2")  # pytest's processes: one starts up while another waits
@@ -133,12 +133,14 @@ def but_for_some(part: str, timeout: float, *arguments: str) -> list[Command]:
 
 
 def python_part(timeout: float) -> list[Command]:
-    """tests/python, and that which needs all of torch in a process that has it."""
+    """tests/python, and in a process that has all of torch those of it that need it."""
     whole = [f"tests/python/test_{name}.py" for name in WHOLE_TORCH]
-    (command,) = pytest_part("python-torch", timeout, *whole)
-    command.argv = ["env", "-u", "PYTHONPATH", *command.argv]
+    pytest = ["env", "WAGMA_TEST_WHOLE_TORCH=1", sys.executable, "-m", "pytest", "-q"]
     ignored = [f"--ignore={test}" for test in whole]
-    return [*but_for_some("python", timeout, *THREE, *BY_FILE, *ignored), command]
+    return [
+        *but_for_some("python", timeout, *THREE, *BY_FILE, *ignored),
+        Command("python-torch", [*pytest, *whole], timeout),
+    ]
 
 
 def on_ranks(

@@ -256,14 +256,15 @@ say("end")
 
 
 # MPICH's, if the handle's thread is inside MPI when MPI_Finalize() begins, which MPI forbids and
-# nothing but close() prevents (docs/progress.md): where a call is posted it may be there each time.
+# nothing but close() prevents (docs/progress.md). Under a posted call it may be there each time;
+# else it is seldom, and twice would be something else.
 HELD_MUTEX = "Error in system call pthread_mutex_destroy"
 
 
 @pytest.mark.parametrize("where", ["idle", "posted", "elsewhere"])
 def test_mpi_that_ends_first(where: str) -> None:
     """MPI.Finalize() under an open handle: whoever uses it afterwards is told."""
-    for _ in range(4):
+    for _ in range(4 if where == "posted" else 2):
         done = run(
             2,
             LEFT_OPEN

@@ -1,11 +1,12 @@
 """Python processes of `make test` begin with this, because PYTHONPATH leads here.
 
-`import torch` loads much that eager training never calls, 1 s of a core of 2.6 in each process of
-each test that trains; the first optimizer loads torch's compiler, 1.3 s more, only to hear that it
-is not to be compiled. What needs all of torch runs without PYTHONPATH: WHOLE_TORCH in
-tests/parts.py, and test_migrating.py; so does `make demo`.
+`import torch` loads much that these tests do without, 1 s of a core of 2.6 in each process of each
+test that trains; the first optimizer loads torch's compiler, 1.3 s more, only to hear that it is
+not to be compiled. Tests for which that makes a difference set WAGMA_TEST_WHOLE_TORCH; `make demo`
+does not come here.
 """
 
+import os
 import sys
 
 TYPE_CHECKING = False  # as typing's, whose import takes 10 ms
@@ -21,7 +22,7 @@ def disable(function: "Callable[..., object]", *_: object, **__: object) -> obje
 
 
 COMPILER = "torch._dynamo"
-VERSION = "2.13.0"  # of the torch whose other modules are known
+VERSION = "2.13.0"  # of the Makefile's torch: of others all but the compiler is loaded
 
 # Modules of torch that are left out, and what others take from them at their import.
 LEFT_OUT: dict[str, dict[str, object]] = {
@@ -34,11 +35,12 @@ LEFT_OUT: dict[str, dict[str, object]] = {
 }
 
 
-PACKAGES = ("torch._higher_order_ops",)  # what is below is torch's, if it is not left out as well
+# Packages of which more is imported.
+PACKAGES = ("torch._higher_order_ops",)
 
 
 class LeavesOut:
-    """Finds and loads modules that have no more than that."""
+    """Finds and loads the modules of LEFT_OUT, which have no more than it says."""
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, *_: object
@@ -68,4 +70,5 @@ class LeavesOut:
             _set_generator_metaclass(OpaqueBaseMeta)
 
 
-sys.meta_path.insert(0, LeavesOut())
+if "WAGMA_TEST_WHOLE_TORCH" not in os.environ:
+    sys.meta_path.insert(0, LeavesOut())
