@@ -135,7 +135,7 @@ def but_for_some(part: str, timeout: float, *arguments: str) -> list[Command]:
 def python_part(timeout: float) -> list[Command]:
     """tests/python, and in a process that has all of torch those of it that need it."""
     whole = [f"tests/python/test_{name}.py" for name in WHOLE_TORCH]
-    pytest = ["env", "WAGMA_TEST_WHOLE_TORCH=1", sys.executable, "-m", "pytest", "-q"]
+    pytest = ["env", "WHOLE_TORCH=1", sys.executable, "-m", "pytest", "-q"]
     ignored = [f"--ignore={test}" for test in whole]
     return [
         *but_for_some("python", timeout, *THREE, *BY_FILE, *ignored),

@@ -57,7 +57,7 @@ def side(sign: str) -> str:
 def test_allreduce_computes_what_ddp_computes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("WAGMA_TEST_WHOLE_TORCH", "1")  # DDP needs what tests/startup leaves out
+    monkeypatch.setenv("WHOLE_TORCH", "1")  # DDP needs what tests/startup leaves out
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]

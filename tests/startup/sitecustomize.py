@@ -2,7 +2,7 @@
 
 `import torch` loads much that these tests do without, 1 s of a core of 2.6 in each process of each
 test that trains; the first optimizer loads torch's compiler, 1.3 s more, only to hear that it is
-not to be compiled. Tests for which that makes a difference set WAGMA_TEST_WHOLE_TORCH; `make demo`
+not to be compiled. Tests for which that makes a difference set WHOLE_TORCH; `make demo`
 does not come here.
 """
 
@@ -70,5 +70,5 @@ class LeavesOut:
             _set_generator_metaclass(OpaqueBaseMeta)
 
 
-if "WAGMA_TEST_WHOLE_TORCH" not in os.environ:
+if "WHOLE_TORCH" not in os.environ:
     sys.meta_path.insert(0, LeavesOut())
