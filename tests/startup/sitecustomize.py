@@ -36,7 +36,7 @@ LEFT_OUT: dict[str, dict[str, object]] = {
 
 
 # Packages of which more is imported.
-PACKAGES = ("torch._higher_order_ops",)
+PACKAGES = ("torch._higher_order_ops", "torch.export")
 
 
 class LeavesOut:
