@@ -10,7 +10,7 @@ enum {
 /* A cell: version 4 | sync 1 | view 1 | left 1 | 0, low 8 or 1, takes 4, buffer 4. */
 enum { CELL_BUFFERS = 256, CELL_LEFT = 512, CELL_VIEW = 1024, CELL_SYNC = 2048, CELL_VERSION = 12 };
 
-uint16_t encode(uint64_t word) {
+uint16_t encode_word(uint64_t word) {
     if (word == ROUND_DEPARTED)
         return 0xFFFF;
     if (word == ROUND_DEPARTED_VERSION)
@@ -26,7 +26,7 @@ uint16_t encode(uint64_t word) {
     return (uint16_t)(version << CELL_VERSION | flags | low);
 }
 
-uint64_t decode(uint16_t cell) {
+uint64_t decode_word(uint16_t cell) {
     if (cell == 0xFFFF)
         return ROUND_DEPARTED;
     if (cell == 0xFFFE)
@@ -219,11 +219,13 @@ void data_write(struct round_memory *m, int kind, int i, int j, uint16_t value) 
         *cell(m, kind, i, j) = value;
 }
 
-int model_flush(struct round_memory *m) {
+int model_has_stores(const struct config *g, const uint16_t *cells, int rank) {
+    return g->tso && cells[cell_index(g, KIND_STORES, rank, 0)];
+}
+
+void model_flush(struct round_memory *m) {
     const struct config *g = m->config;
     uint16_t *buffer = stores(m);
-    if (!buffer[0])
-        return 0;
     const int index = buffer[1];
     const uint16_t value = buffer[2];
     const int left = --buffer[0];
@@ -240,10 +242,9 @@ int model_flush(struct round_memory *m) {
         value};
     if (kind > ROUND_FREE) {
         m->cells[index] = value;
-        return 1;
+        return;
     }
     m->access.before = decode(m->cells[index]);
     m->access.after = decode(value);
     commit(m, ACCESS_STORE, kind, i, j, value);
-    return 1;
 }

@@ -18,6 +18,8 @@
 
 enum { MAX_RANKS = 5, MAX_PROGRAM = 15, MAX_SLICES = 4, STORE_BUFFER = 12, MAX_CELLS = 4096 };
 
+enum { CELL_PLAIN = 256 }; /* numbers below are their own cells */
+
 /* Kinds of cells beyond enum round_word. */
 enum kind {
     KIND_DATA = ROUND_FREE + 1, /* (r, b)  version of the contribution | TORN */
@@ -124,8 +126,14 @@ static inline uint16_t rank_field(const struct config *g, const uint16_t *cells,
 }
 
 /* 16 bits for a word or a small number. */
-uint16_t encode(uint64_t word);
-uint64_t decode(uint16_t cell);
+uint16_t encode_word(uint64_t word);
+uint64_t decode_word(uint16_t cell);
+static inline uint16_t encode(uint64_t word) {
+    return word < CELL_PLAIN ? (uint16_t)word : encode_word(word);
+}
+static inline uint64_t decode(uint16_t cell) {
+    return cell < CELL_PLAIN ? cell : decode_word(cell);
+}
 void forget_round(struct round_memory *m, int c);
 
 static inline int is_sync(char operation) {
@@ -138,8 +146,10 @@ const char *config_finish(struct config *g);
 void model_initial(const struct config *g, uint16_t *cells);
 /* One step of m->rank, which is running. Sets m->action, m->access, m->blocked, m->invariant. */
 void model_step(struct round_memory *m, struct round_input input);
-/* Makes the oldest store of m->rank's buffer visible; 0 if there was none. */
-int model_flush(struct round_memory *m);
+/* Does the rank's buffer hold stores? */
+int model_has_stores(const struct config *g, const uint16_t *cells, int rank);
+/* Makes the oldest of them visible. */
+void model_flush(struct round_memory *m);
 
 /* -- memory.c: the operations that round.c is compiled against (explore_memory.h) ----------------
  */

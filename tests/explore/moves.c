@@ -2,6 +2,18 @@
 
 #include "moves.h"
 
+/* All that a step reads before it writes it: the rest takes longer to clear than a step. */
+static void open_memory(struct round_memory *m, const struct config *g, uint16_t *cells, int rank) {
+    m->config = g;
+    m->cells = cells;
+    m->rank = rank;
+    m->access.kind = ACCESS_NONE;
+    m->blocked = 0;
+    m->action = ROUND_STEP;
+    m->local.why = 0;
+    m->invariant = NULL;
+}
+
 static void report(const struct round_memory *m, struct outcome *out) {
     out->action = m->action;
     out->why = (enum round_why)m->local.why;
@@ -137,7 +149,8 @@ static void collapse(const struct config *g, uint16_t *cells, int rank, struct o
            rank_field(g, cells, rank, R_ACTION) == 0 && !is_return(out->action) &&
            out->action != ROUND_WAIT) {
         memcpy(trial, cells, (size_t)g->bytes);
-        struct round_memory m = {.config = g, .cells = trial, .rank = rank};
+        struct round_memory m;
+        open_memory(&m, g, trial, rank);
         model_step(&m, (struct round_input){0, 0});
         if (!is_invisible(g, cells, &m))
             return;
@@ -150,23 +163,23 @@ static void collapse(const struct config *g, uint16_t *cells, int rank, struct o
 
 int moves_make(const struct config *g, const uint16_t *from, struct cursor move, uint16_t *to,
                struct outcome *out, FILE *log) {
-    struct round_memory m = {.config = g, .cells = to, .rank = move.rank};
+    const int flush = move.choice == CHOICE_FLUSH, expired = move.choice == CHOICE_EXPIRED;
+    if (flush ? !model_has_stores(g, from, move.rank)
+              : rank_field(g, from, move.rank, R_OVER) != RUNNING)
+        return 0;
+    struct round_memory m;
+    open_memory(&m, g, to, move.rank);
     memcpy(to, from, (size_t)g->bytes);
-    if (move.choice == CHOICE_FLUSH) {
-        if (!g->tso || !model_flush(&m))
-            return 0;
-    } else {
-        if (rank_field(g, from, move.rank, R_OVER) != RUNNING)
-            return 0;
-        const int expired = move.choice == CHOICE_EXPIRED;
+    if (flush)
+        model_flush(&m);
+    else
         model_step(&m, (struct round_input){.grace_over = expired, .redo = expired});
-        if (m.blocked)
-            return 0;
-    }
+    if (m.blocked)
+        return 0;
     report(&m, out);
     if (log)
         print_step(log, &m, rank_field(g, from, move.rank, R_t));
-    if (g->collapse && move.choice != CHOICE_FLUSH)
+    if (g->collapse && !flush)
         collapse(g, to, move.rank, out, log);
     return 1;
 }

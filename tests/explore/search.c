@@ -175,12 +175,38 @@ static void explain(struct searching *x, uint64_t at, uint64_t root, const struc
     x->result->outcome = found;
 }
 
+/* Some moves of a state are made before their states are looked up: the table is larger than
+ * caches, and so the looks overlap. */
+enum { TOGETHER = 8 };
+struct moves {
+    struct cursor next, last; /* last: the move that was made last */
+    int count;
+    struct table_key keys[TOGETHER];
+    uint16_t to[TOGETHER][SPACE_CELLS];
+};
+
+/* Makes the next moves of `from`; 0: there are none, or the last one violates an invariant. */
+static int make_moves(struct searching *x, const uint16_t *from, struct moves *m) {
+    const struct space *g = x->g;
+    struct outcome *out = &x->result->outcome;
+    for (m->count = 0; m->count < TOGETHER; m->count++) {
+        uint16_t *to = m->to[m->count];
+        if (!g->next(g->config, from, &m->next, to, &m->last, out, NULL))
+            break;
+        x->result->transitions++;
+        if (out->invariant)
+            return 0;
+        m->keys[m->count] = table_key(&x->table, to, g->bytes);
+    }
+    return m->count;
+}
+
 static void breadth_first(struct searching *x) {
+    static struct moves moves;
     const struct space *g = x->g;
     struct result *result = x->result;
-    uint16_t from[SPACE_CELLS], to[SPACE_CELLS];
+    uint16_t from[SPACE_CELLS];
     struct queue level = {0}, next = {0};
-    struct cursor cursor, moved;
     g->initial(g->config, from);
     const uint64_t root = table_find(&x->table, from, g->bytes);
     x->table.entries[root] |= SEEN;
@@ -193,33 +219,32 @@ static void breadth_first(struct searching *x) {
             for (int k = 0; k < chunk->used; k++) {
                 memcpy(from, chunk->states + (size_t)k * (size_t)g->bytes, (size_t)g->bytes);
                 const uint64_t here = chunk->entries[k];
+                const uint64_t before = result->transitions;
+                moves.next = (struct cursor){0};
+                while (make_moves(x, from, &moves))
+                    for (int n = 0; n < moves.count; n++) {
+                        const uint64_t at = table_at(&x->table, moves.keys[n]);
+                        if (x->table.entries[at] & SEEN)
+                            continue;
+                        x->table.entries[at] |= SEEN;
+                        x->table.parents[at] = (uint32_t)here;
+                        result->states++;
+                        enqueue(&next, moves.to[n], g->bytes, at);
+                    }
+                if (result->outcome.invariant) {
+                    explain(x, here, root, &moves.last);
+                    return;
+                }
                 all_alone(x, from, here);
                 if (result->outcome.invariant) {
                     explain(x, here, root, NULL);
                     return;
                 }
-                int moves = 0;
-                cursor = (struct cursor){0};
-                while (g->next(g->config, from, &cursor, to, &moved, &result->outcome, NULL)) {
-                    moves++;
-                    result->transitions++;
-                    if (result->outcome.invariant) {
-                        explain(x, here, root, &moved);
-                        return;
-                    }
-                    const uint64_t at = table_find(&x->table, to, g->bytes);
-                    if (!(x->table.entries[at] & SEEN)) {
-                        x->table.entries[at] |= SEEN;
-                        x->table.parents[at] = (uint32_t)here;
-                        result->states++;
-                        enqueue(&next, to, g->bytes, at);
-                    }
-                }
-                if (!moves) {
+                if (result->transitions == before) {
                     result->terminal++;
                     g->check_terminal(g->config, from, &result->outcome);
                     if (result->outcome.invariant) {
-                        print_path(x, here, root, to);
+                        print_path(x, here, root, from);
                         return;
                     }
                 }

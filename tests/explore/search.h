@@ -38,7 +38,13 @@ enum table_flag {
 
 int table_open(struct table *t, int bits, int parents);
 void table_close(struct table *t);
+/* Where a state is looked for, which is fetched into the cache meanwhile. */
+struct table_key {
+    uint64_t home, print;
+};
+struct table_key table_key(const struct table *t, const void *state, int bytes);
 /* Entry of the state, made if it is new. */
+uint64_t table_at(struct table *t, struct table_key key);
 uint64_t table_find(struct table *t, const void *state, int bytes);
 
 #endif

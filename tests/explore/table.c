@@ -32,7 +32,7 @@ static uint64_t mix(uint64_t a, uint64_t b) {
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-uint64_t table_find(struct table *t, const void *state, int bytes) {
+struct table_key table_key(const struct table *t, const void *state, int bytes) {
     uint64_t a = UINT64_C(0x9E3779B97F4A7C15), b = UINT64_C(0xC2B2AE3D27D4EB4F);
     const unsigned char *p = state;
     for (int k = 0; k < bytes; k += 32) {
@@ -47,13 +47,22 @@ uint64_t table_find(struct table *t, const void *state, int bytes) {
     const uint64_t print =
         (mix(b ^ UINT64_C(0x1D8E4E27C47D124F), a ^ UINT64_C(0x8EBC6AF09C88C6E3)) | (FLAGS + 1)) &
         ~(uint64_t)FLAGS;
-    for (uint64_t k = home & t->mask;; k = (k + 1) & t->mask) {
+    __builtin_prefetch(&t->entries[home & t->mask]);
+    return (struct table_key){home & t->mask, print};
+}
+
+uint64_t table_at(struct table *t, struct table_key key) {
+    for (uint64_t k = key.home;; k = (k + 1) & t->mask) {
         if (t->entries[k] == 0) {
-            t->entries[k] = print;
+            t->entries[k] = key.print;
             t->used++;
             return k;
         }
-        if ((t->entries[k] & ~(uint64_t)FLAGS) == print)
+        if ((t->entries[k] & ~(uint64_t)FLAGS) == key.print)
             return k;
     }
+}
+
+uint64_t table_find(struct table *t, const void *state, int bytes) {
+    return table_at(t, table_key(t, state, bytes));
 }
