@@ -2,10 +2,12 @@
 
 `import torch` loads much that these tests do without, 1 s of a core of 2.6 in each process of each
 test that trains; the first optimizer loads torch's compiler, 1.3 s more, only to hear that it is
-not to be compiled. Tests for which that makes a difference set WHOLE_TORCH; `make demo`
-does not come here.
+not to be compiled. Half a second goes into looking for garbage among what torch makes at its
+import, and will keep, then and when the process ends. Tests for which that makes a difference set
+WHOLE_TORCH; `make demo` does not come here.
 """
 
+import gc
 import os
 import sys
 
@@ -70,5 +72,32 @@ class LeavesOut:
             _set_generator_metaclass(OpaqueBaseMeta)
 
 
+class KeepsWhole:
+    """Finds torch, whose import nothing interrupts that looks for garbage; nor does it later."""
+
+    def find_spec(
+        self, name: str, path: "Sequence[str] | None" = None, *_: object
+    ) -> "ModuleSpec | None":
+        if name != "torch":
+            return None
+        from importlib.machinery import PathFinder
+
+        spec = PathFinder.find_spec(name, path)
+        if spec is None or spec.loader is None or not gc.isenabled():
+            return spec
+        execute = spec.loader.exec_module
+
+        def exec_module(module: "ModuleType") -> None:
+            gc.disable()
+            try:
+                execute(module)
+                gc.freeze()
+            finally:
+                gc.enable()
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
 if "WHOLE_TORCH" not in os.environ:
-    sys.meta_path.insert(0, LeavesOut())
+    sys.meta_path[:0] = [KeepsWhole(), LeavesOut()]
