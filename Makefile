@@ -127,15 +127,15 @@ install: lib ## the C libraries, their headers and .pc files under PREFIX (DESTD
 
 # ---- C tests: every tests/c/test_*.c is a program; the other files are linked to each -----------
 FLAGS_c :=
-FLAGS_asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
-FLAGS_tsan := -O1 -g -fsanitize=thread
+# -g1: functions and lines, which is what the sanitizers' reports show.
+FLAGS_asan := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+FLAGS_tsan := -O1 -g1 -fsanitize=thread
 
 # Sanitizing makes the kernels large, and compiling them takes long. Nothing in them outlives its
-# scope, and no debugger needs their variables; those that this CPU cannot run are not run.
+# scope; those that this CPU cannot run are not run.
 KERNELS := $(wildcard csrc/reduce_avx*.c)
 CPU_FLAGS := $(shell sed -n '/^flags/{p;q}' /proc/cpuinfo)
-$(KERNELS:csrc/%.c=build/asan/%.o): FLAGS_asan += -g1 -fno-sanitize-address-use-after-scope
-$(KERNELS:csrc/%.c=build/tsan/%.o): FLAGS_tsan += -g1
+$(KERNELS:csrc/%.c=build/asan/%.o): FLAGS_asan += -fno-sanitize-address-use-after-scope
 ifeq ($(filter avx512dq,$(CPU_FLAGS)),)
 build/asan/reduce_avx512.o: FLAGS_asan :=
 build/tsan/reduce_avx512.o: FLAGS_tsan :=
