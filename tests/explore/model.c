@@ -12,7 +12,7 @@ _Static_assert((0 LOCAL_LONG(SIZE) LOCAL_SHORT(SIZE) SIZE(why) SIZE(outcome) + 7
 #undef SIZE
 
 static void unpack(const uint16_t *f, struct round_local *l) {
-    l->why = l->outcome = 0;
+    memset(l, 0, sizeof *l); /* padding may hide a field that the lists do not name */
 #define LONG(name) l->name = decode(f[R_##name]);
 #define SHORT(name) l->name = f[R_##name];
     LOCAL_LONG(LONG)

@@ -125,9 +125,10 @@ static inline uint16_t rank_field(const struct config *g, const uint16_t *cells,
     return cells[cell_index(g, KIND_RANK, r, field)];
 }
 
-/* 16 bits for a word or a small number. */
+/* For those that are not their own cells. */
 uint16_t encode_word(uint64_t word);
 uint64_t decode_word(uint16_t cell);
+/* 16 bits for a word or a small number. */
 static inline uint16_t encode(uint64_t word) {
     return word < CELL_PLAIN ? (uint16_t)word : encode_word(word);
 }
@@ -144,11 +145,12 @@ static inline int is_sync(char operation) {
 /* Fills in what follows from ranks, group_size, ..., program. Returns an error message or NULL. */
 const char *config_finish(struct config *g);
 void model_initial(const struct config *g, uint16_t *cells);
-/* One step of m->rank, which is running. Sets m->action, m->access, m->blocked, m->invariant. */
+/* One step of m->rank, which is running. Sets m->access and m->blocked, and m->action and
+ * m->invariant unless they stay what they are. */
 void model_step(struct round_memory *m, struct round_input input);
 /* Does the rank's buffer hold stores? */
 int model_has_stores(const struct config *g, const uint16_t *cells, int rank);
-/* Makes the oldest of them visible. */
+/* Makes the oldest of m->rank's visible; there is one. */
 void model_flush(struct round_memory *m);
 
 /* -- memory.c: the operations that round.c is compiled against (explore_memory.h) ----------------

@@ -2,12 +2,12 @@
 
 #include "moves.h"
 
-/* All that a step reads before it writes it: the rest takes longer to clear than a step. */
+/* What is read after a step or a flush that need not have written it: clearing the rest would take
+ * longer than a step. */
 static void open_memory(struct round_memory *m, const struct config *g, uint16_t *cells, int rank) {
     m->config = g;
     m->cells = cells;
     m->rank = rank;
-    m->access.kind = ACCESS_NONE;
     m->blocked = 0;
     m->action = ROUND_STEP;
     m->local.why = 0;

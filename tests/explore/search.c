@@ -62,10 +62,7 @@ static void run_alone(struct searching *x, const uint16_t *cells, uint64_t at, i
             return;
         if (g->is_return(out->action))
             break;
-        const uint64_t next = table_find(&x->table, to, g->bytes);
-        if (x->table.parents && !x->table.parents[next] && !(x->table.entries[next] & SEEN))
-            x->table.parents[next] = (uint32_t)at;
-        at = next;
+        at = table_find(&x->table, to, g->bytes);
     }
     while (length)
         x->table.entries[path[--length]] |= flag;
@@ -178,20 +175,20 @@ static void explain(struct searching *x, uint64_t at, uint64_t root, const struc
 /* Some moves of a state are made before their states are looked up: the table is larger than
  * caches, and so the looks overlap. */
 enum { TOGETHER = 8 };
-struct moves {
-    struct cursor next, last; /* last: the move that was made last */
+struct batch {
+    struct cursor next, moved; /* moved: the move that violates, if one does */
     int count;
     struct table_key keys[TOGETHER];
-    uint16_t to[TOGETHER][SPACE_CELLS];
+    _Alignas(8) uint16_t to[TOGETHER][SPACE_CELLS]; /* some spaces have structs in their cells */
 };
 
-/* Makes the next moves of `from`; 0: there are none, or the last one violates an invariant. */
-static int make_moves(struct searching *x, const uint16_t *from, struct moves *m) {
+/* Makes the next moves of `from`; 0: there are none, or one violates an invariant. */
+static int next_batch(struct searching *x, const uint16_t *from, struct batch *m) {
     const struct space *g = x->g;
     struct outcome *out = &x->result->outcome;
     for (m->count = 0; m->count < TOGETHER; m->count++) {
         uint16_t *to = m->to[m->count];
-        if (!g->next(g->config, from, &m->next, to, &m->last, out, NULL))
+        if (!g->next(g->config, from, &m->next, to, &m->moved, out, NULL))
             break;
         x->result->transitions++;
         if (out->invariant)
@@ -202,7 +199,7 @@ static int make_moves(struct searching *x, const uint16_t *from, struct moves *m
 }
 
 static void breadth_first(struct searching *x) {
-    static struct moves moves;
+    static struct batch batch;
     const struct space *g = x->g;
     struct result *result = x->result;
     uint16_t from[SPACE_CELLS];
@@ -220,19 +217,19 @@ static void breadth_first(struct searching *x) {
                 memcpy(from, chunk->states + (size_t)k * (size_t)g->bytes, (size_t)g->bytes);
                 const uint64_t here = chunk->entries[k];
                 const uint64_t before = result->transitions;
-                moves.next = (struct cursor){0};
-                while (make_moves(x, from, &moves))
-                    for (int n = 0; n < moves.count; n++) {
-                        const uint64_t at = table_at(&x->table, moves.keys[n]);
+                batch.next = (struct cursor){0};
+                while (next_batch(x, from, &batch))
+                    for (int n = 0; n < batch.count; n++) {
+                        const uint64_t at = table_at(&x->table, batch.keys[n]);
                         if (x->table.entries[at] & SEEN)
                             continue;
                         x->table.entries[at] |= SEEN;
                         x->table.parents[at] = (uint32_t)here;
                         result->states++;
-                        enqueue(&next, moves.to[n], g->bytes, at);
+                        enqueue(&next, batch.to[n], g->bytes, at);
                     }
                 if (result->outcome.invariant) {
-                    explain(x, here, root, &moves.last);
+                    explain(x, here, root, &batch.moved);
                     return;
                 }
                 all_alone(x, from, here);

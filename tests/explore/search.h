@@ -38,7 +38,7 @@ enum table_flag {
 
 int table_open(struct table *t, int bits, int parents);
 void table_close(struct table *t);
-/* Where a state is looked for, which is fetched into the cache meanwhile. */
+/* Where a state is looked for; table_key() begins to fetch it into the cache. */
 struct table_key {
     uint64_t home, print;
 };

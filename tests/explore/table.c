@@ -43,12 +43,13 @@ struct table_key table_key(const struct table *t, const void *state, int bytes) 
     }
     /* Place and fingerprint are different functions of 128 bits: two states are taken for one only
      * if half of those agree by chance, about n * n / 2^65 for n states. */
-    const uint64_t home = mix(a ^ UINT64_C(0xE7037ED1A0B428DB), b ^ UINT64_C(0x589965CC75374CC3));
+    const uint64_t home =
+        mix(a ^ UINT64_C(0xE7037ED1A0B428DB), b ^ UINT64_C(0x589965CC75374CC3)) & t->mask;
     const uint64_t print =
         (mix(b ^ UINT64_C(0x1D8E4E27C47D124F), a ^ UINT64_C(0x8EBC6AF09C88C6E3)) | (FLAGS + 1)) &
         ~(uint64_t)FLAGS;
-    __builtin_prefetch(&t->entries[home & t->mask]);
-    return (struct table_key){home & t->mask, print};
+    __builtin_prefetch(&t->entries[home]);
+    return (struct table_key){home, print};
 }
 
 uint64_t table_at(struct table *t, struct table_key key) {

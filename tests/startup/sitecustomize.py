@@ -2,9 +2,9 @@
 
 `import torch` loads much that these tests do without, 1 s of a core of 2.6 in each process of each
 test that trains; the first optimizer loads torch's compiler, 1.3 s more, only to hear that it is
-not to be compiled. Half a second goes into looking for garbage among what torch makes at its
-import, and will keep, then and when the process ends. Tests for which that makes a difference set
-WHOLE_TORCH; `make demo` does not come here.
+not to be compiled. Tests for which that makes a difference set WHOLE_TORCH; `make demo` does not
+come here. Half a second more goes into looking for garbage among what torch makes at its import,
+and will keep, then and when the process ends.
 """
 
 import gc
@@ -72,8 +72,8 @@ class LeavesOut:
             _set_generator_metaclass(OpaqueBaseMeta)
 
 
-class KeepsWhole:
-    """Finds torch, whose import nothing interrupts that looks for garbage; nor does it later."""
+class NotCollected:
+    """Finds torch: nothing looks for garbage during its import, or later in what it made."""
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, *_: object
@@ -83,21 +83,24 @@ class KeepsWhole:
         from importlib.machinery import PathFinder
 
         spec = PathFinder.find_spec(name, path)
-        if spec is None or spec.loader is None or not gc.isenabled():
+        if spec is None or spec.loader is None:
             return spec
         execute = spec.loader.exec_module
 
         def exec_module(module: "ModuleType") -> None:
+            enabled = gc.isenabled()
             gc.disable()
             try:
                 execute(module)
                 gc.freeze()
             finally:
-                gc.enable()
+                if enabled:
+                    gc.enable()
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 
 
+sys.meta_path.insert(0, NotCollected())
 if "WHOLE_TORCH" not in os.environ:
-    sys.meta_path[:0] = [KeepsWhole(), LeavesOut()]
+    sys.meta_path.insert(0, LeavesOut())
