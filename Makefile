@@ -141,18 +141,24 @@ build/asan/reduce_avx512.o: FLAGS_asan :=
 build/tsan/reduce_avx512.o: FLAGS_tsan :=
 endif
 
-define c-test-rules
+define sanitized-rules
 build/$(1)/%.o: csrc/%.c csrc/engine.mk Makefile
 	@mkdir -p $$(@D)
 	$$(CC) $$(ENGINE_CFLAGS) $$(WARNINGS) -MMD -MP $$(FLAGS_$(1)) -c $$< -o $$@
+endef
+$(foreach flavour,asan tsan,$(eval $(call sanitized-rules,$(flavour))))
+
+define c-test-rules
 build/$(1)/tests/%.o: tests/c/%.c csrc/engine.mk Makefile
 	@mkdir -p $$(@D)
 	$$(CC) $$(ENGINE_CFLAGS) $$(WARNINGS) -MMD -MP -Icsrc -Itests/c $$(FLAGS_$(1)) -c $$< -o $$@
 build/$(1)/test_%: build/$(1)/tests/test_%.o $$(C_SUPPORT:%=build/$(1)/tests/%.o) \
-    $$(ENGINE:csrc/%.c=build/$(1)/%.o)
+    $$(ENGINE:csrc/%.c=build/$(2)/%.o)
 	$$(CC) -pthread $$(FLAGS_$(1)) $$^ $$(ENGINE_LIBS) -o $$@
 endef
-$(foreach flavour,c asan tsan,$(eval $(call c-test-rules,$(flavour))))
+$(eval $(call c-test-rules,c,lib)) # with the objects that users get
+$(eval $(call c-test-rules,asan,asan))
+$(eval $(call c-test-rules,tsan,tsan))
 .SECONDARY:
 
 # ---- C tests over MPI: every tests/mpi_c/test_*.c is a program for mpiexec ----------------------
