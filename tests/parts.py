@@ -70,6 +70,9 @@ ALONE = {
     "hosts": ("punctual",),
 }
 
+# Seconds for what has the idle cores only: those in front may leave few.
+BEHIND_TIMEOUT = 1800
+
 # Without what tests/startup leaves out of torch, sharded models do not work, and meta tensors have
 # their strides from other functions than users'.
 WHOLE_TORCH = ("flat", "optimizer_sharded")
@@ -89,6 +92,8 @@ class Command:
     counts: bool = True
     ranks: int = 0  # > 0: the output of every rank is in a log of its own
     lanes: int = 1  # so many of those that follow each other may run at a time: they wait a lot
+    behind: bool = False  # it only computes: it has the cores that those in front leave idle
+    alone: bool = False  # nothing runs behind it: what it measures, a busy core would change
     shown: str = ""  # the lines of rank 0's log that begin so are printed
 
     def logs(self) -> list[Path]:
@@ -114,12 +119,14 @@ def c_part(flavour: str, timeout: float) -> list[Command]:
         Command(f"{flavour}-{t}", [*prefix, f"build/{flavour}/{t}"], timeout, lanes=lanes)
         for t in tests
     ]
-    return [Command(f"{flavour}-build", make, 300, counts=False), *runs]
+    build = Command(f"{flavour}-build", make, BEHIND_TIMEOUT, counts=False, behind=flavour != "c")
+    return [build, *runs]
 
 
-def pytest_part(name: str, timeout: float, *arguments: str) -> list[Command]:
+def pytest_part(name: str, timeout: float, *arguments: str, alone: bool = False) -> list[Command]:
     """One pytest process."""
-    return [Command(name, [sys.executable, "-m", "pytest", "-q", *arguments], timeout)]
+    argv = [sys.executable, "-m", "pytest", "-q", *arguments]
+    return [Command(name, argv, timeout, alone=alone)]
 
 
 def but_for_some(part: str, timeout: float, *arguments: str) -> list[Command]:
@@ -128,7 +135,7 @@ def but_for_some(part: str, timeout: float, *arguments: str) -> list[Command]:
     ignored = [f"--ignore={test}" for test in alone]
     return [
         *pytest_part(part, timeout, *arguments, *ignored, f"tests/{part}"),
-        *pytest_part(f"{part}-alone", timeout, *alone),
+        *pytest_part(f"{part}-alone", timeout, *alone, alone=True),
     ]
 
 
@@ -144,27 +151,31 @@ def python_part(timeout: float) -> list[Command]:
 
 
 def on_ranks(
-    name: str, folder: str, mpiexec: list[str], size: int, timeout: float, *options: str
+    name: str, folders: list[str], mpiexec: list[str], size: int, timeout: float, *options: str
 ) -> Command:
-    """The tests of a folder under mpiexec."""
-    rank = [sys.executable, "tests/mpi_rank.py", str(LOGS / f"{name}-{size}"), "-v", *options]
+    """The tests of folders under mpiexec. Ranks that sleep leave cores to others beside them.
+
+    But not to what runs behind: a core that has that is no idle one, to which a rank that is ready
+    would come from another's at once.
+    """
+    sleep = size >= CROWDED
     argv = [
-        *(SLEEP if size >= CROWDED else ()),
-        *mpiexec,
-        "-n",
-        str(size),
-        *rank,
-        f"tests/{folder}",
+        *(SLEEP if sleep else ()),
+        *(*mpiexec, "-n", str(size)),
+        *(sys.executable, "tests/mpi_rank.py", str(LOGS / f"{name}-{size}"), "-v"),
+        *(*options, *folders),
     ]
-    return Command(f"{name}-{size}", argv, timeout, ranks=size)
+    lanes = 2 if sleep else 1
+    return Command(f"{name}-{size}", argv, timeout, ranks=size, lanes=lanes, alone=True)
 
 
 # Front-ends, which are built on the collectives, depend little on the number of ranks: an even one
 # shows it in shared memory, an odd one over messages.
-FRONT_ENDS = ("training", "tools")
+FRONT_ENDS = ["tests/mpi/training", "tests/mpi/tools"]
 EVEN, ODD = 4, 3
-# MPICH's ranks spin where others need the core. This makes them sleep, slower with few ranks.
-CROWDED, SLEEP = 8, ("env", "MPIR_CVAR_ENABLE_HEAVY_YIELD=1")
+# MPICH's ranks spin where others need the core. This makes them sleep; with few ranks they spin, as
+# users' do.
+CROWDED, SLEEP = 3, ("env", "MPIR_CVAR_ENABLE_HEAVY_YIELD=1")
 
 
 def ranks_of_front_ends(sizes: tuple[int, ...], most: int) -> int:
@@ -180,14 +191,22 @@ def mpi_part(
     *,
     over_messages: bool = False,
 ) -> list[Command]:
-    """tests/mpi, once for each number of ranks."""
-    transport = ("--transport", "mpi") if over_messages else ()
+    """tests/mpi, once for each number of ranks, and the front-ends for one of them."""
+    options = ("--transport", "mpi") if over_messages else ()
+    without = [f"--ignore={folder}" for folder in FRONT_ENDS]
     whole = ranks_of_front_ends(sizes, ODD if over_messages else EVEN)
-    without = [f"--ignore=tests/mpi/{folder}" for folder in FRONT_ENDS]
-    return [
-        on_ranks(name, "mpi", mpiexec, n, timeout, *transport, *(() if n == whole else without))
-        for n in sizes
+    commands = [  # what takes long begins
+        *(
+            on_ranks(f"{name}-front-ends", FRONT_ENDS, mpiexec, n, timeout, *options)
+            for n in sizes
+            if n == whole
+        ),
+        *(
+            on_ranks(name, ["tests/mpi"], mpiexec, n, timeout, *options, *without)
+            for n in sorted(sizes, reverse=True)
+        ),
     ]
+    return sorted(commands, key=lambda command: command.lanes)
 
 
 def transport_part(mpi: str, mpiexec: list[str]) -> list[Command]:
@@ -217,7 +236,7 @@ def oracle_part(mpiexec: list[str]) -> list[Command]:
     ]
     for size in (1, 2, 3, 4):
         options = ["-k", "Allreduce or communicator"] if size > 2 else []
-        commands.append(on_ranks("oracle", "oracle", mpiexec, size, 240, *options))
+        commands.append(on_ranks("oracle", ["tests/oracle"], mpiexec, size, 240, *options))
         commands[-1].shown = "oracle"
     return commands
 
@@ -225,13 +244,11 @@ def oracle_part(mpiexec: list[str]) -> list[Command]:
 def all_parts(
     mpi: str, mpiexec: list[str], sizes: tuple[int, ...] = ()
 ) -> dict[str, list[Command]]:
-    """Every part, in the order in which they run: quick and fundamental ones first."""
+    """Every part, in the order in which they run: quick and fundamental ones first, and last those
+    that are prepared, or run, behind the others."""
     explore = [sys.executable, "tests/explore/run.py", "--quick"]
     return {
         "c": c_part("c", 120),
-        "asan": c_part("asan", 180),
-        "tsan": c_part("tsan", 240),
-        "explore": [Command("explore", explore, 900)],
         "python": python_part(400),
         "transport": transport_part(mpi, mpiexec),
         "mpi": mpi_part("mpi", mpiexec, sizes or ON_ONE_NODE, 400),
@@ -257,4 +274,7 @@ def all_parts(
             f"--ignore={LIBRARY}",
         ),
         "library": pytest_part("library", 120, LIBRARY),
+        "asan": c_part("asan", 180),
+        "tsan": c_part("tsan", 240),
+        "explore": [Command("explore", explore, BEHIND_TIMEOUT, behind=True)],
     }

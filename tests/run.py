@@ -8,21 +8,16 @@ pytest's own line.
 import argparse
 import os
 import re
-import resource
 import shlex
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import groupby, repeat
 from pathlib import Path
 
+from commands import Behind, ended_together, execute_all
 from parts import LOGS, ON_ONE_NODE, OVER_MESSAGES, RANKS, ROOT, Command, all_parts
 
 COUNTED = re.compile(r"\b(\d+) (passed|failed|skipped|error)")
@@ -46,90 +41,15 @@ SANITIZERS = {
     "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
 }
 
-running: set[subprocess.Popen[bytes]] = set()  # the commands that run now
-
 
 @dataclass
 class Result:
-    """What became of a part; `cores`: used on average, of processes that were waited for."""
+    """What became of a part; `cpu_seconds`: of its processes that were waited for."""
 
     seconds: float = 0.0
-    cores: float = 0.0
+    cpu_seconds: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
     reasons: list[str] = field(default_factory=list)
-
-
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """Ends a command that ran out of time: launchers get a chance to end their ranks."""
-    for signum in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, signum)
-            process.wait(timeout=10)
-        except (ProcessLookupError, subprocess.TimeoutExpired):
-            continue
-
-
-def execute(command: Command, environment: dict[str, str]) -> tuple[Counter[str], list[str]]:
-    """Runs one command: what it counted, and why it failed."""
-    counts: Counter[str] = Counter()
-    reasons = []
-    with command.logs()[0].open("wb") as output:
-        try:
-            process = subprocess.Popen(
-                command.argv,
-                cwd=ROOT,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            running.add(process)
-            status = process.wait(timeout=command.timeout)
-            running.discard(process)
-            if status != 0:
-                reasons.append(f"exit status {status}")
-        except subprocess.TimeoutExpired:
-            stop(process)
-            running.discard(process)
-            reasons.append(f"not done after {command.timeout:g} s")
-        except OSError as error:
-            reasons.append(str(error))
-    if command.counts:
-        counts = executed(command)
-        if not succeeded(counts):
-            reasons.append(describe(counts))
-    return counts, reasons
-
-
-@contextmanager
-def ended_together(pool: ThreadPoolExecutor) -> Iterator[None]:
-    """Ctrl-C ends what runs, instead of waiting for it and for what would follow."""
-    try:
-        yield
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in list(running):
-            stop(process)
-        raise
-
-
-def execute_all(
-    commands: list[Command], environment: dict[str, str]
-) -> Iterator[tuple[Command, Counter[str], list[str]]]:
-    """Runs commands in order, those that may several at a time."""
-    for lanes, some in groupby(commands, key=lambda command: command.lanes):
-        batch = list(some)
-        with ThreadPoolExecutor(max_workers=lanes) as pool, ended_together(pool):
-            done = pool.map(execute, batch, repeat(environment))
-            for command, (counts, reasons) in zip(batch, done, strict=True):
-                yield command, counts, reasons
-
-
-def cpu_seconds() -> float:
-    """Of all processes below this one that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def lines_of(log: Path) -> list[str]:
@@ -169,23 +89,27 @@ def show(command: Command) -> None:
         print(*lines[-SHOWN_LINES:], sep="\n")
 
 
-def run_part(commands: list[Command], environment: dict[str, str]) -> Result:
+def run_part(commands: list[Command], environment: dict[str, str], behind: Behind) -> Result:
     result = Result()
-    start, used = time.monotonic(), cpu_seconds()
-    for command, counts, reasons in execute_all(commands, environment):
-        result.counts += counts
+    start = time.monotonic()
+    for command, ended in execute_all(commands, environment, behind):
+        reasons = [ended.reason] if ended.reason else []
+        if command.counts:
+            counts = executed(command)
+            result.counts += counts
+            reasons += [] if succeeded(counts) else [describe(counts)]
         if reasons:
             show(command)
             result.reasons.append(f"{command.name}: {', '.join(reasons)}")
+        result.cpu_seconds += ended.cpu_seconds
     result.seconds = time.monotonic() - start
-    result.cores = (cpu_seconds() - used) / result.seconds
     if not (result.counts["passed"] or result.reasons):
         result.reasons.append("no test was executed")
     return result
 
 
 def report(name: str, commands: list[Command], result: Result) -> None:
-    spent = f"{result.seconds:6.1f} s  {result.cores:3.1f} cores"
+    spent = f"{result.seconds:6.1f} s {result.cpu_seconds:6.1f} CPU s"
     print(f"{name:9} {spent}  {describe(result.counts)}", flush=True)
     for line in (line for command in commands for line in shown(command)):
         print(f"          {line}", flush=True)
@@ -196,9 +120,12 @@ def report(name: str, commands: list[Command], result: Result) -> None:
 def run_parts(parts: dict[str, list[Command]], environment: dict[str, str]) -> dict[str, Result]:
     """Runs the parts one after the other; a failure does not keep the others from running."""
     results: dict[str, Result] = {}
-    for name, commands in parts.items():
-        results[name] = run_part(commands, environment)
-        report(name, commands, results[name])
+    hidden = [command for commands in parts.values() for command in commands if command.behind]
+    with ThreadPoolExecutor(max_workers=1) as pool, ended_together(pool):
+        behind = Behind(hidden, environment, pool)
+        for name, commands in parts.items():
+            results[name] = run_part(commands, environment, behind)
+            report(name, commands, results[name])
     return results
 
 

@@ -6,13 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
-static uint64_t mixed(uint64_t a) { /* splitmix64's finaliser */
+/* Inline: a sanitizer makes calls expensive, and reads of what others could write. */
+static inline uint64_t mixed(uint64_t a) { /* splitmix64's finaliser */
     a = (a ^ a >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     a = (a ^ a >> 27) * UINT64_C(0x94d049bb133111eb);
     return a ^ a >> 31;
 }
 
-double contribution(int dtype, int rank, int64_t version, int64_t i) {
+static inline double element(int dtype, int rank, int64_t version, int64_t i) {
     const uint64_t bits = mixed((uint64_t)(version + 2) << 40 ^ (uint64_t)rank << 32 ^ (uint64_t)i);
     if (dtype == WAGMA_F64)
         return (double)(bits >> 17); /* 47 bits: sums of 64 are exact */
@@ -22,30 +23,16 @@ double contribution(int dtype, int rank, int64_t version, int64_t i) {
     return value;
 }
 
+double contribution(int dtype, int rank, int64_t version, int64_t i) {
+    return element(dtype, rank, version, i);
+}
+
 void contribute(int dtype, void *x, int rank, int64_t version, int64_t count) {
     for (int64_t i = 0; i < count; i++)
         if (dtype == WAGMA_F64)
-            ((double *)x)[i] = contribution(dtype, rank, version, i);
+            ((double *)x)[i] = element(dtype, rank, version, i);
         else
-            ((float *)x)[i] = (float)contribution(dtype, rank, version, i);
-}
-
-static double expected(const wagma_options *options, int rank, int64_t i, const wagma_outcome *o) {
-    const int single = options->dtype == WAGMA_F32;
-    const double own = contribution(options->dtype, rank, o->version, i);
-    if (!o->merged)
-        return own;
-    double sum = 0;
-    for (int k = 0; k < o->contributors_count; k++) {
-        sum += contribution(options->dtype, o->contributors[k], o->versions[k], i);
-        if (single)
-            sum = (float)sum; /* of two floats: rounding twice changes nothing */
-    }
-    if (o->late)
-        sum += own;
-    if (single)
-        sum = (float)sum;
-    return options->average ? sum / o->weight : sum;
+            ((float *)x)[i] = (float)element(dtype, rank, version, i);
 }
 
 static int is_result(const wagma_options *options, int in_order, double got, double want) {
@@ -57,11 +44,26 @@ static int is_result(const wagma_options *options, int in_order, double got, dou
 
 int expect_result(const rank *me, const void *x, const wagma_outcome *o) {
     const wagma_options *options = &me->segment->options;
+    const int dtype = options->dtype, in_order = !me->sim;
+    const double divisor = o->merged && options->average ? o->weight : 1;
+    int32_t ranks[RANKS_MAX + 1];
+    int64_t versions[RANKS_MAX + 1];
+    int n = 0;
+    for (int k = 0; o->merged && k < o->contributors_count; k++, n++)
+        ranks[n] = o->contributors[k], versions[n] = o->versions[k];
+    if (o->late || !o->merged)
+        ranks[n] = me->rank, versions[n++] = o->version;
     for (int64_t i = 0; i < options->count; i++) {
-        const double want = expected(options, me->rank, i, o);
+        double sum = 0;
+        for (int k = 0; k < n; k++) {
+            sum += element(dtype, ranks[k], versions[k], i);
+            if (dtype == WAGMA_F32)
+                sum = (float)sum; /* of two floats: rounding twice changes nothing */
+        }
+        const double want = sum / divisor;
         const double got =
-            options->dtype == WAGMA_F64 ? ((const double *)x)[i] : (double)((const float *)x)[i];
-        if (is_result(options, !me->sim, got, want))
+            dtype == WAGMA_F64 ? ((const double *)x)[i] : (double)((const float *)x)[i];
+        if (is_result(options, in_order, got, want))
             continue;
         char list[256] = "";
         for (int k = 0, at = 0; k < o->contributors_count && at < 200; k++)

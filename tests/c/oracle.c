@@ -65,17 +65,6 @@ static contributions expect_list(const player *p, const wagma_outcome *o, int64_
     return all;
 }
 
-static uint64_t digest_of(uint64_t digest, const void *data, size_t bytes) { /* FNV-1a, by words */
-    uint64_t word;
-    for (size_t i = 0; i < bytes; i += sizeof word) {
-        word = 0;
-        memcpy(&word, (const char *)data + i, bytes - i < sizeof word ? bytes - i : sizeof word);
-        digest = (digest ^ word) * UINT64_C(0x100000001b3);
-        digest ^= digest >> 29;
-    }
-    return digest | 1;
-}
-
 /* All who take version t of a group find the same (I1). */
 static void agree(const player *p, int64_t t, enum trial_digest kind, uint64_t digest) {
     trial *g = p->trial;

@@ -1,8 +1,9 @@
-/* How much less a test repeats under a sanitizer. */
+/* What a test leaves out under a sanitizer. */
 #ifndef WAGMA_TESTS_SLOWDOWN_H
 #define WAGMA_TESTS_SLOWDOWN_H
 
-/* They cost a factor of 3 (address) to 10 (thread). */
+/* SLOWDOWN: how much less it repeats; they cost a factor of 3 (address) to 10 (thread).
+ * SEES_PROCESSES: the thread sanitizer sees races of threads only. */
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define SLOWDOWN_TSAN
@@ -11,11 +12,11 @@
 #endif
 #endif
 #if defined(__SANITIZE_THREAD__) || defined(SLOWDOWN_TSAN)
-enum { SLOWDOWN = 8 };
+enum { SLOWDOWN = 8, SEES_PROCESSES = 0 };
 #elif defined(__SANITIZE_ADDRESS__) || defined(SLOWDOWN_ASAN)
-enum { SLOWDOWN = 4 };
+enum { SLOWDOWN = 4, SEES_PROCESSES = 1 };
 #else
-enum { SLOWDOWN = 1 };
+enum { SLOWDOWN = 1, SEES_PROCESSES = 1 };
 #endif
 
 #endif

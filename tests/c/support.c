@@ -251,6 +251,17 @@ wagma_handle *rank_join(rank *me, const void *initial) {
     return h;
 }
 
+uint64_t digest_of(uint64_t digest, const void *data, size_t bytes) { /* FNV-1a, by words */
+    uint64_t word;
+    for (size_t i = 0; i < bytes; i += sizeof word) {
+        word = 0;
+        memcpy(&word, (const char *)data + i, bytes - i < sizeof word ? bytes - i : sizeof word);
+        digest = (digest ^ word) * UINT64_C(0x100000001b3);
+        digest ^= digest >> 29;
+    }
+    return digest | 1;
+}
+
 uint32_t random_below(rank *me, uint32_t n) {
     me->random = me->random * 1664525u + 1013904223u;
     return (uint32_t)((uint64_t)me->random * n >> 32);

@@ -66,6 +66,8 @@ const char *team_warning(team *t, int r);
 
 /* wagma_create() with `initial`, or NULL and a failed EXPECT. */
 wagma_handle *rank_join(rank *me, const void *initial);
+/* Of data, and of what `digest` is of; not 0. */
+uint64_t digest_of(uint64_t digest, const void *data, size_t bytes);
 uint32_t random_below(rank *me, uint32_t n);
 /* Now and then a yield or a short sleep, so that ranks arrive in every order. */
 void jitter(rank *me);

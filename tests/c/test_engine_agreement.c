@@ -31,13 +31,6 @@ typedef struct run {
 
 static run *shared;
 
-static uint64_t digest_of(const void *x, size_t bytes) { /* FNV-1a */
-    uint64_t digest = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < bytes; i++)
-        digest = (digest ^ ((const unsigned char *)x)[i]) * UINT64_C(0x100000001b3);
-    return digest;
-}
-
 static void run_freely(rank *me) {
     run *g = me->shared;
     const int dtype = me->segment->options.dtype;
@@ -67,7 +60,7 @@ static void run_freely(rank *me) {
         mine->merged = o.merged;
         mine->members = o.contributors_count;
         mine->weight = o.weight;
-        mine->digest = digest_of(x, bytes);
+        mine->digest = digest_of(1, x, bytes);
         memcpy(mine->contributors, o.contributors, (size_t)o.contributors_count * 4);
         memcpy(mine->versions, o.versions, (size_t)o.contributors_count * 8);
     }

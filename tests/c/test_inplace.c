@@ -398,7 +398,8 @@ int main(void) {
     RUN(test_a_record_of_many_lines);
     RUN(test_thousand_elements);
     RUN(test_slices);
-    RUN(test_processes);
+    if (SEES_PROCESSES)
+        RUN(test_processes);
     RUN(test_large);
     RUN(test_departures);
     RUN(test_departed_leader);

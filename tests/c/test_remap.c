@@ -232,7 +232,7 @@ static void test_an_error_leaves_x_as_it_was(void) {
     double *x[1];
     wagma_outcome o;
     cast c;
-    options.timeout = 0.05;
+    options.timeout = 0.5;
     CHECK(open_cast(&c, &options, x, 1), "see above");
     fill(x[0], 42);
     EXPECT(wagma_allreduce(c.handle[0], x[0], 1, &o) == WAGMA_ESTALL, "%s", wagma_last_error());

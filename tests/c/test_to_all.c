@@ -165,7 +165,7 @@ static void check_failed_call(int ends) {
     double *x[3];
     cast c;
     options.grace = 20;
-    options.timeout = 0.05;
+    options.timeout = 0.5;
     CHECK(cast_open(&c, &options, NULL, NULL), "%s", wagma_last_error());
     for (int r = 0; r < 3; r++)
         fill(x[r] = wagma_shared_array(c.handle[r]), 1 + r);

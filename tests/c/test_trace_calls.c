@@ -130,7 +130,7 @@ static void test_stall(void) {
     char text[4096], said[256];
     double x = 1;
     cast c;
-    options.timeout = 0.1;
+    options.timeout = 0.5;
     CHECK(cast_open(&c, &options, NULL, NULL), "%s", wagma_last_error());
     CHECK(wagma_allreduce(c.handle[0], &x, 1, NULL) == WAGMA_ESTALL, "did not stall");
     snprintf(said, sizeof said, "%s", wagma_last_error());
