@@ -1,28 +1,31 @@
 """Runs the commands of `make test`: some behind the others, on the cores that these leave idle."""
 
 import os
-import select
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from threading import Lock
-from typing import TypeAlias
+from types import TracebackType
+from typing import Self, TypeAlias
 
 from parts import ROOT, Command
 
 Process: TypeAlias = subprocess.Popen[bytes]
 
-running: set[Process] = set()  # the commands that run now
+POLL_S = 0.02
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended: why it failed, if so, and the seconds of CPU time that it took."""
+    """How a command ended: why it failed, if so, and the seconds of CPU time that it and all below
+    it took, unless it was ended before its time.
+    """
 
     reason: str = ""
     cpu_seconds: float = 0.0
@@ -31,20 +34,6 @@ class Ended:
 def signal_all(process: Process, signum: int) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signum)
-
-
-def wait(process: Process, timeout: float) -> float:
-    """Seconds of CPU time of it and of all below it that were waited for."""
-    descriptor = os.pidfd_open(process.pid)
-    try:
-        ready, _, _ = select.select([descriptor], [], [], timeout)
-    finally:
-        os.close(descriptor)
-    if not ready:
-        raise subprocess.TimeoutExpired(process.args, timeout)
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return used.ru_utime + used.ru_stime
 
 
 def stop(process: Process) -> None:
@@ -56,114 +45,138 @@ def stop(process: Process) -> None:
             process.wait(timeout=10)
 
 
-def start(command: Command, environment: dict[str, str]) -> Process:
-    with command.logs()[0].open("wb") as output:
-        process = subprocess.Popen(
-            command.argv,
-            cwd=ROOT,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    running.add(process)
-    return process
-
-
-def finish(process: Process, timeout: float) -> Ended:
-    try:
-        used = wait(process, timeout)
-    except subprocess.TimeoutExpired:
-        stop(process)
-        return Ended(f"not done after {timeout:g} s")
-    finally:
-        running.discard(process)
-    return Ended(f"exit status {process.returncode}" if process.returncode else "", used)
-
-
-def execute(
-    command: Command, environment: dict[str, str], start: Callable[..., Process] = start
-) -> Ended:
-    try:
-        return finish(start(command, environment), command.timeout)
-    except OSError as error:
-        return Ended(str(error))
-
-
-@contextmanager
-def ended_together(pool: ThreadPoolExecutor) -> Iterator[None]:
-    """Ctrl-C ends what runs, instead of waiting for it and for what would follow."""
-    try:
-        yield
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in list(running):
-            stop(process)
-        raise
-
-
 def take_idle_cores_only(process: Process) -> None:
-    """What it starts later inherits that."""
-    with suppress(ProcessLookupError):
+    """What it starts from now on inherits that. Where it is refused, others have fewer cores."""
+    with suppress(OSError):
         os.sched_setscheduler(process.pid, os.SCHED_IDLE, os.sched_param(0))
     # Linux may share the cores among sessions first, and only then among the processes of each.
     with suppress(OSError):
         Path(f"/proc/{process.pid}/autogroup").write_text("19")
 
 
-class Behind:
-    """Commands that only compute, one after the other, on cores that are idle otherwise.
+class Runner:
+    """Runs commands as they are given, and from the beginning those that may run behind them.
 
-    What is measured in front notices little of them; and nothing where they are paused.
+    Those behind only compute; they are run one after the other, on cores that are idle otherwise.
+    What is measured in front notices little of that, and what is undisturbed nothing.
     """
 
-    def __init__(
-        self, commands: Iterable[Command], environment: dict[str, str], pool: ThreadPoolExecutor
-    ) -> None:
-        self.process: Process | None = None  # the last that was started
-        self.may_run = Lock()
-        self.ends = {
-            command.name: pool.submit(execute, command, environment, self.start)
-            for command in commands
+    def __init__(self, environment: dict[str, str], behind: Iterable[Command] = ()) -> None:
+        self.environment = environment
+        self.running: set[Process] = set()
+        # What starts is among those that run before anybody ends them, and nothing starts later.
+        self.starting = Lock()
+        self.ending = False
+        # Nothing starts behind what is undisturbed, and what has started there can be stopped.
+        self.may_run_behind = Lock()
+        self.process_behind: Process | None = None
+        self.paused = False
+        self.pool = ThreadPoolExecutor(max_workers=1)
+        self.behind: dict[str, Future[Ended]] = {
+            command.name: self.pool.submit(self.execute, command, self.start_behind)
+            for command in behind
         }
 
-    def start(self, command: Command, environment: dict[str, str]) -> Process:
-        with self.may_run:
-            self.process = start(command, environment)
-            take_idle_cores_only(self.process)
-            return self.process
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind:
+            self.end_all()
+        self.pool.shutdown()
+
+    def end_all(self) -> None:
+        """What runs, and what would follow."""
+        with self.starting:
+            self.ending = True
+        for process in list(self.running):
+            stop(process)
+
+    def start(self, command: Command) -> Process:
+        with command.logs()[0].open("wb") as output, self.starting:
+            if self.ending:
+                raise InterruptedError("interrupted")
+            process = subprocess.Popen(
+                command.argv,
+                cwd=ROOT,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            self.running.add(process)
+        return process
+
+    def start_behind(self, command: Command) -> Process:
+        with self.may_run_behind:
+            process = self.process_behind = self.start(command)
+            take_idle_cores_only(process)
+        return process
+
+    def wait(self, process: Process, timeout: float, behind: bool) -> Ended:
+        """Like Popen.wait(), which does not say what CPU time it took. A pause is no time."""
+        spent, last = 0.0, time.monotonic()
+        while spent < timeout:
+            pid, status, used = os.wait4(process.pid, os.WNOHANG)
+            if pid:
+                process.returncode = os.waitstatus_to_exitcode(status)
+                failed = f"exit status {process.returncode}" if process.returncode else ""
+                return Ended(failed, used.ru_utime + used.ru_stime)
+            time.sleep(POLL_S)
+            now = time.monotonic()
+            spent += 0 if behind and self.paused else now - last
+            last = now
+        stop(process)
+        return Ended(f"not done after {timeout:g} s")
+
+    def execute(self, command: Command, start: Callable[[Command], Process] | None = None) -> Ended:
+        try:
+            process = (start or self.start)(command)
+        except OSError as error:
+            return Ended(str(error))
+        try:
+            return self.wait(process, command.timeout, command.behind)
+        except ChildProcessError:
+            return Ended("interrupted")  # end_all() has waited for it
+        finally:
+            self.running.discard(process)
+
+    def end(self, command: Command) -> Ended:
+        return self.behind[command.name].result() if command.behind else self.execute(command)
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
-        with self.may_run:
-            process = self.process if self.process in running else None
+    def undisturbed(self) -> Iterator[None]:
+        """Stops what runs behind. It stays so if this process is killed by SIGKILL meanwhile."""
+        with self.may_run_behind:
+            process = self.process_behind if self.process_behind in self.running else None
+            self.paused = True
             if process:
                 signal_all(process, signal.SIGSTOP)
             try:
                 yield
             finally:
+                self.paused = False
                 if process:
                     signal_all(process, signal.SIGCONT)
 
-
-def execute_all(
-    commands: list[Command], environment: dict[str, str], behind: Behind
-) -> Iterator[tuple[Command, Ended]]:
-    """Runs commands in order, those that may several at a time, and waits for those behind."""
-
-    def end(command: Command) -> Ended:
-        return (
-            behind.ends[command.name].result() if command.behind else execute(command, environment)
-        )
-
-    for (lanes, alone), some in groupby(
-        commands, key=lambda command: (command.lanes, command.alone)
-    ):
-        batch = list(some)
-        with (
-            behind.paused() if alone else nullcontext(),
-            ThreadPoolExecutor(max_workers=lanes) as pool,
-            ended_together(pool),
+    def run(self, commands: Iterable[Command]) -> Iterator[tuple[Command, Ended]]:
+        """In order, those that may several at a time; those behind are waited for."""
+        for (lanes, undisturbed), some in groupby(
+            commands, key=lambda command: (command.lanes, command.undisturbed)
         ):
-            yield from zip(batch, pool.map(end, batch), strict=True)
+            batch = list(some)
+            with (
+                self.undisturbed() if undisturbed else nullcontext(),
+                ThreadPoolExecutor(max_workers=lanes) as pool,
+            ):
+                try:
+                    yield from zip(batch, pool.map(self.end, batch), strict=True)
+                except BaseException:  # Ctrl-C does not wait for what runs
+                    self.end_all()
+                    raise

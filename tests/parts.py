@@ -70,7 +70,7 @@ ALONE = {
     "hosts": ("punctual",),
 }
 
-# Seconds for what has the idle cores only: those in front may leave few.
+# Seconds for what has the idle cores only, of which those in front may leave few, without pauses.
 BEHIND_TIMEOUT = 1800
 
 # Without what tests/startup leaves out of torch, sharded models do not work, and meta tensors have
@@ -93,12 +93,24 @@ class Command:
     ranks: int = 0  # > 0: the output of every rank is in a log of its own
     lanes: int = 1  # so many of those that follow each other may run at a time: they wait a lot
     behind: bool = False  # it only computes: it has the cores that those in front leave idle
-    alone: bool = False  # nothing runs behind it: what it measures, a busy core would change
+    undisturbed: bool = False  # nothing runs behind it: a busy core would change what it measures
     shown: str = ""  # the lines of rank 0's log that begin so are printed
+
+    def __post_init__(self) -> None:
+        if self.behind and self.undisturbed:
+            raise ValueError(f"{self.name} would wait for itself: it is behind and undisturbed")
 
     def logs(self) -> list[Path]:
         log = LOGS / f"{self.name}.log"
         return [log, *(log.with_suffix(f".{rank}.log") for rank in range(self.ranks))]
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """An MPI by its name, and its command that launches ranks."""
+
+    name: str
+    mpiexec: list[str]
 
 
 def c_part(flavour: str, timeout: float) -> list[Command]:
@@ -119,14 +131,17 @@ def c_part(flavour: str, timeout: float) -> list[Command]:
         Command(f"{flavour}-{t}", [*prefix, f"build/{flavour}/{t}"], timeout, lanes=lanes)
         for t in tests
     ]
-    build = Command(f"{flavour}-build", make, BEHIND_TIMEOUT, counts=False, behind=flavour != "c")
-    return [build, *runs]
+    behind = flavour != "c"
+    seconds = BEHIND_TIMEOUT if behind else 300
+    return [Command(f"{flavour}-build", make, seconds, counts=False, behind=behind), *runs]
 
 
-def pytest_part(name: str, timeout: float, *arguments: str, alone: bool = False) -> list[Command]:
+def pytest_part(
+    name: str, timeout: float, *arguments: str, undisturbed: bool = False
+) -> list[Command]:
     """One pytest process."""
     argv = [sys.executable, "-m", "pytest", "-q", *arguments]
-    return [Command(name, argv, timeout, alone=alone)]
+    return [Command(name, argv, timeout, undisturbed=undisturbed)]
 
 
 def but_for_some(part: str, timeout: float, *arguments: str) -> list[Command]:
@@ -135,7 +150,7 @@ def but_for_some(part: str, timeout: float, *arguments: str) -> list[Command]:
     ignored = [f"--ignore={test}" for test in alone]
     return [
         *pytest_part(part, timeout, *arguments, *ignored, f"tests/{part}"),
-        *pytest_part(f"{part}-alone", timeout, *alone, alone=True),
+        *pytest_part(f"{part}-alone", timeout, *alone, undisturbed=True),
     ]
 
 
@@ -151,31 +166,30 @@ def python_part(timeout: float) -> list[Command]:
 
 
 def on_ranks(
-    name: str, folders: list[str], mpiexec: list[str], size: int, timeout: float, *options: str
+    name: str, folders: list[str], mpi: Launcher, size: int, timeout: float, *options: str
 ) -> Command:
     """The tests of folders under mpiexec. Ranks that sleep leave cores to others beside them.
 
-    But not to what runs behind: a core that has that is no idle one, to which a rank that is ready
-    would come from another's at once.
+    Nothing runs behind them: a core takes a rank that waits for another core only when it is idle,
+    and one that runs something of the idle class does not count.
     """
-    sleep = size >= CROWDED
+    sleep = SLEEP.get(mpi.name, ()) if size >= CROWDED else ()
     argv = [
-        *(SLEEP if sleep else ()),
-        *(*mpiexec, "-n", str(size)),
+        *(*sleep, *mpi.mpiexec, "-n", str(size)),
         *(sys.executable, "tests/mpi_rank.py", str(LOGS / f"{name}-{size}"), "-v"),
         *(*options, *folders),
     ]
     lanes = 2 if sleep else 1
-    return Command(f"{name}-{size}", argv, timeout, ranks=size, lanes=lanes, alone=True)
+    return Command(f"{name}-{size}", argv, timeout, ranks=size, lanes=lanes, undisturbed=True)
 
 
 # Front-ends, which are built on the collectives, depend little on the number of ranks: an even one
 # shows it in shared memory, an odd one over messages.
 FRONT_ENDS = ["tests/mpi/training", "tests/mpi/tools"]
 EVEN, ODD = 4, 3
-# MPICH's ranks spin where others need the core. This makes them sleep; with few ranks they spin, as
-# users' do.
-CROWDED, SLEEP = 3, ("env", "MPIR_CVAR_ENABLE_HEAVY_YIELD=1")
+# Ranks spin where others need the core. This makes those of an MPI sleep; with few ranks they spin,
+# as users' do, and as they do with more of them in the parts that launch jobs.
+CROWDED, SLEEP = 3, {"mpich": ("env", "MPIR_CVAR_ENABLE_HEAVY_YIELD=1")}
 
 
 def ranks_of_front_ends(sizes: tuple[int, ...], most: int) -> int:
@@ -185,7 +199,7 @@ def ranks_of_front_ends(sizes: tuple[int, ...], most: int) -> int:
 
 def mpi_part(
     name: str,
-    mpiexec: list[str],
+    mpi: Launcher,
     sizes: tuple[int, ...],
     timeout: float,
     *,
@@ -197,24 +211,26 @@ def mpi_part(
     whole = ranks_of_front_ends(sizes, ODD if over_messages else EVEN)
     commands = [  # what takes long begins
         *(
-            on_ranks(f"{name}-front-ends", FRONT_ENDS, mpiexec, n, timeout, *options)
-            for n in sizes
-            if n == whole
+            on_ranks(f"{name}-front-ends", FRONT_ENDS, mpi, n, timeout, *options)
+            for n in {whole} - {0}
         ),
         *(
-            on_ranks(name, ["tests/mpi"], mpiexec, n, timeout, *options, *without)
-            for n in sorted(sizes, reverse=True)
+            on_ranks(name, ["tests/mpi"], mpi, n, timeout, *options, *without)
+            for n in sorted(set(sizes), reverse=True)
         ),
     ]
+    # Those that may run beside each other have to follow each other.
     return sorted(commands, key=lambda command: command.lanes)
 
 
-def transport_part(mpi: str, mpiexec: list[str]) -> list[Command]:
+def transport_part(mpi: Launcher) -> list[Command]:
     """Builds tests/mpi_c/test_*.c with the MPI's compiler; each on several ranks, or by pytest."""
-    make = ["make", "-s", "-k", "-j2", "tests-mpi_c", f"MPI={mpi}"]
+    make = ["make", "-s", "-k", "-j2", "tests-mpi_c", f"MPI={mpi.name}"]
     runs = [
         Command(
-            f"transport-{size}", [*mpiexec, "-n", str(size), f"build/{mpi}/test_transport"], 120
+            f"transport-{size}",
+            [*mpi.mpiexec, "-n", str(size), f"build/{mpi.name}/test_transport"],
+            120,
         )
         for size in (1, 2, 3, 4)
     ]
@@ -225,7 +241,7 @@ def transport_part(mpi: str, mpiexec: list[str]) -> list[Command]:
     ]
 
 
-def oracle_part(mpiexec: list[str]) -> list[Command]:
+def oracle_part(mpi: Launcher) -> list[Command]:
     """mpi4py's tests of collectives with wagma's sums, after they were downloaded.
 
     All of them on one and two ranks. On more, where an MPI that spins is slow, only those of
@@ -236,24 +252,22 @@ def oracle_part(mpiexec: list[str]) -> list[Command]:
     ]
     for size in (1, 2, 3, 4):
         options = ["-k", "Allreduce or communicator"] if size > 2 else []
-        commands.append(on_ranks("oracle", ["tests/oracle"], mpiexec, size, 240, *options))
+        commands.append(on_ranks("oracle", ["tests/oracle"], mpi, size, 240, *options))
         commands[-1].shown = "oracle"
     return commands
 
 
-def all_parts(
-    mpi: str, mpiexec: list[str], sizes: tuple[int, ...] = ()
-) -> dict[str, list[Command]]:
+def all_parts(mpi: Launcher, sizes: tuple[int, ...] = ()) -> dict[str, list[Command]]:
     """Every part, in the order in which they run: quick and fundamental ones first, and last those
     that are prepared, or run, behind the others."""
     explore = [sys.executable, "tests/explore/run.py", "--quick"]
     return {
         "c": c_part("c", 120),
         "python": python_part(400),
-        "transport": transport_part(mpi, mpiexec),
-        "mpi": mpi_part("mpi", mpiexec, sizes or ON_ONE_NODE, 400),
-        "messages": mpi_part("messages", mpiexec, sizes or OVER_MESSAGES, 500, over_messages=True),
-        "oracle": oracle_part(mpiexec),
+        "transport": transport_part(mpi),
+        "mpi": mpi_part("mpi", mpi, sizes or ON_ONE_NODE, 400),
+        "messages": mpi_part("messages", mpi, sizes or OVER_MESSAGES, 500, over_messages=True),
+        "oracle": oracle_part(mpi),
         "jobs": pytest_part("jobs", 480, *TWO, *BY_FILE, *JOBS),
         "launch": pytest_part(
             "launch",

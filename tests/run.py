@@ -1,4 +1,4 @@
-"""Runs the parts of `make test`, prints the seconds of each and one summary line.
+"""Runs the parts of `make test`; prints the seconds and the CPU time of each, and a summary line.
 
 A part is a list of commands. It passes when all of them succeed in time and at least one test was
 executed, which is read from their output: every program ends with `N passed, M failed`, or with
@@ -10,15 +10,15 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import sys
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from commands import Behind, ended_together, execute_all
-from parts import LOGS, ON_ONE_NODE, OVER_MESSAGES, RANKS, ROOT, Command, all_parts
+from commands import Runner
+from parts import LOGS, ON_ONE_NODE, OVER_MESSAGES, RANKS, ROOT, Command, Launcher, all_parts
 
 COUNTED = re.compile(r"\b(\d+) (passed|failed|skipped|error)")
 SHOWN_LINES = 200
@@ -89,10 +89,10 @@ def show(command: Command) -> None:
         print(*lines[-SHOWN_LINES:], sep="\n")
 
 
-def run_part(commands: list[Command], environment: dict[str, str], behind: Behind) -> Result:
+def run_part(commands: list[Command], runner: Runner) -> Result:
     result = Result()
     start = time.monotonic()
-    for command, ended in execute_all(commands, environment, behind):
+    for command, ended in runner.run(commands):
         reasons = [ended.reason] if ended.reason else []
         if command.counts:
             counts = executed(command)
@@ -120,11 +120,10 @@ def report(name: str, commands: list[Command], result: Result) -> None:
 def run_parts(parts: dict[str, list[Command]], environment: dict[str, str]) -> dict[str, Result]:
     """Runs the parts one after the other; a failure does not keep the others from running."""
     results: dict[str, Result] = {}
-    hidden = [command for commands in parts.values() for command in commands if command.behind]
-    with ThreadPoolExecutor(max_workers=1) as pool, ended_together(pool):
-        behind = Behind(hidden, environment, pool)
+    behind = [command for commands in parts.values() for command in commands if command.behind]
+    with Runner(environment, behind) as runner:
         for name, commands in parts.items():
-            results[name] = run_part(commands, environment, behind)
+            results[name] = run_part(commands, runner)
             report(name, commands, results[name])
     return results
 
@@ -157,11 +156,13 @@ def main() -> int:
     launcher = shlex.split(options.mpiexec)
     if Path(launcher[0]).exists():
         launcher[0] = str(Path(launcher[0]).absolute())  # tests change the working directory
-    parts = all_parts(options.mpi, launcher, tuple(options.ranks))
+    parts = all_parts(Launcher(options.mpi, launcher), tuple(options.ranks))
     if unknown := set(options.parts) - set(parts):
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(parts)}")
     chosen = {name: parts[name] for name in parts if name in options.parts or not options.parts}
 
+    for signum in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: what runs is ended
+        signal.signal(signum, lambda number, _: sys.exit(128 + number))
     shutil.rmtree(LOGS, ignore_errors=True)
     LOGS.mkdir(parents=True)
     start = time.monotonic()

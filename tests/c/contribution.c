@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Inline: a sanitizer makes calls expensive, and reads of what others could write. */
+/* Inline: a sanitizer makes calls expensive. */
 static inline uint64_t mixed(uint64_t a) { /* splitmix64's finaliser */
     a = (a ^ a >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     a = (a ^ a >> 27) * UINT64_C(0x94d049bb133111eb);
@@ -46,6 +46,7 @@ int expect_result(const rank *me, const void *x, const wagma_outcome *o) {
     const wagma_options *options = &me->segment->options;
     const int dtype = options->dtype, in_order = !me->sim;
     const double divisor = o->merged && options->average ? o->weight : 1;
+    /* Copied: a sanitizer checks each read of what others could write. */
     int32_t ranks[RANKS_MAX + 1];
     int64_t versions[RANKS_MAX + 1];
     int n = 0;

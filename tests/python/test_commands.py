@@ -1,15 +1,14 @@
 """What `make test` runs: commands that fail, take long, or wait behind others."""
 
 import os
+import signal
 import sys
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import parts
 import pytest
-from commands import Behind, Process, execute, execute_all, running
+from commands import Process, Runner
 from parts import Command
 
 ENVIRONMENT = dict(os.environ)
@@ -23,63 +22,110 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(max_workers=1) as one:
-        yield one
-
-
 def python(name: str, program: str, **options: bool) -> Command:
     return Command(name, [sys.executable, "-S", "-c", program], LONG_S, **options)
 
 
-def started(behind: Behind) -> Process:
+def reasons(*commands: Command) -> list[str]:
+    """Why each failed, run by themselves."""
+    behind = [command for command in commands if command.behind]
+    with Runner(ENVIRONMENT, behind) as runner:
+        return [ended.reason for _, ended in runner.run(commands)]
+
+
+def started(runner: Runner) -> Process:
+    """The first that runs behind."""
     deadline = time.monotonic() + LONG_S
-    while behind.process is None:
+    while runner.process_behind is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    return behind.process
+    return runner.process_behind
 
 
 def test_a_command_says_why_it_failed():
-    assert execute(Command("good", ["true"], LONG_S), ENVIRONMENT).reason == ""
-    assert execute(Command("bad", ["false"], LONG_S), ENVIRONMENT).reason == "exit status 1"
-    assert "none-such" in execute(Command("none", ["none-such"], LONG_S), ENVIRONMENT).reason
+    commands = [Command(word, [word], LONG_S) for word in ("true", "false", "none-such")]
+    good, bad, none = reasons(*commands)
+    assert (good, bad) == ("", "exit status 1")
+    assert "none-such" in none
+
+
+def test_a_command_behind_says_why_it_failed():
+    commands = [Command(word, [word], LONG_S, behind=True) for word in ("false", "true")]
+    assert reasons(*commands) == ["exit status 1", ""]
 
 
 def test_a_command_that_takes_long_is_ended_with_what_it_started(logs):
-    slow = Command("slow", ["sh", "-c", "sleep 60 & echo $!; wait"], 0.3)
-    assert execute(slow, ENVIRONMENT).reason == "not done after 0.3 s"
+    slow = Command("slow", ["sh", "-c", "sleep 60 & echo $!; wait"], 2)
+    assert reasons(slow) == ["not done after 2 s"]
     sleeper = Path("/proc", (logs / "slow.log").read_text().strip(), "stat")
     assert not sleeper.exists() or ") Z " in sleeper.read_text()
-    assert not running
 
 
 def test_time_of_children_counts():
     burn = Command("burn", ["sh", "-c", f"{sys.executable} -S -c '{BURN}'; true"], LONG_S)
-    assert 0.2 <= execute(burn, ENVIRONMENT).cpu_seconds < LONG_S
+    with Runner(ENVIRONMENT) as runner:
+        ((command, ended),) = runner.run([burn])
+    assert command is burn
+    assert 0.2 <= ended.cpu_seconds < LONG_S
 
 
-def test_behind_others_it_has_idle_cores_only(logs, pool):
-    policy = python("policy", "import os; print(os.sched_getscheduler(0))", behind=True)
-    behind = Behind([policy], ENVIRONMENT, pool)
-    ((command, ended),) = execute_all([policy], ENVIRONMENT, behind)
-    assert (command, ended.reason) == (policy, "")
-    assert int((logs / "policy.log").read_text()) == os.SCHED_IDLE
+def test_behind_others_it_has_idle_cores_only():
+    idle = "import os, time\nwhile os.sched_getscheduler(0) != os.SCHED_IDLE: time.sleep(0.01)"
+    assert reasons(python("idle", idle, behind=True)) == [""]
 
 
-def test_nothing_runs_behind_what_is_alone(pool):
-    ends = python("ends", "import time; time.sleep(0.5)", behind=True)
+def test_nothing_runs_behind_what_is_undisturbed():
+    ends = python("ends", "import time; time.sleep(2)", behind=True)
+    with Runner(ENVIRONMENT, [ends]) as runner:
+        # What is stopped is seen so when it had its core next; what is not stopped ends.
+        stat = f"/proc/{started(runner).pid}/stat"
+        look = f"import time\nwhile ') T ' not in open({stat!r}).read(): time.sleep(0.01)"
+        commands = [python("look", look, undisturbed=True), ends]
+        assert [ended.reason for _, ended in runner.run(commands)] == ["", ""]
+
+
+def test_nothing_starts_behind_what_is_undisturbed():
+    ends = python("ends", "import time; time.sleep(0.3)", behind=True)
     then = python("then", "print()", behind=True)
-    behind = Behind([ends, then], ENVIRONMENT, pool)
-    # What is stopped is seen so when it had its core next; what is not stopped ends.
-    look = f"""
-import os, time
-while ") T " not in open("/proc/{started(behind).pid}/stat").read():
-    time.sleep(0.01)
-time.sleep(0.7)
-assert not os.path.exists({str(then.logs()[0])!r})
-"""
-    commands = [python("alone", look, alone=True), ends, then]
-    found = execute_all(commands, ENVIRONMENT, behind)
-    assert [(command, ended.reason) for command, ended in found] == [(c, "") for c in commands]
+    with Runner(ENVIRONMENT, [ends, then]) as runner:
+        started(runner)
+        with runner.may_run_behind:
+            time.sleep(1.5)  # the first one is not stopped here, and ends
+            assert not then.logs()[0].exists()
+        assert [ended.reason for _, ended in runner.run([ends, then])] == ["", ""]
+
+
+def test_a_pause_is_no_time():
+    short = Command("short", ["sleep", "0.5"], 2, behind=True)
+    with Runner(ENVIRONMENT, [short]) as runner:
+        started(runner)
+        with runner.undisturbed():
+            time.sleep(2.5)
+        assert [ended.reason for _, ended in runner.run([short])] == [""]
+
+
+@pytest.mark.parametrize("undisturbed", [False, True])
+def test_an_interrupt_ends_what_runs_and_what_would_follow(undisturbed):
+    sleeps = [Command(f"sleep{i}", ["sleep", "60"], 90, behind=True) for i in range(2)]
+    front = Command("front", ["sleep", "60"], 90, undisturbed=undisturbed)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    start = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt), Runner(ENVIRONMENT, sleeps) as runner:
+            started(runner)
+            signal.setitimer(signal.ITIMER_REAL, 0.5)
+            list(runner.run([front, *sleeps]))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - start < 45
+    assert not runner.running
+    assert runner.behind["sleep1"].result().reason == "interrupted"
+
+
+def test_behind_and_undisturbed_exclude_each_other():
+    with pytest.raises(ValueError, match="both would wait for itself"):
+        Command("both", ["true"], 1, behind=True, undisturbed=True)
