@@ -36,7 +36,7 @@ STARTUP = {
     )
 }
 SANITIZERS = {
-    "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1",
+    "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1:quarantine_size_mb=32",
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
 }
