@@ -70,7 +70,7 @@ ALONE = {
     "hosts": ("punctual",),
 }
 
-# Seconds for what has the idle cores only, of which those in front may leave few, without pauses.
+# Seconds for what has the idle cores only: those in front may leave few. Pauses do not count.
 BEHIND_TIMEOUT = 1800
 
 # Without what tests/startup leaves out of torch, sharded models do not work, and meta tensors have

@@ -35,6 +35,8 @@ STARTUP = {
         filter(None, (str(ROOT / "tests/startup"), os.environ.get("PYTHONPATH")))
     )
 }
+# Of freed memory 32 MiB are kept to be watched: with 256, as usual, new pages take most of the time
+# of tests that allocate much.
 SANITIZERS = {
     "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1:quarantine_size_mb=32",
     "UBSAN_OPTIONS": "print_stacktrace=1",

@@ -6,13 +6,14 @@ import sys
 import time
 from pathlib import Path
 
+import commands
 import parts
 import pytest
 from commands import Process, Runner
 from parts import Command
 
 ENVIRONMENT = dict(os.environ)
-LONG_S = 30.0
+LONG_S = 60.0
 BURN = "import time; start = time.process_time()\nwhile time.process_time() - start < 0.2: pass"
 
 
@@ -43,15 +44,15 @@ def started(runner: Runner) -> Process:
 
 
 def test_a_command_says_why_it_failed():
-    commands = [Command(word, [word], LONG_S) for word in ("true", "false", "none-such")]
-    good, bad, none = reasons(*commands)
+    words = ("true", "false", "none-such")
+    good, bad, none = reasons(*(Command(word, [word], LONG_S) for word in words))
     assert (good, bad) == ("", "exit status 1")
     assert "none-such" in none
 
 
 def test_a_command_behind_says_why_it_failed():
-    commands = [Command(word, [word], LONG_S, behind=True) for word in ("false", "true")]
-    assert reasons(*commands) == ["exit status 1", ""]
+    found = reasons(*(Command(word, [word], LONG_S, behind=True) for word in ("false", "true")))
+    assert found == ["exit status 1", ""]
 
 
 def test_a_command_that_takes_long_is_ended_with_what_it_started(logs):
@@ -80,27 +81,33 @@ def test_nothing_runs_behind_what_is_undisturbed():
         # What is stopped is seen so when it had its core next; what is not stopped ends.
         stat = f"/proc/{started(runner).pid}/stat"
         look = f"import time\nwhile ') T ' not in open({stat!r}).read(): time.sleep(0.01)"
-        commands = [python("look", look, undisturbed=True), ends]
-        assert [ended.reason for _, ended in runner.run(commands)] == ["", ""]
+        both = [python("look", look, undisturbed=True), ends]
+        assert [ended.reason for _, ended in runner.run(both)] == ["", ""]
 
 
-def test_nothing_starts_behind_what_is_undisturbed():
-    ends = python("ends", "import time; time.sleep(0.3)", behind=True)
-    then = python("then", "print()", behind=True)
-    with Runner(ENVIRONMENT, [ends, then]) as runner:
-        started(runner)
-        with runner.may_run_behind:
-            time.sleep(1.5)  # the first one is not stopped here, and ends
+def test_nothing_starts_behind_what_is_undisturbed(tmp_path):
+    go = tmp_path / "go"
+    wait = f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)"
+    first, then = python("first", wait, behind=True), python("then", "print()", behind=True)
+    with Runner(ENVIRONMENT, [first, then]) as runner:
+        process = started(runner)
+        with runner.may_run_behind:  # the first one is not stopped here, and ends
+            go.touch()
+            while process in runner.running:
+                time.sleep(0.01)
+            time.sleep(0.3)
             assert not then.logs()[0].exists()
-        assert [ended.reason for _, ended in runner.run([ends, then])] == ["", ""]
+        assert [ended.reason for _, ended in runner.run([first, then])] == ["", ""]
 
 
-def test_a_pause_is_no_time():
-    short = Command("short", ["sleep", "0.5"], 2, behind=True)
+def test_a_pause_is_no_time(monkeypatch):
+    # Of the idle class it could wait for longer than that.
+    monkeypatch.setattr(commands, "take_idle_cores_only", lambda _: None)
+    short = Command("short", ["sleep", "0.5"], 3, behind=True)
     with Runner(ENVIRONMENT, [short]) as runner:
         started(runner)
         with runner.undisturbed():
-            time.sleep(2.5)
+            time.sleep(3.5)
         assert [ended.reason for _, ended in runner.run([short])] == [""]
 
 
