@@ -23,8 +23,8 @@ POLL_S = 0.02
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended: why it failed, if so, and the seconds of CPU time that it and all below
-    it took, unless it was ended before its time.
+    """How a command ended: why it failed, if so, and the seconds of CPU time that it took, with all
+    below it that were waited for; unless it was ended before its time.
     """
 
     reason: str = ""
@@ -36,13 +36,16 @@ def signal_all(process: Process, signum: int) -> None:
         os.killpg(process.pid, signum)
 
 
-def stop(process: Process) -> None:
-    """Ends a command that ran out of time: launchers get a chance to end their ranks."""
+def stop(*processes: Process) -> None:
+    """Ends commands before their time: launchers get a chance to end their ranks."""
     for signum in (signal.SIGTERM, signal.SIGKILL):
-        signal_all(process, signum)
-        signal_all(process, signal.SIGCONT)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=10)
+        for process in processes:
+            signal_all(process, signum)
+            signal_all(process, signal.SIGCONT)
+        deadline = time.monotonic() + 10
+        for process in processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=max(0, deadline - time.monotonic()))
 
 
 def take_idle_cores_only(process: Process) -> None:
@@ -94,8 +97,7 @@ class Runner:
         """What runs, and what would follow."""
         with self.starting:
             self.ending = True
-        for process in list(self.running):
-            stop(process)
+        stop(*self.running)
 
     def start(self, command: Command) -> Process:
         with command.logs()[0].open("wb") as output, self.starting:

@@ -93,7 +93,7 @@ class Command:
     ranks: int = 0  # > 0: the output of every rank is in a log of its own
     lanes: int = 1  # so many of those that follow each other may run at a time: they wait a lot
     behind: bool = False  # it only computes: it has the cores that those in front leave idle
-    undisturbed: bool = False  # nothing runs behind it: a busy core would change what it measures
+    undisturbed: bool = False  # nothing runs behind it, which is stopped meanwhile
     shown: str = ""  # the lines of rank 0's log that begin so are printed
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Runs the parts of `make test`; prints the seconds and the CPU time of each, and a summary line.
+"""Runs the parts of `make test`; prints how long it waited for each, its CPU time, and a summary.
 
 A part is a list of commands. It passes when all of them succeed in time and at least one test was
 executed, which is read from their output: every program ends with `N passed, M failed`, or with
@@ -139,6 +139,13 @@ def words(numbers: tuple[int, ...]) -> str:
     return ", ".join(map(str, numbers))
 
 
+def leave(signum: int, _: object) -> None:
+    """What runs is ended on the way out, which no further signal cuts short."""
+    for other in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(other, signal.SIG_IGN)
+    sys.exit(128 + signum)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mpi", required=True, help="name of the MPI, for the summary")
@@ -163,8 +170,9 @@ def main() -> int:
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(parts)}")
     chosen = {name: parts[name] for name in parts if name in options.parts or not options.parts}
 
-    for signum in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: what runs is ended
-        signal.signal(signum, lambda number, _: sys.exit(128 + number))
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(signum) is not signal.SIG_IGN:  # as nohup leaves it
+            signal.signal(signum, leave)
     shutil.rmtree(LOGS, ignore_errors=True)
     LOGS.mkdir(parents=True)
     start = time.monotonic()

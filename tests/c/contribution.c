@@ -50,6 +50,8 @@ int expect_result(const rank *me, const void *x, const wagma_outcome *o) {
     int32_t ranks[RANKS_MAX + 1];
     int64_t versions[RANKS_MAX + 1];
     int n = 0;
+    if (!EXPECT(o->contributors_count <= RANKS_MAX, "%d contributors", o->contributors_count))
+        return 0;
     for (int k = 0; o->merged && k < o->contributors_count; k++, n++)
         ranks[n] = o->contributors[k], versions[n] = o->versions[k];
     if (o->late || !o->merged)

@@ -43,6 +43,13 @@ def started(runner: Runner) -> Process:
     return runner.process_behind
 
 
+def runs(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def test_a_command_says_why_it_failed():
     words = ("true", "false", "none-such")
     good, bad, none = reasons(*(Command(word, [word], LONG_S) for word in words))
@@ -58,8 +65,11 @@ def test_a_command_behind_says_why_it_failed():
 def test_a_command_that_takes_long_is_ended_with_what_it_started(logs):
     slow = Command("slow", ["sh", "-c", "sleep 60 & echo $!; wait"], 2)
     assert reasons(slow) == ["not done after 2 s"]
-    sleeper = Path("/proc", (logs / "slow.log").read_text().strip(), "stat")
-    assert not sleeper.exists() or ") Z " in sleeper.read_text()
+    sleeper = int((logs / "slow.log").read_text())
+    deadline = time.monotonic() + LONG_S
+    while time.monotonic() < deadline and runs(sleeper):
+        time.sleep(0.01)
+    assert not runs(sleeper)
 
 
 def test_time_of_children_counts():
@@ -85,19 +95,17 @@ def test_nothing_runs_behind_what_is_undisturbed():
         assert [ended.reason for _, ended in runner.run(both)] == ["", ""]
 
 
-def test_nothing_starts_behind_what_is_undisturbed(tmp_path):
-    go = tmp_path / "go"
-    wait = f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)"
-    first, then = python("first", wait, behind=True), python("then", "print()", behind=True)
+def test_nothing_starts_behind_what_is_undisturbed():
+    first = Command("first", ["sleep", "60"], 90, behind=True)
+    then = python("then", "print()", behind=True)
     with Runner(ENVIRONMENT, [first, then]) as runner:
         process = started(runner)
-        with runner.may_run_behind:  # the first one is not stopped here, and ends
-            go.touch()
-            while process in runner.running:
-                time.sleep(0.01)
+        with runner.undisturbed():
+            os.killpg(process.pid, signal.SIGKILL)
+            assert runner.behind["first"].result(timeout=LONG_S).reason == "exit status -9"
             time.sleep(0.3)
             assert not then.logs()[0].exists()
-        assert [ended.reason for _, ended in runner.run([first, then])] == ["", ""]
+        assert [ended.reason for _, ended in runner.run([then])] == [""]
 
 
 def test_a_pause_is_no_time(monkeypatch):
@@ -127,6 +135,7 @@ def test_an_interrupt_ends_what_runs_and_what_would_follow(undisturbed):
             signal.setitimer(signal.ITIMER_REAL, 0.5)
             list(runner.run([front, *sleeps]))
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert time.monotonic() - start < 45
     assert not runner.running
