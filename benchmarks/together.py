@@ -54,13 +54,16 @@ def everywhere(comm: MPI.Intracomm, check: Callable[[], T]) -> T:
     Raises:
         InputError: it failed on a rank.
     """
-    from .subjects.subject import UnavailableError  # imports MPI, which help does without
+    from wagma.demo.ranks import meet  # imports MPI, which help does without
+
+    from .subjects.subject import UnavailableError
 
     error = None
     try:
         found = check()
     except (ImportError, UnavailableError, OSError, TypeError, ValueError) as caught:
         error = str(caught)
+    meet(comm)  # one rank may have read or prepared something for all
     errors = [text for text in comm.allgather(error) if text is not None]
     if errors:
         raise InputError(errors[0])

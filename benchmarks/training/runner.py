@@ -13,6 +13,7 @@ import torch
 from rich.console import Console
 
 from wagma.demo.progress import progress_line
+from wagma.demo.ranks import meet
 from wagma.inject import Injector, parse
 
 from .. import environment, interrupt
@@ -53,6 +54,7 @@ def run_on(
     Raises:
         InputError: the settings cannot be measured here, or are not those of all ranks.
     """
+    meet(comm)  # some have imported sooner
     torch.set_num_threads(1)  # one core per rank, as on a machine that is fully used
     used = os.environ.get("WAGMA_TRANSPORT", settings.transport)
     settings = agreed(comm, replace(settings, transport=used))  # type: ignore[arg-type]
@@ -81,6 +83,7 @@ def run_on(
             elif comm.rank == 0 and stopped:
                 sys.stderr.write(f"interrupted: {NOTHING}\n")
                 sys.stderr.flush()
+            meet(comm)
     return interrupt.STATUS if stopped else 0
 
 

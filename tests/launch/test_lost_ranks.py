@@ -1,12 +1,13 @@
 """A rank that fails while the others are on their way to where all ranks meet: they do not hang."""
 
 import re
+from functools import cache
 
 import pytest
 from launched import Launched
-from test_messages import run, said
+from test_messages import FAMILY, run, said
 
-TRAINED = """
+BEGIN = """
 import torch
 import wagma
 
@@ -14,149 +15,189 @@ class LocalError(Exception):
     pass
 
 model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 1))
-inner = torch.optim.SGD(model.parameters(), lr=0.1)
-opt = wagma.DistributedOptimizer(inner, wagma.{algorithm}(comm, transport="{transport}"))
 batch = torch.randn(8, 4, generator=torch.Generator().manual_seed(rank))
+
+def steps(opt):
+    while opt.version < 3:
+        opt.zero_grad()
+        model(batch).square().mean().backward()
+        opt.step()
+"""
+TRAINED = """
+inner = torch.optim.SGD(model.parameters(), lr=0.1)
+opt = wagma.DistributedOptimizer(inner, wagma.{algorithm}(comm, transport="{transport}"{options}))
 try:
     with opt:
-        while opt.version < 3:
-            opt.zero_grad()
-            model(batch).square().mean().backward()
-            opt.step()
-        if rank == comm.size - 1:
+        steps(opt)
+        if rank in {fails}:
+            {closes}
             raise LocalError
         {meet}
 except LocalError:
     say("left")
-except PeerError as error:
-    say(error)
+except Exception as error:
+    say(type(error).__name__, error)
 """
+
+
+def trained(
+    algorithm: str,
+    transport: str,
+    meet: str,
+    *,
+    fails: tuple[int, ...] = (2,),
+    closes: str = "pass",
+    **options: float,
+) -> str:
+    """A training with that algorithm, at whose end those that have not failed come to `meet`."""
+    asked = "".join(f", {name}={value}" for name, value in options.items())
+    return TRAINED.format(
+        algorithm=algorithm,
+        transport=transport,
+        options=asked,
+        fails=fails,
+        closes=closes,
+        meet=meet,
+    )
+
+
+JOIN = "with opt.join(2): pass"
 MEETINGS = {
-    "join": "with opt.join(2): pass",
-    "buffers": "opt.synchronize(buffers=model.buffers())",
-    "state": "opt.load_state_dict(opt.state_dict())",
-    "group": "opt.add_param_group({'params': [torch.nn.Parameter(torch.ones(2))]})",
+    "join, DPSGD": trained("DPSGD", "shm", JOIN),
+    "join, WAGMA": trained("WAGMA", "mpi", JOIN),
+    "buffers": trained("DPSGD", "mpi", "opt.synchronize(buffers=model.buffers())"),
+    "state": trained("WAGMA", "shm", "opt.load_state_dict(opt.state_dict())"),
+    "group": trained(
+        "LocalSGD", "mpi", "opt.add_param_group({'params': [torch.nn.Parameter(torch.ones(2))]})"
+    ),
 }
-
-
-@pytest.mark.parametrize(
-    ("meeting", "transport", "algorithm"),
-    [
-        ("join", "shm", "DPSGD"),
-        ("join", "mpi", "WAGMA"),
-        ("buffers", "mpi", "DPSGD"),
-        ("state", "shm", "WAGMA"),
-        ("group", "mpi", "LocalSGD"),
-    ],
-)
-def test_who_has_failed_is_not_met(meeting: str, transport: str, algorithm: str) -> None:
-    script = TRAINED.format(algorithm=algorithm, transport=transport, meet=MEETINGS[meeting])
-    done = run(3, script)
-    assert done.returncode == 0, done.stderr
-    assert said(done, 2) == ["left"]
-    for rank in (0, 1):
-        (text,) = said(done, rank)
-        # Over messages the first to be known may be one that failed because of the first.
-        assert ("2 failed, died" if transport == "shm" else " failed, died") in text, text
-
-
-@pytest.mark.parametrize("transport", ["shm", "mpi"])
-def test_those_that_are_left_train_on(transport: str) -> None:
-    """In a communicator without the failed rank, which lives on and does not call."""
-    script = TRAINED.format(algorithm="DPSGD", transport=transport, meet=MEETINGS["join"])
-    script += f"""
+WITHOUT_THREAD = f"""
+os.environ["WAGMA_PROGRESS"] = "main"
+{trained("LocalSGD", "mpi", JOIN)}
+del os.environ["WAGMA_PROGRESS"]
+"""
+# In a communicator without the failed rank, which lives on and does not call.
+TRAIN_ON = """
 if rank < 2:
     left = comm.Create_group(comm.group.Incl([0, 1]))
     inner = torch.optim.SGD(model.parameters(), lr=0.1)
     with wagma.DistributedOptimizer(inner, wagma.DPSGD(left, transport="{transport}")) as opt:
-        while opt.version < 3:
-            opt.zero_grad()
-            model(batch).square().mean().backward()
-            opt.step()
+        steps(opt)
     say("trained on")
 """
-    done = run(3, script)
-    assert done.returncode == 0, done.stderr
-    for rank in (0, 1):
-        text, trained = said(done, rank)
-        assert (
-            "make a new optimizer without them, over a communicator of comm.Create_group()" in text
-        )
-        assert trained == "trained on"
-
-
-@pytest.mark.parametrize("transport", ["shm", "mpi"])
-def test_a_training_that_broke_meets_nobody(transport: str) -> None:
-    """Ranks 0 and 1 lose rank 2 in a step; rank 0 catches that and goes on."""
-    script = TRAINED.format(
-        algorithm="AllreduceSGD",
-        transport=transport,
-        meet="""
+# Ranks 0 and 1 lose rank 2 in a step; rank 0 catches that and goes on.
+CAUGHT = """
         try:
             opt.step()
         except PeerError as error:
             say("stepped", error)
             if rank == 1: raise
         with opt.join(2): pass
-    """,
-    )
-    outer = "except PeerError as error:\n    say"
-    script = script.replace(outer, outer.replace("PeerError", "WagmaError"))
+"""
+BOTH = ("shm", "mpi")
+CASES = {
+    **MEETINGS,
+    "without a thread": WITHOUT_THREAD,
+    **{f"train on, {t}": trained("DPSGD", t, JOIN) + TRAIN_ON.format(transport=t) for t in BOTH},
+    **{f"broken, {t}": trained("AllreduceSGD", t, CAUGHT) for t in BOTH},
+    # Found by one rank before the others' meeting is over.
+    "no state": trained(
+        "LocalSGD",
+        "auto",
+        "opt.load_state_dict(None if rank == 1 else opt.state_dict())",
+        fails=(),
+    ),
+    "closed": trained(
+        "LocalSGD", "shm", JOIN, closes="opt.close()", timeout=1.0, stall_warning=0.3
+    ),
+}
+
+
+def heard(name: str) -> list[list[str]]:
+    """What each rank said in that case."""
+    # In one job, since torch takes seconds to start; but Open MPI makes no communicator of all ranks
+    # once they have given up making another.
+    return job(tuple(CASES) if FAMILY == "MPICH" else (name,))[name]
+
+
+@cache
+def job(names: tuple[str, ...]) -> dict[str, list[list[str]]]:
+    """What each rank of a job said in each of its cases.
+
+    They have a communicator each: what ranks have begun in one when they give up stays begun.
+    """
+    script = BEGIN + f"world, comms = comm, [comm.Dup() for _ in range({len(names)})]\n"
+    for index, name in enumerate(names):
+        script += f"world.Barrier()\nsay('case {name}')\ncomm = comms[{index}]\n{CASES[name]}"
     done = run(3, script)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, list[list[str]]] = {name: [[], [], []] for name in names}
+    for rank in range(3):
+        for line in said(done, rank):
+            if line.startswith("case "):
+                name = line.removeprefix("case ")
+            else:
+                found[name][rank].append(line)
+    if "closed" in names:
+        assert "(LocalSGD): a call that all ranks make has waited 0.3" in done.stdout
+    return found
+
+
+@pytest.mark.parametrize("meeting", [*MEETINGS, "without a thread"])
+def test_who_has_failed_is_not_met(meeting: str) -> None:
+    assert heard(meeting)[2] == ["left"]
     for rank in (0, 1):
-        stepped, text = said(done, rank)
+        (text,) = heard(meeting)[rank]
+        assert text.startswith("PeerError ")
+        # Over messages the first to be known may be one that failed because of the first.
+        shm = 'transport="shm"' in CASES[meeting]
+        assert ("2 failed, died" if shm else " failed, died") in text, text
+
+
+@pytest.mark.parametrize("transport", BOTH)
+def test_those_that_are_left_train_on(transport: str) -> None:
+    for rank in (0, 1):
+        text, trained_on = heard(f"train on, {transport}")[rank]
+        assert text.startswith("PeerError ")
+        assert (
+            "make a new optimizer without them, over a communicator of comm.Create_group()" in text
+        )
+        assert trained_on == "trained on"
+
+
+@pytest.mark.parametrize("transport", BOTH)
+def test_a_training_that_broke_meets_nobody(transport: str) -> None:
+    for rank in (0, 1):
+        stepped, text = heard(f"broken, {transport}")[rank]
         assert stepped.startswith("stepped rank ")
         assert ("broken by an earlier error" if rank == 0 else "failed") in text, text
 
 
-def test_without_a_progress_thread() -> None:
-    script = TRAINED.format(algorithm="LocalSGD", transport="mpi", meet="with opt.join(2): pass")
-    done = run(3, script, WAGMA_PROGRESS="main")
-    assert done.returncode == 0, done.stderr
-    for rank in (0, 1):
-        assert " failed, died" in said(done, rank)[0]
-
-
 def test_without_mpi() -> None:
     """Rank 2 lives on after its failure, until the test ends it."""
-    script = TRAINED.format(algorithm="LocalSGD", transport="auto", meet="with opt.join(2): pass")
-    script = script.replace("(comm,", "(None,").replace("comm.size", "size")
-    script = script.replace('say("left")', "signal.pause()").replace("say(", "print(")
-    with Launched(3, script) as ranks:
+    script = BEGIN + trained("LocalSGD", "auto", JOIN)
+    script = script.replace("(comm,", "(None,").replace('say("left")', "signal.pause()")
+    with Launched(3, script.replace("say(", "print(")) as ranks:
         for text in ranks.outputs(0, 1):
-            assert "2 failed, died" in text or "1 failed, died" in text, text
+            assert re.match("PeerError .*[12] failed, died", text), text
 
 
 def test_what_cannot_be_loaded_is_refused_on_every_rank() -> None:
-    """Found by one rank before the others' meeting is over."""
-    script = TRAINED.format(
-        algorithm="LocalSGD",
-        transport="auto",
-        meet="""
-        opt.load_state_dict(None if rank == 1 else opt.state_dict())
-    """,
-    ).replace("if rank == comm.size - 1", "if False")
-    done = run(3, script.replace("except PeerError", "except Exception"))
-    assert done.returncode == 0, done.stderr
     for rank in range(3):
-        (text,) = said(done, rank)
+        (text,) = heard("no state")[rank]
         assert "NoneType" in text, text
 
 
 def test_who_has_closed_is_waited_for_until_the_timeout() -> None:
-    script = TRAINED.format(
-        algorithm="LocalSGD", transport="shm", meet="with opt.join(2): pass"
-    ).replace('transport="shm"', 'timeout=1.0, stall_warning=0.3, transport="shm"')
-    script = script.replace("raise LocalError", "opt.close(); raise LocalError")
-    done = run(3, script.replace("except PeerError", "except (PeerError, StallError)"))
-    assert done.returncode == 0, done.stderr
-    texts = [said(done, rank)[-1] for rank in (0, 1)]
+    texts = [heard("closed")[rank][-1] for rank in (0, 1)]
     stalled = [text for text in texts if "has waited 1" in text]
     for text in stalled:
-        assert re.match("a call that all ranks make has waited 1.* s for other ranks", text), text
+        assert re.match(
+            "StallError a call that all ranks make has waited 1.* s for other ranks", text
+        ), text
         assert "join(), load_state_dict()" in text
     # Whose time is over first has failed for the other one.
     assert stalled
-    assert all(text in stalled or " failed, died" in text for text in texts), texts
-    assert "(LocalSGD): a call that all ranks make has waited 0.3" in done.stdout
+    assert all(text in stalled or re.match("PeerError .* failed, died", text) for text in texts), (
+        texts
+    )

@@ -79,6 +79,9 @@ NOTES: dict[str, tuple[Facts, str, str]] = {
         "2 GPUs, driver 550.54, PyTorch 2.13.0+cu130 uses them, MPICH is GPU-aware; "
         "wagma works on host arrays for now",
     ),
+    "one GPU": (
+        changed(healthy(), gpu={"driver": "550.54", "devices": 1}), "GPU", "1 GPU, driver 550.54",
+    ),
     "trial left out": (
         replace(healthy(), live=[Live(skipped="the engine is missing")] * 4), "trial", "engine",
     ),

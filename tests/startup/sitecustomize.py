@@ -4,7 +4,7 @@
 test that trains; the first optimizer loads torch's compiler, 1.3 s more, only to hear that it is
 not to be compiled. Tests for which that makes a difference set WHOLE_TORCH; `make demo` does not
 come here. Half a second more goes into looking for garbage among what torch makes at its import,
-and will keep, then and when the process ends.
+and will keep, then and when the process ends, and 0.1 s into functions that are never called.
 """
 
 import gc
@@ -72,8 +72,29 @@ class LeavesOut:
             _set_generator_metaclass(OpaqueBaseMeta)
 
 
-class NotCollected:
-    """Finds torch: nothing looks for garbage during its import, or later in what it made."""
+class Lazy:
+    """Finds scipy.stats, half of what scikit-learn imports to read a file: its code is executed
+    when somebody asks for something in it.
+    """
+
+    def find_spec(
+        self, name: str, path: "Sequence[str] | None" = None, *_: object
+    ) -> "ModuleSpec | None":
+        if name != "scipy.stats":
+            return None
+        from importlib.machinery import PathFinder
+        from importlib.util import LazyLoader
+
+        spec = PathFinder.find_spec(name, path)
+        if spec is not None and spec.loader is not None:
+            spec.loader = LazyLoader(spec.loader)
+        return spec
+
+
+class Prepared:
+    """Finds torch: nothing looks for garbage during its import, or later in what it made, and the
+    functions that its libraries call of each other are looked up when they are called.
+    """
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, *_: object
@@ -88,12 +109,14 @@ class NotCollected:
         execute = spec.loader.exec_module
 
         def exec_module(module: "ModuleType") -> None:
-            enabled = gc.isenabled()
+            enabled, flags = gc.isenabled(), sys.getdlopenflags()
             gc.disable()
+            sys.setdlopenflags(flags & ~os.RTLD_NOW | os.RTLD_LAZY)
             try:
                 execute(module)
                 gc.freeze()
             finally:
+                sys.setdlopenflags(flags)
                 if enabled:
                     gc.enable()
 
@@ -101,6 +124,6 @@ class NotCollected:
         return spec
 
 
-sys.meta_path.insert(0, NotCollected())
+sys.meta_path[:0] = [Lazy(), Prepared()]
 if "WHOLE_TORCH" not in os.environ:
     sys.meta_path.insert(0, LeavesOut())

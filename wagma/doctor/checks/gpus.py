@@ -40,8 +40,9 @@ def _describe(rank: RankFacts) -> str:
     if not gpu.driver:
         return "no NVIDIA driver"
     count = "unknown number of" if gpu.devices is None else str(gpu.devices)
+    counted = f"{count} GPU{'' if gpu.devices == 1 else 's'}"
     libraries = [_torch(gpu), f"CuPy {gpu.cupy}" if gpu.cupy else "", _mpi(rank)]
-    return ", ".join([f"{count} GPUs, driver {gpu.driver}", *filter(None, libraries)])
+    return ", ".join([f"{counted}, driver {gpu.driver}", *filter(None, libraries)])
 
 
 def _torch(gpu: Gpu) -> str:
