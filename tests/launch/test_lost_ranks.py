@@ -115,8 +115,8 @@ CASES = {
 
 def heard(name: str) -> list[list[str]]:
     """What each rank said in that case."""
-    # In one job, since torch takes seconds to start; but Open MPI makes no communicator of all ranks
-    # once they have given up making another.
+    # In one job, since torch takes seconds to start; but Open MPI makes none of all ranks
+    # once they have given up making a communicator.
     return job(tuple(CASES) if FAMILY == "MPICH" else (name,))[name]
 
 
