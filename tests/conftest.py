@@ -15,7 +15,10 @@ for _name in (
     os.environ.pop(_name, None)
 
 
+# What is imported stays: the garbage collector need not look at it, now or over and over again.
+gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """What was imported stays: the garbage collector need not look at it, over and over again."""
-    gc.collect()
     gc.freeze()
+    gc.enable()

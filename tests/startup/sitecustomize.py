@@ -33,6 +33,7 @@ LEFT_OUT: dict[str, dict[str, object]] = {
     "torch._higher_order_ops.invoke_subgraph": {"NestedCompileRegionOptions": object},
     "torch._meta_registrations": {},
     "torch._native": {},
+    "torch.distributed.tensor": {"DTensor": type("DTensor", (), {})},  # for torch.testing
     "torch.export": {},
 }
 
