@@ -21,6 +21,7 @@ ENVIRONMENT = clean_environment() | {
 }
 PRELUDE = """
 import ctypes, logging, os, signal, sys, time
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: ends with a launcher that is killed
 import numpy as np
 from mpi4py import MPI
 from wagma.collectives import *
