@@ -107,12 +107,8 @@ ALWAYS_INLINE void store(wagma_dtype dtype, unsigned char *p, vec x) {
     memcpy(p, &x, sizeof x);
 }
 
-/* Past the caches; p is aligned to a whole vector. 16-bit floats take the way of store(). */
-ALWAYS_INLINE void stream(wagma_dtype dtype, unsigned char *p, vec x) {
-    if (lane_bytes(dtype) == 2) {
-        store(dtype, p, x);
-        return;
-    }
+/* Past the caches; p is aligned to a whole vector, of no 16-bit floats. */
+ALWAYS_INLINE void stream(unsigned char *p, vec x) {
 #if VECTOR_BYTES == 64
     _mm512_stream_si512((__m512i *)p, (__m512i)x);
 #else
@@ -228,7 +224,7 @@ ALWAYS_INLINE void put(wagma_dtype dtype, int steps, shape s, const reduce_job *
         unsigned char *out = (unsigned char *)job->outs[k] + at;
         for (int v = 0; v < steps; v++) {
             if (s.streamed)
-                stream(dtype, out + (size_t)v * bytes, total[v]);
+                stream(out + (size_t)v * bytes, total[v]);
             else
                 store(dtype, out + (size_t)v * bytes, total[v]);
         }
@@ -321,7 +317,8 @@ ALWAYS_INLINE void typed_range(wagma_dtype dtype, const reduce_job *job, size_t 
     shape s = {.n = job->n,
                .n_outs = job->n_outs,
                .plain = are_ones(job->weights, job->n),
-               .streamed = job->stream && (uintptr_t)job->outs[0] % VECTOR_BYTES == 0,
+               .streamed = job->stream && lane_bytes(dtype) > 2 &&
+                           (uintptr_t)job->outs[0] % VECTOR_BYTES == 0,
                .divided = !is_integer(dtype) && job->divide};
     while (s.first < s.n && job->weights[s.first] == 0.0)
         s.first++;
