@@ -1,7 +1,8 @@
 """That all ranks were asked for the same: others would wait for ever for what one never does.
 
-The first collective of a run gathers every rank's settings, or why a rank has none: a rank whose
-command line was refused takes part in it before it ends.
+A run begins with a meeting, in which those that are there sooner sleep (some import for seconds),
+and with gathering every rank's settings, or why a rank has none. A rank whose command line was
+refused takes part in both before it ends.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ def agreed(comm: MPI.Intracomm, settings: S) -> S:
     Raises:
         InputError: a rank has others, or its command line was refused; a barrier has to follow.
     """
+    from wagma.demo.ranks import meet
+
+    meet(comm)
     found: list[S | str] = comm.allgather(settings)
     for rank, one in enumerate(found):
         if isinstance(one, str):
@@ -78,6 +82,9 @@ def refuse(said: str) -> None:
         mpi = import_mpi()
     except ImportError:
         return  # the others cannot wait for it in MPI either
+    from wagma.demo.ranks import meet
+
+    meet(mpi.COMM_WORLD)
     mpi.COMM_WORLD.allgather(said)
     mpi.COMM_WORLD.Barrier()  # all have said what there is to say
 

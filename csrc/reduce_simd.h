@@ -107,7 +107,7 @@ ALWAYS_INLINE void store(wagma_dtype dtype, unsigned char *p, vec x) {
     memcpy(p, &x, sizeof x);
 }
 
-/* Past the caches; p is aligned to a whole vector, of no 16-bit floats. */
+/* Past the caches, to an aligned p; not for 16-bit floats, whose vectors are half as wide there. */
 ALWAYS_INLINE void stream(unsigned char *p, vec x) {
 #if VECTOR_BYTES == 64
     _mm512_stream_si512((__m512i *)p, (__m512i)x);

@@ -54,7 +54,6 @@ def run_on(
     Raises:
         InputError: the settings cannot be measured here, or are not those of all ranks.
     """
-    meet(comm)  # some have imported sooner
     torch.set_num_threads(1)  # one core per rank, as on a machine that is fully used
     used = os.environ.get("WAGMA_TRANSPORT", settings.transport)
     settings = agreed(comm, replace(settings, transport=used))  # type: ignore[arg-type]
@@ -83,7 +82,7 @@ def run_on(
             elif comm.rank == 0 and stopped:
                 sys.stderr.write(f"interrupted: {NOTHING}\n")
                 sys.stderr.flush()
-            meet(comm)
+            meet(comm)  # rank 0 writes and draws; at MPI's end the others would spin
     return interrupt.STATUS if stopped else 0
 
 

@@ -1,6 +1,7 @@
 """A rank that fails while the others are on their way to where all ranks meet: they do not hang."""
 
 import re
+import subprocess
 from functools import cache
 
 import pytest
@@ -114,33 +115,43 @@ CASES = {
 
 
 def heard(name: str) -> list[list[str]]:
-    """What each rank said in that case."""
-    # In one job, since torch takes seconds to start; but Open MPI makes none of all ranks
-    # once they have given up making a communicator.
-    return job(tuple(CASES) if FAMILY == "MPICH" else (name,))[name]
+    """What each rank said in that case, of a job that has ended as it should."""
+    done = job(of_one_job(name))
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: list[list[str]] = [[], [], []]
+    for rank in range(3):
+        case = None
+        for line in said(done, rank):
+            if line.startswith("case "):
+                case = line.removeprefix("case ")
+            elif case == name:
+                found[rank].append(line)
+    return found
+
+
+def of_one_job(name: str) -> tuple[str, ...]:
+    """That case and those that share its job, since torch takes seconds to start.
+
+    Once ranks have given up making a communicator, Open MPI makes no other one that has all of
+    them.
+    """
+    return tuple(CASES) if FAMILY == "MPICH" else (name,)
 
 
 @cache
-def job(names: tuple[str, ...]) -> dict[str, list[list[str]]]:
-    """What each rank of a job said in each of its cases.
+def job(names: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    """A job of those cases that has ended, or was ended; the others need not wait for it again.
 
     They have a communicator each: what ranks have begun in one when they give up stays begun.
     """
     script = BEGIN + f"world, comms = comm, [comm.Dup() for _ in range({len(names)})]\n"
     for index, name in enumerate(names):
         script += f"world.Barrier()\nsay('case {name}')\ncomm = comms[{index}]\n{CASES[name]}"
-    done = run(3, script)
-    assert done.returncode == 0, done.stdout + done.stderr
-    found: dict[str, list[list[str]]] = {name: [[], [], []] for name in names}
-    for rank in range(3):
-        for line in said(done, rank):
-            if line.startswith("case "):
-                name = line.removeprefix("case ")
-            else:
-                found[name][rank].append(line)
-    if "closed" in names:
-        assert "(LocalSGD): a call that all ranks make has waited 0.3" in done.stdout
-    return found
+    try:
+        return run(3, script)
+    except subprocess.TimeoutExpired as hangs:
+        printed = hangs.stdout.decode() if isinstance(hangs.stdout, bytes) else ""
+        return subprocess.CompletedProcess(hangs.cmd, -1, printed, str(hangs))
 
 
 @pytest.mark.parametrize("meeting", [*MEETINGS, "without a thread"])
@@ -156,6 +167,7 @@ def test_who_has_failed_is_not_met(meeting: str) -> None:
 
 @pytest.mark.parametrize("transport", BOTH)
 def test_those_that_are_left_train_on(transport: str) -> None:
+    assert heard(f"train on, {transport}")[2] == ["left"]
     for rank in (0, 1):
         text, trained_on = heard(f"train on, {transport}")[rank]
         assert text.startswith("PeerError ")
@@ -167,9 +179,11 @@ def test_those_that_are_left_train_on(transport: str) -> None:
 
 @pytest.mark.parametrize("transport", BOTH)
 def test_a_training_that_broke_meets_nobody(transport: str) -> None:
+    assert heard(f"broken, {transport}")[2] == ["left"]
     for rank in (0, 1):
         stepped, text = heard(f"broken, {transport}")[rank]
         assert stepped.startswith("stepped rank ")
+        assert text.startswith("HandleError " if rank == 0 else "PeerError "), text
         assert ("broken by an earlier error" if rank == 0 else "failed") in text, text
 
 
@@ -189,7 +203,9 @@ def test_what_cannot_be_loaded_is_refused_on_every_rank() -> None:
 
 
 def test_who_has_closed_is_waited_for_until_the_timeout() -> None:
-    texts = [heard("closed")[rank][-1] for rank in (0, 1)]
+    *others, last = heard("closed")
+    assert last == ["left"]
+    texts = [said_there[-1] for said_there in others]
     stalled = [text for text in texts if "has waited 1" in text]
     for text in stalled:
         assert re.match(
@@ -201,3 +217,5 @@ def test_who_has_closed_is_waited_for_until_the_timeout() -> None:
     assert all(text in stalled or re.match("PeerError .* failed, died", text) for text in texts), (
         texts
     )
+    printed = job(of_one_job("closed")).stdout
+    assert "(LocalSGD): a call that all ranks make has waited 0.3" in printed

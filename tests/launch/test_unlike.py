@@ -42,6 +42,22 @@ def test_demo(case: str, tmp_path: Path) -> None:
     assert not (tmp_path / "demo.png").exists()
 
 
+def test_training() -> None:
+    pytest.importorskip("rich")
+    given = [*WAGMA, "bench", "training"]
+    refused = "rank 1 takes no part: argument --algorithms"
+    check(unlike(given, [*given, "--algorithms", "sgd"]), refused)
+
+
+def test_commands_that_differ() -> None:
+    pytest.importorskip("rich")
+    training, allreduce = ([*WAGMA, "bench", kind] for kind in ("training", "allreduce"))
+    done = unlike(training, allreduce)
+    assert done.returncode == 2, done.stderr
+    assert "give all ranks one command" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("case", TUNE)
 def test_tune(case: str, tmp_path: Path) -> None:
     first, second, message = TUNE[case]

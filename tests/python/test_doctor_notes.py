@@ -80,7 +80,11 @@ NOTES: dict[str, tuple[Facts, str, str]] = {
         "wagma works on host arrays for now",
     ),
     "one GPU": (
-        changed(healthy(), gpu={"driver": "550.54", "devices": 1}), "GPU", "1 GPU, driver 550.54",
+        changed(
+            healthy(),
+            gpu={"driver": "550.54", "devices": 1, "torch": "2.13.0", "torch_cuda": True},
+        ),
+        "GPU", "1 GPU, driver 550.54, PyTorch 2.13.0 uses it,",
     ),
     "trial left out": (
         replace(healthy(), live=[Live(skipped="the engine is missing")] * 4), "trial", "engine",

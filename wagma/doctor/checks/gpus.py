@@ -48,7 +48,8 @@ def _describe(rank: RankFacts) -> str:
 def _torch(gpu: Gpu) -> str:
     if not gpu.torch:
         return ""
-    use = {True: " uses them", False: " does not use them", None: ""}[gpu.torch_cuda]
+    them = "it" if gpu.devices == 1 else "them"
+    use = {True: f" uses {them}", False: f" does not use {them}", None: ""}[gpu.torch_cuda]
     return f"PyTorch {gpu.torch}{use}"
 
 
