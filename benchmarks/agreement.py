@@ -1,8 +1,7 @@
 """That all ranks were asked for the same: others would wait for ever for what one never does.
 
-A run begins with a meeting, in which those that are there sooner sleep (some import for seconds),
-and with gathering every rank's settings, or why a rank has none. A rank whose command line was
-refused takes part in both before it ends.
+The first collective of a run gathers every rank's settings, or why a rank has none: a rank whose
+command line was refused takes part in it before it ends. Some ranks have imported for longer.
 """
 
 from __future__ import annotations
@@ -10,6 +9,8 @@ from __future__ import annotations
 import os
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from wagma.ranks import gather
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -48,10 +49,7 @@ def agreed(comm: MPI.Intracomm, settings: S) -> S:
     Raises:
         InputError: a rank has others, or its command line was refused; a barrier has to follow.
     """
-    from wagma.demo.ranks import meet
-
-    meet(comm)
-    found: list[S | str] = comm.allgather(settings)
+    found: list[S | str] = gather(comm, settings)
     for rank, one in enumerate(found):
         if isinstance(one, str):
             why = one or "it only shows its help or version"
@@ -82,10 +80,7 @@ def refuse(said: str) -> None:
         mpi = import_mpi()
     except ImportError:
         return  # the others cannot wait for it in MPI either
-    from wagma.demo.ranks import meet
-
-    meet(mpi.COMM_WORLD)
-    mpi.COMM_WORLD.allgather(said)
+    gather(mpi.COMM_WORLD, said)
     mpi.COMM_WORLD.Barrier()  # all have said what there is to say
 
 

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeVar
 
+from wagma.ranks import gather
+
 from .agreement import InputError
 
 if TYPE_CHECKING:
@@ -54,17 +56,15 @@ def everywhere(comm: MPI.Intracomm, check: Callable[[], T]) -> T:
     Raises:
         InputError: it failed on a rank.
     """
-    from wagma.demo.ranks import meet  # imports MPI, which help does without
-
-    from .subjects.subject import UnavailableError
+    from .subjects.subject import UnavailableError  # imports MPI, which help does without
 
     error = None
     try:
         found = check()
     except (ImportError, UnavailableError, OSError, TypeError, ValueError) as caught:
         error = str(caught)
-    meet(comm)  # one rank may have read or prepared something for all
-    errors = [text for text in comm.allgather(error) if text is not None]
+    # One rank may have read or prepared something for all.
+    errors = [text for text in gather(comm, error) if text is not None]
     if errors:
         raise InputError(errors[0])
     return found

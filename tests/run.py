@@ -142,7 +142,7 @@ def words(numbers: tuple[int, ...]) -> str:
 def leave(signum: int, _: object) -> None:
     """What runs is ended on the way out, which no further signal cuts short."""
     for other in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(other, signal.SIG_IGN)
+        signal.signal(other, lambda *_: None)  # SIG_IGN would be inherited by what is being started
     sys.exit(128 + signum)
 
 

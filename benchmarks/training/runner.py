@@ -13,8 +13,8 @@ import torch
 from rich.console import Console
 
 from wagma.demo.progress import progress_line
-from wagma.demo.ranks import meet
 from wagma.inject import Injector, parse
+from wagma.ranks import meet
 
 from .. import environment, interrupt
 from ..agreement import agreed

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from wagma.demo.ranks import meet
 from wagma.optimizer import DistributedOptimizer
+from wagma.ranks import meet
 from wagma.timed import Snapshots, check_one_model, mean_over_ranks, run_steps
 
 from .algorithms import Compared

@@ -4,7 +4,8 @@
 test that trains; the first optimizer loads torch's compiler, 1.3 s more, only to hear that it is
 not to be compiled. Tests for which that makes a difference set WHOLE_TORCH; `make demo` does not
 come here. Half a second more goes into looking for garbage among what torch makes at its import,
-and will keep, then and when the process ends, and 0.1 s into functions that are never called.
+and will keep, then and when the process ends, and 0.1 s into the look-up of functions that nobody
+calls.
 """
 
 import gc
@@ -14,6 +15,7 @@ import sys
 TYPE_CHECKING = False  # as typing's, whose import takes 10 ms
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from importlib.abc import Loader
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
@@ -73,58 +75,55 @@ class LeavesOut:
             _set_generator_metaclass(OpaqueBaseMeta)
 
 
-class Lazy:
-    """Finds scipy.stats, half of what scikit-learn imports to read a file: its code is executed
-    when somebody asks for something in it.
+def frugal(loader: "Loader") -> "Loader":
+    """Nothing looks for garbage while torch is imported, or later in what it made, and functions
+    that its libraries call of each other are looked up when they are called.
     """
+    execute = loader.exec_module
 
-    def find_spec(
-        self, name: str, path: "Sequence[str] | None" = None, *_: object
-    ) -> "ModuleSpec | None":
-        if name != "scipy.stats":
-            return None
-        from importlib.machinery import PathFinder
-        from importlib.util import LazyLoader
+    def exec_module(module: "ModuleType") -> None:
+        enabled, flags = gc.isenabled(), sys.getdlopenflags()
+        gc.disable()
+        sys.setdlopenflags(flags & ~os.RTLD_NOW | os.RTLD_LAZY)
+        try:
+            execute(module)
+            gc.freeze()
+        finally:
+            sys.setdlopenflags(flags)
+            if enabled:
+                gc.enable()
 
-        spec = PathFinder.find_spec(name, path)
-        if spec is not None and spec.loader is not None:
-            spec.loader = LazyLoader(spec.loader)
-        return spec
+    loader.exec_module = exec_module  # type: ignore[method-assign]
+    return loader
+
+
+def lazy(loader: "Loader") -> "Loader":
+    """A module's code is executed when somebody asks for something in it."""
+    from importlib.util import LazyLoader
+
+    return LazyLoader(loader)
+
+
+# scipy.stats is half of what scikit-learn imports to read a file, and does without.
+PREPARED = {"torch": frugal, "scipy.stats": lazy}
 
 
 class Prepared:
-    """Finds torch: nothing looks for garbage during its import, or later in what it made, and the
-    functions that its libraries call of each other are looked up when they are called.
-    """
+    """Finds the modules of PREPARED, with another loader."""
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, *_: object
     ) -> "ModuleSpec | None":
-        if name != "torch":
+        if name not in PREPARED:
             return None
         from importlib.machinery import PathFinder
 
         spec = PathFinder.find_spec(name, path)
-        if spec is None or spec.loader is None:
-            return spec
-        execute = spec.loader.exec_module
-
-        def exec_module(module: "ModuleType") -> None:
-            enabled, flags = gc.isenabled(), sys.getdlopenflags()
-            gc.disable()
-            sys.setdlopenflags(flags & ~os.RTLD_NOW | os.RTLD_LAZY)
-            try:
-                execute(module)
-                gc.freeze()
-            finally:
-                sys.setdlopenflags(flags)
-                if enabled:
-                    gc.enable()
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        if spec is not None and spec.loader is not None:
+            spec.loader = PREPARED[name](spec.loader)
         return spec
 
 
-sys.meta_path[:0] = [Lazy(), Prepared()]
+sys.meta_path.insert(0, Prepared())
 if "WHOLE_TORCH" not in os.environ:
     sys.meta_path.insert(0, LeavesOut())

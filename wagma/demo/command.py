@@ -150,7 +150,7 @@ def _demo(comm: MPI.Intracomm, asked: Asked, progress: str) -> int:
     from wagma.benchmarks.agreement import agreed
     from wagma.benchmarks.start import one_node
     from wagma.benchmarks.together import check_transport, everywhere
-    from wagma.demo.ranks import meet
+    from wagma.ranks import meet
 
     # MPI first: ranks meet in its initialisation, and spin there while others import.
     asked = agreed(comm, asked)
@@ -161,7 +161,6 @@ def _demo(comm: MPI.Intracomm, asked: Asked, progress: str) -> int:
     import torch
     from rich.console import Console
 
-    meet(comm)
     # By one rank for all: files are written and read, and may not be the same everywhere.
     imbalance = comm.bcast(
         everywhere(comm, lambda: _prepare(asked, comm.size) if comm.rank == 0 else None)
@@ -263,8 +262,8 @@ def _train_all(
 ) -> dict[str, Any]:
     from wagma.demo.data import load
     from wagma.demo.progress import progress_line
-    from wagma.demo.ranks import meet
     from wagma.demo.training import train
+    from wagma.ranks import meet
 
     console.print(
         f"{comm.size} ranks, {imbalance.describe()}; {settings.steps} steps of "

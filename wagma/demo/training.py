@@ -12,10 +12,10 @@ from torch import nn
 
 from wagma.algorithms import WAGMA, Algorithm, AllreduceSGD
 from wagma.demo.data import Digits, accuracy, build_model, draw_batch
-from wagma.demo.ranks import meet
 from wagma.demo.settings import Settings
 from wagma.inject import Injector
 from wagma.optimizer import DistributedOptimizer
+from wagma.ranks import meet
 from wagma.timed import Snapshots, check_one_model, mean_over_ranks, run_steps
 
 __all__ = ["train"]

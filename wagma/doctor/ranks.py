@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, Protocol
 
 from wagma.doctor.facts import RankFacts
+from wagma.ranks import gather
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -124,10 +125,7 @@ class _World:
 
     def allgather(self, value: Any) -> list[Any]:
         """`value` of every rank; those that wait for slower ones sleep."""
-        from wagma.demo.ranks import meet
-
-        meet(self._comm)
-        return self._comm.allgather(value)
+        return gather(self._comm, value)
 
     def handle(self, x: Any, timeout: float, *, everybody: bool) -> Handle:
         """Over all ranks, or the communicator of the node."""
