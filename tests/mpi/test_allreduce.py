@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import versioned
 from mpi4py import MPI
 from teams import teams
@@ -70,17 +69,16 @@ def test_default_grace(comm: MPI.Intracomm) -> None:
 
 
 @pytest.mark.parametrize("quorum", [1, "all"])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int32", "int64"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "int64"])
 def test_dtypes_against_numpy(comm: MPI.Intracomm, dtype: str, quorum: Any) -> None:
     """Sums of what every dtype holds exactly; a sync version, so that all are fresh."""
-    base = torch.arange(-8, 9)
+    base = np.arange(-8, 9)
     weight = 1 + comm.rank % 2
-    x = (base * (comm.rank + 1)).to(getattr(torch, dtype))
-    total = sum(np.arange(-8, 9) * (rank + 1) * (1 + rank % 2) for rank in range(comm.size))
+    x = (base * (comm.rank + 1)).astype(dtype)
+    total = sum(base * (rank + 1) * (1 + rank % 2) for rank in range(comm.size))
     with PartialAllreduce(comm, x, average=False, quorum=quorum) as coll:
         outcome = coll.sync(x, weight)
-    expected = torch.from_numpy(np.asarray(total)).to(x.dtype)
-    assert torch.equal(x, expected)
+    np.testing.assert_array_equal(x, total)
     assert outcome.weight == sum(1 + rank % 2 for rank in range(comm.size))
     assert outcome.contributors == tuple(range(comm.size))
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from mpi4py import MPI
 from refusals import error_everywhere
 
@@ -100,7 +99,6 @@ WRONG: dict[str, tuple[Callable[[], Any], dict[str, Any], type[Exception], str]]
     "strided": (lambda: x_of(6)[::2], {}, ValueError, "not C-contiguous"),
     "list": (lambda: [1.0], {}, TypeError, "expected a numpy array"),
     "dtype": (lambda: x_of().astype(np.complex128), {}, TypeError, "complex128"),
-    "device": (lambda: torch.ones(5, device="meta"), {}, TypeError, "CPU memory only"),
     "integers": (lambda: x_of().astype(np.int32), {}, TypeError, "integers"),
     "group_size": (x_of, {"group_size": 0}, ValueError, "group_size"),
     "large group": (x_of, {"group_size": 100}, ValueError, "group_size=100 must be 1 to"),

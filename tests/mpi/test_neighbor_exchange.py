@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-import torch
 from mpi4py import MPI
 from refusals import error_everywhere
 from stalls import soon
@@ -94,12 +93,12 @@ def test_against_the_matrix(comm: MPI.Intracomm, average: bool) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 1000, 300_000])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_types_and_sizes(comm: MPI.Intracomm, dtype: str, count: int) -> None:
     """Means of small whole numbers over 1, 2 or 4: exact in every type."""
     graph: Any = "ring" if comm.size < 3 else "exponential"
     neighbors = 1
-    x = torch.full((count,), comm.rank, dtype=getattr(torch, dtype))
+    x = np.full(count, comm.rank, dtype)
     expected = [float(rank) for rank in range(comm.size)]
     with NeighborExchange(comm, x, graph=graph, neighbors=neighbors) as coll:
         assert (coll.dtype, coll.shape) == (dtype, (count,))
