@@ -179,7 +179,7 @@ def on_ranks(
         *(sys.executable, "tests/mpi_rank.py", str(LOGS / f"{name}-{size}"), "-v"),
         *(*options, *folders),
     ]
-    lanes = 2 if sleep else 1
+    lanes = 3 if sleep else 1
     return Command(f"{name}-{size}", argv, timeout, ranks=size, lanes=lanes, undisturbed=True)
 
 
@@ -209,16 +209,18 @@ def mpi_part(
     options = ("--transport", "mpi") if over_messages else ()
     without = [f"--ignore={folder}" for folder in FRONT_ENDS]
     whole = ranks_of_front_ends(sizes, ODD if over_messages else EVEN)
-    commands = [  # what takes long begins
-        *(
-            on_ranks(f"{name}-front-ends", FRONT_ENDS, mpi, n, timeout, *options)
+    training, tools = (
+        [
+            on_ranks(f"{name}-{Path(folder).name}", [folder], mpi, n, timeout, *options)
             for n in {whole} - {0}
-        ),
-        *(
-            on_ranks(name, ["tests/mpi"], mpi, n, timeout, *options, *without)
-            for n in sorted(set(sizes), reverse=True)
-        ),
+        ]
+        for folder in FRONT_ENDS
+    )
+    collectives = [
+        on_ranks(name, ["tests/mpi"], mpi, n, timeout, *options, *without)
+        for n in sorted(set(sizes), reverse=True)
     ]
+    commands = [*training, *collectives[:1], *tools, *collectives[1:]]  # what takes long begins
     # Those that may run beside each other have to follow each other.
     return sorted(commands, key=lambda command: command.lanes)
 
@@ -280,10 +282,8 @@ def all_parts(mpi: Launcher, sizes: tuple[int, ...] = ()) -> dict[str, list[Comm
         "training": but_for_some("training", 600, *TWO),
         "hosts": but_for_some("hosts", 480, *TWO),
         "install": pytest_part(
-            "install",
+            "install",  # in one process: what is compiled for one is there for the next
             960,
-            *TWO,
-            *BY_FILE,
             "tests/install",
             f"--ignore={LIBRARY}",
         ),

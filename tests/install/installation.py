@@ -78,10 +78,35 @@ def output(*command: str | Path, cwd: Path, **variables: str) -> str:
     return done.stdout.strip()
 
 
-def quick_compiler(where: Path) -> str:
-    """The usual one; optimising takes most of a build, and nothing here is about it."""
-    compiler = where / "cc"
-    compiler.write_text(f'#!/bin/sh\nexec {os.environ.get("CC", "cc")} "$@" -O0\n')
+# Optimising takes most of a build, and compiling the same sources again most of the others: nothing
+# here is about either. Absolute paths of headers are Python's, and those of the environment.
+COMPILER = """#!/bin/sh
+object= words= previous=
+for word; do
+    case $previous:$word in
+    -o:*) object=$word ;;
+    *:-o | *:-I/*) ;;
+    *) words="$words $word" ;;
+    esac
+    previous=$word
+done
+case "$words " in
+*" -c csrc/"* | *" -c collectives/"* | *" -c benchmarks/"*) ;;
+*) exec {compiler} "$@" -O0 ;;
+esac
+kept={folder}/$(echo "$words" | cksum | tr ' ' -).o
+if [ ! -e "$kept" ]; then
+    {compiler} "$@" -O0 || exit
+    cp "$object" "$kept.$$" && mv "$kept.$$" "$kept"
+fi
+cp "$kept" "$object"
+"""
+
+
+def quick_compiler(folder: Path) -> str:
+    """The usual one, which keeps in the folder what it has compiled of these sources."""
+    compiler = folder / "cc"
+    compiler.write_text(COMPILER.format(compiler=os.environ.get("CC", "cc"), folder=folder))
     compiler.chmod(0o755)
     return str(compiler)
 
@@ -89,20 +114,27 @@ def quick_compiler(where: Path) -> str:
 class Installation:
     """A copy of the sources, and an environment into which it was installed."""
 
-    def __init__(self, where: Path, *, editable: bool, **variables: str):
-        self.compiler = quick_compiler(where)
+    def __init__(self, where: Path, compiler: str, *, editable: bool, **variables: str):
+        self.compiler = compiler
         self.clone = where / "clone"
         self.empty = where / "empty"
         self.empty.mkdir()
         shutil.copytree(ROOT, self.clone, ignore=shutil.ignore_patterns(*BUILT))
-        output(sys.executable, "-m", "venv", where / "venv", cwd=where)
+        # Nothing asks a plain one for pip, whose installation takes longer than an environment's.
+        without = [] if editable else ["--without-pip"]
+        output(sys.executable, "-m", "venv", *without, where / "venv", cwd=where)
         self.python = where / "venv/bin/python"
         self.site = Path(output(self.python, "-c", PURELIB, cwd=where))
         option = ["--editable"] if editable else []
         # From another folder than the clone; its root is tried by the tests.
         target = f"{self.clone}[mpich]"
-        install = [self.python, "-m", "pip", "install", "-q", *option, target]
-        output(*install, cwd=self.empty, CC=self.compiler, **variables)
+        pip = [sys.executable, "-m", "pip", "--python", self.python]
+        output(
+            *(*pip, "install", "-q", *option, target),
+            cwd=self.empty,
+            CC=self.compiler,
+            **variables,
+        )
 
     def use(self, cwd: Path) -> list[Path]:
         """Where Python, started in `cwd`, found the packages."""

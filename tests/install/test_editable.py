@@ -8,8 +8,9 @@ from installation import CONNECT, Installation, output, packages_of, run
 
 
 @pytest.fixture(scope="module")
-def editable(tmp_path_factory) -> Installation:
-    return Installation(tmp_path_factory.mktemp("editable"), editable=True, WAGMA_MPI="none")
+def editable(tmp_path_factory, compiler) -> Installation:
+    where = tmp_path_factory.mktemp("editable")
+    return Installation(where, compiler, editable=True, WAGMA_MPI="none")
 
 
 def test_without_an_mpi_the_command_that_builds_the_transport_is_told(editable):

@@ -1,12 +1,14 @@
 """A plain installation, built with the MPI that the build asks for by itself."""
 
+import sys
+
 import pytest
 from installation import CONNECT, Installation, output, packages_of, run
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory) -> Installation:
-    return Installation(tmp_path_factory.mktemp("plain"), editable=False)
+def plain(tmp_path_factory, compiler) -> Installation:
+    return Installation(tmp_path_factory.mktemp("plain"), compiler, editable=False)
 
 
 def test_plain_from_an_empty_folder(plain):
@@ -42,8 +44,12 @@ def test_plain_is_built_with_an_mpi_that_the_build_asked_for(plain):
     assert '"wagma_transport"' in output(plain.python, "-c", CONNECT, cwd=plain.empty)
 
 
-def test_unusable_mpi_compiler_that_was_named_ends_the_build(plain):
-    install = [plain.python, "-m", "pip", "install", "--no-deps", plain.clone]
-    done = run(*install, cwd=plain.empty, WAGMA_MPICC="gcc")
+def test_unusable_mpi_compiler_that_was_named_ends_the_build(plain, tmp_path):
+    # With the build's requirements that are installed here.
+    install = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation"]
+    done = run(
+        *(*install, "--target", tmp_path / "site", plain.clone), cwd=plain.empty, WAGMA_MPICC="gcc"
+    )
     assert done.returncode != 0
+    assert not (tmp_path / "site").exists()
     assert "WAGMA_MPICC='gcc' does not compile a program with mpi.h" in done.stdout + done.stderr

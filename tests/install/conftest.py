@@ -1,0 +1,9 @@
+"""What installations share: nothing but the time of compiling."""
+
+import pytest
+from installation import quick_compiler
+
+
+@pytest.fixture(scope="session")
+def compiler(tmp_path_factory) -> str:
+    return quick_compiler(tmp_path_factory.mktemp("compiler"))
