@@ -9,7 +9,7 @@ from started import result
 @pytest.mark.parametrize("task", ["charlm", "episodes"])
 def test_other_tasks(task: str, tmp_path: Path) -> None:
     # What a model that has learned nothing is worth: 0 and 15.
-    steps, batch, least = {"charlm": ("60", "16", 0.2), "episodes": ("120", "4", 75.0)}[task]
+    steps, batch, least = {"charlm": ("60", "16", 0.2), "episodes": ("80", "4", 75.0)}[task]
     options = ("--task", task, "--steps", steps, "--batch", batch)
     options += ("--algorithms", "wagma,allreduce")
     document, _ = result(tmp_path, 2, *options)
