@@ -90,26 +90,45 @@ static int make(const void *config, const uint16_t *from, struct cursor move, ui
     return 1;
 }
 
+static uint16_t field(const struct inplace_config *g, const uint16_t *cells, int rank, int k) {
+    return cells[g->base[KIND_RANK] + rank * g->stride[KIND_RANK] + k];
+}
+
+/* 0: the move of a running rank is not enabled, as is seen without copying the state. */
+static int may_move(const struct inplace_config *g, const uint16_t *from, int rank, int choice) {
+    switch (choice) {
+    case CHOICE_SEEK:
+        return field(g, from, rank, R_MODE) == WAITING;
+    case CHOICE_GIVE_UP:
+        return g->give_up;
+    case CHOICE_REST:
+        return field(g, from, rank, R_POSTED);
+    case CHOICE_DIE:
+        return g->deaths;
+    default:
+        return 1;
+    }
+}
+
 static int next(const void *config, const uint16_t *from, struct cursor *at, uint16_t *to,
                 struct cursor *moved, struct outcome *out, FILE *log) {
     const struct inplace_config *g = config;
-    for (; at->rank < g->ranks; at->rank++, at->choice = 0)
+    for (; at->rank < g->ranks; at->rank++, at->choice = 0) {
+        if (!inplace_is_running(field(g, from, at->rank, R_OVER)))
+            continue;
         while (at->choice < INPLACE_CHOICES) {
-            struct inplace_memory m = {.config = g, .cells = (uint16_t *)from, .rank = at->rank};
-            const int waits = *inplace_field(&m, m.rank, R_MODE) == WAITING;
             *moved = *at;
             at->choice++;
-            if (moved->choice == CHOICE_SEEK && !waits)
-                continue;
-            if (make(config, from, *moved, to, out, log))
+            if (may_move(g, from, moved->rank, moved->choice) &&
+                make(config, from, *moved, to, out, log))
                 return 1;
         }
+    }
     return 0;
 }
 
 static int is_running(const void *config, const uint16_t *cells, int rank) {
-    struct inplace_memory m = {.config = config, .cells = (uint16_t *)cells, .rank = rank};
-    return inplace_is_running(*inplace_field(&m, rank, R_OVER));
+    return inplace_is_running(field(config, cells, rank, R_OVER));
 }
 
 static int is_return(int action) {
@@ -133,6 +152,14 @@ static void alone(const void *config, const uint16_t *before, const uint16_t *af
         memcpy(out->detail, m.detail, sizeof out->detail);
 }
 
+/* Who does not wait goes on, whether it is to seek or not. */
+static int alone_order(const void *config, struct cursor move, int rank) {
+    (void)config;
+    if (move.rank != rank || (move.choice != CHOICE_STEP && move.choice != CHOICE_SEEK))
+        return 0;
+    return move.choice == CHOICE_SEEK ? 2 : 1;
+}
+
 struct space inplace_space(const struct inplace_config *g) {
     return (struct space){
         .config = g,
@@ -149,5 +176,6 @@ struct space inplace_space(const struct inplace_config *g) {
         .is_return = is_return,
         .check_terminal = terminal,
         .check_alone = alone,
+        .alone_order = alone_order,
     };
 }

@@ -37,6 +37,14 @@ static void alone(const void *config, const uint16_t *before, const uint16_t *af
     moves_check_alone(config, before, after, rank, (enum round_why)why, out);
 }
 
+/* Where `next` does not try whether something has expired, it makes no difference. */
+static int alone_order(const void *config, struct cursor move, int rank) {
+    (void)config;
+    if (move.rank != rank || move.choice == CHOICE_FLUSH)
+        return 0;
+    return move.choice == CHOICE_EXPIRED ? 2 : 1;
+}
+
 struct space round_space(const struct config *g) {
     return (struct space){
         .config = g,
@@ -54,5 +62,6 @@ struct space round_space(const struct config *g) {
         .is_return = returns,
         .check_terminal = terminal,
         .check_alone = alone,
+        .alone_order = alone_order,
     };
 }

@@ -43,6 +43,10 @@ struct space {
     /* Called where `rank`, run alone, asked to wait. */
     void (*check_alone)(const void *config, const uint16_t *before, const uint16_t *after, int rank,
                         int why, struct outcome *out);
+    /* What `rank` run alone makes of a state's moves that `next` makes: the one with the highest
+     * number here, of equal ones the first, none with 0. It is then what `make` does with `expired`
+     * (which waits if there is none). NULL: that is no move of `next`. */
+    int (*alone_order)(const void *config, struct cursor move, int rank);
 };
 
 #endif

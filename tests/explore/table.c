@@ -12,19 +12,33 @@ static void *zeros(uint64_t bytes) {
     return p;
 }
 
-int table_open(struct table *t, int bits, int parents) {
+int table_open(struct table *t, int bits, int breadth_first, int ranks) {
     memset(t, 0, sizeof *t);
     t->mask = (UINT64_C(1) << bits) - 1;
+    t->ranks = ranks;
     t->entries = zeros((t->mask + 1) * sizeof *t->entries);
-    if (parents)
+    if (breadth_first) {
+        t->numbers = zeros((t->mask + 1) * sizeof *t->numbers);
         t->parents = zeros((t->mask + 1) * sizeof *t->parents);
-    return t->entries && (!parents || t->parents) ? 0 : -1;
+    }
+    if (ranks)
+        t->notes = zeros((t->mask + 1) * (uint64_t)ranks * sizeof *t->notes);
+    if (t->entries && (!breadth_first || (t->numbers && t->parents)) && (!ranks || t->notes))
+        return 0;
+    table_close(t);
+    return -1;
 }
 
 void table_close(struct table *t) {
-    munmap(t->entries, (t->mask + 1) * sizeof *t->entries);
+    const uint64_t n = t->mask + 1;
+    if (t->entries)
+        munmap(t->entries, n * sizeof *t->entries);
+    if (t->numbers)
+        munmap(t->numbers, n * sizeof *t->numbers);
     if (t->parents)
-        munmap(t->parents, (t->mask + 1) * sizeof *t->parents);
+        munmap(t->parents, n * sizeof *t->parents);
+    if (t->notes)
+        munmap(t->notes, n * (uint64_t)t->ranks * sizeof *t->notes);
 }
 
 static uint64_t mix(uint64_t a, uint64_t b) {
