@@ -132,13 +132,14 @@ FLAGS_asan := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -fn
 FLAGS_tsan := -O1 -g1 -fsanitize=thread
 
 # Sanitizing makes the kernels large, and compiling them takes long. Nothing in them outlives its
-# scope; those that this CPU cannot run are not run.
+# scope; of those that this CPU cannot run users' objects are there.
 KERNELS := $(wildcard csrc/reduce_avx*.c)
 CPU_FLAGS := $(shell sed -n '/^flags/{p;q}' /proc/cpuinfo)
 $(KERNELS:csrc/%.c=build/asan/%.o): FLAGS_asan += -fno-sanitize-address-use-after-scope
 ifeq ($(filter avx512dq,$(CPU_FLAGS)),)
-build/asan/reduce_avx512.o: FLAGS_asan :=
-build/tsan/reduce_avx512.o: FLAGS_tsan :=
+build/asan/reduce_avx512.o build/tsan/reduce_avx512.o: build/lib/reduce_avx512.o
+	@mkdir -p $(@D)
+	cp $< $@
 endif
 
 define sanitized-rules

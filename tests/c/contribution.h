@@ -7,7 +7,7 @@
 
 /* Element i of what `rank` contributes at `version` (-1: at creation), F64 or F32. F64: whole
  * numbers, so that sums are exact. F32: of many magnitudes, so that the order of a sum shows. Any
- * two contributions differ in (almost) every element. */
+ * two contributions differ in (almost) every element. They are periodic (periodic.h). */
 double contribution(int dtype, int rank, int64_t version, int64_t i);
 void contribute(int dtype, void *x, int rank, int64_t version, int64_t count);
 /* Expects x to be the sum of what `o` lists, and the own contribution of o->version if it was late;

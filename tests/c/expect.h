@@ -7,7 +7,9 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#define EXPECT(condition, ...) expect(!!(condition), __FILE__, __LINE__, #condition, __VA_ARGS__)
+/* What is printed is computed only if the condition does not hold. */
+#define EXPECT(condition, ...)                                                                     \
+    ((condition) ? 1 : expect(0, __FILE__, __LINE__, #condition, __VA_ARGS__))
 
 /* Returns `holds`; counts and prints what does not (the first few of a test). For any rank. */
 int expect(int holds, const char *file, int line, const char *what, const char *format, ...)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "element.h"
+#include "periodic.h"
 
 static int is_close(const wagma_options *o, double got, double want) {
     double tolerance = o->dtype == WAGMA_F16    ? 4e-3
@@ -24,6 +25,9 @@ static void expect_array(const player *p, const void *array, double value, const
     const size_t bytes = array_element_bytes(o->dtype);
     for (int64_t i = 0; i < o->count; i++) {
         const char *at = (const char *)array + (size_t)i * bytes;
+        if (i == TRIAL_PERIOD &&
+            periodic_holds(array, TRIAL_PERIOD * bytes, (size_t)o->count * bytes))
+            return;
         const double want = value * (double)(1 + i % TRIAL_PERIOD);
         const int right =
             i < TRIAL_PERIOD

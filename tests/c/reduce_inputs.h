@@ -2,6 +2,7 @@
 #ifndef WAGMA_TESTS_REDUCE_INPUTS_H
 #define WAGMA_TESTS_REDUCE_INPUTS_H
 
+#include "periodic.h"
 #include "reduce.h"
 #include "reduce_reference.h"
 
@@ -68,7 +69,8 @@ static double draw_kind(int kind, wagma_dtype dtype, double *weights, int n) {
     return kind / 2 == 0 ? 1 : draw_divisor(dtype);
 }
 
-/* MAX_N inputs and outputs of `count` elements at odd addresses, between margins. */
+/* MAX_N inputs and outputs of `count` elements at odd addresses, between margins. What is long is
+ * periodic: drawing it, and the reference of it, would take most of the time. */
 typedef struct arena {
     unsigned char *memory, *in[MAX_N], *out[MAX_N], *expected;
     size_t bytes;
@@ -88,10 +90,20 @@ static arena arena_make(wagma_dtype dtype, size_t count, int n, unsigned alignme
         unsigned char *in = a.memory + room * (size_t)(2 * k), *out = in + room;
         a.in[k] = next_line(in) + (alignment + 5 * (unsigned)k) % 64;
         a.out[k] = next_line(out) + (3 * alignment + (unsigned)k) % 64;
-        fill(dtype, a.in[k], count);
+        fill(dtype, a.in[k], count < PERIODIC_ELEMENTS ? count : PERIODIC_ELEMENTS);
+        periodic_repeat(a.in[k], PERIODIC_ELEMENTS * reduce_dtype_size(dtype), a.bytes);
     }
     a.expected = a.memory + room * (size_t)(2 * n);
     return a;
+}
+
+/* The reference of a sum of the arena's inputs into its `expected`. */
+static void arena_expect(const arena *a, wagma_dtype dtype, const double *weights, int n,
+                         double divisor) {
+    const size_t size = reduce_dtype_size(dtype), count = a->bytes / size;
+    reference_sum(dtype, a->expected, (const void *const *)a->in, weights, n, divisor,
+                  count < PERIODIC_ELEMENTS ? count : PERIODIC_ELEMENTS);
+    periodic_repeat(a->expected, PERIODIC_ELEMENTS * size, a->bytes);
 }
 
 static int is_margin_intact(const arena *a, const unsigned char *out) {

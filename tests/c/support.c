@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "digest.h"
 #include "round.h"
 #include "transport_sim.h"
 
@@ -23,6 +24,10 @@ enum { KEPT_WARNINGS = 32 };
 
 const char *const kind_name[] = {"threads", "processes", "messages"};
 int messages_for_threads;
+
+enum kind processes_if_seen(void) {
+    return SEES_PROCESSES && !messages_for_threads ? PROCESSES : THREADS;
+}
 
 /* ---- watchdog -------------------------------------------------------------------------------- */
 
@@ -251,15 +256,8 @@ wagma_handle *rank_join(rank *me, const void *initial) {
     return h;
 }
 
-uint64_t digest_of(uint64_t digest, const void *data, size_t bytes) { /* FNV-1a, by words */
-    uint64_t word;
-    for (size_t i = 0; i < bytes; i += sizeof word) {
-        word = 0;
-        memcpy(&word, (const char *)data + i, bytes - i < sizeof word ? bytes - i : sizeof word);
-        digest = (digest ^ word) * UINT64_C(0x100000001b3);
-        digest ^= digest >> 29;
-    }
-    return digest | 1;
+uint64_t digest_of(uint64_t digest, const void *data, size_t bytes) {
+    return digest_add(digest, data, bytes) | 1;
 }
 
 uint32_t random_below(rank *me, uint32_t n) {

@@ -36,6 +36,9 @@ enum kind { THREADS, PROCESSES, MESSAGES };
 extern const char *const kind_name[];
 /* Set by a program before it starts: what asks for THREADS gets MESSAGES, and so do casts. */
 extern int messages_for_threads;
+/* PROCESSES, or THREADS where they would show nothing: to the thread sanitizer, which sees one
+ * process at a time (and there one thread), and in a program of MESSAGES. */
+enum kind processes_if_seen(void);
 
 typedef struct team team;
 

@@ -3,6 +3,7 @@
 #include "check.h"
 #include "exchange_crew.h"
 #include "mix.h"
+#include "periodic.h"
 #include "support.h"
 
 #include <math.h>
@@ -37,6 +38,11 @@ static size_t bytes_of(const setting *s) {
     return s->count * reduce_dtype_size(s->dtype);
 }
 
+/* Of what repeats in an array. */
+static size_t head_of(const setting *s) {
+    return PERIODIC_ELEMENTS * reduce_dtype_size(s->dtype);
+}
+
 /* Powers of two that say of whom, times a small number that says of which version and where: sums
  * are exact, and show what they are made of. */
 static double exact_value(const play *p, int64_t version, int rank, size_t i) {
@@ -64,11 +70,12 @@ static void draw_start(play *p, int v, int rank, const int32_t *members, int n, 
                                     .weight = absent ? 0 : weights[crew_draw(&p->crew, 3)],
                                     .flags = (uint64_t)rank << 8};
     start->mine.share = absent && crew_draw(&p->crew, 2) ? 1 : start->mine.weight;
-    for (size_t i = 0; i < p->s.count; i++)
+    for (size_t i = 0; i < p->s.count && i < PERIODIC_ELEMENTS; i++)
         element_put(p->s.dtype, p->input[k], i,
                     absent          ? (double)NAN
                     : p->s.rounding ? rough_value(p, start->version, rank, i)
                                     : exact_value(p, start->version, rank, i));
+    periodic_repeat(p->input[k], head_of(&p->s), bytes_of(&p->s));
     start->input = absent && crew_draw(&p->crew, 2) ? NULL : p->input[k];
     memset(p->result[k], 0x5A, bytes_of(&p->s));
     start->result = p->s.in_place ? p->input[k] : p->result[k];
@@ -143,6 +150,40 @@ static double expected(const play *p, const part *first, size_t i, double total)
     return p->s.dtype == WAGMA_F64 ? sum / total : (double)((float)sum / (float)total);
 }
 
+static int is_input(const play *p, const exchange_start *start, const unsigned char *x) {
+    const size_t size = reduce_dtype_size(p->s.dtype);
+    for (size_t i = 0; i < p->s.count && i < PERIODIC_ELEMENTS; i++) {
+        unsigned char was[8];
+        element_put(p->s.dtype, was, 0,
+                    (p->s.rounding ? rough_value : exact_value)(p, start->version,
+                                                                start->members[start->index], i));
+        if (memcmp(x + i * size, was, size) != 0)
+            return 0;
+    }
+    return periodic_holds(x, head_of(&p->s), bytes_of(&p->s));
+}
+
+/* Nobody contributed: the rank's own NaNs, where it knows them. */
+static int is_untouched(const play *p, const exchange_start *start) {
+    if (!p->s.in_place || start->mine.weight != 0 || p->s.dtype >= WAGMA_I32)
+        return 1;
+    for (size_t i = 0; i < p->s.count && i < PERIODIC_ELEMENTS; i++)
+        if (!isnan(element_get(p->s.dtype, start->result, i)))
+            return 0;
+    return periodic_holds(start->result, head_of(&p->s), bytes_of(&p->s));
+}
+
+static int is_sum(const play *p, const part *mine, double total, double weights) {
+    const size_t size = reduce_dtype_size(p->s.dtype);
+    for (size_t i = 0; i < p->s.count && i < PERIODIC_ELEMENTS; i++) {
+        unsigned char wanted[8];
+        element_put(p->s.dtype, wanted, 0, weights == 0 ? 0 : expected(p, mine, i, total));
+        if (memcmp((unsigned char *)mine->start.result + i * size, wanted, size) != 0)
+            return 0;
+    }
+    return periodic_holds(mine->start.result, head_of(&p->s), bytes_of(&p->s));
+}
+
 /* NULL, or what is wrong with one rank's result. */
 static const char *check_part(const play *p, int k) {
     const part *mine = &p->parts[k];
@@ -163,33 +204,15 @@ static const char *check_part(const play *p, int k) {
             return "another attachment";
         total += records[m].share, weights += records[m].weight;
     }
-    if (!p->s.in_place)
-        for (size_t i = 0; start->mine.weight != 0 && i < p->s.count; i++) {
-            unsigned char was[8], *x = p->input[k] + i * reduce_dtype_size(p->s.dtype);
-            element_put(p->s.dtype, was, 0,
-                        (p->s.rounding ? rough_value : exact_value)(
-                            p, start->version, start->members[start->index], i));
-            if (memcmp(x, was, reduce_dtype_size(p->s.dtype)) != 0)
-                return "the input was changed";
-        }
-    for (size_t i = 0; i < p->s.count; i++) {
-        unsigned char wanted[8];
-        const size_t size = reduce_dtype_size(p->s.dtype);
-        const unsigned char *got = (unsigned char *)start->result + i * size;
-        if (total == 0) {
-            if (p->s.in_place && start->mine.weight == 0 && p->s.dtype < WAGMA_I32 &&
-                !isnan(element_get(p->s.dtype, got, 0)))
-                return "written although nobody contributed";
-            continue;
-        }
-        element_put(p->s.dtype, wanted, 0, weights == 0 ? 0 : expected(p, mine, i, total));
-        if (!p->s.rounding && memcmp(got, wanted, size) != 0)
-            return "another sum";
-        const unsigned char *other =
-            (unsigned char *)mine[members[0] - members[start->index]].start.result + i * size;
-        if (memcmp(got, other, size) != 0)
-            return "other bits than the first member";
-    }
+    if (!p->s.in_place && start->mine.weight != 0 && !is_input(p, start, p->input[k]))
+        return "the input was changed";
+    if (total == 0)
+        return is_untouched(p, start) ? NULL : "written although nobody contributed";
+    if (!p->s.rounding && !is_sum(p, mine, total, weights))
+        return "another sum";
+    const part *first = mine + (members[0] - members[start->index]);
+    if (memcmp(start->result, first->start.result, bytes_of(&p->s)) != 0)
+        return "other bits than the first member";
     return NULL;
 }
 

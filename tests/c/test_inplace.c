@@ -1,8 +1,10 @@
 /* Quorum "all": sums that tell which version of which rank they hold. No barriers: ranks run as far
  * ahead of each other as the groups let them. */
+#define _GNU_SOURCE /* pthread_setaffinity_np */
 #include "check.h"
 #include "inplace.h"
 #include "inplace_record.h"
+#include "periodic.h"
 #include "ranks.h"
 #include "topology.h"
 
@@ -26,10 +28,32 @@ typedef struct plan {
     int lag;                /* every so many versions the members of rank 0's group come late */
 } plan;
 
+enum { DIGITS = 63 }; /* and so many elements, after which arrays repeat */
+
 /* One digit of base 64 per rank (from 8 on, ranks share them): the sum is exact and holds every
  * contributor's version. */
 static double digit(int rank, int64_t version, int64_t i) {
-    return ldexp((double)((version * 5 + rank / 8 + i) % 63 + 1), 6 * (rank % 8));
+    return ldexp((double)((version * 5 + rank / 8 + i) % DIGITS + 1), 6 * (rank % 8));
+}
+
+static void contribute(double *x, int rank, int64_t version, int64_t count) {
+    for (int64_t i = 0; i < count && i < DIGITS; i++)
+        x[i] = digit(rank, version, i);
+    periodic_repeat(x, DIGITS * sizeof *x, (size_t)count * sizeof *x);
+}
+
+static int check_sum(const double *x, int rank, int64_t version, const int32_t *members, int n,
+                     int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        double expected = 0;
+        if (i == DIGITS && periodic_holds(x, DIGITS * sizeof *x, (size_t)count * sizeof *x))
+            break;
+        for (int k = 0; k < n; k++)
+            expected += digit(members[k], version, i);
+        REQUIRE(x[i] == expected, "rank %d version %ld element %ld: %.0f instead of %.0f", rank,
+                (long)version, (long)i, x[i], expected);
+    }
+    return 0;
 }
 
 static int members_of(const plan *p, int rank, int64_t t, int sync, int32_t *members) {
@@ -84,23 +108,13 @@ static int sums(wagma_handle *h, int rank, void *context) {
             usleep(10000);
         else if (!p->lag && rand_r(&seed) % 16 == 0)
             usleep((unsigned)rand_r(&seed) % 300);
-        for (int64_t i = 0; i < count; i++)
-            x[i] = digit(rank, t, i);
+        contribute(x, rank, t, count);
         int status = explicit_sync ? wagma_sync(h, x, 1, &out) : wagma_allreduce(h, x, 1, &out);
         if (status != WAGMA_OK)
             fprintf(stderr, "  rank %d: %s\n", rank, wagma_last_error());
         int n = members_of(p, rank, t, sync || explicit_sync, members);
-        result = status != WAGMA_OK || check_outcome(&out, t, members, n) != 0;
-        for (int64_t i = 0; i < count && result == 0; i++) {
-            double expected = 0;
-            for (int k = 0; k < n; k++)
-                expected += digit(members[k], t, i);
-            if (x[i] != expected) {
-                fprintf(stderr, "  rank %d version %ld element %ld: %.0f instead of %.0f\n", rank,
-                        (long)t, (long)i, x[i], expected);
-                result = 1;
-            }
-        }
+        result = status != WAGMA_OK || check_outcome(&out, t, members, n) != 0 ||
+                 check_sum(x, rank, t, members, n, count) != 0;
     }
     free(own);
     return result;
@@ -184,11 +198,25 @@ static void test_departed_leader(void) {
  */
 typedef struct glance {
     wagma_segment *s;
+    cpu_set_t cores;
     _Atomic int64_t go, looked; /* version */
 } glance;
 
+/* To the first or second of these: two threads that yield to each other on one never look at once.
+ */
+static void go_to_core(const cpu_set_t *cores, int which) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (int k = 0; k < CPU_SETSIZE; k++)
+        if (CPU_ISSET(k, cores) && which-- == 0)
+            CPU_SET(k, &one);
+    if (CPU_COUNT(&one))
+        pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+}
+
 static void *publish_and_depart(void *argument) {
     glance *g = argument;
+    go_to_core(&g->cores, 1);
     for (int64_t t = 0; t < GLANCES; t++) {
         while (atomic_load(&g->go) < t)
             sched_yield();
@@ -202,7 +230,7 @@ static void *publish_and_depart(void *argument) {
 
 static void test_departure_is_seen_alike(void) {
     wagma_options o = ranks_options(2, 0, WAGMA_F64, 1);
-    glance g = {NULL, -1, -1};
+    glance g = {.go = -1, .looked = -1};
     pthread_t thread;
     int missed = 0;
     int32_t ranks[2] = {0, 1}, group[2][2], present[2], contributors[2], missing[2];
@@ -217,21 +245,29 @@ static void test_departure_is_seen_alike(void) {
     CHECK(wagma_segment_create(&o, NULL, &g.s) == WAGMA_OK, "%s", wagma_last_error());
     const struct inplace_context c = {
         .memory = (struct inplace_memory *)g.s, .size = 2, .window = GLANCES};
+    pthread_getaffinity_np(pthread_self(), sizeof g.cores, &g.cores);
     pthread_create(&thread, NULL, publish_and_depart, &g);
+    go_to_core(&g.cores, 0);
     for (int64_t t = 0; t < GLANCES; t++) {
         enum inplace_action action;
         atomic_store(&segment_presence_of(g.s, 1)->state, SEGMENT_READY);
         inplace_init(&c, &l);
         inplace_begin(&l, t, 0, ranks, 2, 0);
-        do
+        int looks = 0; /* many at once, and the core for the other one if that has no other */
+        do {
             action = inplace_run(&c, &l); /* up to the record, then publishes and looks */
-        while (action == INPLACE_WRITE ? (atomic_store(&g.go, t), 1) : action == INPLACE_WAIT);
+            if (action == INPLACE_WRITE)
+                atomic_store(&g.go, t);
+            else if (action == INPLACE_WAIT && ++looks % 2048 == 0)
+                sched_yield();
+        } while (action == INPLACE_WRITE || action == INPLACE_WAIT);
         missed += l.present_n != 2;
         while (atomic_load(&segment_presence_of(g.s, 1)->state) != SEGMENT_DEPARTED)
             sched_yield();
         atomic_store(&g.looked, t);
     }
     pthread_join(thread, NULL);
+    pthread_setaffinity_np(pthread_self(), sizeof g.cores, &g.cores);
     wagma_segment_close(g.s);
     CHECK(missed == 0, "%d of %d contributions were overlooked", missed, GLANCES);
 }
@@ -242,18 +278,20 @@ static double weight_of(int rank, int64_t t) {
     return t % 5 == 4 ? 0 : (double)((rank + t) % 3) * 0.75;
 }
 static double value_of(int rank, int64_t t, int64_t i) {
-    return 1.0 / (double)(rank + 3 * i + t + 1);
+    return 1.0 / (double)(rank + 3 * (i % PERIODIC_ELEMENTS) + t + 1);
 }
 
 static int weighted(wagma_handle *h, int rank, void *context) {
     const wagma_options *o = context;
     double x[3000];
+    const size_t bytes = (size_t)o->count * sizeof *x, head = PERIODIC_ELEMENTS * sizeof *x;
     for (int64_t t = 0; t < 50; t++) {
         double divisor = 0;
         wagma_outcome out;
         int contributors = 0;
-        for (int64_t i = 0; i < o->count; i++)
+        for (int64_t i = 0; i < o->count && i < PERIODIC_ELEMENTS; i++)
             x[i] = weight_of(rank, t) == 0 ? NAN : value_of(rank, t, i);
+        periodic_repeat(x, head, bytes);
         REQUIRE(wagma_allreduce(h, x, weight_of(rank, t), &out) == WAGMA_OK, "%s",
                 wagma_last_error());
         for (int r = 0; r < o->size; r++) {
@@ -265,6 +303,8 @@ static int weighted(wagma_handle *h, int rank, void *context) {
         REQUIRE(out.merged == (divisor != 0), "t=%ld merged %d", (long)t, out.merged);
         for (int64_t i = 0; i < o->count; i++) {
             double sum = 0;
+            if (i == PERIODIC_ELEMENTS && periodic_holds(x, head, bytes))
+                break;
             for (int r = 0; r < o->size; r++)
                 if (weight_of(r, t) != 0)
                     sum += weight_of(r, t) * value_of(r, t, i);
@@ -292,22 +332,18 @@ static void test_weights(void) {
 enum { AGREEING = 5, ROUNDS = 40 };
 typedef struct agreement {
     int64_t count;
-    uint32_t hash[ROUNDS][AGREEING];
+    uint64_t digest[ROUNDS][AGREEING];
 } agreement;
 
 static int rounding(wagma_handle *h, int rank, void *context) {
     agreement *a = context;
     float *x = wagma_shared_array(h);
     for (int t = 0; t < ROUNDS; t++) {
-        uint32_t hash = 2166136261u, bits;
-        for (int64_t i = 0; i < a->count; i++)
-            x[i] = 1.0f / (float)(1 + (rank * 31 + i * 7 + t) % 1009);
+        for (int64_t i = 0; i < a->count && i < PERIODIC_ELEMENTS; i++)
+            x[i] = 1.0f / (float)(1 + (rank * 31 + i * 7 + t) % PERIODIC_ELEMENTS);
+        periodic_repeat(x, PERIODIC_ELEMENTS * sizeof *x, (size_t)a->count * sizeof *x);
         REQUIRE(wagma_allreduce(h, x, 1 + rank / 3.0, NULL) == WAGMA_OK, "%s", wagma_last_error());
-        for (int64_t i = 0; i < a->count; i++) {
-            memcpy(&bits, &x[i], sizeof bits);
-            hash = (hash ^ bits) * 16777619u;
-        }
-        a->hash[t][rank] = hash;
+        a->digest[t][rank] = digest_of(1, x, (size_t)a->count * sizeof *x);
     }
     return 0;
 }
@@ -322,7 +358,7 @@ static void test_same_bits(void) {
         CHECK(ranks_run(THREADS, &o, rounding, &a) == 0, "count=%ld", (long)counts[c]);
         for (int t = 0; t < ROUNDS; t++)
             for (int r = 1; r < AGREEING; r++)
-                CHECK(a.hash[t][r] == a.hash[t][0], "version %d: ranks 0 and %d", t, r);
+                CHECK(a.digest[t][r] == a.digest[t][0], "version %d: ranks 0 and %d", t, r);
     }
 }
 
@@ -330,22 +366,17 @@ static void test_same_bits(void) {
 
 static int halves(wagma_handle *h, int rank, void *context) {
     const wagma_options *o = context;
+    const int32_t members[] = {0, 1, 2};
     double *x = wagma_shared_array(h);
     for (int64_t t = 0; t < 100; t++) {
         wagma_outcome out = {.version = -1};
-        for (int64_t i = 0; i < o->count; i++)
-            x[i] = digit(rank, t, i);
+        contribute(x, rank, t, o->count);
         int status = wagma_start(h, x, 1, 0, &out);
         REQUIRE(status == WAGMA_OK || status == WAGMA_INPROGRESS, "%s", wagma_last_error());
         if (status == WAGMA_INPROGRESS)
             REQUIRE(wagma_finish(h, x, &out) == WAGMA_OK, "%s", wagma_last_error());
         REQUIRE(out.version == t && wagma_version(h) == t + 1, "version %ld", (long)out.version);
-        for (int64_t i = 0; i < o->count; i++) {
-            double expected = 0;
-            for (int r = 0; r < o->size; r++)
-                expected += digit(r, t, i);
-            REQUIRE(x[i] == expected, "t=%ld i=%ld", (long)t, (long)i);
-        }
+        REQUIRE(check_sum(x, rank, t, members, o->size, o->count) == 0, "see above");
     }
     return 0;
 }

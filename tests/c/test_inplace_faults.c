@@ -429,11 +429,13 @@ int main(void) {
     RUN(test_failed_behind_a_departed_rank);
     RUN(test_failed_behind_a_slow_rank);
     RUN(test_window_rings);
-    RUN(test_killed_between_versions);
-    RUN(test_killed_in_a_slice);
-    RUN(test_killed_while_another_is_away);
-    RUN(test_stopped_between_versions);
-    RUN(test_stopped_in_a_slice);
+    if (SEES_PROCESSES) {
+        RUN(test_killed_between_versions);
+        RUN(test_killed_in_a_slice);
+        RUN(test_killed_while_another_is_away);
+        RUN(test_stopped_between_versions);
+        RUN(test_stopped_in_a_slice);
+    }
     RUN(test_timeout);
     RUN(test_array_of_a_rank_that_gave_up);
     return check_summary();

@@ -3,6 +3,7 @@
 #include "check.h"
 #include "executor_inplace.h"
 #include "handle.h"
+#include "periodic.h"
 #include "ranks.h"
 
 #include <signal.h>
@@ -52,11 +53,13 @@ static void sum_and_act(wagma_dtype dtype, void *const *outs, int n_outs, const 
 static int iterate(wagma_handle *h, int rank, void *context) {
     report *r = context;
     const int size = r->options.size;
-    double *own = malloc(LARGE * sizeof *own);
+    const size_t bytes = LARGE * sizeof(double), head = PERIODIC_ELEMENTS * sizeof(double);
+    double *own = malloc(bytes);
     for (int t = 0; t < 8 && r->status[rank] == WAGMA_OK; t++) {
         double *x = r->mixed && rank == 0 ? wagma_shared_array(h) : own;
-        for (int64_t i = 0; i < LARGE; i++)
+        for (int64_t i = 0; i < PERIODIC_ELEMENTS; i++)
             x[i] = (double)(rank + t + i % 7);
+        periodic_repeat(x, head, bytes);
         if (t == r->act_at && rank == r->victim && r->slice >= 0) {
             sabotaged = *reduce_best();
             sabotaged.sum_to_all = sum_and_act;
@@ -66,7 +69,10 @@ static int iterate(wagma_handle *h, int rank, void *context) {
         }
         r->status[rank] = wagma_allreduce(h, x, 1, NULL);
         r->direct[rank] = h->inplace->chunks.direct;
-        for (int64_t i = 0; i < LARGE && r->status[rank] == WAGMA_OK; i++)
+        if (r->status[rank] != WAGMA_OK)
+            break;
+        r->wrong[rank] |= !periodic_holds(x, head, bytes);
+        for (int64_t i = 0; i < PERIODIC_ELEMENTS; i++)
             r->wrong[rank] |= x[i] != size * (size - 1) / 2 + size * (double)(t + i % 7);
     }
     r->ended[rank] = wait_now();

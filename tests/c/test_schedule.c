@@ -30,12 +30,20 @@ static float contribution(int i, size_t element) { /* sums of such depend on the
     return (float)((double)(int64_t)bits * 0x1p-63) * (float)(1 << bits % 24);
 }
 
+/* Schedules alone. */
 static void open_group(group *g, schedule_algorithm algorithm, int n, size_t count) {
     *g = (group){.n = n, .count = count};
     for (int i = 0; i < n; i++) {
         member *m = &g->member[i];
         m->schedule.step = calloc((size_t)schedule_steps(algorithm, n) + 1, sizeof(schedule_step));
         schedule_make(&m->schedule, algorithm, n, i, count);
+    }
+}
+
+static void contribute(group *g) {
+    const size_t count = g->count;
+    for (int i = 0; i < g->n; i++) {
+        member *m = &g->member[i];
         m->holds = malloc((count + 1) * sizeof *m->holds);
         m->sum = malloc((count + 1) * sizeof *m->sum);
         m->heard = UINT64_C(1) << i;
@@ -182,6 +190,7 @@ static const char *run_group(schedule_algorithm algorithm, int n, size_t count) 
     const uint64_t everybody = (UINT64_C(1) << n) - 1;
     group g;
     open_group(&g, algorithm, n, count);
+    contribute(&g);
     const char *wrong = mismatch(&g);
     for (int p = 0; !wrong && p < g.member[0].schedule.phases; p++)
         wrong = run_phase(&g, p);

@@ -130,8 +130,8 @@ static void test_composition_changes_with_the_version(void) {
         for (int s = 2; s < size; s++)
             for (int64_t t = 0; t < 3 * SMALL; t++) {
                 int changed = 0;
-                for (int r = 0; r < size; r++)
-                    changed |= group_set(r, size, s, t) != group_set(r, size, s, t + 1);
+                for (int r = 0; r < size && !changed; r++)
+                    changed = group_set(r, size, s, t) != group_set(r, size, s, t + 1);
                 CHECK(changed, "P=%d S=%d t=%ld", size, s, (long)t);
             }
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "digest.h"
 #include "mix.h"
 #include "segment.h"
 
@@ -58,7 +59,7 @@ struct sim {
     int size;
     struct sim_options options;
     pthread_mutex_t lock;
-    struct pair *pairs; /* [from * size + to] */
+    struct pair *pairs; /* [to * size + from]: a rank polls those that come to it */
     struct {
         int64_t totals[2];
         int added;
@@ -95,7 +96,7 @@ static void unlock(struct sim *s) {
 }
 
 static struct pair *pair_of(struct sim *s, int from, int to) {
-    return &s->pairs[from * s->size + to];
+    return &s->pairs[to * s->size + from];
 }
 
 /* Starts a call; `polls`: it moves the clock on. */
@@ -126,14 +127,6 @@ static uint64_t draw(struct rank_of_sim *r, uint64_t below) {
 /* When something comes that starts now to `to`; `by`: whose numbers decide. */
 static uint64_t due_at(struct rank_of_sim *by, const struct rank_of_sim *to) {
     return to->clock + draw(by, (uint64_t)by->sim->options.delay + 1);
-}
-
-static uint64_t checksum(const void *data, size_t bytes) {
-    const unsigned char *p = data;
-    uint64_t sum = bytes;
-    for (size_t i = 0; i < bytes; i++)
-        sum = (sum ^ p[i]) * UINT64_C(0x100000001b3);
-    return sum;
 }
 
 static int is_other(const struct rank_of_sim *r, int peer) {
@@ -178,9 +171,8 @@ static int poll_control(wagma_transport *t, int *from, const void **message, siz
     struct sim *s = enter(r, 1);
     if (r->controls == 0 || r->dead)
         return leave(r, 0);
-    const int start = (int)draw(r, (uint64_t)s->size);
-    for (int k = 0; k < s->size; k++) {
-        const int peer = (start + k) % s->size;
+    int peer = (int)draw(r, (uint64_t)s->size);
+    for (int k = 0; k < s->size; k++, peer = peer + 1 < s->size ? peer + 1 : 0) {
         struct pair *pair = pair_of(s, peer, t->rank);
         struct control *c = pair->first;
         if (!c || c->due > r->clock || pair->held)
@@ -266,13 +258,15 @@ static int send_data(wagma_transport *t, int to, int tag, const void *data, size
     struct post *p = allocate(sizeof *p);
     *p = (struct post){.rank = t->rank, .peer = to, .tag = tag, .data = data, .bytes = bytes};
     p->completion = completion;
-    p->sum = checksum(data, bytes);
+    p->sum = digest_add(bytes, data, bytes);
     if (draw(r, 2)) { /* copied at once: over before it is received */
         struct post *end = allocate(sizeof *end);
         *end = *p;
         end->due = due_at(r, r);
         add_end(r, end);
-        p->copy = allocate(bytes);
+        p->copy = malloc(bytes + 1);
+        if (!p->copy)
+            abort();
         if (bytes)
             memcpy(p->copy, data, bytes);
         p->data = p->copy;
@@ -318,7 +312,7 @@ static int arrive(struct sim *s, struct rank_of_sim *r, struct post *receive) {
         free_post(send);
         return error_set(WAGMA_ESYS, "simulation: data of another size");
     }
-    if (checksum(send->data, send->bytes) != send->sum)
+    if (digest_add(send->bytes, send->data, send->bytes) != send->sum)
         complain(s, "rank %d changed data on its way to rank %d, tag %d", send->rank, send->peer,
                  send->tag);
     if (send->bytes)
@@ -348,7 +342,7 @@ static int poll_data(wagma_transport *t, transport_completion *completions, int 
         }
         r->ends[k] = r->ends[--r->ends_count]; /* so that they do not come in order */
         const int status = p->into ? arrive(s, r, p) : WAGMA_OK;
-        if (!p->into && checksum(p->data, p->bytes) != p->sum)
+        if (!p->into && digest_add(p->bytes, p->data, p->bytes) != p->sum)
             complain(s, "rank %d changed data for rank %d before the end of its send, tag %d",
                      p->rank, p->peer, p->tag);
         completions[n++] = p->completion;

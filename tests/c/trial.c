@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "element.h"
+#include "periodic.h"
 
 uint32_t draw(uint64_t *random, uint32_t n) {
     *random = *random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -33,9 +34,7 @@ static void fill(const wagma_options *o, void *array, double value) {
     const size_t bytes = array_element_bytes(o->dtype);
     for (int64_t i = 0; i < o->count && i < TRIAL_PERIOD; i++)
         element_put((wagma_dtype)o->dtype, array, (size_t)i, value * (double)(1 + i));
-    for (int64_t i = TRIAL_PERIOD; i < o->count; i++)
-        memcpy((char *)array + (size_t)i * bytes,
-               (char *)array + (size_t)(i - TRIAL_PERIOD) * bytes, bytes);
+    periodic_repeat(array, TRIAL_PERIOD * bytes, (size_t)o->count * bytes);
 }
 
 /* ---- trials ------------------------------------------------------------------------------------
