@@ -1,5 +1,6 @@
 """Ranks that a launcher would start: a process each, told its rank by the environment, no MPI."""
 
+import atexit
 import os
 import signal
 import subprocess
@@ -7,22 +8,29 @@ import sys
 import tempfile
 import textwrap
 import uuid
+from functools import cache
 from pathlib import Path
+
+from forked import Process, Template
 
 from wagma.collectives.address import _address
 from wagma.collectives.job import Job
 
 LIVENESS_S = 60.0  # far beyond what any test takes: a hang becomes a failure
 
-PRELUDE = """
+IMPORTS = """
 import sys
 sys.modules["mpi4py"] = None  # importing it fails
 import ctypes, logging, os, signal, time
-ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: ends with the test
-signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
 import numpy as np
 from wagma import collectives
 from wagma.collectives import *
+"""
+PRELUDE = (
+    IMPORTS
+    + """
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: ends with the test
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 logging.basicConfig(format="%(message)s")
 x = np.full(5, rank, np.float32)
@@ -57,6 +65,7 @@ def die():
 def interrupt():
     raise KeyboardInterrupt
 """
+)
 
 
 class Launched:
@@ -79,22 +88,25 @@ class Launched:
         self._script = PRELUDE + textwrap.dedent(script)
         self._folder = tempfile.TemporaryDirectory()
         self._environment = {"TEST_FOLDER": self._folder.name, **(environment or {})}
-        self.processes: dict[int, subprocess.Popen[str]] = {}
+        self.processes: dict[int, subprocess.Popen[str] | Process] = {}
         for rank in range(size) if ranks is None else ranks:
             self.start(rank)
 
-    def start(self, rank: int, **environment: str) -> subprocess.Popen[str]:
+    def start(self, rank: int, **environment: str) -> subprocess.Popen[str] | Process:
         """Starts one more rank."""
         numbers = {"RANK": str(rank), "WORLD_SIZE": str(self.size), "WAGMA_JOB": self.job}
-        process = subprocess.Popen(
+        process = self._start(clean_environment() | numbers | self._environment | environment)
+        self.processes[rank] = process
+        return process
+
+    def _start(self, environment: dict[str, str]) -> subprocess.Popen[str] | Process:
+        return subprocess.Popen(
             [sys.executable, "-P", "-W", "error", "-c", self._script],
-            env=clean_environment() | numbers | self._environment | environment,
+            env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        self.processes[rank] = process
-        return process
 
     def line(self, rank: int) -> str:
         """The next line that a rank prints; the test's watchdog bounds the wait."""
@@ -144,6 +156,27 @@ class Launched:
         for process in self.processes.values():
             process.communicate()
         self._folder.cleanup()
+
+
+class Forked(Launched):
+    """The same, of ranks that are forked after the imports: for tests of many.
+
+    `imports`: beside those of PRELUDE.
+    """
+
+    imports = "import wagma.collectives.local"  # of ranks that meet through sockets
+
+    def _start(self, environment: dict[str, str]) -> Process:
+        return template(IMPORTS + self.imports).start(self._script, environment)
+
+
+@cache
+def template(imports: str) -> Template:
+    """What ranks are forked from, until this process ends."""
+    one_thread = {"OMP_NUM_THREADS": "1"}  # others would not be forked
+    made = Template(imports, clean_environment() | one_thread)
+    atexit.register(made.close)
+    return made
 
 
 def finished(command: list[str], seconds: float) -> subprocess.CompletedProcess[str]:

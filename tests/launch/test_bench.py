@@ -18,33 +18,10 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from under_mpiexec import CLEAN, LIVENESS_S, complete, launcher, unlike
+from bench_command import FEW, Ended, bench, command, one_after_the_other, rows
+from under_mpiexec import CLEAN, LIVENESS_S, complete, launcher
 
-COMMAND = [sys.executable, "-m", "wagma", "bench"]
-FEW = ("-i", "20", "-x", "5")
-
-
-def command(ranks: int, *options: str) -> list[str]:
-    """The command line on that many ranks, 0: without a launcher."""
-    return [*([*launcher(), "-n", str(ranks)] if ranks else []), *COMMAND, *options]
-
-
-def bench(
-    ranks: int, *options: str, cores: set[int] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Runs it to its end; `cores`: the only ones that it may use."""
-    usable = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, cores or usable)
-        return complete(command(ranks, *options))
-    finally:
-        os.sched_setaffinity(0, usable)
-
-
-def rows(text: str) -> dict[int, list[str]]:
-    """Cells of OSU's table by size, as those read it who parse OSU's output."""
-    lines = re.findall(r"^(\d+)\s+(\S.*)$", text, re.MULTILINE)
-    return {int(size): cells.split() for size, cells in lines}
+from wagma.cli import main
 
 
 def test_the_default_output_is_read_by_those_who_read_osu() -> None:
@@ -105,9 +82,16 @@ QUORUMS = {
 }
 
 
+@pytest.fixture(scope="module")
+def falsified(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """Each of QUORUMS with a result of wagma's falsified."""
+    options = {case: (*words, *FEW, "-c", "--corrupt", "wagma") for case, words in QUORUMS.items()}
+    return one_after_the_other(tmp_path_factory, options)
+
+
 @pytest.mark.parametrize("case", QUORUMS)
-def test_a_falsified_result_fails(case: str) -> None:
-    done = bench(2, *QUORUMS[case], *FEW, "-c", "--corrupt", "wagma")
+def test_a_falsified_result_fails(case: str, falsified: Ended) -> None:
+    done = falsified[case]
     assert done.returncode == 1, done.stderr
     (cells,) = rows(done.stdout).values()
     assert "Fail" in cells
@@ -128,108 +112,15 @@ def test_right_results_pass() -> None:
     assert len(rows(done.stdout)) == 12
 
 
-# ---- what cannot be measured ---------------------------------------------------------------------
-
-WRONG = {
-    "unknown pattern": (("--arrival", "sideways:1ms"), "unknown pattern 'sideways'"),
-    "no multiple": (("-m", "6:12"), "6 is no multiple of 4 bytes"),
-    "trace": (("--arrival", "trace:{}"), "line 2"),
-    "quorum": (("--quorum", "3"), "2 ranks reduce together"),
-    "samples": (("--samples", "{}/x"), "cannot be written"),
-    "carry": (("-c", "--quorum", "1", "--late", "carry", "-T", "float16"), "only rounded"),
-    "too large": (("-m", "65536G:65536G", "--samples", "{}.npz"), "of /dev/shm"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_what_cannot_be_measured_is_said_once(case: str, tmp_path: Path) -> None:
-    options, message = WRONG[case]
-    file = tmp_path / "trace.csv"
-    file.write_text("step,rank,seconds\n0,zero,1\n")
-    done = bench(2, "allreduce", *(option.format(file) for option in options))
-    assert done.returncode == 2, done.stderr
-    assert rows(done.stdout) == {}
-    assert not Path(f"{file}.npz").exists()  # that of --samples
-    said = done.stdout + done.stderr  # launchers say things, too
-    assert said.count("python -m wagma bench allreduce: ") == 1
-    assert message in said
-
-
-def test_a_transport_that_cannot_be_had_is_said_once(tmp_path: Path) -> None:
-    without = "import sys\nfor name in 'mpich', 'openmpi':\n"
-    without += "    sys.modules[f'wagma.collectives._mpi_{name}'] = None  # importing it fails\n"
-    (tmp_path / "sitecustomize.py").write_text(without)
-    words = command(2, "allreduce", "-m", "8:8", *FEW)
-    refuse_to_measure(
-        complete([*words, "--transport", "mpi"], PYTHONPATH=str(tmp_path)),
-        "wagma was built without the transport over MPI",
-    )
-    refuse_to_measure(
-        complete(words, PYTHONPATH=str(tmp_path), WAGMA_TRANSPORT="mpi"),
-        "wagma was built without the transport over MPI",
-    )
-    refuse_to_measure(complete(words, WAGMA_TRANSPORT="pigeon"), "WAGMA_TRANSPORT='pigeon'")
-    refuse_to_measure(
-        complete(command(2, "training", "--transport", "mpi"), PYTHONPATH=str(tmp_path)),
-        "wagma was built without the transport over MPI",
-    )
-
-
-def test_nodes_share_no_memory() -> None:
-    version = complete([sys.executable, "-c", "from mpi4py import MPI; print(MPI.get_vendor()[0])"])
-    if version.stdout.strip() != "MPICH":
-        pytest.skip("MPICH alone can be told that one node is two")
-    words = command(2, "allreduce", "-m", "8:8", *FEW, "--transport", "shm")
-    refuse_to_measure(
-        complete(words, MPIR_CVAR_NUM_CLIQUES="2"), "the ranks are on several nodes and share no"
-    )
-
-
-def refuse_to_measure(done: subprocess.CompletedProcess[str], message: str) -> None:
-    assert done.returncode == 2, done.stderr
-    assert rows(done.stdout) == {}
-    assert (done.stdout + done.stderr).count(message) == 1
-    assert "Traceback" not in done.stderr
-
-
-# Of rank 0 and rank 1, and what is said once.
-UNLIKE = {
-    "unknown option of a rank": ((), ("--nope",), "unrecognized arguments: --nope"),
-    "unknown option of rank 0": (("--nope",), (), "unrecognized arguments: --nope"),
-    "options that do not go together": ((), ("--corrupt",), "nobody would notice; add -c"),
-    "help": ((), ("--help",), "rank 1 takes no part: it only shows its help"),
-    "iterations": (("-i", "50"), ("-i", "20"), "-i is 50 on rank 0, 20 on rank 1;"),
-    "validation": (("-c",), (), "-c is given on rank 0, not given on rank 1;"),
-    "sizes": ((), ("-m", "8:16"), "-m is 8:8 on rank 0, 8:16 on rank 1;"),
-}
-
-
-@pytest.mark.parametrize("case", UNLIKE)
-def test_ranks_with_different_arguments_do_not_wait_for_each_other(case: str) -> None:
-    first, second, message = UNLIKE[case]
-    done = unlike(
-        [*COMMAND, "allreduce", "-m", "8:8", *FEW, *first],
-        [*COMMAND, "allreduce", "-m", "8:8", *FEW, *second],
-    )
-    assert done.returncode == 2, done.stderr
-    assert rows(done.stdout) == {}
-    assert (done.stdout + done.stderr).count(message) == 1
-
-
-def test_ranks_of_different_kinds_do_not_wait_for_each_other() -> None:
-    done = unlike([*COMMAND, "iallreduce", "-m", "8:8"], [*COMMAND, "allreduce", "-m", "8:8"])
-    assert done.returncode == 2, done.stderr
-    assert "the kind is iallreduce on rank 0, allreduce on rank 1;" in done.stderr
-
-
-def test_help_needs_no_launcher() -> None:
+def test_help_needs_no_launcher(capsys: pytest.CaptureFixture[str]) -> None:
     done = bench(0, "--help")
     assert done.returncode == 0
     for kind in ("allreduce", "group-allreduce", "iallreduce", "overlap", "skew", "bandwidth"):
         assert re.search(rf"^    {kind}\b", done.stdout, re.MULTILINE)
-    done = bench(0, "skew", "--help")
-    assert done.returncode == 0
-    assert "--skews" in done.stdout
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "skew", "--help"])
+    assert end.value.code == 0
+    assert "--skews" in capsys.readouterr().out
 
 
 def test_one_rank_is_not_measured() -> None:

@@ -1,6 +1,7 @@
 """Collectives of ranks that a launcher started, without MPI: how they meet, and how they fail to.
 
-Every rank is a process of its own in which mpi4py cannot be imported.
+Every rank is a process of its own in which mpi4py cannot be imported. Most are forked, so that a
+test does not begin with the imports of each.
 """
 
 import os
@@ -8,10 +9,11 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 
 import pytest
-from launched import LIVENESS_S, Launched, unix_sockets
+from launched import LIVENESS_S, Forked, Launched, unix_sockets
 
 MAKE = "attempt(lambda: PartialAllreduce(None, x))\n"
 IMPATIENT = "attempt(lambda: PartialAllreduce(None, x, stall_warning=0.2))\n"
@@ -69,9 +71,12 @@ def ended(rank: int) -> str:
 # ---- what works ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [1, 2, 4, 7])
-def test_collectives(size: int) -> None:
-    """Several, one after another and at once; nothing is left of them."""
+@pytest.mark.parametrize(
+    ("size", "ranks_of"), [(1, Launched), (2, Launched), (4, Launched), (7, Forked)]
+)
+def test_collectives(size: int, ranks_of: type[Launched]) -> None:
+    """Several, one after another and at once; nothing is left of them. Few ranks have nothing in
+    common, as those of users."""
     script = """
         with PartialAllreduce(None, x, average=False, name="outer") as outer:
             for width in (1, size):
@@ -84,7 +89,7 @@ def test_collectives(size: int) -> None:
         assert "mpi4py.MPI" not in sys.modules
         print(x[0])
         """
-    with Launched(size, script) as ranks:
+    with ranks_of(size, script) as ranks:
         assert ranks.outputs() == [f"{size * (size - 1) / 2}"] * size
         assert ranks.leftovers() == []
 
@@ -98,7 +103,7 @@ def test_ranks_that_come_late_are_waited_for() -> None:
             PartialAllreduce(None, x).close()
         print("done")
         """
-    with Launched(3, script) as ranks:
+    with Forked(3, script) as ranks:
         assert ranks.outputs() == ["done"] * 3
 
 
@@ -121,7 +126,7 @@ def test_a_rank_of_two_threads() -> None:
         first.close()
         waiting[0].close()
         """
-    with Launched(2, script) as ranks:
+    with Forked(2, script) as ranks:
         assert ranks.outputs() == ["(5,) (3,)"] * 2
 
 
@@ -171,7 +176,7 @@ WRONG: dict[str, tuple[str, str]] = {
 def test_wrong_arguments_are_everyones_error(case: str) -> None:
     """The next collective is made as if nothing had been."""
     call, message = WRONG[case]
-    with Launched(3, f"attempt(lambda: {call})\n" + MAKE) as ranks:
+    with Forked(3, f"attempt(lambda: {call})\n" + MAKE) as ranks:
         texts = ranks.outputs()
         assert len(set(texts)) == 1, texts
         assert texts[0].startswith(message)
@@ -180,14 +185,14 @@ def test_wrong_arguments_are_everyones_error(case: str) -> None:
 
 
 def test_world_sizes_that_differ() -> None:
-    with Launched(2, MAKE, ranks=(0,)) as ranks:
+    with Forked(2, MAKE, ranks=(0,)) as ranks:
         ranks.start(1, WORLD_SIZE="4")
         wrong = "MismatchError: WORLD_SIZE differs between ranks: 2 on rank 0, 4 on rank 1"
         assert ranks.outputs() == [wrong] * 2
 
 
 def test_two_processes_with_one_rank() -> None:
-    with Launched(3, MAKE, ranks=(1,)) as ranks:
+    with Forked(3, MAKE, ranks=(1,)) as ranks:
         first = ranks.processes[1]
         second = ranks.start(1)
         ranks.start(0)
@@ -208,7 +213,7 @@ def test_missing_ranks_are_named(missing: tuple[int, ...]) -> None:
         PartialAllreduce(None, x, stall_warning=0.3, name="weights").close()
         print("done", flush=True)
         """
-    with Launched(4, script, ranks=present) as ranks:
+    with Forked(4, script, ranks=present) as ranks:
         for rank in present:
             known = missing[:1] if missing[0] == 0 else missing  # rank 0 tells who else is missing
             names = "rank" + "s" * (len(known) > 1) + " " + ", ".join(map(str, known))
@@ -225,7 +230,7 @@ def test_missing_ranks_are_named(missing: tuple[int, ...]) -> None:
 def test_a_timeout_ends_the_wait_for_a_missing_rank(missing: int) -> None:
     present = tuple(rank for rank in range(3) if rank != missing)
     script = "together(2); attempt(lambda: PartialAllreduce(None, x, timeout=3))"
-    with Launched(3, script, ranks=present) as ranks:
+    with Forked(3, script, ranks=present) as ranks:
         for text in ranks.outputs():
             assert text.startswith("StallError: ")
             assert f"s for rank {missing} (timeout 3 s)" in text
@@ -239,7 +244,7 @@ def test_a_rank_that_comes_but_goes_no_further_is_named() -> None:
             once(collectives.arrays, "resolve", lambda: time.sleep(8))
         attempt(lambda: PartialAllreduce(None, x, timeout=3))
         """
-    with Launched(3, script) as ranks:
+    with Forked(3, script) as ranks:
         for text in ranks.outputs(0, 2):
             assert text.startswith("StallError: ")
             assert "s for rank 1 (timeout 3 s)" in text
@@ -255,7 +260,7 @@ def test_a_rank_that_is_killed(dead: int, place: str) -> None:
     script = (
         f"if rank == {dead}:" + PLACES[place].format("die").replace("\n", "\n    ") + "\n" + MAKE
     )
-    with Launched(3, script) as ranks:
+    with Forked(3, script) as ranks:
         others = [rank for rank in range(3) if rank != dead]
         assert ranks.outputs(*others) == [ended(dead)] * 2
         assert ranks.outputs(dead, expected=-signal.SIGKILL) == [""]
@@ -265,7 +270,7 @@ def test_a_rank_that_is_killed(dead: int, place: str) -> None:
 @pytest.mark.parametrize("dead", [0, 1])
 def test_a_rank_that_is_killed_while_it_waits(dead: int) -> None:
     """One rank has not come yet."""
-    with Launched(4, IMPATIENT, ranks=(0, 1, 2)) as ranks:
+    with Forked(4, IMPATIENT, ranks=(0, 1, 2)) as ranks:
         until_missing(ranks, "rank 3")
         ranks.kill(dead)
         for rank in (0, 1, 2):
@@ -280,7 +285,7 @@ def test_a_rank_that_is_killed_while_it_waits(dead: int) -> None:
 def test_a_rank_that_is_interrupted(interrupted: int, place: str) -> None:
     """It gets its KeyboardInterrupt, and no other rank waits for it."""
     script = only_on(interrupted, PLACES[place].format("interrupt")) + MAKE * 2
-    with Launched(3, script) as ranks:
+    with Forked(3, script) as ranks:
         texts = ranks.outputs()
         assert texts[interrupted] == "KeyboardInterrupt: \nmade"
         others = {text for rank, text in enumerate(texts) if rank != interrupted}
@@ -300,7 +305,7 @@ def test_a_rank_that_is_interrupted_between_the_steps(interrupted: int) -> None:
                 raise KeyboardInterrupt
             collectives.meeting.Meeting.segment = segment
         """
-    with Launched(3, textwrap.dedent(script) + MAKE) as ranks:
+    with Forked(3, textwrap.dedent(script) + MAKE) as ranks:
         texts = ranks.outputs()
         assert texts.pop(interrupted) == "KeyboardInterrupt: "
         assert len(set(texts)) == 1, texts
@@ -308,7 +313,7 @@ def test_a_rank_that_is_interrupted_between_the_steps(interrupted: int) -> None:
 
 
 def test_ctrl_c_while_waiting() -> None:
-    with Launched(3, IMPATIENT, ranks=(0, 2)) as ranks:
+    with Forked(3, IMPATIENT, ranks=(0, 2)) as ranks:
         until_missing(ranks, "rank 1")
         ranks.processes[2].send_signal(signal.SIGINT)
         texts = [process.communicate(timeout=LIVENESS_S)[0] for process in ranks.processes.values()]
@@ -333,7 +338,7 @@ def test_a_child_does_not_hide_the_death_of_a_rank() -> None:
         if rank == 1:
             once(collectives.arrays, "resolve", fork)
         """
-    with Launched(3, textwrap.dedent(script) + MAKE) as ranks:
+    with Forked(3, textwrap.dedent(script) + MAKE) as ranks:
         child = int(ranks.line(1))
         try:
             assert ranks.outputs(0, 2) == [ended(1)] * 2
@@ -349,8 +354,8 @@ def test_what_is_left_of_a_killed_job_is_not_met() -> None:
     """Killed while it waits for a rank, and while it runs; then the same job is started again."""
     script = "print('here', flush=True)\n" + MAKE + "time.sleep(60 * int(os.environ['STAY']))"
     with (
-        Launched(3, script, ranks=(0, 1), environment={"STAY": "1"}) as waiting,
-        Launched(3, script, environment={"STAY": "1"}) as running,
+        Forked(3, script, ranks=(0, 1), environment={"STAY": "1"}) as waiting,
+        Forked(3, script, environment={"STAY": "1"}) as running,
     ):
         for job, present in ((waiting, 2), (running, 3)):
             for rank in range(present):
@@ -361,13 +366,13 @@ def test_what_is_left_of_a_killed_job_is_not_met() -> None:
         running.kill()
         for job in (waiting, running):
             assert job.leftovers() == []
-            with Launched(3, script, job=job.job, environment={"STAY": "0"}) as again:
+            with Forked(3, script, job=job.job, environment={"STAY": "0"}) as again:
                 assert again.outputs() == ["here\nmade"] * 3
 
 
 def test_a_restarted_job_does_not_meet_a_rank_that_was_forgotten() -> None:
     """Rank 1 of the first attempt still looks for rank 0."""
-    with Launched(2, "print('here', flush=True)\n" + MAKE, ranks=()) as ranks:
+    with Forked(2, "print('here', flush=True)\n" + MAKE, ranks=()) as ranks:
         forgotten = ranks.start(1, TORCHELASTIC_RESTART_COUNT="0")
         assert ranks.line(1) == "here"
         for rank in (1, 0):
@@ -379,10 +384,11 @@ def test_a_restarted_job_does_not_meet_a_rank_that_was_forgotten() -> None:
 
 
 def test_two_jobs_of_one_name() -> None:
-    with Launched(2, MAKE, ranks=(0,)) as first:
+    with Forked(2, MAKE, ranks=(0,)) as first:
         while not any(line.endswith(first.address()) for line in unix_sockets()):
             assert first.processes[0].poll() is None
-        with Launched(2, MAKE, ranks=(0,), job=first.job) as second:
+            time.sleep(0.01)
+        with Forked(2, MAKE, ranks=(0,), job=first.job) as second:
             text = second.outputs()[0]
         assert text.startswith(f"RuntimeError: process {first.processes[0].pid} of user ")
         assert "WAGMA_JOB" in text
@@ -395,7 +401,7 @@ def squatted() -> Iterator[Launched]:
     """Ranks of a job whose address belongs to another user's process."""
     if os.getuid() != 0:
         pytest.skip("only root can be another user")
-    with Launched(2, MAKE, ranks=()) as ranks:
+    with Forked(2, MAKE, ranks=()) as ranks:
         squat = f"""
 import os, socket, sys, time
 os.setuid(65534)

@@ -5,7 +5,7 @@ import subprocess
 from functools import cache
 
 import pytest
-from launched import Launched
+from launched import Forked
 from test_messages import FAMILY, run, said
 
 BEGIN = """
@@ -187,11 +187,15 @@ def test_a_training_that_broke_meets_nobody(transport: str) -> None:
         assert ("broken by an earlier error" if rank == 0 else "failed") in text, text
 
 
+class Trained(Forked):
+    imports = "import torch, wagma; wagma.DistributedOptimizer"
+
+
 def test_without_mpi() -> None:
     """Rank 2 lives on after its failure, until the test ends it."""
     script = BEGIN + trained("LocalSGD", "auto", JOIN)
     script = script.replace("(comm,", "(None,").replace('say("left")', "signal.pause()")
-    with Launched(3, script.replace("say(", "print(")) as ranks:
+    with Trained(3, script.replace("say(", "print(")) as ranks:
         for text in ranks.outputs(0, 1):
             assert re.match("PeerError .*[12] failed, died", text), text
 

@@ -5,60 +5,86 @@ import sys
 from pathlib import Path
 
 import pytest
-from under_mpiexec import unlike
+from under_mpiexec import in_turn, unlike
 
 WAGMA = [sys.executable, "-m", "wagma"]
 
+# Of rank 0 and rank 1, and what is said once. {}: a file that nobody writes.
+# Some are refused, which they tell the others as soon as there is MPI: in a launch of its own each.
+REFUSED = {
+    "demo": ("demo --out {} --steps 0", "demo --out {}", "argument --steps: 0 is too small"),
+    "tune": (
+        "tune --file {}",
+        "tune --file {} --largest 1",
+        "rank 1 takes no part: argument --largest: '1' must be",
+    ),
+    "help": ("tune --file {}", "tune --help", "rank 1 takes no part: it only shows its help"),
+    "training": (
+        "bench training",
+        "bench training --algorithms sgd",
+        "rank 1 takes no part: argument --algorithms",
+    ),
+    "commands": ("bench training", "bench allreduce", "give all ranks one command"),
+}
+# Others have begun, as they would after anything else.
+DISAGREED = {
+    "demo, steps": (
+        "demo --out {} --steps 1",
+        "demo --out {} --steps 2",
+        "--steps is 1 on rank 0, 2 on rank 1;",
+    ),
+    "demo, imbalance": (
+        "demo --out {}",
+        "demo --out {} --imbalance none",
+        "--imbalance is not given on rank 0, none on",
+    ),
+    "tune, seconds": (
+        "tune --file {} --seconds 1",
+        "tune --file {} --seconds 2",
+        "--seconds is 1.0 on rank 0, 2.0 on",
+    ),
+    "tune, largest": (
+        "tune --file {}",
+        "tune --file {} --largest 1MiB",
+        "--largest is 8388608 on rank 0, 1048576 on rank 1;",
+    ),
+    "tune, file": ("tune --file {}", "tune --file other.json", "--file is "),
+}
 
-def check(done: subprocess.CompletedProcess[str], message: str) -> None:
+
+def check(case: str, done: subprocess.CompletedProcess[str], message: str) -> None:
+    if case.startswith(("demo", "training", "commands")):
+        pytest.importorskip("rich")
     assert done.returncode == 2, done.stderr
     assert (done.stdout + done.stderr).count(message) == 1
     assert "Traceback" not in done.stderr
 
 
-# Of rank 0 and rank 1, and what is said once.
-TUNE = {
-    "seconds": (("--seconds", "1"), ("--seconds", "2"), "--seconds is 1.0 on rank 0, 2.0 on"),
-    "largest": ((), ("--largest", "1MiB"), "--largest is 8388608 on rank 0, 1048576 on rank 1;"),
-    "file": ((), ("--file", "other.json"), "--file is "),
-    "refused": ((), ("--largest", "1"), "rank 1 takes no part: argument --largest: '1' must be"),
-    "help": ((), ("--help",), "rank 1 takes no part: it only shows its help"),
-}
+def words(file: Path, line: str) -> list[str]:
+    return [word.format(file) for word in line.split()]
 
 
-DEMO = {
-    "steps": (("--steps", "1"), ("--steps", "2"), "--steps is 1 on rank 0, 2 on rank 1;"),
-    "imbalance": ((), ("--imbalance", "none"), "--imbalance is not given on rank 0, none on"),
-    "refused": (("--steps", "0"), (), "argument --steps: 0 is too small: at least 1"),
-}
-
-
-@pytest.mark.parametrize("case", DEMO)
-def test_demo(case: str, tmp_path: Path) -> None:
-    pytest.importorskip("rich")
-    first, second, message = DEMO[case]
-    given = [*WAGMA, "demo", "--out", str(tmp_path / "demo.png")]
-    check(unlike([*given, *first], [*given, *second]), message)
-    assert not (tmp_path / "demo.png").exists()
-
-
-def test_training() -> None:
-    pytest.importorskip("rich")
-    given = [*WAGMA, "bench", "training"]
-    refused = "rank 1 takes no part: argument --algorithms"
-    check(unlike(given, [*given, "--algorithms", "sgd"]), refused)
-
-
-def test_commands_that_differ() -> None:
-    pytest.importorskip("rich")
-    training, allreduce = ([*WAGMA, "bench", kind] for kind in ("training", "allreduce"))
-    check(unlike(training, allreduce), "give all ranks one command")
-
-
-@pytest.mark.parametrize("case", TUNE)
-def test_tune(case: str, tmp_path: Path) -> None:
-    first, second, message = TUNE[case]
-    file = tmp_path / "tune.json"
-    given = [*WAGMA, "tune", "--file", str(file)]
-    check(unlike([*given, *first], [*given, *second]), message)
+@pytest.mark.parametrize("case", REFUSED)
+def test_one_is_refused(case: str, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    first, second, message = REFUSED[case]
+    check(case, unlike([*WAGMA, *words(file, first)], [*WAGMA, *words(file, second)]), message)
     assert not file.exists()
+
+
+@pytest.fixture(scope="module")
+def disagreed(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, subprocess.CompletedProcess[str]]:
+    """Each of DISAGREED."""
+    folder = tmp_path_factory.mktemp("disagreed")
+    file = folder / "file"
+    lines = [[words(file, line) for line in lines] for *lines, _ in DISAGREED.values()]
+    done = dict(zip(DISAGREED, in_turn(folder, lines), strict=True))
+    assert not file.exists()
+    return done
+
+
+@pytest.mark.parametrize("case", DISAGREED)
+def test_they_disagree(case: str, disagreed: dict[str, subprocess.CompletedProcess[str]]) -> None:
+    check(case, disagreed[case], DISAGREED[case][2])
