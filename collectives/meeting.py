@@ -10,7 +10,6 @@ through an mpi4py communicator (mpi.py) or, where that is None, through sockets 
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from . import errors, transport, tuning
 from ._engine import Channel, Handle, Segment
 from .job import Job
-from .local import local_ranks
 from .mpi import MPIRanks, check_communicator
 from .patience import Patience, Wait
 from .reports import Report, as_error, common_report, describe_ranks, report
@@ -104,7 +102,7 @@ class Meeting:
         if comm is not None and watch is not None:
             wait = Wait(patience, comm.Get_rank(), watch, what=_WHERE, hint=_AS_OFTEN)
         self._mpi = None if comm is None else MPIRanks(comm, wait)
-        self._ranks: Ranks = self._mpi or local_ranks(Job.of(os.environ), patience, watch)
+        self._ranks: Ranks = self._mpi or _local_ranks(patience, watch)
         self.rank = self._ranks.rank
         self.size = self._ranks.size
         self._segment: Segment | None = None
@@ -208,7 +206,7 @@ class Meeting:
             SegmentError: the memory could not be had.
         """
         # Known to all before it exists: whoever is left removes it, also if rank 0 is killed.
-        name = self.exchange(lambda: f"/wagma-{os.getpid()}-{secrets.token_hex(8)}")[0]
+        name = self.exchange(lambda: f"/wagma-{os.getpid()}-{os.urandom(8).hex()}")[0]
 
         def create() -> None:
             if self.rank == 0:
@@ -314,6 +312,13 @@ class Meeting:
             self._segment.fail(self.rank)
         if self._channel is not None and self._mpi is not None and reason is not None:
             self._mpi.tell(reason)
+
+
+def _local_ranks(patience: Patience, watch: Callable[[], None] | None) -> Ranks:
+    """Those that a launcher started. Sockets are imported for them: ranks of MPI start sooner."""
+    from .local import local_ranks
+
+    return local_ranks(Job.of(os.environ), patience, watch)
 
 
 class Telling(type):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median_low
 
 __all__ = ["RankStats", "Stats"]
 
@@ -164,6 +163,8 @@ class Stats:
 
     def _median(self) -> float:
         """Compute per call of the median rank (the lower one of two), in seconds."""
+        from statistics import median_low  # which takes longer to import than this module
+
         return median_low([entry.compute_mean for entry in self._present()] or [0.0])
 
 

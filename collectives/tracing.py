@@ -8,7 +8,6 @@ milliseconds per node and is done only where somebody writes a timeline.
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -54,7 +53,7 @@ def mark(
         exchange: makes a list, the same on all ranks, of what the function returns on each.
     """
     ranks = exchange(
-        lambda: _Rank(bool(os.environ.get("WAGMA_TRACE")), _own_clock(), secrets.randbits(63) | 1)
+        lambda: _Rank(bool(os.environ.get("WAGMA_TRACE")), _own_clock(), _random_number())
     )
     if not any(rank.traced for rank in ranks):
         return None
@@ -68,6 +67,11 @@ def mark(
     answer = answers[first[own]]
     assert answer is not None
     return Mark(ranks[0].drawn, (answer.offset_ns, answer.error_ns))
+
+
+def _random_number() -> int:
+    """Odd, of 63 bits."""
+    return int.from_bytes(os.urandom(8)) >> 1 | 1
 
 
 def _own_clock() -> tuple[str, str]:

@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import platform
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -158,6 +157,8 @@ def write(file: Path, under: str, schedule: Schedule) -> None:
     Raises:
         OSError: it cannot be written.
     """
+    import tempfile  # of no use to those that read
+
     try:
         machines = _machines(file)
     except ValueError:  # it is of no use to anybody

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -167,12 +168,32 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     shown = is_shown(arguments.progress)
 
     def train(comm: MPI.Intracomm) -> int:
+        agreed, one_node = _agreed(comm, settings)
         # MPI first: ranks meet in its initialisation, and spin there while others import.
         from .runner import run_on
 
-        return run_on(comm, settings, shown, _text(arguments))
+        return run_on(comm, agreed, one_node, shown, _text(arguments))
 
     return on_world(parser, train)
+
+
+def _agreed(comm: MPI.Intracomm, settings: Settings) -> tuple[Settings, bool]:
+    """The settings of all ranks, and whether these share memory; collective.
+
+    It is found out before torch is imported, which takes seconds.
+
+    Raises:
+        InputError: the settings are not those of all ranks, or the transport cannot be had.
+    """
+    from ..agreement import agreed
+    from ..start import one_node
+    from ..together import check_transport, everywhere
+
+    used = os.environ.get("WAGMA_TRANSPORT", settings.transport)
+    settings = agreed(comm, replace(settings, transport=used))  # type: ignore[arg-type]
+    together = one_node(comm)
+    everywhere(comm, lambda: check_transport(settings.transport, one_node=together))
+    return settings, together
 
 
 def _check_installed(parser: argparse.ArgumentParser, names: tuple[str, ...], extras: str) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,9 +15,7 @@ from wagma.inject import Injector, parse
 from wagma.ranks import meet
 
 from .. import environment, interrupt
-from ..agreement import agreed
-from ..start import one_node
-from ..together import abort_on_error, check_transport, everywhere
+from ..together import abort_on_error, everywhere
 from . import table
 from .algorithms import Compared, find
 from .document import document
@@ -41,26 +37,28 @@ NOTHING = "no training was finished, there are no results"
 
 
 def run_on(
-    comm: MPI.Intracomm, settings: Settings, progress: bool, text: Callable[[dict[str, Any]], str]
+    comm: MPI.Intracomm,
+    settings: Settings,
+    one_node: bool,
+    progress: bool,
+    text: Callable[[dict[str, Any]], str],
 ) -> int:
     """Trains on all ranks of `comm`, rank 0 prints; returns the exit status. Collective.
 
     Args:
         comm: the ranks.
-        settings: of the benchmark.
+        settings: of the benchmark, on which all ranks have agreed.
+        one_node: the ranks share memory.
         progress: show a live line.
         text: makes the table of the document.
 
     Raises:
-        InputError: the settings cannot be measured here, or are not those of all ranks.
+        InputError: the settings cannot be measured here.
     """
     torch.set_num_threads(1)  # one core per rank, as on a machine that is fully used
-    used = os.environ.get("WAGMA_TRANSPORT", settings.transport)
-    settings = agreed(comm, replace(settings, transport=used))  # type: ignore[arg-type]
+    meet(comm)  # some ranks have imported for longer
     with interrupt.Interrupt(comm) as interrupted:
         interrupted.longest_s = LONGEST_S
-        together = one_node(comm)
-        everywhere(comm, lambda: check_transport(settings.transport, one_node=together))
         compared = everywhere(comm, lambda: _algorithms(settings, comm.size))
         # By one rank for all: files may not be the same everywhere.
         found = everywhere(comm, lambda: _prepare(settings, comm) if comm.rank == 0 else None)
@@ -69,7 +67,7 @@ def run_on(
         places = environment.gather(comm)
         over = settings.transport
         if over == "auto":
-            over = "shm" if together else "mpi"
+            over = "shm" if one_node else "mpi"
         warnings = _warnings(settings, environment.crowded_hosts(places))
         header = environment.surroundings(places, over, warnings)
         with abort_on_error(comm):

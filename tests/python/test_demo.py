@@ -2,12 +2,10 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from demo_command import LIVENESS_S, demo, run_of
+from demo_command import demo, launch, run_of
 
 from wagma.cli import main
 from wagma.demo.data import load
@@ -107,23 +105,14 @@ def test_help(tmp_path: Path) -> None:
         assert option in done.stdout
 
 
-def test_commands_are_listed(tmp_path: Path) -> None:
-    def wagma(*options: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "wagma", *options],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=LIVENESS_S,
-            check=False,
-        )
-
-    assert "demo" in wagma("--help").stdout
-    unknown = wagma("dmeo")
-    assert unknown.returncode == 2
-    assert "'dmeo'" in unknown.stderr
-    assert "demo" in unknown.stderr
-    assert wagma().returncode == 2
+def test_commands_are_listed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert "demo" in launch(tmp_path, 0, "-m", "wagma", "--help").stdout
+    for words, named in ((["dmeo"], ("'dmeo'", "demo")), ([], ())):
+        with pytest.raises(SystemExit) as end:
+            main(words)
+        assert end.value.code == 2
+        said = capfd.readouterr().err
+        assert all(name in said for name in named)
 
 
 def test_shards_are_disjoint_and_complete() -> None:

@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     from wagma.report.sections.words import plural
 
     title = clean(arguments.title or f"wagma: {folder.resolve().name}")
-    made = report(found, title)
+    made = report(found, title, pictures=not arguments.no_png)
     out: Path = arguments.out or folder / "report.html"
     beside = arguments.png or out.with_name(f"{out.stem}-png")
     pictures = None if arguments.no_png or not made.plots else beside
@@ -115,4 +115,5 @@ def _write(made: Report, out: Path, pictures: Path | None) -> None:
         return
     pictures.mkdir(parents=True, exist_ok=True)
     for name, plot in made.plots.items():
-        (pictures / f"{name}.png").write_bytes(plot.png)
+        if plot.png is not None:
+            (pictures / f"{name}.png").write_bytes(plot.png)

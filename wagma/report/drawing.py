@@ -33,33 +33,40 @@ class Drawn:
 
     Attributes:
         inline: an element for a page: <svg> or <img> with the picture inside.
-        png: the same as a file.
+        png: the same as a file; None: neither the page nor anybody else wants one.
     """
 
     inline: str
-    png: bytes
+    png: bytes | None
 
 
-def draw(plot: Plot) -> Drawn:
-    """Draws; the text of `plot` becomes attributes and text, never elements."""
+def draw(plot: Plot, *, file: bool = True) -> Drawn:
+    """Draws; the text of `plot` becomes attributes and text, never elements.
+
+    Args:
+        plot: what is drawn.
+        file: a PNG is wanted also where the page has none.
+    """
     with mpl_style.context(["default", RC]), warnings.catch_warnings():
         # Of names in letters that the font has not: pages have them all the same.
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         figure = Figure(figsize=(WIDE if plot.wide else WIDTH, plot.height), layout="constrained")
         plot.draw(figure)
-        vector, pixels = io.BytesIO(), io.BytesIO()
+        vector = io.BytesIO()
         figure.savefig(vector, format="svg", metadata={"Date": None, "Creator": None})
-        figure.set_layout_engine("none")  # it stays as it was found, which takes a third of a save
-        figure.savefig(pixels, format="png", dpi=PNG_DPI, metadata={"Software": None})
-    png = _compressed(pixels)
-    svg = _inline_svg(vector.getvalue(), plot)
-    if len(svg.encode()) > SVG_LIMIT:
-        image = _inline_png(png, plot)
-        return Drawn(min(svg, image, key=len), png)
+        svg = _inline_svg(vector.getvalue(), plot)
+        large = len(svg.encode()) > SVG_LIMIT
+        png = _png(figure) if file or large else None
+    if png is not None and large:
+        svg = min(svg, _inline_png(png, plot), key=len)
     return Drawn(svg, png)
 
 
-def _compressed(pixels: io.BytesIO) -> bytes:
+def _png(figure: Figure) -> bytes:
+    """Of a figure that has been drawn."""
+    pixels = io.BytesIO()
+    figure.set_layout_engine(None)  # it stays as it was found, and need not be drawn twice for that
+    figure.savefig(pixels, format="png", dpi=PNG_DPI, pil_kwargs={"compress_level": 0})
     image = Image.open(pixels).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
     small = io.BytesIO()
     image.save(small, format="PNG", optimize=True)

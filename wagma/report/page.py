@@ -27,16 +27,17 @@ class Report:
     plots: Mapping[str, Drawn]
 
 
-def report(found: Found, title: str) -> Report:
+def report(found: Found, title: str, *, pictures: bool = True) -> Report:
     """Draws everything; the same files and title give the same bytes.
 
     Args:
         found: at least one source.
         title: of the page.
+        pictures: somebody wants the plots as PNG.
     """
     shown = sections(found)
     plots = {
-        part.plot.name: draw(part.plot)
+        part.plot.name: draw(part.plot, file=pictures)
         for section in shown
         for part in section.parts
         if part.plot is not None

@@ -144,7 +144,8 @@ def _boxes(
     corners[:, [1, 2], 1] = high
     codes = np.tile([Path.MOVETO, *[Path.LINETO] * 3, Path.CLOSEPOLY], len(spans))
     path = Path(corners.reshape(-1, 2), codes)
-    axes.add_patch(PathPatch(path, facecolor=colour, edgecolor=colour, linewidth=0.4))
+    # Of a patch every corner would be looked at for the axes' limits, which are given.
+    axes.add_artist(PathPatch(path, facecolor=colour, edgecolor=colour, linewidth=0.4))
 
 
 # ---- shares --------------------------------------------------------------------------------------
