@@ -39,8 +39,9 @@ while True:
         os.write(other, str(process).encode())
         os._exit(0)
     os.waitpid(between, 0)
+    os.close(other)  # where there is no process nobody writes
     control.send(os.read(own, 32))
-    for descriptor in (own, other, *streams):
+    for descriptor in (own, *streams):
         os.close(descriptor)
 parent, environment, script = pickle.loads(asked)
 for number, stream in enumerate(streams, 1):
@@ -50,7 +51,10 @@ for descriptor in (own, other, *streams):
 control.close()
 os.environ.clear()
 os.environ.update(environment)
+until = time.monotonic() + 10
 while os.getppid() != parent:
+    if time.monotonic() > until:
+        os._exit(1)  # it is no more
     time.sleep(0.0001)
 exec(compile(script, "<string>", "exec"))
 """

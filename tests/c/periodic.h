@@ -1,6 +1,6 @@
 /* Arrays whose elements repeat: sanitizers check a whole copy, or comparison, at once, and elements
- * one by one. A period is a prime number of elements, so that what is moved by a chunk, a slice or
- * a line does not look the same. */
+ * one by one. A period is an odd number of elements, so that what is moved by a chunk, a slice or a
+ * line does not look the same. */
 #ifndef WAGMA_TESTS_PERIODIC_H
 #define WAGMA_TESTS_PERIODIC_H
 

@@ -25,11 +25,13 @@ class Row:
     """One configuration: options of the explorer, and log2 of the entries of its table.
 
     With `second` it is searched once more with that option, and the figures in SAME must be equal.
+    With `violates` both have to find that this invariant is violated.
     """
 
     arguments: str
     bits: int = 22
     second: str = ""
+    violates: str = ""
 
 
 DFS = "--dfs"
@@ -71,6 +73,12 @@ QUICK = (
     # fewer buffers and rounds than the bounds, as with little shared memory
     Row("--ranks 2 --group 2 --programs nnnd --rounds 1 --buffers 2 --limited", second=DFS),
     Row("--ranks 3 --group 2 --programs nnd --rounds 1 --buffers 2 --limited", bits=23),
+    # and that are not said to be fewer: what runs alone must not wait for one
+    Row(
+        "--ranks 2 --group 2 --programs nnnd --rounds 1 --buffers 2",
+        second=DFS,
+        violates="no-wait-bound",
+    ),
     # rounds of all ranks
     Row("--ranks 2 --group 2 --programs nnn --world", second=DFS),
     Row("--ranks 2 --group 2 --programs nnnn --world --window 1"),
@@ -231,7 +239,12 @@ def run_row(row: Row) -> tuple[str, str, str]:
     """
     verdict, figures, output = explore(row.arguments, row.bits)
     note = ""
-    if verdict == "ok" and row.second:
+    if row.violates:
+        other = explore(f"{row.arguments} {row.second}", row.bits)[2]
+        found = all(f"VIOLATED {row.violates}:" in each for each in (output, other))
+        verdict = "ok" if found else f"NOT FOUND: {row.violates}"
+        note = f" violates {row.violates}"
+    elif verdict == "ok" and row.second:
         bits = int(ROOM[row.second] * figures["states"] + 255).bit_length()
         verdict, other, output = explore(f"{row.arguments} {row.second}", bits)
         unequal = [name for name in SAME[row.second] if figures[name] != other[name]]

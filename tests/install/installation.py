@@ -79,7 +79,8 @@ def output(*command: str | Path, cwd: Path, **variables: str) -> str:
 
 
 # Optimising takes most of a build, and compiling the same sources again most of the others: nothing
-# here is about either. Absolute paths of headers are Python's, and those of the environment.
+# here is about either. Nobody changes the copies of the sources, which have the same paths in each;
+# absolute ones are of Python's headers, and the environment's.
 COMPILER = """#!/bin/sh
 object= words= previous=
 for word; do

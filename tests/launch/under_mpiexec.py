@@ -13,7 +13,7 @@ from launched import clean_environment
 LIVENESS_S = 120.0
 # Of each command line what it prints and its status are in files; the last one's is the process's.
 IN_TURN = """
-import json, os, sys
+import json, os, sys, traceback
 from wagma.cli import launched_rank, main
 
 folder, *lines = sys.argv[1:]
@@ -29,6 +29,11 @@ for number, line in enumerate(lines):
         status = main(words)
     except SystemExit as end:
         status = end.code
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        from mpi4py import MPI
+        MPI.COMM_WORLD.Abort(1)  # others would wait
     for name in environment:
         del os.environ[name]
     sys.stdout.flush()

@@ -34,8 +34,9 @@ def test_neighbours_exchange_bfloat16(count: int) -> None:
     x = torch.full((count,), RANK, dtype=torch.bfloat16)
     expected = [float(rank) for rank in range(SIZE)]
     with NeighborExchange(COMM, x, graph=graph) as coll:
+        assert (coll.dtype, coll.shape) == ("bfloat16", (count,))
         for version in range(3):
-            coll.exchange(x)
+            assert coll.exchange(x).weight == 1
             rows = topology.neighbors(SIZE, graph, 1, version)
             expected = [sum(expected[j] for j in row) / len(row) for row in rows]
             assert (x == expected[RANK]).all()
@@ -67,3 +68,7 @@ def test_a_tensor_that_is_not_in_memory_is_everyones_error() -> None:
         x = torch.ones(5, device="meta" if RANK in ranks else "cpu")
         text = error_everywhere(COMM, partial(PartialAllreduce, COMM, x), TypeError)
         assert "CPU memory only" in text
+        if len(ranks) == SIZE:
+            assert "rank 0:" not in text
+        else:
+            assert text.startswith(f"rank {SIZE - 1}: ")
