@@ -40,9 +40,7 @@ def finished(
 ) -> tuple[dict[str, Any], str, Path]:
     """A short run of everything: the report, what was printed, and the report's file."""
     file = tmp_path_factory.mktemp("benchmark") / "report.json"
-    # MPICH is left out where ranks have no core each.
-    ranks = ("--mpi-ranks", "2,3")
-    done = table(*TINY, *ranks, "--environment", environment, "--json", str(file), "--markdown")
+    done = table(*TINY, "--environment", environment, "--json", str(file), "--markdown")
     assert done.returncode == 0, done.stderr
     return json.loads(file.read_text()), done.stdout, file
 
@@ -289,6 +287,20 @@ def test_wrong_results_fail_the_run(
     """Each of them would by itself: whatever is said so ends in status 1."""
     failures = re.findall("^FAILED: .*", falsified(library), re.MULTILINE)
     assert any(wrong in failure for failure in failures), failures
+
+
+def test_over_messages_other_numbers_of_ranks(environment: str, tmp_path: Path) -> None:
+    """MPICH is left out where ranks have no core each."""
+    file = tmp_path / "report.json"
+    done = table(
+        *(*TINY, "--mpi-ranks", "3", "--rows", "mpi"),
+        *("--environment", environment, "--json", str(file)),
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(file.read_text())
+    left_out = [words for words in report["left_out"] if words.startswith("3 ranks, MPICH: ")]
+    ranks = {launch["ranks"] for launch in report["launches"]} - {2}
+    assert ranks == (set() if left_out else {3})
 
 
 def test_without_mpi_the_run_fails_and_says_so(tmp_path: Path) -> None:
