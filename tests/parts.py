@@ -52,6 +52,7 @@ OPTIMISED = {
     "test_private",
     "test_private_faults",
     "test_remap",
+    "test_remapped_arrays",
     "test_ways",
     "test_trace",
     "test_wait",
