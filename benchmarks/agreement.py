@@ -1,7 +1,8 @@
 """That all ranks were asked for the same: others would wait for ever for what one never does.
 
 The first collective of a run gathers every rank's settings, or why a rank has none: a rank whose
-command line was refused takes part in it before it ends. Some ranks have imported for longer.
+command line was refused takes part in it before it ends. Some ranks have imported for longer:
+the others sleep.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 """Python processes that begin where another one is after its imports, which take most of a start.
+(ranks.ForkedRanks are of the test's own process, and share a segment that it has made.)
 
 They are what they would be otherwise: children of this process, with the environment that they are
 given, which end as Python ends. But they have their addresses and hashes in common.
@@ -120,15 +121,16 @@ class Template:
         """A child of this process that executes `script`."""
         (stdout, its_stdout), (stderr, its_stderr) = os.pipe(), os.pipe()
         asked = pickle.dumps((os.getpid(), environment, script))
+        pid = b""
         adopt(True)
         try:
             socket.send_fds(self._control, [asked], [its_stdout, its_stderr])
             pid = self._control.recv(32)
         finally:
             adopt(False)
-            os.close(its_stdout)
-            os.close(its_stderr)
-        assert pid, "the process that forks others has ended"
+            for descriptor in (its_stdout, its_stderr, *(() if pid else (stdout, stderr))):
+                os.close(descriptor)
+        assert pid, "no process was forked"
         return Process(int(pid), stdout, stderr)
 
     def close(self) -> None:

@@ -184,8 +184,9 @@ def on_ranks(
     return Command(f"{name}-{size}", argv, timeout, ranks=size, lanes=lanes, undisturbed=True)
 
 
-# Front-ends, which are built on the collectives, depend little on the number of ranks: an even one
-# shows it in shared memory, an odd one over messages.
+# Front-ends, which are built on the collectives, depend little on the number of ranks, nor does the
+# kind of array that a collective is given: an even one shows it in shared memory, an odd one over
+# messages. Here torch is imported; by other ranks only where there are eight.
 FRONT_ENDS = ["tests/mpi/training", "tests/mpi/tools"]
 EVEN, ODD = 4, 3
 # Ranks spin where others need the core. This makes those of an MPI sleep; with few ranks they spin,

@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -168,8 +169,12 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     shown = is_shown(arguments.progress)
 
     def train(comm: MPI.Intracomm) -> int:
+        from ..together import everywhere
+
         agreed, one_node = _agreed(comm, settings)
-        # MPI first: ranks meet in its initialisation, and spin there while others import.
+        # MPI first: ranks meet in its initialisation, and spin there while others import. Here they
+        # sleep until all have, or one could not.
+        everywhere(comm, lambda: import_module(".runner", __package__))
         from .runner import run_on
 
         return run_on(comm, agreed, one_node, shown, _text(arguments))

@@ -56,7 +56,6 @@ def run_on(
         InputError: the settings cannot be measured here.
     """
     torch.set_num_threads(1)  # one core per rank, as on a machine that is fully used
-    meet(comm)  # some ranks have imported for longer
     with interrupt.Interrupt(comm) as interrupted:
         interrupted.longest_s = LONGEST_S
         compared = everywhere(comm, lambda: _algorithms(settings, comm.size))

@@ -1,4 +1,4 @@
-/* A digest of data: FNV-1a, by words, since sanitizers check every access. */
+/* A digest of data: like FNV-1a, by words, since sanitizers check every access. */
 #ifndef WAGMA_TESTS_DIGEST_H
 #define WAGMA_TESTS_DIGEST_H
 

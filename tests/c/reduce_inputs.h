@@ -90,7 +90,7 @@ static arena arena_make(wagma_dtype dtype, size_t count, int n, unsigned alignme
         unsigned char *in = a.memory + room * (size_t)(2 * k), *out = in + room;
         a.in[k] = next_line(in) + (alignment + 5 * (unsigned)k) % 64;
         a.out[k] = next_line(out) + (3 * alignment + (unsigned)k) % 64;
-        fill(dtype, a.in[k], count < PERIODIC_ELEMENTS ? count : PERIODIC_ELEMENTS);
+        fill(dtype, a.in[k], (size_t)periodic_head((int64_t)count));
         periodic_repeat(a.in[k], PERIODIC_ELEMENTS * reduce_dtype_size(dtype), a.bytes);
     }
     a.expected = a.memory + room * (size_t)(2 * n);
@@ -102,7 +102,7 @@ static void arena_expect(const arena *a, wagma_dtype dtype, const double *weight
                          double divisor) {
     const size_t size = reduce_dtype_size(dtype), count = a->bytes / size;
     reference_sum(dtype, a->expected, (const void *const *)a->in, weights, n, divisor,
-                  count < PERIODIC_ELEMENTS ? count : PERIODIC_ELEMENTS);
+                  (size_t)periodic_head((int64_t)count));
     periodic_repeat(a->expected, PERIODIC_ELEMENTS * size, a->bytes);
 }
 

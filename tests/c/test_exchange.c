@@ -70,7 +70,7 @@ static void draw_start(play *p, int v, int rank, const int32_t *members, int n, 
                                     .weight = absent ? 0 : weights[crew_draw(&p->crew, 3)],
                                     .flags = (uint64_t)rank << 8};
     start->mine.share = absent && crew_draw(&p->crew, 2) ? 1 : start->mine.weight;
-    for (size_t i = 0; i < p->s.count && i < PERIODIC_ELEMENTS; i++)
+    for (size_t i = 0; i < (size_t)periodic_head((int64_t)p->s.count); i++)
         element_put(p->s.dtype, p->input[k], i,
                     absent          ? (double)NAN
                     : p->s.rounding ? rough_value(p, start->version, rank, i)
@@ -152,7 +152,7 @@ static double expected(const play *p, const part *first, size_t i, double total)
 
 static int is_input(const play *p, const exchange_start *start, const unsigned char *x) {
     const size_t size = reduce_dtype_size(p->s.dtype);
-    for (size_t i = 0; i < p->s.count && i < PERIODIC_ELEMENTS; i++) {
+    for (size_t i = 0; i < (size_t)periodic_head((int64_t)p->s.count); i++) {
         unsigned char was[8];
         element_put(p->s.dtype, was, 0,
                     (p->s.rounding ? rough_value : exact_value)(p, start->version,
@@ -167,7 +167,7 @@ static int is_input(const play *p, const exchange_start *start, const unsigned c
 static int is_untouched(const play *p, const exchange_start *start) {
     if (!p->s.in_place || start->mine.weight != 0 || p->s.dtype >= WAGMA_I32)
         return 1;
-    for (size_t i = 0; i < p->s.count && i < PERIODIC_ELEMENTS; i++)
+    for (size_t i = 0; i < (size_t)periodic_head((int64_t)p->s.count); i++)
         if (!isnan(element_get(p->s.dtype, start->result, i)))
             return 0;
     return periodic_holds(start->result, head_of(&p->s), bytes_of(&p->s));
@@ -175,7 +175,7 @@ static int is_untouched(const play *p, const exchange_start *start) {
 
 static int is_sum(const play *p, const part *mine, double total, double weights) {
     const size_t size = reduce_dtype_size(p->s.dtype);
-    for (size_t i = 0; i < p->s.count && i < PERIODIC_ELEMENTS; i++) {
+    for (size_t i = 0; i < (size_t)periodic_head((int64_t)p->s.count); i++) {
         unsigned char wanted[8];
         element_put(p->s.dtype, wanted, 0, weights == 0 ? 0 : expected(p, mine, i, total));
         if (memcmp((unsigned char *)mine->start.result + i * size, wanted, size) != 0)

@@ -22,15 +22,11 @@ static double weight_of(int rank, int64_t t) {
     return n == 6 ? 0 : (double)(n + 1) / 2;
 }
 
-static int64_t period_of(const wagma_options *o) {
-    return o->count < PERIODIC_ELEMENTS ? o->count : PERIODIC_ELEMENTS;
-}
-
 /* The result's first period and its weight, by the definition; who is in it into ranks[]. */
 static int expected(const rank *me, const plan *p, int64_t t, void *x, double *weight,
                     int32_t *ranks) {
     const wagma_options *o = &me->segment->options;
-    const int64_t count = period_of(o);
+    const int64_t count = periodic_head(o->count);
     const size_t bytes = (size_t)count * reduce_dtype_size((wagma_dtype)o->dtype);
     int32_t in[WAGMA_MAX_NEIGHBORS];
     const int n = wagma_neighbors_of(me->rank, me->size, o->graph, o->neighbors, t, in);
@@ -68,7 +64,7 @@ static int check_call(const rank *me, const plan *p, int64_t t, const void *x,
     const wagma_options *options = &me->segment->options;
     const size_t element = reduce_dtype_size((wagma_dtype)options->dtype);
     const size_t bytes = (size_t)options->count * element,
-                 head = (size_t)period_of(options) * element;
+                 head = (size_t)periodic_head(options->count) * element;
     int32_t ranks[RANKS_MAX];
     double weight;
     void *wanted = malloc(head + 1);

@@ -42,7 +42,7 @@ static void fill(void *x, const wagma_options *o, int rank, int64_t t) {
     const int is_integer = reduce_dtype_is_integer(dtype);
     const int unread = weight_of(rank, t, is_integer) == 0;
     const int64_t period = PERIODIC_ELEMENTS;
-    for (int64_t i = 0; i < o->count && i < period; i++) {
+    for (int64_t i = 0; i < periodic_head(o->count); i++) {
         const int64_t whole = (rank * 31 + i * 7 + t * 13) % period;
         const float fraction = unread ? NAN : 1.0f / (float)(whole + 1);
         uint32_t bits;
@@ -74,7 +74,7 @@ static void fill(void *x, const wagma_options *o, int rank, int64_t t) {
 /* The same options for one period. */
 static wagma_options period_of(const plan *p) {
     wagma_options o = p->options;
-    o.count = o.count < PERIODIC_ELEMENTS ? o.count : PERIODIC_ELEMENTS;
+    o.count = periodic_head(o.count);
     return o;
 }
 
@@ -297,14 +297,13 @@ static int post_and_leave(wagma_handle *h, int rank, void *context) {
     absence *a = context;
     const int size = a->options.size;
     float *own = malloc(POSTED * sizeof *own);
-    const size_t bytes = POSTED * sizeof *own, head = PERIODIC_ELEMENTS * sizeof *own;
     int result = 0;
     for (int t = 0; t < 4 && result == 0; t++) {
         float *x = a->mixed && rank ? wagma_shared_array(h) : own;
         const double began = seconds();
         for (int i = 0; i < PERIODIC_ELEMENTS; i++)
             x[i] = (float)(rank + t + i % 7);
-        periodic_repeat(x, head, bytes);
+        periodic_repeat(x, PERIODIC_ELEMENTS * sizeof *x, POSTED * sizeof *x);
         int status;
         if (rank) {
             status = wagma_allreduce(h, x, 1, NULL);
@@ -318,9 +317,8 @@ static int post_and_leave(wagma_handle *h, int rank, void *context) {
                 status = wagma_wait(h, x, PATIENCE, NULL);
         }
         result = !EXPECT(status == WAGMA_OK, "rank %d: %d %s", rank, status, wagma_last_error());
-        for (int i = 0; i < POSTED && result == 0; i++) {
-            if (i == PERIODIC_ELEMENTS && periodic_holds(x, head, bytes))
-                break;
+        const int64_t enough = periodic_enough(x, sizeof *x, PERIODIC_ELEMENTS, POSTED);
+        for (int i = 0; i < enough && result == 0; i++) {
             const int k = i % PERIODIC_ELEMENTS % 7;
             result = !EXPECT(x[i] == (float)(size * (size - 1) / 2 + size * (t + k)),
                              "rank %d version %d element %d: %g", rank, t, i, (double)x[i]);

@@ -9,7 +9,6 @@
 #include "trap.h"
 
 #include <signal.h>
-#include <string.h>
 
 enum { COUNT = 4 * 8192 }; /* doubles: four slices */
 
@@ -70,21 +69,20 @@ static void run(rank *me) {
     if (!h)
         return;
     const size_t element = p->dtype == WAGMA_F64 ? sizeof(double) : sizeof(float);
-    const size_t bytes = COUNT * element, head = PERIODIC_ELEMENTS * element;
     void *x = wagma_shared_array(h);
     for (int64_t t = 0; t < VERSIONS; t++) {
         wagma_outcome o;
         for (int i = 0; i < PERIODIC_ELEMENTS; i++)
             set(p, x, i, value_of(me->rank, t, i));
-        periodic_repeat(x, head, bytes);
+        periodic_repeat(x, PERIODIC_ELEMENTS * element, COUNT * element);
         if (!EXPECT(wagma_allreduce(h, x, weight_of(me->rank, t), &o) == WAGMA_OK, "%s",
                     wagma_last_error()))
             break;
         EXPECT(!o.late && o.contributors_count == me->size / p->groups, "version %d: %d of %d",
                (int)t, o.contributors_count, me->size);
-        for (int i = 0; i < COUNT; i++)
-            if ((i == PERIODIC_ELEMENTS && periodic_holds(x, head, bytes)) ||
-                !EXPECT(get(p, x, i) == expected_at(p, &o, i),
+        const int64_t enough = periodic_enough(x, element, PERIODIC_ELEMENTS, COUNT);
+        for (int i = 0; i < enough; i++)
+            if (!EXPECT(get(p, x, i) == expected_at(p, &o, i),
                         "rank %d version %d at %d: %g instead of %g", me->rank, (int)t, i,
                         get(p, x, i), expected_at(p, &o, i)))
                 break;

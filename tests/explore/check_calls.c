@@ -86,6 +86,10 @@ void check_alone(struct round_memory *m) {
     const struct round_local *l = &m->local;
     const int t = (int)l->t, sync = (int)l->sync;
     int behind = 0, present = 0, gone = 0;
+    if (g->no_waits) {
+        violate(m, "I3-run-alone", "rank %d waits in version %d, which is not allowed", m->rank, t);
+        return;
+    }
     if (g->limited && (l->why == ROUND_WHY_BUFFER || l->why == ROUND_WHY_ROUND))
         return;
     if (l->why == ROUND_WHY_WINDOW) {

@@ -25,6 +25,7 @@ static const char usage[] =
     "  --buffers N, --rounds N  instead of the protocol's bounds\n"
     "  --limited   these are fewer, and a rank may wait for them\n"
     "  --spare     and yet results are written into all arrays\n"
+    "  --no-waits  who runs alone must not wait, which the protocol violates: tests the search\n"
     "  --no-collapse  every step by itself\n";
 
 int main(int argc, char **argv) {
@@ -40,6 +41,7 @@ int main(int argc, char **argv) {
         {"tso", &g.tso, 0, 1},
         {"limited", &g.limited, 0, 1},
         {"spare", &g.spare, 0, 1},
+        {"no-waits", &g.no_waits, 0, 1},
         {"majority", &g.majority, 0, 1},
         {"world", &g.world, 0, 1},
         {"ordered", &g.ordered, 0, 1},

@@ -81,6 +81,7 @@ struct config {
      * that is not used, x: from the array, y: sync version from the array, d: departure */
     char program[MAX_RANKS][MAX_PROGRAM + 1];
     int limited;  /* buffers or rounds are fewer than the bounds: waiting for them is allowed */
+    int no_waits; /* who runs alone must not wait: for tests of the search, which has to find it */
     int spare;    /* and yet arrays take results, as when there is less memory than was said */
     int mismatch; /* programs disagree about a sync version */
     int cells;    /* of a state */

@@ -73,11 +73,11 @@ QUICK = (
     # fewer buffers and rounds than the bounds, as with little shared memory
     Row("--ranks 2 --group 2 --programs nnnd --rounds 1 --buffers 2 --limited", second=DFS),
     Row("--ranks 3 --group 2 --programs nnd --rounds 1 --buffers 2 --limited", bits=23),
-    # and that are not said to be fewer: what runs alone must not wait for one
+    # what only runs alone can show, by notes and step by step
     Row(
-        "--ranks 2 --group 2 --programs nnnd --rounds 1 --buffers 2",
+        "--ranks 2 --group 2 --programs nn --quorum 2 --no-waits",
         second=DFS,
-        violates="no-wait-bound",
+        violates="I3-run-alone",
     ),
     # rounds of all ranks
     Row("--ranks 2 --group 2 --programs nnn --world", second=DFS),

@@ -92,6 +92,7 @@ for word; do
     previous=$word
 done
 case "$words " in
+*" -c csrc/mpi/"*) exec {compiler} "$@" -O0 ;; # with the headers of an MPI
 *" -c csrc/"* | *" -c collectives/"* | *" -c benchmarks/"*) ;;
 *) exec {compiler} "$@" -O0 ;;
 esac

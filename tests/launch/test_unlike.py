@@ -72,6 +72,35 @@ def test_one_is_refused(case: str, tmp_path: Path) -> None:
     assert not file.exists()
 
 
+# Of rank 1: torch is found, and cannot be imported.
+BROKEN = """
+import os, sys
+from importlib.machinery import ModuleSpec
+
+class Broken:
+    def find_spec(self, name, *_):
+        return ModuleSpec(name, self) if name == "torch" else None
+    def create_module(self, spec):
+        raise OSError("libtorch.so: no room")
+    def exec_module(self, module):
+        pass
+
+if os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK")) == "1":
+    sys.meta_path.insert(0, Broken())
+"""
+
+
+@pytest.mark.parametrize("line", ["demo --steps 1 --out {}", "bench training --steps 1"])
+def test_a_package_that_cannot_be_imported_on_one_rank(line: str, tmp_path: Path) -> None:
+    pytest.importorskip("rich")
+    (tmp_path / "sitecustomize.py").write_text(BROKEN)
+    command = [*WAGMA, *words(tmp_path / "demo.png", line)]
+    done = unlike(command, command, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2, done.stderr
+    assert (done.stdout + done.stderr).count("libtorch.so: no room") == 1
+    assert "Traceback" not in done.stderr
+
+
 @pytest.fixture(scope="module")
 def disagreed(
     tmp_path_factory: pytest.TempPathFactory,

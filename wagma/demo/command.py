@@ -19,6 +19,7 @@ import platform
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, fields
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -158,6 +159,7 @@ def _demo(comm: MPI.Intracomm, asked: Asked, progress: str) -> int:
     used = os.environ.get("WAGMA_TRANSPORT", asked.transport)
     everywhere(comm, lambda: _check(asked, comm.size))
     everywhere(comm, lambda: check_transport(used, one_node=together))
+    everywhere(comm, lambda: import_module("torch"))  # it may be there, and yet fail on a rank
     import torch
     from rich.console import Console
 

@@ -29,7 +29,7 @@ def test_bfloat16_against_numpy(quorum: Any) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 1000, 300_000])
 def test_neighbours_exchange_bfloat16(count: int) -> None:
-    """Means over 1, 2 or 4, as precise as 8 bits."""
+    """Means over 1 or 2, as precise as 8 bits."""
     graph: Any = "ring" if SIZE < 3 else "exponential"
     x = torch.full((count,), RANK, dtype=torch.bfloat16)
     expected = [float(rank) for rank in range(SIZE)]
