@@ -104,7 +104,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     command = words[0] if words and words[0] in COMMANDS else None
     try:
-        namespace, unknown = build_parser(command).parse_known_args(words)
+        parser = build_parser(command)
+        if not words:
+            parser.error(f"a command is missing: choose from {', '.join(COMMANDS)}")
+        namespace, unknown = parser.parse_known_args(words)
         if unknown:  # the help that lists the options is that of the command
             namespace.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     except Ended as end:
