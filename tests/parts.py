@@ -28,6 +28,20 @@ PURE = {
     "test_topology",
 }
 
+# One thread in each of their processes: as little for ThreadSanitizer.
+ONE_THREAD = {
+    "test_exchange",
+    "test_exchange_protocol",
+    "test_exchange_traffic",
+    "test_exchange_values",
+    "test_huge_pages",
+    "test_options",
+    "test_pages",
+    "test_peer_memory",
+    "test_remap",
+    "test_segment",
+}
+
 # All their ranks are processes, and ThreadSanitizer sees one process at a time.
 FORKED = {"test_engine_soak", "test_private_faults"}
 
@@ -117,13 +131,13 @@ class Launcher:
 def c_part(flavour: str, timeout: float) -> list[Command]:
     """Builds tests/c/test_*.c with the engine and runs each."""
     tests = sorted(path.stem for path in (ROOT / "tests/c").glob("test_*.c"))
-    if missing := {*LONGEST, *PURE, *FORKED, *OPTIMISED} - set(tests):
+    if missing := {*LONGEST, *PURE, *ONE_THREAD, *FORKED, *OPTIMISED} - set(tests):
         raise FileNotFoundError(f"no such C test: {', '.join(sorted(missing))}")
     tests.sort(key=lambda test: test not in LONGEST)
     if flavour == "c":
         tests = [test for test in tests if test in PURE | OPTIMISED]
     if flavour == "tsan":
-        tests = [test for test in tests if test not in PURE | FORKED]
+        tests = [test for test in tests if test not in PURE | ONE_THREAD | FORKED]
     make = ["make", "-s", "-k", "-j2", *(f"build/{flavour}/{test}" for test in tests)]
     lanes = 2 if flavour == "tsan" else 3  # ThreadSanitizer's leave a core idle less often
     # TSan wants its shadow memory where address randomisation may have put a library.
@@ -169,7 +183,8 @@ def python_part(timeout: float) -> list[Command]:
 def on_ranks(
     name: str, folders: list[str], mpi: Launcher, size: int, timeout: float, *options: str
 ) -> Command:
-    """The tests of folders under mpiexec. Ranks that sleep leave cores to others beside them.
+    """The tests of folders under mpiexec. Ranks that sleep leave cores to others beside them, and
+    one alone waits for nobody.
 
     Nothing runs behind them: a core takes a rank that waits for another core only when it is idle,
     and one that runs something of the idle class does not count.
@@ -180,7 +195,7 @@ def on_ranks(
         *(sys.executable, "tests/mpi_rank.py", str(LOGS / f"{name}-{size}"), "-v"),
         *(*options, *folders),
     ]
-    lanes = 3 if sleep else 1
+    lanes = 3 if sleep or size == 1 else 1
     return Command(f"{name}-{size}", argv, timeout, ranks=size, lanes=lanes, undisturbed=True)
 
 

@@ -127,6 +127,14 @@ static void alone(const void *config, const uint16_t *before, const uint16_t *af
     report(&w, WAITS, out);
 }
 
+/* The engines' moves, rank by rank, last what only time brings; if there is none, the caller's. */
+static int alone_order(const void *config, struct cursor move, int rank) {
+    const struct activation_space_config *g = config;
+    if (move.choice == ACTIVATION_CALLER)
+        return move.rank == rank;
+    return 2 * (g->ranks - move.rank) + (move.choice != ACTIVATION_TIME);
+}
+
 static struct space activation_space(const struct activation_space_config *g) {
     return (struct space){
         .config = g,
@@ -143,5 +151,6 @@ static struct space activation_space(const struct activation_space_config *g) {
         .is_return = is_return,
         .check_terminal = terminal,
         .check_alone = alone,
+        .alone_order = alone_order,
     };
 }

@@ -1,30 +1,25 @@
 """Starts the benchmark as users do."""
 
 import json
-import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import jsonschema
-from launched import clean_environment
+from under_mpiexec import CLEAN, in_turn, launcher
 
 LIVENESS_S = 200.0
-ENVIRONMENT = {
-    **clean_environment(),
-    **{name: value for name, value in os.environ.items() if name.startswith("OMPI_ALLOW_RUN_AS")},
-    "OMP_NUM_THREADS": "1",
-}
+ENVIRONMENT = {**CLEAN, "OMP_NUM_THREADS": "1"}
 
 
 def command(ranks: int, *options: str) -> list[str]:
     """The command line on that many ranks, 0: without a launcher."""
-    mpiexec = os.environ.get("WAGMA_TEST_MPIEXEC", str(Path(sys.executable).with_name("mpiexec")))
-    launcher = [*shlex.split(mpiexec), "-n", str(ranks)] if ranks else []
-    return [*launcher, sys.executable, "-m", "wagma", "bench", "training", *options]
+    mpiexec = [*launcher(), "-n", str(ranks)] if ranks else []
+    return [*mpiexec, sys.executable, "-m", "wagma", "bench", "training", *options]
 
 
 def training(folder: Path, ranks: int, *options: str) -> subprocess.CompletedProcess[str]:
@@ -44,11 +39,32 @@ def result(folder: Path, ranks: int, *options: str) -> tuple[dict[str, Any], str
     """The JSON document of a run that succeeds, which is what the schema says, and its output."""
     done = training(folder, ranks, "--json", "result.json", *options)
     assert done.returncode == 0, done.stderr
-    document = json.loads((folder / "result.json").read_text())
-    validator().validate(document)
+    document = read(folder / "result.json")
     words = shlex.split(document["environment"]["command"])
     assert words[1:] == command(0, "--json", "result.json", *options)[1:]
     return document, done.stdout
+
+
+def results(
+    folder: Path, ranks: int, lines: Sequence[Sequence[str]]
+) -> list[tuple[dict[str, Any], str]]:
+    """The same of several runs, by their options, one after the other in the same processes."""
+    files = [folder / f"{number}.json" for number in range(len(lines))]
+    words = [
+        ["bench", "training", "--json", str(file), *line]
+        for file, line in zip(files, lines, strict=True)
+    ]
+    done = in_turn(folder, [[line] * ranks for line in words], timeout=LIVENESS_S)
+    for one in done:
+        assert one.returncode == 0, one.stderr
+    return [(read(file), one.stdout) for file, one in zip(files, done, strict=True)]
+
+
+def read(file: Path) -> dict[str, Any]:
+    """A JSON document, which is what the schema says."""
+    document: dict[str, Any] = json.loads(file.read_text())
+    validator().validate(document)
+    return document
 
 
 def validator() -> jsonschema.Draft202012Validator:

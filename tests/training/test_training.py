@@ -7,11 +7,19 @@ from typing import Any
 
 import pytest
 import torch
-from started import result
+from started import result, results
 
 from wagma.benchmarks.training.algorithms import NAMES
 from wagma.benchmarks.training.tasks import TASKS, Batch, load
 
+ON_FOUR = [name for name in NAMES if name != "sgp4"]
+STEPS = 200
+EMULATED_STEPS = 15
+EMULATED = [
+    *("--imbalance", "paper:1:0.12", "--compute", "40ms", "--sync-period", "5", "--batch", "4"),
+    *("--algorithms", "wagma,allreduce,local5,dpsgd,eager-majority,adpsgd"),
+    *("--steps", str(EMULATED_STEPS), "--parameters", "50000"),
+]
 PERIOD = 10
 LAST = 5  # snapshots, whose mean is less a matter of chance than the last one
 # A version of "solo" has the gradients of few ranks, and is divided by all of them: it is slower
@@ -22,6 +30,7 @@ BELOW = {"eager-solo": (0.15, 0.45), "eager-majority": (0.02, 0.1), "wagma-ff": 
 AT_THE_END = {"eager-solo": 0.45, "eager-majority": 0.3}  # the same for the last snapshots
 CORES = len(os.sched_getaffinity(0))
 SYNCHRONOUS = ("allreduce", "local1", "local10", "dpsgd", "sgp1", "sgp2", "sgp4")
+Result = tuple[dict[str, Any], str]  # document and output
 EVERY_VERSION = (*SYNCHRONOUS, "wagma", "wagma-nosync", "wagma-fixed", "wagma-world", "wagma-small")
 
 
@@ -56,24 +65,38 @@ def single_process(samples: int, versions: list[int]) -> float:
     return fmean(found)
 
 
-@pytest.mark.parametrize(
-    ("size", "names"),
-    [
-        (4, [name for name in NAMES if name != "sgp4"]),
-        (5, ["wagma", "sgp4"]),  # which needs so many ranks
-    ],
-)
-def test_digits_with_every_algorithm(size: int, names: list[str], tmp_path: Path) -> None:
-    steps = 200
-    options = ("--algorithms", ",".join(names), "--steps", str(steps))
-    document, printed = result(tmp_path, size, *options)
+def digits(names: list[str]) -> list[str]:
+    """The options of trainings of digits."""
+    return ["--algorithms", ",".join(names), "--steps", str(STEPS)]
+
+
+@pytest.fixture(scope="module")
+def on_four_ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Result, Path]:
+    """Of digits(ON_FOUR) and EMULATED, and the folder of the second's pictures."""
+    folder = tmp_path_factory.mktemp("four")
+    pictures = folder / "pictures"
+    lines = [digits(ON_FOUR), [*EMULATED, "--plots", str(pictures)]]
+    return *results(folder, 4, lines), pictures
+
+
+def test_digits_with_every_algorithm(on_four_ranks: tuple[Result, Result, Path]) -> None:
+    check_digits(*on_four_ranks[0], 4, ON_FOUR)
+
+
+def test_digits_on_five_ranks(tmp_path: Path) -> None:
+    names = ["wagma", "sgp4"]  # which needs so many ranks
+    check_digits(*result(tmp_path, 5, *digits(names)), 5, names)
+
+
+def check_digits(document: dict[str, Any], printed: str, size: int, names: list[str]) -> None:
+    """Every algorithm is as accurate as it has to be, and its figures fit together."""
     runs = {run["algorithm"]: run for run in document["runs"]}
     assert list(runs) == names
     versions = runs["wagma"]["curve"]["versions"][-LAST:]
     expected = single_process(size * TASKS["digits"].batch, versions)
     worse = {}
     for name, run in runs.items():
-        check(name, run, size, steps)
+        check(name, run, size, STEPS)
         assert f"│ {run['label']} " in printed
         below = BELOW.get(name, (0.02, 0.02))[size > 2 * CORES]
         if (accuracy := reached(run)) < expected - below:
@@ -117,17 +140,11 @@ def check(name: str, run: dict[str, Any], size: int, steps: int) -> None:
         assert run["curve"]["accuracy"][-1] == pytest.approx(run["accuracy"], abs=0.1)
 
 
-def test_waiting_is_that_of_the_bound(tmp_path: Path) -> None:
+def test_waiting_is_that_of_the_bound(on_four_ranks: tuple[Result, Result, Path]) -> None:
     """With emulated computing and long delays, every algorithm takes as long as it has to."""
-    steps = 15
-    options = ("--imbalance", "paper:1:0.12", "--compute", "40ms", "--sync-period", "5")
-    names = ("wagma", "allreduce", "local5", "dpsgd", "eager-majority", "adpsgd")
-    document, printed = result(
-        *(tmp_path, 4, *options, "--steps", str(steps), "--algorithms", ",".join(names)),
-        *("--parameters", "50000", "--plots", "pictures", "--batch", "4"),
-    )
+    _, (document, printed), pictures = on_four_ranks
     runs = {run["algorithm"]: run for run in document["runs"]}
-    assert runs["allreduce"]["ideal_seconds"] == pytest.approx(steps * 0.16, rel=0.15)
+    assert runs["allreduce"]["ideal_seconds"] == pytest.approx(EMULATED_STEPS * 0.16, rel=0.15)
     assert runs["wagma"]["ideal_seconds"] < 0.75 * runs["allreduce"]["ideal_seconds"]
     for run in runs.values():
         limit = possibly(run["algorithm"]) * run["ideal_throughput"]
@@ -137,4 +154,4 @@ def test_waiting_is_that_of_the_bound(tmp_path: Path) -> None:
     assert runs["wagma"]["waited_seconds"] < 0.8 * runs["allreduce"]["waited_seconds"]
     assert "computing is emulated" in printed
     for name in ("throughput", "accuracy", "staleness", "waiting"):
-        assert (tmp_path / f"pictures/{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (pictures / f"{name}.png").read_bytes().startswith(b"\x89PNG")

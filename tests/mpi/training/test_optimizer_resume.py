@@ -31,12 +31,21 @@ def run(
     last: int,
     saved: bytes | None = None,
     synchronize_at: int | None = None,
-) -> tuple[bytes, torch.Tensor]:
-    """Versions `first` to `last`: a checkpoint of this rank, and its model."""
+    save_at: tuple[int, ...] = (),
+) -> list[tuple[bytes, torch.Tensor]]:
+    """Versions `first` to `last`: checkpoints of this rank on the way and in the end, and its model
+    there.
+    """
 
     def play(
         meet: Callable[[], None],
-    ) -> tuple[wagma.DistributedOptimizer, tuple[bytes, torch.Tensor]]:
+    ) -> tuple[wagma.DistributedOptimizer, list[tuple[bytes, torch.Tensor]]]:
+        def save() -> tuple[bytes, torch.Tensor]:
+            file = io.BytesIO()
+            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+            return file.getvalue(), values(model)
+
+        checkpoints = []
         model = build_model(seed=first)
         optimizer = wagma.DistributedOptimizer(OPTIMIZERS[inner](model.parameters()), make(COMM))
         with optimizer:
@@ -47,11 +56,12 @@ def run(
                 if optimizer.version == synchronize_at:
                     optimizer.synchronize()
                     continue
+                if optimizer.version in save_at:
+                    checkpoints.append(save())
                 meet()
                 step_on(model, optimizer, batch(optimizer.version, RANK))
-            file = io.BytesIO()
-            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
-        return optimizer, (file.getvalue(), values(model))
+            checkpoints.append(save())
+        return optimizer, checkpoints
 
     return on_time(play)
 
@@ -64,14 +74,14 @@ def load(model: torch.nn.Module, optimizer: wagma.DistributedOptimizer, checkpoi
         part.load_state_dict(state)
 
 
-@pytest.mark.parametrize("saved_at", [4, 7])
 @pytest.mark.parametrize("name", ON_TIME)
-def test_two_halves_are_the_whole(name: str, saved_at: int) -> None:
-    _, whole = run(ON_TIME[name], "Adam", 0, 12)
-    saved, half = run(ON_TIME[name], "Adam", 0, saved_at)
-    _, resumed = run(ON_TIME[name], "Adam", saved_at, 12, saved)
-    assert torch.equal(resumed, whole)
-    assert not torch.equal(half, whole)
+def test_two_halves_are_the_whole(name: str) -> None:
+    save_at = (4, 7)
+    *checkpoints, (_, whole) = run(ON_TIME[name], "Adam", 0, 12, save_at=save_at)
+    for version, (saved, half) in zip(save_at, checkpoints, strict=True):
+        ((_, resumed),) = run(ON_TIME[name], "Adam", version, 12, saved)
+        assert torch.equal(resumed, whole), version
+        assert not torch.equal(half, whole), version
 
 
 def test_saved_after_synchronize_by_rank_0_for_all() -> None:
@@ -79,10 +89,10 @@ def test_saved_after_synchronize_by_rank_0_for_all() -> None:
     plain = {"plain": lambda p: torch.optim.SGD(p, lr=0.1)}
     OPTIMIZERS.update(plain)
 
-    _, whole = run(ON_TIME["WAGMA"], "plain", 0, 12, synchronize_at=5)
-    saved, model = run(ON_TIME["WAGMA"], "plain", 0, 6, synchronize_at=5)
+    ((_, whole),) = run(ON_TIME["WAGMA"], "plain", 0, 12, synchronize_at=5)
+    ((saved, model),) = run(ON_TIME["WAGMA"], "plain", 0, 6, synchronize_at=5)
     assert len(set(on_all_ranks(model))) == 1
-    _, resumed = run(ON_TIME["WAGMA"], "plain", 6, 12, COMM.bcast(saved))
+    ((_, resumed),) = run(ON_TIME["WAGMA"], "plain", 6, 12, COMM.bcast(saved))
     assert torch.equal(resumed, whole)
 
 
@@ -104,7 +114,7 @@ class Counting(wagma.AllreduceSGD):
 
 
 def test_the_state_of_an_algorithm_is_loaded_by_its_like() -> None:
-    content, _ = run(Counting, "SGD", 0, 3)
+    ((content, _),) = run(Counting, "SGD", 0, 3)
     saved = torch.load(io.BytesIO(content), weights_only=True)
     model = build_model()
     algorithm = Counting(COMM)

@@ -56,28 +56,33 @@ def launcher() -> list[str]:
     return shlex.split(mpiexec)
 
 
-def complete(words: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+def complete(
+    words: list[str], timeout: float = LIVENESS_S, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Runs a command line to its end."""
     return subprocess.run(
         words,
         env={**CLEAN, "OMP_NUM_THREADS": "1", **environment},
         capture_output=True,
         text=True,
-        timeout=LIVENESS_S,
+        timeout=timeout,
         check=False,
     )
 
 
-def unlike(*ranks: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+def unlike(
+    *ranks: list[str], timeout: float = LIVENESS_S, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Runs a rank with each of the command lines to its end."""
     words = [word for rank in ranks for word in (":", "-n", "1", *rank)]
-    return complete([*launcher(), *words[1:]], **environment)
+    return complete([*launcher(), *words[1:]], timeout, **environment)
 
 
 def in_turn(
     folder: Path,
     lines: Sequence[Sequence[Sequence[str]]],
     environments: Sequence[dict[str, str]] = (),
+    timeout: float = LIVENESS_S,
     **environment: str,
 ) -> list[subprocess.CompletedProcess[str]]:
     """Runs command lines one after the other in the same processes, whose start takes longest.
@@ -86,6 +91,7 @@ def in_turn(
         folder: for what they print.
         lines: of each command line the words after "python -m wagma", of every rank.
         environments: what is set for each alone.
+        timeout: seconds for all together.
         environment: what is set for all.
     """
     given = environments or [{}] * len(lines)
@@ -94,7 +100,7 @@ def in_turn(
         + [json.dumps(one) for one in zip(given, of_rank, strict=True)]
         for of_rank in zip(*lines, strict=True)
     ]
-    done = unlike(*ranks, **environment)
+    done = unlike(*ranks, timeout=timeout, **environment)
 
     def ended(number: int) -> subprocess.CompletedProcess[str]:
         def found(what: str) -> list[str]:
