@@ -201,7 +201,7 @@ def on_ranks(
 
 # Front-ends, which are built on the collectives, depend little on the number of ranks, nor does the
 # kind of array that a collective is given: an even one shows it in shared memory, an odd one over
-# messages. Here torch is imported; by other ranks only where there are eight.
+# messages. Here torch is imported.
 FRONT_ENDS = ["tests/mpi/training", "tests/mpi/tools"]
 EVEN, ODD = 4, 3
 # Ranks spin where others need the core. This makes those of an MPI sleep; with few ranks they spin,
@@ -296,7 +296,7 @@ def all_parts(mpi: Launcher, sizes: tuple[int, ...] = ()) -> dict[str, list[Comm
             "tests/launch",
             *(f"--ignore={job}" for job in JOBS),
         ),
-        "training": but_for_some("training", 600, *TWO),
+        "training": but_for_some("training", 600, *TWO, *BY_FILE),
         "hosts": but_for_some("hosts", 480, *TWO),
         "install": pytest_part(
             "install",  # in one process: what is compiled for one is there for the next

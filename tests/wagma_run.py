@@ -1,0 +1,73 @@
+"""A training with WAGMA on ranks that record the arrivals, beside the model that replays them."""
+
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from wagma_model import Arrival, Vector, check_record, replay
+
+import wagma
+
+SHAPES = ((3, 5), (7,), ())
+STEPS = 200
+PERIOD = 10
+RATE = 0.3
+START = 0.5
+
+# What a rank recorded of each version, and its model after it.
+Recorded = tuple[list[Arrival], list[Vector]]
+
+
+def local_gradient(rank: int, version: int, model: Vector) -> Vector:
+    """Pulls each rank to a point of its own, with noise: models differ, and order shows."""
+    draw = np.random.default_rng((rank, version))
+    return np.asarray(model - np.full_like(model, rank) + draw.normal(size=model.shape))
+
+
+def pause(rank: int, version: int) -> float:
+    """Seconds of computation: two ranks of eight are slow at each version."""
+    slow = np.random.default_rng((99, version)).choice(8, size=2, replace=False)
+    return 0.004 if rank in slow else 0.0002 * ((rank + version) % 3)
+
+
+def train(comm: Any, rank: int, group_size: int, grace: float | str) -> Recorded:
+    """This rank's part."""
+    tensors = [
+        torch.nn.Parameter(torch.full(shape, START, dtype=torch.float64)) for shape in SHAPES
+    ]
+    inner = torch.optim.SGD(tensors, lr=RATE)
+    algorithm = wagma.WAGMA(comm, group_size=group_size, sync_period=PERIOD, grace=grace)
+    record: list[Arrival] = []
+    models: list[Vector] = []
+    with wagma.DistributedOptimizer(inner, algorithm) as optimizer:
+        while (version := optimizer.version) < STEPS:
+            flat = torch.nn.utils.parameters_to_vector(tensors).detach()
+            gradient = torch.from_numpy(local_gradient(rank, version, flat.numpy()))
+            offset = 0
+            for tensor in tensors:
+                part = gradient[offset : offset + tensor.numel()]
+                tensor.grad = part.reshape(tensor.shape).clone()
+                offset += tensor.numel()
+            time.sleep(pause(rank, version))
+            optimizer.step()
+            outcome = optimizer.outcome
+            assert outcome is not None
+            sources = dict(zip(outcome.contributors, outcome.versions, strict=True))
+            record.append(
+                Arrival(outcome.version, outcome.late, outcome.merged, outcome.weight, sources)
+            )
+            models.append(torch.nn.utils.parameters_to_vector(tensors).detach().numpy().copy())
+    return record, models
+
+
+def expected(records: list[list[Arrival]], group_size: int) -> list[list[Vector]]:
+    """Every rank's models, if these arrivals may happen."""
+    late = sum(arrival.late for arrivals in records for arrival in arrivals)
+    assert 0.05 < late / (len(records) * STEPS) < 0.95, "nothing is shown without late and fresh"
+    check_record(records, group_size=group_size, period=PERIOD, window=PERIOD)
+    return replay(
+        records,
+        np.full(sum(int(np.prod(shape)) for shape in SHAPES), START),
+        lambda rank, version, model: model - RATE * local_gradient(rank, version, model),
+    )
