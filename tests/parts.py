@@ -77,11 +77,12 @@ LONGEST = (
     *("test_engine_agreement", "test_inplace", "test_private", "test_reduce", "test_mpi_fuzz"),
     *("test_engine_departure", "test_neighbor_faults"),
 )
-# What these tests measure, or how late they allow something to be, a busy core would change. (Ranks
-# that are stopped or killed have seconds: that may be in company.)
-ALONE = {
-    "python": ("bench_computing", "demo_runs", "exit", "handle", "passive", "waiting"),
-    "training": ("training",),
+# What these tests measure other tests would change,
+ALONE = {"python": ("demo_runs",), "training": ("training",)}
+# and what these measure, or how late they allow something to be, even what has the idle cores only.
+# (Ranks that are stopped or killed have seconds: that may be in company.)
+UNDISTURBED = {
+    "python": ("bench_computing", "exit", "handle", "passive", "waiting"),
     "hosts": ("punctual",),
 }
 
@@ -161,12 +162,17 @@ def pytest_part(
 
 def but_for_some(part: str, timeout: float, *arguments: str) -> list[Command]:
     """The tests of a folder with these arguments, and those that are to run alone."""
-    alone = [f"tests/{part}/test_{name}.py" for name in ALONE[part]]
-    ignored = [f"--ignore={test}" for test in alone]
-    return [
-        *pytest_part(part, timeout, *arguments, *ignored, f"tests/{part}"),
-        *pytest_part(f"{part}-alone", timeout, *alone, undisturbed=True),
-    ]
+    alone, undisturbed = (
+        [f"tests/{part}/test_{name}.py" for name in some.get(part, ())]
+        for some in (ALONE, UNDISTURBED)
+    )
+    ignored = [f"--ignore={test}" for test in (*alone, *undisturbed)]
+    commands = pytest_part(part, timeout, *arguments, *ignored, f"tests/{part}")
+    if alone:
+        commands += pytest_part(f"{part}-alone", timeout, *alone)
+    if undisturbed:
+        commands += pytest_part(f"{part}-undisturbed", timeout, *undisturbed, undisturbed=True)
+    return commands
 
 
 def python_part(timeout: float) -> list[Command]:
@@ -185,9 +191,6 @@ def on_ranks(
 ) -> Command:
     """The tests of folders under mpiexec. Ranks that sleep leave cores to others beside them, and
     one alone waits for nobody.
-
-    Nothing runs behind them: a core takes a rank that waits for another core only when it is idle,
-    and one that runs something of the idle class does not count.
     """
     sleep = SLEEP.get(mpi.name, ()) if size >= CROWDED else ()
     argv = [
@@ -196,7 +199,7 @@ def on_ranks(
         *(*options, *folders),
     ]
     lanes = 3 if sleep or size == 1 else 1
-    return Command(f"{name}-{size}", argv, timeout, ranks=size, lanes=lanes, undisturbed=True)
+    return Command(f"{name}-{size}", argv, timeout, ranks=size, lanes=lanes)
 
 
 # Front-ends, which are built on the collectives, depend little on the number of ranks, nor does the
