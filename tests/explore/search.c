@@ -347,7 +347,7 @@ static int search_once(struct searching *x) {
 
 void search(const struct space *g, const struct limits *limits, struct result *result) {
     struct searching x = {.g = g, .limits = limits, .result = result, .began = seconds_now()};
-    x.notes = g->runs_alone && g->alone_order && !limits->depth_first &&
+    x.notes = g->runs_alone && !limits->depth_first &&
               (UINT64_C(1) << limits->table_bits) - 1 <= NOTE_WHERE;
     if (search_once(&x))
         return;

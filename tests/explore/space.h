@@ -45,7 +45,7 @@ struct space {
                         int why, struct outcome *out);
     /* What `rank` run alone makes of a state's moves that `next` makes: the one with the highest
      * number here, of equal ones the first, none with 0. It is then what `make` does with `expired`
-     * (which waits if there is none). NULL: that is no move of `next`. */
+     * (which waits if there is none). */
     int (*alone_order)(const void *config, struct cursor move, int rank);
 };
 

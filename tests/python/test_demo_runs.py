@@ -1,4 +1,4 @@
-"""What the demo has to show, and its table beside the raw times. It measures: no other test runs beside it."""
+"""What the demo has to show, and its table beside the raw times. It is run alone: it measures."""
 
 import copy
 import json
