@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from wagma.ranks import gather
 
@@ -17,11 +18,12 @@ from .agreement import InputError
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["FAILED", "abort_on_error", "check_transport", "everywhere", "on_world"]
+__all__ = ["FAILED", "abort", "abort_on_error", "check_transport", "everywhere", "on_world"]
 
 T = TypeVar("T")
 
 FAILED = 1  # exit status
+PASSED_ON_S = 0.2  # within which a launcher has passed on what a rank said
 
 
 def on_world(parser: argparse.ArgumentParser, run: Callable[[MPI.Intracomm], int]) -> int:
@@ -107,6 +109,12 @@ def abort_on_error(comm: MPI.Intracomm) -> Iterator[None]:
             sys.stderr.write(f"rank {comm.Get_rank()}: {type(error).__name__}: {error}\n")
         else:
             traceback.print_exc()
-        sys.stderr.flush()
-        sys.stdout.flush()
-        comm.Abort(FAILED)
+        abort(comm)
+
+
+def abort(comm: MPI.Intracomm) -> NoReturn:
+    """Ends all ranks, a moment later: launchers may lose what was said just before."""
+    sys.stderr.flush()
+    sys.stdout.flush()
+    time.sleep(PASSED_ON_S)
+    comm.Abort(FAILED)

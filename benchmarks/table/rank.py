@@ -26,6 +26,7 @@ from ..scenarios.idle import idle
 from ..settings import Settings
 from ..start import Start
 from ..subjects import Subject, subjects
+from ..together import abort
 from . import plan
 from .plan import Case
 from .stored import store
@@ -135,8 +136,7 @@ def main() -> None:
         report = run(json.loads(source.read_text()))
     except BaseException:
         traceback.print_exc()
-        sys.stderr.flush()
-        MPI.COMM_WORLD.Abort(1)
+        abort(MPI.COMM_WORLD)
     if report is not None:
         target.write_text(json.dumps(report))
 
