@@ -26,7 +26,7 @@ def local_gradient(rank: int, version: int, model: Vector) -> Vector:
 
 
 def pause(rank: int, version: int) -> float:
-    """Seconds of computation: two ranks of eight are slow at each version."""
+    """Seconds of computation: two of eight are slow at each version, of fewer some."""
     slow = np.random.default_rng((99, version)).choice(8, size=2, replace=False)
     return 0.004 if rank in slow else 0.0002 * ((rank + version) % 3)
 

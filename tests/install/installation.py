@@ -57,8 +57,7 @@ def clean_environment(**variables: str) -> dict[str, str]:
     path = os.pathsep.join(f for f in folders if not (Path(f) / "mpicc").exists())
     left_out = {"PYTHONPATH", "MPICC", "WAGMA_MPICC", "WAGMA_MPI", "VIRTUAL_ENV"}
     kept = {k: v for k, v in os.environ.items() if k not in left_out}
-    # What Python compiles of the packages takes as long as their installation.
-    return kept | {"PATH": path, "PIP_NO_COMPILE": "1"} | variables
+    return kept | {"PATH": path} | variables
 
 
 def run(*command: str | Path, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -13,6 +13,8 @@ from wagma_run import Recorded, expected, train
 
 from wagma.collectives import Segment
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
 SIZE, GROUP_SIZE = 8, 4
 
 

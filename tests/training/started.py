@@ -54,7 +54,7 @@ def results(
         ["bench", "training", "--json", str(file), *line]
         for file, line in zip(files, lines, strict=True)
     ]
-    done = in_turn(folder, [[line] * ranks for line in words], timeout=LIVENESS_S)
+    done = in_turn(folder, [[line] * ranks for line in words], timeout=LIVENESS_S * len(lines))
     for one in done:
         assert one.returncode == 0, one.stderr
     return [(read(file), one.stdout) for file, one in zip(files, done, strict=True)]

@@ -1,9 +1,10 @@
 """Trainings of other tasks and with several seeds, which a busy machine does not disturb."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from started import results
+from started import result, results
 
 # Steps, samples, and what a model is worth that has learned; one that has not: 0 and 15.
 TASKS = {"charlm": (60, 16, 0.2), "episodes": (80, 4, 75.0)}
@@ -15,7 +16,6 @@ LINES = {
         for task, (steps, batch, _) in TASKS.items()
     },
     "seeds": ["--seeds", "3,4", *SEEDS, "--steps", "20"],
-    "one seed": ["--seeds", "4", "--algorithms", "local1", "--steps", "20"],
 }
 
 Runs = dict[str, tuple[dict[str, Any], str]]
@@ -39,7 +39,7 @@ def test_other_tasks(task: str, runs: Runs) -> None:
         assert run["steps_per_rank"] == [steps] * 2
 
 
-def test_seeds_are_trained_one_after_the_other(runs: Runs) -> None:
+def test_seeds_are_trained_one_after_the_other(runs: Runs, tmp_path: Path) -> None:
     document, printed = runs["seeds"]
     assert [(run["seed"], run["algorithm"]) for run in document["runs"]] == [
         (seed, name) for seed in (3, 4) for name in ("local1", "allreduce")
@@ -47,5 +47,5 @@ def test_seeds_are_trained_one_after_the_other(runs: Runs) -> None:
     first, second = (run["curve"]["accuracy"] for run in document["runs"][::2])
     assert first != second
     assert "Mean ± standard deviation of 2 seeds." in printed
-    again, _ = runs["one seed"]
+    again, _ = result(tmp_path, 2, "--seeds", "4", "--algorithms", "local1", "--steps", "20")
     assert again["runs"][0]["curve"]["accuracy"] == second, "a seed says everything"

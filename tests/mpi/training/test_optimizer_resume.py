@@ -76,9 +76,9 @@ def load(model: torch.nn.Module, optimizer: wagma.DistributedOptimizer, checkpoi
 
 @pytest.mark.parametrize("name", ON_TIME)
 def test_two_halves_are_the_whole(name: str) -> None:
-    save_at = (4, 7)
-    *checkpoints, (_, whole) = run(ON_TIME[name], "Adam", 0, 12, save_at=save_at)
-    for version, (saved, half) in zip(save_at, checkpoints, strict=True):
+    ((_, whole),) = run(ON_TIME[name], "Adam", 0, 12)  # it saves nothing on the way
+    checkpoints = run(ON_TIME[name], "Adam", 0, 7, save_at=(4,))
+    for version, (saved, half) in zip((4, 7), checkpoints, strict=True):
         ((_, resumed),) = run(ON_TIME[name], "Adam", version, 12, saved)
         assert torch.equal(resumed, whole), version
         assert not torch.equal(half, whole), version
