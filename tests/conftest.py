@@ -1,4 +1,4 @@
-"""For all tests: ranks.py and versioned.py can be imported, and options are what tests say."""
+"""For all tests: the modules beside this can be imported, and options are what tests say."""
 
 import gc
 import os
