@@ -199,7 +199,7 @@ lint-types: $(VENV)/engine
 lint-format: $(VENV)/engine
 	$(VENV)/bin/clang-format --dry-run -Werror $(C_FILES) \
 	    $(MPI_FILES) $(wildcard csrc/*.h csrc/mpi/*.h tests/c/*.h tests/mpi_c/*.h tests/explore/*.h \
-	    benchmarks/*.h)
+	    benchmarks/*.h collectives/*.h)
 
 PYTHON_INCLUDE = $(shell $(RUN) -c 'import sysconfig; print(sysconfig.get_path("include"))')
 lint-gcc lint-clang: lint-%: $(VENV)/engine

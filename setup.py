@@ -69,8 +69,8 @@ setup(
             Extension(
                 "wagma.collectives._engine",
                 ["collectives/_engine.pyx", *files(*engine["ENGINE_SOURCES"])],
-                include_dirs=["csrc"],
-                depends=files("csrc/*.h", "csrc/engine.mk", "collectives/*.pxd"),
+                include_dirs=["collectives", "csrc"],
+                depends=files("csrc/*.h", "csrc/engine.mk", "collectives/*.pxd", "collectives/*.h"),
                 extra_compile_args=CFLAGS,
                 extra_link_args=["-pthread", *engine["ENGINE_LIBS"]],
             ),

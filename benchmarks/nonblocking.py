@@ -96,15 +96,17 @@ class PostedCalls(PythonCalls):
             self._start.wait(arrival)
             began, ended, outcome, parts = self._call()
             self._start.meet()  # nobody checks while another still reduces
+            taken = self.subject.taken(outcome, self.subject.delivered(outcome))
             if iteration >= counted:
                 for part, ns in zip(PARTS, parts, strict=True):
                     self.parts[part][iteration] = ns
             number = range(iteration, iteration + 1)
-            self._note(number, counted, [began], [ended], [self.subject.taken(outcome)])
+            self._note(number, counted, [began], [ended], [taken])
 
     def _call(self) -> tuple[int, int, Any, tuple[int, ...]]:
         """When it began and ended, what it gave, and PARTS."""
         subject, now = self.subject, self._start.now
+        blocking = subject.caller()
         request: Any = None
         computing = testing = 0
         began = posted = now()
@@ -117,7 +119,7 @@ class PostedCalls(PythonCalls):
                 self.compute, tests, lambda: subject.test(request)
             )
         waits = now()
-        outcome = subject.wait(request) if self.posts else subject.call()
+        outcome = subject.wait(request) if self.posts else blocking()
         ended = now()
         return began, ended, outcome, (posted - began, ended - waits + testing, testing, computing)
 

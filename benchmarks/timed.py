@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy.typing as npt
 
 from . import _loop
 from .checking import COPIED_BYTES, Checked, Contributed
-from .subjects import CSubject, Subject, Taken
+from .subjects import CSubject, Delivered, Subject, Taken
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -97,18 +96,19 @@ class PythonCalls:
     def _part(self, iterations: range, arrivals: Times, counted: int) -> None:
         """Calls, then checks: a check between two calls would empty the caches for the next one.
 
-        The result of a single call is checked where it is.
+        For the same reason nothing happens between two of them but what cannot wait: the result
+        is copied. That of a single call is checked where it is.
         """
         subject, start, now = self.subject, self._start, self._start.now
-        rank, write, call = self._comm.Get_rank(), self._contributions.write, subject.call
-        calls = len(iterations)
+        rank, write, call = self._comm.Get_rank(), self._contributions.write, subject.caller()
+        calls, version = len(iterations), subject.version
         copies = None
         if self.checked is not None and calls > 1:
             copies = np.empty((calls, self._contributions.count), self._contributions.storage)
         began, ended = np.zeros((2, calls), np.int64)
-        taken = []
+        outcomes, delivered = [], []
         for i, arrival in enumerate(arrivals.tolist()):
-            write(subject.array(), rank, subject.version)
+            write(subject.array(), rank, version + i)
             subject.ready()
             start.wait(arrival)
             before = now()
@@ -117,11 +117,13 @@ class PythonCalls:
             # Who is done must not take the core from who is not: what follows takes long.
             start.meet()
             began[i], ended[i] = before, after
-            one = subject.taken(outcome)
+            one = subject.delivered(outcome)
             if copies is not None and one.result is not None:
                 copies[i] = one.result
-                one = replace(one, result=copies[i])
-            taken.append(one)
+                one = Delivered(copies[i], one.wrong)
+            outcomes.append(outcome)
+            delivered.append(one)
+        taken = [subject.taken(*one) for one in zip(outcomes, delivered, strict=True)]
         self._note(iterations, counted, began, ended, taken)
 
     def _note(

@@ -35,6 +35,19 @@ from _wagma cimport *
 cdef extern from "Python.h":
     int try_buffer "PyObject_GetBuffer"(object, Py_buffer *, int) noexcept
 
+cdef extern from "_ndarray.h":
+    int NDARRAY_C_CONTIGUOUS
+    int NDARRAY_WRITEABLE
+    ctypedef struct ndarray_dtype:
+        char byteorder
+        int number
+    ctypedef struct ndarray:
+        void *data
+        int ndim
+        Py_ssize_t *shape
+        ndarray_dtype *dtype
+        int flags
+
 cdef extern from "pthread.h" nogil:
     int pthread_atfork(void (*prepare)() noexcept, void (*parent)() noexcept,
                        void (*child)() noexcept)

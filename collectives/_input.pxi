@@ -6,6 +6,31 @@ cdef enum:
 cdef object _torch_tensor = None
 
 
+def ndarray_fields(array):
+    """What a numpy array's memory says where `ndarray` of _ndarray.h expects it.
+
+    Returns:
+        address, ndim, shape (of two dimensions), number and byte order of the dtype, whether it is
+        C-contiguous, whether it is writeable.
+    """
+    if type(array) is not np.ndarray or array.ndim != 2:
+        raise TypeError(f"expected a numpy array of two dimensions, got {type(array).__name__}")
+    cdef const ndarray *fields = <const ndarray *>array
+    return (<uintptr_t>fields.data, fields.ndim, (fields.shape[0], fields.shape[1]),
+            fields.dtype.number, chr(fields.dtype.byteorder),
+            fields.flags & NDARRAY_C_CONTIGUOUS != 0, fields.flags & NDARRAY_WRITEABLE != 0)
+
+
+cdef object _known_ndarray():
+    """np.ndarray; None where numpy has its fields elsewhere: the buffer protocol is asked then."""
+    array = np.ones((3, 5), np.float64)
+    expected = (array.__array_interface__["data"][0], 2, (3, 5), array.dtype.num, "=", True, True)
+    return np.ndarray if ndarray_fields(array) == expected else None
+
+
+cdef object _ndarray_type = _known_ndarray()
+
+
 cdef bint _is_tensor(object x) except -1:
     global _torch_tensor
     if _torch_tensor is None:
@@ -41,6 +66,8 @@ cdef class _Input:
     cdef object torch_dtype
     cdef char format_1
     cdef char format_2
+    cdef int number_1        # numpy's, of the same dtypes
+    cdef int number_2
     cdef int ndim
     cdef Py_ssize_t dims[DIMENSIONS]
     cdef int64_t nothing     # stands for arrays without elements
@@ -51,7 +78,8 @@ cdef class _Input:
     cdef inline object locate(self, object x, Py_buffer *view, void **address):
         """The memory of x, and what keeps it."""
         keeper = x
-        if not (self._buffer(x, view, address) or self._tensor(x, address)):
+        if not (self._ndarray(x, address) or self._buffer(x, view, address)
+                or self._tensor(x, address)):
             if _handed_out_count:  # a published one is read-only, but that is not the point
                 _refuse_handed_out(
                     arrays.resolve(x, expected=self.dtype, writable=False).address, self.views)
@@ -63,6 +91,30 @@ cdef class _Input:
         if _handed_out_count and address[0] != self.next_address:
             _refuse_handed_out(<uintptr_t>address[0], self.views)
         return keeper
+
+    cdef inline bint _ndarray(self, object x, void **address) noexcept:
+        """Whether x is a numpy array that fits as it is; everything is asked anew in every call.
+
+        The buffer protocol says the same, but numpy describes the array in new memory for it, which
+        takes half of a call. Where there is one rank and nothing to reduce, a call takes 174 ns
+        with this, 290 ns without.
+        """
+        if type(x) is not _ndarray_type:
+            return False
+        cdef const ndarray *array = <const ndarray *>x
+        cdef const ndarray_dtype *dtype = array.dtype
+        if dtype.byteorder != c'=' or not (dtype.number == self.number_1 or
+                                           dtype.number == self.number_2):
+            return False
+        if (~array.flags & (NDARRAY_C_CONTIGUOUS | NDARRAY_WRITEABLE) or array.ndim != self.ndim
+                or array.ndim > DIMENSIONS):
+            return False
+        cdef int i
+        for i in range(array.ndim):
+            if array.shape[i] != self.dims[i]:
+                return False
+        address[0] = array.data
+        return True
 
     cdef inline bint _buffer(self, object x, Py_buffer *view, void **address) noexcept:
         """Whether x is a buffer that fits as it is; what does not is for `arrays` to explain."""
@@ -125,6 +177,8 @@ cdef _Input _input(_Views views, object dtype):
     self.dtype = dtype
     self.format_1 = ord(dtype.formats[0])
     self.format_2 = ord(dtype.formats[len(dtype.formats) - 1])
+    self.number_1 = np.dtype(chr(self.format_1)).num
+    self.number_2 = np.dtype(chr(self.format_2)).num
     self.ndim = len(views.shape)
     for i in range(min(self.ndim, DIMENSIONS)):
         self.dims[i] = views.shape[i]

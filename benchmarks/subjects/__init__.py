@@ -13,7 +13,7 @@ from ..contributions import Contributions, Vector
 from ..settings import Settings, members
 from .mpi import FORMS, MPIAllreduce, MPIIallreduce, datatype
 from .partial import WagmaAllreduce, check
-from .subject import CSubject, Subject, Taken, UnavailableError
+from .subject import CSubject, Delivered, Subject, Taken, UnavailableError
 from .torch import Gloo, Nccl, check_library
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CSubject",
+    "Delivered",
     "Subject",
     "Taken",
     "UnavailableError",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from mpi4py import MPI
 
 from ..contributions import Vector
 from ..native import NotFoundError, mpi_call
-from .subject import CSubject, Taken, UnavailableError
+from .subject import CSubject, Delivered, Taken, UnavailableError
 
 if TYPE_CHECKING:
     from .._loop import Call
@@ -90,15 +91,19 @@ class MPIAllreduce(CSubject):
         """See `Subject`."""
         return self._source
 
-    def call(self) -> None:
+    def caller(self) -> Callable[[], Any]:
         """See `Subject`."""
-        self._allreduce(*self._arguments)
+        return partial(self._allreduce, *self._arguments)
 
-    def taken(self, outcome: Any) -> Taken:  # noqa: ARG002
+    def delivered(self, outcome: Any) -> Delivered:  # noqa: ARG002
+        """See `Subject`."""
+        return Delivered(self._result)
+
+    def taken(self, outcome: Any, delivered: Delivered) -> Taken:  # noqa: ARG002
         """See `Subject`."""
         version = self.version
         self.version += 1
-        return Taken(self._result, [(rank, version) for rank in self._members])
+        return Taken(delivered.result, [(rank, version) for rank in self._members])
 
     def c_call(self) -> Call | None:
         """See `Subject`."""
@@ -116,7 +121,7 @@ class MPIAllreduce(CSubject):
 
     def c_taken(self, result: Vector | None, outcome: Any) -> Taken:
         """See `Subject`."""
-        return replace(self.taken(outcome), result=result)
+        return self.taken(outcome, Delivered(result))
 
 
 class MPIIallreduce(MPIAllreduce):
@@ -133,8 +138,11 @@ class MPIIallreduce(MPIAllreduce):
         super().__init__(comm, members, x, kind, form, "MPI_Iallreduce")
         self._iallreduce = comm.Iallreduce
 
-    def call(self) -> None:
+    def caller(self) -> Callable[[], Any]:
         """See `Subject`."""
+        return self._reduce
+
+    def _reduce(self) -> None:
         self._iallreduce(*self._arguments).Wait()
 
     def c_call(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,7 @@ from ..checking import COPIED_BYTES, Holds
 from ..contributions import Vector
 from ..native import wagma_call
 from ..settings import Settings, members
-from .subject import CSubject, Taken, UnavailableError
+from .subject import CSubject, Delivered, Taken, UnavailableError
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -134,40 +136,43 @@ class WagmaAllreduce(CSubject):
             self._take(self._coll.next_contribution())
         return self._array
 
-    def call(self) -> Outcome:
+    def caller(self) -> Callable[[], Any]:
         """See `Subject`."""
-        outcome = self._allreduce(self._argument)
         if self._out_of_place:
-            self.look(outcome)
+            return self._reduce_and_look
+        return partial(self._allreduce, self._argument)
+
+    def _reduce_and_look(self) -> Outcome:
+        outcome = self._allreduce(self._argument)
+        self.look(outcome)
         return outcome
 
     def look(self, outcome: Outcome) -> None:
         """Looks at the result in place, which is part of a call out of place."""
         _ = outcome.result if self._stale else outcome.results
 
-    def taken(self, outcome: Outcome) -> Taken:
+    def delivered(self, outcome: Outcome) -> Delivered:
         """See `Subject`."""
-        result, wrong = self._result(outcome)
+        if self._stale:
+            return Delivered(outcome.result if self._out_of_place else self._array)
+        results = outcome.results
+        # All ranks meet between calls: there is never more than one result to deliver.
+        if len(results) != 1 or results[0] is None:
+            return Delivered(None, f"{len(results)} results were delivered, not one")
+        if not self._out_of_place and not np.array_equal(results[0], self._array):
+            return Delivered(None, "what was delivered is not what the array became")
+        return Delivered(results[0])
+
+    def taken(self, outcome: Outcome, delivered: Delivered) -> Taken:
+        """See `Subject`."""
         return self._taken(
-            result,
+            delivered.result,
             list(zip(outcome.contributors, outcome.versions, strict=True)),
             outcome.version,
             late=outcome.late,
             merged=outcome.merged,
-            wrong=wrong,
+            wrong=delivered.wrong,
         )
-
-    def _result(self, outcome: Outcome) -> tuple[Vector | None, str | None]:
-        """The array to compare, and what is wrong with what was delivered."""
-        if self._stale:
-            return outcome.result if self._out_of_place else self._array, None
-        results = outcome.results
-        # All ranks meet between calls: there is never more than one result to deliver.
-        if len(results) != 1 or results[0] is None:
-            return None, f"{len(results)} results were delivered, not one"
-        if not self._out_of_place and not np.array_equal(results[0], self._array):
-            return None, "what was delivered is not what the array became"
-        return results[0], None
 
     def _taken(
         self,

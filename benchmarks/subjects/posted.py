@@ -22,7 +22,7 @@ __all__ = ["Posted", "posted"]
 
 
 class Posted(Subject):
-    """A subject whose call has two parts; `call` is a blocking one."""
+    """A subject whose call has two parts; that of `caller` is a blocking one."""
 
     @abstractmethod
     def post(self) -> Any:

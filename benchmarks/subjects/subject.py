@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..checking import Holds
 from ..contributions import Vector
@@ -12,11 +13,23 @@ from ..contributions import Vector
 if TYPE_CHECKING:
     from .._loop import Call
 
-__all__ = ["CSubject", "Subject", "Taken", "UnavailableError"]
+__all__ = ["CSubject", "Delivered", "Subject", "Taken", "UnavailableError"]
 
 
 class UnavailableError(Exception):
     """A subject cannot be measured here; says why, and what to do."""
+
+
+class Delivered(NamedTuple):
+    """The array that a call gave.
+
+    Attributes:
+        result: to compare, until the next call; None: there is none.
+        wrong: what is wrong with it beside the numbers, or None.
+    """
+
+    result: Vector | None
+    wrong: str | None = None
 
 
 @dataclass(frozen=True)
@@ -67,12 +80,16 @@ class Subject(ABC):
         """The array was filled: what has to be done before the call, and is no part of it."""
 
     @abstractmethod
-    def call(self) -> Any:
-        """Reduces; this alone is timed."""
+    def caller(self) -> Callable[[], Any]:
+        """What reduces; calling it is all that is timed."""
 
     @abstractmethod
-    def taken(self, outcome: Any) -> Taken:
-        """What `call`, which returned `outcome`, gave: to be asked once after each call."""
+    def delivered(self, outcome: Any) -> Delivered:
+        """The array of the call that returned `outcome`: to be asked before the next one."""
+
+    @abstractmethod
+    def taken(self, outcome: Any, delivered: Delivered) -> Taken:
+        """What a call gave: to be asked once of each, in their order, sooner or later."""
 
     def close(self) -> None:  # noqa: B027, most have nothing to close
         """Collective; every rank has come out of its last call."""

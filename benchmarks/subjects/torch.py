@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from datetime import timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ..contributions import Vector
 from .partial import tensor
-from .subject import Subject, Taken, UnavailableError
+from .subject import Delivered, Subject, Taken, UnavailableError
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -86,15 +87,22 @@ class Gloo(Subject):
         """See `Subject`."""
         return self._array
 
-    def call(self) -> None:
+    def caller(self) -> Callable[[], Any]:
         """See `Subject`."""
+        return self._reduce
+
+    def _reduce(self) -> None:
         self._group.allreduce(self._tensors).wait()
 
-    def taken(self, outcome: Any) -> Taken:  # noqa: ARG002
+    def delivered(self, outcome: Any) -> Delivered:  # noqa: ARG002
+        """See `Subject`."""
+        return Delivered(self._array)
+
+    def taken(self, outcome: Any, delivered: Delivered) -> Taken:  # noqa: ARG002
         """See `Subject`."""
         version = self.version
         self.version += 1
-        return Taken(self._array, [(rank, version) for rank in self._ranks])
+        return Taken(delivered.result, [(rank, version) for rank in self._ranks])
 
     def close(self) -> None:
         """See `Subject`."""
@@ -133,12 +141,11 @@ class Nccl(Gloo):
         self._tensors[0].copy_(self._host)
         self._synchronize()
 
-    def call(self) -> None:
-        """See `Subject`."""
-        self._group.allreduce(self._tensors).wait()
+    def _reduce(self) -> None:
+        super()._reduce()
         self._synchronize()
 
-    def taken(self, outcome: Any) -> Taken:
+    def delivered(self, outcome: Any) -> Delivered:
         """See `Subject`."""
         self._host.copy_(self._tensors[0])
-        return super().taken(outcome)
+        return super().delivered(outcome)

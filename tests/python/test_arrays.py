@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from wagma.collectives import Handle, Segment, arrays
+from wagma.collectives._engine import ndarray_fields
 
 CODES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3, "int32": 4, "int64": 5}
 
@@ -225,6 +226,73 @@ def test_a_numpy_array_that_was_reshaped_is_seen(coll: Handle) -> None:
     x.resize(3, 2)
     with pytest.raises(ValueError, match=r"\(3, 2\)"):
         coll.allreduce(x)
+
+
+def test_a_numpy_array_that_became_another_is_seen(coll: Handle) -> None:
+    """The same object: nothing that was learnt about it may be used."""
+    x = np.ones((2, 3), np.float32)
+    coll.allreduce(x, 2)
+    x.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        coll.allreduce(x)
+    x.flags.writeable = True
+    x.dtype = np.int32  # type: ignore[misc]
+    with pytest.raises(TypeError, match="int32"):
+        coll.allreduce(x)
+    x.dtype = np.dtype(">f4")  # type: ignore[misc]
+    with pytest.raises(TypeError, match="byte order"):
+        coll.allreduce(x)
+    x.dtype = np.float32  # type: ignore[misc]
+    coll.allreduce(x, 2)
+    assert (x == 4).all()
+    x.resize((1000, 3), refcheck=False)  # other memory
+    x.resize((2, 3), refcheck=False)
+    x.fill(1)
+    coll.allreduce(x, 2)
+    assert (x == 2).all()
+
+
+def test_both_of_numpys_integers_of_64_bits() -> None:
+    with handle(np.ones(3, np.int64), "int64") as coll:
+        for kind in (np.dtype("l"), np.dtype("q")):
+            x = np.ones(3, kind)
+            coll.allreduce(x, 2)
+            assert x.tolist() == [2, 2, 2]
+        for kind in (np.dtype("M8[s]"), np.dtype("m8[s]"), np.dtype([("a", "i8")])):
+            with pytest.raises((TypeError, ValueError), match=r"not supported|handle was made for"):
+                coll.allreduce(np.zeros(3, kind))
+
+
+@pytest.mark.parametrize(
+    ("array", "number", "order", "contiguous", "writeable"),
+    [
+        (np.ones((2, 3), np.float32), 11, "=", True, True),
+        (np.ones((4, 3), np.float64)[1:], 12, "=", True, True),
+        (np.ones((2, 6), np.float16)[:, ::2], 23, "=", False, True),
+        (np.ones((2, 3), ">i4"), 5, ">", True, True),
+        (read_only(), 11, "=", True, False),
+    ],
+)
+def test_numpy_arrays_are_as_the_bindings_read_them(
+    array: Any, number: int, order: str, contiguous: bool, writeable: bool
+) -> None:
+    """Where they were not, arrays would be asked by the buffer protocol, which takes longer."""
+    assert ndarray_fields(array) == (
+        array.ctypes.data,
+        2,
+        array.shape,
+        number,
+        order,
+        contiguous,
+        writeable,
+    )
+
+
+def test_fields_of_other_things() -> None:
+    with pytest.raises(TypeError, match="numpy array of two dimensions, got list"):
+        ndarray_fields([])
+    with pytest.raises(TypeError, match="two dimensions"):
+        ndarray_fields(np.ones(3))
 
 
 def test_arrays_without_elements() -> None:

@@ -1,8 +1,10 @@
 """The measurement of the benchmarks: every result is checked, and wrong ones are noticed."""
 
+import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +19,7 @@ from wagma.benchmarks.settings import Settings, members
 from wagma.benchmarks.start import Start
 from wagma.benchmarks.subjects import Subject, UnavailableError
 from wagma.benchmarks.subjects import check as subjects_check
+from wagma.benchmarks.subjects.partial import WagmaAllreduce
 from wagma.collectives.arrays import DTYPES
 
 SMALL, LARGE = 24, 40_000  # bytes: looped over in C, and from Python
@@ -158,15 +161,13 @@ def test_a_result_without_a_contribution_is_wrong(
     comm: MPI.Intracomm, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if the engine had left out what it says is there."""
-    call = "wagma.benchmarks.subjects.partial.WagmaAllreduce.call"
-    original: Any = _attribute(call)
 
-    def reduce_less(self: Any) -> Any:
+    def reduce_less(subject: WagmaAllreduce, call: Callable[[], Any]) -> Any:
         if comm.rank == 0:
-            self._array -= 1
-        return original(self)
+            subject.array()[...] -= 1
+        return call()
 
-    monkeypatch.setattr(call, reduce_less)
+    replace_calls(monkeypatch, reduce_less)
     point = run(replace(BASE, loop="python"), comm, start, SMALL, together(comm))
     assert point.series[0].checks.wrong == point.series[0].checks.results > 0
 
@@ -180,12 +181,14 @@ def test_a_call_that_reduces_nothing_is_wrong(
 ) -> None:
     """As if the engine told every rank that it was late, and that there was nothing newer."""
 
-    def reduce_nothing(self: Any) -> Any:
+    versions = itertools.count()
+
+    def reduce_nothing(_subject: WagmaAllreduce, _call: Callable[[], Any]) -> Any:
         return SimpleNamespace(
-            version=self.version, late=True, merged=False, contributors=(), versions=()
+            version=next(versions), late=True, merged=False, contributors=(), versions=()
         )
 
-    monkeypatch.setattr("wagma.benchmarks.subjects.partial.WagmaAllreduce.call", reduce_nothing)
+    replace_calls(monkeypatch, reduce_nothing)
     point = run(PATIENT, comm, start, SMALL, together(comm))
     assert point.series[0].checks.wrong == point.series[0].checks.results > 0
 
@@ -195,17 +198,16 @@ def test_ranks_that_name_different_contributions_are_wrong(
     comm: MPI.Intracomm, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if rank 0 had got a result of its own, which is right for what rank 0 says is in it."""
-    call = "wagma.benchmarks.subjects.partial.WagmaAllreduce.call"
-    original: Any = _attribute(call)
     before: list[Any] = []
 
-    def reduce_for_itself(self: Any) -> Any:
-        before.append(self._array.copy())
-        outcome = original(self)
+    def reduce_for_itself(subject: WagmaAllreduce, call: Callable[[], Any]) -> Any:
+        array = subject.array()
+        before.append(array.copy())
+        outcome = call()
         versions = list(outcome.versions)
         late = comm.rank == 0 and len(before) > 1
         if late:  # as it is with what it contributed to the version before
-            self._array += before[-2]
+            array += before[-2]
             versions[0] -= 1
         return SimpleNamespace(
             version=outcome.version,
@@ -215,17 +217,18 @@ def test_ranks_that_name_different_contributions_are_wrong(
             versions=versions,
         )
 
-    monkeypatch.setattr(call, reduce_for_itself)
+    replace_calls(monkeypatch, reduce_for_itself)
     checks = run(PATIENT, comm, start, SMALL, together(comm)).series[0].checks
     assert checks.wrong == checks.results - comm.size > 0
     assert "names other contributions" in str(checks.first_wrong)
 
 
-def _attribute(path: str) -> Any:
-    from importlib import import_module
-
-    home, name, attribute = path.rsplit(".", 2)
-    return getattr(getattr(import_module(home), name), attribute)
+def replace_calls(
+    monkeypatch: pytest.MonkeyPatch, other: Callable[[WagmaAllreduce, Callable[[], Any]], Any]
+) -> None:
+    """What is timed of wagma becomes `other`, which is given the call that was."""
+    original = WagmaAllreduce.caller
+    monkeypatch.setattr(WagmaAllreduce, "caller", lambda self: partial(other, self, original(self)))
 
 
 def test_nothing_is_checked_unless_asked(comm: MPI.Intracomm, start: Start) -> None:

@@ -13,7 +13,7 @@ from wagma.benchmarks.measure import iterations_of
 from wagma.benchmarks.samples import Point
 from wagma.benchmarks.settings import Settings
 from wagma.benchmarks.start import Start
-from wagma.benchmarks.subjects import Taken
+from wagma.benchmarks.subjects import Delivered, Taken
 from wagma.benchmarks.subjects.partial import WagmaAllreduce
 from wagma.benchmarks.subjects.posted import PostedWagma
 from wagma.collectives import Outcome
@@ -114,8 +114,8 @@ def test_ranks_that_name_different_contributions_are_found(
 ) -> None:
     taken = WagmaAllreduce.taken
 
-    def named(self: WagmaAllreduce, outcome: Outcome) -> Taken:
-        found = taken(self, outcome)
+    def named(self: WagmaAllreduce, outcome: Outcome, delivered: Delivered) -> Taken:
+        found = taken(self, outcome, delivered)
         return replace(found, named=((0, -7),)) if MPI.COMM_WORLD.rank == 0 else found
 
     monkeypatch.setattr(WagmaAllreduce, "taken", named)
