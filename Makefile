@@ -85,7 +85,7 @@ $(VENV)/installed: pyproject.toml setup.py
 
 $(VENV)/engine: $(VENV)/installed csrc/engine.mk $(ENGINE) \
     $(TRANSPORT) $(MPI_MODULE) $(wildcard buildtools/*.py csrc/*.h csrc/mpi/*.h benchmarks/*.h \
-    */_[a-z]*.p*)
+    collectives/*.h */_[a-z]*.p*)
 	WAGMA_MPICC=$(ENVIRONMENT_MPICC) $(RUN) setup.py --quiet build_ext --inplace
 	@touch $@
 
