@@ -24,9 +24,11 @@ from cpython.buffer cimport (
     PyObject_CheckBuffer,
 )
 from cpython.exc cimport PyErr_CheckSignals, PyErr_Clear
-from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_SetName
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_SetName
 from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
-from libc.stdint cimport int32_t, int64_t, uint64_t, uintptr_t
+from libc.stdint cimport (
+    int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t,
+)
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
@@ -47,6 +49,24 @@ cdef extern from "_ndarray.h":
         Py_ssize_t *shape
         ndarray_dtype *dtype
         int flags
+
+cdef extern from "_dlpack.h":
+    int DLPACK_MAJOR
+    int DLPACK_CPU
+    ctypedef struct dlpack_tensor:
+        void *data
+        int32_t device_type
+        int32_t ndim
+        uint8_t code
+        uint8_t bits
+        uint16_t lanes
+        int64_t *shape
+        int64_t *strides  # NULL: C-contiguous
+        uint64_t byte_offset
+    ctypedef struct dlpack_exchange:
+        uint32_t major
+        dlpack_exchange *previous
+        int (*tensor_from_object)(void *, dlpack_tensor *) noexcept
 
 cdef extern from "pthread.h" nogil:
     int pthread_atfork(void (*prepare)() noexcept, void (*parent)() noexcept,

@@ -4,6 +4,7 @@ cdef enum:
     DIMENSIONS = 8       # arrays of more dimensions take the slow way
 
 cdef object _torch_tensor = None
+cdef dlpack_exchange *_torch_exchange = NULL  # NULL: tensors are asked by their methods
 
 
 def ndarray_fields(array):
@@ -32,10 +33,26 @@ cdef object _ndarray_type = _known_ndarray()
 
 
 cdef bint _is_tensor(object x) except -1:
-    global _torch_tensor
     if _torch_tensor is None:
-        _torch_tensor = arrays.torch_tensor()
+        _find_torch()
     return _torch_tensor is not None and isinstance(x, _torch_tensor)
+
+
+cdef int _find_torch() except -1:
+    global _torch_tensor, _torch_exchange
+    tensor = arrays.torch_tensor()
+    if tensor is None:
+        return 0
+    capsule = getattr(tensor, "__dlpack_c_exchange_api__", None)
+    cdef dlpack_exchange *exchange = NULL
+    if capsule is not None and PyCapsule_IsValid(capsule, "dlpack_exchange_api"):
+        exchange = <dlpack_exchange *>PyCapsule_GetPointer(capsule, "dlpack_exchange_api")
+    while exchange != NULL and exchange.major != DLPACK_MAJOR:
+        exchange = exchange.previous
+    if exchange != NULL and exchange.tensor_from_object != NULL:
+        _torch_exchange = exchange
+    _torch_tensor = tensor
+    return 0
 
 
 cdef object _kept(object x):
@@ -68,6 +85,8 @@ cdef class _Input:
     cdef char format_2
     cdef int number_1        # numpy's, of the same dtypes
     cdef int number_2
+    cdef int dlpack_code     # DLPack's
+    cdef int dlpack_bits
     cdef int ndim
     cdef Py_ssize_t dims[DIMENSIONS]
     cdef int64_t nothing     # stands for arrays without elements
@@ -139,6 +158,8 @@ cdef class _Input:
         """The same for a torch tensor; everything is asked anew in every call (resize_, set_)."""
         if not _is_tensor(x):
             return False
+        if self._lent_tensor(x, address):
+            return True
         if self.torch_dtype is None:
             self.torch_dtype = arrays.torch_dtype(self.dtype)
         try:
@@ -149,6 +170,35 @@ cdef class _Input:
             return True
         except RuntimeError:  # tensors without storage
             return False
+
+    cdef inline bint _lent_tensor(self, object x, void **address) except -1:
+        """Whether x is a tensor that fits as it is, and of which torch says so in C.
+
+        Subclasses may override what tensors say of themselves, and are asked. DLPack does not tell
+        of a pending negation.
+        """
+        cdef dlpack_tensor tensor
+        if _torch_exchange == NULL or type(x) is not _torch_tensor:
+            return False
+        if _torch_exchange.tensor_from_object(<void *>x, &tensor) != 0:
+            PyErr_Clear()
+            return False
+        if (tensor.device_type != DLPACK_CPU or tensor.code != self.dlpack_code
+                or tensor.bits != self.dlpack_bits or tensor.lanes != 1
+                or tensor.ndim != self.ndim or tensor.ndim > DIMENSIONS):
+            return False
+        cdef int64_t elements = 1
+        cdef int i
+        for i in range(tensor.ndim - 1, -1, -1):
+            if tensor.shape[i] != self.dims[i]:
+                return False
+            if tensor.strides != NULL and tensor.shape[i] != 1 and tensor.strides[i] != elements:
+                return False
+            elements *= tensor.shape[i]
+        if x.is_neg():
+            return False
+        address[0] = <char *>tensor.data + tensor.byte_offset
+        return True
 
     # ---- out of place --------------------------------------------------------------------------
     cdef object give_out(self, void *address):
@@ -179,6 +229,7 @@ cdef _Input _input(_Views views, object dtype):
     self.format_2 = ord(dtype.formats[len(dtype.formats) - 1])
     self.number_1 = np.dtype(chr(self.format_1)).num
     self.number_2 = np.dtype(chr(self.format_2)).num
+    self.dlpack_code, self.dlpack_bits = arrays.dlpack_dtype(dtype)
     self.ndim = len(views.shape)
     for i in range(min(self.ndim, DIMENSIONS)):
         self.dims[i] = views.shape[i]

@@ -23,6 +23,7 @@ __all__ = [
     "DTYPES",
     "Array",
     "Dtype",
+    "dlpack_dtype",
     "dtype_of_code",
     "match",
     "resolve",
@@ -209,6 +210,11 @@ _DL_DTYPES = {  # (code, bits)
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype = ctypes.c_void_p
 _capsule_pointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
+
+
+def dlpack_dtype(dtype: Dtype) -> tuple[int, int]:
+    """DLPack's code and bits of an element type."""
+    return next(key for key, name in _DL_DTYPES.items() if name == dtype.name)
 
 
 def _resolve_dlpack(x: Any, writable: bool) -> Array:

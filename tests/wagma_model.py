@@ -35,8 +35,16 @@ def group(rank: int, size: int, group_size: int, version: int) -> tuple[int, ...
     return tuple(sorted(members))
 
 
-def check_record(record: list[list[Arrival]], group_size: int, period: int, window: int) -> None:
-    """Whether these arrivals may happen: groups, synchronisation, agreement, staleness."""
+def check_record(
+    record: list[list[Arrival]],
+    group_of: Callable[[int, int], tuple[int, ...]],
+    period: int,
+    window: int,
+) -> None:
+    """Whether these arrivals may happen: groups, synchronisation, agreement, staleness.
+
+    `group_of(rank, version)` is the group of a rank, ascending.
+    """
     size = len(record)
     taken: dict[tuple[int, tuple[int, ...]], dict[int, int]] = {}
     for rank, arrivals in enumerate(record):
@@ -53,7 +61,7 @@ def check_record(record: list[list[Arrival]], group_size: int, period: int, wind
             assert t <= u < last_sync + period + 1, where
             assert not arrival.late or u > newest, where  # nothing is merged twice
             newest = max(u, newest)
-            members = tuple(range(size)) if synchronises else group(rank, size, group_size, u)
+            members = tuple(range(size)) if synchronises else group_of(rank, u)
             assert tuple(sorted(arrival.sources)) == members, where
             assert taken.setdefault((u, members), arrival.sources) == arrival.sources, where
             assert arrival.late == (u != t or arrival.sources[rank] != t), where
