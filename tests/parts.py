@@ -1,5 +1,6 @@
 """What `make test` runs: the parts, each a list of commands."""
 
+import re
 import shutil
 import sys
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ PURE = {
     "test_schedule",
     "test_topology",
 }
+
+# What starts threads, in a test itself and in tests/c/support.h.
+STARTS_THREADS = re.compile(r"\b(pthread_create|team_start|cast_open)\b")
 
 # One thread in each of their processes: as little for ThreadSanitizer.
 ONE_THREAD = {
@@ -138,6 +142,9 @@ def c_part(flavour: str, timeout: float) -> list[Command]:
     if flavour == "c":
         tests = [test for test in tests if test in PURE | OPTIMISED]
     if flavour == "tsan":
+        for test in sorted(PURE | ONE_THREAD):
+            if STARTS_THREADS.search((ROOT / f"tests/c/{test}.c").read_text()):
+                raise ValueError(f"{test} starts threads: ThreadSanitizer has to see them")
         tests = [test for test in tests if test not in PURE | ONE_THREAD | FORKED]
     make = ["make", "-s", "-k", "-j2", *(f"build/{flavour}/{test}" for test in tests)]
     # Under sanitizers nothing is measured. ThreadSanitizer's leave a core idle less often.

@@ -145,3 +145,11 @@ def test_an_interrupt_ends_what_runs_and_what_would_follow(undisturbed):
 def test_behind_and_undisturbed_exclude_each_other():
     with pytest.raises(ValueError, match="both would wait for itself"):
         Command("both", ["true"], 1, behind=True, undisturbed=True)
+
+
+def test_what_starts_threads_is_under_the_thread_sanitizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "test_engine_killed"
+    assert f"tsan-{name}" in [command.name for command in parts.c_part("tsan", 1)]
+    monkeypatch.setattr(parts, "ONE_THREAD", parts.ONE_THREAD | {name})
+    with pytest.raises(ValueError, match=f"{name} starts threads"):
+        parts.c_part("tsan", 1)
