@@ -96,7 +96,7 @@ class PostedCalls(PythonCalls):
             self._start.wait(arrival)
             began, ended, outcome, parts = self._call()
             self._start.meet()  # nobody checks while another still reduces
-            taken = self.subject.taken(outcome, self.subject.delivered(outcome))
+            taken = self.subject.taken(self.subject.delivered(outcome))
             if iteration >= counted:
                 for part, ns in zip(PARTS, parts, strict=True):
                     self.parts[part][iteration] = ns

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from . import _loop
 from .checking import COPIED_BYTES, Checked, Contributed
-from .subjects import CSubject, Delivered, Subject, Taken
+from .subjects import CSubject, Subject, Taken
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -96,8 +96,8 @@ class PythonCalls:
     def _part(self, iterations: range, arrivals: Times, counted: int) -> None:
         """Calls, then checks: a check between two calls would empty the caches for the next one.
 
-        For the same reason nothing happens between two of them but what cannot wait: the result
-        is copied. That of a single call is checked where it is.
+        For the same reason nothing happens between two of them but what cannot wait: small results
+        are copied. That of a single call is checked where it is.
         """
         subject, start, now = self.subject, self._start, self._start.now
         rank, write, call = self._comm.Get_rank(), self._contributions.write, subject.caller()
@@ -106,7 +106,7 @@ class PythonCalls:
         if self.checked is not None and calls > 1:
             copies = np.empty((calls, self._contributions.count), self._contributions.storage)
         began, ended = np.zeros((2, calls), np.int64)
-        outcomes, delivered = [], []
+        delivered = []
         for i, arrival in enumerate(arrivals.tolist()):
             write(subject.array(), rank, version + i)
             subject.ready()
@@ -120,10 +120,9 @@ class PythonCalls:
             one = subject.delivered(outcome)
             if copies is not None and one.result is not None:
                 copies[i] = one.result
-                one = Delivered(copies[i], one.wrong)
-            outcomes.append(outcome)
+                one = one._replace(result=copies[i])
             delivered.append(one)
-        taken = [subject.taken(*one) for one in zip(outcomes, delivered, strict=True)]
+        taken = [subject.taken(one) for one in delivered]
         self._note(iterations, counted, began, ended, taken)
 
     def _note(

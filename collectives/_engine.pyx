@@ -7,6 +7,7 @@ where the engine may wait or work for long.
 import atexit
 import errno
 import logging
+import math
 import warnings
 import weakref
 

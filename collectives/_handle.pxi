@@ -220,7 +220,7 @@ cdef class Handle:
             keeper = self.input.locate(x, &self.posted.view, &address)
             tensor = x if _is_tensor(x) and address != &self.input.nothing else None
             if tensor is not None:
-                keeper = _kept(tensor)  # what is kept of the others is posted.view
+                keeper = _kept(tensor)
             self.views.calls += 1
             if self.small:
                 status = wagma_post(self.handle, address, weight, 0)

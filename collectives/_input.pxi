@@ -12,11 +12,15 @@ def ndarray_fields(array):
 
     Returns:
         address, ndim, shape (of two dimensions), number and byte order of the dtype, whether it is
-        C-contiguous, whether it is writeable.
+        C-contiguous, whether it is writeable; None: the fields are elsewhere.
     """
     if type(array) is not np.ndarray or array.ndim != 2:
         raise TypeError(f"expected a numpy array of two dimensions, got {type(array).__name__}")
     cdef const ndarray *fields = <const ndarray *>array
+    # What is read first says whether the pointers are where they are expected.
+    if (<uintptr_t>fields.data != array.__array_interface__["data"][0] or fields.ndim != 2
+            or <PyObject *>fields.dtype != <PyObject *>array.dtype):
+        return None
     return (<uintptr_t>fields.data, fields.ndim, (fields.shape[0], fields.shape[1]),
             fields.dtype.number, chr(fields.dtype.byteorder),
             fields.flags & NDARRAY_C_CONTIGUOUS != 0, fields.flags & NDARRAY_WRITEABLE != 0)
@@ -24,9 +28,14 @@ def ndarray_fields(array):
 
 cdef object _known_ndarray():
     """np.ndarray; None where numpy has its fields elsewhere: the buffer protocol is asked then."""
-    array = np.ones((3, 5), np.float64)
-    expected = (array.__array_interface__["data"][0], 2, (3, 5), array.dtype.num, "=", True, True)
-    return np.ndarray if ndarray_fields(array) == expected else None
+    for array in (np.ones((3, 5), np.float64), np.ones((3, 5), ">i4"), np.ones((3, 5), "H")[:, ::2]):
+        array.flags.writeable = array.dtype.isnative
+        expected = (array.__array_interface__["data"][0], 2, array.shape, array.dtype.num,
+                    "=" if array.dtype.isnative else ">", array.flags.c_contiguous,
+                    array.flags.writeable)
+        if ndarray_fields(array) != expected:
+            return None
+    return np.ndarray
 
 
 cdef object _ndarray_type = _known_ndarray()
@@ -89,6 +98,7 @@ cdef class _Input:
     cdef int dlpack_bits
     cdef int ndim
     cdef Py_ssize_t dims[DIMENSIONS]
+    cdef int64_t elements
     cdef int64_t nothing     # stands for arrays without elements
     cdef void *next_address  # NULL: nothing is given out
     cdef _Memory next_memory
@@ -106,6 +116,9 @@ cdef class _Input:
             arrays.match(keeper, self.dtype, self.views.shape)
             address[0] = <void *><uintptr_t>keeper.address
         if address[0] == NULL:
+            if self.elements != 0:
+                raise ValueError("the array has no memory: that of a torch tensor was freed, by "
+                                 "untyped_storage().resize_(0)")
             address[0] = &self.nothing
         if _handed_out_count and address[0] != self.next_address:
             _refuse_handed_out(<uintptr_t>address[0], self.views)
@@ -230,6 +243,7 @@ cdef _Input _input(_Views views, object dtype):
     self.number_2 = np.dtype(chr(self.format_2)).num
     self.dlpack_code, self.dlpack_bits = arrays.dlpack_dtype(dtype)
     self.ndim = len(views.shape)
+    self.elements = math.prod(views.shape)
     for i in range(min(self.ndim, DIMENSIONS)):
         self.dims[i] = views.shape[i]
     return self

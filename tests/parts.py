@@ -147,12 +147,10 @@ def c_part(flavour: str, timeout: float) -> list[Command]:
                 raise ValueError(f"{test} starts threads: ThreadSanitizer has to see them")
         tests = [test for test in tests if test not in PURE | ONE_THREAD | FORKED]
     make = ["make", "-s", "-k", "-j2", *(f"build/{flavour}/{test}" for test in tests)]
-    # Under sanitizers nothing is measured. ThreadSanitizer's leave a core idle less often.
-    lanes = {"c": 3, "asan": 4, "tsan": 3}[flavour]
     # TSan wants its shadow memory where address randomisation may have put a library.
     prefix = ["setarch", "-R"] if flavour == "tsan" and shutil.which("setarch") else []
     runs = [
-        Command(f"{flavour}-{t}", [*prefix, f"build/{flavour}/{t}"], timeout, lanes=lanes)
+        Command(f"{flavour}-{t}", [*prefix, f"build/{flavour}/{t}"], timeout, lanes=3)
         for t in tests
     ]
     behind = flavour != "c"

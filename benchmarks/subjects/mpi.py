@@ -99,7 +99,7 @@ class MPIAllreduce(CSubject):
         """See `Subject`."""
         return Delivered(self._result)
 
-    def taken(self, outcome: Any, delivered: Delivered) -> Taken:  # noqa: ARG002
+    def taken(self, delivered: Delivered) -> Taken:
         """See `Subject`."""
         version = self.version
         self.version += 1
@@ -119,9 +119,9 @@ class MPIAllreduce(CSubject):
         """See `Subject`."""
         return self._source.ctypes.data
 
-    def c_taken(self, result: Vector | None, outcome: Any) -> Taken:
+    def c_taken(self, result: Vector | None, outcome: Any) -> Taken:  # noqa: ARG002
         """See `Subject`."""
-        return self.taken(outcome, Delivered(result))
+        return self.taken(Delivered(result))
 
 
 class MPIIallreduce(MPIAllreduce):

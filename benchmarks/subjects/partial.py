@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -98,6 +98,16 @@ def tensor(array: Vector, datatype: str) -> Any:
     return found.view(torch.bfloat16) if datatype == "bfloat16" else found
 
 
+class _Said(NamedTuple):
+    """Attributes of an `Outcome`, which is not kept."""
+
+    version: int
+    late: bool
+    merged: bool
+    contributors: tuple[int, ...]
+    versions: tuple[int, ...]
+
+
 class WagmaAllreduce(CSubject):
     """`PartialAllreduce.allreduce`; out of place with a look at the result; collective.
 
@@ -153,51 +163,37 @@ class WagmaAllreduce(CSubject):
 
     def delivered(self, outcome: Outcome) -> Delivered:
         """See `Subject`."""
+        said = _Said(
+            outcome.version, outcome.late, outcome.merged, outcome.contributors, outcome.versions
+        )
         if self._stale:
-            return Delivered(outcome.result if self._out_of_place else self._array)
+            return Delivered(outcome.result if self._out_of_place else self._array, None, said)
         results = outcome.results
         # All ranks meet between calls: there is never more than one result to deliver.
         if len(results) != 1 or results[0] is None:
-            return Delivered(None, f"{len(results)} results were delivered, not one")
+            return Delivered(None, f"{len(results)} results were delivered, not one", said)
         if not self._out_of_place and not np.array_equal(results[0], self._array):
-            return Delivered(None, "what was delivered is not what the array became")
-        return Delivered(results[0])
+            return Delivered(None, "what was delivered is not what the array became", said)
+        return Delivered(results[0], None, said)
 
-    def taken(self, outcome: Outcome, delivered: Delivered) -> Taken:
+    def taken(self, delivered: Delivered) -> Taken:
         """See `Subject`."""
-        return self._taken(
-            delivered.result,
-            list(zip(outcome.contributors, outcome.versions, strict=True)),
-            outcome.version,
-            late=outcome.late,
-            merged=outcome.merged,
-            wrong=delivered.wrong,
-        )
-
-    def _taken(
-        self,
-        result: Vector | None,
-        holds: Holds,
-        version: int,
-        *,
-        late: bool,
-        merged: bool,
-        wrong: str | None,
-    ) -> Taken:
-        s, coll = self._settings, self._coll
+        said: _Said = delivered.outcome
+        s, coll, version, wrong = self._settings, self._coll, said.version, delivered.wrong
+        holds = list(zip(said.contributors, said.versions, strict=True))
         group = group_of(coll.rank, coll.size, members(s, coll.size), version)
         named = tuple(holds)
         if version != self.version:
             wrong = f"the call took version {version} instead of {self.version}"
-        elif not merged:
+        elif not said.merged:
             # All ranks meet between calls: of nobody a newer result can have been merged before.
             wrong = f"version {version} was not merged into the array"
         else:
-            wrong = wrong or self._misses(holds, version, late, group)
+            wrong = wrong or self._misses(holds, version, said.late, group)
         self.version = version + 1
-        if late and self._stale:
-            holds = [*holds, (coll.rank, version)]
-        return Taken(result, holds, late, wrong, group, named)
+        if said.late and self._stale:
+            holds.append((coll.rank, version))
+        return Taken(delivered.result, holds, said.late, wrong, group, named)
 
     def _misses(self, holds: Holds, version: int, late: bool, group: tuple[int, ...]) -> str | None:
         """What is wrong with the contributors of a result."""
@@ -232,14 +228,15 @@ class WagmaAllreduce(CSubject):
         wrong = None
         if delivered != (0 if self._stale else 1):
             wrong = f"{delivered} results were delivered"
-        return self._taken(
-            result if merged or not self._out_of_place else None,
-            list(zip(contributors.tolist(), versions.tolist(), strict=True)),
+        said = _Said(
             int(outcome["version"]),
-            late=bool(outcome["late"]),
-            merged=merged,
-            wrong=wrong,
+            bool(outcome["late"]),
+            merged,
+            tuple(contributors.tolist()),
+            tuple(versions.tolist()),
         )
+        taken = result if merged or not self._out_of_place else None
+        return self.taken(Delivered(taken, wrong, said))
 
     def close(self) -> None:
         """See `Subject`."""

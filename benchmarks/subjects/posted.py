@@ -34,7 +34,7 @@ class Posted(Subject):
 
     @abstractmethod
     def wait(self, request: Any) -> Any:
-        """Ends it; returns what `taken` takes."""
+        """Ends it; returns what `delivered` takes."""
 
 
 class PostedWagma(WagmaAllreduce, Posted):

@@ -21,15 +21,17 @@ class UnavailableError(Exception):
 
 
 class Delivered(NamedTuple):
-    """The array that a call gave.
+    """What has to be known of a call before the next one.
 
     Attributes:
-        result: to compare, until the next call; None: there is none.
+        result: the array to compare, until the next call; None: there is none.
         wrong: what is wrong with it beside the numbers, or None.
+        outcome: what the call says of itself; None: nothing.
     """
 
     result: Vector | None
     wrong: str | None = None
+    outcome: Any = None
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Subject(ABC):
         library: "wagma", "mpi", "gloo" or "nccl".
         has_outcomes: calls from C have outcomes.
         carries: contributions that were late are added to later ones.
-        version: that the next call takes; the same on all ranks.
+        version: of the next call that `taken` is asked of; the same on all ranks.
     """
 
     library: str
@@ -85,10 +87,13 @@ class Subject(ABC):
 
     @abstractmethod
     def delivered(self, outcome: Any) -> Delivered:
-        """The array of the call that returned `outcome`: to be asked before the next one."""
+        """What the call gave that returned `outcome`: to be asked before the next one.
+
+        `outcome` need not be kept: a call that finds the memory of the one before is faster.
+        """
 
     @abstractmethod
-    def taken(self, outcome: Any, delivered: Delivered) -> Taken:
+    def taken(self, delivered: Delivered) -> Taken:
         """What a call gave: to be asked once of each, in their order, sooner or later."""
 
     def close(self) -> None:  # noqa: B027, most have nothing to close

@@ -98,7 +98,7 @@ class Gloo(Subject):
         """See `Subject`."""
         return Delivered(self._array)
 
-    def taken(self, outcome: Any, delivered: Delivered) -> Taken:  # noqa: ARG002
+    def taken(self, delivered: Delivered) -> Taken:
         """See `Subject`."""
         version = self.version
         self.version += 1

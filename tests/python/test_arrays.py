@@ -1,6 +1,7 @@
 """Arrays that a handle takes, and what it says about those that it does not take."""
 
 import array
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -54,6 +55,7 @@ ONES: dict[str, Callable[[], Any]] = {
     "numpy subclass": lambda: np.ones((2, 3), np.float32).view(np.matrix),
     "memoryview": lambda: memoryview(np.ones((2, 3), np.float32)),
     "torch": lambda: torch.ones(2, 3),
+    "torch with gradient": lambda: torch.ones(2, 3, requires_grad=True),
     "torch subclass": lambda: torch.ones(2, 3).as_subclass(Subclass),
     "torch view": lambda: torch.ones(12)[3:9].view(2, 3),
     "torch parameter": lambda: torch.nn.Parameter(torch.ones(2, 3)),
@@ -225,10 +227,8 @@ def test_a_tensor_with_another_storage_is_seen(coll: Handle) -> None:
         coll.allreduce(x)
 
 
-def test_a_tensor_is_not_asked_by_its_methods(
-    coll: Handle, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each of which takes as long as half of a call; a subclass is."""
+def test_where_a_tensor_is_torch_says_in_c(coll: Handle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its methods take longer; those of a subclass are asked."""
 
     def asked(*_: Any) -> Any:
         raise AssertionError("asked")
@@ -245,6 +245,24 @@ def test_a_numpy_array_that_was_reshaped_is_seen(coll: Handle) -> None:
     x.resize(3, 2)
     with pytest.raises(ValueError, match=r"\(3, 2\)"):
         coll.allreduce(x)
+
+
+def test_a_tensor_whose_memory_was_freed_is_refused(coll: Handle) -> None:
+    for x in (torch.ones(2, 3), torch.ones(2, 3).as_subclass(Subclass)):
+        x.untyped_storage().resize_(0)
+        with pytest.raises(ValueError, match="has no memory"):
+            coll.allreduce(x)
+    assert coll.version == 0
+
+
+def test_numpy_does_not_describe_the_array(coll: Handle) -> None:
+    """The buffer protocol, which takes longer, would hold the array once more."""
+    x = np.ones((2, 3), np.float32)
+    held = sys.getrefcount(x)
+    request = coll.iallreduce(x)
+    assert sys.getrefcount(x) == held + 2  # it is kept, and made writeable again
+    request.wait()
+    assert sys.getrefcount(x) == held
 
 
 def test_a_numpy_array_that_became_another_is_seen(coll: Handle) -> None:
@@ -315,7 +333,8 @@ def test_fields_of_other_things() -> None:
 
 
 def test_arrays_without_elements() -> None:
-    for x in (np.ones((0, 3), np.float32), torch.ones(0, 3), Export(torch.ones(0, 3))):
+    transposed = torch.ones(3, 0).t()
+    for x in (np.ones((0, 3), np.float32), torch.ones(0, 3), transposed, Export(torch.ones(0, 3))):
         with handle(np.ones((0, 3), np.float32)) as coll:
             coll.allreduce(x)
 

@@ -16,7 +16,6 @@ from wagma.benchmarks.start import Start
 from wagma.benchmarks.subjects import Delivered, Taken
 from wagma.benchmarks.subjects.partial import WagmaAllreduce
 from wagma.benchmarks.subjects.posted import PostedWagma
-from wagma.collectives import Outcome
 
 SIZE = 40_000
 LATENESS_S, COMPUTE_S = 0.02, 0.04
@@ -114,8 +113,8 @@ def test_ranks_that_name_different_contributions_are_found(
 ) -> None:
     taken = WagmaAllreduce.taken
 
-    def named(self: WagmaAllreduce, outcome: Outcome, delivered: Delivered) -> Taken:
-        found = taken(self, outcome, delivered)
+    def named(self: WagmaAllreduce, delivered: Delivered) -> Taken:
+        found = taken(self, delivered)
         return replace(found, named=((0, -7),)) if MPI.COMM_WORLD.rank == 0 else found
 
     monkeypatch.setattr(WagmaAllreduce, "taken", named)

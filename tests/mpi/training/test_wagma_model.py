@@ -1,4 +1,8 @@
-"""WAGMA on real ranks beside an independent model of it that replays the order of arrivals."""
+"""WAGMA on real ranks beside an independent model of it that replays the order of arrivals.
+
+Its groups are its own only for a power of two of ranks; those of others are wagma's, which the
+tests of the topology check.
+"""
 
 import numpy as np
 import pytest
