@@ -120,9 +120,13 @@ class PythonCalls:
             one = subject.delivered(outcome)
             if copies is not None and one.result is not None:
                 copies[i] = one.result
-                one = one._replace(result=copies[i])
             delivered.append(one)
-        taken = [subject.taken(one) for one in delivered]
+        taken = []
+        for i, one in enumerate(delivered):
+            if copies is not None and one.result is not None:
+                taken.append(subject.taken(one._replace(result=copies[i])))
+            else:
+                taken.append(subject.taken(one))
         self._note(iterations, counted, began, ended, taken)
 
     def _note(
