@@ -2,6 +2,15 @@
  */
 #include "executor_inplace.h"
 
+enum { FETCHED_MAX = 2048 }; /* bytes: lines that a core can have under way */
+
+/* Asks for all lines at once: another core has them, and the sum takes less time than one of them
+ * if the two share no cache. Longer ones the core itself asks for in time. */
+static inline void fetch_to_read(const void *p, size_t bytes) {
+    for (size_t i = 0; bytes <= FETCHED_MAX && i < bytes; i += INPLACE_LINE)
+        __builtin_prefetch((const char *)p + i);
+}
+
 /* All members get the same bits, and one that is alone its x. Of this rank's own contribution x is
  * what the record holds, and is nearer: others are fetching the record's lines meanwhile. */
 void inplace_reduce_privately(wagma_handle *h) {
@@ -13,9 +22,12 @@ void inplace_reduce_privately(wagma_handle *h) {
     const uint64_t began = trace_begin(h->trace);
     for (int k = 0; k < l->contributors_n; k++) {
         const int q = l->contributors[k];
-        h->inputs[k] =
-            q == h->rank ? h->call.x
-                         : inplace_payload(s, inplace_record_of(s, q, (int)(h->call.version & 1)));
+        if (q == h->rank) {
+            h->inputs[k] = h->call.x;
+            continue;
+        }
+        h->inputs[k] = inplace_payload(s, inplace_record_of(s, q, (int)(h->call.version & 1)));
+        fetch_to_read(h->inputs[k], s->bytes_n);
     }
     h->kernels->sum((wagma_dtype)o->dtype, h->call.x, h->inputs, h->weights, l->contributors_n,
                     inplace_divisor(h), (size_t)o->count);
