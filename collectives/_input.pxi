@@ -116,9 +116,6 @@ cdef class _Input:
             arrays.match(keeper, self.dtype, self.views.shape)
             address[0] = <void *><uintptr_t>keeper.address
         if address[0] == NULL:
-            if self.elements != 0:
-                raise ValueError("the array has no memory: that of a torch tensor was freed, by "
-                                 "untyped_storage().resize_(0)")
             address[0] = &self.nothing
         if _handed_out_count and address[0] != self.next_address:
             _refuse_handed_out(<uintptr_t>address[0], self.views)
@@ -179,7 +176,7 @@ cdef class _Input:
                     or not x.is_contiguous() or x.is_neg()):  # is_conj(): complex numbers only
                 return False
             address[0] = <void *><uintptr_t>x.data_ptr()
-            return True
+            return address[0] != NULL or self.elements == 0
         except RuntimeError:  # tensors without storage
             return False
 
@@ -207,7 +204,7 @@ cdef class _Input:
             if tensor.strides != NULL and tensor.shape[i] != 1 and tensor.strides[i] != elements:
                 return False
             elements *= tensor.shape[i]
-        if x.is_neg():
+        if x.is_neg() or (tensor.data == NULL and elements != 0):
             return False
         address[0] = <char *>tensor.data + tensor.byte_offset
         return True

@@ -97,7 +97,7 @@ def resolve(x: Any, *, expected: Dtype | None = None, writable: bool = True) -> 
 
     Raises:
         TypeError: not an array, an unsupported dtype or byte order, or not in CPU memory.
-        ValueError: not C-contiguous, or read-only.
+        ValueError: not C-contiguous, read-only, or a tensor whose memory was freed.
     """
     tensor = torch_tensor()
     if tensor is not None and isinstance(x, tensor):
@@ -157,7 +157,13 @@ def _resolve_torch(x: Any) -> Array:
     if x.is_neg() or x.is_conj():
         raise ValueError("torch tensor with a pending negation or conjugation; resolve it first")
     dtype = _dtype_named(str(x.dtype).removeprefix("torch."), None)
-    return Array(x.data_ptr(), dtype, tuple(x.shape), x)
+    address = x.data_ptr()
+    if address == 0 and x.numel() > 0:
+        raise ValueError(
+            "the torch tensor has no memory: it was freed (untyped_storage().resize_(0)); pass it "
+            "when it has some again"
+        )
+    return Array(address, dtype, tuple(x.shape), x)
 
 
 def _dtype_named(name: str, expected: Dtype | None) -> Dtype:

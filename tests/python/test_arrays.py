@@ -252,6 +252,8 @@ def test_a_tensor_whose_memory_was_freed_is_refused(coll: Handle) -> None:
         x.untyped_storage().resize_(0)
         with pytest.raises(ValueError, match="has no memory"):
             coll.allreduce(x)
+        with pytest.raises(ValueError, match="has no memory"):
+            handle(x)
     assert coll.version == 0
 
 
