@@ -58,8 +58,8 @@ setup(
     package_data={
         "wagma": ["py.typed"],
         "wagma.collectives": ["*.pyi", "*.pxd"],
-        "wagma.report": ["*.html", "*.css"],
-        "wagma.benchmarks": ["*.pyi", "*.json"],
+        "wagma.report": ["*.html", "*.css", "*.json"],
+        "wagma.benchmarks": ["*.pyi"],
         "wagma.include": ["wagma.h"],
     },
     include_package_data=False,

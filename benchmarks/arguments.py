@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-from . import arrival, values
+from wagma.launch import values
+from wagma.launch.options import TRANSPORTS, integer, reader
+from wagma.units import parse_seconds
+
+from . import arrival
 from .combinations import NONBLOCKING, check_options
 from .datatypes import DATATYPES, datatype
-from .options import TRANSPORTS, integer, reader
 from .settings import LARGE_BYTES, Settings
 from .titles import title
 
@@ -175,7 +178,7 @@ def _add_wagma(parser: argparse.ArgumentParser, defaults: _Defaults) -> None:
         metavar="TIME",
         help="that a reduction is held open once the quorum is there (default: auto)",
     )
-    add("--timeout", type=reader(values.seconds), metavar="TIME", help="until a wait is an error")
+    add("--timeout", type=reader(parse_seconds), metavar="TIME", help="until a wait is an error")
 
 
 def _add_measurement(parser: argparse.ArgumentParser, kind: str, defaults: _Defaults) -> None:
@@ -192,7 +195,7 @@ def _add_measurement(parser: argparse.ArgumentParser, kind: str, defaults: _Defa
     if kind == "overlap":
         add(
             "--lateness",
-            type=reader(values.seconds),
+            type=reader(parse_seconds),
             default=LATENESS,
             metavar="TIME",
             help="by which one rank, drawn anew in each iteration, posts late (default: 1ms)",
@@ -216,7 +219,7 @@ def _add_measurement(parser: argparse.ArgumentParser, kind: str, defaults: _Defa
     if kind in NONBLOCKING:
         add(
             "--compute",
-            type=reader(values.seconds),
+            type=reader(parse_seconds),
             metavar="TIME",
             help="between posting and waiting (default: as long as the reduction takes)",
         )
@@ -250,11 +253,11 @@ def _usual_baseline(kind: str) -> str:
 
 
 def _times(text: str) -> tuple[float, ...]:
-    return tuple(values.seconds(word) for word in text.split(","))
+    return tuple(parse_seconds(word) for word in text.split(","))
 
 
 def _grace(text: str) -> float | str:
-    return text if text == "auto" else values.seconds(text)
+    return text if text == "auto" else parse_seconds(text)
 
 
 def _baselines(text: str) -> tuple[str, ...]:

@@ -23,8 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wagma.inject import Delays, Exponential, Heterogeneous, Lognormal, OneServer, Paper, Trace
-
-from .values import seconds
+from wagma.units import parse_seconds
 
 __all__ = ["FORMS", "SCALED", "Pattern", "offsets", "parse"]
 
@@ -93,7 +92,7 @@ def _parse(text: str, name: str, rest: str, colon: bool) -> Pattern:
     words = rest.split(":") if colon else []
     if len(words) > {"together": 0, "one-late": 2, "lognormal": 4}.get(name, 1):
         raise ValueError(f"{words[-1]!r} is too much")
-    amplitude = seconds(words[0]) if words else None
+    amplitude = parse_seconds(words[0]) if words else None
     rank: int | None = None
     shape: tuple[float, ...] = ()
     if name == "one-late" and len(words) > 1:

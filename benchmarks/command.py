@@ -15,12 +15,12 @@ import argparse
 from typing import TYPE_CHECKING
 
 from wagma.cli import Ended
+from wagma.launch.agreement import refuse
+from wagma.launch.together import on_world
 
 from . import arguments as options
-from .agreement import refuse
 from .settings import KINDS
 from .table import command as table
-from .together import on_world
 from .training import command as training
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from wagma.collectives._engine import simd_level
 from wagma.doctor.control_groups import cpu_limit
 from wagma.doctor.texts import text_of
-from wagma.spans import spans
+from wagma.units import spans
 
 from .combinations import NONBLOCKING
 from .computing import ARITHMETIC, SLEEPING

@@ -2,43 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
-from pathlib import Path
-
-from wagma.doctor.control_groups import memory_limit
-from wagma.doctor.texts import text_of
-from wagma.memory import shared_memory_of
+from wagma.memory import Room, shared_memory_of
 
 from .settings import WAYS, Settings, members, wait_avoiding
 
-__all__ = ["Room", "arrays", "room", "shortage"]
+__all__ = ["arrays", "shortage"]
 
-CGROUP = Path("/sys/fs/cgroup")
 WINDOW = 8  # versions that a rank may be ahead, with late="skip" and "carry"
-
-
-@dataclass(frozen=True)
-class Room:
-    """Free memory of this node in bytes.
-
-    Attributes:
-        shared: of /dev/shm.
-        total: of all memory, shared or not.
-    """
-
-    shared: int
-    total: int
-
-
-def room() -> Room:
-    """What can be used: nine tenths of what is free."""
-    fs = os.statvfs("/dev/shm")
-    total = _available()
-    group = memory_limit(CGROUP, text_of("/proc/self/cgroup"))
-    if group is not None:
-        total = min(total, group.left)
-    return Room(shared=fs.f_bavail * fs.f_frsize * 9 // 10, total=total * 9 // 10)
 
 
 def arrays(settings: Settings, ranks: int, over: str = "shm") -> tuple[int, int]:
@@ -101,10 +71,3 @@ def shortage(
 
 def _mib(count: int) -> str:
     return f"{count / (1 << 20):.0f} MiB"
-
-
-def _available() -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -8,18 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import arrival, combinations, environment, interrupt, measure, memory, nonblocking, raw
+from wagma.launch import interrupt
+from wagma.launch.agreement import InputError, agreed
+from wagma.launch.progress import progress
+from wagma.launch.together import FAILED, abort_on_error, check_transport, everywhere
+from wagma.memory import Room, room
+from wagma.report.remarks import remarks
+
+from . import arrival, combinations, environment, measure, memory, nonblocking, raw
 from .accuracy import accuracy
 from .accuracy import warnings as inaccuracies
-from .agreement import InputError, agreed
-from .progress import progress
 from .samples import Point, Report
 from .settings import Settings, transport
 from .start import Start, one_node
 from .subjects import available, check
-from .together import FAILED, abort_on_error, check_transport, everywhere
 from .views import view
-from .views.remarks import remarks
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -102,8 +105,8 @@ def _sizes(
     comm: MPI.Intracomm, settings: Settings, over: str, here: int
 ) -> tuple[tuple[int, ...], list[str]]:
     """Those that fit into memory, and why others are left out; collective."""
-    rooms = comm.allgather(memory.room())
-    free = memory.Room(min(room.shared for room in rooms), min(room.total for room in rooms))
+    rooms = comm.allgather(room())
+    free = Room(min(room.shared for room in rooms), min(room.total for room in rooms))
     why = {
         size: memory.shortage(settings, comm.Get_size(), size, free, over=over, here=here)
         for size in settings.sizes

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from ..spans import spans
+from ..units import spans
 from . import errors
 
 __all__ = ["Report", "as_error", "common_report", "describe_ranks", "report"]

@@ -23,8 +23,16 @@ if find_spec("wagma.collectives") is None:
 
 if TYPE_CHECKING:
     from wagma import inject
-    from wagma.algorithms import ADPSGD, DPSGD, SGP, WAGMA, AllreduceSGD, EagerSGD, LocalSGD
-    from wagma.optimizer import DistributedOptimizer
+    from wagma.training.optimizer import DistributedOptimizer
+    from wagma.training.strategies import (
+        ADPSGD,
+        DPSGD,
+        SGP,
+        WAGMA,
+        AllreduceSGD,
+        EagerSGD,
+        LocalSGD,
+    )
 
 __all__ = [
     "ADPSGD",
@@ -40,14 +48,14 @@ __all__ = [
 
 # What needs torch is imported when it is used: the collectives work without torch.
 _HOMES = {
-    "ADPSGD": "wagma.algorithms",
-    "DPSGD": "wagma.algorithms",
-    "SGP": "wagma.algorithms",
-    "WAGMA": "wagma.algorithms",
-    "AllreduceSGD": "wagma.algorithms",
-    "DistributedOptimizer": "wagma.optimizer",
-    "EagerSGD": "wagma.algorithms",
-    "LocalSGD": "wagma.algorithms",
+    "ADPSGD": "wagma.training.strategies",
+    "DPSGD": "wagma.training.strategies",
+    "SGP": "wagma.training.strategies",
+    "WAGMA": "wagma.training.strategies",
+    "AllreduceSGD": "wagma.training.strategies",
+    "DistributedOptimizer": "wagma.training.optimizer",
+    "EagerSGD": "wagma.training.strategies",
+    "LocalSGD": "wagma.training.strategies",
 }
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from mpi4py import MPI
 
-from wagma.optimizer import DistributedOptimizer
+from wagma.training.optimizer import DistributedOptimizer
 
 __all__ = ["RankRecord", "Snapshots", "check_one_model", "mean_over_ranks", "run_steps"]
 

@@ -3,7 +3,7 @@
 Each rank computes (sleeps) for its version and calls. From a call's end to the next call passes
 what the injector draws for that rank and version; in it the results are copied, to be checked
 afterwards, and the next contribution is written. The table compares with a replay of the same draws
-(theory.py).
+(`wagma.theory.fastest_k`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from wagma.collectives import PartialAllreduce
 
 from ..checking import Checked
 from ..contributions import Contributions, Vector
-from .theory import draws
+from .plan import Fastest, draws
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
     from ..start import Start
-    from .plan import Fastest
 
 __all__ = ["fastest"]
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Fastest", "Training", "fastest", "training"]
+import numpy as np
+import numpy.typing as npt
+
+from wagma.inject import Exponential
+
+__all__ = ["Fastest", "Training", "draws", "fastest", "training"]
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -55,3 +60,12 @@ def training(quick: bool) -> Training:
 def fastest(quick: bool) -> Fastest:
     """The fastest K; the short ones have fewer versions, that take less time."""
     return Fastest(versions=40, mean=0.005) if quick else Fastest()
+
+
+def draws(s: Fastest, ranks: int, slow: bool) -> npt.NDArray[np.float64]:
+    """Seconds that each rank computes for each version, [versions, ranks].
+
+    `slow`: the last rank computes `slowdown` times as long.
+    """
+    factors = (1.0,) * (ranks - 1) + (s.slowdown if slow else 1.0,)
+    return Exponential(ranks, s.mean, factors, seed=s.seed).table(s.versions)

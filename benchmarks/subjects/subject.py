@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from wagma.launch.agreement import InputError
+
 from ..checking import Holds
 from ..contributions import Vector
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["CSubject", "Delivered", "Subject", "Taken", "UnavailableError"]
 
 
-class UnavailableError(Exception):
+class UnavailableError(InputError):
     """A subject cannot be measured here; says why, and what to do."""
 
 

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from wagma.units import size_text, time_text
+
 from ..samples import Series
 from .ratios import summary
-from .row import Report, Row, reached, size_text, spread, time_text
+from .row import Report, Row, reached, spread
 
 __all__ = ["binding", "memory", "passive"]
 

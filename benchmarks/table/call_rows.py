@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from wagma.units import size_text, time_text
+
 from .plan import COST_SIZES, GRACE, LOOPS
 from .ratio_rows import LOOP_NAMES, points
 from .ratios import Summary, late_share, summary
-from .row import DEFAULT_LEVEL, Report, Row, launch_name, reached, size_text, spread, time_text
+from .row import DEFAULT_LEVEL, Report, Row, launch_name, reached, spread
 
 __all__ = ["cost"]
 

@@ -12,8 +12,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from wagma.memory import room
+
 from ..environment import command_line, commit, cpu
-from ..memory import room
 from ..scenarios import alone
 from ..scenarios import plan as scenarios
 from . import launch, plan

@@ -21,7 +21,9 @@ from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 
-from .. import values
+from wagma.launch import values
+from wagma.units import parse_size
+
 from . import plan
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
@@ -177,7 +179,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def _size(word: str) -> int:
-    size = values.size(word)
+    size = parse_size(word)
     if size == 0 or size % 4:
         raise ValueError("a multiple of 4 bytes is needed, and not 0")
     return size

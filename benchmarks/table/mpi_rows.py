@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from wagma.units import size_text, time_text
+
 from ..figures import BASELINES, OF_GROUPS
 from .plan import ALONE, GOALS, mpi_sizes
 from .ratio_rows import points
@@ -22,9 +24,7 @@ from .row import (
     Row,
     launch_name,
     reached,
-    size_text,
     spread,
-    time_text,
 )
 from .scenario_rows import beside_sleeper
 

@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from wagma.memory import shared_memory_of
+from wagma.memory import Room, shared_memory_of
 
-from ..memory import Room
 from ..settings import Settings
 
 __all__ = [

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from wagma.units import size_text, time_text
+
 from ..figures import nonblocking
 from ..samples import Series
 from .ratios import late_ranks, summary
-from .row import Report, Row, launch_name, reached, size_text, spread, time_text
+from .row import Report, Row, launch_name, reached, spread
 from .stored import load
 
 __all__ = ["iallreduce", "overlap"]

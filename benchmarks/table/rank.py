@@ -16,6 +16,8 @@ from typing import Any
 
 from mpi4py import MPI
 
+from wagma.launch.together import abort
+
 from .. import arrival, nonblocking
 from ..contributions import Contributions
 from ..measure import measure
@@ -26,7 +28,6 @@ from ..scenarios.idle import idle
 from ..settings import Settings
 from ..start import Start
 from ..subjects import Subject, subjects
-from ..together import abort
 from . import plan
 from .plan import Case
 from .stored import store

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from wagma.units import size_text, time_text
+
 from ..samples import Series
 from .plan import ARRIVAL_SIZE, COMPARED, GOALS, GRACE, LATE_MAX, LATENESS, LOOPS, SMALL_RANKS
 from .ratios import Measured, against_better, late_share, summary, verdict
-from .row import DEFAULT_LEVEL, Report, Row, launch_name, size_text, spread, time_text
+from .row import DEFAULT_LEVEL, Report, Row, launch_name, spread
 from .stored import load
 
 __all__ = ["LOOP_NAMES", "arrival", "large", "points", "small"]

@@ -11,7 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from .row import Report, Row, size_text
+from wagma.units import size_text
+
+from .row import Report, Row
 
 __all__ = ["text"]
 

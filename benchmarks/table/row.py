@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from wagma.units import time_text
+
 from .ratios import Compared, Summary
 
 __all__ = [
@@ -13,9 +15,7 @@ __all__ = [
     "Row",
     "launch_name",
     "reached",
-    "size_text",
     "spread",
-    "time_text",
 ]
 
 DEFAULT_LEVEL = "(THREAD_MULTIPLE)"  # mpi4py's
@@ -36,22 +36,6 @@ class Row:
     verdict: str
     details: str
     compared: Compared | None = None
-
-
-def size_text(size: int) -> str:
-    """4 B, 16 KiB, 100 MiB."""
-    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size >= unit and size % unit == 0:
-            return f"{size // unit} {name}"
-    return f"{size} B"
-
-
-def time_text(seconds: float) -> str:
-    """Three digits and a unit."""
-    for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if seconds >= unit:
-            return f"{seconds / unit:#.3g}".rstrip(".") + f" {name}"
-    return f"{seconds * 1e9:.0f} ns"
 
 
 def spread(s: Summary | None) -> str:

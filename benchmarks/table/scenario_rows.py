@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ..scenarios.plan import Fastest
-from ..scenarios.theory import draws, memoryless, replay
-from .row import Report, Row, launch_name, reached, time_text
+from wagma.theory.fastest_k import memoryless, replay
+from wagma.units import time_text
+
+from ..scenarios.plan import Fastest, draws
+from .row import Report, Row, launch_name, reached
 
 __all__ = ["beside_sleeper", "grace", "k_of_p", "straggler"]
 

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from wagma.collectives._engine import MAX_NEIGHBORS
-
-from .bound import Rule
+from wagma.theory.bound import Rule
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from wagma.algorithms import Algorithm
+    from wagma.training.strategies import Algorithm
 
     from .settings import Settings
 
@@ -111,7 +110,7 @@ def find(name: str, settings: Settings, size: int) -> Compared:
 
 
 def _wagma(name: str, label: str, settings: Settings, size: int, **chosen: Any) -> Compared:
-    from wagma.algorithms.wagma import default_group_size
+    from wagma.training.strategies.wagma import default_group_size
 
     options = {"group_size": settings.group_size, "sync_period": settings.sync_period, **chosen}
     if options["group_size"] is None:

@@ -22,10 +22,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from wagma.inject import forms
+from wagma.launch import values
+from wagma.launch.options import (
+    add_group_size,
+    add_progress,
+    add_transport,
+    integer,
+    is_shown,
+    reader,
+)
+from wagma.launch.together import on_world
+from wagma.units import parse_seconds
 
-from .. import values
-from ..options import add_group_size, add_progress, add_transport, integer, is_shown, reader
-from ..together import on_world
 from .algorithms import DEFAULT, NAMES, check_name
 from .settings import Settings
 from .tasks import TASKS
@@ -169,7 +177,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     shown = is_shown(arguments.progress)
 
     def train(comm: MPI.Intracomm) -> int:
-        from ..together import everywhere
+        from wagma.launch.together import everywhere
 
         agreed, one_node = _agreed(comm, settings)
         # MPI first: ranks meet in its initialisation, and spin there while others import. Here they
@@ -190,9 +198,10 @@ def _agreed(comm: MPI.Intracomm, settings: Settings) -> tuple[Settings, bool]:
     Raises:
         InputError: the settings are not those of all ranks, or the transport cannot be had.
     """
-    from ..agreement import agreed
+    from wagma.launch.agreement import agreed
+    from wagma.launch.together import check_transport, everywhere
+
     from ..start import one_node
-    from ..together import check_transport, everywhere
 
     used = os.environ.get("WAGMA_TRANSPORT", settings.transport)
     settings = agreed(comm, replace(settings, transport=used))  # type: ignore[arg-type]
@@ -310,7 +319,7 @@ def _positive(text: str) -> float:
 
 
 def _duration(text: str) -> float:
-    value = values.seconds(text)
+    value = parse_seconds(text)
     if value <= 0:
         raise ValueError(f"{text} is no time to compute: more than 0 is needed")
     return value

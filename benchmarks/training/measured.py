@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from wagma.theory.bound import bound
+
 from .algorithms import Compared
-from .bound import bound
 from .settings import Settings
 
 if TYPE_CHECKING:

@@ -90,7 +90,7 @@ def stored(file: Path) -> Result:
 
     try:
         result: Result = loads(file.read_bytes())
-        check_schema(result, "wagma.benchmarks", "training.schema.json")
+        check_schema(result, "wagma.report", "training.schema.json")
     except FormatError as error:
         raise ValueError(str(error)) from None
     if not result["runs"]:

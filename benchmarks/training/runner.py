@@ -12,10 +12,11 @@ from rich.console import Console
 
 from wagma.demo.progress import progress_line
 from wagma.inject import Injector, parse
-from wagma.ranks import meet
+from wagma.launch import interrupt
+from wagma.launch.ranks import meet
+from wagma.launch.together import abort_on_error, everywhere
 
-from .. import environment, interrupt
-from ..together import abort_on_error, everywhere
+from .. import environment
 from . import table
 from .algorithms import Compared, find
 from .document import document

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mpi4py import MPI
 
 if TYPE_CHECKING:
-    from ..interrupt import Interrupt
+    from wagma.launch.interrupt import Interrupt
 
 __all__ = ["Stop"]
 

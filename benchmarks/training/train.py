@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from wagma.optimizer import DistributedOptimizer
-from wagma.ranks import meet
+from wagma.launch.ranks import meet
 from wagma.timed import Snapshots, check_one_model, mean_over_ranks, run_steps
+from wagma.training.optimizer import DistributedOptimizer
 
 from .algorithms import Compared
 from .settings import Settings

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from wagma.report.remarks import remarks
+
 from ..samples import Point, Report
 from ..settings import Settings
 from .document import Document
 from .nccl import Nccl
 from .osu import Osu
-from .remarks import remarks
 from .rows import Csv
 from .sweep import Sweep
 

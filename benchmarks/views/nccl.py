@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
+from wagma.report.remarks import remarks
+
 from ..datatypes import DATATYPES
 from ..figures import algbw, baseline, busbw, figures, headline, ratio, reducing, wagma
 from ..samples import Point, Report
 from ..settings import Settings
 from ..titles import title
 from .labels import labels
-from .remarks import remarks
 
 __all__ = ["Nccl"]
 

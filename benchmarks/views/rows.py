@@ -7,6 +7,8 @@ import io
 from dataclasses import asdict
 from typing import Any
 
+from wagma.report.remarks import remarks
+
 from ..figures import (
     algbw,
     busbw,
@@ -21,7 +23,6 @@ from ..figures import (
 )
 from ..samples import Point, Report, Series
 from ..settings import Settings
-from .remarks import remarks
 
 __all__ = ["COLUMNS", "Csv", "described"]
 

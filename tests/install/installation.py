@@ -25,8 +25,8 @@ with GroupAllreduce(MPI.COMM_WORLD, x, group_size=1) as collective:
 assert x.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0], x
 assert topology.groups(3, 1, 0) == [(0,), (1,), (2,)]
 assert _loop.now() > 0
-for name in ("report", "training"):
-    assert (resources.files(wagma.benchmarks) / f"{name}.schema.json").is_file(), name
+for name in ("benchmark", "training"):
+    assert (resources.files("wagma.report") / f"{name}.schema.json").is_file(), name
 for package in (wagma.collectives, wagma.benchmarks):
     print(package.__file__)
 """

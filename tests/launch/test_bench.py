@@ -46,7 +46,7 @@ def test_json_is_one_document_and_samples_are_kept(tmp_path: Path) -> None:
     done = bench(2, "group-allreduce", "-m", "4096:16384", *FEW, *options)
     assert done.returncode == 0, done.stderr
     document: dict[str, Any] = json.loads(done.stdout)
-    schema = json.loads((resources.files("wagma.benchmarks") / "report.schema.json").read_text())
+    schema = json.loads((resources.files("wagma.report") / "benchmark.schema.json").read_text())
     jsonschema.Draft202012Validator(schema).validate(document)
     words = shlex.split(document["environment"]["command"])
     assert words[1:5] == ["-m", "wagma", "bench", "group-allreduce"]

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from wagma.benchmarks.table import plan
-from wagma.benchmarks.table.row import time_text
 from wagma.cli import main
+from wagma.units import time_text
 
 TINY = [
     *("--quick", "--ranks", "2", "--mpi-ranks", "2"),

@@ -20,7 +20,7 @@ from wagma.benchmarks.views import view
 
 @pytest.fixture(scope="module")
 def validator() -> jsonschema.Draft202012Validator:
-    schema = json.loads((resources.files("wagma.benchmarks") / "report.schema.json").read_text())
+    schema = json.loads((resources.files("wagma.report") / "benchmark.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from wagma.benchmarks.memory import Room, arrays, room, shortage
+from wagma.benchmarks.memory import arrays, shortage
 from wagma.benchmarks.scenarios.alone import memory, memory_formula
 from wagma.benchmarks.settings import Settings
+from wagma.memory import Room, room
 
 MIB = 1 << 20
 SYNC = Settings("allreduce", (MIB,))
@@ -72,8 +73,8 @@ def test_the_limit_of_a_control_group_around_this_one_counts(
     own.mkdir(parents=True)
     (tmp_path / "job/memory.max").write_text("1000\n")
     (tmp_path / "job/memory.current").write_text("400\n")
-    monkeypatch.setattr("wagma.benchmarks.memory.CGROUP", tmp_path)
-    monkeypatch.setattr("wagma.benchmarks.memory.text_of", lambda _: "0::/job/step\n")
+    monkeypatch.setattr("wagma.memory.CGROUP", tmp_path)
+    monkeypatch.setattr("wagma.memory.text_of", lambda _: "0::/job/step\n")
     assert room().total == 540
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from wagma.benchmarks.memory import Room
 from wagma.benchmarks.samples import Checks, Point, Series
 from wagma.benchmarks.scenarios import theory
 from wagma.benchmarks.scenarios.plan import Fastest
 from wagma.benchmarks.table import plan, ratio_rows, ratios, readme, stored
+from wagma.memory import Room
 
 ENOUGH = Room(shared=1 << 40, total=1 << 40)
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from wagma.benchmarks.memory import Room
 from wagma.benchmarks.table import mpi_rows, plan
 from wagma.benchmarks.table.row import Row
+from wagma.memory import Room
 
 KIB, MIB = 1 << 10, 1 << 20
 ENOUGH = Room(shared=1 << 40, total=1 << 40)

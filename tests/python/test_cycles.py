@@ -2,8 +2,8 @@
 
 import pytest
 
-from wagma.algorithms.cycles import group_cycle
 from wagma.collectives import topology
+from wagma.training.strategies.cycles import group_cycle
 
 
 @pytest.mark.parametrize("size", [*range(1, 20), 32, 48])

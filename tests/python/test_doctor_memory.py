@@ -16,7 +16,8 @@ from wagma.doctor.checks import examine
 from wagma.doctor.checks.memory import before_mpi
 from wagma.doctor.control_groups import MemoryLimit, memory_limit
 from wagma.doctor.facts import Facts, Level, Wanted
-from wagma.doctor.sizes import needed_bytes, parse_size, size_text
+from wagma.doctor.sizes import needed_bytes
+from wagma.units import parse_size, size_text
 
 # ---- sizes ---------------------------------------------------------------------------------------
 

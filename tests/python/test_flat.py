@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from wagma.flat import ALIGNMENT, FlatGradients, FlatParameters, Layout
+from wagma.training.flat import ALIGNMENT, FlatGradients, FlatParameters, Layout
 
 
 def parameter(*shape: int, dtype: torch.dtype = torch.float32) -> torch.nn.Parameter:

@@ -7,7 +7,7 @@ import torch
 from mpi4py import MPI
 
 import wagma
-from wagma.algorithms import Algorithm
+from wagma.training.strategies import Algorithm
 
 SELF = MPI.COMM_SELF
 ALGORITHMS: dict[str, Callable[[], Algorithm]] = {

@@ -10,7 +10,7 @@ import torch
 from mpi4py import MPI
 
 import wagma
-from wagma.counters import Counters
+from wagma.training.counters import Counters
 
 KEYS = {
     "version",

@@ -68,6 +68,6 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def validator() -> jsonschema.Draft202012Validator:
-    schema = json.loads((resources.files("wagma.benchmarks") / "training.schema.json").read_text())
+    schema = json.loads((resources.files("wagma.report") / "training.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from wagma.benchmarks.training.algorithms import NAMES, find
-from wagma.benchmarks.training.bound import Bound, Rule, bound
 from wagma.benchmarks.training.settings import Settings
 from wagma.inject import parse
+from wagma.theory.bound import Bound, Rule, bound
 
 SETTINGS = Settings(
     task="digits",

@@ -24,16 +24,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wagma.benchmarks.agreement import refuse
-from wagma.benchmarks.options import (
+from wagma.demo.settings import ALGORITHMS, DELAY, Asked, Settings, default_delayed_ranks
+from wagma.inject import Injector, Paper, forms, parse
+from wagma.launch.agreement import refuse
+from wagma.launch.options import (
     add_group_size,
     add_progress,
     add_transport,
     integer,
     is_shown,
 )
-from wagma.demo.settings import ALGORITHMS, DELAY, Asked, Settings, default_delayed_ranks
-from wagma.inject import Injector, Paper, forms, parse
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -141,17 +141,17 @@ def _number(lowest: float, highest: float) -> Callable[[str], float]:
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Runs the demo on the ranks of COMM_WORLD; returns the exit status."""
-    from wagma.benchmarks.together import on_world
+    from wagma.launch.together import on_world
 
     asked = Asked(**{field.name: getattr(arguments, field.name) for field in fields(Asked)})
     return on_world(parser, lambda comm: _demo(comm, asked, arguments.progress))
 
 
 def _demo(comm: MPI.Intracomm, asked: Asked, progress: str) -> int:
-    from wagma.benchmarks.agreement import agreed
     from wagma.benchmarks.start import one_node
-    from wagma.benchmarks.together import check_transport, everywhere
-    from wagma.ranks import meet
+    from wagma.launch.agreement import agreed
+    from wagma.launch.ranks import meet
+    from wagma.launch.together import check_transport, everywhere
 
     # MPI first: ranks meet in its initialisation, and spin there while others import.
     asked = agreed(comm, asked)
@@ -244,7 +244,7 @@ def _imbalance(asked: Asked, size: int) -> Injector:
 
 
 def _settings(asked: Asked, size: int, imbalance: Injector) -> Settings:
-    from wagma.algorithms.wagma import default_group_size
+    from wagma.training.strategies.wagma import default_group_size
 
     group = asked.group_size
     return Settings(
@@ -265,7 +265,7 @@ def _train_all(
     from wagma.demo.data import load
     from wagma.demo.progress import progress_line
     from wagma.demo.training import train
-    from wagma.ranks import meet
+    from wagma.launch.ranks import meet
 
     console.print(
         f"{comm.size} ranks, {imbalance.describe()}; {settings.steps} steps of "

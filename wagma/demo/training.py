@@ -10,13 +10,13 @@ import torch
 from mpi4py import MPI
 from torch import nn
 
-from wagma.algorithms import WAGMA, Algorithm, AllreduceSGD
 from wagma.demo.data import Digits, accuracy, build_model, draw_batch
 from wagma.demo.settings import Settings
 from wagma.inject import Injector
-from wagma.optimizer import DistributedOptimizer
-from wagma.ranks import meet
+from wagma.launch.ranks import meet
 from wagma.timed import Snapshots, check_one_model, mean_over_ranks, run_steps
+from wagma.training.optimizer import DistributedOptimizer
+from wagma.training.strategies import WAGMA, Algorithm, AllreduceSGD
 
 __all__ = ["train"]
 

@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _size(text: str) -> int:
-    from wagma.doctor.sizes import parse_size
+    from wagma.units import parse_size
 
     try:
         size = parse_size(text)

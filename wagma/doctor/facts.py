@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from wagma.spans import spans
+from wagma.units import spans
 
 __all__ = [
     "Clock",

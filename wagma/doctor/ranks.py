@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, Protocol
 
 from wagma.doctor.facts import RankFacts
-from wagma.ranks import gather
+from wagma.launch.ranks import gather
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -25,7 +25,7 @@ def read_benchmark(path: str, content: Mapping[str, Any]) -> Benchmark:
             f"its schema has version {content['schema_version']}, this version of wagma reads "
             f"{SCHEMA_VERSION}: make the report with the version that measured"
         )
-    check_schema(content, "wagma.benchmarks", "report.schema.json")
+    check_schema(content, "wagma.report", "benchmark.schema.json")
     points = [
         Point(
             size=point["size"],

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from wagma.benchmarks.table.row import size_text
 from wagma.report.records import Benchmark, Found, Point, Training
 from wagma.report.sections.delays import by_delay
 from wagma.report.sections.latency import TITLES, by_size
 from wagma.report.sections.throughput import BASELINE, mean_throughput
 from wagma.report.sections.words import percent, setup, times, us
 from wagma.report.style import without_form
+from wagma.units import size_text
 
 __all__ = ["Fact", "glance"]
 

@@ -21,8 +21,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wagma.benchmarks.agreement import refuse
-from wagma.benchmarks.options import add_progress, is_shown
+from wagma.launch.agreement import refuse
+from wagma.launch.options import add_progress, is_shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _size(text: str) -> int:
-    from wagma.doctor.sizes import parse_size, size_text
+    from wagma.units import parse_size, size_text
 
     try:
         size = parse_size(text)
@@ -110,7 +110,7 @@ def _seconds(text: str) -> float:
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Measures with the ranks of COMM_WORLD; returns the exit status."""
-    from wagma.benchmarks.together import on_world
+    from wagma.launch.together import on_world
 
     settings = Settings(arguments.largest, arguments.seconds, arguments.file, arguments.dry_run)
     return on_world(parser, lambda comm: _tune(comm, settings, arguments.progress))
@@ -119,10 +119,10 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 def _tune(comm: MPI.Intracomm, settings: Settings, progress: str) -> int:
     from functools import partial
 
-    from wagma.benchmarks.agreement import InputError, agreed
-    from wagma.benchmarks.progress import bar
-    from wagma.benchmarks.together import abort_on_error, everywhere
     from wagma.collectives import tuning
+    from wagma.launch.agreement import InputError, agreed
+    from wagma.launch.progress import bar
+    from wagma.launch.together import abort_on_error, everywhere
     from wagma.tune.measuring import default_schedule, measure, ranks_on_this_node
     from wagma.tune.search import points, search
 
@@ -157,11 +157,11 @@ def _check(settings: Settings, ranks: int, here: int) -> None:
         ImportError: there is no transport over MPI.
         ValueError: a variable of the environment is wrong, or memory is too small.
     """
-    from wagma.benchmarks.memory import room
     from wagma.collectives import transport
     from wagma.collectives.options import Options
-    from wagma.doctor.sizes import size_text
+    from wagma.memory import room
     from wagma.tune.search import memory
+    from wagma.units import size_text
 
     transport.load()
     Options().with_environment()
@@ -215,8 +215,8 @@ def _writable(file: Path) -> Path:
 
 
 def _text(found: Found, under: str) -> str:
-    from wagma.doctor.sizes import size_text
     from wagma.tune.search import at_once
+    from wagma.units import size_text
 
     schedule = found.schedule
     lines = [under, ""]
@@ -246,7 +246,7 @@ def _columns(
     first: str, times: Times, second: str, others: Times, is_first: Callable[[int], bool]
 ) -> list[str]:
     """Times by size in two columns, a star at the one that is used."""
-    from wagma.doctor.sizes import size_text
+    from wagma.units import size_text
 
     lines = [f"{'array':>10} {first:>14} {second:>12}   us, median of calls"]
     for size in sorted(times):

@@ -11,9 +11,9 @@ from stalls import soon
 from tiny import ALGORITHMS, COMM, RANK, SIZE
 
 import wagma
-from wagma.algorithms.groups import GroupAveraging
 from wagma.collectives import PeerError, StallError
-from wagma.flat import FlatParameters
+from wagma.training.flat import FlatParameters
+from wagma.training.strategies.groups import GroupAveraging
 
 COUNT = (4 << 20) // 4 + 3  # from here on arrays change their memory, see csrc/segment.h
 MEAN = (SIZE - 1) / 2  # of the ranks

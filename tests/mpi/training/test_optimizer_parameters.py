@@ -22,8 +22,8 @@ from tiny import (
 from torch.optim import Optimizer
 
 import wagma
-from wagma.algorithms import Algorithm
-from wagma.algorithms.gradients import GradientAveraging
+from wagma.training.strategies import Algorithm
+from wagma.training.strategies.gradients import GradientAveraging
 
 
 @pytest.fixture(params=ON_TIME)

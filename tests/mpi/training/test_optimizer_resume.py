@@ -21,7 +21,7 @@ from tiny import (
 )
 
 import wagma
-from wagma.algorithms import Algorithm
+from wagma.training.strategies import Algorithm
 
 
 def run(

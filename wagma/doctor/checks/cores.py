@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from wagma.doctor.facts import Facts, Finding, Level, RankFacts, by_node, over_messages, which_ranks
-from wagma.spans import spans
+from wagma.units import spans
 
 __all__ = ["cores", "threads"]
 

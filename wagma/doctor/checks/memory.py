@@ -17,7 +17,8 @@ from wagma.doctor.facts import (
     over_messages,
     which_ranks,
 )
-from wagma.doctor.sizes import needed_bytes, size_text
+from wagma.doctor.sizes import needed_bytes
+from wagma.units import size_text
 
 __all__ = ["before_mpi", "clock", "cma", "huge_pages", "shared_memory"]
 

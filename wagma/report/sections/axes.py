@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from wagma.benchmarks.table.row import size_text
 from wagma.report.records import Found
 from wagma.report.style import Look, looks
+from wagma.units import size_text
 
 __all__ = [
     "bars",

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
-from wagma.benchmarks.table.row import size_text
 from wagma.report.document import Cell, Part, Plot, Section, table
 from wagma.report.records import Benchmark, Found
 from wagma.report.sections.axes import delay_axis, legend, line, log_time, palette
@@ -22,6 +21,7 @@ from wagma.report.sections.words import (
     us,
 )
 from wagma.report.style import FAINT, Look
+from wagma.units import size_text
 
 __all__ = ["by_delay", "delays"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from wagma.benchmarks.views.remarks import facts
 from wagma.report.document import Cell, Part, Section, table
 from wagma.report.records import Found
+from wagma.report.remarks import facts
 from wagma.report.sections.words import NONE
 
 __all__ = ["environment", "warnings"]

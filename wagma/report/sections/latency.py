@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from wagma.benchmarks.table.row import size_text
 from wagma.report.document import Cell, Part, Plot, Section, Table, table
 from wagma.report.records import Benchmark, Found, Measured
 from wagma.report.sections.axes import legend, line, log_time, palette, size_axis
 from wagma.report.sections.words import NONE, TIMES, percent, remarks, setup, slug, spread_us, times
 from wagma.report.style import FAINT, Look
+from wagma.units import size_text
 
 __all__ = ["by_size", "latency", "ratios"]
 

@@ -8,12 +8,12 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from wagma.benchmarks.table.row import size_text
 from wagma.report.document import Cell, Part, Plot, Section, table
 from wagma.report.records import Benchmark, Found, Point
 from wagma.report.sections.axes import legend, line, palette, plain, short, size_axis
 from wagma.report.sections.words import NONE, percent, remarks, setup, slug, us
 from wagma.report.style import INK, Look
+from wagma.units import size_text
 
 __all__ = ["overlap"]
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from wagma.benchmarks.settings import LARGE_BYTES
-from wagma.benchmarks.table.row import time_text
 from wagma.report.document import Cell
 from wagma.report.records import Benchmark
+from wagma.units import LARGE_BYTES, time_text
 
 __all__ = [
     "NONE",

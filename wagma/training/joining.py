@@ -10,8 +10,8 @@ from typing import SupportsIndex
 
 from torch.optim import Optimizer
 
-from wagma.algorithms import Algorithm
-from wagma.closures import needs_closure
+from wagma.training.closures import needs_closure
+from wagma.training.strategies import Algorithm
 
 __all__ = ["Pace", "last_version"]
 

@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from wagma.ranks import gather
-
-from .agreement import InputError
+from wagma.launch.agreement import InputError
+from wagma.launch.ranks import gather
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -58,12 +57,10 @@ def everywhere(comm: MPI.Intracomm, check: Callable[[], T]) -> T:
     Raises:
         InputError: it failed on a rank.
     """
-    from .subjects.subject import UnavailableError  # imports MPI, which help does without
-
     error = None
     try:
         found = check()
-    except (ImportError, UnavailableError, OSError, TypeError, ValueError) as caught:
+    except (ImportError, InputError, OSError, TypeError, ValueError) as caught:
         error = str(caught)
     # One rank may have read or prepared something for all.
     errors = [text for text in gather(comm, error) if text is not None]

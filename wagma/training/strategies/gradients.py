@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from wagma.algorithms.base import Algorithm
 from wagma.collectives import PartialAllreduce
-from wagma.flat import FlatGradients, FlatParameters, Layout
+from wagma.training.flat import FlatGradients, FlatParameters, Layout
+from wagma.training.strategies.base import Algorithm
 
 __all__ = ["GradientAveraging"]
 

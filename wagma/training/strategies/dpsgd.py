@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wagma.algorithms.neighbors import NeighborAveraging
 from wagma.collectives.options import Transport
+from wagma.training.strategies.neighbors import NeighborAveraging
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -8,20 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from wagma.inject import Exponential
-
-from .plan import Fastest
-
-__all__ = ["Replay", "draws", "memoryless", "replay"]
-
-
-def draws(s: Fastest, ranks: int, slow: bool) -> npt.NDArray[np.float64]:
-    """Seconds that each rank computes for each version, [versions, ranks].
-
-    `slow`: the last rank computes `slowdown` times as long.
-    """
-    factors = (1.0,) * (ranks - 1) + (s.slowdown if slow else 1.0,)
-    return Exponential(ranks, s.mean, factors, seed=s.seed).table(s.versions)
+__all__ = ["Replay", "memoryless", "replay"]
 
 
 @dataclass(frozen=True)

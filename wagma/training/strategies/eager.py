@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 from torch.optim import Optimizer
 
-from wagma.algorithms.collective import Collective
-from wagma.algorithms.gradients import GradientAveraging
-from wagma.closures import needs_closure
 from wagma.collectives import MajorityAllreduce, SoloAllreduce
 from wagma.collectives.options import Transport
-from wagma.flat import FlatParameters
+from wagma.training.closures import needs_closure
+from wagma.training.flat import FlatParameters
+from wagma.training.strategies.collective import Collective
+from wagma.training.strategies.gradients import GradientAveraging
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch.optim import Optimizer
 
-from wagma.algorithms.collective import Collective
 from wagma.collectives import Outcome, PartialAllreduce, PeerError, StallError
 from wagma.collectives.meeting import Meeting, rank_and_size
 from wagma.collectives.options import Transport
 from wagma.collectives.patience import Patience
 from wagma.collectives.reports import describe_ranks
-from wagma.flat import FlatParameters
+from wagma.training.flat import FlatParameters
+from wagma.training.strategies.collective import Collective
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from wagma.algorithms import Algorithm
-from wagma.flat import Layout
+from wagma.training.flat import Layout
+from wagma.training.strategies import Algorithm
 
 __all__ = ["agree"]
 

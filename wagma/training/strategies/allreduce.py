@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch.optim import Optimizer
 
-from wagma.algorithms.collective import Collective
-from wagma.algorithms.gradients import GradientAveraging
 from wagma.collectives import SyncAllreduce
 from wagma.collectives.options import Transport
-from wagma.flat import FlatParameters
+from wagma.training.flat import FlatParameters
+from wagma.training.strategies.collective import Collective
+from wagma.training.strategies.gradients import GradientAveraging
 
 if TYPE_CHECKING:
     from mpi4py import MPI

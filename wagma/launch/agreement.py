@@ -11,7 +11,7 @@ import os
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from wagma.ranks import gather
+from wagma.launch.ranks import gather
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -10,16 +10,16 @@ from typing import Any, Self, SupportsIndex, overload
 import torch
 from torch.optim import Optimizer
 
-from wagma.agreement import agree
-from wagma.algorithms import Algorithm
-from wagma.buffers import average_buffers
 from wagma.collectives import Outcome
-from wagma.counters import Counters
-from wagma.flat import FlatParameters
-from wagma.joining import Pace, last_version
-from wagma.logs import RankLogger
-from wagma.scaling import forget, unscale
-from wagma.wrapper import OptimizerWrapper
+from wagma.launch.logs import RankLogger
+from wagma.training.buffers import average_buffers
+from wagma.training.counters import Counters
+from wagma.training.flat import FlatParameters
+from wagma.training.joining import Pace, last_version
+from wagma.training.same_model import agree
+from wagma.training.scaling import forget, unscale
+from wagma.training.strategies import Algorithm
+from wagma.training.wrapper import OptimizerWrapper
 
 __all__ = ["DistributedOptimizer"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from wagma.algorithms.groups import GroupAveraging
 from wagma.collectives import PartialAllreduce
 from wagma.collectives.options import Activation, Missed, Transport
+from wagma.training.strategies.groups import GroupAveraging
 
 if TYPE_CHECKING:
     import torch

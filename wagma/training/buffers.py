@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-from wagma.algorithms import Algorithm
+from wagma.training.strategies import Algorithm
 
 __all__ = ["average_buffers"]
 

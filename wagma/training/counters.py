@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from wagma.algorithms import Algorithm
 from wagma.collectives import Outcome
+from wagma.training.strategies import Algorithm
 
 __all__ = ["Counters"]
 

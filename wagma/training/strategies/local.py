@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wagma.algorithms.base import Algorithm
-from wagma.algorithms.collective import Collective
 from wagma.collectives import Options, SyncAllreduce
 from wagma.collectives.options import Transport
-from wagma.flat import FlatParameters
+from wagma.training.flat import FlatParameters
+from wagma.training.strategies.base import Algorithm
+from wagma.training.strategies.collective import Collective
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim import Optimizer
 
-from wagma.algorithms.neighbors import NeighborAveraging
 from wagma.collectives.options import Transport
+from wagma.training.strategies.neighbors import NeighborAveraging
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from wagma.algorithms.base import Algorithm
-from wagma.algorithms.collective import Collective
-from wagma.algorithms.cycles import group_cycle
 from wagma.collectives import PartialAllreduce
 from wagma.collectives.options import Grouping, Transport
-from wagma.flat import FlatParameters
+from wagma.training.flat import FlatParameters
+from wagma.training.strategies.base import Algorithm
+from wagma.training.strategies.collective import Collective
+from wagma.training.strategies.cycles import group_cycle
 
 if TYPE_CHECKING:
     from mpi4py import MPI

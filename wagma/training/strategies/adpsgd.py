@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from wagma.algorithms.groups import GroupAveraging
 from wagma.collectives import GroupAllreduce
 from wagma.collectives.options import Transport
+from wagma.training.strategies.groups import GroupAveraging
 
 if TYPE_CHECKING:
     import torch

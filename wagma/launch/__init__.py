@@ -1,0 +1,1 @@
+"""Launched processes: their ranks, what they agree on, how they end, what they show."""

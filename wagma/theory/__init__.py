@@ -1,0 +1,1 @@
+"""Theory, pure: what methods take where communication costs nothing."""

@@ -1,0 +1,1 @@
+"""Training over the collectives: the optimizer, its parts, and the strategies that it takes."""

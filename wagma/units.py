@@ -1,0 +1,91 @@
+"""Sizes, times and lists of numbers, as people write and read them. Pure.
+
+A function that reads raises ValueError, which says what is wrong and what to write.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+__all__ = ["LARGE_BYTES", "parse_seconds", "parse_size", "size_text", "spans", "time_text"]
+
+LARGE_BYTES = 8192  # OSU's: a larger message has fewer iterations
+
+_NUMBER = re.compile(r"([+-]?[0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)", re.IGNORECASE)
+_POWERS = tuple(enumerate("kmgt", 1))
+_BYTES = {
+    "": 1,
+    "b": 1,
+    **{unit: 1024**power for power, k in _POWERS for unit in (k, f"{k}ib")},
+    **{f"{k}b": 1000**power for power, k in _POWERS},
+}
+_SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_MOST_SECONDS = 1e6
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes, >= 0, of a text such as 4096, 64KiB, 1.5GiB or 64k.
+
+    KiB, MiB, GiB, TiB and K, M, G, T are powers of 1024; KB, MB, GB, TB are powers of 1000.
+    """
+    number, unit = _split(text)
+    factor = _BYTES.get(unit)
+    if number is None or factor is None:
+        raise ValueError(f"{text!r} is no size: write bytes, such as 4096, 64KiB or 1MiB")
+    value = number * factor
+    if not value >= 0 or value != int(value):
+        raise ValueError(f"{text!r} is no whole number of bytes from 0")
+    return int(value)
+
+
+def parse_seconds(text: str) -> float:
+    """Return the seconds, 0 to 1e6, of a text such as 0.3, 300ms, 50us or 1s."""
+    number, unit = _split(text)
+    factor = _SECONDS.get(unit)
+    if number is None or factor is None:
+        raise ValueError(f"{text!r} is no time: write seconds, such as 0.3, or 300ms, 50us or 1s")
+    value = number * factor
+    if not 0 <= value <= _MOST_SECONDS:
+        raise ValueError(f"{text!r} is no time from 0 to {_MOST_SECONDS:g} s")
+    return value
+
+
+def _split(text: str) -> tuple[float | None, str]:
+    found = _NUMBER.fullmatch(text.strip())
+    if not found:
+        return None, ""
+    try:
+        number = float(found[1])
+    except ValueError:
+        return None, ""
+    return (number, found[2].lower()) if math.isfinite(number) else (None, "")
+
+
+def size_text(size: float) -> str:
+    """Return bytes with four digits and a unit: '4 B', '16 KiB', '1.5 GiB'."""
+    units = ("B", "KiB", "MiB", "GiB", "TiB")
+    power = 0
+    while size >= 1024 and power < len(units) - 1:
+        size, power = size / 1024, power + 1
+    return f"{size:.4g} {units[power]}" if size < 1000 else f"{size:.0f} {units[power]}"
+
+
+def time_text(seconds: float) -> str:
+    """Return seconds with three digits and a unit: '1.23 s', '15 us'."""
+    for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if seconds >= unit:
+            return f"{seconds / unit:#.3g}".rstrip(".") + f" {name}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Return ascending numbers as runs: '0-2, 5'."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
