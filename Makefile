@@ -181,12 +181,15 @@ tests-mpi_c: $(MPI_TESTS:%=build/$(MPI)/%)
 -include $(wildcard build/*/*.d build/*/*/*.d)
 
 # ---- lint ----------------------------------------------------------------------------------------
-lint: lint-python lint-types lint-format lint-gcc lint-clang ## ruff, mypy, clang-format, compilers
-.PHONY: lint-python lint-types lint-format lint-gcc lint-clang
+lint: lint-python lint-imports lint-types lint-format lint-gcc lint-clang ## ruff, imports, mypy, clang-format, compilers
+.PHONY: lint-python lint-imports lint-types lint-format lint-gcc lint-clang
 
 lint-python: $(VENV)/engine
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
+
+lint-imports:
+	$(PYTHON) buildtools/check_imports.py
 
 # mypy knows packages by their folders: it sees collectives/ as wagma/collectives/, and so on.
 lint-types: $(VENV)/engine
