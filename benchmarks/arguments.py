@@ -69,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser, kind: str) -> None:
     parser.set_defaults(kind=kind)
     parser.epilog = "Arrival patterns: " + ", ".join(arrival.FORMS.values()) + "; T as 300ms, 50us."
     _add_osu(parser, kind, defaults)
+    _add_nccl(parser)
     _add_wagma(parser, defaults)
     _add_measurement(parser, kind, defaults)
 
@@ -146,6 +147,12 @@ def _add_osu(parser: argparse.ArgumentParser, kind: str, defaults: _Defaults) ->
         )
     line = title(kind, version("wagma"))
     add("-v", "--version", action="version", version=line, help="print the version")
+
+
+def _add_nccl(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("as nccl-tests").add_argument
+    for names, bound in ((("-b", "--minbytes"), "MIN"), (("-e", "--maxbytes"), "MAX")):
+        add(*names, type=reader(values.size), metavar="SIZE", help=f"the {bound} of -m")
 
 
 def _add_wagma(parser: argparse.ArgumentParser, defaults: _Defaults) -> None:
@@ -278,7 +285,7 @@ def settings(namespace: argparse.Namespace, parser: argparse.ArgumentParser) -> 
     kind, defaults = namespace.kind, _DEFAULTS[namespace.kind]
     try:
         check_options(namespace)
-        sizes = _sizes(namespace.message_size, namespace.datatype, defaults)
+        sizes = _sizes(*_limits(namespace), namespace.datatype, defaults)
     except ValueError as error:
         parser.error(str(error))
     iterations = namespace.iterations or defaults.iterations
@@ -311,20 +318,31 @@ def _or(value: Any, default: Any) -> Any:
     return default if value is None else value
 
 
+Limit = int | None
+
+
+def _limits(given: argparse.Namespace) -> tuple[str, Limit, Limit]:
+    """Return the option that limits the sizes, MIN and MAX; None: not given."""
+    smallest, largest = given.minbytes, given.maxbytes
+    if smallest is None and largest is None:
+        return ("argument -m/--message-size", *(given.message_size or (None, None)))
+    if given.message_size is not None:
+        raise ValueError("argument -m/--message-size: not allowed with -b and -e: leave it out")
+    values.check_order(smallest, largest, "-b MIN -e MAX")
+    return "argument -b/--minbytes, -e/--maxbytes", smallest, largest
+
+
 def _sizes(
-    limits: tuple[int | None, int | None] | None, name: str, defaults: _Defaults
+    option: str, smallest: Limit, largest: Limit, name: str, defaults: _Defaults
 ) -> tuple[int, ...]:
     """OSU's: doubled, without those that are smaller than an element."""
     element = DATATYPES[name].bytes
-    smallest, largest = limits or (None, None)
     if defaults.smallest == defaults.largest:  # a kind of one size: that of -m is another one
         smallest, largest = smallest or largest, largest or smallest
     largest = largest or defaults.largest
     smallest = smallest or min(defaults.smallest, largest)
     if smallest > largest:
-        raise ValueError(
-            f"argument -m/--message-size: MIN is {smallest}, MAX by default {largest}: give both"
-        )
+        raise ValueError(f"{option}: MIN is {smallest}, MAX by default {largest}: give both")
     sizes = []
     size = smallest
     while size <= largest:
@@ -333,13 +351,13 @@ def _sizes(
         size *= 2
     if not sizes:
         raise ValueError(
-            f"argument -m/--message-size: nothing from {smallest} to {largest} holds an element of "
+            f"{option}: nothing from {smallest} to {largest} holds an element of "
             f"{name}, which has {element} bytes: raise MAX"
         )
     if sizes[0] % element:  # the others are its multiples
         doubled = "" if sizes[0] == smallest else f"MIN is {smallest}, which is doubled: "
         raise ValueError(
-            f"argument -m/--message-size: {doubled}{sizes[0]} is no multiple of {element} bytes, "
+            f"{option}: {doubled}{sizes[0]} is no multiple of {element} bytes, "
             f"the size of {name}: try MIN {max(smallest // element, 1) * element}"
         )
     return tuple(sizes)

@@ -12,7 +12,7 @@ are those of `wagma.inject`: they follow from the seed and are the same on every
 | lognormal[:T[:MEAN[:SIGMA[:CAP]]]] | after T min(eps, CAP), eps lognormal: DropCompute's |
 | trace:FILE | as the file says, from its beginning again after its end |
 
-T is 300ms, 50us, 1s or plain seconds.
+T is 300ms, 50us, 1s or 0.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from importlib.util import find_spec
+
+from wagma.launch.packages import missing
 
 from . import arrival
 from .settings import Settings, members
@@ -89,15 +90,15 @@ def _check_buffers(given: argparse.Namespace) -> None:
         raise ValueError(
             "--buffer cupy: wagma takes arrays in host memory only; pass --buffer numpy or torch"
         )
-    if given.buffer == "torch" and find_spec("torch") is None:
-        raise ValueError("--buffer torch: torch is not installed; pip install it")
+    if given.buffer == "torch" and (said := missing("torch")):
+        raise ValueError(f"--buffer torch: {said}")
     for name in given.baselines or ():
         if given.kind in NONBLOCKING and name != "mpi-nonblocking":
             raise ValueError(
                 f"--baseline {name}: the calls of {given.kind} are posted; pass mpi-nonblocking"
             )
-        if name in ("gloo", "nccl") and find_spec("torch") is None:
-            raise ValueError(f"--baseline {name}: torch is not installed; leave it out")
+        if name in ("gloo", "nccl") and (said := missing("torch")):
+            raise ValueError(f"--baseline {name}: {said}, or leave it out")
     if getattr(given, "loop", "auto") == "c" and given.buffer != "numpy":
         raise ValueError(f"--loop c: it takes no arrays of {given.buffer}; pass --loop auto")
 

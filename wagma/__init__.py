@@ -9,6 +9,7 @@ stragglers and faults on purpose, and ``python -m wagma``.
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ if find_spec("wagma.collectives") is None:
     )
 
 if TYPE_CHECKING:
+    __version__: str
     from wagma import inject
     from wagma.training.optimizer import DistributedOptimizer
     from wagma.training.strategies import (
@@ -43,6 +45,7 @@ __all__ = [
     "DistributedOptimizer",
     "EagerSGD",
     "LocalSGD",
+    "__version__",
     "inject",
 ]
 
@@ -60,6 +63,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return version(__name__)
     if name == "inject":  # imported when it is used, because it needs numpy
         return import_module("wagma.inject")
     if name not in _HOMES:
@@ -70,8 +75,7 @@ def __getattr__(name: str) -> Any:
         if error.name is None or error.name.split(".")[0] != "torch":
             raise
         raise ImportError(
-            f"wagma.{name} needs PyTorch, which is not installed; in the root of the "
-            "sources: python -m pip install '.[torch]'"
+            f"wagma.{name} needs PyTorch, which is not installed: python -m pip install torch"
         ) from error
     return getattr(module, name)
 

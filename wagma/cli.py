@@ -1,4 +1,4 @@
-"""The command line, ``python -m wagma COMMAND``.
+"""The command line, ``wagma COMMAND`` or ``python -m wagma COMMAND``.
 
 A command is a module with ``SUMMARY``, ``add_arguments(parser)`` and ``run(arguments, parser)``,
 which returns the exit status; where ranks wait for each other also ``refuse(said)``, with which a
@@ -13,6 +13,8 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
 from typing import IO, NoReturn
 
 __all__ = ["Ended", "Parser", "main"]
@@ -76,9 +78,10 @@ def build_parser(command: str | None = None) -> Parser:
         ImportError: `command` cannot be imported. Of all, those that cannot say so in their help.
     """
     parser = Parser(
-        prog="python -m wagma",
+        prog="wagma" if Path(sys.argv[0]).name == "wagma" else "python -m wagma",
         description="Wait-avoiding group averaging for data-parallel training.",
     )
+    parser.add_argument("--version", action="version", version=f"wagma {version('wagma')}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in COMMANDS if command is None else (command,):
         try:

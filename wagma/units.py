@@ -9,7 +9,17 @@ import math
 import re
 from collections.abc import Sequence
 
-__all__ = ["LARGE_BYTES", "parse_seconds", "parse_size", "size_text", "spans", "time_text"]
+__all__ = [
+    "LARGE_BYTES",
+    "MOST_SECONDS",
+    "parse_duration",
+    "parse_seconds",
+    "parse_size",
+    "plural",
+    "size_text",
+    "spans",
+    "time_text",
+]
 
 LARGE_BYTES = 8192  # OSU's: a larger message has fewer iterations
 
@@ -21,8 +31,8 @@ _BYTES = {
     **{unit: 1024**power for power, k in _POWERS for unit in (k, f"{k}ib")},
     **{f"{k}b": 1000**power for power, k in _POWERS},
 }
-_SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
-_MOST_SECONDS = 1e6
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+MOST_SECONDS = 1e6
 
 
 def parse_size(text: str) -> int:
@@ -41,14 +51,26 @@ def parse_size(text: str) -> int:
 
 
 def parse_seconds(text: str) -> float:
-    """Return the seconds, 0 to 1e6, of a text such as 0.3, 300ms, 50us or 1s."""
+    """Return the seconds, 0 to 1e6, of a text such as 300ms, 50us or 1s; only 0 needs no unit."""
     number, unit = _split(text)
+    if number is not None and not unit:
+        if number == 0:
+            return 0.0
+        raise ValueError(f"{text!r} has no unit: write {text.strip()}ms or {text.strip()}s")
     factor = _SECONDS.get(unit)
     if number is None or factor is None:
-        raise ValueError(f"{text!r} is no time: write seconds, such as 0.3, or 300ms, 50us or 1s")
+        raise ValueError(f"{text!r} is no time: write 300ms, 50us or 1s")
     value = number * factor
-    if not 0 <= value <= _MOST_SECONDS:
-        raise ValueError(f"{text!r} is no time from 0 to {_MOST_SECONDS:g} s")
+    if not 0 <= value <= MOST_SECONDS:
+        raise ValueError(f"{text!r} is no time from 0 to {MOST_SECONDS:g} s")
+    return value
+
+
+def parse_duration(text: str, most: float = MOST_SECONDS) -> float:
+    """Return the seconds of a text for `parse_seconds`, more than 0 and at most `most`."""
+    value = parse_seconds(text)
+    if not 0 < value <= most:
+        raise ValueError(f"{text!r} is out of range: write more than 0 and at most {most:g}s")
     return value
 
 
@@ -78,6 +100,11 @@ def time_text(seconds: float) -> str:
         if seconds >= unit:
             return f"{seconds / unit:#.3g}".rstrip(".") + f" {name}"
     return f"{seconds * 1e9:.0f} ns"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun: '1 rank', '2 ranks'."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def spans(numbers: Sequence[int]) -> str:

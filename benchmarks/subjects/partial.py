@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +13,7 @@ from wagma.collectives import Options, Outcome, PartialAllreduce
 from wagma.collectives._engine import check_options
 from wagma.collectives.arrays import DTYPES
 from wagma.collectives.topology import group_of
+from wagma.launch.packages import missing
 
 from ..checking import COPIED_BYTES, Holds
 from ..contributions import Vector
@@ -88,10 +88,10 @@ def tensor(array: Vector, datatype: str) -> Any:
     Raises:
         UnavailableError: torch is not installed.
     """
-    if find_spec("torch") is None:
+    if said := missing("torch"):
         raise UnavailableError(
-            "torch is not installed: python -m pip install torch; or leave out what needs it "
-            "(--buffer torch, -T bfloat16, the baselines gloo and nccl)"
+            f"{said}; or leave out what needs it (--buffer torch, -T bfloat16, the baselines gloo "
+            "and nccl)"
         )
     import torch
 

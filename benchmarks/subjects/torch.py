@@ -5,8 +5,9 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from datetime import timedelta
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+
+from wagma.launch.packages import missing
 
 from ..contributions import Vector
 from .partial import tensor
@@ -26,11 +27,8 @@ def check_library(library: str) -> None:
     Raises:
         UnavailableError: it is not.
     """
-    if find_spec("torch") is None:
-        raise UnavailableError(
-            f"baseline {library}: torch is not installed: python -m pip install torch, or leave "
-            f"{library} out of --baseline"
-        )
+    if said := missing("torch"):
+        raise UnavailableError(f"baseline {library}: {said}, or leave it out of --baseline")
     import torch
     import torch.distributed as dist
 

@@ -18,11 +18,12 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 
 from wagma.launch import values
-from wagma.units import parse_size
+from wagma.launch.options import reader
+from wagma.launch.packages import missing
+from wagma.units import parse_duration, parse_size
 
 from . import plan
 
@@ -90,7 +91,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of those rows; more than two ranks have 16MiB at most, more than four 1MiB (default: "
         "64KiB,1MiB,16MiB,100MiB)",
     )
-    add("--timeout", type=float, default=600, metavar="S", help="of a launch (default: 600)")
+    add(
+        "--timeout",
+        type=reader(parse_duration),
+        default=600.0,
+        metavar="TIME",
+        help="of a launch (default: 600s)",
+    )
     add("--json", type=Path, metavar="FILE", help="write raw samples and the table's rows there")
     add(
         "--from",
@@ -115,8 +122,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Measures or reads, prints, and returns the exit status."""
-    if find_spec("rich") is None:
-        parser.error("rich is not installed: python -m pip install rich")
+    if said := missing("rich"):
+        parser.error(said)
     from . import launch, readme, report, rows
     from .collect import Asked, collect
 

@@ -286,7 +286,7 @@ def settings(case: Case, corrupt: str | None) -> Settings:
         warmup_large=warmup,
         passes=case.blocks,
         validate=True,
-        arrival=f"one-late:{case.lateness:g}" if case.lateness else "together",
+        arrival=f"one-late:{1e3 * case.lateness:g}ms" if case.lateness else "together",
         baselines=("mpi",) if case.with_mpi else (),
         loop=case.loop,
         corrupt=corrupt,

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,8 +30,9 @@ from wagma.launch.options import (
     is_shown,
     reader,
 )
+from wagma.launch.packages import missing
 from wagma.launch.together import on_world
-from wagma.units import parse_seconds
+from wagma.units import parse_duration
 
 from .algorithms import DEFAULT, NAMES, check_name
 from .settings import Settings
@@ -44,9 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
 SUMMARY = "training with every algorithm, under injected imbalance"
-
-NEEDED = ("matplotlib", "rich", "sklearn", "torch")
-NEEDED_TO_SHOW = ("jsonschema", "matplotlib", "rich")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -131,8 +128,8 @@ def _add_imbalance(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--compute",
-        type=reader(_duration),
-        metavar="SECONDS",
+        type=reader(parse_duration),
+        metavar="TIME",
         help="emulate computing: a step of average cost sleeps until so much time has passed since "
         "it began, its gradient included, such as 100ms. More ranks than cores then measure "
         "communication and waiting, and not the cores",
@@ -172,7 +169,9 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Trains on the ranks of COMM_WORLD, or reads; returns the exit status."""
     if arguments.source is not None:
         return _show(arguments, parser)
-    _check_installed(parser, NEEDED, "demo")
+    drawing = ["matplotlib"] if arguments.plots else []
+    if said := missing("rich", "torch", *TASKS[arguments.task].packages, *drawing):
+        parser.error(said)
     settings = _settings(arguments)
     shown = is_shown(arguments.progress)
 
@@ -210,15 +209,6 @@ def _agreed(comm: MPI.Intracomm, settings: Settings) -> tuple[Settings, bool]:
     return settings, together
 
 
-def _check_installed(parser: argparse.ArgumentParser, names: tuple[str, ...], extras: str) -> None:
-    for name in names:
-        if find_spec(name) is None:
-            parser.error(
-                f"{name} is not installed; in the root of the sources: "
-                f"python -m pip install '.[{extras}]'"
-            )
-
-
 def _text(arguments: argparse.Namespace) -> Callable[[dict[str, Any]], str]:
     """Makes the table as it was asked for."""
     from . import table
@@ -234,7 +224,9 @@ def _show(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int
 
     if launched_rank() != 0:
         return 0
-    _check_installed(parser, NEEDED_TO_SHOW, "demo,report")
+    drawing = ["matplotlib"] if arguments.plots else []
+    if said := missing("jsonschema", "rich", *drawing):
+        parser.error(said)
     from .output import check_writable, put, stored
 
     for field in fields(Settings):
@@ -315,11 +307,4 @@ def _positive(text: str) -> float:
     value = _finite(text)
     if value <= 0:
         raise ValueError(f"{text} is too small: more than 0 is needed")
-    return value
-
-
-def _duration(text: str) -> float:
-    value = parse_seconds(text)
-    if value <= 0:
-        raise ValueError(f"{text} is no time to compute: more than 0 is needed")
     return value

@@ -114,7 +114,7 @@ def test_without_an_mpi_library_the_rest_is_examined() -> None:
     assert done.returncode == 1, done.stdout
     (found,) = lines(done, "problem", "MPI")
     assert "/nonexistent/libmpi.so" in found
-    assert "wagma[mpich]" in found
+    assert "python -m pip install mpich" in found
     assert len(lines(done, "ok", "trial")) == 1
     assert done.stdout.endswith("doctor: 1 problem, 0 warnings\n")
 
@@ -225,11 +225,11 @@ def test_one_core_for_all() -> None:
     [
         (["--bytes", "much"], "'much' is no size"),
         (["--bytes", "0"], "'0' has no bytes: pass the size of the arrays"),
-        (["--bytes", "0.5"], "'0.5' has no bytes"),
+        (["--bytes", "0.5"], "'0.5' is no whole number of bytes"),
         (["--quorum", "some"], "'some' must be a number"),
         (["--quorum", "3"], "3 is more than the 2 ranks of a node"),
-        (["--timeout", "0"], "'0' must be a number of seconds"),
-        (["--timeout", "1e12"], "'1e12' must be a number of seconds, more than 0 and at most"),
+        (["--timeout", "0"], "'0' is out of range: write more than 0"),
+        (["--timeout", "12"], "'12' has no unit: write 12ms or 12s"),
     ],
 )
 def test_wrong_usage_is_told_once(options: list[str], message: str) -> None:
@@ -280,7 +280,7 @@ def test_mpi_starts_as_mpi4py_is_configured() -> None:
 
 def test_a_rank_that_does_not_come_is_named() -> None:
     job = str(uuid.uuid4())
-    done = doctor(0, "--timeout", "12", RANK="0", WORLD_SIZE="2", WAGMA_JOB=job)
+    done = doctor(0, "--timeout", "12s", RANK="0", WORLD_SIZE="2", WAGMA_JOB=job)
     assert done.returncode == 1, done.stdout
     (found,) = lines(done, "problem", "launch")
     assert "for rank 1 (timeout 6 s)" in found
@@ -290,7 +290,7 @@ def test_a_rank_that_does_not_come_is_named() -> None:
 
 def test_what_another_job_left_in_the_environment_is_reported_under_mpiexec() -> None:
     left = {"RANK": "0", "WORLD_SIZE": "4", "MASTER_PORT": "29500", "WAGMA_JOB": str(uuid.uuid4())}
-    done = doctor(1, "--json", "--timeout", "12", **left)
+    done = doctor(1, "--json", "--timeout", "12s", **left)
     assert done.returncode == 1, done.stderr
     (found,) = (f for f in report(done)["findings"] if f["topic"] == "launch")
     assert found["level"] == "problem"
@@ -299,7 +299,7 @@ def test_what_another_job_left_in_the_environment_is_reported_under_mpiexec() ->
 
 def test_a_rank_that_is_alone_by_mistake_and_does_not_report_says_why() -> None:
     job = str(uuid.uuid4())
-    done = doctor(0, "--timeout", "8", RANK="1", WORLD_SIZE="2", WAGMA_JOB=job)
+    done = doctor(0, "--timeout", "8s", RANK="1", WORLD_SIZE="2", WAGMA_JOB=job)
     assert (done.returncode, done.stdout) == (1, "")
     assert "rank 1: " in done.stderr
     assert "rank 0" in done.stderr
@@ -320,7 +320,7 @@ def test_an_mpi_that_hangs_is_given_up(tmp_path: Path) -> None:
     (tmp_path / "mpi4py/__init__.py").write_text("def rc(**_): pass\n")
     (tmp_path / "mpi4py/MPI.py").write_text("import ctypes\nctypes.PyDLL(None).sleep(600)\n")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    done = doctor(0, "--timeout", "8", PYTHONPATH=path)
+    done = doctor(0, "--timeout", "8s", PYTHONPATH=path)
     assert done.returncode == 1
     assert done.stdout == ""
     assert str(tmp_path / "mpi4py/MPI.py") in done.stderr

@@ -308,7 +308,7 @@ def test_without_mpi_the_run_fails_and_says_so(tmp_path: Path) -> None:
 
 
 def test_ranks_that_fail_fail_the_run(environment: str) -> None:
-    done = table(*TINY, "--rows", "cost", "--environment", environment, "--timeout", "0.01")
+    done = table(*TINY, "--rows", "cost", "--environment", environment, "--timeout", "10ms")
     assert done.returncode == 1
     assert "not done after 0.01 s" in done.stderr
 

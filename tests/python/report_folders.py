@@ -92,7 +92,7 @@ def paid() -> Json:
         point(
             series("wagma posted", delayed=late, **posted),
             series("MPI_Iallreduce in-place", MPI[1], delayed=late, **posted),
-            arrival="one-late:0.001",
+            arrival="one-late:1ms",
             amplitude=1e-3,
         ),
     )

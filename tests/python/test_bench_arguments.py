@@ -179,6 +179,12 @@ def test_help(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
 # ---- our options ---------------------------------------------------------------------------------
 
 
+def test_nccl_tests_sizes() -> None:
+    assert parse("allreduce", "-b", "8", "-e", "1M").sizes == parse("allreduce", "-m", "8:1M").sizes
+    assert parse("allreduce", "--minbytes", "64K", "--maxbytes", "128K").sizes == (65536, 131072)
+    assert parse("allreduce", "-e", "16").sizes == (4, 8, 16)
+
+
 def test_ours() -> None:
     words = (
         "--quorum 2 --late skip --grace 50us --form out-of-place --group-size 4 --timeout 3s "
@@ -197,7 +203,7 @@ def test_ours() -> None:
     assert (asked.loop, asked.seed, asked.samples, asked.corrupt) == ("python", 7, "out.npz", "mpi")
     assert parse("allreduce", "-c", "--corrupt").corrupt == "wagma"
     assert parse("allreduce", "--quorum", "majority").quorum == "majority"
-    assert parse("skew", "--skews", "0,1ms,2").skews == (0.0, 1e-3, 2.0)
+    assert parse("skew", "--skews", "0,1ms,2s").skews == (0.0, 1e-3, 2.0)
     assert parse("iallreduce", "--compute", "3ms").compute == pytest.approx(3e-3)
     assert parse("allreduce", "--grace", "auto", "--quorum", "1").grace == "auto"
 
@@ -220,13 +226,17 @@ REFUSED = {
     "MIN 4",
     "--transport tcp": "choose from 'auto', 'shm', 'mpi'",
     "-m 12:100 -T mpi_double": "12 is no multiple of 8 bytes, the size of float64",
-    "-m 100:4": "'100:4': MIN is larger than MAX; write 4:100, or another MAX",
+    "-m 100:4": "argument -m/--message-size: MIN 100 is larger than MAX 4: write MIN:MAX",
+    "-b 100 -e 4": "MIN 100 is larger than MAX 4: write -b MIN -e MAX",
+    "-b 8 -m 8:16": "argument -m/--message-size: not allowed with -b and -e: leave it out",
+    "-b 2MiB": "argument -b/--minbytes, -e/--maxbytes: MIN is 2097152, MAX by default 1048576",
+    "-e 0": "argument -e/--maxbytes: '0' has 0 bytes: at least one element is needed",
     "-m 2MiB:": "MIN is 2097152, MAX by default 1048576: give both",
     "-m 2:3": "nothing from 2 to 3 holds an element of float32, which has 4 bytes",
-    "-m 0:8": "'0:8' has 0 bytes",
+    "-m 0:8": "'0' has 0 bytes",
     "-m 1:2:3": "'1:2:3' is no range: write MIN:MAX, MAX or MIN:",
     "-m :": "':' is no range",
-    "-m 1MB": "'1MB' is no size: write bytes, such as 4096, 64KiB or 1MiB",
+    "-m 1XB": "'1XB' is no size: write bytes, such as 4096, 64KiB or 1MiB",
     "-m 1.2.3": "'1.2.3' is no size",
     "-m 1.3KiB": "'1.3KiB' is no whole number of bytes",
     "-T mpi_char": "wagma does not reduce 'mpi_char': choose from float32, mpi_float, float64",
@@ -238,10 +248,11 @@ REFUSED = {
     "-z f": "'f' is no list of percentiles: write 50,90,99",
     "--quorum 0": "argument --quorum: '0' is no quorum: a number from 1, all or majority",
     "--quorum some": "'some' is no quorum",
-    "--grace=-1ms --quorum 1": "argument --grace: -1ms is -0.001: at least 0 is needed",
-    "--timeout nan": "'nan' is no time: write seconds, such as 0.3, or 300ms, 50us or 1s",
+    "--grace=-1ms --quorum 1": "argument --grace: '-1ms' is no time from 0",
+    "--timeout nan": "'nan' is no time: write 300ms, 50us or 1s",
     "--timeout 3min": "'3min' is no time",
-    "--timeout 1e9": "at most 1e+06 is possible",
+    "--timeout 1e9s": "'1e9s' is no time from 0 to 1e+06 s",
+    "--timeout 3": "argument --timeout: '3' has no unit: write 3ms or 3s",
     "--late skip": "--late skip: with --quorum all nobody is late",
     "--late stale": "--late stale: with --quorum all nobody is late",
     "--grace 1ms": "--grace 0.001: with --quorum all nobody is late",
@@ -287,7 +298,7 @@ def test_what_is_refused(words: str, capsys: pytest.CaptureFixture[str]) -> None
         ("iallreduce", "--baseline mpi", "--baseline mpi: the calls of iallreduce are posted"),
         ("overlap", "--format nccl", "--format nccl: it has no columns for the kind overlap"),
         ("skew", "--arrival together", "--arrival together has no T: choose from one-late, ramp"),
-        ("skew", "--skews=1ms,-2ms", "argument --skews: -2ms is -0.002: at least 0 is needed"),
+        ("skew", "--skews=1ms,-2ms", "argument --skews: '-2ms' is no time from 0"),
         ("iallreduce", "-t -1", "argument -t/--num-test-calls: -1 is too small"),
         ("overlap", "-c --corrupt mpi", "it is not measured; add --baseline mpi-nonblocking"),
         ("allreduce", "--skews 0", "unrecognized arguments: --skews 0"),
@@ -314,7 +325,7 @@ def test_an_unknown_option_points_to_the_help_of_its_kind(
 def test_packages_that_are_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("wagma.benchmarks.combinations.find_spec", lambda _: None)
+    monkeypatch.setattr("wagma.launch.packages.find_spec", lambda _: None)
     assert "--buffer torch: torch is not installed" in refusal(
         capsys, "allreduce", "--buffer", "torch"
     )

@@ -119,7 +119,7 @@ def test_patterns_remember_how_they_were_written(name: str) -> None:
         ("ramp:", "'' is no time"),
         ("one-late:1ms:last", "'last' is no rank"),
         ("one-late:1ms:-1", "'-1' is no rank"),
-        ("uniform:-1ms", "-1ms is -0.001: at least 0 is needed"),
+        ("uniform:-1ms", "'-1ms' is no time from 0"),
         ("lognormal:1ms:0", "mean is 0.0: more than 0 is needed"),
         ("lognormal:1ms:x", "'x' is no number; the form is lognormal"),
         ("trace:", "the file is missing; the form is trace:FILE"),

@@ -1,13 +1,19 @@
 """The command line as a whole: which commands there are, and which of them are imported."""
 
+import os
+import shlex
 import subprocess
 import sys
+from importlib import util
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+import wagma
 from wagma import cli
 from wagma.cli import COMMANDS, Ended, main
+from wagma.launch.packages import missing
 
 
 def help_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -45,3 +51,50 @@ def test_a_broken_command_breaks_no_other(
     assert "examine this machine and this launch" in text
     with pytest.raises(ModuleNotFoundError, match="nowhere_to_be_found"):
         main(["broken"])
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert wagma.__version__ == version("wagma")
+    with pytest.raises(Ended) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"wagma {wagma.__version__}\n"
+
+
+def test_the_console_script_works_under_a_launcher() -> None:
+    script = Path(sys.executable).with_name("wagma")
+    mpiexec = os.environ.get("WAGMA_TEST_MPIEXEC", str(Path(sys.executable).with_name("mpiexec")))
+    command = [*shlex.split(mpiexec), "-n", "2", str(script)]
+    shown = subprocess.run(
+        [*command, "--version"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert shown.stdout == f"wagma {wagma.__version__}\n", "it is printed once"
+    wrong = subprocess.run(
+        [*command, "dmeo"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert wrong.returncode == 2
+    assert wrong.stderr.count("Try: wagma --help") == 1, wrong.stderr
+
+
+def test_missing_packages_are_named_as_pip_knows_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = util.find_spec
+    absent = {"rich", "sklearn"}
+    monkeypatch.setattr(
+        "wagma.launch.packages.find_spec", lambda name: None if name in absent else there(name)
+    )
+    assert missing("numpy") == ""
+    assert missing("rich", "numpy") == "rich is not installed: python -m pip install rich"
+    assert missing("rich", "sklearn") == (
+        "rich and scikit-learn are not installed: python -m pip install rich scikit-learn"
+    )
+
+
+def test_no_advice_names_an_unpublished_package() -> None:
+    for folder in ("wagma", "wagma/collectives", "wagma/benchmarks"):
+        spec = util.find_spec(folder.replace("/", "."))
+        assert spec is not None
+        for file in Path(str(spec.origin)).parent.rglob("*.py*"):
+            if file.suffix in (".py", ".pyx", ".pxi"):
+                text = file.read_text()
+                assert "pip install 'wagma" not in text, file
+                assert "pip install '.[" not in text, file

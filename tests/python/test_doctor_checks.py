@@ -37,7 +37,7 @@ Case = tuple[Facts, str, Level, str, str]
 CASES: dict[str, Case] = {
     "no MPI": (
         changed(healthy(1), mpi=NO_MPI),
-        "MPI", Level.PROBLEM, "no MPI library on rank 0: cannot load", "wagma[mpich]",
+        "MPI", Level.PROBLEM, "no MPI library on rank 0: cannot load", "pip install mpich",
     ),
     "two MPIs": (
         changed(healthy(), mpi={"paths": ["/a/libmpi.so.12", "/b/libmpi.so.40"]}),

@@ -17,29 +17,8 @@ from wagma.doctor.checks.memory import before_mpi
 from wagma.doctor.control_groups import MemoryLimit, memory_limit
 from wagma.doctor.facts import Facts, Level, Wanted
 from wagma.doctor.sizes import needed_bytes
-from wagma.units import parse_size, size_text
 
 # ---- sizes ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("0", 0), ("100", 100), ("64k", 65536), ("100MiB", 100 * MIB), ("1.5 GB", 3 * GIB // 2)],
-)
-def test_sizes(text: str, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "-1", "MiB", "1e3", "3 bytes"])
-def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(ValueError, match="is no size"):
-        parse_size(text)
-
-
-def test_size_texts() -> None:
-    assert [size_text(n) for n in (0, 1023, 1024, 100 * MIB, 3 * GIB // 2)] == [
-        "0 B", "1023 B", "1 KiB", "100 MiB", "1.5 GiB",
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -324,11 +324,11 @@ sys.modules["torch"] = None  # as if it were not installed
 import wagma
 from wagma.collectives import topology
 assert topology.groups(4, 2, 0)
-for name in set(wagma.__all__) - {"inject"}:
+for name in set(wagma.__all__) - {"__version__", "inject"}:
     try:
         getattr(wagma, name)
     except ImportError as error:
-        assert "root of the sources: python -m pip install '.[torch]'" in str(error), error
+        assert "python -m pip install torch" in str(error), error
     else:
         raise AssertionError(name)
 """

@@ -108,11 +108,11 @@ def test_what_is_not_installed_is_named(
     package: str,
 ) -> None:
     monkeypatch.setattr(
-        "wagma.report.command.find_spec", lambda name: None if name == package else 1
+        "wagma.launch.packages.find_spec", lambda name: None if name == package else 1
     )
     said = refused(capsys, str(folder))
     assert f"{package} is not installed" in said
-    assert "'.[report]'" in said
+    assert f"python -m pip install {package}" in said
 
 
 @pytest.mark.parametrize("variable", ["PMI_RANK", "OMPI_COMM_WORLD_RANK"])
@@ -157,4 +157,4 @@ def test_it_runs_without_mpi_and_torch(folder: Path) -> None:
 
 def test_its_files_are_installed_with_it() -> None:
     setup = (Path(__file__).resolve().parents[2] / "setup.py").read_text()
-    assert '"wagma.report": ["*.html", "*.css"]' in setup
+    assert '"wagma.report": ["*.html", "*.css", "*.json"]' in setup

@@ -340,7 +340,7 @@ def test_a_bar_that_cannot_be_shown_is_refused(
 ) -> None:
     settings = Settings(64 << 10, 0.1, tmp_path / "tune.json", dry_run=False)
     assert _check_first(settings, "always") == settings.file
-    monkeypatch.setattr("wagma.tune.command.find_spec", lambda _: None)
+    monkeypatch.setattr("wagma.launch.packages.find_spec", lambda _: None)
     assert _check_first(settings, "auto") == settings.file
     with pytest.raises(ValueError, match="--progress always: rich is not installed"):
         _check_first(settings, "always")

@@ -33,7 +33,7 @@ LONG = 300 * "x"
         (["--learning-rate", "0"], "--learning-rate: 0 is too small: more than 0 is needed"),
         (["--learning-rate", "nan"], "--learning-rate: nan is not finite"),
         (["--sync-period", "x"], "--sync-period: 'x' is no whole number"),
-        (["--compute", "0"], "--compute: 0 is no time to compute: more than 0 is needed"),
+        (["--compute", "0"], "--compute: '0' is out of range: write more than 0"),
         (["--compute", "fast"], "--compute: 'fast' is no time"),
         (["--target", "high"], "--target: 'high' is no number"),
         (["--transport", "tcp"], "invalid choice: 'tcp'"),

@@ -20,7 +20,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +33,7 @@ from wagma.launch.options import (
     integer,
     is_shown,
 )
+from wagma.launch.packages import missing
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -191,12 +191,8 @@ def _check(asked: Asked, size: int) -> None:
         ImportError: a package is missing.
         ValueError: an argument is wrong.
     """
-    for name in ("matplotlib", "rich", "sklearn", "torch"):
-        if find_spec(name) is None:
-            raise ImportError(
-                f"{name} is not installed; in the root of the sources: "
-                "python -m pip install '.[demo]'"
-            )
+    if said := missing("matplotlib", "rich", "sklearn", "torch"):
+        raise ImportError(said)
     delayed = asked.delayed_ranks
     for option, value in (("--delayed-ranks", delayed), ("--group-size", asked.group_size)):
         if value is not None and value > size:

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
-import math
 import os
 import sys
 import time
 from typing import TYPE_CHECKING
+
+from wagma.launch.options import reader
+from wagma.units import parse_duration
 
 if TYPE_CHECKING:
     from wagma.doctor.facts import Facts, Finding, Wanted
@@ -27,7 +29,6 @@ __all__ = ["SUMMARY", "add_arguments", "run"]
 SUMMARY = "examine this machine and this launch: what is wrong, and what to do about it"
 
 EXAMPLE_BYTES = 100 << 20
-LONGEST_S = 1e6
 COMPLAINT_S = 2.0
 # Where launchers tell a process its place on its node: MPICH, Open MPI, srun, torchrun.
 LOCAL_RANK_VARIABLES = (
@@ -62,10 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print findings and facts as one JSON object")
     add(
         "--timeout",
-        type=_seconds,
+        type=reader(parse_duration),
         default=60.0,
-        metavar="SECONDS",
-        help="end with status 1 and the stack of what hangs when it takes longer (default: 60)",
+        metavar="TIME",
+        help="end with status 1 and the stack of what hangs when it takes longer, such as 90s "
+        "(default: 60s)",
     )
 
 
@@ -88,18 +90,6 @@ def _quorum(text: str) -> str:
     if text in ("all", "majority") or (text.isdecimal() and int(text) > 0):
         return text
     raise argparse.ArgumentTypeError(f'{text!r} must be a number from 1 on, "all" or "majority"')
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value <= LONGEST_S:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must be a number of seconds, more than 0 and at most {LONGEST_S:.0f}"
-        )
-    return value
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:

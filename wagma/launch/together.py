@@ -8,10 +8,10 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from wagma.launch.agreement import InputError
+from wagma.launch.packages import missing
 from wagma.launch.ranks import gather
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ def on_world(parser: argparse.ArgumentParser, run: Callable[[MPI.Intracomm], int
         parser: says what is wrong when `run` raises InputError, on all ranks.
         run: is collective.
     """
-    if find_spec("mpi4py") is None:
-        parser.error("mpi4py is not installed: python -m pip install mpi4py")
+    if said := missing("mpi4py"):
+        parser.error(said)
     from wagma.collectives.mpi import check_communicator, import_mpi
 
     try:

@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 from wagma.units import parse_size
 
-__all__ = ["integer", "limits", "names", "percentiles", "quorum"]
+__all__ = ["check_order", "integer", "limits", "names", "percentiles", "quorum", "size"]
 
 
 def integer(text: str, lowest: int) -> int:
@@ -28,15 +28,28 @@ def limits(text: str) -> tuple[int | None, int | None]:
     words = text.split(":")
     if len(words) > 2 or not any(words):
         raise ValueError(f"{text!r} is no range: write MIN:MAX, MAX or MIN:")
-    smallest = parse_size(words[0]) if len(words) == 2 and words[0] else None
-    largest = parse_size(words[-1]) if words[-1] else None
-    if 0 in (smallest, largest):
-        raise ValueError(f"{text!r} has 0 bytes: at least one element is needed")
-    if smallest is not None and largest is not None and smallest > largest:
-        raise ValueError(
-            f"{text!r}: MIN is larger than MAX; write {words[1]}:{words[0]}, or another MAX"
-        )
+    smallest = size(words[0]) if len(words) == 2 and words[0] else None
+    largest = size(words[-1]) if words[-1] else None
+    check_order(smallest, largest, "MIN:MAX")
     return smallest, largest
+
+
+def size(text: str) -> int:
+    """Bytes, at least one."""
+    value = parse_size(text)
+    if value == 0:
+        raise ValueError(f"{text!r} has 0 bytes: at least one element is needed")
+    return value
+
+
+def check_order(smallest: int | None, largest: int | None, form: str) -> None:
+    """Check that MIN is not above MAX; `form` is how they are written.
+
+    Raises:
+        ValueError: it is.
+    """
+    if smallest is not None and largest is not None and smallest > largest:
+        raise ValueError(f"MIN {smallest} is larger than MAX {largest}: write {form}")
 
 
 def percentiles(text: str) -> tuple[float, ...]:

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from wagma.launch.packages import missing
+from wagma.units import plural
 
 if TYPE_CHECKING:
     from wagma.report.page import Report
@@ -58,12 +60,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
     if launched_rank() != 0:
         return 0
-    for name in ("jinja2", "jsonschema", "matplotlib"):
-        if find_spec(name) is None:
-            parser.error(
-                f"{name} is not installed; in the root of the sources: "
-                "python -m pip install '.[report]'"
-            )
+    if said := missing("jinja2", "jsonschema", "matplotlib"):
+        parser.error(said)
     folder: Path = arguments.folder
     if not folder.is_dir():
         what = "is a file: name the folder that it is in" if folder.exists() else "does not exist"
@@ -72,7 +70,6 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
     from wagma.report.formats import clean
     from wagma.report.page import report
-    from wagma.report.sections.words import plural
 
     title = clean(arguments.title or f"wagma: {folder.resolve().name}")
     made = report(found, title, pictures=not arguments.no_png)

@@ -14,9 +14,10 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from wagma.launch.packages import missing
 
 if TYPE_CHECKING:
     from wagma.trace.files import Timeline
@@ -135,11 +136,8 @@ def _summary(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> 
 
     from wagma.trace.summary import summarize, table
 
-    if not arguments.json and find_spec("rich") is None:
-        parser.error(
-            "rich is not installed; in the root of the sources: "
-            "python -m pip install '.[demo]', or use --json"
-        )
+    if not arguments.json and (said := missing("rich")):
+        parser.error(f"{said}, or use --json")
     rows = summarize(_load(arguments, parser))
     if arguments.json:
         sys.stdout.write(json.dumps([asdict(row) for row in rows], indent=2) + "\n")

@@ -17,12 +17,12 @@ import math
 import sys
 import tempfile
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wagma.launch.agreement import refuse
 from wagma.launch.options import add_progress, is_shown
+from wagma.launch.packages import missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -182,11 +182,8 @@ def _check_first(settings: Settings, progress: str) -> Path | None:
     """
     from wagma.collectives import tuning
 
-    if progress == "always" and find_spec("rich") is None:
-        raise ValueError(
-            "--progress always: rich is not installed: python -m pip install rich, or --progress "
-            "never"
-        )
+    if progress == "always" and (said := missing("rich")):
+        raise ValueError(f"--progress always: {said}, or --progress never")
     if settings.dry_run:
         return None
     try:

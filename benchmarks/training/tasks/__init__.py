@@ -20,6 +20,7 @@ class Defaults:
         batch: samples per rank and step.
         learning_rate: of the task's optimizer.
         target: of `Task.evaluate`, whose time is reported.
+        packages: that its data come from.
     """
 
     summary: str
@@ -27,11 +28,12 @@ class Defaults:
     batch: int
     learning_rate: float
     target: float
+    packages: tuple[str, ...] = ()
 
 
 # Each is a module with a function `load`, imported when it is used: it needs torch.
 TASKS = {
-    "digits": Defaults("handwritten digits, a CNN", 300, 32, 0.05, 0.95),
+    "digits": Defaults("handwritten digits, a CNN", 300, 32, 0.05, 0.95, ("sklearn",)),
     "charlm": Defaults("characters of Python's documentation, a Transformer", 200, 8, 5e-3, 0.25),
     "episodes": Defaults("a pole on a cart, a policy gradient", 200, 2, 0.01, 150.0),
 }

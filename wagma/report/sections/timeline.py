@@ -13,10 +13,11 @@ from wagma.report.document import Cell, Part, Plot, Section, table
 from wagma.report.records import Found, Trace
 from wagma.report.sections.axes import legend, short
 from wagma.report.sections.window import ACTIVITIES, window
-from wagma.report.sections.words import NONE, plural, share, slug, us
+from wagma.report.sections.words import NONE, share, slug, us
 from wagma.report.style import COMPUTING, FAINT, IN_CALL, INK, REDUCING, VERMILION, WAITING
 from wagma.trace.files import missing_ranks
 from wagma.trace.summary import RankSummary, summarize
+from wagma.units import plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

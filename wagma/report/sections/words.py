@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from wagma.report.document import Cell
 from wagma.report.records import Benchmark
-from wagma.units import LARGE_BYTES, time_text
+from wagma.units import LARGE_BYTES, plural, time_text
 
 __all__ = [
     "NONE",
@@ -14,7 +14,6 @@ __all__ = [
     "figure",
     "number",
     "percent",
-    "plural",
     "remarks",
     "setup",
     "share",
@@ -81,11 +80,6 @@ def setup(benchmark: Benchmark) -> str:
     """Ranks and what they reach each other by."""
     by = TRANSPORTS.get(benchmark.transport, benchmark.transport)
     return f"{plural(benchmark.ranks, 'rank')}, {by}"
-
-
-def plural(count: int, word: str) -> str:
-    """1 rank, 2 ranks."""
-    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def remarks(benchmark: Benchmark) -> Iterable[str]:
