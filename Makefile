@@ -37,12 +37,15 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 ENGINE := $(sort $(wildcard $(ENGINE_SOURCES)))
 TRANSPORT := $(sort $(wildcard $(MPI_SOURCES)))
+LIBRARY_MPI := $(TRANSPORT) $(wildcard $(MPI_LIBRARY))
 C_SUPPORT := $(filter-out test_% bench_%,$(basename $(notdir $(wildcard tests/c/*.c))))
-C_FILES := $(wildcard csrc/*.c tests/c/*.c tests/explore/*.c tests/hosts/*.c \
-    examples/*.c)
+EXAMPLES_MPI := $(wildcard examples/*_mpi.c)
+C_FILES := $(wildcard csrc/*.c tests/c/*.c tests/explore/*.c tests/hosts/*.c) \
+    $(filter-out $(EXAMPLES_MPI),$(wildcard examples/*.c))
 MPI_TESTS := $(basename $(notdir $(wildcard tests/mpi_c/test_*.c)))
 MPI_SUPPORT := $(filter-out test_%,$(basename $(notdir $(wildcard tests/mpi_c/*.c))))
-MPI_FILES := $(TRANSPORT) $(MPI_MODULE) $(wildcard tests/mpi_c/*.c tests/install/*.c)
+MPI_FILES := $(LIBRARY_MPI) $(MPI_MODULE) $(wildcard tests/mpi_c/*.c tests/install/*.c \
+    $(EXAMPLES_MPI))
 WARNINGS := -Wall -Wextra
 
 .PHONY: help environment demo test oracle lint bench explore mutants install lib clean
@@ -105,8 +108,11 @@ $(LIB_MPI)/%.o: csrc/mpi/%.c csrc/engine.mk
 	@mkdir -p $(@D)
 	$(LIB_MPICC) $(MPI_CFLAGS) -fPIC -MMD -MP $(WARNINGS) $(CFLAGS) -c $< -o $@
 
-$(LIB_MPI)/libwagma_mpi.so.$(ABI): $(TRANSPORT:csrc/mpi/%.c=$(LIB_MPI)/%.o)
-	$(LIB_MPICC) -shared -Wl,-soname,$(@F) -Wl,--no-undefined $(LDFLAGS) $^ -o $@
+# The two libraries lie in one folder, where this one finds the other.
+$(LIB_MPI)/libwagma_mpi.so.$(ABI): $(LIBRARY_MPI:csrc/mpi/%.c=$(LIB_MPI)/%.o) \
+    build/lib/libwagma.so.$(ABI)
+	$(LIB_MPICC) -shared -Wl,-soname,$(@F) -Wl,--no-undefined -Wl,-rpath,'$$ORIGIN' $(LDFLAGS) $^ \
+	    -o $@
 
 LIBRARIES := build/lib/libwagma.so.$(ABI) $(if $(LIB_MPICC),$(LIB_MPI)/libwagma_mpi.so.$(ABI))
 

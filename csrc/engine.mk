@@ -7,4 +7,6 @@ ENGINE_LIBS = -lm
 # libwagma_mpi, compiled with the compiler of an MPI; and the Python module around it.
 MPI_SOURCES = csrc/mpi/*.c
 MPI_MODULE = csrc/mpi/python/module.c
+# The part of libwagma_mpi that calls the engine; Python has its own in its place.
+MPI_LIBRARY = csrc/mpi/library/*.c
 MPI_CFLAGS = -std=gnu11 -O3 -fvisibility=hidden -Icsrc

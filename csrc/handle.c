@@ -368,5 +368,8 @@ void wagma_free(wagma_handle *h) {
     free(h->weights);
     rank_stats_free(h);
     trace_free(h->trace);
+    wagma_segment *segment = h->segment;
     free(h);
+    if (segment)
+        segment_release(segment);
 }

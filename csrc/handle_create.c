@@ -109,6 +109,7 @@ int wagma_create(wagma_segment *segment, int rank, const void *initial, double w
     if (!h)
         return WAGMA_ENOMEM;
     h->segment = segment;
+    segment_retain(segment);
     h->wait.spin = -1; /* who is made first would spin for long */
     int status = handle_check_weight(h, weight);
     if (status == WAGMA_OK)

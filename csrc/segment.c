@@ -81,6 +81,7 @@ static int new_segment(const wagma_options *options, wagma_segment **segment) {
     if (!s)
         return error_set(WAGMA_ENOMEM, "no memory for a segment of %zu bytes", sizeof *s);
     s->fd = -1;
+    s->uses = 1;
     s->options = checked;
     if ((status = segment_layout(s))) {
         free(s);
@@ -266,13 +267,15 @@ int wagma_segment_unlink(wagma_segment *segment) {
     return WAGMA_OK;
 }
 
-void wagma_segment_close(wagma_segment *segment) {
-    if (!segment)
+void segment_retain(wagma_segment *segment) {
+    /* relaxed: the caller has a use already */
+    atomic_fetch_add_explicit(&segment->uses, 1, memory_order_relaxed);
+}
+
+void segment_release(wagma_segment *segment) {
+    /* acq_rel: the last one sees what the others, on other threads, did to the segment */
+    if (atomic_fetch_sub_explicit(&segment->uses, 1, memory_order_acq_rel) != 1)
         return;
-    /* Nothing stays behind, not even after an error; but a forked child must not take the name
-     * away from its parent. */
-    if (segment->owner == (int)getpid())
-        wagma_segment_unlink(segment);
     for (int r = 0; segment->remap && r < segment->size; r++)
         remap_free(segment->remap[r]);
     free(segment->remap);
@@ -282,4 +285,14 @@ void wagma_segment_close(wagma_segment *segment) {
     if (segment->fd >= 0)
         close(segment->fd);
     free(segment);
+}
+
+void wagma_segment_close(wagma_segment *segment) {
+    if (!segment)
+        return;
+    /* Nothing stays behind, not even after an error; but a forked child must not take the name
+     * away from its parent. */
+    if (segment->owner == (int)getpid())
+        wagma_segment_unlink(segment);
+    segment_release(segment);
 }

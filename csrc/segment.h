@@ -77,6 +77,7 @@ struct wagma_segment {
     struct remap **remap; /* [size], of the ranks of this process; or NULL */
     uint64_t bytes;       /* of the mapping (mostly sparse until committed) */
     int fd;
+    _Atomic int uses;      /* whoever opened it, and handles over it: the last one unmaps it */
     int owner;             /* pid of the process that made it with segment_create; 0: opened */
     char name[256];        /* empty: none, or removed */
     wagma_options options; /* checked, defaults filled in */
@@ -214,6 +215,10 @@ int segment_layout(wagma_segment *s);
 /* Contributions / rounds per rank within shm_limit, at most `buffers` and `rounds`. */
 int segment_most_contributions(const wagma_segment *s);
 int segment_most_rounds(const wagma_segment *s);
+
+/* Count who uses the segment: the last release unmaps it. */
+void segment_retain(wagma_segment *s);
+void segment_release(wagma_segment *s);
 
 /* Commits the header and all rank lines; WAGMA_OK or WAGMA_ENOSPC. */
 int segment_commit_header(const wagma_segment *s);

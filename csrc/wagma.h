@@ -177,7 +177,8 @@ WAGMA_API int wagma_segment_unlink(wagma_segment *segment);
  * WAGMA_EPEER. Harmless when repeated. */
 WAGMA_API int wagma_segment_fail(wagma_segment *segment, int rank);
 
-/* Unmaps; every handle over it must have been freed. NULL is allowed. */
+/* Ends the caller's use of the segment. It stays mapped until the handles over it are freed. NULL
+ * is allowed. */
 WAGMA_API void wagma_segment_close(wagma_segment *segment);
 
 /* ---- handle: one rank's view of the collective ----------------------------------------------- */
@@ -191,7 +192,8 @@ typedef struct wagma_hooks {
 } wagma_hooks;
 
 /* Joins as `rank` with a first contribution (count elements; NULL: zeros) and returns when every
- * rank has joined. `hooks` is copied. The caller owns the handle; the segment must outlive it. */
+ * rank has joined. `hooks` is copied. The caller owns the handle, which keeps the segment mapped:
+ * the caller may close the segment as soon as it needs no other handle over it. */
 WAGMA_API int wagma_create(wagma_segment *segment, int rank, const void *initial, double weight,
                            const wagma_hooks *hooks, wagma_handle **handle);
 

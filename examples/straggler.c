@@ -2,7 +2,15 @@
  * do not wait for it: each version runs with whoever is there.
  *
  *     cc straggler.c $(pkg-config --cflags --libs wagma) -o straggler && ./straggler
- */
+ *
+ * Each rank prints
+ *   late    how many of its 40 calls came after their version had run
+ *   waited  how long it waited for others in all of them
+ *   model   element 0 of its vector after the last version, in which all take part: equal on all
+ *           ranks. Rank r starts with r everywhere. If no rank were ever late this would be the
+ *           mean, 1.5. But a late rank is counted with what it had before: rank 0 sleeps first,
+ *           and its 0 counts in every version that the others run meanwhile. The number is
+ *           therefore smaller, and another one in every run. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>

@@ -20,7 +20,7 @@
 static _Thread_local char last_error[1024];
 
 /* Until the engine puts its own into transport.error. */
-static int keep_error(int status, const char *format, ...) {
+int mpi_keep_error(int status, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(last_error, sizeof last_error, format, arguments);
@@ -146,11 +146,14 @@ static int count_tags(MPI_Comm comm) {
     return last < INT_MAX ? last + 1 : INT_MAX;
 }
 
-static int is_running(void) {
+int mpi_check_running(void) {
     int initialized = 0, finalized = 0;
     MPI_Initialized(&initialized);
     MPI_Finalized(&finalized);
-    return initialized && !finalized;
+    if (initialized && !finalized)
+        return WAGMA_OK;
+    return mpi_keep_error(WAGMA_EINVAL, "MPI is not running: it was not initialised, or has been "
+                                        "finalised");
 }
 
 /* Both communicators, or none. */
@@ -197,17 +200,16 @@ static int is_crowded(MPI_Comm comm) {
 
 int wagma_mpi_transport(MPI_Comm comm, wagma_transport **transport) {
     int level, status;
-    if (!is_running())
-        return keep_error(WAGMA_EINVAL, "MPI is not running: it was not initialised, or has been "
-                                        "finalised");
+    if ((status = mpi_check_running()) != WAGMA_OK)
+        return status;
     struct mpi_transport *m = calloc(1, sizeof *m);
     if (!m) /* the others hang in MPI_Comm_dup: with so little memory the job is lost anyway */
-        return keep_error(WAGMA_ENOMEM, "no memory for %zu bytes of a transport", sizeof *m);
+        return mpi_keep_error(WAGMA_ENOMEM, "no memory for %zu bytes of a transport", sizeof *m);
     name_library(m->name, sizeof m->name);
     m->base.abi = TRANSPORT_ABI;
     m->base.calls = &calls;
     m->base.name = m->name;
-    m->base.error = keep_error;
+    m->base.error = mpi_keep_error;
     m->sum = MPI_REQUEST_NULL;
     if ((status = duplicate(m, comm)) != WAGMA_OK) {
         forget(m);

@@ -7,6 +7,9 @@
  *   failures.c        ranks that died, where MPI tells (ULFM)
  *   finalize.c        transports that are open when MPI ends
  *
+ * library/create_auto.c chooses between shared memory and messages. It needs the engine, and is
+ * therefore in libwagma_mpi only, not in the Python extension.
+ *
  * Only functions of MPI 3.0 are called: a build runs with every library of its MPI's ABI. */
 #ifndef WAGMA_TRANSPORT_MPI_H
 #define WAGMA_TRANSPORT_MPI_H
@@ -64,6 +67,11 @@ struct mpi_transport {
 static inline struct mpi_transport *mpi_transport_of(wagma_transport *t) {
     return (struct mpi_transport *)t;
 }
+
+/* Keeps the message for wagma_mpi_last_error() and returns the status. */
+__attribute__((format(printf, 2, 3))) int mpi_keep_error(int status, const char *format, ...);
+/* Check that MPI is running: WAGMA_OK or WAGMA_EINVAL. */
+int mpi_check_running(void);
 
 /* Sets the message "`what` failed: MPI's words" and returns the status. */
 int transport_failed(struct mpi_transport *m, int code, const char *what);

@@ -6,6 +6,7 @@
 #include "support.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
 #include <string.h>
@@ -199,6 +200,29 @@ static void test_names(void) {
     wagma_segment_close(NULL);
 }
 
+/* A caller that needs the segment for one handle only closes it as soon as it has that. */
+static void test_closed_before_its_handle(void) {
+    for (int quorum = 0; quorum < 2; quorum++) {
+        wagma_options o = options_for(1, 0, quorum, 10);
+        wagma_segment *s;
+        wagma_handle *h;
+        wagma_outcome outcome;
+        float x[10] = {0};
+        CHECK(wagma_segment_create(&o, unique_name(), &s) == WAGMA_OK, "%s", wagma_last_error());
+        CHECK(wagma_create(s, 0, NULL, 1, NULL, &h) == WAGMA_OK, "%s", wagma_last_error());
+        const int fd = s->fd;
+        wagma_segment_close(s);
+        CHECK(files_left() == 0, "the name stayed");
+        x[9] = 7;
+        CHECK(wagma_allreduce(h, x, 1, &outcome) == WAGMA_OK, "%s", wagma_last_error());
+        CHECK(x[9] == 7, "%g", x[9]);
+        CHECK(wagma_close(h) == WAGMA_OK, "%s", wagma_last_error());
+        CHECK(fcntl(fd, F_GETFD) >= 0, "the segment ended before its handle");
+        wagma_free(h);
+        CHECK(fcntl(fd, F_GETFD) < 0, "the segment stayed");
+    }
+}
+
 #define MISMATCH(field, value)                                                                     \
     do {                                                                                           \
         wagma_options other_ = o;                                                                  \
@@ -387,6 +411,7 @@ int main(void) {
     RUN(test_memory_of_an_array);
     RUN(test_limit);
     RUN(test_names);
+    RUN(test_closed_before_its_handle);
     RUN(test_mismatch);
     RUN(test_commit);
     RUN(test_death);
