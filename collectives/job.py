@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
+import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["Job"]
+__all__ = ["REMEDY", "Job", "outlook"]
+
+REMEDY = "give each job a name of its own in WAGMA_JOB"
 
 # Ranks of the launchers of MPI, whose processes should pass a communicator.
 _MPI_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 _MPI_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_NO_RUN = "none"  # torchrun's, where the user gives it no name
+# Variables of which a launcher gives each rank its own.
+_OF_A_RANK = re.compile(
+    "RANK|LOCAL|PROC|TASK|NODEID|GTIDS|DEVICE|AFFINITY|BIND|^(PMI|PMIX|OMPI|PRTE|HYDI?|OLDPWD|_$)"
+)
 _START = (
     "start the ranks with torchrun (python -m torch.distributed.run --standalone "
     "--nproc-per-node N), or with mpiexec and pass a communicator: comm=MPI.COMM_WORLD"
@@ -23,11 +34,15 @@ class Job(NamedTuple):
         rank: this process, 0 <= rank < size.
         size: number of ranks.
         key: what tells the job from others of the same user; empty where size is 1.
+        launch: what a launcher calls its start of all ranks; empty if it says nothing.
+        secret: whether no other user knows the key.
     """
 
     rank: int
     size: int
     key: str
+    launch: str = ""
+    secret: bool = False
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Job:
@@ -50,7 +65,27 @@ class Job(NamedTuple):
             )
         _check_mpi(environ, size)
         _check_node(environ, rank, size)
-        return cls(rank, size, _key(environ) if size > 1 else "")
+        if size == 1:
+            return cls(rank, size, "")
+        launch = environ.get("TORCHELASTIC_RUN_ID", "")
+        launch = "" if launch == _NO_RUN else launch
+        secret = bool(environ.get("WAGMA_JOB") or launch)
+        return cls(rank, size, _key(environ), launch, secret)
+
+
+def outlook(environ: Mapping[str, str]) -> str:
+    """Return a digest of what the ranks of a job have in common, as a rule.
+
+    That is the launcher's name for the start or, where there is none, the command and the
+    environment, but for what launchers give each rank. Where it is equal, rank 1 of one job does
+    the work of rank 1 of another.
+    """
+    launch = environ.get("TORCHELASTIC_RUN_ID", _NO_RUN)
+    common: list[object] = [launch]
+    if launch == _NO_RUN:
+        rest = {name: text for name, text in environ.items() if not _OF_A_RANK.search(name)}
+        common = [sys.orig_argv, sorted(rest.items())]
+    return hashlib.sha256(json.dumps(common).encode()).hexdigest()
 
 
 def _nothing(environ: Mapping[str, str]) -> str:

@@ -1,17 +1,20 @@
 """Talking without MPI: ranks on one machine, through sockets of rank 0.
 
-    rank 0   listens at the job's address; takes in the other ranks, then closes it ("together")
+    rank 0   listens at the job's address; asks who calls ("who"), takes in the other ranks
+             ("welcome"), then closes it ("together")
     others   connect, say who they are ("hello"), and send their value of each allgather ("value")
     rank 0   sends all values to all ("values"), and while that takes long who is missing
              ("missing"); what ends the meeting for one rank ends it for all ("leave", "ended")
 
-A connection whose other end is gone says so at once: so a death is noticed.
+A connection whose other end is gone says so at once: so a death is noticed. Whoever connects may be
+anybody: before "hello" and "welcome" both sides have proved nothing, and rank 0 keeps little of
+what such a one says, waits for none of them, and closes what is no "hello".
 """
 
 from __future__ import annotations
 
+import atexit
 import os
-import pickle
 import socket
 import threading
 import time
@@ -19,13 +22,21 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from multiprocessing import connection
-from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
-from .address import accept, call, listen
+from .address import (
+    Claim,
+    accept,
+    call,
+    credentials,
+    listen,
+    proof,
+    same,
+    users_are_told_apart,
+)
 from .errors import MismatchError, PeerError
-from .job import Job
+from .job import REMEDY, Job, outlook
+from .link import LONGEST, Link, wait_for
 from .patience import Patience, Wait
 from .reports import Report, as_error, common_report, report
 
@@ -35,27 +46,39 @@ Watch = Callable[[], None] | None
 
 _TICK_S = 0.05  # how often waits look at the clock
 _CALL_S = 0.01  # how often rank 0 is looked for
-_LISTEN_S = 2.0  # how long rank 0 tries to get its address
+_HOLD_S = 1.0  # for which ranks that look like two jobs' are held back: others of those may come
+_GREETING = 2048  # bytes of a message of one who has proved nothing
+_STRANGERS = 64  # of those, beside the ranks, that are listened to
 _ENDED = Report(PeerError.__name__, None, "the process ended while the collective was made")
+_FOREIGN = Report(PeerError.__name__, None, "what it sent is no message of this version of wagma")
 
 # A process is in one meeting at a time: those of two threads would be mixed up.
 _turn = threading.Lock()
 _open: weakref.WeakSet[LocalRanks] = weakref.WeakSet()
+_claims: dict[tuple[str, int], Claim] = {}  # by key and rank; until the process ends
 
 
 def _forked() -> None:
-    """A child must not keep its parent's connections open: they tell that the parent lives."""
+    """Close in a child what tells that its parent lives."""
     global _turn
     for ranks in list(_open):
         ranks.close()
+    _give_up_claims()
     _turn = threading.Lock()
 
 
+def _give_up_claims() -> None:
+    for claim in _claims.values():
+        claim.close()
+    _claims.clear()
+
+
+atexit.register(_give_up_claims)
 os.register_at_fork(after_in_child=_forked)
 
 
 def local_ranks(job: Job, patience: Patience, watch: Watch = None) -> LocalRanks:
-    """The ranks of `job`, which have come together.
+    """Return the ranks of `job`, which have come together.
 
     Args:
         job: with this rank's number.
@@ -64,9 +87,15 @@ def local_ranks(job: Job, patience: Patience, watch: Watch = None) -> LocalRanks
 
     Raises:
         PeerError, StallError: another rank ended, or did not come.
-        MismatchError: WORLD_SIZE differs, or two processes have one RANK.
-        RuntimeError: another process has the job's address.
+        MismatchError: WORLD_SIZE differs, or two jobs have one name.
+        RuntimeError: another process has the job's address, or is this rank; other users cannot be
+            told from this one.
     """
+    if job.size > 1 and not (job.secret or users_are_told_apart()):
+        raise RuntimeError(
+            f"in this user namespace other users have this process's number, {os.getuid()}, too: "
+            "set WAGMA_JOB to a text that only this job's ranks know, as of `uuidgen`"
+        )
     return (_Rank0 if job.rank == 0 else _OtherRank)(job, patience, watch)
 
 
@@ -75,48 +104,70 @@ class LocalRanks(ABC):
 
     def __init__(self, job: Job, patience: Patience, watch: Watch) -> None:
         self.rank, self.size, self.on_this_node = job.rank, job.size, job.size
+        self._job = job
         self._patience = patience
         self._watch = watch
         self._error: Exception | None = None  # what ended the meeting for all
+        self._first: Claim | None = None  # of this rank, while it meets others for the first time
         self._turn = _turn
         self._turn.acquire()
         _open.add(self)
         try:
-            self._come_together(job)
+            if job.size > 1:
+                self._claim()
+                self._come_together()
+            self._check_claim()
         except BaseException as error:
             self.leave(report(error))
             raise
 
     @abstractmethod
     def allgather(self, value: Any, *, last: bool) -> list[Any]:
-        """`value` of every rank.
+        """Return `value`, plain data, of every rank.
 
         Raises:
             PeerError, StallError, or what a rank left with.
         """
 
     def check(self) -> None:
-        """Raises what another rank's end made of the meeting, if that is known; does not wait."""
+        """Raise what another rank's end made of the meeting, if that is known; do not wait."""
         if self._error is None:
             self._take(0)
         if self._error is not None:
             raise self._error
 
     def leave(self, reason: Report | None) -> None:
-        """The end of the meeting for this rank; `reason`: what the others do not know yet."""
+        """End the meeting for this rank; `reason`: what the others do not know yet."""
         if reason is not None and self._error is None:
             self._take_leave(reason)
+        for link in self._peers_links():
+            link.finish()
         self.close()
         self._turn.release()
 
     def close(self) -> None:
-        """Closes the sockets and tells nobody."""
+        """Close the sockets and tell nobody."""
         _open.discard(self)
         for link in self._links():
             link.close()
 
+    def _claim(self) -> None:
+        """Take this rank's number, which another process may have, in another job of this name."""
+        known = (self._job.key, self.rank)
+        if known not in _claims:
+            self._first = _claims[known] = Claim(self._job)
+
+    def _check_claim(self) -> None:
+        """Check that no other process wanted this rank's number while the ranks met first."""
+        other = self._first.disputed_by() if self._first is not None else None
+        if other is not None:
+            raise MismatchError(
+                f"RANK={self.rank} in two processes, {os.getpid()} and {other}: every rank has its "
+                f"own; where two jobs have one name, {REMEDY}"
+            )
+
     def _wait(self, missing: Callable[[], Sequence[int]], wait: Wait | None = None) -> None:
-        """Takes what comes until nobody is missing."""
+        """Take what comes until nobody is missing."""
         wait = wait or Wait(self._patience, self.rank, self._watch)
         self.check()
         while ranks := missing():
@@ -127,11 +178,11 @@ class LocalRanks(ABC):
             wait.check(ranks)
 
     @abstractmethod
-    def _come_together(self, job: Job) -> None: ...
+    def _come_together(self) -> None: ...
 
     @abstractmethod
     def _take(self, seconds: float) -> None:
-        """Takes what has come, or comes within `seconds`."""
+        """Take what has come, or comes within `seconds`."""
 
     @abstractmethod
     def _take_leave(self, reason: Report) -> None: ...
@@ -140,186 +191,336 @@ class LocalRanks(ABC):
     def _tell_missing(self, ranks: Sequence[int]) -> None: ...
 
     @abstractmethod
-    def _links(self) -> Iterable[Connection | socket.socket]: ...
+    def _peers_links(self) -> Iterable[Link]: ...
+
+    @abstractmethod
+    def _links(self) -> Iterable[Link | socket.socket]: ...
+
+
+class _Hello(NamedTuple):
+    """What a rank says of itself."""
+
+    rank: int
+    size: int
+    pid: int
+    launch: str
+    outlook: str
+    nonce: str
+
+
+_HELLO = [int, int, int, str, str, str]
+
+
+class _Stranger(Link):
+    """A connection of somebody who has proved nothing yet, and is asked who that is."""
+
+    def __init__(self, end: socket.socket) -> None:
+        super().__init__(end, _GREETING)
+        self.nonce = os.urandom(16).hex()
+        self.send("who", self.nonce)
+
+    def introduced(self, job: Job) -> _Hello | None:
+        """Return what a rank of the job says, if it has said it.
+
+        Raises:
+            ValueError, EOFError: it is no rank of the job, or gone.
+        """
+        messages = self.receive()
+        if not messages:
+            return None
+        [(what, content)] = messages
+        if what != "hello" or not isinstance(content, list):
+            raise ValueError("that is no hello")
+        *said, proved = content
+        if [type(each) for each in said] != _HELLO:
+            raise ValueError("that is no hello of this version of wagma")
+        if not same(proved, proof(job, "hello", [self.nonce, *said])):
+            raise ValueError("it does not know the job's key")
+        hello = _Hello(*said)
+        if not 0 < hello.rank < hello.size:
+            raise ValueError("no such rank calls another")
+        return hello
 
 
 class _Rank0(LocalRanks):
     def __init__(self, job: Job, patience: Patience, watch: Watch) -> None:
         self._listener: socket.socket | None = None
-        self._strangers: list[Connection] = []  # have not said who they are
-        self._peers: dict[int, Connection] = {}
+        self._strangers: list[_Stranger] = []
+        self._peers: dict[int, Link] = {}
         self._values: dict[int, Any] = {}
+        self._outlooks = {outlook(os.environ)}
         self._told: Sequence[int] = ()
         super().__init__(job, patience, watch)
 
-    def _come_together(self, job: Job) -> None:
-        if job.size == 1:
-            return
-        self._listener = listen(job, _LISTEN_S)
+    def _come_together(self) -> None:
+        self._listener = listen(self._job)
         self._wait(lambda: self._without(self._peers.keys() | {0}))
+        if self._first is not None and len(self._outlooks) > 1:
+            until = time.monotonic() + min(_HOLD_S, self._patience.timeout / 2)
+            while time.monotonic() < until:
+                self._take(_TICK_S)
+                self.check()
         # Before any rank goes on: who calls from now on comes for the next meeting.
-        self._listener.close()
-        self._listener = None
-        self._tell(("together", None))
+        self._close_door()
+        self._tell("together", None)
 
     def allgather(self, value: Any, *, last: bool) -> list[Any]:  # noqa: ARG002
+        self._check_claim()
         self._values[0] = value
         self._wait(lambda: self._without(self._values.keys()))
         values = [self._values[rank] for rank in range(self.size)]
         self._values.clear()
-        self._tell(("values", values))
+        self._tell("values", values)
+        # One that has got them may be gone for good reason: nobody is listened to.
+        wait = Wait(self._patience, self.rank, self._watch)
+        while slow := [rank for rank, link in self._peers.items() if link.unsent]:
+            wait_for([], [self._peers[rank] for rank in slow], _TICK_S)
+            wait.check(slow)
         return values
 
     def _without(self, ranks: Iterable[int]) -> list[int]:
         return sorted(set(range(self.size)).difference(ranks))
 
-    def _links(self) -> list[Connection | socket.socket]:
+    def _peers_links(self) -> Iterable[Link]:
+        return self._peers.values()
+
+    def _links(self) -> list[Link | socket.socket]:
         listener = [] if self._listener is None else [self._listener]
         return [*listener, *self._strangers, *self._peers.values()]
 
     def _take(self, seconds: float) -> None:
         ranks = {link: rank for rank, link in self._peers.items()}
-        for link in connection.wait(self._links(), seconds):
+        for link in wait_for(self._links(), [*self._peers.values()], seconds):
             if link is self._listener:
-                stranger = accept(self._listener)
-                self._strangers += [] if stranger is None else [stranger]
+                self._open_door()
             elif link in ranks:
                 self._hear(ranks[link], link)
-            elif isinstance(link, Connection):
+            elif link in self._strangers:
                 self._greet(link)
             if self._error is not None:
                 return
 
-    def _hear(self, rank: int, link: Connection) -> None:
+    def _open_door(self) -> None:
+        """Take those in that call; of too many the first has to call again."""
+        assert self._listener is not None
         try:
-            what, content = link.recv()
-        except (EOFError, OSError):
-            what, content = "leave", _ENDED
-        if what == "leave":
-            self._end(common_report({rank: content}, self.size))
-        else:
-            self._values[rank] = content
+            for _ in range(_STRANGERS):
+                end = accept(self._listener)
+                if end is not None:
+                    self._strangers.append(_Stranger(end))
+        except BlockingIOError:
+            pass
+        except OSError:  # too many files are open
+            if not self._strangers:
+                time.sleep(_TICK_S)
+            self._send_away(len(self._strangers))
+        self._send_away(len(self._strangers) - self.size - _STRANGERS)
 
-    def _greet(self, stranger: Connection) -> None:
+    def _send_away(self, strangers: int) -> None:
+        for _ in range(strangers):
+            self._strangers.pop(0).close()
+
+    def _hear(self, rank: int, link: Link) -> None:
         try:
-            rank, size, pid = stranger.recv()
-        except (EOFError, OSError):  # somebody who only looked who listens
+            for what, content in link.receive():
+                if what == "leave":
+                    self._end(common_report({rank: Report.of(content)}, self.size))
+                    return
+                self._values[rank] = content
+        except EOFError:
+            self._end(common_report({rank: _ENDED}, self.size))
+        except ValueError:
+            self._end(common_report({rank: _FOREIGN}, self.size))
+
+    def _greet(self, stranger: _Stranger) -> None:
+        try:
+            hello = stranger.introduced(self._job)
+        except (EOFError, ValueError):  # somebody who only looked who listens, or worse
+            self._strangers.remove(stranger)
             stranger.close()
-            self._strangers.remove(stranger)
             return
-        if size != self.size:
-            wrong = (
-                f"WORLD_SIZE differs between ranks: {self.size} on rank 0, {size} on rank {rank}"
-            )
-        elif rank in self._peers:
-            wrong = f"RANK={rank} in two processes, one of them {pid}: every rank has its own"
-        else:
-            self._strangers.remove(stranger)
-            self._peers[rank] = stranger
-            _send(stranger, ("missing", self._without(self._peers.keys() | {0})))
+        if hello is None:
+            return
+        self._strangers.remove(stranger)
+        self._welcome(stranger, hello)
+        wrong = self._objection(hello)
+        if wrong is None:
+            self._outlooks.add(hello.outlook)
+            self._peers[hello.rank] = stranger
+            stranger.longest = LONGEST
+            stranger.send("missing", self._without(self._peers.keys() | {0}))
             self._told = ()  # the others are told in a moment
-            return
-        self._end(Report(MismatchError.__name__, None, wrong))
+        else:
+            reason = Report(MismatchError.__name__, None, wrong)
+            stranger.send("ended", reason)
+            stranger.close()
+            self._end(reason)
+
+    def _welcome(self, stranger: _Stranger, hello: _Hello) -> None:
+        stranger.send("welcome", proof(self._job, "welcome", hello.nonce))
+
+    def _objection(self, hello: _Hello) -> str | None:
+        if hello.size != self.size:
+            return (
+                f"WORLD_SIZE differs between ranks: {self.size} on rank 0, {hello.size} on rank "
+                f"{hello.rank}; where two jobs have one name, {REMEDY}"
+            )
+        if hello.launch and self._job.launch and hello.launch != self._job.launch:
+            return (
+                f"rank 0, process {os.getpid()}, and rank {hello.rank}, process {hello.pid}, are "
+                f"of two jobs with one name (TORCHELASTIC_RUN_ID differs): {REMEDY}"
+            )
+        if hello.rank in self._peers:
+            return (
+                f"RANK={hello.rank} in two processes, one of them {hello.pid}: every rank has its "
+                f"own; where two jobs have one name, {REMEDY}"
+            )
+        return None
 
     def _end(self, reason: Report) -> None:
         self._error = as_error(reason)
-        self._tell(("ended", reason))
+        self._tell_end(reason)
 
     def _take_leave(self, reason: Report) -> None:
+        self._tell_end(common_report({0: reason}, self.size))
+
+    def _tell_end(self, reason: Report) -> None:
+        """Tell the ranks, those included that have just said who they are."""
+        for stranger in self._strangers:
+            with suppress(EOFError, ValueError):
+                if hello := stranger.introduced(self._job):
+                    self._welcome(stranger, hello)
+                    stranger.send("ended", reason)
+        self._tell("ended", reason)
+        self._close_door()
+
+    def _close_door(self) -> None:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
-        self._tell(("ended", common_report({0: reason}, self.size)))
+        self._send_away(len(self._strangers))
 
     def _tell_missing(self, ranks: Sequence[int]) -> None:
         if ranks != self._told:
             self._told = ranks
-            self._tell(("missing", ranks))
+            self._tell("missing", ranks)
 
-    def _tell(self, message: tuple[str, Any]) -> None:
-        for link in (*self._peers.values(), *self._strangers):
-            _send(link, message)
+    def _tell(self, what: str, content: Any) -> None:
+        for link in self._peers.values():
+            link.send(what, content)
 
 
 class _OtherRank(LocalRanks):
     def __init__(self, job: Job, patience: Patience, watch: Watch) -> None:
-        self._link: Connection | None = None  # to rank 0
+        self._link: Link | None = None  # to rank 0
         self._values: list[Any] | None = None
         self._missing: Sequence[int] = (0,)  # as rank 0 says
         self._together = False
         super().__init__(job, patience, watch)
 
-    def _come_together(self, job: Job) -> None:
+    def _come_together(self) -> None:
         wait = Wait(self._patience, self.rank, self._watch)
         while self._link is None:
-            link = call(job)
-            if link is not None:
-                self._introduce(link, wait)
-            else:
+            end = call(self._job)
+            if end is not None:
+                self._introduce(end, wait)
+            if self._link is None:
                 wait.check((0,))
                 time.sleep(_CALL_S)
 
-    def _introduce(self, link: Connection, wait: Wait) -> None:
-        """Says who this is; the link is kept if rank 0 has heard it, and was not just leaving."""
-        _send(link, (self.rank, self.size, os.getpid()))
-        try:
-            while not link.poll(_TICK_S):
+        # What a rank does in the meeting, ending included, is heard by all only if all are there.
+        # Who is missing may by now be said of the first allgather: it does not tell.
+        def missing() -> Sequence[int]:
+            self._check_claim()
+            return () if self._together else self._missing or (0,)
+
+        self._wait(missing, wait)
+        self._missing = ()
+
+    def _introduce(self, end: socket.socket, wait: Wait) -> None:
+        """Say who this is; keep the link if rank 0 has heard it, and was not just leaving.
+
+        Raises:
+            RuntimeError: the one at the other end is no rank 0 of this job.
+        """
+        pid, _ = credentials(end)
+        link = Link(end, _GREETING)
+
+        def heard() -> list[tuple[str, Any]]:
+            while not (messages := link.receive()):
+                wait_for([link], [link], _TICK_S)
                 wait.check((0,))
-            first = link.recv()
-        except (EOFError, OSError):
+            return messages
+
+        try:
+            [(_, asked)] = heard()
+            nonce = os.urandom(16).hex()
+            said = [self.rank, self.size, os.getpid(), self._job.launch, outlook(os.environ), nonce]
+            link.send("hello", [*said, proof(self._job, "hello", [asked, *said])])
+            (_, proved), *others = heard()
+            if not same(proved, proof(self._job, "welcome", nonce)):
+                raise ValueError
+        except EOFError:
             link.close()
-            return
+        except ValueError:
+            link.close()
+            raise RuntimeError(
+                f"process {pid} has the address of this job and does not know its key: {REMEDY}"
+            ) from None
         except BaseException:
             link.close()
             raise
-        self._link = link
-        self._understand(*first)
-        # What a rank does in the meeting, ending included, is heard by all only if all are there.
-        # Who is missing may by now be said of the first allgather: it does not tell.
-        self._wait(lambda: () if self._together else self._missing or (0,), wait)
-        self._missing = ()
+        else:
+            self._link = link
+            link.longest = self.size * (LONGEST + 1)
+            for what, content in others:
+                self._understand(what, content)
 
     def allgather(self, value: Any, *, last: bool) -> list[Any]:  # noqa: ARG002
+        self._check_claim()
         self.check()
         assert self._link is not None
-        _send(self._link, ("value", value))
+        self._link.send("value", value)
         self._wait(lambda: () if self._values is not None else self._missing or (0,))
         values, self._values, self._missing = self._values, None, ()
         assert values is not None
         return values
 
-    def _links(self) -> list[Connection]:
+    def _links(self) -> list[Link]:
         return [] if self._link is None else [self._link]
+
+    def _peers_links(self) -> list[Link]:
+        return self._links()
 
     def _take(self, seconds: float) -> None:
         assert self._link is not None
         try:
-            while self._error is None and self._values is None and self._link.poll(seconds):
-                self._understand(*self._link.recv())
+            while self._error is None and self._values is None:
+                if not wait_for([self._link], [self._link], seconds):
+                    return
+                for what, content in self._link.receive():
+                    self._understand(what, content)
                 seconds = 0
-        except (EOFError, OSError):
+        except EOFError:
             self._error = as_error(common_report({0: _ENDED}, self.size))
+        except ValueError:
+            self._error = as_error(common_report({0: _FOREIGN}, self.size))
 
     def _understand(self, what: str, content: Any) -> None:
         if what == "ended":
-            self._error = as_error(content)
-        elif what == "values":
-            self._values = content
+            self._error = as_error(Report.of(content))
         elif what == "together":
             self._together = True
+        elif not isinstance(content, list):
+            raise ValueError(f"{what} has no list")
+        elif what == "values":
+            self._values = content
         else:
             self._missing = content
 
     def _take_leave(self, reason: Report) -> None:
         if self._link is not None:
-            _send(self._link, ("leave", reason))
+            self._link.send("leave", reason)
 
     def _tell_missing(self, ranks: Sequence[int]) -> None:
         """Rank 0 knows."""
-
-
-def _send(link: Connection, message: Any) -> None:
-    """To one that may be gone, which is found out by listening to it."""
-    content = pickle.dumps(message)
-    with suppress(OSError):
-        link.send_bytes(content)

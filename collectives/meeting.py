@@ -13,11 +13,12 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import errors, transport, tuning
 from ._engine import Channel, Handle, Segment
 from .job import Job
+from .link import plain
 from .mpi import MPIRanks, check_communicator
 from .patience import Patience, Wait
 from .reports import Report, as_error, common_report, describe_ranks, report
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Meeting", "Telling", "rank_and_size"]
 
-T = TypeVar("T")
 _WHERE = "a call that all ranks make"
 _AS_OFTEN = (
     "each rank has to make such calls as often as the others, and before it closes: for an "
@@ -125,15 +125,16 @@ class Meeting:
             self._fail(report(error))
             self._ranks.leave(report(error))
 
-    def exchange(self, function: Callable[[], T], *, last: bool = False) -> list[T]:
+    def exchange(self, function: Callable[[], object], *, last: bool = False) -> list[Any]:
         """What `function()` returned on every rank, by rank; raises what it raised on any.
 
-        Where ranks raise different things, see `common_report`. `last`: the meeting ends here.
+        That is plain data (see `link.plain`). Where ranks raise different things, see
+        `common_report`. `last`: the meeting ends here.
         """
-        value: T | None = None
+        value: object = None
         error: BaseException | None = None
         try:
-            value = function()
+            value = plain(function())
         except BaseException as caught:  # KeyboardInterrupt too: the others must not wait
             error = caught
         # What `check` raised is another rank's, which reports it.
@@ -141,7 +142,7 @@ class Meeting:
         if error is not None:
             self._fail(mine)
         gathered = self._ranks.allgather((value, mine), last=last)
-        reports = {rank: theirs for rank, (_, theirs) in enumerate(gathered) if theirs is not None}
+        reports = {rank: Report.of(said) for rank, (_, said) in enumerate(gathered) if said}
         self._agreed_error = bool(reports)
         if error is not None and not isinstance(error, Exception):
             raise error
@@ -155,13 +156,17 @@ class Meeting:
         Raises:
             MismatchError: they differ between ranks; names the first that does and its values.
         """
-        gathered = self.exchange(function, last=last)
-        for name, value in gathered[0].items():
-            if all(arguments[name] == value for arguments in gathered):
+
+        def shown() -> dict[str, tuple[object, str]]:
+            return {name: (value, repr(value)) for name, value in function().items()}
+
+        gathered = self.exchange(shown, last=last)
+        for name, (value, _) in gathered[0].items():
+            if all(arguments[name][0] == value for arguments in gathered):
                 continue
             holders: dict[str, list[int]] = {}
             for rank, arguments in enumerate(gathered):
-                holders.setdefault(repr(arguments[name]), []).append(rank)
+                holders.setdefault(arguments[name][1], []).append(rank)
             values = "; ".join(
                 f"{text} on {describe_ranks(ranks)}" for text, ranks in holders.items()
             )
@@ -246,11 +251,12 @@ class Meeting:
         mpi = self._mpi
         assert mpi is not None
 
-        def load() -> Schedule | None:
+        def load() -> dict[str, int]:
             transport.load()
-            if self.rank != 0 or schedule is not None:
-                return schedule
-            return tuning.find(self.size, self._ranks.on_this_node)
+            if self.rank != 0:
+                return {}
+            used = schedule or tuning.find(self.size, self._ranks.on_this_node)
+            return used.options()
 
         def connect() -> None:
             try:
@@ -260,9 +266,7 @@ class Meeting:
             self._channel = Channel(used, capsule)
 
         # Who cannot load it would not come to connect(), which is collective.
-        found = self.exchange(load)[0]
-        assert found is not None
-        used = {**options, **found.options()}
+        used = {**options, **self.exchange(load)[0]}
         self.exchange(connect)
         assert self._channel is not None
         return self._channel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..units import spans
 from . import errors
@@ -40,6 +40,22 @@ class Report(NamedTuple):
     kind: str
     code: int | None
     text: str
+
+    @classmethod
+    def of(cls, content: Any) -> Report:
+        """Return the report that another rank sent as plain data.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        if not (isinstance(content, (list, tuple)) and len(content) == len(cls._fields)):
+            raise ValueError(f"{content!r} is no report")
+        kind, code, text = content
+        if not (isinstance(kind, str) and isinstance(text, str)):
+            raise ValueError(f"{content!r} is no report")
+        if code is not None and not isinstance(code, int):
+            raise ValueError(f"{content!r} is no report")
+        return cls(kind, code, text)
 
 
 def report(error: BaseException) -> Report:

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from . import clock
 
@@ -43,18 +43,17 @@ class _Rank(NamedTuple):
     drawn: int
 
 
-def mark(
-    comm: MPI.Intracomm, exchange: Callable[[Callable[[], _Rank]], list[_Rank]]
-) -> Mark | None:
+def mark(comm: MPI.Intracomm, exchange: Callable[[Callable[[], _Rank]], list[Any]]) -> Mark | None:
     """Collective; None: nobody writes a timeline.
 
     Args:
         comm: on which nobody else communicates meanwhile.
         exchange: makes a list, the same on all ranks, of what the function returns on each.
     """
-    ranks = exchange(
+    said = exchange(
         lambda: _Rank(bool(os.environ.get("WAGMA_TRACE")), _own_clock(), _random_number())
     )
+    ranks = [_Rank(traced, tuple(clock), drawn) for traced, clock, drawn in said]
     if not any(rank.traced for rank in ranks):
         return None
     own = ranks[comm.Get_rank()].clock

@@ -87,7 +87,8 @@ class Launched:
         self.job = job or str(uuid.uuid4())
         self._script = PRELUDE + textwrap.dedent(script)
         self._folder = tempfile.TemporaryDirectory()
-        self._environment = {"TEST_FOLDER": self._folder.name, **(environment or {})}
+        self.folder = self._folder.name
+        self._environment = {"TEST_FOLDER": self.folder, **(environment or {})}
         self.processes: dict[int, subprocess.Popen[str] | Process] = {}
         for rank in range(size) if ranks is None else ranks:
             self.start(rank)
@@ -142,10 +143,10 @@ class Launched:
             for path in Path(folder).glob("*wagma*")
             if any(f"-{process.pid}-" in path.name for process in self.processes.values())
         ]
-        return files + [line for line in unix_sockets() if line.endswith(self.address())]
+        return files + [one for one in addresses() if one.startswith(self.address())]
 
     def address(self) -> str:
-        """Of the job, as `unix_sockets` shows it; rank 0's ends of its links have it as well."""
+        """Of the job, as `addresses` shows it; rank 0's ends of its links have it as well."""
         return _address(Job(0, self.size, f"WAGMA_JOB\n{self.job}\n")).replace("\0", "@")
 
     def __enter__(self) -> "Launched":
@@ -207,5 +208,6 @@ def clean_environment() -> dict[str, str]:
     }
 
 
-def unix_sockets() -> list[str]:
-    return Path("/proc/net/unix").read_text().splitlines()
+def addresses() -> list[str]:
+    """The addresses of this machine's Unix-domain sockets."""
+    return [line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines()]

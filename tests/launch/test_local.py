@@ -11,12 +11,15 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from launched import LIVENESS_S, Forked, Launched, unix_sockets
+from launched import LIVENESS_S, Forked, Launched, addresses
 
 MAKE = "attempt(lambda: PartialAllreduce(None, x))\n"
 IMPATIENT = "attempt(lambda: PartialAllreduce(None, x, stall_warning=0.2))\n"
+TAKEN = "RuntimeError: RANK={rank} of this job is process {pid} of user "
+TWO_PROCESSES = "RANK={rank} in two processes, "
 # Where a rank can be while others wait for it: in front of its arguments' comparison, with the
 # segment open, and beside the others in the engine (their arguments are resolved a second time).
 PLACES = {
@@ -187,8 +190,10 @@ def test_wrong_arguments_are_everyones_error(case: str) -> None:
 def test_world_sizes_that_differ() -> None:
     with Forked(2, MAKE, ranks=(0,)) as ranks:
         ranks.start(1, WORLD_SIZE="4")
-        wrong = "MismatchError: WORLD_SIZE differs between ranks: 2 on rank 0, 4 on rank 1"
-        assert ranks.outputs() == [wrong] * 2
+        wrong = "MismatchError: WORLD_SIZE differs between ranks: 2 on rank 0, 4 on rank 1; "
+        for text in ranks.outputs():
+            assert text.startswith(wrong)
+            assert "WAGMA_JOB" in text
 
 
 def test_two_processes_with_one_rank() -> None:
@@ -197,9 +202,13 @@ def test_two_processes_with_one_rank() -> None:
         second = ranks.start(1)
         ranks.start(0)
         texts = [*ranks.outputs(0, 1), first.communicate(timeout=LIVENESS_S)[0].rstrip("\n")]
-        assert len(set(texts)) == 1, texts
-        assert texts[0].startswith("MismatchError: RANK=1 in two processes, one of them ")
-        assert any(f" {process.pid}:" in texts[0] for process in (first, second))
+        refused = [text for text in texts if text.startswith("RuntimeError: RANK=1 of this job is")]
+        heard = [text for text in texts if text.startswith("MismatchError: ")]
+        assert (len(refused), len(heard)) == (1, 2), texts
+        assert all(TWO_PROCESSES.format(rank=1) in text for text in heard)
+        for process in (first, second):
+            assert any(str(process.pid) in text for text in texts)
+        assert all("WAGMA_JOB" in text for text in texts)
 
 
 # ---- ranks that do not come ----------------------------------------------------------------------
@@ -383,17 +392,65 @@ def test_a_restarted_job_does_not_meet_a_rank_that_was_forgotten() -> None:
         forgotten.communicate()
 
 
-def test_two_jobs_of_one_name() -> None:
+def test_a_second_job_of_the_same_name_is_refused_while_the_first_runs() -> None:
+    """The first does not notice; it may even make more collectives."""
+    script = MAKE + "together(4)\n" + MAKE
+    with Forked(2, script) as first:
+        assert [first.line(rank) for rank in range(2)] == ["made"] * 2
+        with Forked(2, MAKE, job=first.job) as second:
+            for rank, text in enumerate(second.outputs()):
+                assert text.startswith(TAKEN.format(rank=rank, pid=first.processes[rank].pid))
+                assert "WAGMA_JOB" in text
+        for further in (2, 3):
+            Path(first.folder, str(further)).touch()
+        assert first.outputs() == ["made"] * 2
+
+
+def test_two_jobs_of_one_name_that_start_at_once_refuse_each_other() -> None:
+    """Rank 0 of one meets rank 1 of the other; those that find a number taken tell them."""
+    script = "collectives.local._HOLD_S = 10\n" + MAKE
+    with (
+        Forked(2, script, ranks=(0,)) as one,
+        Forked(2, script, ranks=(1,), job=one.job) as other,
+    ):
+        while not all(f"{one.address()}-{rank}" in addresses() for rank in range(2)):
+            time.sleep(0.001)
+        other.start(0)
+        refused = other.outputs(0)[0]
+        assert refused.startswith(TAKEN.format(rank=0, pid=one.processes[0].pid))
+        holder = other.processes[1]
+        one.start(1)
+        refused = one.outputs(1)[0]
+        assert refused.startswith(TAKEN.format(rank=1, pid=holder.pid))
+        for process in (one.processes[0], holder):
+            text = process.communicate(timeout=LIVENESS_S)[0]
+            assert text.startswith("MismatchError: ")
+            assert TWO_PROCESSES.format(rank=1) in text
+
+
+def test_rank_0_twice() -> None:
+    """Before rank 1 comes, of which it is not known whose it is."""
     with Forked(2, MAKE, ranks=(0,)) as first:
-        while not any(line.endswith(first.address()) for line in unix_sockets()):
-            assert first.processes[0].poll() is None
+        while f"{first.address()}-0" not in addresses():
             time.sleep(0.01)
         with Forked(2, MAKE, ranks=(0,), job=first.job) as second:
             text = second.outputs()[0]
-        assert text.startswith(f"RuntimeError: process {first.processes[0].pid} of user ")
-        assert "WAGMA_JOB" in text
+        assert text.startswith(TAKEN.format(rank=0, pid=first.processes[0].pid))
         first.start(1)
-        assert first.outputs() == ["made"] * 2
+        for text in first.outputs():
+            assert text.startswith("MismatchError: ")
+            assert TWO_PROCESSES.format(rank=0) in text
+            assert "WAGMA_JOB" in text
+
+
+def test_what_a_launcher_calls_two_jobs_is_compared() -> None:
+    with Forked(2, MAKE, ranks=()) as ranks:
+        for rank in range(2):
+            ranks.start(rank, TORCHELASTIC_RUN_ID=f"run {rank}")
+        for text in ranks.outputs():
+            assert text.startswith("MismatchError: rank 0, process ")
+            assert "TORCHELASTIC_RUN_ID differs" in text
+            assert "WAGMA_JOB" in text
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def test_a_name_of_the_job_is_enough() -> None:
     assert Job.of(named).key != Job.of(named | {"TORCHELASTIC_RESTART_COUNT": "1"}).key
     with pytest.raises(ValueError, match="set WAGMA_JOB to a name"):
         Job.of(numbers)
-    assert Job.of({"RANK": "0", "WORLD_SIZE": "1"}) == (0, 1, "")
+    assert Job.of({"RANK": "0", "WORLD_SIZE": "1"}) == Job(0, 1, "")
 
 
 WRONG: dict[str, tuple[dict[str, str | None], str]] = {

@@ -2,39 +2,51 @@
 
 import os
 import uuid
-from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
 import ranks
 
 from wagma.collectives import local
-from wagma.collectives.address import accept, listen
+from wagma.collectives.address import accept, listen, proof
 from wagma.collectives.job import Job
+from wagma.collectives.link import Link, wait_for
 from wagma.collectives.patience import Patience
+
+
+def heard(link: Link) -> tuple[str, Any]:
+    while not (messages := link.receive()):
+        wait_for([link], [link], 1.0)
+    [message] = messages
+    return message
 
 
 def test_a_rank_that_sleeps_through_the_beginning_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """When it looks, all are together, and rank 0 says already for whose values it waits."""
     monkeypatch.setenv("WAGMA_JOB", f"test-{uuid.uuid4()}")
-    key = Job.of({**os.environ, "RANK": "0", "WORLD_SIZE": "3"}).key
-    listener = listen(Job(0, 3, key), 2.0)
+    job = Job.of({**os.environ, "RANK": "1", "WORLD_SIZE": "3"})
+    listener = listen(job)
 
     def rank_0() -> Any:
-        link: Connection | None = None
-        while link is None:
-            link = accept(listener)
+        listener.setblocking(True)
+        end = accept(listener)
+        assert end is not None
+        link = Link(end, 1 << 20)
         listener.close()
-        assert link.recv()[0] == 1
+        link.send("who", "number")
+        what, content = heard(link)
+        assert (what, content[0]) == ("hello", 1)
+        link.send("welcome", proof(job, "welcome", content[-2]))
         for message in (("missing", [2]), ("together", None), ("missing", [1, 2])):
-            link.send(message)
-        what, value = link.recv()
+            link.send(*message)
+        what, value = heard(link)
         assert what == "value"
-        link.send(("values", [0, value, 2]))
+        link.send("values", [0, value, 2])
+        link.close()
         return value
 
     def rank_1() -> Any:
-        meeting = local.local_ranks(Job(1, 3, key), Patience(timeout=20.0))
+        meeting = local.local_ranks(job, Patience(timeout=20.0))
         values = meeting.allgather(1, last=True)
         meeting.leave(None)
         return values

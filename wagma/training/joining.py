@@ -45,7 +45,7 @@ def last_version(algorithm: Algorithm, inner: Optimizer, steps: SupportsIndex) -
         return algorithm.version + number
 
     with algorithm.meet() as meeting:
-        return max(meeting.exchange(check, last=True))
+        return int(max(meeting.exchange(check, last=True)))
 
 
 class Pace:
