@@ -22,12 +22,12 @@ cdef class Channel:
     cdef object capsule      # owns the transport until a handle does
     cdef wagma_transport *transport
     cdef wagma_options used
-    cdef int generation
+    cdef uint32_t process
 
     def __init__(self, options, capsule):
         if self.capsule is not None:
             raise HandleError("the channel was initialised before")
-        self.generation = generation
+        self.process = process_serial()
         _read_options(options, &self.used)
         self.transport = <wagma_transport *>PyCapsule_GetPointer(capsule, OWNED)
         self.capsule = capsule
@@ -48,5 +48,5 @@ cdef class Channel:
         return transport
 
     def __dealloc__(self):
-        if self.transport != NULL and self.generation != generation:
+        if self.transport != NULL and self.process != process_serial():
             PyCapsule_SetName(self.capsule, TAKEN)  # it is the parent's

@@ -69,9 +69,8 @@ cdef extern from "_dlpack.h":
         dlpack_exchange *previous
         int (*tensor_from_object)(void *, dlpack_tensor *) noexcept
 
-cdef extern from "pthread.h" nogil:
-    int pthread_atfork(void (*prepare)() noexcept, void (*parent)() noexcept,
-                       void (*child)() noexcept)
+cdef extern from "process.h" nogil:
+    uint32_t process_serial()
 
 cdef extern from "reduce.h" nogil:
     ctypedef struct reduce_kernels:
@@ -105,16 +104,9 @@ def huge_pages():
 
 
 # ---- fork: a handle belongs to the process that made it -----------------------------------------
-# Counts the forks between the first process and this one. A child that forgot about its copies of
-# the parent's handles must not mark the parent's rank failed when it exits.
-cdef int generation = 0
-
-cdef void _forked() noexcept nogil:
-    global generation
-    generation += 1
-
-if pthread_atfork(NULL, NULL, _forked) != 0:
-    raise MemoryError("pthread_atfork failed")
+# A child that forgot about its copies of the parent's handles must not mark the parent's rank failed
+# when it exits: whatever refers to the engine's memory remembers the process.
+process_serial()  # from now on forks are counted
 
 # ---- exit: a rank that leaves without close() has failed ----------------------------------------
 _open = weakref.WeakSet()
@@ -277,7 +269,7 @@ cdef class Segment:
     """
     cdef wagma_segment *segment
     cdef wagma_options used
-    cdef int generation
+    cdef uint32_t process
 
     def __init__(self):
         raise TypeError("use Segment.create() or Segment.open()")
@@ -292,7 +284,7 @@ cdef class Segment:
         """
         cdef Segment self = Segment.__new__(Segment)
         cdef bytes path = None if name is None else name.encode()
-        self.generation = generation
+        self.process = process_serial()
         _read_options(options, &self.used)
         cdef const char *c_name = NULL
         cdef int status
@@ -314,7 +306,7 @@ cdef class Segment:
         """
         cdef Segment self = Segment.__new__(Segment)
         cdef bytes path = name.encode()
-        self.generation = generation
+        self.process = process_serial()
         _read_options(options, &self.used)
         cdef const char *c_name = path
         cdef int status
@@ -339,7 +331,7 @@ cdef class Segment:
     def __dealloc__(self):
         # In a forked child the mapping may still hold ranks that were made there, and the name
         # is the parent's: the child's exit cleans up.
-        if self.segment != NULL and self.generation == generation:
+        if self.segment != NULL and self.process == process_serial():
             wagma_segment_close(self.segment)
 
 

@@ -57,7 +57,8 @@ cdef class Handle:
         PeerError, StallError: another rank did not join.
 
     Different handles may be used by different threads at once; a handle that is in use refuses a
-    second thread. A forked child cannot use its copies of the parent's handles.
+    second thread. A forked child cannot use its copies of the parent's handles, and what it writes
+    to their arrays stays its own.
     """
     cdef wagma_handle *handle
     cdef _Engine engine      # owns it; None after close()
@@ -74,7 +75,7 @@ cdef class Handle:
     cdef object pending      # exception of a signal handler that ran inside a wait
     cdef object shared       # weak reference to the memory that empty() gave out
     cdef object __weakref__
-    cdef int generation
+    cdef uint32_t process
     cdef int busy            # IDLE, CALLING or PENDING
     cdef bint small
     cdef _Posted posted      # array of the pending request
@@ -119,7 +120,7 @@ cdef class Handle:
         self.name = name
         self.transport = "mpi" if segment is None else "shm"
         self.dtype_ = dtype
-        self.generation = generation
+        self.process = process_serial()
         self.small = count * dtype.storage.itemsize <= GIL_BYTES
         self.views = _Views.__new__(_Views)
         self.views.shape = shape
@@ -130,7 +131,7 @@ cdef class Handle:
             address = &self.input.nothing
         cdef _Engine engine = _Engine.__new__(_Engine)
         engine.segment = segment
-        engine.generation = generation
+        engine.process = process_serial()
         cdef wagma_hooks hooks
         hooks.context = <void *>self
         hooks.warn = _warn
@@ -154,7 +155,7 @@ cdef class Handle:
         _open.add(self)
 
     def __dealloc__(self):
-        if self.handle != NULL and self.generation == generation:
+        if self.handle != NULL and self.process == process_serial():
             if self.busy == PENDING:
                 self._keep_for_messages(WAGMA_EPEER, self.posted.keeper, &self.posted.view)
             with nogil:
@@ -308,10 +309,11 @@ cdef class Handle:
     cdef int _enter(self) except -1:
         if self.handle == NULL:
             raise HandleError(f"the handle of rank {self.rank} is closed")
-        if self.generation != generation:
+        if self.process != process_serial():
             raise HandleError(
                 f"the handle of rank {self.rank} belongs to the process that made it: it cannot be "
-                "used in a forked child")
+                "used in a forked child, which can read its arrays, and write to a copy of them; "
+                "let the parent make the call")
         if self.busy != IDLE:
             raise self._occupied()
         self.busy = CALLING
@@ -351,8 +353,8 @@ cdef class Handle:
         processes. With another quorum, in
         shared memory and from 1 MiB on, a blocking call publishes its memory and lets it show
         other memory at the same address, which takes the place of a copy (Linux 5.13): do not
-        register it with a device, and do not read or write it in a process that was forked, where
-        it shows what it showed then, with new content. bfloat16 comes as uint16
+        register it with a device. A process that is forked later has a copy of its own: what it
+        writes stays there, and what it reads may be newer than the fork. bfloat16 comes as uint16
         (``torch.from_numpy(a).view(torch.bfloat16)``). There is one such array: it stays valid
         after `close()`, and until it and all its views are gone a second call is refused.
 
@@ -572,7 +574,7 @@ cdef class Handle:
             KeyboardInterrupt, or what another signal handler raised: likewise.
         """
         cdef int status
-        if self.handle == NULL or self.generation != generation:
+        if self.handle == NULL or self.process != process_serial():
             return
         if sync:
             self._meet()
@@ -598,7 +600,7 @@ cdef class Handle:
 
     def fail(self):
         """Marks this rank as failed: every wait that needs it ends in PeerError at once."""
-        if self.handle == NULL or self.generation != generation:
+        if self.handle == NULL or self.process != process_serial():
             return
         with nogil:  # a wait of another thread ends by this, in which a hook may want the GIL
             wagma_fail(self.handle)

@@ -6,14 +6,14 @@ cdef class _Engine:
     """The engine's handle; lives as long as arrays of its results do."""
     cdef wagma_handle *handle
     cdef Segment segment     # has to outlive the handle; None: over a channel
-    cdef int generation
+    cdef uint32_t process
 
     cdef inline object memory(self):
         """What has to live as long as the rank's own array and its contribution buffers do."""
         return self if self.segment is None else self.segment
 
     def __dealloc__(self):
-        if self.handle != NULL and self.generation == generation:
+        if self.handle != NULL and self.process == process_serial():
             wagma_free(self.handle)
 
 

@@ -63,7 +63,7 @@ cdef class Request:
     def __del__(self):
         cdef Handle handle = self.handle
         if (handle is None or self.complete or handle.busy != PENDING
-                or handle.generation != generation):
+                or handle.process != process_serial()):
             return
         handle.dropped = True
         if handle.transport == "shm":  # messages go on with the array
@@ -120,7 +120,7 @@ cdef class Request:
             raise HandleError(
                 f"the request of version {self.version} (rank {handle.rank}) is complete: the "
                 "test() or wait() before this one returned its Outcome or raised its error")
-        if handle.busy != PENDING or handle.generation != generation:
+        if handle.busy != PENDING or handle.process != process_serial():
             handle._enter()  # says why
             handle.busy = IDLE
         return 0

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "forked.h"
+#include "process.h"
 #include "topology.h"
 
 /* Seconds from which on a timeout is none: 30 years. */
@@ -61,7 +63,14 @@ static void find_group(wagma_handle *h) {
     h->call.members = h->members;
 }
 
+/* This process is a child of the one that made the handle: others' locks may be held for ever. */
+static int is_inherited(const wagma_handle *h) {
+    return h->process != process_serial();
+}
+
 static int check_usable(const wagma_handle *h) {
+    if (is_inherited(h))
+        return forked_refuse("the handle");
     if (h->closed == 1)
         return error_set(WAGMA_ECLOSED, "the handle is closed: make a new one");
     if (h->closed)
@@ -120,11 +129,11 @@ static int conclude(wagma_handle *h, int status, wagma_outcome *outcome) {
 
 /* Where an executor has a thread of its own, it stands aside while the owner is in a call. */
 static void enter(wagma_handle *h) {
-    if (h && h->executor->enter)
+    if (h && h->executor->enter && !is_inherited(h))
         h->executor->enter(h);
 }
 static int leave(wagma_handle *h, int status) {
-    if (h && h->executor->leave)
+    if (h && h->executor->leave && !is_inherited(h))
         h->executor->leave(h);
     return status;
 }
@@ -333,6 +342,8 @@ int wagma_lost(wagma_handle *h, int32_t *ranks) {
 int wagma_close(wagma_handle *h) {
     if (!h)
         return error_set(WAGMA_EINVAL, "handle is NULL");
+    if (is_inherited(h))
+        return forked_refuse("the handle");
     if (h->closed)
         return WAGMA_OK;
     int status = check_idle(h);
@@ -346,7 +357,7 @@ int wagma_close(wagma_handle *h) {
 }
 
 void wagma_fail(wagma_handle *h) {
-    if (!h || h->closed)
+    if (!h || h->closed || is_inherited(h))
         return;
     h->closed = 2;
     if (h->executor)
@@ -355,7 +366,7 @@ void wagma_fail(wagma_handle *h) {
 }
 
 void wagma_free(wagma_handle *h) {
-    if (!h)
+    if (!h || is_inherited(h))
         return;
     wagma_fail(h);
     if (h->executor)

@@ -43,8 +43,9 @@ struct wagma_handle {
     wagma_segment *segment; /* NULL: over a transport */
     int rank, size;
 
-    int closed;      /* 1: wagma_close; 2: broken by an error */
-    int64_t version; /* next version */
+    int closed;       /* 1: wagma_close; 2: broken by an error */
+    uint32_t process; /* process_serial() of the one that made it */
+    int64_t version;  /* next version */
     const reduce_kernels *kernels;
     wagma_hooks hooks;
     struct trace *trace;

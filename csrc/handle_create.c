@@ -2,7 +2,9 @@
 #include <stdlib.h>
 
 #include "cores.h"
+#include "forked.h"
 #include "handle.h"
+#include "process.h"
 
 static _Atomic uint32_t *state_of(const wagma_segment *s, int r) {
     return &segment_presence_of(s, r)->state;
@@ -58,6 +60,7 @@ wagma_handle *handle_new(int rank, const wagma_options *options, const struct to
                          const wagma_hooks *hooks) {
     wagma_handle *h = calloc(1, sizeof *h);
     if (h) {
+        h->process = process_serial();
         h->rank = rank;
         h->size = options->size;
         h->options = options;
@@ -103,6 +106,8 @@ int wagma_create(wagma_segment *segment, int rank, const void *initial, double w
     *handle = NULL;
     if (!segment)
         return error_set(WAGMA_EINVAL, "segment is NULL: make or open one first");
+    if (segment->is_copy)
+        return forked_refuse("the segment");
     if (rank < 0 || rank >= segment->size)
         return error_set(WAGMA_EINVAL, "rank=%d: must be in 0..%d", rank, segment->size - 1);
     wagma_handle *h = handle_new(rank, &segment->options, &segment->topology, hooks);
@@ -117,6 +122,7 @@ int wagma_create(wagma_segment *segment, int rank, const void *initial, double w
     if (status == WAGMA_OK)
         status = join(h, initial, weight);
     if (status == WAGMA_OK) {
+        forked_inhabit(segment);
         *handle = h;
         return WAGMA_OK;
     }

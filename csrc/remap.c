@@ -50,6 +50,16 @@ void *remap_array(const struct remap *m) {
     return aligned_start(m);
 }
 
+static off_t offset_of(const struct remap *m, int b) {
+    return m->offset + (off_t)((size_t)b * m->step);
+}
+
+void *remap_shows(const struct remap *m, size_t *bytes, off_t *offset) {
+    *bytes = m->bytes;
+    *offset = offset_of(m, m->shown);
+    return m->doubtful == aligned_start(m) ? NULL : aligned_start(m);
+}
+
 int remap_shown(const struct remap *m) {
     return m->shown;
 }
@@ -57,7 +67,7 @@ int remap_shown(const struct remap *m) {
 /* Maps buffer b at `place`, with its pages: they are there, see segment_commit_contribution(). */
 static int map_at(const struct remap *m, unsigned char *place, int b) {
     if (mmap(place, m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, m->fd,
-             m->offset + (off_t)((size_t)b * m->step)) == MAP_FAILED)
+             offset_of(m, b)) == MAP_FAILED)
         return -1;
     (void)madvise(place, m->used, MADV_POPULATE_WRITE); /* or, before Linux 5.14, when touched */
     return 0;

@@ -7,6 +7,8 @@
 #ifndef WAGMA_REMAP_H
 #define WAGMA_REMAP_H
 
+#include <sys/types.h>
+
 #include "segment.h"
 
 struct remap;
@@ -18,6 +20,9 @@ void remap_free(struct remap *remap);
 
 /* Where the array is, for as long as the segment is mapped. */
 void *remap_array(const struct remap *remap);
+/* The same, and what is mapped there: `*bytes` of the file from `*offset` on. Safe in a child that
+ * was forked meanwhile. NULL: the array must not be touched any more. */
+void *remap_shows(const struct remap *remap, size_t *bytes, off_t *offset);
 /* The buffer that it shows. */
 int remap_shown(const struct remap *remap);
 /* Does before it is needed what can be done for showing buffer b, which is committed: 0, or -1. */

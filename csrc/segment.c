@@ -1,4 +1,5 @@
 /* Making, mapping and removing the shared segment: POSIX shared memory, sparse at first. */
+#include "forked.h"
 #include "pages.h"
 #include "remap.h"
 
@@ -13,6 +14,17 @@
 #include <unistd.h>
 
 static const char SEGMENT_MAGIC[8] = "wagma-s";
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
+int segment_file(const wagma_segment *s) {
+    struct stat file;
+    if (s->fd >= 0 && fstat(s->fd, &file) == 0 && (uint64_t)file.st_dev == s->device &&
+        (uint64_t)file.st_ino == s->inode)
+        return s->fd;
+    errno = EBADF;
+    return -1;
+}
 
 /* ---- mapping --------------------------------------------------------------------------------- */
 
@@ -95,14 +107,28 @@ static int new_segment(const wagma_options *options, wagma_segment **segment) {
     return WAGMA_OK;
 }
 
+/* Takes what shm_open() has returned: -1 if that was an error. 0 or -1. */
+static int take_file(wagma_segment *s, int fd) {
+    struct stat file;
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, &file) != 0) {
+        close(fd);
+        return -1;
+    }
+    s->fd = fd;
+    s->device = (uint64_t)file.st_dev;
+    s->inode = (uint64_t)file.st_ino;
+    return 0;
+}
+
 /* Without a name: any free one, removed at once. */
 static int open_anonymous(wagma_segment *s) {
     static _Atomic unsigned serial;
     for (int attempt = 0; attempt < 1000; attempt++) {
         char name[64];
         snprintf(name, sizeof name, "/wagma-%ld-%u", (long)getpid(), atomic_fetch_add(&serial, 1));
-        s->fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
-        if (s->fd >= 0) {
+        if (take_file(s, shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600)) == 0) {
             shm_unlink(name);
             return WAGMA_OK;
         }
@@ -118,8 +144,7 @@ static int open_new(wagma_segment *s, const char *name) {
         return open_anonymous(s);
     if ((status = check_name(name)))
         return status;
-    s->fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
-    if (s->fd < 0)
+    if (take_file(s, shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600)) != 0)
         return error_set(WAGMA_ESYS, "cannot make the segment %s: %s%s%s", name, strerror(errno),
                          errno == EEXIST ? "; choose another name or remove /dev/shm" : "",
                          errno == EEXIST ? name : "");
@@ -149,7 +174,8 @@ int wagma_segment_create(const wagma_options *options, const char *name, wagma_s
     int status = new_segment(options, segment);
     if (status)
         return status;
-    if ((status = open_new(*segment, name)) || (status = fill_new(*segment))) {
+    if ((status = open_new(*segment, name)) || (status = fill_new(*segment)) ||
+        (status = forked_add(*segment))) {
         wagma_segment_close(*segment);
         *segment = NULL;
     }
@@ -215,8 +241,7 @@ static int check_header(const wagma_segment *s, const segment_header *header, co
 static int open_existing(wagma_segment *s, const char *name) {
     struct stat file;
     int status;
-    s->fd = shm_open(name, O_RDWR, 0);
-    if (s->fd < 0)
+    if (take_file(s, shm_open(name, O_RDWR, 0)) != 0)
         return error_set(WAGMA_ESYS, "cannot open the segment %s: %s", name, strerror(errno));
     if (fstat(s->fd, &file) != 0)
         return error_set(WAGMA_ESYS, "cannot examine the segment %s: %s", name, strerror(errno));
@@ -248,7 +273,7 @@ int wagma_segment_open(const wagma_options *options, const char *name, wagma_seg
     status = name ? check_name(name)
                   : error_set(WAGMA_EINVAL,
                               "name is NULL: pass the name that the segment was made with");
-    if (status || (status = open_existing(*segment, name))) {
+    if (status || (status = open_existing(*segment, name)) || (status = forked_add(*segment))) {
         wagma_segment_close(*segment);
         *segment = NULL;
     }
@@ -276,6 +301,7 @@ void segment_release(wagma_segment *segment) {
     /* acq_rel: the last one sees what the others, on other threads, did to the segment */
     if (atomic_fetch_sub_explicit(&segment->uses, 1, memory_order_acq_rel) != 1)
         return;
+    forked_remove(segment);
     for (int r = 0; segment->remap && r < segment->size; r++)
         remap_free(segment->remap[r]);
     free(segment->remap);

@@ -77,11 +77,15 @@ struct wagma_segment {
     struct remap **remap; /* [size], of the ranks of this process; or NULL */
     uint64_t bytes;       /* of the mapping (mostly sparse until committed) */
     int fd;
-    _Atomic int uses;      /* whoever opened it, and handles over it: the last one unmaps it */
-    int owner;             /* pid of the process that made it with segment_create; 0: opened */
-    char name[256];        /* empty: none, or removed */
-    wagma_options options; /* checked, defaults filled in */
-    int size;              /* P */
+    uint64_t device, inode; /* of the file */
+    _Atomic int uses;       /* whoever opened it, and handles over it: the last one unmaps it */
+    int owner;              /* pid of the process that made it with segment_create; 0: opened */
+    char name[256];         /* empty: none, or removed */
+    wagma_segment *next;    /* forked.c: all that are open; */
+    int is_inhabited;       /* 1: this process has a handle over it; */
+    int is_copy;            /* 1: a parent had, and this is the copy of a forked child */
+    wagma_options options;  /* checked, defaults filled in */
+    int size;               /* P */
     struct topology topology;
     int buffers; /* contribution buffers per rank, 0 when quorum is "all"; 2 with a graph
                   */
@@ -219,6 +223,9 @@ int segment_most_rounds(const wagma_segment *s);
 /* Count who uses the segment: the last release unmaps it. */
 void segment_retain(wagma_segment *s);
 void segment_release(wagma_segment *s);
+
+/* The descriptor; -1: the program has closed it, and it may be another file's by now. */
+int segment_file(const wagma_segment *s);
 
 /* Commits the header and all rank lines; WAGMA_OK or WAGMA_ENOSPC. */
 int segment_commit_header(const wagma_segment *s);

@@ -1,5 +1,6 @@
 /* Committing memory piece by piece, joining, leaving, and who is dead. */
 #define _GNU_SOURCE /* fallocate */
+#include "forked.h"
 #include "pages.h"
 #include "segment.h"
 
@@ -234,6 +235,8 @@ void segment_leave(wagma_segment *s, int rank, enum segment_state state) {
 int wagma_segment_fail(wagma_segment *segment, int rank) {
     if (!segment)
         return error_set(WAGMA_EINVAL, "segment is NULL: pass a segment that is open");
+    if (segment->is_copy)
+        return forked_refuse("the segment");
     if (rank < 0 || rank >= segment->size)
         return error_set(WAGMA_EINVAL, "rank=%d: must be in 0..%d", rank, segment->size - 1);
     segment_leave(segment, rank, SEGMENT_FAILED);

@@ -13,6 +13,12 @@
  * Every function that returns int returns WAGMA_OK or a negative status; wagma_last_error() then
  * names the argument, its value and the remedy. Thread-safety: different handles may be used by
  * different threads at once, one handle by one thread at a time (wagma_dump_state() excepted).
+ *
+ * Processes that are forked: before wagma_create() they share a segment, and may be its ranks. One
+ * that is forked after it has a copy at the same addresses: what it writes stays there, and what it
+ * reads may be newer than the fork (or, if the program has closed the segment's descriptor, it can
+ * only read). Calls with its parent's handle, and joining with such a segment, give WAGMA_ECLOSED;
+ * wagma_fail() and wagma_free() do nothing there.
  */
 #ifndef WAGMA_H
 #define WAGMA_H
@@ -25,7 +31,7 @@ extern "C" {
 #endif
 
 /* Grows by one whenever a struct, a status, the meaning of a call or what ranks share changes. */
-#define WAGMA_ABI_VERSION 10
+#define WAGMA_ABI_VERSION 11
 
 /* 40 bits hold a version and 24 a round (2 per rank and rank), which limits the number of ranks. */
 #define WAGMA_MAX_RANKS 2896
@@ -45,8 +51,9 @@ enum wagma_status {
     WAGMA_ESYS = -4,      /* the operating system refused something; the message has its words */
     WAGMA_ESTALL = -5,    /* `timeout` seconds passed; the message names the missing ranks */
     WAGMA_EPEER = -6,     /* a rank that the wait needs is dead or failed; the message names it */
-    WAGMA_ECLOSED = -7,   /* the handle was closed, or broken by an earlier error */
-    WAGMA_EMISMATCH = -8, /* ranks disagree: other options at creation, sync at other versions */
+    WAGMA_ECLOSED = -7, /* the handle was closed, broken by an earlier error, or made by a parent of
+                           this process */
+    WAGMA_EMISMATCH = -8,    /* ranks disagree: other options at creation, sync at other versions */
     WAGMA_EINTERRUPTED = -9, /* the interrupted() hook asked to stop waiting */
     WAGMA_ETYPE = -10, /* the dtype does not allow this: average or fractional weight of integers */
 };
@@ -282,8 +289,8 @@ WAGMA_API int64_t wagma_version(const wagma_handle *handle);
 /* This rank's array in the segment (count elements, 64-byte aligned): reduced without a copy when
  * quorum is "all". With another quorum, from 1 MiB on, a blocking call publishes its memory and
  * lets it show other memory at the same address, which takes the place of a copy (Linux 5.13): do
- * not register it with a device; protection and advice for its pages do not last; and a forked
- * child sees what it showed then, and must not write there. Belongs to the segment; over a
+ * not register it with a device; protection and advice for its pages do not last. Belongs to the
+ * segment; over a
  * transport, where any array is reduced so, to the handle: it lives until wagma_free(), from 64
  * KiB on in huge pages where the system gives them, which are copied faster between processes.
  * NULL: there is no memory for it, or the handle has a graph, which has no use for one. */

@@ -215,12 +215,13 @@ def test_a_daemon_thread_in_a_wait_does_not_keep_the_program() -> None:
 
 
 def test_a_forked_child_leaves_the_parents_rank_alone() -> None:
-    """Whatever it does with its copy: call, close, fail, delete, exit."""
+    """Whatever it does with its copy: call, write, close, fail, delete, exit."""
     done = run(
         """
         import gc
         coll, other = pair(quorum=1, grace=0.0)
         kept = coll.empty()
+        kept[:] = 3
         for ending in ("close", "fail", "delete", "exit"):
             pid = os.fork()
             if pid == 0:
@@ -228,6 +229,8 @@ def test_a_forked_child_leaves_the_parents_rank_alone() -> None:
                     coll.allreduce(x)
                 except HandleError as error:
                     assert "fork" in str(error)
+                assert (kept == 3).all()
+                kept[:] = 5
                 if ending == "close":
                     coll.close(sync=True)
                 elif ending == "fail":
@@ -237,6 +240,7 @@ def test_a_forked_child_leaves_the_parents_rank_alone() -> None:
                     gc.collect()
                 sys.exit(0)
             assert os.waitpid(pid, 0)[1] == 0
+            assert (kept == 3).all()
         kept[:] = 2
         assert coll.allreduce(kept).contributors == (0, 1)
         other.allreduce(x)

@@ -41,7 +41,8 @@ class DistributedOptimizer(OptimizerWrapper):
     become everybody's (the parameters only: load pretrained buffers, such as BatchNorm's
     statistics, on every rank, and see `synchronize`). The parameters become views of one flat
     tensor, which WAGMA and ADPSGD keep in the memory that the ranks share until the training is
-    closed (a forked process must neither read nor write it). Frozen ones
+    closed. A process that is forked meanwhile has a copy of its own: what it writes stays there,
+    and what it reads may be newer than the fork. Frozen ones
     (``requires_grad=False``) are averaged like all others, and may move by a last bit or two where
     the number of ranks is no power of two.
 

@@ -1,6 +1,7 @@
 """Where a model lies that is averaged: in the collective's array, as long as it trains."""
 
 import gc
+import os
 from contextlib import suppress
 from unittest import mock
 
@@ -38,6 +39,27 @@ def step_alone(optimizer: wagma.DistributedOptimizer) -> None:
     for parameter in optimizer.param_groups[0]["params"]:
         parameter.grad = torch.full_like(parameter, RANK)
     optimizer.step()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("wait_avoiding", [True, False])
+def test_what_a_forked_child_loads_stays_with_it(wait_avoiding: bool) -> None:
+    """As an evaluation of other weights beside the training does."""
+    model = parameters()
+    algorithm = wagma.WAGMA(COMM, SIZE, sync_period=1, wait_avoiding=wait_avoiding)
+    with wagma.DistributedOptimizer(torch.optim.SGD(model, lr=1.0), algorithm) as optimizer:
+        step(optimizer)
+        child = os.fork()
+        if child == 0:
+            alone = all(bool((parameter == -MEAN).all()) for parameter in model)
+            with torch.no_grad():
+                for parameter in model:
+                    parameter.fill_(7.0)
+            os._exit(0 if alone and all(bool((p == 7.0).all()) for p in model) else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert all(bool((parameter == -MEAN).all()) for parameter in model)
+        step(optimizer)
+        assert all(bool((parameter == -2 * MEAN).all()) for parameter in model)
 
 
 @pytest.mark.parametrize("wait_avoiding", [True, False])
