@@ -34,7 +34,7 @@ class Job(NamedTuple):
         rank: this process, 0 <= rank < size.
         size: number of ranks.
         key: what tells the job from others of the same user; empty where size is 1.
-        launch: what a launcher calls its start of all ranks; empty if it says nothing.
+        launch: a digest of what a launcher calls its start of all ranks; empty if it says nothing.
         secret: whether no other user knows the key.
     """
 
@@ -67,8 +67,8 @@ class Job(NamedTuple):
         _check_node(environ, rank, size)
         if size == 1:
             return cls(rank, size, "")
-        launch = environ.get("TORCHELASTIC_RUN_ID", "")
-        launch = "" if launch == _NO_RUN else launch
+        run = environ.get("TORCHELASTIC_RUN_ID", _NO_RUN)
+        launch = "" if run in ("", _NO_RUN) else _digest(run)
         secret = bool(environ.get("WAGMA_JOB") or launch)
         return cls(rank, size, _key(environ), launch, secret)
 
@@ -85,7 +85,11 @@ def outlook(environ: Mapping[str, str]) -> str:
     if launch == _NO_RUN:
         rest = {name: text for name, text in environ.items() if not _OF_A_RANK.search(name)}
         common = [sys.orig_argv, sorted(rest.items())]
-    return hashlib.sha256(json.dumps(common).encode()).hexdigest()
+    return _digest(common)
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()
 
 
 def _nothing(environ: Mapping[str, str]) -> str:

@@ -22,19 +22,11 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
-from .address import (
-    Claim,
-    accept,
-    call,
-    credentials,
-    listen,
-    proof,
-    same,
-    users_are_told_apart,
-)
+from .address import Claim, accept, call, listen, users_are_told_apart
 from .errors import MismatchError, PeerError
+from .greeting import Hello, Stranger, introduce
 from .job import REMEDY, Job, outlook
 from .link import LONGEST, Link, wait_for
 from .patience import Patience, Wait
@@ -47,7 +39,6 @@ Watch = Callable[[], None] | None
 _TICK_S = 0.05  # how often waits look at the clock
 _CALL_S = 0.01  # how often rank 0 is looked for
 _HOLD_S = 1.0  # for which ranks that look like two jobs' are held back: others of those may come
-_GREETING = 2048  # bytes of a message of one who has proved nothing
 _STRANGERS = 64  # of those, beside the ranks, that are listened to
 _ENDED = Report(PeerError.__name__, None, "the process ended while the collective was made")
 _FOREIGN = Report(PeerError.__name__, None, "what it sent is no message of this version of wagma")
@@ -197,55 +188,10 @@ class LocalRanks(ABC):
     def _links(self) -> Iterable[Link | socket.socket]: ...
 
 
-class _Hello(NamedTuple):
-    """What a rank says of itself."""
-
-    rank: int
-    size: int
-    pid: int
-    launch: str
-    outlook: str
-    nonce: str
-
-
-_HELLO = [int, int, int, str, str, str]
-
-
-class _Stranger(Link):
-    """A connection of somebody who has proved nothing yet, and is asked who that is."""
-
-    def __init__(self, end: socket.socket) -> None:
-        super().__init__(end, _GREETING)
-        self.nonce = os.urandom(16).hex()
-        self.send("who", self.nonce)
-
-    def introduced(self, job: Job) -> _Hello | None:
-        """Return what a rank of the job says, if it has said it.
-
-        Raises:
-            ValueError, EOFError: it is no rank of the job, or gone.
-        """
-        messages = self.receive()
-        if not messages:
-            return None
-        [(what, content)] = messages
-        if what != "hello" or not isinstance(content, list):
-            raise ValueError("that is no hello")
-        *said, proved = content
-        if [type(each) for each in said] != _HELLO:
-            raise ValueError("that is no hello of this version of wagma")
-        if not same(proved, proof(job, "hello", [self.nonce, *said])):
-            raise ValueError("it does not know the job's key")
-        hello = _Hello(*said)
-        if not 0 < hello.rank < hello.size:
-            raise ValueError("no such rank calls another")
-        return hello
-
-
 class _Rank0(LocalRanks):
     def __init__(self, job: Job, patience: Patience, watch: Watch) -> None:
         self._listener: socket.socket | None = None
-        self._strangers: list[_Stranger] = []
+        self._strangers: list[Stranger] = []
         self._peers: dict[int, Link] = {}
         self._values: dict[int, Any] = {}
         self._outlooks = {outlook(os.environ)}
@@ -307,7 +253,7 @@ class _Rank0(LocalRanks):
             for _ in range(_STRANGERS):
                 end = accept(self._listener)
                 if end is not None:
-                    self._strangers.append(_Stranger(end))
+                    self._strangers.append(Stranger(end))
         except BlockingIOError:
             pass
         except OSError:  # too many files are open
@@ -332,7 +278,7 @@ class _Rank0(LocalRanks):
         except ValueError:
             self._end(common_report({rank: _FOREIGN}, self.size))
 
-    def _greet(self, stranger: _Stranger) -> None:
+    def _greet(self, stranger: Stranger) -> None:
         try:
             hello = stranger.introduced(self._job)
         except (EOFError, ValueError):  # somebody who only looked who listens, or worse
@@ -342,7 +288,7 @@ class _Rank0(LocalRanks):
         if hello is None:
             return
         self._strangers.remove(stranger)
-        self._welcome(stranger, hello)
+        stranger.welcome(self._job, hello)
         wrong = self._objection(hello)
         if wrong is None:
             self._outlooks.add(hello.outlook)
@@ -356,10 +302,7 @@ class _Rank0(LocalRanks):
             stranger.close()
             self._end(reason)
 
-    def _welcome(self, stranger: _Stranger, hello: _Hello) -> None:
-        stranger.send("welcome", proof(self._job, "welcome", hello.nonce))
-
-    def _objection(self, hello: _Hello) -> str | None:
+    def _objection(self, hello: Hello) -> str | None:
         if hello.size != self.size:
             return (
                 f"WORLD_SIZE differs between ranks: {self.size} on rank 0, {hello.size} on rank "
@@ -389,7 +332,7 @@ class _Rank0(LocalRanks):
         for stranger in self._strangers:
             with suppress(EOFError, ValueError):
                 if hello := stranger.introduced(self._job):
-                    self._welcome(stranger, hello)
+                    stranger.welcome(self._job, hello)
                     stranger.send("ended", reason)
         self._tell("ended", reason)
         self._close_door()
@@ -422,11 +365,14 @@ class _OtherRank(LocalRanks):
         wait = Wait(self._patience, self.rank, self._watch)
         while self._link is None:
             end = call(self._job)
-            if end is not None:
-                self._introduce(end, wait)
-            if self._link is None:
+            met = None if end is None else introduce(end, self._job, wait)
+            if met is None:
                 wait.check((0,))
                 time.sleep(_CALL_S)
+                continue
+            self._link, others = met
+            for message in others:
+                self._understand(*message)
 
         # What a rank does in the meeting, ending included, is heard by all only if all are there.
         # Who is missing may by now be said of the first allgather: it does not tell.
@@ -436,45 +382,6 @@ class _OtherRank(LocalRanks):
 
         self._wait(missing, wait)
         self._missing = ()
-
-    def _introduce(self, end: socket.socket, wait: Wait) -> None:
-        """Say who this is; keep the link if rank 0 has heard it, and was not just leaving.
-
-        Raises:
-            RuntimeError: the one at the other end is no rank 0 of this job.
-        """
-        pid, _ = credentials(end)
-        link = Link(end, _GREETING)
-
-        def heard() -> list[tuple[str, Any]]:
-            while not (messages := link.receive()):
-                wait_for([link], [link], _TICK_S)
-                wait.check((0,))
-            return messages
-
-        try:
-            [(_, asked)] = heard()
-            nonce = os.urandom(16).hex()
-            said = [self.rank, self.size, os.getpid(), self._job.launch, outlook(os.environ), nonce]
-            link.send("hello", [*said, proof(self._job, "hello", [asked, *said])])
-            (_, proved), *others = heard()
-            if not same(proved, proof(self._job, "welcome", nonce)):
-                raise ValueError
-        except EOFError:
-            link.close()
-        except ValueError:
-            link.close()
-            raise RuntimeError(
-                f"process {pid} has the address of this job and does not know its key: {REMEDY}"
-            ) from None
-        except BaseException:
-            link.close()
-            raise
-        else:
-            self._link = link
-            link.longest = self.size * (LONGEST + 1)
-            for what, content in others:
-                self._understand(what, content)
 
     def allgather(self, value: Any, *, last: bool) -> list[Any]:  # noqa: ARG002
         self._check_claim()

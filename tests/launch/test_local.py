@@ -446,7 +446,7 @@ def test_rank_0_twice() -> None:
 def test_what_a_launcher_calls_two_jobs_is_compared() -> None:
     with Forked(2, MAKE, ranks=()) as ranks:
         for rank in range(2):
-            ranks.start(rank, TORCHELASTIC_RUN_ID=f"run {rank}")
+            ranks.start(rank, TORCHELASTIC_RUN_ID="run " * 1000 + str(rank))
         for text in ranks.outputs():
             assert text.startswith("MismatchError: rank 0, process ")
             assert "TORCHELASTIC_RUN_ID differs" in text
