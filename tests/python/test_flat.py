@@ -1,9 +1,12 @@
-"""Parameters and gradients as views of one array."""
+"""Parameters as views of one array."""
+
+import copy
+import io
 
 import pytest
 import torch
 
-from wagma.training.flat import ALIGNMENT, FlatGradients, FlatParameters, Layout
+from wagma.training.flat import ALIGNMENT, FlatParameters, Layout
 
 
 def parameter(*shape: int, dtype: torch.dtype = torch.float32) -> torch.nn.Parameter:
@@ -34,6 +37,30 @@ def test_each_parameter_starts_on_a_cache_line() -> None:
     starts = [tensor.data_ptr() - flat.flat.data_ptr() for tensor in tensors]
     assert starts == [0, ALIGNMENT, ALIGNMENT + 2 * ALIGNMENT]
     assert flat.flat.numel() == 16 + 32 + 16
+
+
+def test_a_part_that_is_saved_holds_only_itself() -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        body, head = (torch.nn.Linear(100, n, dtype=dtype) for n in (1000, 1))
+        flat = flatten(*body.parameters(), *head.parameters())
+        for _ in range(2):
+            saved, copied = io.BytesIO(), copy.deepcopy(head.state_dict())
+            torch.save(head.state_dict(), saved)
+            assert len(saved.getvalue()) < 5000
+            assert copied["weight"].untyped_storage().nbytes() == 100 * dtype.itemsize
+            saved.seek(0)
+            assert torch.equal(torch.load(saved, weights_only=True)["weight"], head.weight)
+            flat.move(torch.empty_like(flat.flat))
+
+
+def test_a_graph_from_before_does_not_use_what_was_written() -> None:
+    weights = parameter(3)
+    flat = flatten(weights)
+    loss = weights.square().sum()
+    flat.flat.zero_()
+    flat.written()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
 
 
 def test_padding_is_zero() -> None:
@@ -151,77 +178,3 @@ def test_fingerprints_tell_models_apart() -> None:
         fingerprint(torch.nn.Parameter(torch.randn(3, 2).T), parameter(4)),
     ]
     assert len({base, *others}) == 5
-
-
-class TestGradients:
-    def make(self) -> tuple[list[torch.nn.Parameter], FlatGradients]:
-        tensors = [parameter(3), parameter(2, 2), parameter(1)]
-        flat = flatten(*tensors)
-        memory = torch.full((FlatGradients.size_for(flat.layout),), torch.nan)
-        return tensors, FlatGradients(flat, memory)
-
-    def test_autograd_puts_them_into_the_array(self) -> None:
-        tensors, gradients = self.make()
-        (tensors[0].sum() * 2 + tensors[1].sum() * 3).backward()
-        low = gradients.memory.data_ptr()
-        high = low + gradients.memory.numel() * 4
-        assert all(low <= tensor.grad.data_ptr() < high for tensor in tensors[:2])
-        assert tensors[2].grad is None
-        gradients.collect(0.5)
-        expected = torch.zeros(16 * 3 + 3 + 1)
-        expected[0:3], expected[16:20] = 2, 3
-        expected[48:] = torch.tensor([1, 1, 0, 0.5])
-        assert torch.equal(gradients.memory, expected)
-
-    def test_backward_passes_accumulate(self) -> None:
-        tensors, gradients = self.make()
-        for _ in range(3):
-            tensors[0].sum().backward()
-        gradients.collect(None)
-        assert gradients.memory[:3].tolist() == [3, 3, 3]
-
-    def test_assigned_and_cleared_gradients_count(self) -> None:
-        tensors, gradients = self.make()
-        (tensors[0].sum() + tensors[1].sum()).backward()
-        tensors[0].grad = None
-        tensors[2].grad = torch.full((1,), 7.0)
-        gradients.collect(None)
-        assert gradients.memory[:3].tolist() == [0, 0, 0]
-        assert gradients.memory[32] == 7
-        assert gradients.memory[48:].tolist() == [0, 1, 1, 0]
-
-    def test_gradients_that_were_there_before_count(self) -> None:
-        tensor = parameter(2)
-        tensor.grad = torch.tensor([3.0, 4.0])
-        flat = flatten(tensor)
-        gradients = FlatGradients(flat, torch.empty(FlatGradients.size_for(flat.layout)))
-        gradients.collect(None)
-        assert gradients.memory[:2].tolist() == [3, 4]
-
-    def test_a_gradient_of_another_rank_only_is_given_to_the_optimizer(self) -> None:
-        tensors, gradients = self.make()
-        gradients.collect(None)
-        gradients.memory[32] = 5  # what the average over the ranks may hold
-        gradients.memory[48 + 2] = 0.25
-        gradients.distribute()
-        assert [tensor.grad is None for tensor in tensors] == [True, True, False]
-        assert tensors[2].grad is not None
-        assert tensors[2].grad.tolist() == [5]
-
-    def test_sparse_gradients_are_refused(self) -> None:
-        embedding = torch.nn.Embedding(4, 2, sparse=True)
-        flat = flatten(*embedding.parameters())
-        FlatGradients(flat, torch.empty(FlatGradients.size_for(flat.layout)))
-        with pytest.raises(ValueError, match="sparse=False"):
-            embedding(torch.tensor([1])).sum().backward()
-
-    def test_detached_gradients_leave_the_array(self) -> None:
-        tensors, gradients = self.make()
-        tensors[0].sum().backward()
-        gradients.detach()
-        gradients.memory.fill_(9)
-        assert tensors[0].grad is not None
-        assert tensors[0].grad.tolist() == [1, 1, 1]
-        tensors[1].sum().backward()
-        assert tensors[1].grad is not None
-        assert tensors[1].grad.tolist() == [[1, 1], [1, 1]]

@@ -8,6 +8,7 @@ from mpi4py import MPI
 
 import wagma
 from wagma.training.strategies import Algorithm
+from wagma.training.strategies.gradients import GradientAveraging
 
 SELF = MPI.COMM_SELF
 ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
@@ -77,6 +78,32 @@ def test_groups_that_are_changed_elsewhere_are_noticed(
         optimizer.add_param_group({"params": [parameter()]})
         optimizer.step()
         assert len(optimizer.state_dict()["param_groups"]) == 2
+
+
+# ---- graphs from before an average ---------------------------------------------------------------
+
+
+def test_a_graph_from_before_an_average_does_not_see_it(algorithm: Algorithm) -> None:
+    """Its gradient would be that of other values: torch raises where it is told of the write."""
+    weights, unused = parameter(), parameter()
+    unused.grad = None
+    loss = unused.square().sum()
+    with wagma.DistributedOptimizer(torch.optim.SGD([weights, unused]), algorithm) as optimizer:
+        words = "modified by an inplace operation"
+        with pytest.raises(RuntimeError, match=words):
+            loss.backward()
+        loss = unused.square().sum()
+        optimizer.step()
+        if isinstance(algorithm, GradientAveraging):
+            loss.backward()  # it was not written
+        elif not isinstance(algorithm, wagma.LocalSGD):
+            with pytest.raises(RuntimeError, match=words):
+                loss.backward()
+        optimizer.zero_grad()
+        loss = unused.square().sum()
+        optimizer.synchronize()
+        with pytest.raises(RuntimeError, match=words):
+            loss.backward()
 
 
 # ---- after the end -------------------------------------------------------------------------------

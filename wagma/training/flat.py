@@ -1,4 +1,4 @@
-"""Parameters and gradients as one flat array each, the form in which a collective takes them.
+"""Parameters as one flat array, the form in which a collective takes them.
 
 A model's parameters become views of one tensor, so that averaging the model is one call on one
 array and nothing is gathered or scattered around it. Each parameter starts on a cache line, as it
@@ -8,23 +8,25 @@ does when torch allocates it: kernels that depend on alignment give the same bit
 from __future__ import annotations
 
 import hashlib
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from operator import is_
-from typing import Any
 
 import torch
-from torch.utils.hooks import RemovableHandle
+from torch.autograd.graph import increment_version
 
-__all__ = ["FlatGradients", "FlatParameters", "Layout", "Slot"]
+__all__ = ["FlatParameters", "Layout", "Slot"]
 
 # Bytes; what torch's CPU allocator aligns to.
 ALIGNMENT = 64
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+# By bytes of an element; numpy has them all, and no bfloat16.
+BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,21 @@ class Slot:
     stride: tuple[int, ...]
 
     def view(self, flat: torch.Tensor) -> torch.Tensor:
-        """The tensor in this slot of `flat`, which it shares the memory of."""
+        """Return the tensor in this slot of `flat`, as a part of the storage of `flat`."""
         return flat.as_strided(self.shape, self.stride, flat.storage_offset() + self.offset)
+
+    def own(self, flat: torch.Tensor) -> torch.Tensor:
+        """Return the same tensor with a storage of its own, which is the slot and nothing else.
+
+        ``torch.save`` and ``copy.deepcopy`` take whole storages: a part of a model holds itself.
+        """
+        bits = flat.view(BITS[flat.itemsize]).numpy()[self.offset : self.offset + self.numel]
+        return torch.from_numpy(bits).view(flat.dtype).as_strided(self.shape, self.stride)
+
+    @property
+    def numel(self) -> int:
+        """Elements of the tensor."""
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +190,14 @@ class FlatParameters:
         self._addresses = [view.data_ptr() for view in views]
 
     def _views(self) -> list[torch.Tensor]:
-        return [slot.view(self.flat) for slot in self.layout.slots]
+        return [slot.own(self.flat) for slot in self.layout.slots]
+
+    def written(self) -> None:
+        """Tell autograd that `flat` was written: a graph from before must not use the new values.
+
+        Torch cannot see that, since the parameters' version counters are their own.
+        """
+        increment_version(self.parameters)
 
     def move(self, memory: torch.Tensor) -> None:
         """Makes `memory` the flat tensor, with the values of the one until now.
@@ -225,85 +247,3 @@ class FlatParameters:
                 "DistributedOptimizer.add_param_group() on all ranks; for others instead of the "
                 "old ones make a new DistributedOptimizer"
             )
-
-
-class FlatGradients:
-    """Gradients that lie in one flat tensor, with what the ranks have to agree on beside them.
-
-    As soon as autograd has a parameter's gradient, a hook puts it into its slot and makes it the
-    parameter's ``.grad``: the collective then reduces it in place. Behind the slots there is one
-    element per parameter, 1 where this rank has a gradient, and one for the loss: the mean says
-    which parameters have a gradient on any rank (the others keep ``grad = None``, and the optimizer
-    skips them everywhere alike), and what loss a line search has to see on every rank.
-
-    Args:
-        parameters: the parameters that the gradients are of.
-        memory: 1-d tensor of `size_for(parameters.layout)` elements of the parameters' dtype.
-
-    Not thread-safe.
-    """
-
-    @staticmethod
-    def size_for(layout: Layout) -> int:
-        """Elements of `memory` for parameters that lie like `layout`."""
-        return layout.numel + len(layout.slots) + 1
-
-    def __init__(self, parameters: FlatParameters, memory: torch.Tensor) -> None:
-        layout = parameters.layout
-        self.memory = memory
-        self._parameters = parameters.parameters
-        self._views = [slot.view(memory) for slot in layout.slots]
-        self._present = memory[layout.numel : -1]
-        self._loss = memory[-1:]
-        self._hooks: list[RemovableHandle] = []
-        memory.zero_()
-        for index, parameter in enumerate(self._parameters):
-            if parameter.grad is not None:
-                self._place(index, parameter)
-            if parameter.requires_grad:
-                register: Any = parameter.register_post_accumulate_grad_hook
-                self._hooks.append(register(partial(self._place, index)))
-
-    def _place(self, index: int, parameter: torch.Tensor) -> None:
-        gradient = parameter.grad
-        view = self._views[index]
-        if gradient is view or gradient is None:
-            return
-        if gradient.layout != torch.strided:
-            raise ValueError(
-                f"the gradient of parameter {index} has layout {gradient.layout}: only dense "
-                "gradients can be averaged; make the embedding with sparse=False"
-            )
-        with torch.no_grad():
-            view.copy_(gradient)
-        parameter.grad = view
-
-    def collect(self, loss: float | torch.Tensor | None) -> None:
-        """Makes `memory` this rank's contribution.
-
-        Args:
-            loss: of this evaluation, a number or a tensor of one element; None counts as 0.
-        """
-        present = []
-        for index, parameter in enumerate(self._parameters):
-            self._place(index, parameter)  # gradients that were assigned and not accumulated
-            present.append(parameter.grad is not None)
-            if parameter.grad is None:
-                self._views[index].zero_()
-        self._present.copy_(torch.tensor(present))
-        self._loss.fill_(loss.item() if isinstance(loss, torch.Tensor) else loss or 0.0)
-
-    def distribute(self) -> float:
-        """Makes the averages in `memory` the parameters' gradients; returns the averaged loss."""
-        present = (self._present > 0).tolist()
-        for parameter, view, anywhere in zip(self._parameters, self._views, present, strict=True):
-            parameter.grad = view if anywhere else None
-        return self._loss.item()
-
-    def detach(self) -> None:
-        """Ends the placing of gradients; those in place keep their values in own memory."""
-        for hook in self._hooks:
-            hook.remove()
-        for parameter, view in zip(self._parameters, self._views, strict=True):
-            if parameter.grad is view:
-                parameter.grad = view.clone()

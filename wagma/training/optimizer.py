@@ -94,6 +94,7 @@ class DistributedOptimizer(OptimizerWrapper):
         tensors = self._tensors()
         self._parameters = FlatParameters(tensors, agree(algorithm, tensors))
         algorithm.broadcast(self._parameters.flat)
+        self._parameters.written()
         algorithm.attach(self._parameters, optimizer)
 
     # ---- training --------------------------------------------------------------------------------
@@ -385,6 +386,7 @@ class DistributedOptimizer(OptimizerWrapper):
         try:
             self._parameters = FlatParameters(self._tensors(), layout)
             self._algorithm.broadcast(self._parameters.flat[start:])
+            self._parameters.written()
             self._algorithm.reattach(self._parameters)
         except BaseException as error:
             self.__exit__(type(error), error, None)

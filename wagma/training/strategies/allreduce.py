@@ -22,11 +22,12 @@ __all__ = ["AllreduceSGD"]
 class AllreduceSGD(GradientAveraging):
     """Averages the gradients of all ranks before every step; everybody waits for the slowest.
 
-    The gradients lie in the collective's own memory and are reduced in place. A parameter that has
-    no gradient on any rank keeps ``grad = None``; where some ranks have one, the others count as
-    zero. The loss that a closure returns is averaged too, in the parameters' dtype, so that an
-    optimizer that looks at it (LBFGS) decides alike on every rank. A version is one averaging: with
-    a closure one evaluation of it.
+    A step copies the gradients into the collective's memory, where they are reduced in place, and
+    makes the averages the new ``.grad``; a gradient that was kept stays what it was. A parameter
+    that has no gradient on any rank keeps ``grad = None``; where some ranks have one, the others
+    count as zero. The loss that a closure returns is averaged too, in the parameters' dtype, so
+    that an optimizer that looks at it (LBFGS) decides alike on every rank. A version is one
+    averaging: with a closure one evaluation of it.
 
     Args:
         comm: the ranks that train together; None: those that a launcher such as torchrun started
@@ -66,7 +67,6 @@ class AllreduceSGD(GradientAveraging):
 
     def _average(self, loss: torch.Tensor | float | None, weight: float) -> float:
         gradients = self.gradients
-        with torch.no_grad():
-            gradients.collect(loss)
-            self.outcome = self.collective.allreduce(gradients.memory, weight)
-            return gradients.distribute()
+        gradients.gather(loss)
+        self.outcome = self.collective.allreduce(gradients.memory, weight)
+        return gradients.hand_out()

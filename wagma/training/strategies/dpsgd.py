@@ -58,6 +58,7 @@ class DPSGD(NeighborAveraging):
     def after_step(self) -> None:
         """Averages the new model with the neighbours'."""
         self.outcome = self.collective.exchange(self.parameters.flat)
+        self.parameters.written()
 
     def synchronize(self) -> None:
         """Averages the models of all ranks."""

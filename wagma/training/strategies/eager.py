@@ -129,7 +129,7 @@ class EagerSGD(GradientAveraging):
 
     def _average(self, inner: Optimizer, weight: float) -> None:
         self._inner = inner
-        self.gradients.collect(None)
+        self.gradients.gather(None)
         self.outcome = self.collective.allreduce(self.gradients.memory, weight)
         self._carries = self.outcome.late and weight > 0
         self._apply()
@@ -144,7 +144,7 @@ class EagerSGD(GradientAveraging):
                 continue
             if len(results) > 1:  # otherwise it lies there
                 content[:] = result.view(content.dtype)
-            self.gradients.distribute()
+            self.gradients.hand_out()
             if self._inner is not None:
                 self._inner.step()
 
@@ -159,13 +159,11 @@ class EagerSGD(GradientAveraging):
         """Continues the count at `version`; what is carried, of models of before, is dropped."""
         super().resume(version)
         self._flush()
-        self._clear()
         self._base -= 1
 
     def _flush(self) -> None:
         """Averages what is carried, over all ranks."""
-        self._clear()
-        self.gradients.collect(None)
+        self.gradients.memory.zero_()
         self.outcome = self.collective.sync(self.gradients.memory)
         self._carries = False
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from wagma.collectives import PartialAllreduce
-from wagma.training.flat import FlatGradients, FlatParameters, Layout
+from wagma.training.flat import FlatParameters, Layout
+from wagma.training.flat_gradients import FlatGradients
 from wagma.training.strategies.base import Algorithm
 
 __all__ = ["GradientAveraging"]
@@ -28,7 +29,7 @@ class GradientAveraging(Algorithm):
         return torch.zeros(FlatGradients.size_for(layout), dtype=layout.dtype)
 
     def _place(self, parameters: FlatParameters, memory: torch.Tensor) -> None:
-        """Puts the gradients of `parameters` into `memory`, from now on."""
+        """Average the gradients of `parameters` in `memory` from now on."""
         self._gradients = FlatGradients(parameters, memory)
 
     @property
@@ -38,29 +39,23 @@ class GradientAveraging(Algorithm):
 
     @property
     def gradients(self) -> FlatGradients:
-        """The gradients in the memory that is averaged."""
+        """The memory that is averaged."""
         if self._gradients is None:
             raise RuntimeError(f"{type(self).__name__} serves no optimizer: it is new, or closed")
         return self._gradients
 
-    def _clear(self) -> None:
-        for parameter in self.parameters.parameters:
-            parameter.grad = None
-
     def synchronize(self) -> None:
-        """Averages the parameters. The gradients, whose memory is used for it, are cleared."""
-        gradients, flat = self.gradients, self.parameters.flat
-        self._clear()
-        gradients.memory.zero_()
-        part = gradients.memory[: flat.numel()]
+        """Average the parameters, in the memory for gradients."""
+        memory, flat = self.gradients.memory, self.parameters.flat
+        memory.zero_()
+        part = memory[: flat.numel()]
         part.copy_(flat)
-        self.outcome = self.collective.sync(gradients.memory)
+        self.outcome = self.collective.sync(memory)
         flat.copy_(part)
+        self.parameters.written()
 
     def _release(self) -> None:
-        if self._gradients is not None:
-            self._gradients.detach()
-            self._gradients = None
+        self._gradients = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.size} ranks)"

@@ -80,10 +80,12 @@ class GroupAveraging(Algorithm):
     def after_step(self) -> None:
         """Averages the new model with the group's."""
         self.outcome = self.collective.allreduce(self.parameters.flat)
+        self.parameters.written()
 
     def synchronize(self) -> None:
         """Averages the models of all ranks."""
         self.outcome = self.collective.sync(self.parameters.flat)
+        self.parameters.written()
 
     def resume(self, version: int) -> None:
         """Continues the count at `version`, with its groups and synchronisations.

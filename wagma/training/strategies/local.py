@@ -73,6 +73,7 @@ class LocalSGD(Algorithm):
     def synchronize(self) -> None:
         """Averages the models of all ranks."""
         self.outcome = self._connected(SyncAllreduce).sync(self.parameters.flat)
+        self.parameters.written()
 
     def __repr__(self) -> str:
         return f"LocalSGD({self.size} ranks, sync_period={self.sync_period})"

@@ -65,6 +65,7 @@ class NeighborAveraging(Algorithm):
     def _average_all(self, weight: float) -> Outcome:
         """The models of all ranks become their weighted mean: one version."""
         outcome = self._connected(SyncAllreduce).sync(self.parameters.flat, weight)
+        self.parameters.written()
         self._pass_versions(1)
         return outcome
 

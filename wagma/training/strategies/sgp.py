@@ -82,6 +82,7 @@ class SGP(NeighborAveraging):
             flat.sub_(self._before).div_(self.weight).add_(self._before)
             self._before = None
         self.outcome = self.collective.exchange(flat, self.weight)
+        self.parameters.written()
         self.weight = self.outcome.weight
         came = len(self.outcome.contributors)
         if 0 < came <= self._neighbors and self.size > 1:
