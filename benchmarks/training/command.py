@@ -141,7 +141,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     add(
         "--json",
         metavar="FILE",
-        help="write the results there, as wagma.benchmarks' training.schema.json says",
+        help="write the results there, as wagma/report/training.schema.json says",
     )
     add("--plots", metavar="DIR", help="draw pictures there, PNG files")
     add("--markdown", action="store_true", help="print the table as the documents have it")

@@ -1,4 +1,4 @@
-"""The whole report as one JSON document; report.schema.json describes it."""
+"""The whole report as one JSON document; wagma/report/benchmark.schema.json describes it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from wagma.report.benchmarks import SCHEMA_VERSION
+
 from ..raw import SAMPLES
 from ..samples import Point, Report, Series
 from ..settings import Settings
 from .rows import described
 
-__all__ = ["SCHEMA_VERSION", "Document", "document"]
-
-SCHEMA_VERSION = 1
+__all__ = ["Document", "document"]
 
 
 class Document:

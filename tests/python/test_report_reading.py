@@ -95,7 +95,7 @@ RANK = traces.content(0, made.events(0))
         (changed(made.by_size(), "schema_version", to=2), "schema has version 2, this .* reads 1"),
         (
             changed(made.by_size(), "points", 0, "series", 0, "own_us", "p50", to="fast"),
-            r"\$.points\[0\].series\[0\].own_us.p50 .* report.schema.json .*'fast' is not",
+            r"\$.points\[0\].series\[0\].own_us.p50 .* benchmark.schema.json .*'fast' is not",
         ),
         (changed(made.by_size(), "ranks", to=KeyError), "'ranks' is a required property"),
         (

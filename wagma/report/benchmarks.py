@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from wagma.benchmarks.views.document import SCHEMA_VERSION
 from wagma.report.formats import FormatError, check_schema
 from wagma.report.records import Benchmark, Goals, Measured, Point
 
-__all__ = ["read_benchmark", "read_goals"]
+__all__ = ["SCHEMA_VERSION", "read_benchmark", "read_goals"]
+
+SCHEMA_VERSION = 1  # of benchmark.schema.json
 
 GOAL_COLUMNS = ("what", "ranks", "goal", "measured", "verdict", "details")
 

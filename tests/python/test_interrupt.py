@@ -10,7 +10,7 @@ pytest.importorskip("mpi4py")
 SCRIPT = """
 import os, signal, time
 from mpi4py import MPI
-from wagma.benchmarks import interrupt
+from wagma.launch import interrupt
 
 interrupt.PATIENCE_S = 0.2
 with interrupt.Interrupt(MPI.COMM_SELF) as interrupted:
