@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["Meeting", "Telling", "rank_and_size"]
 
 _WHERE = "a call that all ranks make"
+_EVERY_RANK = (
+    "every rank of the communicator has to make the same collectives and optimizers, in one order"
+)
 _AS_OFTEN = (
     "each rank has to make such calls as often as the others, and before it closes: for an "
     "optimizer join(), load_state_dict(), add_param_group() and synchronize(buffers)"
@@ -82,13 +86,12 @@ class Meeting:
     Args:
         comm: intracommunicator, of which a duplicate is used and freed at the end; None: the ranks
             that a launcher started on this machine.
-        patience: with which ranks that do not come are waited for, if `comm` is None or with
-            `watch`.
-        watch: called while they are waited for; what it raises ends that. Without it those of a
-            `comm` are waited for inside MPI. On all ranks or on none.
+        patience: with which ranks that do not come are waited for.
+        watch: called while they are waited for; what it raises ends that. With it this is a call of
+            ranks that have met before, without it they make something.
 
     Raises:
-        what `rank_and_size` does, and if `comm` is None
+        what `rank_and_size` does
         PeerError, StallError: another rank ended, or did not come.
     """
 
@@ -98,10 +101,7 @@ class Meeting:
         patience: Patience,
         watch: Callable[[], None] | None = None,
     ) -> None:
-        wait = None
-        if comm is not None and watch is not None:
-            wait = Wait(patience, comm.Get_rank(), watch, what=_WHERE, hint=_AS_OFTEN)
-        self._mpi = None if comm is None else MPIRanks(comm, wait)
+        self._mpi = None if comm is None else MPIRanks(comm, partial(_wait, comm, patience, watch))
         self._ranks: Ranks = self._mpi or _local_ranks(patience, watch)
         self.rank = self._ranks.rank
         self.size = self._ranks.size
@@ -316,6 +316,13 @@ class Meeting:
             self._segment.fail(self.rank)
         if self._channel is not None and self._mpi is not None and reason is not None:
             self._mpi.tell(reason)
+
+
+def _wait(comm: MPI.Intracomm, patience: Patience, watch: Callable[[], None] | None) -> Wait:
+    """Begin a wait for the ranks of `comm`."""
+    if watch is None:
+        return Wait(patience, comm.Get_rank(), hint=_EVERY_RANK)
+    return Wait(patience, comm.Get_rank(), watch, what=_WHERE, hint=_AS_OFTEN)
 
 
 def _local_ranks(patience: Patience, watch: Callable[[], None] | None) -> Ranks:

@@ -51,7 +51,7 @@ class Wait:
     Args:
         rank: that waits.
         watch: called at every check; what it raises ends the wait.
-        what: it waits in.
+        what: where it waits.
         hint: what to look at when others do not come.
     """
 
@@ -61,7 +61,7 @@ class Wait:
         rank: int,
         watch: Callable[[], None] | None = None,
         *,
-        what: str = "creation",
+        what: str = "the creation",
         hint: str = _HOW_THEY_MEET,
     ) -> None:
         self._patience = patience
@@ -88,13 +88,14 @@ class Wait:
             self._watch()
         seconds, (timeout, _, name) = self.seconds, self._patience
         whom = describe_ranks(missing) if missing else "other ranks"
-        waits = f"{self._what} has waited {seconds:.3g} s for {whom}"
+        have = "has" if len(missing) == 1 else "have"
+        waits = f"has waited {seconds:.1f} s in {self._what} for {whom}, which {have} not come"
         if seconds >= timeout:
-            raise StallError(f"{waits} (timeout {timeout:.3g} s): {self._hint}")
+            raise StallError(f"rank {self._rank} {waits} (timeout {timeout:.3g} s): {self._hint}")
         if seconds >= self._quiet_until:
             self._quiet_until = seconds + self._interval
             title = "" if name is None else f" ({name})"
-            _log.warning("rank %d%s: %s: %s", self._rank, title, waits, self._hint)
+            _log.warning("rank %d%s %s: %s", self._rank, title, waits, self._hint)
 
 
 def _seconds(value: Any) -> float:

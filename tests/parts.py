@@ -14,7 +14,7 @@ RANKS = (1, 2, 3, 4, 8)
 ON_ONE_NODE = (1, 2, 4, 8)
 OVER_MESSAGES = (1, 3, 4)
 # A part of its own: each MPI has its own ways to end.
-JOBS = ("tests/launch/test_messages.py", "tests/launch/test_lost_ranks.py")
+JOBS = tuple(f"tests/launch/test_{name}.py" for name in ("messages", "lost_ranks", "absent_ranks"))
 LIBRARY = "tests/install/test_library.py"
 # Pure functions that one thread calls: nothing for ThreadSanitizer, under which they take a minute.
 PURE = {

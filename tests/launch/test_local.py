@@ -62,7 +62,7 @@ def until_missing(ranks: Launched, missing: str, rank: int = 0) -> str:
     stderr = ranks.processes[rank].stderr
     assert stderr is not None
     for line in stderr:
-        if f"s for {missing}:" in line:
+        if f" for {missing}, which " in line:
             return line
     raise AssertionError(f"rank {rank} ended")
 
@@ -227,7 +227,7 @@ def test_missing_ranks_are_named(missing: tuple[int, ...]) -> None:
             known = missing[:1] if missing[0] == 0 else missing  # rank 0 tells who else is missing
             names = "rank" + "s" * (len(known) > 1) + " " + ", ".join(map(str, known))
             text = until_missing(ranks, names, rank)
-            assert text.startswith(f"rank {rank} (weights): creation has waited")
+            assert text.startswith(f"rank {rank} (weights) has waited")
             assert "WAGMA_JOB" in text
         for rank in missing:
             ranks.start(rank)
@@ -242,7 +242,7 @@ def test_a_timeout_ends_the_wait_for_a_missing_rank(missing: int) -> None:
     with Forked(3, script, ranks=present) as ranks:
         for text in ranks.outputs():
             assert text.startswith("StallError: ")
-            assert f"s for rank {missing} (timeout 3 s)" in text
+            assert f" for rank {missing}, which has not come (timeout 3 s)" in text
         assert ranks.leftovers() == []
 
 
@@ -256,7 +256,7 @@ def test_a_rank_that_comes_but_goes_no_further_is_named() -> None:
     with Forked(3, script) as ranks:
         for text in ranks.outputs(0, 2):
             assert text.startswith("StallError: ")
-            assert "s for rank 1 (timeout 3 s)" in text
+            assert " for rank 1, which has not come (timeout 3 s)" in text
         assert ranks.outputs(1)[0].startswith("StallError: ")
 
 

@@ -213,7 +213,9 @@ def test_who_has_closed_is_waited_for_until_the_timeout() -> None:
     stalled = [text for text in texts if "has waited 1" in text]
     for text in stalled:
         assert re.match(
-            "StallError a call that all ranks make has waited 1.* s for other ranks", text
+            r"StallError rank [01] has waited 1\.\d s in a call that all ranks make for rank 2, "
+            "which has not come",
+            text,
         ), text
         assert "join(), load_state_dict()" in text
     # Whose time is over first has failed for the other one.
@@ -222,4 +224,4 @@ def test_who_has_closed_is_waited_for_until_the_timeout() -> None:
         texts
     )
     printed = job(of_one_job("closed")).stdout
-    assert "(LocalSGD): a call that all ranks make has waited 0.3" in printed
+    assert "(LocalSGD) has waited 0.3 s in a call that all ranks make for rank 2, which" in printed

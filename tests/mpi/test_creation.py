@@ -278,8 +278,9 @@ def test_nodes(comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if rank 0 had a node for itself."""
 
     class Nodes(MPI.Intracomm):
-        def Dup(self) -> "Nodes":  # noqa: N802
-            return Nodes(super().Dup())
+        def Idup(self) -> tuple["Nodes", MPI.Request]:  # noqa: N802
+            duplicate, request = super().Idup()
+            return Nodes(duplicate), request
 
         def Split_type(self, kind: int, *_: Any) -> MPI.Intracomm:  # noqa: N802
             assert kind == MPI.COMM_TYPE_SHARED
