@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from wagma.collectives import MismatchError
 from wagma.training import flat_gradients
 from wagma.training.flat import FlatParameters, Layout
 from wagma.training.flat_gradients import FlatGradients
@@ -37,17 +38,19 @@ def test_gathered(tensors: list[torch.nn.Parameter], gradients: FlatGradients) -
     (tensors[0].sum() * 2 + tensors[1].sum() * 3).backward()
     kept = of(tensors[0])
     gradients.gather(0.5)
-    expected = torch.zeros(16 * 3 + 3 + 1)
+    expected = torch.zeros(16 * 3 + 3)
     expected[0:3], expected[16:20] = 2, 3
-    expected[48:] = torch.tensor([1, 1, 0, 0.5])
-    assert torch.equal(gradients.memory, expected)
+    expected[48:] = torch.tensor([1, 1, 0])
+    assert torch.equal(gradients.memory[:51], expected)
+    assert gradients.memory[-1] == 0.5
     assert tensors[0].grad is kept
     tensors[0].grad = None
     tensors[2].grad = torch.full((1,), 7.0)
     gradients.gather(None)
     assert gradients.memory[:3].tolist() == [0, 0, 0]
     assert gradients.memory[32] == 7
-    assert gradients.memory[48:].tolist() == [0, 1, 1, 0]
+    assert gradients.memory[48:51].tolist() == [0, 1, 1]
+    assert gradients.memory[-1] == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
@@ -98,6 +101,28 @@ def test_a_gradient_of_another_rank_only_is_given_to_the_optimizer(
     gradients.hand_out()
     assert [tensor.grad is None for tensor in tensors] == [True, True, False]
     assert of(tensors[2]).tolist() == [5]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("ranks", [1, 2, 300])
+def test_one_rank_with_another_scale_is_noticed(ranks: int, dtype: torch.dtype) -> None:
+    weights = parameter(3, dtype=dtype)
+    gradients = flatten(weights)
+
+    def average(*scales: float) -> None:
+        memory = torch.zeros(gradients.memory.shape)
+        for scale in scales:
+            gradients.gather(None, scale)
+            memory += gradients.memory.float()
+        gradients.memory.copy_(memory / len(scales))
+        gradients.hand_out()
+
+    for scale in (1.0, 65536.0, 3.7, 2.0**-20):
+        average(*[scale] * ranks)
+        if ranks > 1:
+            for other in (scale * 2, scale / 2, scale * 1.001):
+                with pytest.raises(MismatchError, match="different scales"):
+                    average(*[scale] * (ranks - 1), other)
 
 
 def test_sparse_gradients_are_refused() -> None:

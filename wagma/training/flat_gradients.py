@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from wagma.collectives import MismatchError
 from wagma.training.flat import FlatParameters, Layout
 
 __all__ = ["FlatGradients"]
@@ -17,16 +19,22 @@ __all__ = ["FlatGradients"]
 # kernel, which maps new ones page by page; that takes longer than to copy into them.
 RECYCLED = 4 << 20
 
+SCALE = 64  # elements for the bits of a scale, as float32
+
 UNUSED = 2  # references to an array that only a local variable has, as sys.getrefcount counts
 
 
 class FlatGradients:
     """A flat array into which gradients are gathered, and out of which averages are handed.
 
-    Between the two a collective averages it in place. Behind the gradients there is one element per
-    parameter, 1 where this rank has a gradient, and one for the loss: the mean says which
-    parameters have a gradient on any rank (the others keep ``grad = None``, and the optimizer skips
-    them everywhere alike), and what loss a line search has to see on every rank.
+    Between the two a collective averages it in place. Behind the gradients there are
+
+    - one element per parameter, 1 where this rank has a gradient: the mean says which parameters
+      have one on any rank (the others keep ``grad = None``, and the optimizer skips them everywhere
+      alike);
+    - two for each bit of the scale of the gradients, one of which is 1: where both have a mean that
+      is not 0 the ranks have different scales, whatever the dtype rounds to;
+    - one for the loss, which a line search has to see alike on every rank.
 
     The memory stays with the collective. A ``.grad`` is the user's before and after: the averages
     are new tensors, so that one that was kept does not change.
@@ -41,24 +49,26 @@ class FlatGradients:
     @staticmethod
     def size_for(layout: Layout) -> int:
         """Return the elements of `memory` for parameters that lie like `layout`."""
-        return layout.numel + len(layout.slots) + 1
+        return layout.numel + len(layout.slots) + SCALE + 1
 
     def __init__(self, parameters: FlatParameters, memory: torch.Tensor) -> None:
         layout = parameters.layout
         self.memory = memory
         self._parameters = parameters.parameters
         self._views = [slot.view(memory) for slot in layout.slots]
-        self._present = memory[layout.numel : -1]
+        self._present = memory[layout.numel : -1 - SCALE]
+        self._scale = memory[-1 - SCALE : -1]
         self._loss = memory[-1:]
         self._spares: dict[int, npt.NDArray[Any]] = {}  # of large gradients, by parameter
         memory.zero_()
 
     @torch.no_grad()
-    def gather(self, loss: float | torch.Tensor | None) -> None:
+    def gather(self, loss: float | torch.Tensor | None, scale: float = 1.0) -> None:
         """Make `memory` this rank's contribution.
 
         Args:
             loss: of this evaluation, a number or a tensor of one element; None counts as 0.
+            scale: factor of the gradients.
 
         Raises:
             ValueError: a gradient is sparse.
@@ -79,11 +89,22 @@ class FlatGradients:
         if found:
             torch._foreach_copy_(views, found)
         self._present.copy_(torch.tensor([gradient is not None for gradient in gradients]))
+        self._scale.copy_(_bits(scale))
         self._loss.fill_(loss.item() if isinstance(loss, torch.Tensor) else loss or 0.0)
 
     @torch.no_grad()
     def hand_out(self) -> float:
-        """Make the averages in `memory` the parameters' gradients; return the averaged loss."""
+        """Make the averages in `memory` the parameters' gradients; return the averaged loss.
+
+        Raises:
+            MismatchError: the ranks have scaled their gradients by different factors.
+        """
+        if (self._scale.view(2, -1) > 0).all(dim=0).any():
+            raise MismatchError(
+                "the ranks have averaged gradients of different scales: GradScalers must be made "
+                "alike and updated alike on all ranks, and every rank has to call "
+                "average_gradients(scaler), or none; without it scales need not be equal"
+            )
         present = (self._present > 0).tolist()
         for index, (parameter, anywhere) in enumerate(zip(self._parameters, present, strict=True)):
             parameter.grad = self._copy(index) if anywhere else None
@@ -99,3 +120,10 @@ class FlatGradients:
         self._spares[index] = bits
         copy = torch.from_numpy(bits).view(view.dtype).as_strided(view.shape, view.stride())
         return copy.copy_(view)
+
+
+@lru_cache(4)
+def _bits(scale: float) -> torch.Tensor:
+    bits = torch.tensor([scale], dtype=torch.float32).view(torch.int32)
+    ones = (bits >> torch.arange(32)) & 1
+    return torch.cat([ones, 1 - ones])

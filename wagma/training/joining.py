@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from wagma.training.closures import needs_closure
 from wagma.training.strategies import Algorithm
 
-__all__ = ["Pace", "last_version"]
+__all__ = ["Pace", "check_before_last", "last_version"]
 
 KEPT = 32  # steps whose computation is remembered
 
@@ -46,6 +46,20 @@ def last_version(algorithm: Algorithm, inner: Optimizer, steps: SupportsIndex) -
 
     with algorithm.meet() as meeting:
         return int(max(meeting.exchange(check, last=True)))
+
+
+def check_before_last(call: str, version: int, last: int | None) -> None:
+    """Check that a rank makes no more versions than the ranks of its `join` go; None: it has none.
+
+    Raises:
+        RuntimeError: the version is the last one's.
+    """
+    if last is not None and version >= last:
+        raise RuntimeError(
+            f"{call} at version {version} inside join(), whose ranks end at {last}: pass as many "
+            "steps as are made, or end the loop there, where versions advance by more than one: "
+            "with opt.join(steps) as last: ... if opt.version >= last: break"
+        )
 
 
 class Pace:

@@ -13,11 +13,13 @@ from torch.optim import Optimizer
 from wagma.collectives import Outcome
 from wagma.launch.logs import RankLogger
 from wagma.training.buffers import average_buffers
+from wagma.training.checkpoints import load, save
 from wagma.training.counters import Counters
 from wagma.training.flat import FlatParameters
-from wagma.training.joining import Pace, last_version
+from wagma.training.joining import Pace, check_before_last, last_version
+from wagma.training.marks import GradientMarks
 from wagma.training.same_model import agree
-from wagma.training.scaling import forget, unscale
+from wagma.training.scaling import forget, scale_of, unscale
 from wagma.training.strategies import Algorithm
 from wagma.training.wrapper import OptimizerWrapper
 
@@ -89,6 +91,7 @@ class DistributedOptimizer(OptimizerWrapper):
         self._log = RankLogger(__name__, algorithm.rank, algorithm.size)
         self._counters = Counters()
         self._pace = Pace()
+        self._marks = GradientMarks()
         self._blocks: list[str] = []  # the names of the with blocks that this is in
         self._last: int | None = None  # version at which join() ends
         tensors = self._tensors()
@@ -126,16 +129,11 @@ class DistributedOptimizer(OptimizerWrapper):
             raise
 
     def _step(self, closure: Callable[[], float] | None) -> float | None:
-        self._algorithm.check_open("step()")
-        self._check_parameters()
-        if "no_sync" in self._blocks:
-            raise RuntimeError("step() inside no_sync(): leave the block before the step")
-        if self._last is not None and self.version >= self._last:
-            raise RuntimeError(
-                f"step() at version {self.version} inside join(), whose ranks end at {self._last}: "
-                "pass as many steps as are made, or end the loop there, where versions advance by "
-                "more than one: with opt.join(steps) as last: ... if opt.version >= last: break"
-            )
+        tensors = self._parameters.parameters
+        if self._marks.averaged(tensors):
+            self._step_on_averages(closure)
+            return None
+        self._check_step("step()")
         if not unscale(self):
             self._passive_step()
             return None
@@ -145,8 +143,21 @@ class DistributedOptimizer(OptimizerWrapper):
         result: float | None = self._algorithm.step(self._inner, closure)
         self._counters.steps += 1
         self._counters.see(self.outcome)
+        self._marks.use(tensors)
         self._pace.leave()
         return result
+
+    def _step_on_averages(self, closure: Callable[[], float] | None) -> None:
+        """Make the inner step with ``.grad`` as it is, the same on all ranks."""
+        self._algorithm.check_open("step()")
+        self._check_parameters()
+        self._marks.check_step(closure, scaled=hasattr(self, "found_inf"))
+        if unscale(self):
+            self._inner.step()
+            self._counters.steps += 1
+        else:  # on all ranks
+            self._counters.passive_steps += 1
+        self._marks.use(self._parameters.parameters)
 
     def _passive_step(self) -> None:
         """A step without gradients of this rank, which are cleared."""
@@ -154,6 +165,69 @@ class DistributedOptimizer(OptimizerWrapper):
         self._algorithm.passive_step(self._inner)
         self._counters.passive_steps += 1
         self._counters.see(self.outcome)
+        self._marks.use(self._parameters.parameters)
+
+    def average_gradients(self, scaler: torch.amp.GradScaler | None = None) -> None:
+        """Makes every ``.grad`` the mean over all ranks; the next `step` does not average again.
+
+        What comes between the two, such as clipping or logging, acts on the averages, as under
+        DDP::
+
+            loss.backward()
+            opt.average_gradients()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            opt.step()
+
+        Collective, after the last backward pass of a step. It is the version that the step would
+        have been. With it an overflow leaves the step out on all ranks.
+
+        Args:
+            scaler: the `torch.amp.GradScaler` that scaled the loss, if one did; before
+                ``scaler.unscale_``.
+
+        Raises:
+            RuntimeError: the algorithm averages models, or is EagerSGD, with what to do there; the
+                gradients are averages already; as by `step`.
+            MismatchError: the scales differ between the ranks; on every rank.
+            PeerError, StallError: see `wagma.collectives`.
+        """
+        self._check_step("average_gradients()")
+        tensors = self._parameters.parameters
+        if self._marks.averaged(tensors):
+            raise RuntimeError(
+                "average_gradients() twice before a step: the gradients are averages already; "
+                "opt.zero_grad() drops them"
+            )
+        self._algorithm.average_gradients(1.0 if scaler is None else scale_of(scaler, self))
+        self._counters.see(self.outcome)
+        self._marks.average(tensors, scaled=scaler is not None)
+
+    def clip_grad_norm_(
+        self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
+    ) -> torch.Tensor:
+        """Clips the averaged gradients, as `torch.nn.utils.clip_grad_norm_` does under DDP.
+
+        Calls `average_gradients` if that was not called for this step.
+
+        Returns:
+            The norm of the averages before, the same on all ranks.
+        """
+        tensors = self._parameters.parameters
+        if not self._marks.averaged(tensors):
+            self.average_gradients()
+        return torch.nn.utils.clip_grad_norm_(tensors, max_norm, norm_type, error_if_nonfinite)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clears the gradients, as the inner optimizer does."""
+        self._marks.drop()
+        super().zero_grad(set_to_none)
+
+    def _check_step(self, call: str) -> None:
+        self._algorithm.check_open(call)
+        self._check_parameters()
+        if "no_sync" in self._blocks:
+            raise RuntimeError(f"{call} inside no_sync(): leave the block before the step")
+        check_before_last(call, self.version, self._last)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -234,16 +308,19 @@ class DistributedOptimizer(OptimizerWrapper):
 
         Raises:
             MismatchError: the ranks are at different versions.
-            RuntimeError: of parameters, as by `step`; inside `join` or `no_sync`.
+            RuntimeError: of parameters, as by `step`; inside `join` or `no_sync`; gradients have
+                come since the last step, and no step has used them.
             TypeError, ValueError: `buffers` are no tensors on the CPU, or not alike on all ranks;
                 on every rank.
         """
         self._check_call("synchronize()")
         self._check_parameters()
+        self._marks.check_none_wait(self._parameters.parameters)
         if buffers is not None:
             average_buffers(self._algorithm, buffers)
         self._algorithm.synchronize()
         self._counters.see(self.outcome)
+        self._marks.use(self._parameters.parameters)
 
     @property
     def version(self) -> int:
@@ -278,6 +355,7 @@ class DistributedOptimizer(OptimizerWrapper):
         What else would be collective raises RuntimeError from now on. The model, `state_dict`,
         `version`, `outcome` and `stats` can be read.
         """
+        self._marks.close()
         self._algorithm.close()
 
     def __enter__(self) -> Self:
@@ -289,6 +367,7 @@ class DistributedOptimizer(OptimizerWrapper):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._marks.close()
         self._algorithm.__exit__(kind, error, trace)
 
     # ---- checkpoints -----------------------------------------------------------------------------
@@ -303,13 +382,7 @@ class DistributedOptimizer(OptimizerWrapper):
             RuntimeError: `param_groups` changed without `add_param_group`.
         """
         self._parameters.check_are(self._tensors())
-        state = self._inner.state_dict()
-        state["wagma"] = {
-            "version": self.version,
-            "algorithm": type(self._algorithm).__name__,
-            "state": self._algorithm.state(),
-        }
-        return state
+        return save(self._algorithm, self._inner)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads what `state_dict` gave on this rank; collective, all ranks are at one version.
@@ -323,28 +396,7 @@ class DistributedOptimizer(OptimizerWrapper):
             what the inner optimizer's does, on every rank.
         """
         self._check_call("load_state_dict()")
-        algorithm = self._algorithm
-        saved: dict[str, Any] = {}
-
-        def version() -> int:
-            saved.update(state_dict.get("wagma", {"version": self.version}))
-            return int(saved["version"])
-
-        with algorithm.meet() as meeting:
-            versions = meeting.exchange(version, last=True)
-        if len(set(versions)) > 1 and algorithm.rank == 0:
-            self._log.warning(
-                "the ranks saved versions %s; all continue at %d", versions, min(versions)
-            )
-        algorithm.resume(min(versions))
-
-        def load() -> None:
-            self._inner.load_state_dict(state_dict)
-            if saved.get("algorithm") == type(algorithm).__name__:
-                algorithm.load_state(saved["state"])
-
-        with algorithm.meet() as meeting:
-            meeting.exchange(load, last=True)
+        load(self._algorithm, self._inner, state_dict, self._log)
 
     # ---- parameters ------------------------------------------------------------------------------
     def add_param_group(self, param_group: dict[str, Any]) -> None:

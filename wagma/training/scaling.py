@@ -8,9 +8,32 @@ case, and deletes both.
 
 from __future__ import annotations
 
+import torch
+from torch.amp.grad_scaler import OptState
 from torch.optim import Optimizer
 
-__all__ = ["forget", "unscale"]
+__all__ = ["forget", "scale_of", "unscale"]
+
+
+def scale_of(scaler: torch.amp.GradScaler, optimizer: Optimizer) -> float:
+    """Return the factor by which `scaler` has multiplied the gradients of `optimizer`.
+
+    Raises:
+        TypeError: it is no scaler.
+        RuntimeError: they are divided by it already.
+    """
+    if not isinstance(scaler, torch.amp.GradScaler):
+        raise TypeError(
+            f"scaler is a {type(scaler).__name__}: it has to be the torch.amp.GradScaler that has "
+            "scaled the loss"
+        )
+    known = getattr(scaler, "_per_optimizer_states", {})
+    if id(optimizer) in known and known[id(optimizer)]["stage"] is OptState.UNSCALED:
+        raise RuntimeError(
+            "average_gradients() after scaler.unscale_(): each rank has looked for overflows of "
+            "its own, and some would make a step that others leave out. Average before unscale_()"
+        )
+    return scaler.get_scale()
 
 
 def unscale(optimizer: Optimizer) -> bool:

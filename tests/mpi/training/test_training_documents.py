@@ -23,7 +23,7 @@ def blocks(name: str, language: str) -> list[str]:
     return found
 
 
-LOOP, ACCUMULATION, UNEVEN, SCALING, LATE, CHECKPOINT, SCHEDULER, STATS = blocks(
+LOOP, ACCUMULATION, UNEVEN, CLIPPING, SCALING, LATE, CHECKPOINT, SCHEDULER, STATS = blocks(
     "training.md", "python"
 )
 SHARD, SEEDS, EVALUATION = blocks("migrating.md", "python")
@@ -64,10 +64,12 @@ def loss(known: dict[str, Any]) -> float:
         return float(torch.nn.functional.cross_entropy(model(inputs), targets))
 
 
-@pytest.mark.parametrize("code", [LOOP, ACCUMULATION, UNEVEN, SCALING, LATE, SCHEDULER, CHOICE])
+@pytest.mark.parametrize(
+    "code", [LOOP, ACCUMULATION, UNEVEN, CLIPPING, SCALING, LATE, SCHEDULER, CHOICE]
+)
 def test_loops_train(code: str, tmp_path: Path) -> None:
     known = names(tmp_path)
-    if code in (ACCUMULATION, SCALING, CHOICE):  # no join: as many batches on all ranks
+    if code in (ACCUMULATION, CLIPPING, SCALING, CHOICE):  # no join: as many batches on all ranks
         known["loader"] = DataLoader(samples(64, seed=RANK), batch_size=8)
     before = loss({"model": build_model()})
     exec(code, known)

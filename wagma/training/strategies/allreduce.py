@@ -65,8 +65,14 @@ class AllreduceSGD(GradientAveraging):
         self._average(None, 0.0)
         inner.step()
 
-    def _average(self, loss: torch.Tensor | float | None, weight: float) -> float:
+    def average_gradients(self, scale: float = 1.0) -> None:
+        """Average the gradients over all ranks: one version."""
+        self._average(None, 1.0, scale)
+
+    def _average(
+        self, loss: torch.Tensor | float | None, weight: float, scale: float = 1.0
+    ) -> float:
         gradients = self.gradients
-        gradients.gather(loss)
+        gradients.gather(loss, scale)
         self.outcome = self.collective.allreduce(gradients.memory, weight)
         return gradients.hand_out()

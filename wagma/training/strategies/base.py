@@ -67,6 +67,10 @@ class Algorithm(ABC):
     """
 
     wait_avoiding: bool = False
+    _where_to_clip = (
+        "averages models, and gradients are each rank's own: clip them after backward() and before "
+        "step(), as in torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)"
+    )
 
     def __init__(
         self,
@@ -254,6 +258,18 @@ class Algorithm(ABC):
         none (weight 0) and applies the others'.
         """
         self.after_step()
+
+    def average_gradients(self, scale: float = 1.0) -> None:  # noqa: ARG002 (of those that do)
+        """Make ``.grad`` the mean over all ranks, for a step that does not average again.
+
+        Args:
+            scale: factor by which this rank's are multiplied, the same on all ranks.
+
+        Raises:
+            RuntimeError: the algorithm does not average gradients before a step.
+            MismatchError: the ranks have different scales.
+        """
+        raise RuntimeError(f"{type(self).__name__} {self._where_to_clip}")
 
     def before_step(self, loss: torch.Tensor | float | None) -> torch.Tensor | float | None:
         """Called when the gradients are there, once per evaluation of a closure.

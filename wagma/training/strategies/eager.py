@@ -65,6 +65,11 @@ class EagerSGD(GradientAveraging):
     """
 
     wait_avoiding = True
+    _where_to_clip = (
+        "gets its averages in step(), one for each version that this rank has missed: clip each in "
+        "a hook of the inner step, as in opt.register_step_pre_hook(lambda *_: "
+        "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm))"
+    )
 
     def __init__(
         self,

@@ -1,0 +1,125 @@
+"""Which gradients wait for a step, and which of them are averages already."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+__all__ = ["GradientMarks"]
+
+
+Mark = tuple["weakref.ref[torch.Tensor]", int]  # a gradient, and its version counter
+
+
+def _is(gradient: torch.Tensor, mark: Mark | None) -> bool:
+    return mark is not None and mark[0]() is gradient and mark[1] == gradient._version
+
+
+class GradientMarks:
+    """What became of the gradients of an optimizer's parameters.
+
+    Gradients are recognised as objects, by weak references, so that nothing is kept alive.
+
+    Not thread-safe, but for backward passes.
+    """
+
+    def __init__(self) -> None:
+        self._used: list[Mark | None] = []
+        self._averages: list[weakref.ref[torch.Tensor] | None] | None = None
+        self._scaled = False
+        self._accumulated: list[torch.Tensor] = []
+        self._hooks: dict[torch.Tensor, RemovableHandle] = {}
+
+    def use(self, parameters: Sequence[torch.Tensor]) -> None:
+        """Note that a step has used the gradients."""
+        self.drop()
+        self._used = [
+            None if gradient is None else (weakref.ref(gradient), gradient._version)
+            for gradient in (parameter.grad for parameter in parameters)
+        ]
+
+    def check_none_wait(self, parameters: Sequence[torch.Tensor]) -> None:
+        """Check that no gradient but zeros has come since the last step.
+
+        Raises:
+            RuntimeError: one has.
+        """
+        for index, parameter in enumerate(parameters):
+            gradient = parameter.grad
+            used = self._used[index] if index < len(self._used) else None
+            if gradient is None or _is(gradient, used):
+                continue
+            if bool(gradient.detach().any()):
+                raise RuntimeError(
+                    "synchronize() while gradients wait for a step: it averages the model, and "
+                    "ends a training; it is not Horovod's. To clip averaged gradients call "
+                    "opt.clip_grad_norm_(max_norm) after backward() and before opt.step(), or clip "
+                    "in a hook of the inner step, opt.register_step_pre_hook(). Gradients that no "
+                    "step is to use opt.zero_grad() clears"
+                )
+
+    def average(self, parameters: Sequence[torch.Tensor], *, scaled: bool) -> None:
+        """Note that the gradients are averages now; `scaled`: by scales that were compared."""
+        for parameter in parameters:
+            if parameter.requires_grad and parameter not in self._hooks:
+                register: Any = parameter.register_post_accumulate_grad_hook
+                self._hooks[parameter] = register(self._accumulated.append)
+        self._accumulated.clear()
+        self._averages = [
+            None if gradient is None else weakref.ref(gradient)
+            for gradient in (parameter.grad for parameter in parameters)
+        ]
+        self._scaled = scaled
+
+    def averaged(self, parameters: Sequence[torch.Tensor]) -> bool:
+        """Return whether a step may use the gradients as they are: they are averages.
+
+        They are not where backward passes have put new ones in their place.
+
+        Raises:
+            RuntimeError: backward passes have added to averages.
+        """
+        if self._averages is None or not self._accumulated:
+            return self._averages is not None
+        later = set(self._accumulated)
+        for parameter, average in zip(parameters, self._averages, strict=True):
+            if parameter in later and average is not None and average() is parameter.grad:
+                raise RuntimeError(
+                    "backward() after average_gradients() has added this rank's gradients to the "
+                    "averages: call average_gradients() after the last backward() before a step; "
+                    "opt.zero_grad() drops averages that are not used"
+                )
+        self.drop()
+        return False
+
+    def check_step(self, closure: object, *, scaled: bool) -> None:
+        """Check that a step can be made with averages; `scaled`: a GradScaler makes it.
+
+        Raises:
+            RuntimeError: it cannot.
+        """
+        if closure is not None:
+            raise RuntimeError(
+                "step(closure) after average_gradients(): it averages each evaluation of the "
+                "closure itself; leave average_gradients() out"
+            )
+        if scaled and not self._scaled:
+            raise RuntimeError(
+                "scaler.step() after average_gradients() without the scaler, whose scale has to be "
+                "the same on all ranks: pass it, as in opt.average_gradients(scaler)"
+            )
+
+    def drop(self) -> None:
+        """Forget averages."""
+        self._averages = None
+        self._accumulated.clear()
+
+    def close(self) -> None:
+        """Remove the hooks."""
+        for hook in self._hooks.values():
+            hook.remove()
+        self._hooks.clear()
