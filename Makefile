@@ -21,6 +21,7 @@ $(error MPI=$(MPI) is unknown: mpich or openmpi)
 endif
 VENV := $(if $(filter mpich,$(MPI)),.venv,.venv-$(MPI))
 RUN := $(VENV)/bin/python
+STEP := $(PYTHON) buildtools/step.py
 # The compiler of the environment's MPI; not the machine's, for which WAGMA_MPICC may stand.
 ENVIRONMENT_MPICC := $(CURDIR)/$(VENV)/bin/mpicc
 # Ranks share the cores: one thread for each.
@@ -82,14 +83,16 @@ environment: $(VENV)/engine ## .venv, or .venv-openmpi, with everything installe
 $(VENV)/installed: pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \
 	    "wagma needs Python 3.11 or newer: make PYTHON=python3.12 ... (this is " + sys.version + ")")'
-	$(PYTHON) -m venv $(VENV)
-	WAGMA_MPI=none $(RUN) -m pip install --quiet $(PIP_ARGS) -e '.[$(MPI),torch,demo,report,dev]' '$(TORCH)'
+	@$(STEP) "Make the virtual environment $(VENV)" $(PYTHON) -m venv $(VENV)
+	@WAGMA_MPI=none $(STEP) "Install $(TORCH), $(MPI) and what the tests need (minutes)" \
+	    $(RUN) -m pip install $(PIP_ARGS) -e '.[$(MPI),torch,demo,report,dev]' '$(TORCH)'
 	@touch $@
 
 $(VENV)/engine: $(VENV)/installed csrc/engine.mk $(ENGINE) \
     $(TRANSPORT) $(MPI_MODULE) $(wildcard buildtools/*.py csrc/*.h csrc/mpi/*.h benchmarks/*.h \
     collectives/*.h */_[a-z]*.p*)
-	WAGMA_MPICC=$(ENVIRONMENT_MPICC) $(RUN) setup.py --quiet build_ext --inplace
+	@WAGMA_MPICC=$(ENVIRONMENT_MPICC) $(STEP) "Compile the engine for $(MPI)" \
+	    $(RUN) setup.py --quiet build_ext --inplace
 	@touch $@
 
 # ---- C library -----------------------------------------------------------------------------------

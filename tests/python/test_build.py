@@ -12,6 +12,7 @@ sys.path.insert(0, str(ROOT / "buildtools"))
 import backend  # noqa: E402
 import mpi_compiler  # noqa: E402
 import parallel  # noqa: E402
+import step  # noqa: E402
 
 
 def compiler(folder: Path, name: str, family: str | None) -> Path:
@@ -176,3 +177,24 @@ def test_max_jobs(monkeypatch):
         monkeypatch.setenv("MAX_JOBS", wrong)
         with pytest.raises(OptionError, match=f"MAX_JOBS='{wrong}'"):
             parallel.jobs()
+
+
+# ---- steps ---------------------------------------------------------------------------------------
+
+
+def test_a_step_is_never_silent(capsys):
+    program = "import time; print('Collecting torch', flush=True); time.sleep(1)"
+    assert step.run("Install", [sys.executable, "-c", program], period=0.2) == 0
+    first, *between, last = capsys.readouterr().out.splitlines()
+    assert (first, last.split(":")[0]) == ("Install ...", "Install")
+    assert "done in" in last
+    assert len(between) >= 2
+    assert between[-1].endswith("Collecting torch")
+
+
+def test_a_step_that_fails_shows_all_that_was_said(capsys):
+    program = "import sys; print('one'); print('two', file=sys.stderr); sys.exit(3)"
+    assert step.run("Compile", [sys.executable, "-u", "-c", program]) == 3
+    said = capsys.readouterr().out.splitlines()
+    assert sorted(said[1:3]) == ["one", "two"]
+    assert "Compile: failed with status 3" in said[3]
