@@ -55,7 +55,7 @@ WARNINGS := -Wall -Wextra
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
-demo: $(VENV)/engine ## train with stragglers on 4 ranks: AllreduceSGD, then WAGMA
+demo: $(VENV)/engine ## train on 4 ranks while two are delayed: AllreduceSGD, LocalSGD, WAGMA
 	$(MPIEXEC) -n 4 $(RUN) -m wagma demo $(DEMO_PROGRESS) $(DEMO_ARGS)
 
 test: $(VENV)/engine ## every test; PARTS="c mpi" runs some parts (tests/parts.py lists them), RANKS="3 8" these ranks
@@ -85,7 +85,7 @@ $(VENV)/installed: pyproject.toml setup.py
 	    "wagma needs Python 3.11 or newer: make PYTHON=python3.12 ... (this is " + sys.version + ")")'
 	@$(STEP) "Make the virtual environment $(VENV)" $(PYTHON) -m venv $(VENV)
 	@WAGMA_MPI=none $(STEP) "Install $(TORCH), $(MPI) and what the tests need (minutes)" \
-	    $(RUN) -m pip install $(PIP_ARGS) -e '.[$(MPI),torch,demo,report,dev]' '$(TORCH)'
+	    $(RUN) -m pip install --progress-bar off $(PIP_ARGS) -e '.[$(MPI),torch,demo,report,dev]' '$(TORCH)'
 	@touch $@
 
 $(VENV)/engine: $(VENV)/installed csrc/engine.mk $(ENGINE) \

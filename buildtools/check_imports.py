@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = "wagma.benchmarks"
 
 # What may import the benchmarks: the command line starts them, the folders share code with them.
-BENCHMARKS_FROM = ("wagma/cli.py", "wagma/demo/", "wagma/report/", "wagma/tune/")
+BENCHMARKS_FROM = ("wagma/cli.py", "wagma/report/", "wagma/tune/")
 # What these import when they are imported, beside Python's standard library: neither torch nor MPI.
 AT_IMPORT = {
     "wagma/data/": ("numpy",),

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 __all__ = ["PERIOD_S", "run"]
 
-PERIOD_S = 5.0  # from one sign of life to the next
+PERIOD_S = 8.0  # from one sign of life to the next
 WIDTH = 78  # of its line
 
 
@@ -50,7 +50,8 @@ def run(label: str, command: Sequence[str], period: float = PERIOD_S) -> int:
 
 
 def _last(said: Sequence[str]) -> str:
-    return next((line.strip() for line in reversed(said) if line.strip()), "")
+    lines = (line.strip() for line in reversed(said))
+    return next((line for line in lines if line and not line.startswith("WARNING:")), "")
 
 
 def say(text: str) -> None:

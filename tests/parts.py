@@ -82,7 +82,7 @@ LONGEST = (
     *("test_engine_departure", "test_neighbor_faults"),
 )
 # What these tests measure other tests would change,
-ALONE = {"python": ("demo_runs",), "training": ("training",)}
+ALONE = {"training": ("training", "demo")}
 # and what these measure, or how late they allow something to be, even what has the idle cores only.
 # (Ranks that are stopped or killed have seconds: that may be in company.)
 UNDISTURBED = {

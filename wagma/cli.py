@@ -20,7 +20,7 @@ from typing import IO, NoReturn
 __all__ = ["Ended", "Parser", "main"]
 
 COMMANDS = {
-    "demo": "wagma.demo.command",
+    "demo": "wagma.benchmarks.training.demo",
     "doctor": "wagma.doctor.command",
     "bench": "wagma.benchmarks.command",
     "tune": "wagma.tune.command",

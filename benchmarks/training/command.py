@@ -41,7 +41,7 @@ from .tasks import TASKS
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["SUMMARY", "add_arguments", "run"]
+__all__ = ["SUMMARY", "add_arguments", "run", "run_preset"]
 
 SUMMARY = "training with every algorithm, under injected imbalance"
 
@@ -101,10 +101,10 @@ def _add_algorithms(parser: argparse.ArgumentParser) -> None:
     add(
         "--algorithms",
         type=reader(_algorithms),
-        default=DEFAULT,
+        default=",".join(DEFAULT),
         metavar="NAMES",
         help=f"comma-separated, in the order in which they run: {', '.join(NAMES)}; localN and "
-        f"sgpN with other N (default: {','.join(DEFAULT)})",
+        "sgpN with other N (default: %(default)s)",
     )
     add(
         "--sync-period",
@@ -124,7 +124,7 @@ def _add_imbalance(parser: argparse.ArgumentParser) -> None:
         "--imbalance",
         default="none",
         metavar="SPEC",
-        help="delays, and faults, see below; the paper's: paper:2:0.32 (default: none)",
+        help="delays, and faults, see below; the paper's: paper:2:0.32 (default: %(default)s)",
     )
     add(
         "--compute",
@@ -141,9 +141,14 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     add(
         "--json",
         metavar="FILE",
-        help="write the results there, as wagma/report/training.schema.json says",
+        help="write the results there, as wagma.report's training.schema.json says",
     )
     add("--plots", metavar="DIR", help="draw pictures there, PNG files")
+    add(
+        "--picture",
+        metavar="FILE",
+        help="draw accuracy over wall time and waiting side by side there, a PNG",
+    )
     add("--markdown", action="store_true", help="print the table as the documents have it")
     add(
         "--per-seed",
@@ -167,9 +172,29 @@ def _defaults(name: str) -> str:
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Trains on the ranks of COMM_WORLD, or reads; returns the exit status."""
+    from . import table
+
+    form = table.markdown if arguments.markdown else table.text
+    return run_preset(arguments, parser, partial(form, per_seed=arguments.per_seed))
+
+
+def run_preset(
+    arguments: argparse.Namespace,
+    parser: argparse.ArgumentParser,
+    text: Callable[[dict[str, Any]], str],
+    fit: Callable[[Settings, int], Settings] = lambda settings, _: settings,
+) -> int:
+    """Train on the ranks of COMM_WORLD, or read; return the exit status.
+
+    Args:
+        arguments: of a parser that `add_arguments` prepared.
+        parser: that parser.
+        text: what is printed of a result.
+        fit: changes the settings to what so many ranks can do.
+    """
     if arguments.source is not None:
-        return _show(arguments, parser)
-    drawing = ["matplotlib"] if arguments.plots else []
+        return _show(arguments, parser, text)
+    drawing = ["matplotlib"] if arguments.plots or arguments.picture else []
     if said := missing("rich", "torch", *TASKS[arguments.task].packages, *drawing):
         parser.error(said)
     settings = _settings(arguments)
@@ -179,12 +204,13 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         from wagma.launch.together import everywhere
 
         agreed, one_node = _agreed(comm, settings)
+        agreed = fit(agreed, comm.size)
         # MPI first: ranks meet in its initialisation, and spin there while others import. Here they
         # sleep until all have, or one could not.
         everywhere(comm, lambda: import_module(".runner", __package__))
         from .runner import run_on
 
-        return run_on(comm, agreed, one_node, shown, _text(arguments))
+        return run_on(comm, agreed, one_node, shown, text)
 
     return on_world(parser, train)
 
@@ -209,29 +235,25 @@ def _agreed(comm: MPI.Intracomm, settings: Settings) -> tuple[Settings, bool]:
     return settings, together
 
 
-def _text(arguments: argparse.Namespace) -> Callable[[dict[str, Any]], str]:
-    """Makes the table as it was asked for."""
-    from . import table
-
-    return partial(
-        table.markdown if arguments.markdown else table.text, per_seed=arguments.per_seed
-    )
-
-
-def _show(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+def _show(
+    arguments: argparse.Namespace,
+    parser: argparse.ArgumentParser,
+    text: Callable[[dict[str, Any]], str],
+) -> int:
     """Prints and draws results that were written before; under a launcher rank 0 does."""
     from wagma.cli import launched_rank
 
     if launched_rank() != 0:
         return 0
-    drawing = ["matplotlib"] if arguments.plots else []
-    if said := missing("jsonschema", "rich", *drawing):
+    drawing = ["matplotlib"] if arguments.plots or arguments.picture else []
+    if said := missing("jsonschema", *drawing):
         parser.error(said)
     from .output import check_writable, put, stored
 
+    defaults = parser.parse_args([])
     for field in fields(Settings):
-        given = getattr(arguments, field.name) != parser.get_default(field.name)
-        if given and field.name != "plots":
+        given = getattr(arguments, field.name) != getattr(defaults, field.name)
+        if given and field.name not in ("plots", "picture"):
             option = field.name.replace("_", "-")
             parser.error(f"argument --{option}: nothing is trained with --from; leave it out")
     try:
@@ -239,10 +261,10 @@ def _show(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int
     except (OSError, ValueError) as error:
         parser.error(f"argument --from: {arguments.source}: {error}")
     try:
-        check_writable(None, arguments.plots)
+        check_writable(None, arguments.plots, arguments.picture)
     except ValueError as error:
         parser.error(str(error))
-    put(result, _text(arguments), None, arguments.plots)
+    put(result, text, None, arguments.plots, arguments.picture)
     return 0
 
 
@@ -269,6 +291,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         target=chosen("target"),
         json=arguments.json,
         plots=arguments.plots,
+        picture=arguments.picture,
     )
 
 

@@ -61,6 +61,7 @@ def figures(
         "steps_per_rank": made,
         "step_time_p50": float(np.percentile(steps, 50)),
         "step_time_p90": float(np.percentile(steps, 90)),
+        **_on_time(records),
         "waited_seconds": float(np.mean(waited)),
         "waited_seconds_per_rank": waited,
         "late_share": float(late.mean()),
@@ -94,6 +95,20 @@ def recorded_compute(settings: Settings, records: list[dict[str, Any]], delays: 
         missing = np.isnan(table[:, rank])
         table[missing, rank] = usual + injected[missing, rank]
     return table
+
+
+def _on_time(records: list[dict[str, Any]]) -> Figures:
+    """Return percentiles of the steps at which a rank was not itself delayed; None: there is none.
+
+    What such a step takes longer than without delays, other ranks have caused.
+    """
+    steps = np.concatenate([record["step_seconds"] for record in records])
+    delayed = np.concatenate([record["delayed"] for record in records]).astype(bool)
+    own = steps[~delayed]
+    return {
+        f"on_time_step_p{percent}": float(np.percentile(own, percent)) if own.size else None
+        for percent in (50, 90)
+    }
 
 
 def _mean(ages: Counter[int]) -> float | None:

@@ -15,18 +15,21 @@ __all__ = ["check_writable", "put", "stored"]
 Result = dict[str, Any]
 
 
-def check_writable(json: str | None, folder: str | None) -> None:
+def check_writable(json: str | None, folder: str | None, picture: str | None) -> None:
     """Whether results can be written; nothing stays behind.
 
     Args:
         json: file for the document, or None.
         folder: for the pictures, or None.
+        picture: file for the picture of all, or None.
 
     Raises:
         ValueError: a file cannot be written.
     """
     if json is not None:
         _try("--json", Path(json))
+    if picture is not None:
+        _try("--picture", Path(picture))
     if folder is not None:
         from . import plots  # matplotlib takes half a second of every rank's start
 
@@ -54,7 +57,11 @@ def _try(option: str, file: Path) -> None:
 
 
 def put(
-    result: Result, text: Callable[[Result], str], json: str | None, folder: str | None
+    result: Result,
+    text: Callable[[Result], str],
+    json: str | None,
+    folder: str | None,
+    picture: str | None,
 ) -> None:
     """Prints and writes; that not everything was measured is told on standard error.
 
@@ -63,6 +70,7 @@ def put(
         text: makes the table.
         json: file for the document, or None.
         folder: for the pictures, or None.
+        picture: file for the picture of all, or None.
     """
     sys.stdout.write(text(result))
     if json is not None:
@@ -73,6 +81,12 @@ def put(
 
         for path in plots.draw(result, Path(folder)):
             sys.stdout.write(f"Picture: {path}\n")
+    if picture is not None:
+        from . import plots
+
+        Path(picture).parent.mkdir(parents=True, exist_ok=True)
+        plots.draw_overview(result, Path(picture))
+        sys.stdout.write(f"Picture: {picture}\n")
     sys.stdout.flush()
     if result["interrupted"]:
         sys.stderr.write("interrupted: what is above is not all that was asked for\n")

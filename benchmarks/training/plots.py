@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib.style as mpl_style
 import numpy as np
 from matplotlib.figure import Figure
 
+from wagma.report.curves import Line, floor, panels
+from wagma.report.curves import draw as draw_lines
 from wagma.report.style import FAINT, GRID, INK, RC, Look, looks
 
 from .table import by_algorithm
 
-__all__ = ["NAMES", "draw"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["NAMES", "draw", "draw_overview"]
 
 Result = dict[str, Any]
 
@@ -97,32 +102,93 @@ def _deviation(values: list[float]) -> float:
 
 
 def _accuracy(figure: Figure, result: Result) -> None:
-    axes = figure.subplots()
+    lines = _lines(result)
+    plots = panels(lines)
+    every = figure.subplots(1, len(plots), sharey=True, squeeze=False)[0]
+    _learning(every, result, lines)
+    for axes in every:
+        axes.legend(loc="lower right", handlelength=3.2)
+
+
+def _learning(every: Sequence[Axes], result: Result, lines: list[Line]) -> None:
+    """Draw the lines, in as many plots as they need."""
     measures, target = result["measures"], result["settings"]["target"]
     scale = 100 if measures["in_percent"] else 1
-    axes.axhline(scale * target, color=FAINT, linewidth=1, linestyle=(0, (2, 2)))
-    values: list[float] = [scale * target]
-    looked = _looks(result)
-    for label, runs in by_algorithm(result["runs"]).items():
-        for run in runs:
-            curve = run["curve"]
-            heights = scale * np.array(curve["accuracy"])
-            axes.plot(
-                curve["seconds"],
-                heights,
-                color=looked[label].colour,
-                linestyle=looked[label].dashes,
-                linewidth=1.6,
-                label=label if run is runs[0] else None,
-            )
-            values += heights.tolist()
-    axes.set_ylim(bottom=float(np.quantile(values, 0.05)))
-    axes.set_xlim(left=0)
-    axes.set_xlabel("wall time, s")
+    for axes, shown in zip(every, panels(lines), strict=True):
+        draw_lines(axes, shown, target, scale)
+        axes.set_xlabel("wall time, s")
+    low = scale * floor(lines, target)
+    every[0].set_ylim(bottom=5 * np.floor(low / 5))
+    if measures["in_percent"]:
+        every[0].set_ylim(top=100)
     unit = ", %" if measures["in_percent"] else ""
-    axes.set_ylabel(f"{measures['name']} of the averaged model{unit}")
+    every[0].set_ylabel(f"{measures['name']} of the averaged model{unit}")
+
+
+def _lines(result: Result) -> list[Line]:
+    looked = _looks(result)
+    curves = {
+        label: [(run["curve"]["seconds"], run["curve"]["accuracy"]) for run in of]
+        for label, of in by_algorithm(result["runs"]).items()
+    }
+    return [Line(label, looked[label], of) for label, of in curves.items()]
+
+
+def draw_overview(result: Result, file: Path) -> None:
+    """Draw accuracy over wall time, and beside it what every rank waited.
+
+    Args:
+        result: of `document.document`, with at least one run.
+        file: a PNG.
+    """
+    with mpl_style.context(["default", STYLE]):
+        figure = Figure(figsize=(11, 4.8), layout="constrained")
+        lines = _lines(result)
+        count = len(panels(lines))
+        *every, right = figure.subplots(1, count + 1, width_ratios=(*[3] * count, 2))
+        _learning(every, result, lines)
+        _mark(every, result)
+        _waiting_bars(right, result)
+        figure.suptitle(_title(result), fontsize=13)
+        figure.savefig(file, dpi=150, format="png")
+
+
+def _mark(every: Sequence[Axes], result: Result) -> None:
+    """Mark where the target was reached and where the training ended, and say it in the legend."""
+    settings = result["settings"]
+    scale, unit = (100, " %") if result["measures"]["in_percent"] else (1, "")
+    target = scale * settings["target"]
+    for axes, shown in zip(every, panels(_lines(result)), strict=True):
+        for line in shown:
+            runs = by_algorithm(result["runs"])[line.label]
+            colour = line.look.colour
+            reached = [run["time_to_target"] for run in runs]
+            (drawn,) = (each for each in axes.lines if each.get_label() == line.label)
+            if None not in reached:
+                seconds = float(np.mean(reached))
+                axes.plot(seconds, target, "o", color=colour, markersize=7)
+                drawn.set_label(f"{line.label}: {target:g}{unit} after {seconds:.1f} s")
+            seconds, values = (np.asarray(each)[-1] for each in drawn.get_data())
+            axes.plot(seconds, values, "|", color=colour, markersize=16, markeredgewidth=2)
+        label = f"{settings['steps']} steps done"
+        axes.plot([], [], "|", color=FAINT, markersize=11, markeredgewidth=2, label=label)
+        axes.legend(loc="lower right", handlelength=3.2)
+
+
+def _waiting_bars(axes: Axes, result: Result) -> None:
+    looked = _looks(result)
+    runs = by_algorithm(result["runs"])
+    width = 0.84 / len(runs)
+    for index, (label, of) in enumerate(runs.items()):
+        waited = np.mean([run["waited_seconds_per_rank"] for run in of], axis=0)
+        places = np.arange(len(waited)) + width * (index - (len(runs) - 1) / 2)
+        bars = axes.bar(places, waited, 0.92 * width, color=looked[label].colour, label=label)
+        if len(waited) * len(runs) <= 16:
+            axes.bar_label(bars, fmt="%.1f", fontsize=8, padding=2, color=FAINT)
+    axes.set_xticks(range(result["environment"]["ranks"]))
+    axes.set_xlabel("rank")
+    axes.set_ylabel("time spent waiting for other ranks, s")
     axes.grid(axis="y")
-    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3.2)
 
 
 def _staleness(figure: Figure, result: Result) -> None:

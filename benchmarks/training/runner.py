@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from rich.console import Console
 
-from wagma.demo.progress import progress_line
 from wagma.inject import Injector, parse
 from wagma.launch import interrupt
 from wagma.launch.ranks import meet
 from wagma.launch.together import abort_on_error, everywhere
+from wagma.units import plural
 
 from .. import environment
 from . import table
@@ -22,6 +22,7 @@ from .algorithms import Compared, find
 from .document import document
 from .measured import figures
 from .output import check_writable, put
+from .progress import progress_line
 from .settings import Settings
 from .stop import Stop
 from .tasks import Task, load
@@ -76,7 +77,7 @@ def run_on(
             if comm.rank == 0 and runs:
                 measures = (tasks[0].measures, tasks[0].in_percent)
                 made = document(settings, header, imbalances[0], measures, runs, stopped)
-                put(made, text, settings.json, settings.plots)
+                put(made, text, settings.json, settings.plots, settings.picture)
             elif comm.rank == 0 and stopped:
                 sys.stderr.write(f"interrupted: {NOTHING}\n")
                 sys.stderr.flush()
@@ -90,7 +91,7 @@ def run_on(
 def _algorithms(settings: Settings, size: int) -> list[Compared]:
     group = settings.group_size
     if group is not None and group > size:
-        raise ValueError(f"--group-size {group}: it is more than the {size} ranks of this run")
+        raise ValueError(f"--group-size {group}: this run has {plural(size, 'rank')} only")
     compared = [find(name, settings, size) for name in settings.algorithms]
     for one in compared:
         if one.least_ranks > size:
@@ -107,7 +108,7 @@ def _prepare(settings: Settings, comm: MPI.Intracomm) -> tuple[list[Injector], l
         imbalances = [parse(settings.imbalance, comm.size, seed) for seed in settings.seeds]
     except (OSError, ValueError) as error:
         raise ValueError(f"argument --imbalance: {error}") from None
-    check_writable(settings.json, settings.plots)
+    check_writable(settings.json, settings.plots, settings.picture)
     return imbalances, [load(settings.task, seed) for seed in settings.seeds]
 
 
@@ -183,6 +184,6 @@ def _announced(settings: Settings, size: int, imbalance: Injector) -> str:
     )
     padded = "" if settings.parameters is None else f", padded to {settings.parameters} parameters"
     return (
-        f"{settings.task}{padded} on {size} rank{'s' * (size > 1)}, {imbalance.describe()}; "
+        f"{settings.task}{padded} on {plural(size, 'rank')}, {imbalance.describe()}; "
         f"{settings.steps} versions of {settings.batch} samples per rank{emulated}"
     )

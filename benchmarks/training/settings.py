@@ -31,6 +31,7 @@ class Settings:
         target: of the task's measure, whose time is reported.
         json: file for the results, or None.
         plots: folder for the pictures, or None.
+        picture: file for accuracy and waiting side by side, or None.
     """
 
     task: str
@@ -48,3 +49,4 @@ class Settings:
     target: float
     json: str | None
     plots: str | None
+    picture: str | None = None

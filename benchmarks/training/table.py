@@ -1,17 +1,16 @@
-"""The results as a table: a line per algorithm, the mean of its seeds and their spread."""
+"""The results as a table: of each algorithm the mean of its seeds, and their spread."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import fmean, stdev
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+__all__ = ["WIDTH", "by_algorithm", "line", "markdown", "rows", "text"]
 
-__all__ = ["by_algorithm", "line", "markdown", "text"]
+WIDTH = 100  # characters of a line
 
 Run = dict[str, Any]
 
@@ -65,29 +64,62 @@ def by_algorithm(runs: list[Run]) -> dict[str, list[Run]]:
     return found
 
 
+# What only the table of a terminal has.
+_MORE = (
+    _Column("step on time p50, ms", lambda run: _times(1e3, run.get("on_time_step_p50")), 1),
+    _Column("step on time p90, ms", lambda run: _times(1e3, run.get("on_time_step_p90")), 1),
+    _Column("all steps, s", lambda run: run["wall_seconds"], 2),
+)
+
+
 def text(result: dict[str, Any], *, per_seed: bool = False) -> str:
     """The table for a terminal, and what has to be known beside it.
 
     Args:
         result: of `document.document`.
-        per_seed: a line for each seed, not their means.
+        per_seed: a column for each seed, not their means.
     """
-    (first, *titles), *rows = _rows(result, per_seed)
-    shown = Table(title=None, header_style="bold", caption_justify="left")
-    shown.add_column(first, no_wrap=True)
-    for title in titles:
-        shown.add_column(title, justify="right")
-    for row in rows:
-        shown.add_row(*row)
-    out = io.StringIO()
-    Console(file=out, width=260, highlight=False).print(shown)
-    return out.getvalue() + "".join(f"{note}\n" for note in _notes(result, per_seed))
+    notes = "".join(f"{note}\n" for note in _notes(result, per_seed))
+    return rows(result, per_seed=per_seed) + notes
+
+
+def rows(result: dict[str, Any], titles: Sequence[str] = (), *, per_seed: bool = False) -> str:
+    """A line for each figure and a column for each algorithm, below each other if too wide.
+
+    Args:
+        result: of `document.document`.
+        titles: how those of the figures begin, in their order; empty: all.
+        per_seed: a column for each seed, not their means.
+    """
+    head, *columns = _rows(result, per_seed, [*_columns(result), *_MORE])
+    places = range(1, len(head))
+    begun = [[place for place in places if head[place].startswith(title)] for title in titles]
+    wanted = [0, *(chain.from_iterable(begun) if titles else places)]
+    head = ["" if place == 0 else head[place] for place in wanted]
+    first = max(map(len, head))
+    blocks: list[list[list[str]]] = [[]]
+    used = first
+    for column in columns:
+        cells = [column[place] for place in wanted]
+        width = max(map(len, cells))
+        if blocks[-1] and used + 2 + width > WIDTH:
+            blocks.append([])
+            used = first
+        blocks[-1].append([cell.rjust(width) for cell in cells])
+        used += 2 + width
+    return "\n".join(_block([title.ljust(first) for title in head], block) for block in blocks)
+
+
+def _block(titles: list[str], columns: list[list[str]]) -> str:
+    lines = ["  ".join(cells) for cells in zip(titles, *columns, strict=True)]
+    lines.insert(1, "-" * len(lines[0]))
+    return "".join(f"{line}\n" for line in lines)
 
 
 def markdown(result: dict[str, Any], *, per_seed: bool = False) -> str:
     """The same in Markdown, under lines that say where and when it was measured, and what warns."""
-    head, *rows = _rows(result, per_seed)
-    lines = [head, ["---"] * len(head), *rows]
+    head, *cells = _rows(result, per_seed, _columns(result))
+    lines = [head, ["---"] * len(head), *cells]
     above = [_where(result), *result["environment"]["warnings"]]
     if result["interrupted"]:
         above.append("Interrupted: it is not all that was asked for.")
@@ -96,9 +128,8 @@ def markdown(result: dict[str, Any], *, per_seed: bool = False) -> str:
     return f"{quoted}\n\n{table}"
 
 
-def _rows(result: dict[str, Any], per_seed: bool) -> list[list[str]]:
-    """Titles, and the cells of each line."""
-    columns = _columns(result)
+def _rows(result: dict[str, Any], per_seed: bool, columns: Sequence[_Column]) -> list[list[str]]:
+    """Titles, and the cells of each algorithm."""
     lines = by_algorithm(result["runs"])
     if per_seed:
         lines = {

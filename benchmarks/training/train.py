@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 from wagma.launch.ranks import meet
-from wagma.timed import Snapshots, check_one_model, mean_over_ranks, run_steps
 from wagma.training.optimizer import DistributedOptimizer
 
 from .algorithms import Compared
 from .settings import Settings
 from .tasks import Batch, Task
+from .timed import Snapshots, check_one_model, mean_over_ranks, run_steps
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -35,7 +35,7 @@ class Trained:
     """What was measured, on all ranks.
 
     Attributes:
-        records: every rank's `wagma.timed.RankRecord` as a dict, and its "behind": how many steps'
+        records: every rank's `timed.RankRecord` as a dict, and its "behind": how many steps'
             gradients took longer than the emulated time.
         snapshot_versions: after how many versions the model was copied.
         snapshot_values: the task's measure of the averaged copies.

@@ -15,13 +15,13 @@ WAGMA = [sys.executable, "-m", "wagma"]
 
 
 def test_demo(launcher: Launcher, tmp_path: Path) -> None:
-    steps, parameters = 10, 64 * 128 + 128 * 64 + 64 * 10  # of the model's layers, without biases
-    words = ["demo", "--transport", "mpi", "--steps", str(steps), "--delay", "0.02"]
-    outputs = ["--out", str(tmp_path / "demo.png"), "--json", str(tmp_path / "demo.json")]
+    steps, parameters = 30, 1898
+    words = ["demo", "--transport", "mpi", "--steps", str(steps), "--imbalance", "paper:2:0.02"]
+    outputs = ["--picture", str(tmp_path / "demo.png"), "--json", str(tmp_path / "demo.json")]
     with Hosts(2) as hosts, counted(hosts) as crossed:
         done = launcher.run(hosts, [*WAGMA, *words, *outputs])
     assert done.returncode == 0, done.stderr
-    assert "time to" in done.stdout
+    assert "s to 95 %" in done.stdout
     assert json.loads((tmp_path / "demo.json").read_text())
     assert (tmp_path / "demo.png").stat().st_size > 0
     crossed.check_at_least(4 * parameters * steps)

@@ -12,7 +12,11 @@ WAGMA = [sys.executable, "-m", "wagma"]
 # Of rank 0 and rank 1, and what is said once. {}: a file that nobody writes.
 # Some are refused, which they tell the others as soon as there is MPI: in a launch of its own each.
 REFUSED = {
-    "demo": ("demo --out {} --steps 0", "demo --out {}", "argument --steps: 0 is too small"),
+    "demo": (
+        "demo --picture {} --steps 0",
+        "demo --picture {}",
+        "argument --steps: 0 is too small",
+    ),
     "tune": (
         "tune --file {}",
         "tune --file {} --largest 1",
@@ -29,14 +33,14 @@ REFUSED = {
 # Others have begun, as they would after anything else.
 DISAGREED = {
     "demo, steps": (
-        "demo --out {} --steps 1",
-        "demo --out {} --steps 2",
+        "demo --picture {} --steps 1",
+        "demo --picture {} --steps 2",
         "--steps is 1 on rank 0, 2 on rank 1;",
     ),
     "demo, imbalance": (
-        "demo --out {}",
-        "demo --out {} --imbalance none",
-        "--imbalance is not given on rank 0, none on",
+        "demo --picture {}",
+        "demo --picture {} --imbalance none",
+        "--imbalance is paper:2:0.05 on rank 0, none on",
     ),
     "tune, seconds": (
         "tune --file {} --seconds 1",
@@ -90,7 +94,7 @@ if os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK")) == "1":
 """
 
 
-@pytest.mark.parametrize("line", ["demo --steps 1 --out {}", "bench training --steps 1"])
+@pytest.mark.parametrize("line", ["demo --steps 1 --picture {}", "bench training --steps 1"])
 def test_a_package_that_cannot_be_imported_on_one_rank(line: str, tmp_path: Path) -> None:
     pytest.importorskip("rich")
     (tmp_path / "sitecustomize.py").write_text(BROKEN)

@@ -22,13 +22,13 @@ def test_every_kind_is_known_by_what_is_in_it(tmp_path: Path) -> None:
     kinds = {source.path: source.kind for source in found.sources}
     assert kinds == {
         "allreduce.json": "benchmark",
-        "demo.json": "demo",
+        "digits.json": "training",
         "iallreduce.json": "benchmark",
         "overlap.json": "benchmark",
         "rows.json": "summary of timelines",
         "skew.json": "benchmark",
         "table.json": "goals",
-        "training/digits.json": "training",
+        "training/demo.json": "training",
         "traces/model.rank-0.json": "timeline",
         "traces/model.rank-1.json": "timeline",
     }
@@ -104,12 +104,6 @@ RANK = traces.content(0, made.events(0))
         ),
         (changed(made.goals(), "table", to=[]), "its table has no rows"),
         (changed(made.goals(), "table", 0, "goal", to=KeyError), "looks like a goals.*'goal'"),
-        (changed(made.demo(), "runs", to=[]), "it has no runs"),
-        (changed(made.demo(), "runs", 0, "ranks", to=7), "looks like a demo, but: TypeError"),
-        (
-            changed(made.demo(), "runs", 0, "ranks", 0, "step_seconds", 0, to="x"),
-            "looks like a demo, but: TypeError 'x' is no number",
-        ),
         (changed(made.training(), "runs", to=[]), "it has no runs"),
         (changed(made.training(), "runs", 0, "throughput", to=True), "True is no number"),
         (changed(made.training(), "runs", 0, "curve", "seconds", to=[1]), "as many seconds"),
@@ -169,16 +163,8 @@ def test_timelines_of_two_runs_in_a_folder_are_refused(tmp_path: Path) -> None:
 
 
 def test_figures_of_trainings() -> None:
-    from wagma.report.trainings import read_demo, read_training
+    from wagma.report.trainings import read_training
 
-    allreduce, wagma = read_demo("x", made.demo()).runs
-    assert allreduce.throughput == pytest.approx(2 * 4 * 32 / 4.0)
-    assert wagma.throughput == pytest.approx(2 * 4 * 32 / 2.0)
-    assert (wagma.step_p50_s, wagma.waited_s) == (0.5, [0.5, 0.5])
-    assert wagma.late_share == 0.25
-    assert wagma.time_to_target_s == 2.0
-    assert wagma.curve is not None
-    assert list(wagma.curve.seconds) == [1.0, 2.0]
     training = read_training("x", made.training())
     assert training.what == (
         "digits on 2 ranks, 1 of them delayed by 320 ms, 100 ms per step (emulated)"

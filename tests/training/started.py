@@ -16,10 +16,15 @@ LIVENESS_S = 200.0
 ENVIRONMENT = {**CLEAN, "OMP_NUM_THREADS": "1"}
 
 
-def command(ranks: int, *options: str) -> list[str]:
-    """The command line on that many ranks, 0: without a launcher."""
+def wagma(ranks: int, *words: str) -> list[str]:
+    """A command line on that many ranks, 0: without a launcher."""
     mpiexec = [*launcher(), "-n", str(ranks)] if ranks else []
-    return [*mpiexec, sys.executable, "-m", "wagma", "bench", "training", *options]
+    return [*mpiexec, sys.executable, "-m", "wagma", *words]
+
+
+def command(ranks: int, *options: str) -> list[str]:
+    """That of the training benchmark."""
+    return wagma(ranks, "bench", "training", *options)
 
 
 def training(folder: Path, ranks: int, *options: str) -> subprocess.CompletedProcess[str]:

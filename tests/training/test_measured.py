@@ -20,8 +20,10 @@ from wagma.benchmarks.training.settings import Settings
 from wagma.benchmarks.training.train import Trained
 from wagma.cli import main
 from wagma.inject import parse
+from wagma.report import curves
 from wagma.report.page import sections
 from wagma.report.reading import read
+from wagma.report.style import looks
 
 RANKS = 2
 
@@ -79,7 +81,9 @@ def shown(*runs: dict[str, Any], **changed: Any) -> dict[str, Any]:
 def test_throughput_is_of_all_ranks_and_of_steps_that_were_made() -> None:
     assert run()["throughput"] == 2 * 4 * 10 / 4.0
     slow = record(1, versions=[0, 3], end_seconds=5.0)
-    slow.update({name: slow[name][:2] for name in ("step_seconds", "called_seconds", "late")})
+    slow.update(
+        {name: slow[name][:2] for name in ("step_seconds", "called_seconds", "late", "delayed")}
+    )
     found = run("allreduce", record(0), slow)
     assert found["throughput"] == 6 * 10 / 5.0
     assert found["steps_per_rank"] == [4, 2]
@@ -203,9 +207,8 @@ def test_algorithms_look_as_in_a_report(tmp_path: Path) -> None:
     own, others = Figure(), Figure()
     plots._accuracy(own, made)
     parts["accuracy"][0].plot.draw(others)
-    # Both begin with the target.
-    assert lines(own)[1:] == lines(others)[1:]
-    assert len(set(map(str, lines(own)[1:]))) == 6
+    assert lines(own) == lines(others)
+    assert len(set(map(str, lines(own)))) == 6
 
 
 def colours(figure: Figure) -> list[str]:
@@ -213,10 +216,62 @@ def colours(figure: Figure) -> list[str]:
 
 
 def lines(figure: Figure) -> list[tuple[str, str, Any]]:
+    """Of all plots, without the target, which each begins with."""
     return [
         (line.get_label().strip(), to_hex(line.get_color()), line._unscaled_dash_pattern)
-        for line in figure.axes[0].lines
+        for axes in figure.axes
+        for line in axes.lines[1:]
     ]
+
+
+def test_a_plot_has_five_lines_at_most() -> None:
+    look = looks(["wagma"])["wagma"]
+    for count, sizes in ((1, [1]), (5, [5]), (6, [3, 3]), (7, [4, 3]), (11, [4, 4, 3])):
+        drawn = [curves.Line(str(n), look, [([1.0], [0.5])]) for n in range(count)]
+        assert [len(each) for each in curves.panels(drawn)] == sizes
+
+
+def test_seeds_are_a_mean_and_a_band() -> None:
+    first, second = ([1.0, 2.0, 3.0], [0.0, 0.5, 1.0]), ([2.0, 4.0], [0.5, 0.9])
+    seconds, mean, low, high = curves.band([first, second])
+    assert (seconds[0], seconds[-1]) == (2.0, 4.0)
+    assert (mean[0], low[0], high[0]) == (0.5, 0.5, 0.5)
+    assert (mean[-1], low[-1], high[-1]) == pytest.approx((0.95, 0.9, 1.0)), "the first has ended"
+    figure = Figure()
+    runs = [run("wagma"), run("wagma", seed=2), run()]
+    plots._accuracy(figure, shown(*runs, seeds=(1, 2)))
+    (axes,) = figure.axes
+    assert len(axes.lines) == 1 + 2, "the target, and a line for each algorithm"
+    assert len(axes.collections) == 1, "the band of the one that has two seeds"
+
+
+def test_the_table_fits_a_terminal() -> None:
+    names = ("wagma", "wagma-ff", "wagma-nosync", "allreduce", "local10", "sgp1", "dpsgd")
+    printed = table.rows(shown(*(run(name) for name in names)))
+    assert max(map(len, printed.splitlines())) <= table.WIDTH
+    heads = [block.splitlines()[0] for block in printed.split("\n\n")]
+    assert len(heads) == 2
+    for name in names:
+        assert sum(find(name, settings(), RANKS).label in head for head in heads) >= 1
+    some = table.rows(shown(run()), ["s to", "samples/s"]).splitlines()
+    assert [line.split("  ")[0] for line in some[2:]] == ["s to 90 %", "samples/s"]
+
+
+def test_steps_on_time_are_those_that_were_not_delayed() -> None:
+    slow = record(1, step_seconds=[9.0, 1.0, 2.0, 9.0], delayed=[True, False, False, True])
+    found = run("wagma", record(0), slow)
+    assert found["on_time_step_p50"] == 1.0
+    assert found["on_time_step_p90"] == pytest.approx(1.5)
+    every = [record(rank, delayed=[True] * 4) for rank in range(RANKS)]
+    assert run("wagma", *every)["on_time_step_p50"] is None
+
+
+def test_accuracy_and_waiting_in_one_picture(tmp_path: Path) -> None:
+    never = {**run("local1"), "time_to_target": None}
+    names = ("wagma-ff", "wagma-nosync", "allreduce", "sgp1")
+    for runs in ([run("wagma"), never], [*(run(name) for name in names), run("wagma"), never]):
+        plots.draw_overview(shown(*runs), tmp_path / "x.png")
+        assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
 
 
 # ---- tables and pictures of what was written before ----------------------------------------------

@@ -97,7 +97,7 @@ def check_digits(document: dict[str, Any], printed: str, size: int, names: list[
     worse = {}
     for name, run in runs.items():
         check(name, run, size, STEPS)
-        assert f"│ {run['label']} " in printed
+        assert f"  {run['label']}" in printed
         below = BELOW.get(name, (0.02, 0.02))[size > 2 * CORES]
         if (accuracy := reached(run)) < expected - below:
             worse[name] = accuracy

@@ -11,7 +11,7 @@ from wagma.report.benchmarks import read_benchmark, read_goals
 from wagma.report.formats import FormatError, clean, loads
 from wagma.report.records import Found, Skipped, Source, Trace
 from wagma.report.timelines import ROW, read_merged, read_summaries, read_timeline, read_trace
-from wagma.report.trainings import read_demo, read_training
+from wagma.report.trainings import read_training
 from wagma.trace.files import Timeline
 
 __all__ = ["KINDS", "read"]
@@ -20,8 +20,7 @@ __all__ = ["KINDS", "read"]
 KINDS = {
     "benchmark": "python -m wagma bench KIND --format json > FILE",
     "goals": "python -m wagma bench table --json FILE",
-    "training": "python -m wagma bench training --json FILE",
-    "demo": "python -m wagma demo --json FILE",
+    "training": "python -m wagma bench training --json FILE, python -m wagma demo --json FILE",
     "timeline": "WAGMA_TRACE=DIR python train.py",
     "merged timelines": "python -m wagma trace merge DIR -o FILE",
     "summary of timelines": "python -m wagma trace summary DIR --json > FILE",
@@ -133,7 +132,6 @@ _KEYS = {
     "benchmark": {"schema_version", "settings", "points"},
     "goals": {"launches", "table"},
     "training": {"imbalance", "settings", "runs", "measures"},
-    "demo": {"imbalance", "settings", "runs"},
 }
 
 
@@ -158,7 +156,6 @@ _READERS: Mapping[str, Reader] = {
     ),
     "goals": lambda found, name, content: found.goals.append(read_goals(name, content)),
     "training": lambda found, name, content: found.trainings.append(read_training(name, content)),
-    "demo": lambda found, name, content: found.trainings.append(read_demo(name, content)),
     "merged timelines": lambda found, name, content: found.traces.append(
         read_merged(name, content)
     ),

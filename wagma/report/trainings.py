@@ -1,73 +1,18 @@
-"""Trainings as records: of the demo, and of the training benchmark. Pure."""
+"""Trainings as records. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from wagma.demo.report import mean_model_curve, time_to_accuracy
-from wagma.demo.settings import ALGORITHMS
 from wagma.report.formats import FormatError, finite
 from wagma.report.records import Curve, Run, Training
 
-__all__ = ["read_demo", "read_training"]
-
-
-def read_demo(path: str, content: Mapping[str, Any]) -> Training:
-    """The content of a file of ``python -m wagma demo --json``.
-
-    Raises:
-        FormatError: it has no runs.
-        KeyError, TypeError, ValueError: it is something else.
-    """
-    settings = content["settings"]
-    runs = [_demo_run(run, settings) for run in content["runs"]]
-    if not runs:
-        raise FormatError("it has no runs")
-    ranks = len(runs[0].waited_s)
-    return Training(
-        path=path,
-        what=f"demo: digits on {ranks} ranks, {content['imbalance']}",
-        target=finite(settings["target"]),
-        labels=ALGORITHMS,
-        measure="test accuracy",
-        in_percent=True,
-        interrupted=False,
-        runs=runs,
-    )
-
-
-def _demo_run(run: Mapping[str, Any], settings: Mapping[str, Any]) -> Run:
-    ranks = run["ranks"]
-    steps = np.array([[finite(each) for each in rank["step_seconds"]] for rank in ranks])
-    p50, p90 = np.percentile(steps, [50, 90])
-    seconds, accuracies = mean_model_curve(dict(run))
-    whole = max(finite(rank["end_seconds"]) for rank in ranks)
-    return Run(
-        algorithm=str(run["algorithm"]),
-        seed=int(settings["seed"]),
-        throughput=steps.size * finite(settings["batch"]) / whole,
-        ideal_throughput=None,
-        step_p50_s=float(p50),
-        step_p90_s=float(p90),
-        waited_s=[sum(finite(each) for each in rank["waited_seconds"]) for rank in ranks],
-        late_share=float(np.mean([[bool(each) for each in rank["late"]] for rank in ranks])),
-        staleness={},
-        staleness_mean=None,
-        consensus_distance=None,
-        curve=Curve(seconds.tolist(), accuracies.tolist()) if accuracies.size else None,
-        accuracy=finite(run["final_accuracy"]),
-        time_to_target_s=time_to_accuracy(dict(run), finite(settings["target"])),
-    )
-
-
-# ---- the training benchmark ----------------------------------------------------------------------
+__all__ = ["read_training"]
 
 
 def read_training(path: str, content: Mapping[str, Any]) -> Training:
-    """The content of a file of ``python -m wagma bench training --json``.
+    """The content of a file of ``python -m wagma bench training --json`` or ``demo --json``.
 
     Raises:
         FormatError: it has no runs.

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import nn
 
-from wagma.demo import data
-
 from .task import Batch, Task
 
-__all__ = ["DigitsTask", "load"]
+__all__ = ["Digits", "DigitsTask", "load"]
+
+TEST_SHARE = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Digits:
+    """Handwritten digits, as float32 images of 64 values in 0..1 and int64 classes 0..9."""
+
+    train_images: torch.Tensor
+    train_classes: torch.Tensor
+    test_images: torch.Tensor
+    test_classes: torch.Tensor
+
+    def shard(self, rank: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return every `size`-th training sample from `rank` on: images and classes."""
+        return self.train_images[rank::size], self.train_classes[rank::size]
 
 
 class DigitsTask(Task):
@@ -20,7 +36,7 @@ class DigitsTask(Task):
     name = "digits"
     measures = "test accuracy"
 
-    def __init__(self, digits: data.Digits) -> None:
+    def __init__(self, digits: Digits) -> None:
         self._digits = digits
 
     def build_model(self, seed: int) -> nn.Module:
@@ -45,16 +61,26 @@ class DigitsTask(Task):
         return torch.optim.SGD(parameters, lr=learning_rate, momentum=0.9)
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[torch.Tensor, float]:
-        """Cross entropy."""
-        shard = self._digits.shard(batch.rank, batch.size)
-        images, classes = data.draw_batch(shard, batch.seed, batch.rank, batch.step, batch.samples)
-        return nn.functional.cross_entropy(model(images), classes), 1.0
+        """Cross entropy of samples of the rank's shard, drawn with replacement."""
+        images, classes = self._digits.shard(batch.rank, batch.size)
+        draw = np.random.default_rng(batch.key)
+        rows = torch.from_numpy(draw.integers(len(classes), size=batch.samples))
+        return nn.functional.cross_entropy(model(images[rows]), classes[rows]), 1.0
 
     def evaluate(self, model: nn.Module) -> float:
         """Share of the test images that are classified rightly."""
-        return data.accuracy(model, self._digits)
+        with torch.no_grad():
+            guessed = model(self._digits.test_images).argmax(dim=1)
+        return float((guessed == self._digits.test_classes).double().mean())
 
 
 def load(seed: int) -> DigitsTask:
-    """The digits, split by `seed`."""
-    return DigitsTask(data.load(seed))
+    """Load scikit-learn's digits, split by `seed` into training and test samples."""
+    from sklearn.datasets import load_digits  # takes seconds, and one rank needs it
+
+    digits = load_digits()
+    order = np.random.default_rng(seed).permutation(len(digits.target))
+    images = torch.from_numpy((digits.data[order] / 16).astype(np.float32))
+    classes = torch.from_numpy(digits.target[order].astype(np.int64))
+    tests = int(len(order) * TEST_SHARE)
+    return DigitsTask(Digits(images[tests:], classes[tests:], images[:tests], classes[:tests]))

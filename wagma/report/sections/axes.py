@@ -131,7 +131,9 @@ def legend(axes: Axes) -> None:
     if not handles:
         return
     longest = max(map(len, labels))
-    letters = int(axes.figure.bbox.width / axes.figure.dpi * 72 / LETTER)
+    place = axes.get_subplotspec()
+    beside = place.get_gridspec().ncols if place else 1
+    letters = int(axes.figure.bbox.width / beside / axes.figure.dpi * 72 / LETTER)
     columns = max(1, min(len(labels), letters // (longest + 9)))
     axes.legend(
         loc="lower left",

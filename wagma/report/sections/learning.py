@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.ticker import FuncFormatter
 
+from wagma.report.curves import Line, floor, panels
+from wagma.report.curves import draw as draw_lines
 from wagma.report.document import Cell, Part, Plot, Section, table
 from wagma.report.records import Found, Training
 from wagma.report.sections.axes import bars, legend, palette, short
 from wagma.report.sections.words import NONE, figure, share, slug
-from wagma.report.style import FAINT, Look
+from wagma.report.style import Look
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["accuracy", "staleness"]
 
 Looks = Mapping[str, Look]
-LOW = 0.02  # share of the points that may lie below the plot: those of the first steps
-CROWDED = 4  # more algorithms than these have a wider plot
 AGES = 12  # that are shown one by one
 MOMENTS = 4  # rows of the table of a curve
 
@@ -34,56 +34,47 @@ def accuracy(found: Found) -> Section | None:
     if not parts:
         return None
     text = (
-        "What the average of all ranks' models is worth, a line for each seed. The dotted line is "
-        "the target whose time is measured.",
+        "What the average of all ranks' models is worth: the mean of the seeds, in a band from the "
+        "smallest to the largest. The dotted line is the target whose time is measured.",
     )
     return Section("accuracy", "Accuracy over wall time", tuple(parts), text)
 
 
 def _accuracy(training: Training, looked: Looks, index: int) -> Part:
     curves = [(run.algorithm, run.curve) for run in training.runs if run.curve]
+    names = dict.fromkeys(name for name, _ in curves)
+    of_name = {
+        name: [(each.seconds, each.accuracies) for other, each in curves if other == name]
+        for name in names
+    }
+    drawn = [Line(short(training.label(name)), looked[name], of_name[name]) for name in names]
+    plots = panels(drawn)
+    scale = 100 if training.in_percent else 1
 
     def draw(figure: Figure) -> None:
-        axes = figure.subplots()
-        axes.axhline(scale * training.target, color=FAINT, linewidth=1, ls=(0, (2, 2)))
-        named: set[str] = set()
-        for name, curve in curves:
-            label = None if name in named else short(training.label(name))
-            named.add(name)
-            axes.plot(
-                curve.seconds,
-                scale * np.asarray(curve.accuracies, float),
-                color=looked[name].colour,
-                ls=looked[name].dashes,
-                linewidth=1.8 if len(training.of(name)) == 1 else 1.1,
-                label=label,
-            )
-        every = np.concatenate([np.asarray(curve.accuracies, float) for _, curve in curves])
-        low = scale * float(np.quantile(every, LOW))
+        low = scale * floor(drawn, training.target)
+        every = figure.subplots(1, len(plots), sharey=True, squeeze=False)[0]
+        for axes, lines in zip(every, plots, strict=True):
+            draw_lines(axes, lines, training.target, scale)
+            axes.set_xlabel("wall time, s")
+            legend(axes)
         if training.in_percent:
-            axes.set_ylim(max(0.0, 5 * np.floor(low / 5)), 100)
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}%"))
+            every[0].set_ylim(max(0.0, 5 * np.floor(low / 5)), 100)
+            every[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}%"))
         else:
-            axes.set_ylim(low, None)
-        axes.set_xlim(0, None)
-        axes.set_xlabel("wall time, s")
-        axes.set_ylabel(short(training.measure))
-        axes.grid(axis="y")
-        legend(axes)
+            every[0].set_ylim(low, None)
+        every[0].set_ylabel(short(training.measure))
 
-    scale = 100 if training.in_percent else 1
-    names = dict.fromkeys(name for name, _ in curves)
     end = max((curve.seconds[-1] for _, curve in curves if curve.seconds), default=0.0)
     moments = [end * (step + 1) / MOMENTS for step in range(MOMENTS)]
     rows: list[tuple[str | Cell, ...]] = []
     for name in names:
         cells: list[str | Cell] = [training.label(name)]
-        of_name = [curve for other, curve in curves if other == name]
         for moment in moments:
             reached = [
-                curve.accuracies[place - 1]
-                for curve in of_name
-                if (place := int(np.searchsorted(curve.seconds, moment, side="right"))) > 0
+                values[place - 1]
+                for seconds, values in of_name[name]
+                if (place := int(np.searchsorted(seconds, moment, side="right"))) > 0
             ]
             cells.append(figure(reached, training.measured))
         rows.append(tuple(cells))
@@ -96,7 +87,7 @@ def _accuracy(training: Training, looked: Looks, index: int) -> Part:
             slug("accuracy", index + 1),
             f"{training.measure} over wall time; {training.what}: lines of {shown}",
             draw,
-            wide=len(names) > CROWDED,
+            wide=len(plots) > 1,
         ),
         (table(f"{training.measure} until then; {training.what}", head, rows),),
         (training.path,),

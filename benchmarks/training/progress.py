@@ -1,4 +1,4 @@
-"""The live line of the demo, on rank 0."""
+"""The live line of a training, on rank 0."""
 
 from __future__ import annotations
 

@@ -1,1 +1,0 @@
-"""The demo: training with injected stragglers, synchronously and with wait-avoiding averaging."""
