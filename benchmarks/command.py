@@ -36,7 +36,7 @@ DESCRIPTIONS = {
     "iallreduce": "how much of an allreduce is hidden behind computing",
     "overlap": "what ranks pay for one that posts its allreduce late",
     "skew": "latency while ranks arrive further and further apart",
-    "bandwidth": "large arrays, in MB/s",
+    "bandwidth": "bandwidth of large arrays, as nccl-tests computes it",
 }
 
 

@@ -30,7 +30,6 @@ __all__ = [
     "nonblocking",
     "osu",
     "osu_percentile",
-    "osu_tail_bandwidth",
     "percentile",
     "punctual",
     "ratio",
@@ -183,12 +182,6 @@ def osu_percentile(series: Series, percent: float) -> float:
     It is one of them, and no interpolation.
     """
     return _of_rank(_own(series).mean(axis=1), percent)
-
-
-def osu_tail_bandwidth(series: Series, size: int, percent: float) -> float:
-    """The same of the bandwidths, in MB/s of 1e6 bytes, with arrays of `size` bytes."""
-    us = _own(series).mean(axis=1)
-    return _of_rank(np.divide(size, us, out=np.zeros_like(us), where=us > 0), percent)
 
 
 def _of_rank(values: Us, percent: float) -> float:

@@ -115,7 +115,7 @@ def _ours(settings: Settings) -> list[_Column]:
         columns.append(_Column("T", "(us)", 7, lambda point: _time(1e6 * (point.amplitude or 0.0))))
     for name, label in labels(settings).items():
         columns.append(_Column(label, "(us)", max(7, len(label)), _baseline(name)))
-        columns.append(_Column("ratio", "", 6, _ratio(name)))
+        columns.append(_Column("speedup", "", 7, _ratio(name)))
     return columns
 
 

@@ -20,7 +20,6 @@ from ..figures import (
     nonblocking,
     osu,
     osu_percentile,
-    osu_tail_bandwidth,
     ratio,
     reducing,
     wagma,
@@ -37,7 +36,7 @@ OVERALL = "# Overall = Coll. Init + Compute + MPI_Test + MPI_Wait\n\n"
 
 
 def number(value: float) -> str:
-    """As OSU prints times, percentages and bandwidths."""
+    """As OSU prints times and percentages."""
     return f"{value:.2f}"
 
 
@@ -52,7 +51,7 @@ def validation(found: Iterable[Series]) -> str:
 
 
 class Osu:
-    """osu_allreduce, osu_iallreduce, and osu_bw of allreduce; see `View`."""
+    """osu_allreduce, osu_iallreduce, and nccl-tests' bandwidths in their form; see `View`."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -148,26 +147,18 @@ def _tail(percent: float, what: str, cell: Callable[[Point], str]) -> Column[Poi
 
 
 def _bandwidth(settings: Settings) -> Columns:
-    def tail(percent: float) -> Callable[[Point], str]:
-        return lambda point: number(osu_tail_bandwidth(wagma(point), point.size, percent))
+    def algorithm(point: Point) -> str:
+        return number(algbw(point.size, headline(wagma(point))))
 
     def bus(point: Point) -> str:
-        series = wagma(point)
-        return number(busbw(point.size, headline(series), reducing(settings, series)))
+        return number(_bus(settings, point, wagma(point)))
 
-    columns: Columns = [Column("Bandwidth (MB/s)", lambda point: number(_mbs(point, wagma(point))))]
-    columns += _full(settings) + _validation(settings)
-    columns += [_tail(percent, "BW(MB/s)", tail(percent)) for percent in settings.percentiles]
-    columns += [
-        Column("algbw(GB/s)", lambda point: number(algbw(point.size, headline(wagma(point))))),
-        Column("busbw(GB/s)", bus),
-    ]
-    return columns
+    columns: Columns = [Column("algbw(GB/s)", algorithm), Column("busbw(GB/s)", bus)]
+    return columns + _full(settings) + _validation(settings) + _tails(settings)
 
 
-def _mbs(point: Point, series: Series) -> float:
-    mean = osu(series).mean
-    return point.size / mean if mean > 0 else 0.0
+def _bus(settings: Settings, point: Point, series: Series) -> float:
+    return busbw(point.size, headline(series), reducing(settings, series))
 
 
 def _nonblocking(settings: Settings) -> Columns:
@@ -204,36 +195,27 @@ def _late(settings: Settings) -> Columns:
 
 
 def _baselines(settings: Settings) -> Columns:
-    """Of each its own figure, and how many times as long it takes."""
+    """Of each its own figure, and how many times as fast wagma is, by the medians."""
     columns: Columns = []
     for name, label in labels(settings).items():
         if settings.kind == "bandwidth":
-            columns.append(wide(f"{label}(MB/s)", _beside(name, _mbs)))
+            bus = _beside(name, lambda point, one: _bus(settings, point, one))
+            columns.append(wide(f"{label} busbw(GB/s)", bus))
         else:
-            columns.append(wide(f"{label}(us)", _beside(name, lambda _, one: _mean(one))))
+            columns.append(wide(f"{label}(us)", _beside(name, lambda _, one: osu(one).mean)))
         if settings.kind == "iallreduce":
-            columns.append(wide(f"{label} overlap(%)", _beside(name, _overlap)))
-        columns.append(wide(f"{label} ratio", _beside(name, _ratio)))
+            overlap = _beside(name, lambda _, one: nonblocking(one).overlap_percent)
+            columns.append(wide(f"{label} overlap(%)", overlap))
+        speedup = _beside(name, lambda point, one: ratio(wagma(point), one))
+        columns.append(wide(f"Speedup over {label}", speedup))
     return columns
-
-
-def _mean(series: Series) -> float:
-    return osu(series).mean
-
-
-def _overlap(point: Point, series: Series) -> float:  # noqa: ARG001
-    return nonblocking(series).overlap_percent
-
-
-def _ratio(point: Point, series: Series) -> float | None:
-    return ratio(wagma(point), series, _mean)
 
 
 def _beside(name: str, figure: Callable[[Point, Series], float | None]) -> Callable[[Point], str]:
     """A figure of a baseline's fastest series."""
 
     def cell(point: Point) -> str:
-        series = baseline(point, name, _mean)
+        series = baseline(point, name)
         value = None if series is None else figure(point, series)
         return "n/a" if value is None else number(value)
 

@@ -34,7 +34,7 @@ class Sweep:
             columns.append(Column("Late(%)", _of(lambda one: figures(one).late_percent)))
         if settings.validate:
             columns.append(Column("Validation", lambda line: validation(line[1:])))
-        columns.append(Column("Ratio", _ratio(settings)))
+        columns.append(wide("Time/wagma's", _ratio(settings)))
         self._columns = columns
 
     def header(self, environment: dict[str, Any]) -> str:  # noqa: ARG002 it goes to stderr

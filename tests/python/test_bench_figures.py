@@ -89,11 +89,6 @@ def test_osu_s_percentiles_of_few_samples() -> None:
     ]
 
 
-def test_tail_bandwidths_ascend() -> None:
-    found = [figures.osu_tail_bandwidth(series(), 60, p) for p in (0, 25, 50, 99, 100)]
-    assert found == [12.0, 12.0, 15.0, 20.0, 30.0]  # MB/s: 60 B in 5, 5, 4, 3 and 2 us
-
-
 # ---- non-blocking --------------------------------------------------------------------------------
 
 
