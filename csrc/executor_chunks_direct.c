@@ -16,9 +16,20 @@ static const inplace_record *record_of(const wagma_handle *h, int q) {
     return inplace_record_of(h->segment, q, (int)(h->call.version & 1));
 }
 
-static uint32_t pid_of(const wagma_handle *h, int q) {
+static struct peer_memory memory_of(const wagma_handle *h, int q) {
+    const inplace_record *record = record_of(h, q);
     /* relaxed: set when the rank joined, before its first record */
-    return atomic_load_explicit(&segment_presence_of(h->segment, q)->pid, memory_order_relaxed);
+    const uint32_t pid =
+        atomic_load_explicit(&segment_presence_of(h->segment, q)->pid, memory_order_relaxed);
+    return (struct peer_memory){pid, record->cookie, record->cookie_at};
+}
+
+/* Tries with the cookie itself. */
+static int may_read(const wagma_handle *h, int q) {
+    const struct peer_memory memory = memory_of(h, q);
+    uint64_t cookie;
+    return segment_names_process(h->segment, q) &&
+           peer_memory_read(&memory, &cookie, memory.cookie_at, sizeof cookie) == 0;
 }
 
 size_t chunks_direct_bytes(const wagma_segment *s) {
@@ -45,11 +56,11 @@ enum chunks_way chunks_allowed(void) {
  * tried, and what the system says is remembered, since most calls are about one array. */
 static int is_readable(struct chunks *c, const unsigned char *x, uint64_t bytes) {
     unsigned char byte;
-    const uint32_t me = (uint32_t)getpid();
+    const struct peer_memory me = {(uint32_t)getpid(), c->cookie, (uint64_t)(uintptr_t)&c->cookie};
     if (x != c->tried)
         c->tried_readable =
-            peer_memory_read(me, &byte, (uint64_t)(uintptr_t)x, 1) == 0 &&
-            peer_memory_read(me, &byte, (uint64_t)(uintptr_t)(x + bytes - 1), 1) == 0;
+            peer_memory_read(&me, &byte, (uint64_t)(uintptr_t)x, 1) == 0 &&
+            peer_memory_read(&me, &byte, (uint64_t)(uintptr_t)(x + bytes - 1), 1) == 0;
     c->tried = x;
     return c->tried_readable;
 }
@@ -79,12 +90,8 @@ static void get_to_know(wagma_handle *h) {
         c->parts = pages_new(PIECES_BYTES + (size_t)h->size * INPLACE_LINE);
     for (int k = 0; k < l->present_n; k++) {
         const int q = l->present[k];
-        const inplace_record *record = record_of(h, q);
-        if (q == h->rank || c->readable[q] != 0)
-            continue;
-        const int is_it = c->parts && !forbidden &&
-                          peer_memory_is(pid_of(h, q), record->cookie_at, record->cookie);
-        c->readable[q] = is_it ? 1 : -1;
+        if (q != h->rank && c->readable[q] == 0)
+            c->readable[q] = c->parts && !forbidden && may_read(h, q) ? 1 : -1;
     }
 }
 
@@ -117,7 +124,8 @@ int chunks_read(wagma_handle *h, int k, unsigned char *to, size_t offset, size_t
     const struct chunks *c = &h->inplace->chunks;
     const int q = c->owners[k];
     const uint64_t x = record_of(h, q)->x; /* it stays until this rank has finished the version */
-    const int error = bytes ? peer_memory_read(pid_of(h, q), to, x + offset, bytes) : 0;
+    const struct peer_memory memory = memory_of(h, q);
+    const int error = bytes ? peer_memory_read(&memory, to, x + offset, bytes) : 0;
     if (error == 0)
         return WAGMA_OK;
     if (error == ESRCH || has_failed(h, q)) /* it died, or gave up and has freed its array */
@@ -126,6 +134,6 @@ int chunks_read(wagma_handle *h, int k, unsigned char *to, size_t offset, size_t
                      "the array of rank %d, %zu bytes at %#llx in process %u, can be read no more "
                      "(%s): it has to stay where it is during the call; WAGMA_CMA=0 passes arrays "
                      "through shared memory",
-                     q, (size_t)h->segment->bytes_n, (unsigned long long)x, pid_of(h, q),
+                     q, (size_t)h->segment->bytes_n, (unsigned long long)x, memory.pid,
                      strerror(error));
 }

@@ -1,6 +1,5 @@
 /* Timelines and the last events of a handle. */
 #include <stdio.h>
-#include <sys/stat.h>
 
 #include "handle.h"
 
@@ -12,10 +11,9 @@ int handle_trace(wagma_handle *h, const char *transport) {
         .transport = transport,
         .shared = h->segment == NULL, /* with a progress thread */
     };
-    struct stat file;
-    if (h->segment && fstat(h->segment->fd, &file) == 0) {
-        origin.device = (uint64_t)file.st_dev;
-        origin.inode = (uint64_t)file.st_ino;
+    if (h->segment) {
+        origin.device = h->segment->device;
+        origin.inode = h->segment->inode;
     }
     return trace_create(&origin, &h->trace);
 }

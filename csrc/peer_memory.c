@@ -10,16 +10,28 @@
 #include "mix.h"
 #include "wait.h"
 
-int peer_memory_read(uint32_t pid, void *to, uint64_t from, size_t bytes) {
+/* Reads what it can. The number of bytes, or -1 and errno. */
+static ssize_t read_some(const struct peer_memory *peer, void *to, uint64_t from, size_t bytes) {
+    uint64_t cookie = ~peer->cookie;
+    const struct iovec here[] = {{&cookie, sizeof cookie}, {to, bytes}};
+    const struct iovec there[] = {{(void *)(uintptr_t)peer->cookie_at, sizeof cookie},
+                                  {(void *)(uintptr_t)from, bytes}};
+    const ssize_t n = process_vm_readv((pid_t)peer->pid, here, 2, there, 2, 0);
+    if (n >= 0 && cookie != peer->cookie) {
+        errno = ESRCH;
+        return -1;
+    }
+    return n < 0 ? n : n - (ssize_t)sizeof cookie;
+}
+
+int peer_memory_read(const struct peer_memory *peer, void *to, uint64_t from, size_t bytes) {
     unsigned char *at = to;
     while (bytes > 0) { /* the kernel may have read a part */
-        const struct iovec here = {at, bytes};
-        const struct iovec there = {(void *)(uintptr_t)from, bytes};
-        const ssize_t n = process_vm_readv((pid_t)pid, &here, 1, &there, 1, 0);
+        const ssize_t n = read_some(peer, at, from, bytes);
         if (n < 0)
             return errno;
         if (n == 0)
-            return EIO;
+            return EFAULT;
         at += n, from += (uint64_t)n, bytes -= (size_t)n;
     }
     return 0;
@@ -30,9 +42,4 @@ uint64_t peer_memory_cookie(void) {
     if (getrandom(&cookie, sizeof cookie, GRND_NONBLOCK) != (ssize_t)sizeof cookie)
         cookie = mix_draw(wait_now(), (uint64_t)getpid(), 0, 0);
     return cookie;
-}
-
-int peer_memory_is(uint32_t pid, uint64_t from, uint64_t cookie) {
-    uint64_t found = ~cookie;
-    return peer_memory_read(pid, &found, from, sizeof found) == 0 && found == cookie;
 }

@@ -31,7 +31,7 @@ struct remap {
     size_t stride;       /* from one place to the next: page tables are moved by 2 MiB at once */
     size_t area_bytes;
     off_t offset; /* of buffer 0 in the file */
-    int fd;
+    const wagma_segment *segment;
     int shown;
     int refused;             /* page tables are not moved any more */
     unsigned char *doubtful; /* a place that somebody else may have by now, or NULL */
@@ -66,8 +66,8 @@ int remap_shown(const struct remap *m) {
 
 /* Maps buffer b at `place`, with its pages: they are there, see segment_commit_contribution(). */
 static int map_at(const struct remap *m, unsigned char *place, int b) {
-    if (mmap(place, m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, m->fd,
-             offset_of(m, b)) == MAP_FAILED)
+    if (mmap(place, m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+             segment_file(m->segment), offset_of(m, b)) == MAP_FAILED)
         return -1;
     (void)madvise(place, m->used, MADV_POPULATE_WRITE); /* or, before Linux 5.14, when touched */
     return 0;
@@ -118,7 +118,7 @@ struct remap *remap_new(const wagma_segment *s, int rank) {
     m->stride = (m->bytes + PAGES_HUGE - 1) & ~(size_t)(PAGES_HUGE - 1);
     m->area_bytes = PAGES_HUGE + ((size_t)s->buffers + 1) * m->stride;
     m->offset = segment_contribution(s, rank, 0) - s->base;
-    m->fd = s->fd;
+    m->segment = s;
     m->shown = 1;
     m->mapped = calloc((size_t)s->buffers, 1);
     m->area =

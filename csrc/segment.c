@@ -1,6 +1,7 @@
 /* Making, mapping and removing the shared segment: POSIX shared memory, sparse at first. */
 #include "forked.h"
 #include "pages.h"
+#include "process.h"
 #include "remap.h"
 
 #include <errno.h>
@@ -99,8 +100,10 @@ static int new_segment(const wagma_options *options, wagma_segment **segment) {
         free(s);
         return status;
     }
-    if (s->array_is_contribution && !(s->remap = calloc((size_t)s->size, sizeof(struct remap *)))) {
-        free(s);
+    if (segment_lives_create(s) != 0 ||
+        (s->array_is_contribution &&
+         !(s->remap = calloc((size_t)s->size, sizeof(struct remap *))))) {
+        wagma_segment_close(s);
         return error_set(WAGMA_ENOMEM, "no memory for a segment of %d ranks", checked.size);
     }
     *segment = s;
@@ -149,7 +152,7 @@ static int open_new(wagma_segment *s, const char *name) {
                          errno == EEXIST ? "; choose another name or remove /dev/shm" : "",
                          errno == EEXIST ? name : "");
     memcpy(s->name, name, strlen(name) + 1);
-    s->owner = (int)getpid();
+    s->owner = process_serial();
     return WAGMA_OK;
 }
 
@@ -307,8 +310,8 @@ void segment_release(wagma_segment *segment) {
     free(segment->remap);
     if (segment->base)
         munmap(segment->base, segment->bytes);
-    /* This drops all locks that this process has on the file: see segment_join(). */
-    if (segment->fd >= 0)
+    segment_lives_free(segment);
+    if (segment_file(segment) >= 0)
         close(segment->fd);
     free(segment);
 }
@@ -318,7 +321,7 @@ void wagma_segment_close(wagma_segment *segment) {
         return;
     /* Nothing stays behind, not even after an error; but a forked child must not take the name
      * away from its parent. */
-    if (segment->owner == (int)getpid())
+    if (segment->owner == process_serial())
         wagma_segment_unlink(segment);
     segment_release(segment);
 }

@@ -73,19 +73,20 @@ typedef struct segment_header {
 struct remap; /* remap.h */
 
 struct wagma_segment {
-    unsigned char *base;  /* mapping */
-    struct remap **remap; /* [size], of the ranks of this process; or NULL */
-    uint64_t bytes;       /* of the mapping (mostly sparse until committed) */
-    int fd;
-    uint64_t device, inode; /* of the file */
-    _Atomic int uses;       /* whoever opened it, and handles over it: the last one unmaps it */
-    int owner;              /* pid of the process that made it with segment_create; 0: opened */
-    char name[256];         /* empty: none, or removed */
-    wagma_segment *next;    /* forked.c: all that are open; */
-    int is_inhabited;       /* 1: this process has a handle over it; */
-    int is_copy;            /* 1: a parent had, and this is the copy of a forked child */
-    wagma_options options;  /* checked, defaults filled in */
-    int size;               /* P */
+    unsigned char *base;        /* mapping */
+    struct remap **remap;       /* [size], of the ranks of this process; or NULL */
+    uint64_t bytes;             /* of the mapping (mostly sparse until committed) */
+    int fd;                     /* see segment_file() */
+    uint64_t device, inode;     /* of the file */
+    struct segment_life *lives; /* [size], of the ranks of this process: segment_life.c */
+    _Atomic int uses;           /* whoever opened it, and handles over it: the last one unmaps it */
+    uint32_t owner;             /* process_serial() where it was made with a name; 0: opened */
+    char name[256];             /* empty: none, or removed */
+    wagma_segment *next;        /* forked.c: all that are open; */
+    int is_inhabited;           /* 1: this process has a handle over it; */
+    int is_copy;                /* 1: a parent had, and this is the copy of a forked child */
+    wagma_options options;      /* checked, defaults filled in */
+    int size;                   /* P */
     struct topology topology;
     int buffers; /* contribution buffers per rank, 0 when quorum is "all"; 2 with a graph
                   */
@@ -147,7 +148,8 @@ typedef struct segment_presence { /* line C */
     _Atomic uint32_t bell;        /* futex */
     _Atomic uint32_t asleep;      /* not 0: sleeps on bell, or is about to (wait.c) */
     _Atomic uint32_t state;       /* enum segment_state */
-    _Atomic uint32_t pid;
+    _Atomic uint32_t pid;         /* in the PID namespace of the rank */
+    segment_atomic pid_namespace; /* see process.h */
 } segment_presence;
 static inline segment_presence *segment_presence_of(const wagma_segment *s, int r) {
     return (segment_presence *)(segment_region(s, r) + 2 * SEGMENT_LINE);
@@ -224,13 +226,14 @@ int segment_most_rounds(const wagma_segment *s);
 void segment_retain(wagma_segment *s);
 void segment_release(wagma_segment *s);
 
-/* The descriptor; -1: the program has closed it, and it may be another file's by now. */
+/* The descriptor; -1 and EBADF: the program has closed it, and it may be another file's by now. */
 int segment_file(const wagma_segment *s);
 
 /* Commits the header and all rank lines; WAGMA_OK or WAGMA_ENOSPC. */
 int segment_commit_header(const wagma_segment *s);
 /* Commits and touches rank r's region: all but the stage and the contributions and rounds beyond
- * the typical number (3 and 2). Takes r's byte lock. WAGMA_OK or WAGMA_ENOSPC, WAGMA_ESYS. */
+ * the typical number (3 and 2). WAGMA_OK or WAGMA_ENOSPC, or what
+ * segment_life_begin() returns. */
 int segment_join(wagma_segment *s, int rank);
 /* Commits contribution b / round i of `rank` (its own); 0: done, or it was; -1: no memory or
  * shm_limit reached. `*committed` (of the handle, starts at what join committed) is updated. */
@@ -242,12 +245,19 @@ int segment_joined_contributions(const wagma_segment *s); /* committed by join *
 int segment_joined_rounds(const wagma_segment *s);
 uint64_t segment_joined_bytes(const wagma_segment *s);
 
-/* 1: rank's process is gone without having closed (its byte lock is free although it joined, or the
- * state says failed). Never says so of ranks that are threads of this process and have not failed.
- * About 1 us (one fcntl). */
-int segment_is_dead(const wagma_segment *s, int rank);
-void segment_leave(wagma_segment *s, int rank, enum segment_state state); /* drops the byte lock */
+/* ---- who is there: segment_life.c ---- */
 
+int segment_lives_create(wagma_segment *s); /* 0; -1: no memory */
+void segment_lives_free(wagma_segment *s);
+/* From now on the others see when this process, which is `rank`, dies. WAGMA_OK; WAGMA_EINVAL: the
+ * rank has joined already; WAGMA_ESYS. */
+int segment_life_begin(wagma_segment *s, int rank);
+/* The rank is not to be waited for any more: SEGMENT_DEPARTED, SEGMENT_FAILED, SEGMENT_NOSPACE. */
+void segment_leave(wagma_segment *s, int rank, enum segment_state state);
+/* 1: rank's process is gone without having closed, or the state says failed. About 1 us. */
+int segment_is_dead(const wagma_segment *s, int rank);
+/* 1: the ID that rank has noted is that of its process for this one, too. */
+int segment_names_process(const wagma_segment *s, int rank);
 /* Records the calling thread's error for wagma_last_error(); returns `status`. */
 int error_set(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -1,4 +1,4 @@
-/* Committing memory piece by piece, joining, leaving, and who is dead. */
+/* Committing memory piece by piece, and joining. */
 #define _GNU_SOURCE /* fallocate */
 #include "forked.h"
 #include "pages.h"
@@ -28,7 +28,7 @@ static uint64_t region_start(const wagma_segment *s, int rank) {
 static int commit(const wagma_segment *s, uint64_t offset, uint64_t bytes) {
     for (uint64_t at = 0; at < bytes;) {
         uint64_t step = bytes - at < COMMIT_STEP ? bytes - at : COMMIT_STEP;
-        int error = posix_fallocate(s->fd, (off_t)(offset + at), (off_t)step);
+        int error = posix_fallocate(segment_file(s), (off_t)(offset + at), (off_t)step);
         if (error == EINTR)
             continue;
         if (error)
@@ -69,12 +69,14 @@ static int commit_items(const wagma_segment *s, uint64_t offset, int count) {
 /* The opposite, for what was committed before the memory ran out. */
 static void give_back(const wagma_segment *s, uint64_t offset, uint64_t bytes) {
     if (bytes)
-        fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes);
+        fallocate(segment_file(s), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
+                  (off_t)bytes);
 }
 
 static int no_space(const wagma_segment *s, const char *what, uint64_t needed, int error) {
     struct statvfs fs;
-    uint64_t free_bytes = fstatvfs(s->fd, &fs) == 0 ? (uint64_t)fs.f_bavail * fs.f_frsize : 0;
+    uint64_t free_bytes =
+        fstatvfs(segment_file(s), &fs) == 0 ? (uint64_t)fs.f_bavail * fs.f_frsize : 0;
     return error_set(
         WAGMA_ENOSPC,
         "%s needs %" PRIu64 " bytes of shared memory, %" PRIu64
@@ -88,7 +90,8 @@ int segment_commit_header(const wagma_segment *s) {
     uint64_t needed = sizeof(segment_header) + (uint64_t)s->size * segment_joined_bytes(s);
     struct statvfs fs;
     /* Joining checks again; here one rank finds out what otherwise all would. */
-    if (fstatvfs(s->fd, &fs) == 0 && fs.f_blocks && (uint64_t)fs.f_bavail * fs.f_frsize < needed)
+    if (fstatvfs(segment_file(s), &fs) == 0 && fs.f_blocks &&
+        (uint64_t)fs.f_bavail * fs.f_frsize < needed)
         return no_space(s, "the segment", needed, ENOSPC);
     int error = commit(s, 0, sizeof(segment_header));
     for (int r = 0; r < s->size && !error; r++)
@@ -149,16 +152,8 @@ int segment_commit_chunks(wagma_segment *s, int rank) {
     return commit_place(s, region_start(s, rank) + s->o_chunks, s->chunks_bytes);
 }
 
-/* ---- joining and leaving --------------------------------------------------------------------- */
-
-/* Byte `rank` of the file, locked as long as the process of that rank lives. These are the classic
- * locks, which belong to the process: a forked child (a data loader) does not keep them alive. In
- * exchange a process loses them when it closes any descriptor of the file, so a process maps a
- * segment once for all its ranks. */
-static struct flock byte_lock(int rank, int type) {
-    struct flock lock = {.l_type = (short)type, .l_whence = SEEK_SET, .l_start = rank, .l_len = 1};
-    return lock;
-}
+/* ---- joining ----------------------------------------------------------------------------------
+ */
 
 static int commit_region(const wagma_segment *s, int rank) {
     const uint64_t start = region_start(s, rank);
@@ -191,22 +186,10 @@ static void touch_region(const wagma_segment *s, int rank) {
 }
 
 int segment_join(wagma_segment *s, int rank) {
-    segment_presence *presence = segment_presence_of(s, rank);
-    uint32_t nobody = 0;
-    struct flock lock = byte_lock(rank, F_WRLCK);
-    int error;
-    if (!atomic_compare_exchange_strong(&presence->pid, &nobody, (uint32_t)getpid()))
-        return error_set(WAGMA_EINVAL,
-                         "rank %d has joined already, as process %" PRIu32
-                         ": every rank joins a segment once",
-                         rank, nobody);
-    if (fcntl(s->fd, F_SETLK, &lock) != 0) {
-        error = errno;
-        segment_leave(s, rank, SEGMENT_FAILED); /* the others must not wait for it */
-        return error_set(WAGMA_ESYS, "cannot lock byte %d of the segment's file: %s", rank,
-                         strerror(error));
-    }
-    error = commit_region(s, rank);
+    const int status = segment_life_begin(s, rank);
+    if (status != WAGMA_OK)
+        return status;
+    const int error = commit_region(s, rank);
     if (error) {
         uint64_t lines = (uint64_t)SEGMENT_LINES * SEGMENT_LINE;
         give_back(s, region_start(s, rank) + lines, s->region_bytes - lines);
@@ -217,19 +200,8 @@ int segment_join(wagma_segment *s, int rank) {
     }
     touch_region(s, rank);
     /* seq_cst, as the event of a ring; also releases the region to those who see JOINED. */
-    atomic_store(&presence->state, SEGMENT_JOINED);
+    atomic_store(&segment_presence_of(s, rank)->state, SEGMENT_JOINED);
     return WAGMA_OK;
-}
-
-void segment_leave(wagma_segment *s, int rank, enum segment_state state) {
-    segment_presence *presence = segment_presence_of(s, rank);
-    struct flock lock = byte_lock(rank, F_UNLCK);
-    uint32_t now = atomic_load_explicit(&presence->state, memory_order_relaxed); /* only we write */
-    /* State before lock: a free lock with state JOINED or READY means death. seq_cst: the event of
-     * a ring; also releases all that this rank has written, to those who see that it departed. */
-    if (now < (uint32_t)state)
-        atomic_store(&presence->state, (uint32_t)state);
-    fcntl(s->fd, F_SETLK, &lock);
 }
 
 int wagma_segment_fail(wagma_segment *segment, int rank) {
@@ -242,21 +214,4 @@ int wagma_segment_fail(wagma_segment *segment, int rank) {
     segment_leave(segment, rank, SEGMENT_FAILED);
     wait_ring(segment, NULL, 0, rank);
     return WAGMA_OK;
-}
-
-int segment_is_dead(const wagma_segment *s, int rank) {
-    const segment_presence *presence = segment_presence_of(s, rank);
-    uint32_t state = atomic_load(&presence->state);
-    if (state != SEGMENT_JOINED && state != SEGMENT_READY)
-        return state == SEGMENT_FAILED;
-    /* Our own locks never look taken to us: threads of this process are dead only if they failed.
-     */
-    if (atomic_load_explicit(&presence->pid, memory_order_relaxed) == (uint32_t)getpid())
-        return 0;
-    struct flock lock = byte_lock(rank, F_WRLCK);
-    if (fcntl(s->fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK)
-        return 0;
-    /* It may have left between the two looks, which is not death. */
-    state = atomic_load(&presence->state);
-    return state == SEGMENT_JOINED || state == SEGMENT_READY || state == SEGMENT_FAILED;
 }

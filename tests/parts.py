@@ -42,8 +42,10 @@ ONE_THREAD = {
     "test_options",
     "test_pages",
     "test_peer_memory",
+    "test_pid_namespaces",
     "test_remap",
     "test_segment",
+    "test_segment_life",
 }
 
 # All their ranks are processes, and ThreadSanitizer sees one process at a time.

@@ -89,11 +89,11 @@ pid_t fork_child(void) {
 }
 
 int peers_may_read(void) {
-    const uint64_t cookie = peer_memory_cookie();
-    const uint32_t me = (uint32_t)getpid();
+    uint64_t cookie = peer_memory_cookie();
+    const struct peer_memory me = {(uint32_t)getpid(), cookie, (uint64_t)(uintptr_t)&cookie};
     const pid_t pid = fork_child();
     if (pid == 0)
-        _exit(!peer_memory_is(me, (uint64_t)(uintptr_t)&cookie, cookie));
+        _exit(peer_memory_read(&me, &cookie, me.cookie_at, sizeof cookie) != 0);
     int status;
     return waitpid(pid, &status, 0) == pid && status == 0;
 }

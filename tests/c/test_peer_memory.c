@@ -16,12 +16,19 @@ static uint64_t address(const void *at) {
     return (uint64_t)(uintptr_t)at;
 }
 
+static const uint64_t number = 0x5eed;
+
+static struct peer_memory memory_of(pid_t pid) {
+    return (struct peer_memory){(uint32_t)pid, number, address(&number)};
+}
+
 static void test_reads(void) {
     static unsigned char here[BYTES], there[BYTES];
     int told[2], go[2];
     char byte = 0;
     CHECK(pipe(told) == 0 && pipe(go) == 0, "no pipe");
     const pid_t pid = fork_child();
+    const struct peer_memory child = memory_of(pid);
     if (pid == 0) { /* its copy of the array is another one */
         for (int i = 0; i < BYTES; i++)
             there[i] = (unsigned char)(i % 251);
@@ -30,37 +37,36 @@ static void test_reads(void) {
         _exit(0);
     }
     CHECK(read(told[0], &byte, 1) == 1, "the child says nothing");
-    CHECK(peer_memory_read((uint32_t)pid, here, address(there), BYTES) == 0, "%s", strerror(errno));
+    CHECK(peer_memory_read(&child, here, address(there), BYTES) == 0, "%s", strerror(errno));
     for (int i = 0; i < BYTES; i++)
         CHECK(here[i] == i % 251 && there[i] == 0, "%d at %d", here[i], i);
     CHECK(write(go[1], &byte, 1) == 1 && waitpid(pid, NULL, 0) == pid, "the child stays");
-    CHECK(peer_memory_read((uint32_t)pid, here, address(there), 1) == ESRCH, "it is gone");
+    CHECK(peer_memory_read(&child, here, address(there), 1) == ESRCH, "it is gone");
 }
 
 static void test_what_is_not_there(void) {
-    const uint32_t me = (uint32_t)getpid();
+    const struct peer_memory me = memory_of(getpid());
     unsigned char here[2 * 4096];
     unsigned char *pages =
         mmap(NULL, 2 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(pages != MAP_FAILED && munmap(pages + 4096, 4096) == 0, "no memory");
-    CHECK(peer_memory_read(me, here, address(pages), 4096) == 0, "the first page");
-    CHECK(peer_memory_read(me, here, address(pages), 2 * 4096) == EFAULT, "the second one");
+    CHECK(peer_memory_read(&me, here, address(pages), 4096) == 0, "the first page");
+    CHECK(peer_memory_read(&me, here, address(pages), 2 * 4096) == EFAULT, "the second one");
     munmap(pages, 4096);
-    CHECK(peer_memory_read(me, here, address(pages), 1) == EFAULT, "none");
+    CHECK(peer_memory_read(&me, here, address(pages), 1) == EFAULT, "none");
 }
 
+/* A process ID may by now be that of another process, or be one of another namespace. */
 static void test_who_it_is(void) {
-    const uint64_t cookie = peer_memory_cookie(), other = peer_memory_cookie();
-    const uint32_t me = (uint32_t)getpid();
-    CHECK(cookie != other, "%lx twice", (long)cookie);
-    CHECK(peer_memory_is(me, address(&cookie), cookie), "this process");
-    CHECK(!peer_memory_is(me, address(&cookie), other), "another one's number");
-    CHECK(!peer_memory_is(me, 8, cookie), "nothing is there");
-    const pid_t pid = fork_child();
-    if (pid == 0)
-        _exit(0);
-    CHECK(waitpid(pid, NULL, 0) == pid, "the child stays");
-    CHECK(!peer_memory_is((uint32_t)pid, address(&cookie), cookie), "it is gone");
+    uint64_t here = 0, there = 17;
+    struct peer_memory me = memory_of(getpid());
+    CHECK(peer_memory_cookie() != peer_memory_cookie(), "twice the same");
+    CHECK(peer_memory_read(&me, &here, address(&there), sizeof here) == 0 && here == 17,
+          "this one");
+    me.cookie++;
+    CHECK(peer_memory_read(&me, &here, address(&there), sizeof here) == ESRCH, "another's number");
+    me.cookie_at = 8;
+    CHECK(peer_memory_read(&me, &here, address(&there), sizeof here) == EFAULT, "nothing is there");
 }
 
 int main(void) {

@@ -8,7 +8,7 @@ import pytest
 from ranks import thread_ranks
 
 from wagma.collectives import Handle, Segment, Stats
-from wagma.doctor.gather import _read
+from wagma.doctor.gather import _pid_namespace, _read
 
 COUNT = 30_011  # float32: several chunks, and no multiple of anything
 CALLS = 40  # one in 32 goes the way that is not the faster one
@@ -35,7 +35,13 @@ def called(size: int) -> tuple[list[Stats], list[str]]:
 def refusal() -> str:
     """Why this system does not let memory be read so, as some sandboxes; empty: it does."""
     there = ctypes.create_string_buffer(b"there")
-    return _read(os.getpid(), ctypes.addressof(there), there.raw)
+    return _read(_pid_namespace(), os.getpid(), ctypes.addressof(there), there.raw)
+
+
+def test_an_id_of_another_namespace_is_not_tried() -> None:
+    there = ctypes.create_string_buffer(b"there")
+    where = (os.getpid(), ctypes.addressof(there), there.raw)
+    assert "different containers" in _read(_pid_namespace() + 1, *where)
 
 
 @pytest.mark.skipif(bool(refusal()), reason=f"process_vm_readv: {refusal()}")

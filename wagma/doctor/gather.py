@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from wagma.cli import launched_rank
@@ -67,7 +68,7 @@ def _read_neighbour(own: RankFacts, ranks: Ranks) -> RankFacts:
     """Reads some bytes of the next rank of this node, as MPI libraries do with large messages."""
     secret = secrets.token_bytes(16)
     memory = ctypes.create_string_buffer(secret, len(secret))
-    told = ranks.allgather((os.getpid(), ctypes.addressof(memory), secret))
+    told = ranks.allgather((_pid_namespace(), os.getpid(), ctypes.addressof(memory), secret))
     place = ranks.neighbours.index(ranks.rank)
     neighbour = ranks.neighbours[(place + 1) % len(ranks.neighbours)]
     if neighbour != ranks.rank:
@@ -80,8 +81,15 @@ def _read_neighbour(own: RankFacts, ranks: Ranks) -> RankFacts:
     return own
 
 
-def _read(pid: int, address: int, expected: bytes) -> str:
+def _pid_namespace() -> int:
+    """Return the number of the namespace in which this process's ID names it."""
+    return Path("/proc/self/ns/pid").stat().st_ino
+
+
+def _read(namespace: int, pid: int, address: int, expected: bytes) -> str:
     """What is wrong with reading `expected` there; empty: nothing."""
+    if namespace != _pid_namespace():
+        return "the ranks are in different containers (PID namespaces)"
     libc = ctypes.CDLL(None, use_errno=True)
     libc.process_vm_readv.restype = ctypes.c_ssize_t
     here = ctypes.create_string_buffer(len(expected))
@@ -98,7 +106,7 @@ def _read(pid: int, address: int, expected: bytes) -> str:
     if count < 0:
         return os.strerror(ctypes.get_errno())
     if here.raw != expected:
-        return "the process of that number is another one: the ranks are in different containers"
+        return "the process of that number is another one"
     return ""
 
 
