@@ -25,6 +25,7 @@ if find_spec("wagma.collectives") is None:
 if TYPE_CHECKING:
     __version__: str
     from wagma import inject
+    from wagma.training.broadcasting import broadcast
     from wagma.training.optimizer import DistributedOptimizer
     from wagma.training.strategies import (
         ADPSGD,
@@ -46,6 +47,7 @@ __all__ = [
     "EagerSGD",
     "LocalSGD",
     "__version__",
+    "broadcast",
     "inject",
 ]
 
@@ -59,6 +61,7 @@ _HOMES = {
     "DistributedOptimizer": "wagma.training.optimizer",
     "EagerSGD": "wagma.training.strategies",
     "LocalSGD": "wagma.training.strategies",
+    "broadcast": "wagma.training.broadcasting",
 }
 
 

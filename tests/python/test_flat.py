@@ -13,6 +13,10 @@ def parameter(*shape: int, dtype: torch.dtype = torch.float32) -> torch.nn.Param
     return torch.nn.Parameter(torch.randn(shape, dtype=dtype))
 
 
+def integers() -> torch.nn.Parameter:
+    return torch.nn.Parameter(torch.zeros(2, dtype=torch.int8), requires_grad=False)
+
+
 def flatten(*tensors: torch.nn.Parameter) -> FlatParameters:
     return FlatParameters(tensors, Layout.of(tensors))
 
@@ -99,8 +103,11 @@ def test_a_parameter_with_gaps_becomes_dense() -> None:
     [
         ([], "no parameters"),
         ([parameter(2), parameter(2, dtype=torch.float64)], "model.float()"),
-        ([parameter(2, dtype=torch.complex64)], "supported are float32"),
-        ([torch.nn.Parameter(torch.empty(2, device="meta"))], "model.cpu()"),
+        ([parameter(2, dtype=torch.complex64)], "torch.view_as_real(parameter)"),
+        ([integers()], "leave it out of the optimizer"),
+        ([parameter(2).to(torch.float8_e5m2)], "model.float()"),
+        ([torch.nn.Parameter(torch.empty(2, device="meta"))], "to_empty(device='cpu')"),
+        ([parameter(2).share_memory_()], "copy.deepcopy(model)"),
         ([torch.nn.Parameter(torch.eye(2).to_sparse())], "to_dense"),
     ],
 )
@@ -108,6 +115,15 @@ def test_what_cannot_be_flattened_is_refused(tensors: list[torch.nn.Parameter], 
     with pytest.raises(ValueError, match="parameter") as caught:
         Layout.of(tensors)
     assert words in str(caught.value)
+
+
+def test_remedies_help() -> None:
+    complex_ = parameter(2, dtype=torch.complex64)
+    meta, shared = torch.nn.Linear(2, 2, device="meta"), torch.nn.Linear(2, 2).share_memory()
+    float8 = torch.nn.Linear(2, 2).to(torch.float8_e5m2)
+    Layout.of([torch.nn.Parameter(torch.view_as_real(complex_.detach()))])
+    for model in (meta.to_empty(device="cpu"), copy.deepcopy(shared), float8.float()):
+        flatten(*model.parameters())
 
 
 def test_shared_memory_is_refused() -> None:

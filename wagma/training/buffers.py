@@ -1,23 +1,23 @@
-"""Buffers of a model, such as BatchNorm's statistics, made equal on all ranks."""
+"""Tensors of a model made equal on all ranks: buffers, and what the optimizer does not hold."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 
-from wagma.training.strategies import Algorithm
+from wagma.training.ranks import Ranks
 
-__all__ = ["average_buffers"]
+__all__ = ["average_buffers", "broadcast_tensors"]
 
 
-def average_buffers(algorithm: Algorithm, buffers: Iterable[torch.Tensor]) -> None:
-    """Floating buffers become the mean of the ranks', summed in float64, others rank 0's.
+def average_buffers(ranks: Ranks, buffers: Iterable[torch.Tensor]) -> None:
+    """Make floating buffers the mean of the ranks', summed in float64, and others rank 0's.
 
-    Collective over all ranks of the algorithm's communicator.
+    Collective.
 
     Args:
-        algorithm: that the ranks train with.
+        ranks: that train together.
         buffers: dense tensors on the CPU, as of ``model.buffers()``, alike on all ranks; written in
             place.
 
@@ -25,53 +25,104 @@ def average_buffers(algorithm: Algorithm, buffers: Iterable[torch.Tensor]) -> No
         TypeError, ValueError: they are something else, or differ between the ranks; on every rank,
             and nothing is written.
     """
-    tensors: list[torch.Tensor] = []
+
+    def named() -> dict[str, torch.Tensor]:
+        return {f"buffer {index}": tensor for index, tensor in enumerate(buffers)}
+
+    tensors = _agree(ranks, named, "buffers", "; leave it out of buffers, or ")
+    floating = [tensor for tensor in tensors if tensor.is_floating_point()]
+    if floating:
+        packed = torch.cat([tensor.double().flatten() for tensor in floating])
+        ranks.average(packed)
+        _unpack(packed, [tensor.numel() for tensor in floating], floating)
+    others = [tensor for tensor in tensors if not tensor.is_floating_point()]
+    if others:
+        _broadcast(ranks, others)
+
+
+def broadcast_tensors(ranks: Ranks, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Make named tensors rank 0's on every rank, bit for bit; collective.
+
+    Raises:
+        ValueError: one cannot be written, or they differ in name, dtype or shape between the ranks;
+            on every rank, and nothing is written.
+    """
+    found = _agree(ranks, lambda: tensors, "models", ": ")
+    if found:
+        _broadcast(ranks, found)
+
+
+def _agree(
+    ranks: Ranks, named: Callable[[], Mapping[str, torch.Tensor]], what: str, then: str
+) -> list[torch.Tensor]:
+    """Return the tensors, after all ranks have found theirs alike."""
+    tensors: dict[str, torch.Tensor] = {}
 
     def describe() -> list[str]:
-        tensors.extend(buffers)
-        return [_describe(index, tensor) for index, tensor in enumerate(tensors)]
+        tensors.update(named())
+        return [_describe(name, tensor, then) for name, tensor in tensors.items()]
 
-    with algorithm.meet() as meeting:
+    with ranks.meet() as meeting:
         described = meeting.exchange(describe, last=True)
     differ = [rank for rank, theirs in enumerate(described) if theirs != described[0]]
     if differ:
         raise ValueError(
-            f"the ranks have different buffers: those of ranks {differ} are not those of rank 0; "
-            f"rank {algorithm.rank} has {described[algorithm.rank]}, rank 0 {described[0]}"
+            f"the ranks have different {what}: those of ranks {differ} are not those of rank 0; "
+            f"rank {differ[0]} has {_first_difference(described[differ[0]], described[0])}"
         )
-    floating = [tensor.detach() for tensor in tensors if tensor.is_floating_point()]
-    if floating:
-        _average(algorithm, floating)
-    others = [tensor.detach() for tensor in tensors if not tensor.is_floating_point()]
-    if others:
-        _broadcast(algorithm, others)
+    return [tensor.detach() for tensor in tensors.values()]
 
 
-def _average(algorithm: Algorithm, tensors: list[torch.Tensor]) -> None:
-    packed = torch.cat([tensor.double().flatten() for tensor in tensors])
-    algorithm.average(packed)
-    sizes = [tensor.numel() for tensor in tensors]
-    for tensor, mean in zip(tensors, torch.split(packed, sizes), strict=True):
-        tensor.copy_(mean.view(tensor.shape))
-
-
-def _broadcast(algorithm: Algorithm, tensors: list[torch.Tensor]) -> None:
+def _broadcast(ranks: Ranks, tensors: list[torch.Tensor]) -> None:
     packed = torch.cat([tensor.flatten().view(torch.uint8) for tensor in tensors])
-    algorithm.broadcast(packed)
-    sizes = [tensor.nbytes for tensor in tensors]
-    for tensor, content in zip(tensors, torch.split(packed, sizes), strict=True):
-        # Cloned: where it lies now may be no multiple of the element's size.
-        tensor.copy_(content.clone().view(tensor.dtype).view(tensor.shape))
+    ranks.broadcast(packed)
+    _unpack(packed, [tensor.nbytes for tensor in tensors], tensors)
 
 
-def _describe(index: int, tensor: torch.Tensor) -> str:
+def _unpack(packed: torch.Tensor, sizes: list[int], tensors: list[torch.Tensor]) -> None:
+    for tensor, part in zip(tensors, torch.split(packed, sizes), strict=True):
+        # Bytes are cloned: where they lie now may be no multiple of the element's size.
+        values = part.clone().view(tensor.dtype) if packed.dtype == torch.uint8 else part
+        tensor.copy_(values.view(tensor.shape))
+
+
+def _first_difference(theirs: list[str], first: list[str]) -> str:
+    for own, other in zip(theirs, first, strict=False):
+        if own != other:
+            return f"{own}, rank 0 {other}"
+    return f"{len(theirs)}, rank 0 {len(first)}"
+
+
+def _describe(name: str, tensor: torch.Tensor, then: str) -> str:
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(
-            f"buffer {index} is a {type(tensor).__name__}: pass tensors, as buffers=model.buffers()"
+            f"{name} is a {type(tensor).__name__}: pass tensors, as buffers=model.buffers()"
         )
-    if tensor.device.type != "cpu" or tensor.layout != torch.strided:
-        raise ValueError(
-            f"buffer {index} is on {tensor.device} and of layout {tensor.layout}: only dense ones "
-            "in the CPU's memory can be averaged; leave it out of buffers"
+    fault = _fault(tensor)
+    if fault is not None:
+        what, remedy = fault
+        raise ValueError(f"{name} {what}, and cannot be written on all ranks{then}{remedy}")
+    return f"{name}: {str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+
+
+def _fault(tensor: torch.Tensor) -> tuple[str, str] | None:
+    """Return what keeps a tensor from being read and written as bytes, and the remedy."""
+    if tensor.device.type == "meta":
+        return "is on meta, without values", "give it some, as in model.to_empty(device='cpu')"
+    if tensor.device.type != "cpu":
+        return f"is on {tensor.device}", "call model.cpu() first"
+    if tensor.layout != torch.strided:
+        return f"has layout {tensor.layout}", "store tensor.to_dense()"
+    if tensor.is_quantized:
+        return "is quantized", "store tensor.dequantize(), or tensor.int_repr()"
+    if tensor.is_conj() or tensor.is_neg():
+        return "is a view with a pending conj or neg", "store tensor.resolve_conj().resolve_neg()"
+    if tensor.untyped_storage().is_shared():
+        return "is in memory that share_memory() shares with other processes", (
+            "train a copy, as copy.deepcopy(model)"
         )
-    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+    if tensor.is_inference():
+        return "was made in inference_mode()", "store tensor.clone(), outside that mode"
+    if any(n > 1 and step == 0 for n, step in zip(tensor.shape, tensor.stride(), strict=True)):
+        return "is expanded, so that elements share memory", "store tensor.clone()"
+    return None

@@ -119,6 +119,11 @@ def _check_supported(index: int, parameter: torch.Tensor, dtype: torch.dtype) ->
             "would mix them; train the model that was wrapped, without fully_shard() or "
             "FullyShardedDataParallel()"
         )
+    if parameter.device.type == "meta":
+        raise ValueError(
+            f"parameter {index} is on meta, without values: give the model memory with "
+            "model.to_empty(device='cpu') and initialise it before the optimizer is made"
+        )
     if parameter.device.type != "cpu":
         raise ValueError(
             f"parameter {index} is on {parameter.device}: only parameters in the CPU's memory can "
@@ -131,9 +136,20 @@ def _check_supported(index: int, parameter: torch.Tensor, dtype: torch.dtype) ->
         )
     if parameter.dtype not in DTYPES:
         names = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
+        if parameter.is_complex():
+            remedy = "train pairs of real numbers, torch.view_as_real(parameter), in its place"
+        elif parameter.is_floating_point():
+            remedy = "convert the model, as in model.float()"
+        else:
+            remedy = "leave it out of the optimizer, which cannot train it"
         raise ValueError(
-            f"parameter {index} is of {parameter.dtype}: supported are {names}; "
-            "convert the model, as in model.float()"
+            f"parameter {index} is of {parameter.dtype}: supported are {names}; {remedy}, or give "
+            "it an optimizer of its own, which is not averaged"
+        )
+    if parameter.untyped_storage().is_shared():
+        raise ValueError(
+            f"parameter {index} is in memory that share_memory() shares with other processes, and "
+            "training would take it out: train a copy, as copy.deepcopy(model)"
         )
     if parameter.dtype != dtype:
         raise ValueError(

@@ -12,27 +12,25 @@ from torch.optim import Optimizer
 
 from wagma.collectives import Outcome
 from wagma.launch.logs import RankLogger
+from wagma.training.averaging import AveragingOptimizer
 from wagma.training.buffers import average_buffers
 from wagma.training.checkpoints import load, save
-from wagma.training.counters import Counters
 from wagma.training.flat import FlatParameters
 from wagma.training.joining import Pace, check_before_last, last_version
-from wagma.training.marks import GradientMarks
-from wagma.training.same_model import agree
-from wagma.training.scaling import forget, scale_of, unscale
+from wagma.training.same_model import agree, share_rest
+from wagma.training.scaling import forget, unscale
 from wagma.training.strategies import Algorithm
-from wagma.training.wrapper import OptimizerWrapper
 
 __all__ = ["DistributedOptimizer"]
 
 
-class DistributedOptimizer(OptimizerWrapper):
+class DistributedOptimizer(AveragingOptimizer):
     """An optimizer whose steps are averaged over the ranks as `algorithm` says.
 
     ::
 
         inner = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        with wagma.DistributedOptimizer(inner, wagma.WAGMA(MPI.COMM_WORLD)) as opt:
+        with wagma.DistributedOptimizer(inner, wagma.WAGMA(MPI.COMM_WORLD), model=model) as opt:
             while opt.version < steps:
                 opt.zero_grad()
                 loss(model(inputs), targets).backward()
@@ -40,11 +38,10 @@ class DistributedOptimizer(OptimizerWrapper):
             opt.synchronize()  # one model on all ranks
 
     Making it is collective: it checks that all ranks train the same model, and rank 0's parameters
-    become everybody's (the parameters only: load pretrained buffers, such as BatchNorm's
-    statistics, on every rank, and see `synchronize`). The parameters become views of one flat
-    tensor, which WAGMA and ADPSGD keep in the memory that the ranks share until the training is
-    closed. A process that is forked meanwhile has a copy of its own: what it writes stays there,
-    and what it reads may be newer than the fork. Frozen ones
+    become everybody's; given ``model=model`` its frozen parts and its buffers do, too. The
+    parameters become views of one flat tensor, which WAGMA and ADPSGD keep in the memory that the
+    ranks share until the training is closed. A process that is forked meanwhile has a copy of its
+    own: what it writes stays there, and what it reads may be newer than the fork. Frozen ones
     (``requires_grad=False``) are averaged like all others, and may move by a last bit or two where
     the number of ranks is no power of two.
 
@@ -65,6 +62,10 @@ class DistributedOptimizer(OptimizerWrapper):
     Args:
         optimizer: any torch optimizer over dense CPU parameters of one floating dtype.
         algorithm: a fresh one, such as ``wagma.WAGMA(comm)``; see `wagma.algorithms`.
+        model: whose parameters they are. All others of it, such as frozen ones, and all buffers
+            become rank 0's, too. None: they stay each rank's own, and nothing here knows them;
+            there is a warning if the parameters that the optimizer has differ between the ranks,
+            for then the others most likely do.
 
     Raises:
         TypeError: an argument is not what it should be.
@@ -75,7 +76,9 @@ class DistributedOptimizer(OptimizerWrapper):
 
     _step_supports_amp_scaling = True  # GradScaler calls step() after an overflow, too
 
-    def __init__(self, optimizer: Optimizer, algorithm: Algorithm) -> None:
+    def __init__(
+        self, optimizer: Optimizer, algorithm: Algorithm, *, model: torch.nn.Module | None = None
+    ) -> None:
         if not isinstance(optimizer, Optimizer) or isinstance(optimizer, DistributedOptimizer):
             raise TypeError(
                 f"optimizer is a {type(optimizer).__name__}: "
@@ -86,16 +89,15 @@ class DistributedOptimizer(OptimizerWrapper):
                 f"algorithm is a {type(algorithm).__name__}: it has to be an object like "
                 "wagma.WAGMA(comm) or wagma.AllreduceSGD(comm)"
             )
-        super().__init__(optimizer)
-        self._algorithm = algorithm
+        super().__init__(optimizer, algorithm)
         self._log = RankLogger(__name__, algorithm.rank, algorithm.size)
-        self._counters = Counters()
         self._pace = Pace()
-        self._marks = GradientMarks()
         self._blocks: list[str] = []  # the names of the with blocks that this is in
         self._last: int | None = None  # version at which join() ends
         tensors = self._tensors()
-        self._parameters = FlatParameters(tensors, agree(algorithm, tensors))
+        layout = agree(algorithm, tensors)
+        share_rest(algorithm, tensors, model, self._log)
+        self._parameters = FlatParameters(tensors, layout)
         algorithm.broadcast(self._parameters.flat)
         self._parameters.written()
         algorithm.attach(self._parameters, optimizer)
@@ -147,18 +149,6 @@ class DistributedOptimizer(OptimizerWrapper):
         self._pace.leave()
         return result
 
-    def _step_on_averages(self, closure: Callable[[], float] | None) -> None:
-        """Make the inner step with ``.grad`` as it is, the same on all ranks."""
-        self._algorithm.check_open("step()")
-        self._check_parameters()
-        self._marks.check_step(closure, scaled=hasattr(self, "found_inf"))
-        if unscale(self):
-            self._inner.step()
-            self._counters.steps += 1
-        else:  # on all ranks
-            self._counters.passive_steps += 1
-        self._marks.use(self._parameters.parameters)
-
     def _passive_step(self) -> None:
         """A step without gradients of this rank, which are cleared."""
         self._inner.zero_grad()
@@ -166,61 +156,6 @@ class DistributedOptimizer(OptimizerWrapper):
         self._counters.passive_steps += 1
         self._counters.see(self.outcome)
         self._marks.use(self._parameters.parameters)
-
-    def average_gradients(self, scaler: torch.amp.GradScaler | None = None) -> None:
-        """Makes every ``.grad`` the mean over all ranks; the next `step` does not average again.
-
-        What comes between the two, such as clipping or logging, acts on the averages, as under
-        DDP::
-
-            loss.backward()
-            opt.average_gradients()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            opt.step()
-
-        Collective, after the last backward pass of a step. It is the version that the step would
-        have been. With it an overflow leaves the step out on all ranks.
-
-        Args:
-            scaler: the `torch.amp.GradScaler` that scaled the loss, if one did; before
-                ``scaler.unscale_``.
-
-        Raises:
-            RuntimeError: the algorithm averages models, or is EagerSGD, with what to do there; the
-                gradients are averages already; as by `step`.
-            MismatchError: the scales differ between the ranks; on every rank.
-            PeerError, StallError: see `wagma.collectives`.
-        """
-        self._check_step("average_gradients()")
-        tensors = self._parameters.parameters
-        if self._marks.averaged(tensors):
-            raise RuntimeError(
-                "average_gradients() twice before a step: the gradients are averages already; "
-                "opt.zero_grad() drops them"
-            )
-        self._algorithm.average_gradients(1.0 if scaler is None else scale_of(scaler, self))
-        self._counters.see(self.outcome)
-        self._marks.average(tensors, scaled=scaler is not None)
-
-    def clip_grad_norm_(
-        self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
-    ) -> torch.Tensor:
-        """Clips the averaged gradients, as `torch.nn.utils.clip_grad_norm_` does under DDP.
-
-        Calls `average_gradients` if that was not called for this step.
-
-        Returns:
-            The norm of the averages before, the same on all ranks.
-        """
-        tensors = self._parameters.parameters
-        if not self._marks.averaged(tensors):
-            self.average_gradients()
-        return torch.nn.utils.clip_grad_norm_(tensors, max_norm, norm_type, error_if_nonfinite)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clears the gradients, as the inner optimizer does."""
-        self._marks.drop()
-        super().zero_grad(set_to_none)
 
     def _check_step(self, call: str) -> None:
         self._algorithm.check_open(call)
@@ -440,6 +375,7 @@ class DistributedOptimizer(OptimizerWrapper):
             self._algorithm.broadcast(self._parameters.flat[start:])
             self._parameters.written()
             self._algorithm.reattach(self._parameters)
+            self._marks.drop()
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise

@@ -1,19 +1,30 @@
-"""Whether all ranks train the same model."""
+"""Whether all ranks train the same model, with the same values."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 import torch
 
+from wagma.launch.logs import RankLogger
+from wagma.training.broadcasting import tensors_of
+from wagma.training.buffers import broadcast_tensors
 from wagma.training.flat import Layout
 from wagma.training.strategies import Algorithm
 
-__all__ = ["agree"]
+__all__ = ["agree", "share_rest"]
+
+
+NOT_GIVEN = (
+    "the ranks' parameters differed, and are rank 0's now. What the optimizer does not hold, such "
+    "as frozen parameters and buffers, stays each rank's own: make all of the model rank 0's with "
+    "DistributedOptimizer(..., model=model) or wagma.broadcast(model, comm)"
+)
 
 
 def agree(algorithm: Algorithm, tensors: Sequence[torch.Tensor]) -> Layout:
-    """Lays the parameters out; collective.
+    """Lay the parameters out; collective.
 
     Raises:
         ValueError: those of one rank cannot be laid out, or are another's; on every rank.
@@ -42,8 +53,36 @@ def agree(algorithm: Algorithm, tensors: Sequence[torch.Tensor]) -> Layout:
 
 
 def _first_difference(theirs: list[str], first: list[str]) -> str:
-    """Of a rank from rank 0."""
+    """Return the first parameter that differs from rank 0's."""
     for index, (own, other) in enumerate(zip(theirs, first, strict=False)):
         if own != other:
             return f"parameter {index} as {own}, rank 0 as {other}"
     return f"{len(theirs)} parameters, rank 0 has {len(first)}"
+
+
+def share_rest(
+    algorithm: Algorithm,
+    tensors: Sequence[torch.Tensor],
+    model: torch.nn.Module | None,
+    log: RankLogger,
+) -> None:
+    """Make what `model` has beside `tensors` rank 0's; collective.
+
+    Without a model rank 0 warns where that may be needed: where the ranks have different values in
+    `tensors`, of which it makes a hash.
+    """
+    if model is not None:
+        broadcast_tensors(algorithm, tensors_of(model, without=tensors))
+        return
+    with algorithm.meet() as meeting:
+        digests = meeting.exchange(lambda: _digest(tensors), last=True)
+    if len(set(digests)) > 1 and algorithm.rank == 0:
+        log.warning(NOT_GIVEN)
+
+
+def _digest(tensors: Sequence[torch.Tensor]) -> str:
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        bits = tensor.detach().contiguous().view(-1).view(torch.uint8).numpy()
+        digest.update(bits.data)
+    return digest.hexdigest()

@@ -6,18 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 import torch
 from torch.optim import Optimizer
 
-from wagma.collectives import Outcome, PartialAllreduce, PeerError, StallError
-from wagma.collectives.meeting import Meeting, rank_and_size
+from wagma.collectives import Outcome, PeerError, StallError
+from wagma.collectives.meeting import Meeting
 from wagma.collectives.options import Transport
-from wagma.collectives.patience import Patience
 from wagma.collectives.reports import describe_ranks
 from wagma.training.flat import FlatParameters
+from wagma.training.ranks import Ranks
 from wagma.training.strategies.collective import Collective
 
 if TYPE_CHECKING:
@@ -29,16 +28,7 @@ __all__ = ["Algorithm"]
 C = TypeVar("C")
 
 
-class Waits(TypedDict):
-    """Arguments that every collective of an algorithm gets; see `wagma.collectives.Options`."""
-
-    timeout: float | None
-    stall_warning: float | None
-    transport: Transport
-    name: str
-
-
-class Algorithm(ABC):
+class Algorithm(Ranks, ABC):
     """Strategy of a `wagma.DistributedOptimizer`, for one optimizer.
 
     A step of the optimizer is: `before_step` (the gradients are there), the inner optimizer's step,
@@ -80,11 +70,7 @@ class Algorithm(ABC):
         stall_warning: float | None,
         transport: Transport,
     ) -> None:
-        self.comm = comm
-        self.rank, self.size = rank_and_size(comm)
-        self._timeout = timeout
-        self._stall_warning = stall_warning
-        self._transport = transport
+        super().__init__(comm, timeout=timeout, stall_warning=stall_warning, transport=transport)
         self.outcome: Outcome | None = None
         self._base = 0
         self._parameters: FlatParameters | None = None
@@ -133,12 +119,10 @@ class Algorithm(ABC):
             PeerError: a rank that trained with this one has failed.
             StallError: not all ranks have come in time.
         """
-        waits = {"timeout": self._timeout, "stall_warning": self._stall_warning}
-        patience = Patience.of({**waits, "name": type(self).__name__})
         if not self._collectives:
-            return Meeting(self.comm, patience)
+            return super().meet()
         try:
-            return Meeting(self.comm, patience, self._watch)
+            return Meeting(self.comm, self._patience, self._watch)
         except (PeerError, StallError) as error:  # the others, who may come later, are told
             self.__exit__(type(error), error, None)
             raise
@@ -154,45 +138,6 @@ class Algorithm(ABC):
                 f"to meet here: make a new optimizer without them{others}"
             )
 
-    def broadcast(self, array: torch.Tensor) -> None:
-        """Rank 0's `array` becomes everybody's, bit for bit; collective.
-
-        Args:
-            array: contiguous, of one shape and dtype on all ranks.
-        """
-        if self.size == 1:
-            return
-        content = array.view(-1).view(torch.uint8).numpy()
-        words = np.zeros(-(-content.size // 4), np.int32)  # a sum that has one summand
-        with self._once(words, average=False, name="parameters of rank 0") as collective:
-            memory = collective.empty()
-            shared = memory.view(np.uint8)[: content.size]
-            if self.rank == 0:
-                shared[:] = content
-            collective.allreduce(memory, weight=float(self.rank == 0))
-            content[:] = shared
-
-    def average(self, array: torch.Tensor) -> None:
-        """`array` becomes the mean of all ranks'; collective, beside the training's versions.
-
-        Args:
-            array: contiguous, of one shape and floating dtype on all ranks.
-        """
-        with self._once(array, average=True, name="averages") as collective:
-            collective.allreduce(array)
-
-    def _once(self, like: object, *, average: bool, name: str) -> PartialAllreduce:
-        """A collective of all ranks for one call."""
-        return PartialAllreduce(
-            self.comm,
-            like,
-            average=average,
-            timeout=self._timeout,
-            stall_warning=self._stall_warning,
-            transport=self._transport,
-            name=name,
-        )
-
     def _arguments(self) -> dict[str, object]:
         """The algorithm's own arguments, which no collective checks and all ranks have alike.
 
@@ -201,22 +146,12 @@ class Algorithm(ABC):
         """
         return {}
 
-    def _check_inner(self, inner: Optimizer) -> None:  # noqa: B027 (most train with any)
+    def _check_inner(self, inner: Optimizer) -> None:
         """Whether it can train with `inner`.
 
         Raises:
             TypeError: it cannot; then it is raised on every rank.
         """
-
-    @property
-    def _waits(self) -> Waits:
-        """What its collectives have in common."""
-        return {
-            "timeout": self._timeout,
-            "stall_warning": self._stall_warning,
-            "transport": self._transport,
-            "name": type(self).__name__,
-        }
 
     def _leave(self) -> None:
         """Closes the collectives."""
@@ -282,7 +217,7 @@ class Algorithm(ABC):
         """
         return loss
 
-    def after_step(self) -> None:  # noqa: B027 (a hook that may stay empty)
+    def after_step(self) -> None:
         """Called when the inner optimizer has changed the parameters."""
 
     @abstractmethod
@@ -348,10 +283,10 @@ class Algorithm(ABC):
         """
         return {}
 
-    def load_state(self, state: dict[str, Any]) -> None:  # noqa: B027 (most have none)
+    def load_state(self, state: dict[str, Any]) -> None:
         """Takes up what `state` gave on this rank; called after `resume`."""
 
-    def _release(self) -> None:  # noqa: B027 (a hook that may stay empty)
+    def _release(self) -> None:
         """Lets go of the collective's memory; called once for each that was made."""
 
     @contextmanager

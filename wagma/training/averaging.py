@@ -1,0 +1,101 @@
+"""Gradients that are averaged before the step that uses them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+
+import torch
+from torch.optim import Optimizer
+
+from wagma.training.counters import Counters
+from wagma.training.flat import FlatParameters
+from wagma.training.marks import GradientMarks
+from wagma.training.scaling import scale_of, unscale
+from wagma.training.strategies import Algorithm
+from wagma.training.wrapper import OptimizerWrapper
+
+__all__ = ["AveragingOptimizer"]
+
+
+class AveragingOptimizer(OptimizerWrapper):
+    """The part of a `wagma.DistributedOptimizer` that averages gradients on demand."""
+
+    _parameters: FlatParameters
+
+    def __init__(self, inner: Optimizer, algorithm: Algorithm) -> None:
+        super().__init__(inner)
+        self._algorithm = algorithm
+        self._counters = Counters()
+        self._marks = GradientMarks()
+
+    @abstractmethod
+    def _check_step(self, call: str) -> None:
+        """Check that a step can be made; `call` is what is refused otherwise."""
+
+    def average_gradients(self, scaler: torch.amp.GradScaler | None = None) -> None:
+        """Makes every ``.grad`` the mean over all ranks; the next `step` does not average again.
+
+        What comes between the two, such as clipping or logging, acts on the averages, as under
+        DDP::
+
+            loss.backward()
+            opt.average_gradients()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            opt.step()
+
+        Collective, after the last backward pass of a step. It is the version that the step would
+        have been. With it an overflow leaves the step out on all ranks.
+
+        Args:
+            scaler: the `torch.amp.GradScaler` that scaled the loss, if one did; before
+                ``scaler.unscale_``.
+
+        Raises:
+            RuntimeError: the algorithm averages models, or is EagerSGD, with what to do there; the
+                gradients are averages already; as by `step`.
+            MismatchError: the scales differ between the ranks; on every rank.
+            PeerError, StallError: see `wagma.collectives`.
+        """
+        self._check_step("average_gradients()")
+        tensors = self._parameters.parameters
+        if self._marks.averaged(tensors):
+            raise RuntimeError(
+                "average_gradients() twice before a step: the gradients are averages already; "
+                "opt.zero_grad() drops them"
+            )
+        self._algorithm.average_gradients(1.0 if scaler is None else scale_of(scaler, self))
+        self._counters.see(self._algorithm.outcome)
+        self._marks.average(tensors, scaled=scaler is not None)
+
+    def clip_grad_norm_(
+        self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
+    ) -> torch.Tensor:
+        """Clips the averaged gradients, as `torch.nn.utils.clip_grad_norm_` does under DDP.
+
+        Calls `average_gradients` if that was not called for this step.
+
+        Returns:
+            The norm of the averages before, the same on all ranks.
+        """
+        tensors = self._parameters.parameters
+        if not self._marks.averaged(tensors):
+            self.average_gradients()
+        return torch.nn.utils.clip_grad_norm_(tensors, max_norm, norm_type, error_if_nonfinite)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clears the gradients, as the inner optimizer does."""
+        self._marks.drop()
+        super().zero_grad(set_to_none)
+
+    def _step_on_averages(self, closure: Callable[[], float] | None) -> None:
+        """Make the inner step with ``.grad`` as it is, the same on all ranks."""
+        self._algorithm.check_open("step()")
+        self._parameters.check()
+        self._marks.check_step(closure, scaled=hasattr(self, "found_inf"))
+        if unscale(self):
+            self._inner.step()
+            self._counters.steps += 1
+        else:  # on all ranks
+            self._counters.passive_steps += 1
+        self._marks.use(self._parameters.parameters)
