@@ -9,13 +9,12 @@ import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["REMEDY", "Job", "outlook"]
+from ..launch.environment import mpi_launcher, started_by_mpiexec
+
+__all__ = ["ALONE", "REMEDY", "Job", "outlook"]
 
 REMEDY = "give each job a name of its own in WAGMA_JOB"
 
-# Ranks of the launchers of MPI, whose processes should pass a communicator.
-_MPI_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
-_MPI_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _NO_RUN = "none"  # torchrun's, where the user gives it no name
 # Variables of which a launcher gives each rank its own.
 _OF_A_RANK = re.compile(
@@ -73,6 +72,9 @@ class Job(NamedTuple):
         return cls(rank, size, _key(environ), launch, secret)
 
 
+ALONE = Job(0, 1, "")
+
+
 def outlook(environ: Mapping[str, str]) -> str:
     """Return a digest of what the ranks of a job have in common, as a rule.
 
@@ -93,12 +95,12 @@ def _digest(value: object) -> str:
 
 
 def _nothing(environ: Mapping[str, str]) -> str:
-    for variable in _MPI_RANKS:
-        if variable in environ:
-            return (
-                f"comm is None, but a launcher of MPI started this process ({variable} is set, "
-                "RANK and WORLD_SIZE are not): pass comm=MPI.COMM_WORLD (from mpi4py import MPI)"
-            )
+    if launcher := mpi_launcher(environ):
+        return (
+            f"comm is None, but a launcher of MPI started this process ({launcher.rank} is set, "
+            'RANK and WORLD_SIZE are not): pass comm="auto", or MPI.COMM_WORLD (from mpi4py '
+            "import MPI)"
+        )
     return f"comm is None, and RANK and WORLD_SIZE are not set in the environment: {_START}"
 
 
@@ -112,12 +114,12 @@ def _number(environ: Mapping[str, str], name: str) -> int:
 
 def _check_mpi(environ: Mapping[str, str], size: int) -> None:
     """RANK and WORLD_SIZE may be left over in the shell that ran mpiexec."""
-    for variable in _MPI_SIZES:
-        if environ.get(variable, "1") not in ("1", str(size)):
-            raise ValueError(
-                f"WORLD_SIZE={size} in the environment, but {variable}={environ[variable]}: pass "
-                "comm=MPI.COMM_WORLD, or unset RANK and WORLD_SIZE where mpiexec is called"
-            )
+    ranks = started_by_mpiexec(environ)
+    if ranks > 1 and ranks != size:
+        raise ValueError(
+            f"WORLD_SIZE={size} in the environment, but an mpiexec started {ranks} ranks: pass "
+            "comm=MPI.COMM_WORLD, or unset RANK and WORLD_SIZE where mpiexec is called"
+        )
 
 
 def _check_node(environ: Mapping[str, str], rank: int, size: int) -> None:

@@ -14,13 +14,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
+from ..launch.environment import meeting_place
 from . import errors, transport, tuning
 from ._engine import Channel, Handle, Segment
-from .job import Job
+from .job import ALONE, Job
 from .link import plain
-from .mpi import MPIRanks, check_communicator
+from .mpi import MPIRanks, check_communicator, import_mpi
 from .patience import Patience, Wait
 from .reports import Report, as_error, common_report, describe_ranks, report
 from .tracing import Mark, mark
@@ -29,7 +30,10 @@ from .tuning import Schedule
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Meeting", "Telling", "rank_and_size"]
+__all__ = ["Comm", "Meeting", "Telling", "rank_and_size"]
+
+# The ranks of a collective: a communicator, None or "auto".
+Comm: TypeAlias = "MPI.Intracomm | Literal['auto'] | None"
 
 _WHERE = "a call that all ranks make"
 _EVERY_RANK = (
@@ -65,19 +69,33 @@ class Ranks(Protocol):
         ...
 
 
-def rank_and_size(comm: MPI.Intracomm | None) -> tuple[int, int]:
-    """This rank, and how many there are: of a communicator, or of the job that a launcher started.
+def rank_and_size(comm: Comm) -> tuple[int, int]:
+    """Return this rank, and how many there are: of a communicator, or of the launcher's job.
 
     Raises:
         TypeError, ValueError: it is no intracommunicator; None, and no launcher has told them.
         NotImplementedError: the job spans nodes.
-        RuntimeError: MPI is not running, or does not know of the other ranks of the job.
+        ImportError, RuntimeError: MPI is not there, is not running, or does not know of the other
+            ranks of the job.
     """
+    found = _found(comm)
+    if isinstance(found, Job):
+        return found.rank, found.size
+    check_communicator(found)
+    return found.Get_rank(), found.Get_size()
+
+
+def _found(comm: Comm) -> MPI.Intracomm | Job:
+    """Return the communicator, or the job of ranks that meet without MPI."""
     if comm is None:
-        job = Job.of(os.environ)
-        return job.rank, job.size
-    check_communicator(comm)
-    return comm.Get_rank(), comm.Get_size()
+        return Job.of(os.environ)
+    if not (isinstance(comm, str) and comm == "auto"):
+        return comm
+    place = meeting_place(os.environ)
+    if place == "MPI":
+        world: MPI.Intracomm = import_mpi().COMM_WORLD
+        return world
+    return Job.of(os.environ) if place == "variables" else ALONE
 
 
 class Meeting:
@@ -85,7 +103,7 @@ class Meeting:
 
     Args:
         comm: intracommunicator, of which a duplicate is used and freed at the end; None: the ranks
-            that a launcher started on this machine.
+            that a launcher started on this machine; "auto": see `meeting_place`.
         patience: with which ranks that do not come are waited for.
         watch: called while they are waited for; what it raises ends that. With it this is a call of
             ranks that have met before, without it they make something.
@@ -97,12 +115,16 @@ class Meeting:
 
     def __init__(
         self,
-        comm: MPI.Intracomm | None,
+        comm: Comm,
         patience: Patience,
         watch: Callable[[], None] | None = None,
     ) -> None:
-        self._mpi = None if comm is None else MPIRanks(comm, partial(_wait, comm, patience, watch))
-        self._ranks: Ranks = self._mpi or _local_ranks(patience, watch)
+        found = _found(comm)
+        self._mpi = None
+        if isinstance(found, Job):
+            self._ranks: Ranks = _local_ranks(found, patience, watch)
+        else:
+            self._ranks = self._mpi = MPIRanks(found, partial(_wait, found, patience, watch))
         self.rank = self._ranks.rank
         self.size = self._ranks.size
         self._segment: Segment | None = None
@@ -325,11 +347,11 @@ def _wait(comm: MPI.Intracomm, patience: Patience, watch: Callable[[], None] | N
     return Wait(patience, comm.Get_rank(), watch, what=_WHERE, hint=_AS_OFTEN)
 
 
-def _local_ranks(patience: Patience, watch: Callable[[], None] | None) -> Ranks:
+def _local_ranks(job: Job, patience: Patience, watch: Callable[[], None] | None) -> Ranks:
     """Those that a launcher started. Sockets are imported for them: ranks of MPI start sooner."""
     from .local import local_ranks
 
-    return local_ranks(Job.of(os.environ), patience, watch)
+    return local_ranks(job, patience, watch)
 
 
 class Telling(type):

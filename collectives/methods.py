@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import SupportsIndex, Unpack
 
-    from mpi4py import MPI
-
+    from .meeting import Comm
     from .options import Arguments, CommonArguments, WorldArguments
 
 __all__ = [
@@ -57,7 +56,7 @@ class GroupAllreduce(PartialAllreduce):
     same.
 
     Args:
-        comm: intracommunicator; or None, see `PartialAllreduce`.
+        comm: an intracommunicator, None or "auto", see `PartialAllreduce`.
         x: array that gives shape and dtype, and this rank's first contribution.
         group_size: maximum members of a group.
         options: see `Options`; quorum is 1.
@@ -65,7 +64,7 @@ class GroupAllreduce(PartialAllreduce):
 
     def __init__(
         self,
-        comm: MPI.Intracomm | None,
+        comm: Comm,
         x: Any,
         *,
         group_size: SupportsIndex,
@@ -86,14 +85,12 @@ class SoloAllreduce(PartialAllreduce):
     ``SoloAllreduce(comm, x)`` is ``PartialAllreduce(comm, x, quorum=1, late="carry")``.
 
     Args:
-        comm: intracommunicator; or None, see `PartialAllreduce`.
+        comm: an intracommunicator, None or "auto", see `PartialAllreduce`.
         x: array that gives shape and dtype, and this rank's first contribution.
         options: see `Options`; quorum is 1, the group is the world, late is "carry" unless given.
     """
 
-    def __init__(
-        self, comm: MPI.Intracomm | None, x: Any, **options: Unpack[WorldArguments]
-    ) -> None:
+    def __init__(self, comm: Comm, x: Any, **options: Unpack[WorldArguments]) -> None:
         chosen: WorldArguments = {"late": "carry", **options}
         super().__init__(comm, x, **_choose(SoloAllreduce, chosen, quorum=1, **_WORLD))
 
@@ -108,15 +105,13 @@ class MajorityAllreduce(PartialAllreduce):
     ``PartialAllreduce(comm, x, quorum="majority", late="carry")``.
 
     Args:
-        comm: intracommunicator; or None, see `PartialAllreduce`.
+        comm: an intracommunicator, None or "auto", see `PartialAllreduce`.
         x: array that gives shape and dtype, and this rank's first contribution.
         options: see `Options`; quorum is "majority", the group is the world, late is "carry" unless
             given.
     """
 
-    def __init__(
-        self, comm: MPI.Intracomm | None, x: Any, **options: Unpack[WorldArguments]
-    ) -> None:
+    def __init__(self, comm: Comm, x: Any, **options: Unpack[WorldArguments]) -> None:
         chosen: WorldArguments = {"late": "carry", **options}
         super().__init__(comm, x, **_choose(MajorityAllreduce, chosen, quorum="majority", **_WORLD))
 
@@ -132,7 +127,7 @@ class QuorumAllreduce(PartialAllreduce):
     ``QuorumAllreduce(comm, x, k)`` is ``PartialAllreduce(comm, x, quorum=k, late="skip")``.
 
     Args:
-        comm: intracommunicator; or None, see `PartialAllreduce`.
+        comm: an intracommunicator, None or "auto", see `PartialAllreduce`.
         x: array that gives shape and dtype, and this rank's first contribution.
         k: ranks that start a version, 1 to the number of ranks.
         options: see `Options`; quorum is k, the group is the world, late is "skip" unless given.
@@ -142,7 +137,7 @@ class QuorumAllreduce(PartialAllreduce):
 
     def __init__(
         self,
-        comm: MPI.Intracomm | None,
+        comm: Comm,
         x: Any,
         k: SupportsIndex,
         **options: Unpack[WorldArguments],
@@ -161,12 +156,10 @@ class SyncAllreduce(PartialAllreduce):
     ``SyncAllreduce(comm, x)`` is ``PartialAllreduce(comm, x, quorum="all")``.
 
     Args:
-        comm: intracommunicator; or None, see `PartialAllreduce`.
+        comm: an intracommunicator, None or "auto", see `PartialAllreduce`.
         x: array that gives shape and dtype, and this rank's first contribution.
         options: see `Options`; quorum is "all", the group is the world.
     """
 
-    def __init__(
-        self, comm: MPI.Intracomm | None, x: Any, **options: Unpack[WorldArguments]
-    ) -> None:
+    def __init__(self, comm: Comm, x: Any, **options: Unpack[WorldArguments]) -> None:
         super().__init__(comm, x, **_choose(SyncAllreduce, options, quorum="all", **_WORLD))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ..launch.environment import alone_by_mistake
 from .errors import PeerError
 from .patience import Wait
 from .reports import Report, as_error, common_report, describe_ranks, report
@@ -17,17 +18,12 @@ from .reports import Report, as_error, common_report, describe_ranks, report
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["MPIRanks", "check_communicator", "import_mpi", "in_srun_step"]
+__all__ = ["MPIRanks", "check_communicator", "import_mpi"]
 
-# Launchers tell each rank how many there are; a world of one then means that MPI did not notice.
-_LAUNCHERS = {
-    "OMPI_COMM_WORLD_SIZE": "Use the mpiexec of the MPI that mpi4py loads, not Open MPI's",
-    "PMI_SIZE": "Use the mpiexec of the MPI that mpi4py loads, not MPICH's",
-}
-_SRUN = "Start it with `srun --mpi=pmi2` (MPICH) or `srun --mpi=pmix` (Open MPI)"
-# Slurm numbers the steps that srun starts from 0; batch scripts and interactive shells, which are
-# steps as well, have the last of the 32-bit numbers.
-_SRUN_STEPS = 0xFFFFFFF0
+_COMM = (
+    'pass "auto" (the ranks that the launcher started), None (those that torchrun started), or an '
+    "mpi4py communicator"
+)
 _VALUE, _ENDED, _GIVEN_UP = range(3)  # tags: of `allgather`, of `tell`, of a rank that gave up
 _NAMED = 256  # ranks of a communicator, at most, of which those that have not come are named
 _kept: list[Any] = []  # what MPI may still write to, of ranks that have given up
@@ -276,39 +272,19 @@ def check_communicator(comm: Any) -> None:
         TypeError, ValueError: `comm` is not an intracommunicator.
         RuntimeError: MPI is not running, or does not know of the other ranks of the job.
     """
+    if any(kind.__name__ == "ProcessGroup" for kind in type(comm).__mro__):
+        raise TypeError(f"comm is a ProcessGroup of torch, which wagma does not use: {_COMM}")
+    if isinstance(comm, str):
+        raise TypeError(f"comm={comm!r} is no communicator: {_COMM}")
     mpi = import_mpi()
     if not mpi.Is_initialized() or mpi.Is_finalized():
         raise RuntimeError("MPI is not running: it was not initialised, or has been finalised")
     if not isinstance(comm, mpi.Comm):
-        raise TypeError(f"comm must be an mpi4py communicator, got {type(comm).__name__}")
+        raise TypeError(f"comm is of type {type(comm).__name__}: {_COMM}")
     if comm == mpi.COMM_NULL:
         raise ValueError("comm is MPI.COMM_NULL: this rank is in no communicator")
     if not isinstance(comm, mpi.Intracomm):
         raise TypeError("comm is an intercommunicator; Merge() it first")
-    if comm == mpi.COMM_WORLD and comm.Get_size() == 1:
-        _check_alone(os.environ)
-
-
-def in_srun_step(environ: Mapping[str, str]) -> bool:
-    """Whether srun started this process."""
-    step = environ.get("SLURM_STEP_ID", "")
-    return step.isdecimal() and int(step) < _SRUN_STEPS
-
-
-def _check_alone(environ: Mapping[str, str]) -> None:
-    """Raises RuntimeError if a launcher started several ranks and MPI knows of this one only.
-
-    An mpiexec is believed before Slurm, in whose steps it may run. An allocation (SLURM_NTASKS)
-    says nothing about what runs in it: only srun starts one process per task.
-    """
-    in_step = in_srun_step(environ)
-    sizes = {name: environ[name] for name in _LAUNCHERS if name in environ}
-    if not sizes and in_step:
-        sizes = {"SLURM_STEP_NUM_TASKS": environ.get("SLURM_STEP_NUM_TASKS", "")}
-    for variable, ranks in sizes.items():
-        if ranks.isdecimal() and int(ranks) > 1:
-            raise RuntimeError(
-                f"{variable} is {ranks}, but MPI.COMM_WORLD has one rank: each process would train "
-                f"alone. {_SRUN if in_step else _LAUNCHERS[variable]}. A single rank is made with "
-                "MPI.COMM_SELF"
-            )
+    alone = comm == mpi.COMM_WORLD and comm.Get_size() == 1
+    if alone and (wrong := alone_by_mistake(os.environ)):
+        raise RuntimeError(wrong)

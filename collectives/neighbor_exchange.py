@@ -8,14 +8,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, SupportsFloat, SupportsIndex
 
 from . import _engine, arrays
-from .meeting import Meeting, Telling
+from .meeting import Comm, Meeting, Telling
 from .neighbor_options import Graph, NeighborOptions
 from .options import OWN, Transport
 from .patience import Patience
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
-
     from .stats import Stats
 
 __all__ = ["NeighborExchange"]
@@ -82,7 +80,7 @@ class NeighborExchange(metaclass=Telling):
 
     def __init__(
         self,
-        comm: MPI.Intracomm | None,
+        comm: Comm,
         like: Any,
         *,
         graph: Graph = "ring",

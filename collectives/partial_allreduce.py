@@ -7,14 +7,12 @@ from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import _engine, arrays
-from .meeting import Meeting, Telling
+from .meeting import Comm, Meeting, Telling
 from .options import OWN, Arguments, Options
 from .patience import Patience
 
 if TYPE_CHECKING:
     from typing import Unpack
-
-    from mpi4py import MPI
 
     from ._engine import Channel, Handle, Segment
 
@@ -51,7 +49,9 @@ class PartialAllreduce(_engine.Handle, metaclass=Telling):
         comm: mpi4py intracommunicator; None, which needs no MPI: the ranks that a launcher such as
             torchrun started on this machine and numbered in RANK and WORLD_SIZE. They find each
             other by WAGMA_JOB, or else by TORCHELASTIC_RUN_ID, MASTER_ADDR and MASTER_PORT, within
-            one user, machine and network namespace.
+            one user, machine and network namespace. "auto": under torchrun what None is; under the
+            launcher of an MPI MPI.COMM_WORLD; where RANK and WORLD_SIZE are set None; and else this
+            process alone.
         like: array that gives shape and dtype, and this rank's first contribution: numpy, torch on
             the CPU, a C-contiguous buffer or DLPack.
         options: see `Options`.
@@ -80,7 +80,7 @@ class PartialAllreduce(_engine.Handle, metaclass=Telling):
 
     _quorum: ClassVar[str] = "quorum"  # what users call it
 
-    def __init__(self, comm: MPI.Intracomm | None, like: Any, **options: Unpack[Arguments]) -> None:
+    def __init__(self, comm: Comm, like: Any, **options: Unpack[Arguments]) -> None:
         self.met = True
         with Meeting(comm, Patience.of(options)) as meeting:
             used = Options()

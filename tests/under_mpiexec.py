@@ -14,11 +14,12 @@ LIVENESS_S = 120.0
 # Of each command line what it prints and its status are in files; the last one's is the process's.
 IN_TURN = """
 import json, os, sys, traceback
-from wagma.cli import launched_rank, main
+from wagma.cli import main
+from wagma.launch.environment import launched_rank
 
 folder, *lines = sys.argv[1:]
 for number, line in enumerate(lines):
-    place = f"{folder}/{number}.{launched_rank()}"
+    place = f"{folder}/{number}.{launched_rank(os.environ)}"
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
         file = os.open(f"{place}.{name}", os.O_WRONLY | os.O_CREAT)
         os.dup2(file, descriptor)

@@ -17,6 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO, NoReturn
 
+from wagma.launch.environment import launched_rank
+
 __all__ = ["Ended", "Parser", "main"]
 
 COMMANDS = {
@@ -27,18 +29,6 @@ COMMANDS = {
     "trace": "wagma.trace.command",
     "report": "wagma.report.command",
 }
-
-# Where launchers tell a process its rank: MPICH and Slurm's pmi2, Open MPI, PMIx, srun.
-RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
-
-
-def launched_rank() -> int:
-    """This process's rank by its launcher's word, before MPI is initialised; 0 without one."""
-    for name in RANK_VARIABLES:
-        value = os.environ.get(name, "")
-        if value.isdecimal():
-            return int(value)
-    return 0
 
 
 class Ended(SystemExit):
@@ -53,7 +43,7 @@ class Parser(argparse.ArgumentParser):
     """A parser whose help and errors appear once, and not once per rank."""
 
     def _print_message(self, message: str, file: IO[str] | None = None) -> None:  # type: ignore[override]
-        if launched_rank() == 0:
+        if launched_rank(os.environ) == 0:
             super()._print_message(message, file)
 
     def error(self, message: str) -> NoReturn:

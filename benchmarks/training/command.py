@@ -241,9 +241,9 @@ def _show(
     text: Callable[[dict[str, Any]], str],
 ) -> int:
     """Prints and draws results that were written before; under a launcher rank 0 does."""
-    from wagma.cli import launched_rank
+    from wagma.launch.environment import launched_rank
 
-    if launched_rank() != 0:
+    if launched_rank(os.environ) != 0:
         return 0
     drawing = ["matplotlib"] if arguments.plots or arguments.picture else []
     if said := missing("jsonschema", *drawing):

@@ -331,3 +331,19 @@ def test_help_is_printed_once() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("usage: python -m wagma doctor") == 1
     assert "--quorum K" in done.stdout
+
+
+def test_ranks_of_torchrun_are_warned_of_the_world_of_mpi() -> None:
+    job = {"TORCHELASTIC_RUN_ID": str(uuid.uuid4()), "WORLD_SIZE": "2"}
+    ranks = [
+        subprocess.Popen(
+            COMMAND, env={**CLEAN, **job, "RANK": rank}, stdout=subprocess.PIPE, text=True
+        )
+        for rank in "01"
+    ]
+    outputs = [rank.communicate(timeout=LIVENESS_S)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], outputs
+    assert "2 ranks met through the variables that torchrun sets" in outputs[0]
+    assert "comm=MPI.COMM_WORLD are refused here: WORLD_SIZE is 2" in outputs[0]
+    assert 'pass comm="auto"' in outputs[0]
+    assert outputs[1] == ""

@@ -153,7 +153,7 @@ def test_one_that_has_the_address_and_not_the_key(said: str) -> None:
                     end.sendall(framed(b'["welcome", "0000"]'))
                 text = ranks.outputs(1)[0]
         if said == "nothing":
-            assert text.startswith("StallError: creation has waited 1")
+            assert text.startswith("StallError: rank 1 has waited 1")
         else:
             assert text.startswith("RuntimeError: process ")
             assert "does not know its key" in text

@@ -240,8 +240,19 @@ def test_a_call_that_python_refuses_on_one_rank(comm: MPI.Intracomm) -> None:
 
 
 def test_what_is_no_communicator(comm: MPI.Intracomm) -> None:
-    with pytest.raises(TypeError, match="mpi4py communicator, got int"):
-        PartialAllreduce(comm.rank, x_of())  # type: ignore[arg-type]
+    class ProcessGroup:
+        """As torch's."""
+
+    class ProcessGroupGloo(ProcessGroup):
+        pass
+
+    for wrong, message in (
+        (ProcessGroupGloo(), "comm is a ProcessGroup of torch"),
+        ("world", "comm='world' is no communicator"),
+        (comm.rank, "comm is of type int"),
+    ):
+        with pytest.raises(TypeError, match=f'{message}.*"auto".*None.*mpi4py communicator'):
+            PartialAllreduce(wrong, x_of())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="COMM_NULL"):
         PartialAllreduce(MPI.COMM_NULL, x_of())  # type: ignore[arg-type]
 
@@ -308,6 +319,18 @@ LAUNCHED: dict[str, tuple[dict[str, str], str | None]] = {
     "srun": (SLURM_STEP, "SLURM_STEP_NUM_TASKS is 4.*--mpi=pmi2.*--mpi=pmix"),
     "srun, wrong PMI": (SLURM_STEP | {"PMI_SIZE": "4"}, "PMI_SIZE is 4.*--mpi=pmi2.*--mpi=pmix"),
     "srun, PMIx": (SLURM_STEP | {"PMIX_RANK": "2"}, "--mpi=pmi2.*--mpi=pmix"),
+    "torchrun": ({"WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": "x"}, 'WORLD_SIZE is 4.*comm="auto"'),
+    "torchrun under mpiexec -n 1": (
+        {"PMI_SIZE": "1", "WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": "x"},
+        "WORLD_SIZE is 4.*mpiexec -n 4",
+    ),
+    "torchrun of one": ({"WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "x"}, None),
+    "WORLD_SIZE": ({"WORLD_SIZE": "4"}, "WORLD_SIZE is 4.*unset WORLD_SIZE"),
+    "WORLD_SIZE in a step of a shell": (
+        SLURM_STEP | {"SLURM_STEP_NUM_TASKS": "1", "WORLD_SIZE": "4"},
+        "WORLD_SIZE is 4",
+    ),
+    "WORLD_SIZE left over where mpiexec is called": ({"PMI_SIZE": "1", "WORLD_SIZE": "4"}, None),
     "srun of one": (SLURM_STEP | {"SLURM_STEP_NUM_TASKS": "1"}, None),
     "salloc": ({"SLURM_NTASKS": "4"}, None),
     "sbatch": ({"SLURM_NTASKS": "4", "SLURM_PROCID": "0"}, None),
@@ -332,6 +355,11 @@ def test_a_launcher_that_mpi_did_not_notice(
         with pytest.raises(RuntimeError, match=message):
             PartialAllreduce(comm, x_of())
     PartialAllreduce(MPI.COMM_SELF, x_of()).close()
+
+
+def test_auto_under_mpiexec() -> None:
+    with PartialAllreduce("auto", x_of()) as coll:
+        assert (coll.rank, coll.size) == (MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size)
 
 
 # ---- what is made --------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import pytest
 from doctor_facts import GIB, MIB, changed, environment, healthy, two_nodes
 from ranks import pair
 
-from wagma import cli
 from wagma.collectives import Options, Segment
 from wagma.doctor import command, machine, software
 from wagma.doctor.checks import examine
@@ -17,6 +16,7 @@ from wagma.doctor.checks.memory import before_mpi
 from wagma.doctor.control_groups import MemoryLimit, memory_limit
 from wagma.doctor.facts import Facts, Level, Wanted
 from wagma.doctor.sizes import needed_bytes
+from wagma.launch.environment import VARIABLES
 
 # ---- sizes ---------------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ def test_one_rank_of_a_node_complains_before_mpi_starts(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for name in (*command.LOCAL_RANK_VARIABLES, *cli.RANK_VARIABLES, "RANK"):
+    for name in (*VARIABLES, "SLURM_STEP_ID", "TORCHELASTIC_RUN_ID"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)

@@ -2,16 +2,18 @@
 
 import json
 import re
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from doctor_facts import changed, environment, healthy, many_nodes
 
+from wagma.collectives.link import plain
 from wagma.collectives.options import ENVIRONMENT
 from wagma.doctor import machine, probe, software
 from wagma.doctor.checks import examine
 from wagma.doctor.control_groups import cpu_limit
-from wagma.doctor.facts import Gpu
+from wagma.doctor.facts import Cpus, Gpu, RankFacts, restored
 from wagma.doctor.output import render_json, render_text
 
 # ---- probes --------------------------------------------------------------------------------------
@@ -146,3 +148,9 @@ def test_a_report_of_many_nodes_leaves_out_what_is_well() -> None:
     assert len(cores) == 9
     assert cores[-1].endswith("and more: see --json")
     assert sum(f.topic == "cores" for f in examine(facts)) == 20
+
+
+def test_facts_that_another_rank_told() -> None:
+    own = replace(healthy(1).ranks[0], cpus=Cpus(affinity=[0, 5], online=8, core_of={0: 0, 5: 4}))
+    for told in (asdict(own), plain(asdict(own))):
+        assert restored(RankFacts, told) == own

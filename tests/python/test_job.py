@@ -55,13 +55,16 @@ WRONG: dict[str, tuple[dict[str, str | None], str]] = {
     "empty": ({"RANK": ""}, "RANK and WORLD_SIZE are not set"),
     "MPICH": (
         dict.fromkeys(TORCHRUN) | {"PMI_RANK": "0"},
-        r"PMI_RANK is set.*comm=MPI\.COMM_WORLD",
+        r"PMI_RANK is set.*comm=\"auto\", or MPI\.COMM_WORLD",
     ),
     "Open MPI": (
         dict.fromkeys(TORCHRUN) | {"OMPI_COMM_WORLD_RANK": "0"},
-        r"OMPI_COMM_WORLD_RANK is set.*comm=MPI\.COMM_WORLD",
+        r"OMPI_COMM_WORLD_RANK is set.*comm=\"auto\", or MPI\.COMM_WORLD",
     ),
-    "left over": ({"PMI_SIZE": "8"}, r"WORLD_SIZE=4.*PMI_SIZE=8.*MPI\.COMM_WORLD, or unset"),
+    "left over": (
+        {"PMI_SIZE": "8"},
+        r"WORLD_SIZE=4.*an mpiexec started 8 ranks.*MPI\.COMM_WORLD, or unset",
+    ),
     "rank too high": ({"RANK": "4"}, "RANK=4 in the environment must be less than WORLD_SIZE=4"),
     "negative": ({"RANK": "-1"}, "RANK='-1'.* must be a number, 0 or more"),
     "no number": ({"WORLD_SIZE": "four"}, "WORLD_SIZE='four'.* must be a number, 1 or more"),

@@ -30,13 +30,6 @@ SUMMARY = "examine this machine and this launch: what is wrong, and what to do a
 
 EXAMPLE_BYTES = 100 << 20
 COMPLAINT_S = 2.0
-# Where launchers tell a process its place on its node: MPICH, Open MPI, srun, torchrun.
-LOCAL_RANK_VARIABLES = (
-    "MPI_LOCALRANKID",
-    "OMPI_COMM_WORLD_LOCAL_RANK",
-    "SLURM_LOCALID",
-    "LOCAL_RANK",
-)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -151,22 +144,19 @@ def _complain(where: str, finding: Finding) -> None:
 
 def _first_on_node() -> bool:
     """By the launcher's word, before MPI is initialised; true without one."""
-    from wagma.cli import launched_rank
+    from wagma.launch.environment import launched_rank, local_rank
 
-    for name in LOCAL_RANK_VARIABLES:
-        value = os.environ.get(name, "")
-        if value.isdecimal():
-            return int(value) == 0
-    return launched_rank() == 0
+    place = local_rank(os.environ)
+    return (launched_rank(os.environ) if place is None else place) == 0
 
 
 def _reports(facts: Facts, rank: int) -> bool:
     """Whether this process prints; of ranks that are alone by mistake, all would."""
-    from wagma.cli import launched_rank
+    from wagma.launch.environment import launched_rank
 
     if facts.launcher:
         return rank == 0
-    return launched_rank() == 0 and (not facts.lost or os.environ.get("RANK", "0") == "0")
+    return launched_rank(os.environ) == 0 and (not facts.lost or os.environ.get("RANK", "0") == "0")
 
 
 def _wanted(arguments: argparse.Namespace) -> Wanted:

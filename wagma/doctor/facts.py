@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from enum import Enum
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from wagma.units import spans
 
@@ -23,8 +24,12 @@ __all__ = [
     "Wanted",
     "by_node",
     "over_messages",
+    "restored",
     "which_ranks",
 ]
+
+
+T = TypeVar("T")
 
 
 class Level(Enum):
@@ -288,6 +293,22 @@ class Facts:
     wanted: Wanted
     launcher: str
     lost: str = ""
+
+
+def restored(kind: type[T], told: Mapping[str, Any]) -> T:
+    """Return the record that ``dataclasses.asdict`` made this of; it may be JSON since."""
+    kinds = get_type_hints(kind)
+    return kind(**{name: _restored(kinds[name], value) for name, value in told.items()})
+
+
+def _restored(kind: Any, value: Any) -> Any:
+    if is_dataclass(kind) and isinstance(kind, type):
+        return restored(kind, value)
+    if get_origin(kind) is tuple:
+        return tuple(value)
+    if isinstance(value, Mapping) and get_args(kind)[0] is int:
+        return {int(key): one for key, one in value.items()}
+    return value
 
 
 def by_node(facts: Facts) -> dict[int, list[RankFacts]]:

@@ -7,15 +7,15 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from wagma.cli import launched_rank
-from wagma.doctor.facts import Facts, Live, RankFacts, Wanted
+from wagma.doctor.facts import Facts, Live, RankFacts, Wanted, restored
 from wagma.doctor.probe import probe_machine, probe_mpi
 from wagma.doctor.ranks import Ranks, ranks_of_job
 from wagma.doctor.texts import one_line
+from wagma.launch.environment import launched_rank
 
 __all__ = ["gather"]
 
@@ -33,15 +33,16 @@ def gather(wanted: Wanted, timeout: float, early: Callable[[Facts], object]) -> 
     Raises:
         Lost: not all ranks came.
     """
-    own = replace(probe_machine(), rank=launched_rank())
+    own = replace(probe_machine(), rank=launched_rank(os.environ))
     early(Facts(ranks=[own], live=[Live(skipped="it is early")], wanted=wanted, launcher=""))
     own = probe_mpi(own)
     ranks, lost = ranks_of_job(own, timeout)
     own = replace(own, rank=ranks.rank, node=ranks.node)
     own = _compare_clocks(own, ranks)
     own = _read_neighbour(own, ranks)
-    everybody: list[RankFacts] = ranks.allgather(own)
-    live: list[Live] = ranks.allgather(_try(everybody, ranks, timeout))
+    everybody = [restored(RankFacts, told) for told in ranks.allgather(asdict(own))]
+    trial = _try(everybody, ranks, timeout)
+    live = [restored(Live, told) for told in ranks.allgather(asdict(trial))]
     ranks.leave()
     facts = Facts(ranks=everybody, live=live, wanted=wanted, launcher=ranks.launcher, lost=lost)
     return facts, ranks.rank
@@ -66,8 +67,8 @@ class _Range(ctypes.Structure):
 
 def _read_neighbour(own: RankFacts, ranks: Ranks) -> RankFacts:
     """Reads some bytes of the next rank of this node, as MPI libraries do with large messages."""
-    secret = secrets.token_bytes(16)
-    memory = ctypes.create_string_buffer(secret, len(secret))
+    secret = secrets.token_hex(16)
+    memory = ctypes.create_string_buffer(secret.encode(), len(secret))
     told = ranks.allgather((_pid_namespace(), os.getpid(), ctypes.addressof(memory), secret))
     place = ranks.neighbours.index(ranks.rank)
     neighbour = ranks.neighbours[(place + 1) % len(ranks.neighbours)]
@@ -86,7 +87,7 @@ def _pid_namespace() -> int:
     return Path("/proc/self/ns/pid").stat().st_ino
 
 
-def _read(namespace: int, pid: int, address: int, expected: bytes) -> str:
+def _read(namespace: int, pid: int, address: int, expected: str) -> str:
     """What is wrong with reading `expected` there; empty: nothing."""
     if namespace != _pid_namespace():
         return "the ranks are in different containers (PID namespaces)"
@@ -105,7 +106,7 @@ def _read(namespace: int, pid: int, address: int, expected: bytes) -> str:
     )
     if count < 0:
         return os.strerror(ctypes.get_errno())
-    if here.raw != expected:
+    if here.raw != expected.encode():
         return "the process of that number is another one"
     return ""
 

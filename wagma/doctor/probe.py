@@ -14,6 +14,7 @@ from typing import TypeVar
 from wagma.doctor import machine, software
 from wagma.doctor.facts import Clock, Cpus, Engine, Gpu, Memory, Mpi, RankFacts
 from wagma.doctor.texts import one_line, text_of
+from wagma.launch import environment
 
 __all__ = ["probe_machine", "probe_mpi"]
 
@@ -21,26 +22,17 @@ T = TypeVar("T")
 
 # Besides all that begin with WAGMA_.
 VARIABLES = (
+    *environment.VARIABLES,
     "CUDA_VISIBLE_DEVICES",
     "I_MPI_OFFLOAD",
     "MPICH_GPU_SUPPORT_ENABLED",
-    "OMPI_COMM_WORLD_RANK",
-    "OMPI_COMM_WORLD_SIZE",
     "OMP_NUM_THREADS",
-    "PMIX_RANK",
-    "PMI_RANK",
-    "PMI_SIZE",
-    "RANK",
     "SLURM_JOB_ID",
     "SLURM_NNODES",
     "SLURM_NPROCS",
     "SLURM_NTASKS",
     "SLURM_NTASKS_PER_NODE",
-    "SLURM_PROCID",
-    "SLURM_STEP_ID",
-    "SLURM_STEP_NUM_TASKS",
     "UCX_TLS",
-    "WORLD_SIZE",
 )
 
 

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, Protocol
 
 from wagma.doctor.facts import RankFacts
+from wagma.launch.environment import TORCHRUN
 from wagma.launch.ranks import gather
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Ranks(Protocol):
     neighbours: list[int]
 
     def allgather(self, value: Any) -> list[Any]:
-        """`value` of every rank.
+        """Return `value`, plain data, of every rank.
 
         Raises:
             Lost: not all came.
@@ -69,11 +70,11 @@ def ranks_of_job(own: RankFacts, timeout: float) -> tuple[Ranks, str]:
     if not mpi.error and "MPI" not in own.failed and mpi.size > 1:
         return _World(), ""
     # In an MPI world of one, several ranks can be told by nothing but what torchrun sets.
-    size = own.environment.get("WORLD_SIZE", "")
+    size = own.environment.get(TORCHRUN.size, "")
     if not size.isdecimal() or int(size) < 2:
         return Alone(), ""
     if own.engine.error or "engine" in own.failed:
-        return Alone(), f"WORLD_SIZE is {size}, but without the engine the ranks cannot meet"
+        return Alone(), f"{TORCHRUN.size} is {size}, but without the engine the ranks cannot meet"
     try:
         local = _Local(timeout)
         local.allgather(None)  # the variables may be left over from another job

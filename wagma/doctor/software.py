@@ -16,6 +16,7 @@ from typing import Any
 
 from wagma.doctor.facts import Engine, Mpi
 from wagma.doctor.texts import one_line
+from wagma.launch import environment
 
 __all__ = ["OTHER_VARIABLES", "engine", "mpi", "version_of", "versions"]
 
@@ -124,10 +125,11 @@ def _foreign_launcher(family: str, environ: Mapping[str, str], *, pmix: bool) ->
         environ: the environment.
         pmix: whether that MPI speaks PMIx, as Open MPI's launcher does.
     """
-    if "OMPI_COMM_WORLD_SIZE" in environ:
+    if environment.OPEN_MPI.size in environ:
         return "" if family == OPEN_MPI or pmix else "Open MPI's mpiexec"
     # srun sets PMI_SIZE as well, and some builds of Open MPI understand it.
-    hydra = "PMI_SIZE" in environ and not {"PMIX_RANK", "SLURM_STEP_ID"} & environ.keys()
+    by_slurm = environment.PMIX.rank in environ or environment.in_srun_step(environ)
+    hydra = environment.HYDRA.size in environ and not by_slurm
     return "an mpiexec of MPICH's kind" if hydra and family == OPEN_MPI else ""
 
 
@@ -151,10 +153,10 @@ def _mapped(*names: str) -> list[str]:
 def _refused(world: Any) -> tuple[str, bool]:
     """Why a collective refuses the communicator, and whether srun started this process."""
     try:
-        from wagma.collectives.mpi import check_communicator, in_srun_step
+        from wagma.collectives.mpi import check_communicator
     except ImportError:  # the engine is missing, which is a finding of its own
         return "", False
-    srun = in_srun_step(os.environ)
+    srun = environment.in_srun_step(os.environ)
     try:
         check_communicator(world)
     except RuntimeError as error:

@@ -11,6 +11,7 @@ import os
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from wagma.launch.environment import PMIX, TORCHRUN, started_ranks
 from wagma.launch.ranks import gather
 
 if TYPE_CHECKING:
@@ -87,13 +88,9 @@ def refuse(said: str) -> None:
 
 def _launched() -> bool:
     """Whether a launcher says that there are other ranks, or may be."""
-    from wagma.collectives.mpi import in_srun_step
-
-    sizes = [os.environ.get(name, "") for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")]
-    if in_srun_step(os.environ):
-        sizes.append(os.environ.get("SLURM_STEP_NUM_TASKS", ""))
-    several = any(size.isdecimal() and int(size) > 1 for size in sizes)
-    return several or "PMIX_RANK" in os.environ  # which comes without a size
+    started = started_ranks(os.environ)
+    several = started is not None and started[1] > 1 and started[0] != TORCHRUN
+    return several or PMIX.rank in os.environ  # which comes without a size
 
 
 def _text(name: str, value: Any) -> str:

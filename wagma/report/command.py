@@ -12,6 +12,7 @@ PNG, too. docs/report.md says what is in it.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,9 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Reads, draws and writes; under a launcher only rank 0 does."""
-    from wagma.cli import launched_rank
+    from wagma.launch.environment import launched_rank
 
-    if launched_rank() != 0:
+    if launched_rank(os.environ) != 0:
         return 0
     if said := missing("jinja2", "jsonschema", "matplotlib"):
         parser.error(said)

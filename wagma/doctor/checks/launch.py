@@ -9,6 +9,7 @@ from pathlib import Path
 
 from wagma.doctor.checks.software import holders
 from wagma.doctor.facts import Facts, Finding, Level, RankFacts, by_node, over_messages, which_ranks
+from wagma.launch.environment import PMIX, started_by_mpiexec
 
 __all__ = ["launch", "messages", "mpi", "nodes", "trial"]
 
@@ -86,7 +87,17 @@ def launch(facts: Facts) -> Iterator[Finding]:
     size = len(facts.ranks)
     if rank.mpi.foreign:
         yield _foreign(rank)
-    elif rank.mpi.refused:
+    elif facts.launcher == "torchrun":
+        yield Finding("launch", Level.OK, f"{size} ranks met through {MET[facts.launcher]}")
+        if rank.mpi.refused:
+            yield Finding(
+                "launch",
+                Level.WARNING,
+                f"programs that pass comm=MPI.COMM_WORLD are refused here: {rank.mpi.refused}",
+                'pass comm="auto" in programs; start commands that need MPI with mpiexec, as '
+                f"{next(iter(rank.mpi.mpiexec), 'mpiexec')} -n {size} python -m wagma demo",
+            )
+    elif rank.mpi.refused and not facts.lost:
         yield Finding("launch", Level.PROBLEM, rank.mpi.refused, _own_mpiexec(rank))
     elif facts.lost:
         yield Finding(
@@ -107,7 +118,7 @@ def launch(facts: Facts) -> Iterator[Finding]:
             "start the ranks with srun --mpi=pmi2 (MPICH) or srun --mpi=pmix (Open MPI); "
             "srun --mpi=list shows what there is",
         )
-    elif "PMIX_RANK" in rank.environment and not (rank.mpi.srun or _started(rank)):
+    elif PMIX.rank in rank.environment and not (rank.mpi.srun or _started(rank)):
         yield Finding(
             "launch",
             Level.WARNING,
@@ -136,9 +147,7 @@ def _foreign(rank: RankFacts) -> Finding:
 
 
 def _started(rank: RankFacts) -> int:
-    """How many ranks an mpiexec says that it has started; 0: there is none."""
-    sizes = [rank.environment.get(name, "") for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")]
-    return max(int(size) if size.isdecimal() else 0 for size in sizes)
+    return started_by_mpiexec(rank.environment)
 
 
 def _own_mpiexec(rank: RankFacts) -> str:

@@ -10,7 +10,8 @@ from wagma.training.strategies.groups import GroupAveraging
 
 if TYPE_CHECKING:
     import torch
-    from mpi4py import MPI
+
+    from wagma.collectives.meeting import Comm
 
 __all__ = ["ADPSGD"]
 
@@ -29,8 +30,8 @@ class ADPSGD(GroupAveraging):
     ``docs/algorithms.md``. Only parameters are averaged, as with `WAGMA`.
 
     Args:
-        comm: the ranks that train together; None: those that a launcher such as torchrun started
-            on this machine, see `PartialAllreduce`.
+        comm: the ranks that train together; "auto": those that the launcher
+            started, over MPI or as torchrun does; see `PartialAllreduce`.
         grace: seconds that a version stays open for a partner that is about to arrive, or "auto".
             The paper's algorithm to the letter has 0.
         window: versions that a rank may be ahead of the slowest; None: 64.
@@ -48,7 +49,7 @@ class ADPSGD(GroupAveraging):
 
     def __init__(
         self,
-        comm: MPI.Intracomm | None,
+        comm: Comm = "auto",
         *,
         grace: float | Literal["auto"] = "auto",
         window: int | None = None,

@@ -14,7 +14,7 @@ from wagma.training.strategies.collective import Collective
 from wagma.training.strategies.gradients import GradientAveraging
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from wagma.collectives.meeting import Comm
 
 __all__ = ["AllreduceSGD"]
 
@@ -30,8 +30,8 @@ class AllreduceSGD(GradientAveraging):
     averaging: with a closure one evaluation of it.
 
     Args:
-        comm: the ranks that train together; None: those that a launcher such as torchrun started
-            on this machine, see `PartialAllreduce`.
+        comm: the ranks that train together; "auto": those that the launcher
+            started, over MPI or as torchrun does; see `PartialAllreduce`.
         timeout: seconds until a wait ends in StallError; None: never.
         stall_warning: seconds between warnings about a stuck wait, 0.1 at least; None: none.
         transport: "shm", "mpi" or "auto", see `wagma.collectives.Options`.
@@ -39,7 +39,7 @@ class AllreduceSGD(GradientAveraging):
 
     def __init__(
         self,
-        comm: MPI.Intracomm | None,
+        comm: Comm = "auto",
         *,
         timeout: float | None = None,
         stall_warning: float | None = 60.0,

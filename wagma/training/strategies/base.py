@@ -20,7 +20,7 @@ from wagma.training.ranks import Ranks
 from wagma.training.strategies.collective import Collective
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from wagma.collectives.meeting import Comm
 
 __all__ = ["Algorithm"]
 
@@ -36,8 +36,8 @@ class Algorithm(Ranks, ABC):
     another number of inner steps has a `step` of its own.
 
     Args:
-        comm: the ranks that train together; None: those that a launcher such as torchrun started
-            on this machine, see `PartialAllreduce`. Making the optimizer is collective over them.
+        comm: the ranks that train together; "auto": those that the launcher started, over MPI or as
+            torchrun does; see `PartialAllreduce`. Making the optimizer is collective over them.
         timeout: seconds until a wait ends in StallError; None: never.
         stall_warning: seconds between warnings about a stuck wait, 0.1 at least; None: none.
         transport: "shm", "mpi" or "auto", see `wagma.collectives.Options`.
@@ -64,7 +64,7 @@ class Algorithm(Ranks, ABC):
 
     def __init__(
         self,
-        comm: MPI.Intracomm | None,
+        comm: Comm,
         *,
         timeout: float | None,
         stall_warning: float | None,
@@ -132,7 +132,7 @@ class Algorithm(Ranks, ABC):
         lost = self.collective.lost()
         if lost:
             others = ", over a communicator of comm.Create_group() if they live"
-            others = "" if self.comm is None else others
+            others = "" if self.comm in (None, "auto") else others
             raise PeerError(
                 f"{describe_ranks(lost)} failed, died or left without close(), and all ranks have "
                 f"to meet here: make a new optimizer without them{others}"

@@ -8,7 +8,7 @@ from wagma.collectives.options import Transport
 from wagma.training.strategies.neighbors import NeighborAveraging
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from wagma.collectives.meeting import Comm
 
 __all__ = ["DPSGD"]
 
@@ -28,8 +28,8 @@ class DPSGD(NeighborAveraging):
     Only parameters are averaged, as with `WAGMA`. `synchronize` averages over all ranks.
 
     Args:
-        comm: the ranks that train together; None: those that a launcher such as torchrun started
-            on this machine, see `PartialAllreduce`.
+        comm: the ranks that train together; "auto": those that the launcher
+            started, over MPI or as torchrun does; see `PartialAllreduce`.
         timeout: seconds until a wait ends in StallError; None: never.
         stall_warning: seconds between warnings about a stuck wait, 0.1 at least; None: none.
         transport: "shm", "mpi" or "auto", see `wagma.collectives.Options`.
@@ -40,7 +40,7 @@ class DPSGD(NeighborAveraging):
 
     def __init__(
         self,
-        comm: MPI.Intracomm | None,
+        comm: Comm = "auto",
         *,
         timeout: float | None = None,
         stall_warning: float | None = 60.0,

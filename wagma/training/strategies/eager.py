@@ -16,7 +16,7 @@ from wagma.training.strategies.collective import Collective
 from wagma.training.strategies.gradients import GradientAveraging
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from wagma.collectives.meeting import Comm
 
 __all__ = ["EagerSGD"]
 
@@ -47,8 +47,8 @@ class EagerSGD(GradientAveraging):
     averages the parameters. A parameter that has no gradient on any rank keeps ``grad = None``.
 
     Args:
-        comm: the ranks that train together; None: those that a launcher such as torchrun started
-            on this machine, see `PartialAllreduce`.
+        comm: the ranks that train together; "auto": those that the launcher
+            started, over MPI or as torchrun does; see `PartialAllreduce`.
         variant: "solo" or "majority".
         grace: seconds that a version stays open for ranks that are about to arrive, or "auto". The
             paper's algorithm to the letter has 0.
@@ -73,8 +73,8 @@ class EagerSGD(GradientAveraging):
 
     def __init__(
         self,
-        comm: MPI.Intracomm | None,
-        variant: Variant,
+        comm: Comm = "auto",
+        variant: Variant = "solo",
         *,
         grace: float | Literal["auto"] = "auto",
         window: int | None = None,

@@ -16,7 +16,7 @@ from wagma.training.strategies.collective import Collective
 from wagma.training.strategies.cycles import group_cycle
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from wagma.collectives.meeting import Comm
 
 __all__ = ["GroupAveraging"]
 
@@ -44,7 +44,7 @@ class GroupAveraging(Algorithm):
 
     def __init__(
         self,
-        comm: MPI.Intracomm | None,
+        comm: Comm,
         *,
         sync_period: int | None,
         grouping: Grouping,

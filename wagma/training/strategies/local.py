@@ -11,7 +11,7 @@ from wagma.training.strategies.base import Algorithm
 from wagma.training.strategies.collective import Collective
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from wagma.collectives.meeting import Comm
 
 __all__ = ["LocalSGD"]
 
@@ -27,8 +27,8 @@ class LocalSGD(Algorithm):
     collective: `outcome` is None after them. Only parameters are averaged, as with `WAGMA`.
 
     Args:
-        comm: the ranks that train together; None: those that a launcher such as torchrun started
-            on this machine, see `PartialAllreduce`.
+        comm: the ranks that train together; "auto": those that the launcher
+            started, over MPI or as torchrun does; see `PartialAllreduce`.
         sync_period: versions from one average to the next, tau; None: only `synchronize` averages.
         timeout: seconds until a wait ends in StallError; None: never.
         stall_warning: seconds between warnings about a stuck wait, 0.1 at least; None: none.
@@ -41,7 +41,7 @@ class LocalSGD(Algorithm):
 
     def __init__(
         self,
-        comm: MPI.Intracomm | None,
+        comm: Comm = "auto",
         sync_period: int | None = 10,
         *,
         timeout: float | None = None,

@@ -13,7 +13,7 @@ from wagma.training.strategies.base import Algorithm
 from wagma.training.strategies.collective import Collective
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from wagma.collectives.meeting import Comm
 
 __all__ = ["NeighborAveraging"]
 
@@ -31,7 +31,7 @@ class NeighborAveraging(Algorithm):
 
     def __init__(
         self,
-        comm: MPI.Intracomm | None,
+        comm: Comm,
         *,
         graph: Graph,
         neighbors: int,

@@ -12,7 +12,7 @@ from wagma.collectives.options import Transport
 from wagma.training.strategies.neighbors import NeighborAveraging
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from wagma.collectives.meeting import Comm
 
 __all__ = ["SGP"]
 
@@ -34,8 +34,8 @@ class SGP(NeighborAveraging):
     by sum of w.
 
     Args:
-        comm: the ranks that train together, P of them; None: those that a launcher such as torchrun
-            started on this machine, see `PartialAllreduce`.
+        comm: the ranks that train together, P of them; "auto": those that the launcher
+            started, over MPI or as torchrun does; see `PartialAllreduce`.
         neighbors: ranks that one sends to per version, 1 to P - 1 (1 of one rank), at most 12; the
             paper has 1 and 2, that on WAGMA-SGD up to 4.
         timeout: seconds until a wait ends in StallError; None: never.
@@ -52,7 +52,7 @@ class SGP(NeighborAveraging):
 
     def __init__(
         self,
-        comm: MPI.Intracomm | None,
+        comm: Comm = "auto",
         neighbors: int = 1,
         *,
         timeout: float | None = None,

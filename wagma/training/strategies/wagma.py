@@ -10,7 +10,8 @@ from wagma.training.strategies.groups import GroupAveraging
 
 if TYPE_CHECKING:
     import torch
-    from mpi4py import MPI
+
+    from wagma.collectives.meeting import Comm
 
 __all__ = ["WAGMA", "default_group_size"]
 
@@ -45,8 +46,8 @@ class WAGMA(GroupAveraging):
     ``group_size=1``. Fixed groups, one of its ablations (Sec. 5.2), are ``dynamic_groups=False``.
 
     Args:
-        comm: the ranks that train together, P of them; None: those that a launcher such as torchrun
-            started on this machine, see `PartialAllreduce`.
+        comm: the ranks that train together, P of them; "auto": those that the launcher
+            started, over MPI or as torchrun does; see `PartialAllreduce`.
         group_size: largest number of ranks in a group, 1 to P; None: sqrt(P), see
             `default_group_size`.
         sync_period: versions from one synchronisation to the next, the paper's tau; None: never.
@@ -76,7 +77,7 @@ class WAGMA(GroupAveraging):
 
     def __init__(
         self,
-        comm: MPI.Intracomm | None,
+        comm: Comm = "auto",
         group_size: int | None = None,
         sync_period: int | None = 10,
         *,

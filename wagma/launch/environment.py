@@ -1,0 +1,161 @@
+"""What launchers tell a process in its environment. Nothing else in wagma names their variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+__all__ = [
+    "HYDRA",
+    "OPEN_MPI",
+    "PMIX",
+    "SRUN",
+    "TORCHRUN",
+    "VARIABLES",
+    "Launcher",
+    "alone_by_mistake",
+    "in_srun_step",
+    "launched_rank",
+    "local_rank",
+    "meeting_place",
+    "mpi_launcher",
+    "started_by_mpiexec",
+    "started_ranks",
+]
+
+
+class Launcher(NamedTuple):
+    """What starts the ranks of a job, and the variables in which it numbers them.
+
+    Attributes:
+        name: what users call it.
+        rank: variable that holds a process's rank.
+        size: variable that holds how many ranks there are; "": it does not say.
+        local_rank: variable that holds the rank within the node; "": it does not say.
+    """
+
+    name: str
+    rank: str
+    size: str
+    local_rank: str
+
+
+HYDRA = Launcher("MPICH's mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID")
+OPEN_MPI = Launcher(
+    "Open MPI's mpiexec",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+)
+PMIX = Launcher("a launcher that speaks PMIx", "PMIX_RANK", "", "")
+SRUN = Launcher("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")
+TORCHRUN = Launcher("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+
+VARIABLES = tuple(
+    name for launcher in (HYDRA, OPEN_MPI, PMIX, SRUN, TORCHRUN) for name in launcher[1:] if name
+)
+_OF_MPI = (OPEN_MPI, HYDRA, PMIX)
+_RUN = "TORCHELASTIC_RUN_ID"  # set by torchrun alone, in each process that it starts
+_STEP = "SLURM_STEP_ID"
+# Slurm numbers the steps that srun starts from 0; batch scripts and interactive shells, which are
+# steps as well, have the last of the 32-bit numbers.
+_SRUN_STEPS = 0xFFFFFFF0
+_AUTO = 'pass comm="auto" (or None), with which the ranks that torchrun started meet without MPI'
+_WORLD_OF_ONE = {
+    HYDRA: "Use the mpiexec of the MPI that mpi4py loads, not MPICH's",
+    OPEN_MPI: "Use the mpiexec of the MPI that mpi4py loads, not Open MPI's",
+    SRUN: "Start it with `srun --mpi=pmi2` (MPICH) or `srun --mpi=pmix` (Open MPI)",
+    TORCHRUN: f"In a program, {_AUTO}; or start the ranks with mpiexec, as "
+    "`mpiexec -n 4 python ...`; or unset WORLD_SIZE if it is left over",
+}
+
+
+def in_srun_step(environ: Mapping[str, str]) -> bool:
+    """Return whether srun started this process.
+
+    An allocation says nothing of that: its variables are those of a batch script, too.
+    """
+    step = _number(environ, _STEP)
+    return step is not None and step < _SRUN_STEPS
+
+
+def launched_rank(environ: Mapping[str, str]) -> int:
+    """Return this process's rank by its launcher's word, before MPI is initialised; 0 without one.
+
+    RANK alone is nobody's word: it may be left over in a shell.
+    """
+    launchers = _launchers(environ)
+    if _RUN not in environ:
+        launchers.remove(TORCHRUN)
+    return next((n for one in launchers if (n := _number(environ, one.rank)) is not None), 0)
+
+
+def local_rank(environ: Mapping[str, str]) -> int | None:
+    """Return this process's rank within its node by its launcher's word, if there is one."""
+    numbers = (_number(environ, launcher.local_rank) for launcher in _launchers(environ))
+    return next((number for number in numbers if number is not None), None)
+
+
+def mpi_launcher(environ: Mapping[str, str]) -> Launcher | None:
+    """Return the launcher of an MPI that started this process; None: there is none."""
+    return next((launcher for launcher in _OF_MPI if launcher.rank in environ), None)
+
+
+def started_by_mpiexec(environ: Mapping[str, str]) -> int:
+    """Return how many ranks an mpiexec says that it started; 0: it says nothing."""
+    return max(_number(environ, launcher.size) or 0 for launcher in _OF_MPI)
+
+
+def started_ranks(environ: Mapping[str, str]) -> tuple[Launcher, int] | None:
+    """Return the launcher of this process and how many ranks it started, if one says that.
+
+    torchrun is believed first: it may have been started by another. An mpiexec is believed before
+    Slurm, in whose steps it may run.
+    """
+    for launcher in _launchers(environ):
+        ranks = _number(environ, launcher.size)
+        # A shell in a step of one task may be anybody's launcher.
+        if ranks is not None and (launcher, ranks) != (SRUN, 1):
+            return launcher, ranks
+    return None
+
+
+def alone_by_mistake(environ: Mapping[str, str]) -> str:
+    """Return what is wrong where MPI.COMM_WORLD has one rank; "": nothing is."""
+    launcher, ranks = started_ranks(environ) or (None, 0)
+    if launcher is None or ranks < 2:
+        return ""
+    remedy = _WORLD_OF_ONE[SRUN if launcher == HYDRA and in_srun_step(environ) else launcher]
+    return (
+        f"{launcher.size} is {ranks}, but MPI.COMM_WORLD has one rank: each process would train "
+        f"alone. {remedy}. A single rank is made with MPI.COMM_SELF"
+    )
+
+
+def meeting_place(environ: Mapping[str, str]) -> Literal["variables", "MPI", "alone"]:
+    """Return how the ranks of this process's job find each other, which is what "auto" means.
+
+    Returns:
+        "variables": RANK and WORLD_SIZE tell them, as torchrun sets these. "MPI": they are
+        MPI.COMM_WORLD. "alone": no launcher started this process.
+    """
+    if _RUN in environ:
+        return "variables"
+    if mpi_launcher(environ) is not None:
+        return "MPI"
+    if environ.get(TORCHRUN.rank) and environ.get(TORCHRUN.size):
+        return "variables"
+    started = started_ranks(environ)
+    return "MPI" if started is not None and started[0] == SRUN else "alone"
+
+
+def _launchers(environ: Mapping[str, str]) -> list[Launcher]:
+    """Return those that may have started this process, the one to be believed first."""
+    srun = [SRUN] if in_srun_step(environ) else []
+    others = [*_OF_MPI, *srun]
+    return [TORCHRUN, *others] if _RUN in environ else [*others, TORCHRUN]
+
+
+def _number(environ: Mapping[str, str], name: str) -> int | None:
+    text = environ.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() else None
