@@ -35,12 +35,12 @@ def called(size: int) -> tuple[list[Stats], list[str]]:
 def refusal() -> str:
     """Why this system does not let memory be read so, as some sandboxes; empty: it does."""
     there = ctypes.create_string_buffer(b"there")
-    return _read(_pid_namespace(), os.getpid(), ctypes.addressof(there), there.raw)
+    return _read(_pid_namespace(), os.getpid(), ctypes.addressof(there), there.value.decode())
 
 
 def test_an_id_of_another_namespace_is_not_tried() -> None:
     there = ctypes.create_string_buffer(b"there")
-    where = (os.getpid(), ctypes.addressof(there), there.raw)
+    where = (os.getpid(), ctypes.addressof(there), there.value.decode())
     assert "different containers" in _read(_pid_namespace() + 1, *where)
 
 
