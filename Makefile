@@ -49,20 +49,26 @@ MPI_FILES := $(LIBRARY_MPI) $(MPI_MODULE) $(wildcard tests/mpi_c/*.c tests/insta
     $(EXAMPLES_MPI))
 WARNINGS := -Wall -Wextra
 
-.PHONY: help environment demo test oracle lint bench explore mutants install lib clean
+.PHONY: help environment demo test test-all oracle lint bench explore mutants install lib clean
 .DELETE_ON_ERROR:
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: $(VENV)/engine ## train on 4 ranks while two are delayed: AllreduceSGD, LocalSGD, WAGMA
 	$(MPIEXEC) -n 4 $(RUN) -m wagma demo $(DEMO_PROGRESS) $(DEMO_ARGS)
 
-test: $(VENV)/engine ## every test; PARTS="c mpi" runs some parts (tests/parts.py lists them), RANKS="3 8" these ranks
-	$(RUN) tests/run.py --mpi "$(MPI)" --mpiexec "$(MPIEXEC)" $(PARTS) $(if $(RANKS),--ranks $(RANKS))
+TESTS = $(RUN) tests/run.py --mpi "$(MPI)" --mpiexec "$(MPIEXEC)"
+CHOSEN = $(PARTS) $(if $(RANKS),--ranks $(RANKS))
+
+test: $(VENV)/engine ## the short run of the tests, minutes; PARTS="c mpi": these (tests/parts.py lists them); RANKS="3 8"
+	$(TESTS) $(CHOSEN)
+
+test-all: $(VENV)/engine ## the rest of the tests, half an hour: all that `make test` leaves out
+	$(TESTS) --rest $(CHOSEN)
 
 oracle: $(VENV)/engine ## mpi4py's own tests of Allreduce, with wagma's sums
-	$(RUN) tests/run.py --mpi "$(MPI)" --mpiexec "$(MPIEXEC)" oracle
+	$(TESTS) --rest oracle
 	@sed -n '/=* sums =/,/^oracle/p' build/test-logs/oracle-*.0.log
 
 bench: ## the table of README: the engine beside MPI_Allreduce of both MPIs (minutes)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from wagma.collectives._engine import simd_level
 from wagma.doctor.control_groups import cpu_limit
 from wagma.doctor.texts import text_of
-from wagma.units import plural, spans
+from wagma.units import spans
 
 from .combinations import NONBLOCKING
 from .computing import ARITHMETIC, SLEEPING
@@ -88,17 +88,14 @@ def _crowded(places: list[Facts], ranks: list[int]) -> str | None:
         sharing.setdefault(frozenset(place["cores"]), []).append(rank)
     for cores, of_cores in sharing.items():
         if len(of_cores) > len(cores):
-            return f"{plural(len(of_cores), 'rank')} share {plural(len(cores), 'core')}"
+            return f"{len(of_cores)} ranks share {len(cores)} cores"
     for (one, first), (other, second) in itertools.combinations(sharing.items(), 2):
         if one & other:
             here, there = spans(sorted(one)), spans(sorted(other))
             return f"rank {first[0]} may run on cores {here} and rank {second[0]} on {there}"
     limits = [place["cpu_limit"] for place in places if place["cpu_limit"] is not None]
     if limits and min(limits) < len(ranks):
-        many = "" if min(limits) == 1 else "s"
-        return (
-            f"{len(ranks)} ranks have the time of {min(limits):g} CPU{many}, by their control group"
-        )
+        return f"{len(ranks)} ranks have the time of {min(limits):g} CPUs, by their control group"
     return None
 
 

@@ -1,8 +1,8 @@
-"""Runs the parts of `make test`; prints how long it waited for each, its CPU time, and a summary.
+"""Runs the parts of `make test`, or with --rest those of `make test-all`.
 
 A part is a list of commands. It passes when all of them succeed in time and at least one test was
 executed, which is read from their output: every program ends with `N passed, M failed`, or with
-pytest's own line.
+pytest's own line. Prints how long each part took, its CPU time, and a summary.
 """
 
 import argparse
@@ -18,22 +18,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from commands import Runner
-from parts import LOGS, ON_ONE_NODE, OVER_MESSAGES, RANKS, ROOT, Command, Launcher, all_parts
+from parts import LOGS, RANKS, ROOT, SIZES, Command, Launcher, all_parts
 
 COUNTED = re.compile(r"\b(\d+) (passed|failed|skipped|error)")
 SHOWN_LINES = 200
+NOTHING_SELECTED = 5  # pytest's exit status
 
 # What a user's `python -m wagma tune` has measured changes nothing here; pip's cache stays its own.
 CACHES = {
     "XDG_CACHE_HOME": str(ROOT / "build/test-cache"),
     "PIP_CACHE_DIR": os.environ.get("PIP_CACHE_DIR")
     or str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pip"),
-}
-# Where sitecustomize.py is, which lets processes that use torch start sooner.
-STARTUP = {
-    "PYTHONPATH": os.pathsep.join(
-        filter(None, (str(ROOT / "tests/startup"), os.environ.get("PYTHONPATH")))
-    )
 }
 # Of freed memory 32 MiB are kept to be watched: with 256, as usual, new pages take most of the time
 # of tests that allocate much.
@@ -95,8 +90,9 @@ def run_part(commands: list[Command], runner: Runner) -> Result:
     result = Result()
     start = time.monotonic()
     for command, ended in runner.run(commands):
-        reasons = [ended.reason] if ended.reason else []
-        if command.counts:
+        nothing = command.optional and ended.status == NOTHING_SELECTED
+        reasons = [ended.reason] if ended.reason and not nothing else []
+        if command.counts and not nothing:
             counts = executed(command)
             result.counts += counts
             reasons += [] if succeeded(counts) else [describe(counts)]
@@ -122,8 +118,7 @@ def report(name: str, commands: list[Command], result: Result) -> None:
 def run_parts(parts: dict[str, list[Command]], environment: dict[str, str]) -> dict[str, Result]:
     """Runs the parts one after the other; a failure does not keep the others from running."""
     results: dict[str, Result] = {}
-    behind = [command for commands in parts.values() for command in commands if command.behind]
-    with Runner(environment, behind) as runner:
+    with Runner(environment) as runner:
         for name, commands in parts.items():
             results[name] = run_part(commands, runner)
             report(name, commands, results[name])
@@ -133,10 +128,6 @@ def run_parts(parts: dict[str, list[Command]], environment: dict[str, str]) -> d
 def describe(counts: Counter[str]) -> str:
     named = ("passed", "failed", "error", "skipped")
     return ", ".join(f"{counts[name]} {name}" for name in named if counts[name]) or "0 passed"
-
-
-def words(numbers: tuple[int, ...]) -> str:
-    return ", ".join(map(str, numbers))
 
 
 def leave(signum: int, _: object) -> None:
@@ -151,13 +142,16 @@ def main() -> int:
     parser.add_argument("--mpi", required=True, help="name of the MPI, for the summary")
     parser.add_argument("--mpiexec", required=True, help="command that launches ranks")
     parser.add_argument(
+        "--rest", action="store_true", help="what the short run leaves out: the rest of all tests"
+    )
+    parser.add_argument(
         "--ranks",
         type=int,
         nargs="+",
         choices=RANKS,
         default=(),
-        help='numbers of them in the parts "mpi" and "messages" (default: '
-        f"{words(ON_ONE_NODE)}; over messages {words(OVER_MESSAGES)})",
+        help='numbers of them in the parts "mpi" and "messages" '
+        f"(default: {SIZES['mpi']} and {SIZES['messages']} in the short run and in the rest)",
     )
     parser.add_argument("parts", nargs="*", help="default: all")
     options = parser.parse_args()
@@ -165,7 +159,8 @@ def main() -> int:
     launcher = shlex.split(options.mpiexec)
     if Path(launcher[0]).exists():
         launcher[0] = str(Path(launcher[0]).absolute())  # tests change the working directory
-    parts = all_parts(Launcher(options.mpi, launcher), tuple(options.ranks))
+    mpi = Launcher(options.mpi, launcher)
+    parts = all_parts(mpi, not options.rest, tuple(options.ranks))
     if unknown := set(options.parts) - set(parts):
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(parts)}")
     chosen = {name: parts[name] for name in parts if name in options.parts or not options.parts}
@@ -176,14 +171,15 @@ def main() -> int:
     shutil.rmtree(LOGS, ignore_errors=True)
     LOGS.mkdir(parents=True)
     start = time.monotonic()
-    given = {**os.environ, **CACHES, **STARTUP, **SANITIZERS}
+    given = {**os.environ, **CACHES, **SANITIZERS}
     results = run_parts(chosen, {**given, "WAGMA_TEST_MPIEXEC": shlex.join(launcher)})
 
     total: Counter[str] = sum((result.counts for result in results.values()), Counter())
     failed = [name for name, result in results.items() if result.reasons]
     seconds = time.monotonic() - start
     verdict = f"FAILED: {', '.join(failed)}" if failed else "ok"
-    print(f"make test ({options.mpi}): {describe(total)} in {seconds:.0f} s: {verdict}")
+    target = "test-all" if options.rest else "test"
+    print(f"make {target} ({options.mpi}): {describe(total)} in {seconds:.0f} s: {verdict}")
     return 1 if failed else 0
 
 

@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 from wagma.report.curves import Line, floor, panels
 from wagma.report.curves import draw as draw_lines
 from wagma.report.style import FAINT, GRID, INK, RC, Look, looks
-from wagma.units import plural
 
 from .table import by_algorithm
 
@@ -60,8 +59,8 @@ def _title(result: Result) -> str:
         if settings["compute"] is None
         else (f", {1e3 * settings['compute']:g} ms per step (emulated)")
     )
-    ranks = plural(result["environment"]["ranks"], "rank")
-    return f"{settings['task']}, {ranks}, {result['imbalance']}{computing}"
+    ranks = result["environment"]["ranks"]
+    return f"{settings['task']}, {ranks} ranks, {result['imbalance']}{computing}"
 
 
 def _looks(result: Result) -> dict[str, Look]:

@@ -8,8 +8,6 @@ from itertools import chain
 from statistics import fmean, stdev
 from typing import Any
 
-from wagma.units import plural
-
 __all__ = ["WIDTH", "by_algorithm", "line", "markdown", "rows", "text"]
 
 WIDTH = 100  # characters of a line
@@ -185,7 +183,7 @@ def _notes(result: dict[str, Any], per_seed: bool) -> list[str]:
         "for nobody."
     ]
     if len(settings["seeds"]) > 1 and not per_seed:
-        notes.append(f"Mean ± standard deviation of {plural(len(settings['seeds']), 'seed')}.")
+        notes.append(f"Mean ± standard deviation of {len(settings['seeds'])} seeds.")
     notes += result["environment"]["warnings"]
     behind = max((run["behind_share"] for run in result["runs"]), default=0.0)
     if settings["compute"] is not None and behind > 0:

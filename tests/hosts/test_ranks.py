@@ -8,7 +8,7 @@ from crossing import counted
 from emulated import Hosts
 from launchers import Launcher
 
-pytestmark = pytest.mark.usefixtures("machine")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("machine")]
 
 TESTS = Path(__file__).resolve().parents[1]
 LOGS = TESTS.parent / "build/test-logs"
@@ -33,7 +33,7 @@ def test_on_every_rank(launcher: Launcher, shape: str) -> None:
     log = LOGS / f"hosts-{shape}"
     of_rank_0 = log.with_suffix(".0.log")
     of_rank_0.write_text("rank 0 did not start\n")
-    options = ["-v", "--transport", "mpi", *chosen]
+    options = ["-v", "--with-mpi", "--transport", "mpi", *chosen]
     program = [sys.executable, "tests/mpi_rank.py", str(log), *options]
     with Hosts(count) as hosts, counted(hosts) as crossed:
         done = launcher.run(hosts, program, per_host=per_host, timeout=240)

@@ -6,6 +6,8 @@ import shlex
 import pytest
 from installation import CONNECT, Installation, output, packages_of, run
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def editable(tmp_path_factory, compiler) -> Installation:

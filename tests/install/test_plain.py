@@ -5,6 +5,8 @@ import sys
 import pytest
 from installation import CONNECT, Installation, output, packages_of, run
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory, compiler) -> Installation:

@@ -62,6 +62,7 @@ def test_json_is_one_document_and_samples_are_kept(tmp_path: Path) -> None:
         assert arrays["0/0/began"].shape == (20, 2)
 
 
+@pytest.mark.long
 def test_skew_has_a_line_for_each_time() -> None:
     options = ("--format", "csv", "--skews", "0,1ms", "--baseline", "none")
     done = bench(2, "skew", "-m", "8:8", *FEW, *options)
@@ -89,6 +90,7 @@ def falsified(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     return one_after_the_other(tmp_path_factory, options)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", QUORUMS)
 def test_a_falsified_result_fails(case: str, falsified: Ended) -> None:
     done = falsified[case]
@@ -99,6 +101,7 @@ def test_a_falsified_result_fails(case: str, falsified: Ended) -> None:
     assert re.search(r"1 of \d+ results are wrong: wagma in-place, rank 1, result 1", done.stderr)
 
 
+@pytest.mark.long
 def test_a_falsified_result_of_the_baseline_fails() -> None:
     done = bench(2, "allreduce", "-m", "8:8", *FEW, "-c", "--baseline", "mpi", "--corrupt", "mpi")
     assert done.returncode == 1, done.stderr
@@ -123,12 +126,14 @@ def test_help_needs_no_launcher(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--skews" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_one_rank_is_not_measured() -> None:
     done = bench(0, "allreduce")
     assert done.returncode == 2
     assert "mpiexec -n 2" in done.stderr
 
 
+@pytest.mark.long
 def test_more_ranks_than_cores_are_measured_with_a_warning() -> None:
     core = {min(os.sched_getaffinity(0))}
     done = bench(2, "allreduce", "-m", "8:8", "-i", "5", "-x", "1", "-c", cores=core)
@@ -181,6 +186,7 @@ def ranks_of(parent: int) -> list[int]:
     return sorted(found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rank", [0, 1])
 def test_ctrl_c_of_a_rank_stops_all_and_prints_what_there_is(rank: int) -> None:
     with running(*LONG) as process:
@@ -224,6 +230,7 @@ def test_ctrl_c_of_the_launcher_stops_all() -> None:
     assert "Traceback" not in errors
 
 
+@pytest.mark.long
 def test_ctrl_c_leaves_a_json_document_and_samples(tmp_path: Path) -> None:
     file = tmp_path / "samples.npz"
     with running(*LONG, "--format", "json", "--samples", str(file)) as process:
@@ -235,6 +242,7 @@ def test_ctrl_c_leaves_a_json_document_and_samples(tmp_path: Path) -> None:
         assert json.loads(str(arrays["report"]))["interrupted"] is True
 
 
+@pytest.mark.long
 def test_ctrl_c_of_the_launcher_leaves_a_document_where_it_waits_for_the_ranks() -> None:
     with running(*LONG, "--format", "json") as process:
         processes = listening(process)
@@ -267,6 +275,7 @@ def of_open_mpi() -> bool:
     return "Open MPI" in complete([*launcher(), "--version"]).stdout
 
 
+@pytest.mark.long
 def test_a_second_ctrl_c_ends_a_rank_inside_a_call() -> None:
     """Without the patience that ranks have after the first."""
     with running("allreduce", "-m", "8:8", "--arrival", "one-late:60s:1") as process:

@@ -8,6 +8,8 @@ import pytest
 from bench_command import COMMAND, FEW, Ended, command, one_after_the_other, rows
 from under_mpiexec import complete, in_turn, unlike
 
+pytestmark = pytest.mark.long
+
 # {}: a file of this name is no trace, and one that ends with .npz is not there.
 WRONG = {
     "unknown pattern": (("--arrival", "sideways:1ms"), "unknown pattern 'sideways'"),

@@ -75,6 +75,7 @@ def test_the_json_of_two_ranks_is_one_object() -> None:
     assert facts["launcher"] == "MPI"
 
 
+@pytest.mark.long
 def test_singletons_of_another_mpiexec_say_so() -> None:
     done = doctor(0, **{other_size_variable(): "4"})
     assert done.returncode == 1, done.stdout
@@ -84,6 +85,7 @@ def test_singletons_of_another_mpiexec_say_so() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.long
 def test_of_singletons_one_reports() -> None:
     rank = {"PMI_SIZE": "PMI_RANK", "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK"}
     size = other_size_variable()
@@ -91,6 +93,7 @@ def test_of_singletons_one_reports() -> None:
     assert (done.returncode, done.stdout) == (1, "")
 
 
+@pytest.mark.long
 def test_an_allocation_of_slurm_in_which_srun_started_nothing() -> None:
     done = doctor(0, SLURM_JOB_ID="7", SLURM_NTASKS="4")
     assert done.returncode == 1, done.stdout
@@ -99,6 +102,7 @@ def test_an_allocation_of_slurm_in_which_srun_started_nothing() -> None:
     assert "--mpi=pmi2" in found
 
 
+@pytest.mark.long
 def test_singletons_of_srun() -> None:
     done = doctor(
         0, SLURM_JOB_ID="7", SLURM_NTASKS="4", SLURM_STEP_ID="0", SLURM_STEP_NUM_TASKS="4"
@@ -133,6 +137,7 @@ def test_a_misspelled_variable_is_a_warning() -> None:
     assert "-> WAGMA_SHM_LIMIT is one" in found
 
 
+@pytest.mark.long
 def test_a_handle_that_does_not_fit() -> None:
     done = doctor(0, "--bytes", "100TiB")
     assert done.returncode == 1, done.stdout
@@ -141,6 +146,7 @@ def test_a_handle_that_does_not_fit() -> None:
     assert "--shm-size" in found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks_may_write", [True, False])
 def test_another_shared_memory(ranks_may_write: bool) -> None:
     """A mount of its own, for which the process is root in a namespace of its own."""
@@ -167,6 +173,7 @@ def test_another_shared_memory(ranks_may_write: bool) -> None:
         assert "/dev/shm cannot be used on rank 0: Read-only file system" in done.stderr
 
 
+@pytest.mark.long
 def test_a_shared_memory_too_small_for_mpi_is_told_once_before_it_starts() -> None:
     """MPI may crash there or not; whether it can at all depends on its version."""
     unshare = ["unshare", "--user", "--map-root-user", "--mount"]
@@ -197,6 +204,7 @@ def _works(command: list[str]) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_one_core_for_all() -> None:
     """The launcher's own binding is overridden: ranks inherit nothing but what is set here."""
     if len(os.sched_getaffinity(0)) < 2:
@@ -220,6 +228,7 @@ def test_one_core_for_all() -> None:
     assert f"all 2 ranks are bound to core {core}" in found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -259,6 +268,7 @@ def test_ranks_of_torchrun_need_no_mpi() -> None:
     assert outputs[1] == ""
 
 
+@pytest.mark.long
 def test_without_the_engine_one_rank_of_torchrun_reports(tmp_path: Path) -> None:
     missing = 'import sys\nsys.modules["wagma.collectives._engine"] = None\n'
     (tmp_path / "sitecustomize.py").write_text(missing)
@@ -272,6 +282,7 @@ def test_without_the_engine_one_rank_of_torchrun_reports(tmp_path: Path) -> None
     assert second.stdout == ""
 
 
+@pytest.mark.long
 def test_mpi_starts_as_mpi4py_is_configured() -> None:
     done = doctor(0, MPI4PY_RC_THREADS="0")
     assert done.returncode == 0, done.stderr
@@ -288,6 +299,7 @@ def test_a_rank_that_does_not_come_is_named() -> None:
     assert "3 sums over 1 rank" in done.stdout
 
 
+@pytest.mark.long
 def test_what_another_job_left_in_the_environment_is_reported_under_mpiexec() -> None:
     left = {"RANK": "0", "WORLD_SIZE": "4", "MASTER_PORT": "29500", "WAGMA_JOB": str(uuid.uuid4())}
     done = doctor(1, "--json", "--timeout", "12s", **left)
@@ -297,6 +309,7 @@ def test_what_another_job_left_in_the_environment_is_reported_under_mpiexec() ->
     assert "for ranks 1-3 (timeout 6 s)" in found["text"]
 
 
+@pytest.mark.long
 def test_a_rank_that_is_alone_by_mistake_and_does_not_report_says_why() -> None:
     job = str(uuid.uuid4())
     done = doctor(0, "--timeout", "8s", RANK="1", WORLD_SIZE="2", WAGMA_JOB=job)
@@ -306,6 +319,7 @@ def test_a_rank_that_is_alone_by_mistake_and_does_not_report_says_why() -> None:
     assert "-> if this is no job of torchrun's, unset RANK and WORLD_SIZE" in done.stderr
 
 
+@pytest.mark.long
 def test_ranks_that_the_environment_describes_wrongly() -> None:
     outputs = [doctor(0, RANK=rank, WORLD_SIZE="2", LOCAL_WORLD_SIZE="1") for rank in "01"]
     assert [done.returncode for done in outputs] == [1, 1]
@@ -314,6 +328,7 @@ def test_ranks_that_the_environment_describes_wrongly() -> None:
     assert outputs[1].stdout == ""
 
 
+@pytest.mark.long
 def test_an_mpi_that_hangs_is_given_up(tmp_path: Path) -> None:
     """What hangs is named by its stack, also if it holds the GIL: a sleep in C, through PyDLL."""
     (tmp_path / "mpi4py").mkdir()

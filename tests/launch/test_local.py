@@ -74,6 +74,7 @@ def ended(rank: int) -> str:
 # ---- what works ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("size", "ranks_of"), [(1, Launched), (2, Launched), (4, Launched), (7, Forked)]
 )
@@ -246,6 +247,7 @@ def test_a_timeout_ends_the_wait_for_a_missing_rank(missing: int) -> None:
         assert ranks.leftovers() == []
 
 
+@pytest.mark.long
 def test_a_rank_that_comes_but_goes_no_further_is_named() -> None:
     script = """
         together(3)

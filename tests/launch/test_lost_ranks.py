@@ -154,6 +154,7 @@ def job(names: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(hangs.cmd, -1, printed, str(hangs))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("meeting", [*MEETINGS, "without a thread"])
 def test_who_has_failed_is_not_met(meeting: str) -> None:
     assert heard(meeting)[2] == ["left"]
@@ -191,6 +192,7 @@ class Trained(Forked):
     imports = "import torch, wagma; wagma.DistributedOptimizer"
 
 
+@pytest.mark.long
 def test_without_mpi() -> None:
     """Rank 2 lives on after its failure, until the test ends it."""
     script = BEGIN + trained("LocalSGD", "auto", JOIN)

@@ -122,6 +122,7 @@ def test_messages_need_a_communicator() -> None:
             assert "comm=MPI.COMM_WORLD" in text
 
 
+@pytest.mark.long
 def test_the_demo(tmp_path: Path) -> None:
     options = ["--transport", "mpi", "--steps", "20", "--imbalance", "paper:1:0.002"]
     done = subprocess.run(

@@ -4,7 +4,10 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
 from launched import finished
+
+pytestmark = pytest.mark.long
 
 LIVENESS_S = 200.0  # torchrun takes its time on a busy machine
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs/migrating.md"
@@ -57,9 +60,8 @@ def test_allreduce_computes_what_ddp_computes(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python"]
-    # DDP needs what tests/startup leaves out, the launcher does not.
-    rank = ["env", "WHOLE_TORCH=1", sys.executable, str(program), side("+"), side("-")]
-    done = finished([*torchrun, "--nproc-per-node", "2", *rank], LIVENESS_S)
+    command = [sys.executable, str(program), side("+"), side("-")]
+    done = finished([*torchrun, "--nproc-per-node", "2", *command], LIVENESS_S)
     assert done.returncode == 0, done.stderr
     difference, moved = map(float, done.stdout.split())
     assert difference < 1e-4 < 0.05 < moved

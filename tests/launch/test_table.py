@@ -16,6 +16,8 @@ from wagma.benchmarks.table import plan
 from wagma.cli import main
 from wagma.units import time_text
 
+pytestmark = pytest.mark.long
+
 TINY = [
     *("--quick", "--ranks", "2", "--mpi-ranks", "2"),
     *("--small-sizes", "4", "--large-sizes", "4KiB", "--mpi-sizes", "64KiB"),

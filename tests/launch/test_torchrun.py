@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from launched import finished
 
 LIVENESS_S = 120.0
@@ -104,6 +105,7 @@ def written(folder: Path, size: int) -> list[str]:
     return [(folder / str(rank)).read_text() for rank in range(size)]
 
 
+@pytest.mark.long
 def test_torchrun_equals_mpiexec(tmp_path: Path) -> None:
     """To the bit; and all ranks have the same."""
     size = 3

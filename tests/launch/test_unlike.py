@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from under_mpiexec import in_turn, unlike
 
+pytestmark = pytest.mark.long
+
 WAGMA = [sys.executable, "-m", "wagma"]
 
 # Of rank 0 and rank 1, and what is said once. {}: a file that nobody writes.

@@ -1,7 +1,8 @@
-"""Tests that every rank runs: `mpiexec -n P python -m pytest tests/mpi`.
+"""Tests that every rank runs: `mpiexec -n P python -m pytest --with-mpi tests/mpi`.
 
 A test fails on all ranks when it fails on one. A test that hangs is ended, with the stacks of its
-threads, and takes the MPI job with it. `@pytest.mark.mpi(min_size=n)` skips with fewer ranks.
+threads, and takes the MPI job with it. `@pytest.mark.mpi(min_size=n)` is of pytest-mpi: it skips
+with fewer ranks.
 
 `--transport mpi` makes all collectives over messages; `@pytest.mark.shm(why)` skips there.
 """
@@ -37,11 +38,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    marker = item.get_closest_marker("mpi")
-    if marker is not None:
-        needed = marker.kwargs.get("min_size", 2)
-        if _world.size < needed:
-            pytest.skip(f"needs {needed} ranks, there are {_world.size}")
     marker = item.get_closest_marker("shm")
     if marker is not None and item.config.getoption("--transport") == "mpi":
         pytest.skip(f"needs shared memory: {marker.args[0]}")

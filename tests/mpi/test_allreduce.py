@@ -106,7 +106,7 @@ def test_counts(comm: MPI.Intracomm, count: int) -> None:
         assert (x == np.float32((comm.size - 1) / 2)).all()
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_weight_zero_is_not_read(comm: MPI.Intracomm) -> None:
     x = np.full(100, np.nan if comm.rank == 0 else 3.0, np.float32)
     for quorum in (1, "all"):
@@ -126,7 +126,7 @@ def test_weights_of_zero_everywhere(comm: MPI.Intracomm) -> None:
         assert (x == comm.rank).all()
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_empty_arrays(comm: MPI.Intracomm) -> None:
     """Reduced where they lie; what another rank does afterwards does not show in them."""
     for quorum in (1, "all"):
@@ -142,7 +142,7 @@ def test_empty_arrays(comm: MPI.Intracomm) -> None:
                 assert (x == np.float32(mean)).all()
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_several_collectives_at_once(comm: MPI.Intracomm) -> None:
     """Each with its own versions, over overlapping communicators."""
     halves = comm.Split(comm.rank % 2)
@@ -165,7 +165,7 @@ def test_several_collectives_at_once(comm: MPI.Intracomm) -> None:
     halves.Free()
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_threads_with_collectives_of_their_own(comm: MPI.Intracomm) -> None:
     colls = [PartialAllreduce(comm, np.zeros(3, np.float32), average=False) for _ in range(3)]
     errors: list[BaseException] = []
@@ -195,7 +195,7 @@ def test_threads_with_collectives_of_their_own(comm: MPI.Intracomm) -> None:
 # ---- leaving -------------------------------------------------------------------------------------
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("quorum", [1, "all"])
 def test_ranks_leave_one_after_the_other(comm: MPI.Intracomm, quorum: Any) -> None:
     x = np.zeros(3, np.float32)
@@ -209,7 +209,7 @@ def test_ranks_leave_one_after_the_other(comm: MPI.Intracomm, quorum: Any) -> No
     coll.close()
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_a_sync_before_leaving(comm: MPI.Intracomm) -> None:
     x = np.full(3, comm.rank, np.float32)
     coll = GroupAllreduce(comm, x, group_size=comm.size, grace=0.0)
@@ -219,7 +219,7 @@ def test_a_sync_before_leaving(comm: MPI.Intracomm) -> None:
     assert (x == np.float32((comm.size - 1) / 2)).all()
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_a_rank_that_fails_is_named(comm: MPI.Intracomm) -> None:
     x = np.zeros(3, np.float32)
     with pytest.raises(ZeroDivisionError if comm.rank == 1 else PeerError) as caught:  # noqa: SIM117

@@ -50,7 +50,7 @@ DIFFERENT: dict[str, tuple[Any, Any]] = {
 }
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("option", DIFFERENT)
 def test_options_that_differ(comm: MPI.Intracomm, option: str) -> None:
     """One rank alone passes the second value: the error says which rank and both values."""
@@ -64,7 +64,7 @@ def test_options_that_differ(comm: MPI.Intracomm, option: str) -> None:
     assert text.endswith(f"{unusual!r} on rank {odd}")
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_arrays_that_differ(comm: MPI.Intracomm) -> None:
     odd = comm.rank == 1
     text = error_everywhere(
@@ -76,7 +76,7 @@ def test_arrays_that_differ(comm: MPI.Intracomm) -> None:
     assert text.startswith("dtype differs between ranks: 'float32' on rank")
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_an_environment_that_differs(comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch) -> None:
     if comm.rank == 0:
         monkeypatch.setenv("WAGMA_REDO_AFTER", "0.5")
@@ -131,7 +131,7 @@ def test_wrong_arguments_on_every_rank(
     assert "rank 0:" not in text
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("kind", WRONG)
 def test_wrong_arguments_on_one_rank(
     comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -159,7 +159,7 @@ def test_a_wrong_environment(comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatc
 # ---- trouble at the later steps ------------------------------------------------------------------
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.shm("the segment is what one rank makes and the others open")
 @pytest.mark.parametrize("step", ["create", "open"])
 def test_trouble_on_one_rank_is_everyones(
@@ -182,7 +182,7 @@ def test_trouble_on_one_rank_is_everyones(
     assert not leftovers()
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_a_rank_that_is_interrupted(comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch) -> None:
     """It gets its KeyboardInterrupt, the others learn about it."""
 
@@ -198,7 +198,7 @@ def test_a_rank_that_is_interrupted(comm: MPI.Intracomm, monkeypatch: pytest.Mon
             PartialAllreduce(comm, x_of())
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_a_rank_that_is_interrupted_between_the_steps(
     comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,7 +221,7 @@ def test_a_rank_that_is_interrupted_between_the_steps(
     PartialAllreduce(comm, x_of()).close()
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_a_call_that_python_refuses_on_one_rank(comm: MPI.Intracomm) -> None:
     """It comes to the meeting all the same: the others, who have called rightly, are there."""
 
@@ -257,7 +257,7 @@ def test_what_is_no_communicator(comm: MPI.Intracomm) -> None:
         PartialAllreduce(MPI.COMM_NULL, x_of())  # type: ignore[arg-type]
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_intercommunicators(comm: MPI.Intracomm) -> None:
     half = comm.Split(comm.rank % 2)
     inter = half.Create_intercomm(0, comm, 1 - comm.rank % 2)
@@ -284,7 +284,7 @@ def test_the_communicator_is_not_used_afterwards(comm: MPI.Intracomm) -> None:
     coll.close()
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_nodes(comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if rank 0 had a node for itself."""
 

@@ -18,7 +18,7 @@ COUNT = (4 << 20) // 4 + 3  # see segment_remap_min in csrc/segment.h
 SUM = SIZE * (SIZE - 1) / 2  # of the ranks
 
 pytestmark = [
-    pytest.mark.mpi(),
+    pytest.mark.mpi(min_size=2),
     pytest.mark.skipif(SIZE > 3, reason="fewer ranks show it, in less time"),
     pytest.mark.shm("it is there that arrays change their memory"),
 ]

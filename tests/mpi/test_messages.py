@@ -64,7 +64,7 @@ def test_the_environment_chooses(comm: MPI.Intracomm, monkeypatch: pytest.Monkey
                 assert (coll.transport, coll.options.transport) == (name, name)
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_a_choice_that_reached_one_rank_only(
     comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,7 +102,7 @@ def refused(comm: MPI.Intracomm, kind: type[Exception], **options: Any) -> str:
     return texts[0]
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize(
     ("what", "kind"), [("load", ImportError), ("connect", MemoryError), ("handle", MemoryError)]
 )
@@ -196,7 +196,7 @@ def compute_until(sign: Sign) -> bool:
     return sign.given()
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("elsewhere", [sleep_until, compute_until])
 @pytest.mark.parametrize("group_size", [2, 8])
 @pytest.mark.parametrize("late", ["stale", "carry"])
@@ -256,7 +256,7 @@ def check(x: np.ndarray, outcome: Any, late: str, rank: int, version: int) -> No
     assert (x == x[0]).all()
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_without_a_thread_they_do_wait(comm: MPI.Intracomm) -> None:
     """What the tests above would find, if nothing moved while a rank is elsewhere."""
     sign = Sign(comm)
@@ -302,7 +302,7 @@ def test_a_thread_that_sleeps_wakes_up_as_often_as_it_says(
 # ---- together and at the end ---------------------------------------------------------------------
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_collectives_over_both_at_once(comm: MPI.Intracomm) -> None:
     """Over overlapping communicators, each in its own order."""
     halves = comm.Split(comm.rank % 2)
@@ -328,7 +328,7 @@ def test_collectives_over_both_at_once(comm: MPI.Intracomm) -> None:
     halves.Free()
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_ranks_that_close_at_different_times(comm: MPI.Intracomm) -> None:
     """Who has closed takes part until the last one has; with sync nobody is ahead of the others."""
     for sync in (False, True):
@@ -363,7 +363,7 @@ def test_arrays_outlive_their_handle(comm: MPI.Intracomm) -> None:
     comm.Barrier()
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_one_that_fails_while_others_close(comm: MPI.Intracomm) -> None:
     coll = PartialAllreduce(comm, x_of(0), transport="mpi")
     coll.sync(x_of(0))
@@ -376,7 +376,7 @@ def test_one_that_fails_while_others_close(comm: MPI.Intracomm) -> None:
     coll.close()
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_closing_can_be_interrupted(comm: MPI.Intracomm) -> None:
     """By a signal, as any wait; the handle is closed all the same, and the others learn of it."""
 

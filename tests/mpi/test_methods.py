@@ -225,7 +225,7 @@ def drawn(seed: int, version: int, group: tuple[int, ...]) -> int:
     return min(group, key=lambda rank: mix(seed ^ mix(version + 1 ^ mix(group[0] << 32 | rank))))
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("late", ["stale", "skip", "carry"])
 @pytest.mark.parametrize("half", [False, True])
 def test_only_the_drawn_rank_is_needed(comm: MPI.Intracomm, late: Any, half: bool) -> None:
@@ -349,7 +349,7 @@ def test_weights_of_what_is_carried(comm: MPI.Intracomm) -> None:
     deliver(comm, plan, SoloAllreduce(comm, blank(plan), average=False, grace=0))
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("late", ["skip", "carry"])
 def test_a_rank_that_comes_last_gets_everything_at_once(comm: MPI.Intracomm, late: Any) -> None:
     """The others may be a window ahead, not more; then rank 0 gets all of it in one call."""
@@ -386,7 +386,7 @@ def test_a_rank_that_comes_last_gets_everything_at_once(comm: MPI.Intracomm, lat
         assert (total[1:] == comm.allgather(given)[1:]).all()
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("late", ["skip", "carry"])
 def test_results_that_nobody_fetches(comm: MPI.Intracomm, late: Any) -> None:
     """The window closes: the others wait for the rank that does not fetch them, and say so."""
@@ -405,7 +405,7 @@ def test_results_that_nobody_fetches(comm: MPI.Intracomm, late: Any) -> None:
 # ---- leaving -------------------------------------------------------------------------------------
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("late", ["skip", "carry"])
 def test_all_that_are_left_start(comm: MPI.Intracomm, late: Any) -> None:
     """A departed rank counts as arrived and weighs nothing: the others are a quorum of k = P."""
@@ -421,7 +421,7 @@ def test_all_that_are_left_start(comm: MPI.Intracomm, late: Any) -> None:
             assert (x == np.float32(np.mean([rank + 1 for rank in present]))).all()
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("kind", [SoloAllreduce, MajorityAllreduce])
 def test_leaving_keeps_nobody(comm: MPI.Intracomm, kind: type[PartialAllreduce]) -> None:
     """The last rank goes on for windows on end; what the others have contributed reaches it."""
@@ -444,7 +444,7 @@ def test_leaving_keeps_nobody(comm: MPI.Intracomm, kind: type[PartialAllreduce])
         np.testing.assert_array_equal(total, np.subtract(made, lost))
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("late", ["skip", "carry"])
 def test_a_rank_that_fails_is_named(comm: MPI.Intracomm, late: Any) -> None:
     """Its next results will never be fetched: whom the window keeps learns why."""

@@ -191,7 +191,7 @@ def test_ranks_that_leave(comm: MPI.Intracomm) -> None:
         coll.close()
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_a_rank_that_fails(comm: MPI.Intracomm) -> None:
     """Its neighbours get an error that names a rank, theirs as well, and so on."""
     x = np.zeros(3)
@@ -211,7 +211,7 @@ def test_a_rank_that_fails(comm: MPI.Intracomm) -> None:
     comm.Barrier()
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_a_neighbour_that_does_not_come(comm: MPI.Intracomm) -> None:
     x = np.zeros(3)
     coll = NeighborExchange(comm, x, timeout=soon(comm), name="ring")
@@ -255,7 +255,7 @@ def test_wrong_arguments(comm: MPI.Intracomm) -> None:
         assert "int32" in told
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("argument", ["neighbors", "graph", "group_size"])
 def test_one_rank_is_wrong(comm: MPI.Intracomm, argument: str) -> None:
     value: Any = {"neighbors": 9, "graph": "star", "group_size": 2}[argument]
@@ -266,7 +266,7 @@ def test_one_rank_is_wrong(comm: MPI.Intracomm, argument: str) -> None:
     assert argument in told
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_ranks_disagree(comm: MPI.Intracomm) -> None:
     first = comm.rank == 0
     different: list[tuple[str, Any, Any]] = [

@@ -59,7 +59,7 @@ def test_every_sync_version(comm: MPI.Intracomm, quorum: Any) -> None:
         assert [(row.version, row.calls) for row in gathered] == [(version, version)] * comm.size
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 @QUORUMS
 def test_after_departures(comm: MPI.Intracomm, quorum: Any) -> None:
     """Rank r leaves after r + 1 sync versions; the others keep its last counters."""

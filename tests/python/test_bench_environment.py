@@ -35,10 +35,10 @@ def test_ranks_with_a_core_each(places: list[dict[str, Any]]) -> None:
     [
         (ranks({0, 1}, {0, 1}, {0, 1}), "a: 3 ranks share 2 cores: "),
         # There are as many cores as ranks, and yet two of these have one.
-        (ranks({0}, {0}, {1, 2, 3}), "a: 2 ranks share 1 core: "),
+        (ranks({0}, {0}, {1, 2, 3}), "a: 2 ranks share 1 cores: "),
         (ranks({0, 1}, {1, 2}), "a: rank 0 may run on cores 0-1 and rank 1 on 1-2: "),
         (ranks({0}, {1}, {2}, limit=1.5), "a: 3 ranks have the time of 1.5 CPUs"),
-        (ranks({0}, {1}) + ranks({0}, {0}, host="b"), "b: 2 ranks share 1 core: "),
+        (ranks({0}, {1}) + ranks({0}, {0}, host="b"), "b: 2 ranks share 1 cores: "),
     ],
 )
 def test_ranks_that_take_cores_from_each_other(places: list[dict[str, Any]], why: str) -> None:

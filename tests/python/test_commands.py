@@ -1,4 +1,4 @@
-"""What `make test` runs: commands that fail, take long, or wait behind others."""
+"""What `make test` runs: commands that fail, take long, or are interrupted."""
 
 import os
 import signal
@@ -6,10 +6,9 @@ import sys
 import time
 from pathlib import Path
 
-import commands
 import parts
 import pytest
-from commands import Process, Runner
+from commands import Runner
 from parts import Command
 
 ENVIRONMENT = dict(os.environ)
@@ -23,24 +22,10 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def python(name: str, program: str, **options: bool) -> Command:
-    return Command(name, [sys.executable, "-S", "-c", program], LONG_S, **options)
-
-
 def reasons(*commands: Command) -> list[str]:
     """Why each failed, run by themselves."""
-    behind = [command for command in commands if command.behind]
-    with Runner(ENVIRONMENT, behind) as runner:
+    with Runner(ENVIRONMENT) as runner:
         return [ended.reason for _, ended in runner.run(commands)]
-
-
-def started(runner: Runner) -> Process:
-    """The first that runs behind."""
-    deadline = time.monotonic() + LONG_S
-    while runner.process_behind is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return runner.process_behind
 
 
 def runs(pid: int) -> bool:
@@ -55,11 +40,6 @@ def test_a_command_says_why_it_failed():
     good, bad, none = reasons(*(Command(word, [word], LONG_S) for word in words))
     assert (good, bad) == ("", "exit status 1")
     assert "none-such" in none
-
-
-def test_a_command_behind_says_why_it_failed():
-    found = reasons(*(Command(word, [word], LONG_S, behind=True) for word in ("false", "true")))
-    assert found == ["exit status 1", ""]
 
 
 def test_a_command_that_takes_long_is_ended_with_what_it_started(logs):
@@ -80,49 +60,9 @@ def test_time_of_children_counts():
     assert 0.2 <= ended.cpu_seconds < LONG_S
 
 
-def test_behind_others_it_has_idle_cores_only():
-    idle = "import os, time\nwhile os.sched_getscheduler(0) != os.SCHED_IDLE: time.sleep(0.01)"
-    assert reasons(python("idle", idle, behind=True)) == [""]
-
-
-def test_nothing_runs_behind_what_is_undisturbed():
-    ends = python("ends", "import time; time.sleep(2)", behind=True)
-    with Runner(ENVIRONMENT, [ends]) as runner:
-        # What is stopped is seen so when it had its core next; what is not stopped ends.
-        stat = f"/proc/{started(runner).pid}/stat"
-        look = f"import time\nwhile ') T ' not in open({stat!r}).read(): time.sleep(0.01)"
-        both = [python("look", look, undisturbed=True), ends]
-        assert [ended.reason for _, ended in runner.run(both)] == ["", ""]
-
-
-def test_nothing_starts_behind_what_is_undisturbed():
-    first = Command("first", ["sleep", "60"], 90, behind=True)
-    then = python("then", "print()", behind=True)
-    with Runner(ENVIRONMENT, [first, then]) as runner:
-        process = started(runner)
-        with runner.undisturbed():
-            os.killpg(process.pid, signal.SIGKILL)
-            assert runner.behind["first"].result(timeout=LONG_S).reason == "exit status -9"
-            time.sleep(0.3)
-            assert not then.logs()[0].exists()
-        assert [ended.reason for _, ended in runner.run([then])] == [""]
-
-
-def test_a_pause_is_no_time(monkeypatch):
-    # Of the idle class it could wait for longer than that.
-    monkeypatch.setattr(commands, "take_idle_cores_only", lambda _: None)
-    short = Command("short", ["sleep", "0.5"], 3, behind=True)
-    with Runner(ENVIRONMENT, [short]) as runner:
-        started(runner)
-        with runner.undisturbed():
-            time.sleep(3.5)
-        assert [ended.reason for _, ended in runner.run([short])] == [""]
-
-
-@pytest.mark.parametrize("undisturbed", [False, True])
-def test_an_interrupt_ends_what_runs_and_what_would_follow(undisturbed):
-    sleeps = [Command(f"sleep{i}", ["sleep", "60"], 90, behind=True) for i in range(2)]
-    front = Command("front", ["sleep", "60"], 90, undisturbed=undisturbed)
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_an_interrupt_ends_what_runs_and_what_would_follow(lanes, logs):
+    sleeps = [Command(f"sleep{i}", ["sleep", "60"], 90, lanes=lanes) for i in range(lanes + 1)]
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -130,26 +70,30 @@ def test_an_interrupt_ends_what_runs_and_what_would_follow(undisturbed):
     before = signal.signal(signal.SIGALRM, interrupt)
     start = time.monotonic()
     try:
-        with pytest.raises(KeyboardInterrupt), Runner(ENVIRONMENT, sleeps) as runner:
-            started(runner)
+        with pytest.raises(KeyboardInterrupt), Runner(ENVIRONMENT) as runner:
             signal.setitimer(signal.ITIMER_REAL, 0.5)
-            list(runner.run([front, *sleeps]))
+            list(runner.run(sleeps))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert time.monotonic() - start < 45
     assert not runner.running
-    assert runner.behind["sleep1"].result().reason == "interrupted"
+    assert len(list(logs.iterdir())) >= lanes
 
 
-def test_behind_and_undisturbed_exclude_each_other():
-    with pytest.raises(ValueError, match="both would wait for itself"):
-        Command("both", ["true"], 1, behind=True, undisturbed=True)
+def test_every_test_is_in_the_short_run_or_in_the_rest():
+    mpi = parts.Launcher("mpich", ["mpiexec"])
+    short, rest = (parts.all_parts(mpi, short) for short in (True, False))
+    assert list(short) == list(rest)
+    for flavour in ("c", "asan", "tsan"):
+        names = [{c.name for c in part[flavour] if c.counts} for part in (short, rest)]
+        assert names[0]
+        assert not names[0] & names[1]
+    tests = {f"c-{path.stem}" for path in (parts.ROOT / "tests/c").glob("test_*.c")}
+    assert {c.name for part in (short, rest) for c in part["c"] if c.counts} == tests
 
 
-def test_what_starts_threads_is_under_the_thread_sanitizer(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "test_engine_killed"
-    assert f"tsan-{name}" in [command.name for command in parts.c_part("tsan", 1)]
-    monkeypatch.setattr(parts, "ONE_THREAD", parts.ONE_THREAD | {name})
-    with pytest.raises(ValueError, match=f"{name} starts threads"):
-        parts.c_part("tsan", 1)
+def test_a_short_c_test_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(parts.SHORT_C, "tsan", ("test_topology",))  # it starts no thread
+    with pytest.raises(FileNotFoundError, match="no such C test for tsan: test_topology"):
+        parts.c_part("tsan", True, 1)

@@ -78,6 +78,7 @@ def wait_for_version(forked: ranks.ForkedRanks, rank: int, version: int) -> None
         pass
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", ["outside a call", "inside a call"])
 def test_a_stopped_rank_delays_nobody_until_the_window_is_used_up(where: str) -> None:
     """The others go on for a whole window, then wait, and all complete when it is continued."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch._dynamo  # noqa: F401 - of the first optimizer: once, not in every forked rank
 from ranks import ForkedRanks
 from wagma_model import Arrival, group, replay
 from wagma_run import Recorded, expected, train

@@ -88,6 +88,7 @@ def test_what_these_ranks_cannot_do_is_named(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [["--algorithms", "sgd"], ["--json", "/proc/x"]])
 def test_all_ranks_refuse_together(tmp_path: Path, options: list[str]) -> None:
     done = training(tmp_path, 3, *options)
@@ -137,6 +138,7 @@ def test_the_module_is_a_command(tmp_path: Path) -> None:
     assert "wagma bench training: argument --steps: 'x' is no whole number" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", [0, 3])
 def test_finished_trainings_are_kept_after_ctrl_c(tmp_path: Path, ranks: int) -> None:
     """Ctrl-C reaches one rank, in the second training; the others hear of it."""
@@ -153,6 +155,7 @@ def test_finished_trainings_are_kept_after_ctrl_c(tmp_path: Path, ranks: int) ->
     assert [run["algorithm"] for run in document["runs"]] == ["local10"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", [0, 3])
 def test_ctrl_c_in_the_first_training_leaves_nothing(tmp_path: Path, ranks: int) -> None:
     output, errors = interrupted(

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from started import result, results
 
+pytestmark = pytest.mark.long
+
 # Steps, samples, and what a model is worth that has learned; one that has not: 0 and 15.
 TASKS = {"charlm": (60, 16, 0.2), "episodes": (80, 4, 75.0)}
 BOTH = ("--algorithms", "wagma,allreduce")

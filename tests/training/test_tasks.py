@@ -21,6 +21,7 @@ def trained(task: Task, name: str, steps: int, seed: int = 1) -> float:
     return task.evaluate(model)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "steps"), [("digits", 200), ("charlm", 60), ("episodes", 100)])
 def test_models_learn(name: str, steps: int) -> None:
     task = load(name, 1)

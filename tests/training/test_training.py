@@ -12,6 +12,8 @@ from started import result, results
 from wagma.benchmarks.training.algorithms import NAMES
 from wagma.benchmarks.training.tasks import TASKS, Batch, load
 
+pytestmark = pytest.mark.long
+
 ON_FOUR = [name for name in NAMES if name != "sgp4"]
 STEPS = 200
 EMULATED_STEPS = 15

@@ -30,8 +30,7 @@ def check_rank(rank: SupportsIndex, size: int) -> int:
     try:
         return check_count("rank", rank, 0, size - 1)
     except ValueError:
-        known = "the only rank is 0" if size == 1 else f"the {size} ranks are 0 to {size - 1}"
-        raise ValueError(f"rank is {rank!r}: {known}") from None
+        raise ValueError(f"rank is {rank!r}: the {size} ranks are 0 to {size - 1}") from None
 
 
 def check_number(name: str, value: float, *, infinite: bool = False) -> float:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wagma.launch.packages import missing
-from wagma.units import plural
 
 if TYPE_CHECKING:
     from wagma.trace.files import Timeline
@@ -127,8 +126,8 @@ def _merge(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> in
     events = sum(len(timeline.events) for timeline in timelines)
     errors = [offset.error_ns for offset in align(timelines).values() if offset.error_ns]
     exact = f", clocks aligned within {max(errors) / 1e3:.1f} us" if errors else ""
-    what = f"{plural(events, 'event')} of {plural(len(timelines), 'file')}"
-    sys.stdout.write(f"{output}: {what}{exact}; open it at ui.perfetto.dev\n")
+    files = f"{len(timelines)} file{'s' if len(timelines) > 1 else ''}"
+    sys.stdout.write(f"{output}: {events} events of {files}{exact}; open it at ui.perfetto.dev\n")
     return 0
 
 

@@ -112,7 +112,7 @@ def test_wait_avoiding_quorums(
         assert point.series[0].late.any(), "nobody was late: there was nothing to see"
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 def test_baselines_beside_it(comm: MPI.Intracomm, start: Start, size: int) -> None:
     settings = replace(
@@ -131,7 +131,7 @@ def test_baselines_beside_it(comm: MPI.Intracomm, start: Start, size: int) -> No
     assert {series.loop for series in point.series} == {"c" if size == SMALL else "python"}
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_torch(comm: MPI.Intracomm, start: Start) -> None:
     pytest.importorskip("torch")
     settings = replace(BASE, buffer="torch", datatype="bfloat16", baselines=("gloo",))
@@ -140,7 +140,7 @@ def test_torch(comm: MPI.Intracomm, start: Start) -> None:
     assert [series.name for series in point.series] == ["wagma in-place", "gloo in-place"]
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize(
     ("settings", "size"),
     [(BASE, SMALL), (BASE, LARGE), (WAITING, SMALL), (replace(WAITING, late="skip"), LARGE)],
@@ -175,7 +175,7 @@ def test_a_result_without_a_contribution_is_wrong(
 PATIENT = replace(BASE, quorum=1, grace=30.0, loop="python")  # nobody is late by itself
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_a_call_that_reduces_nothing_is_wrong(
     comm: MPI.Intracomm, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,7 +193,7 @@ def test_a_call_that_reduces_nothing_is_wrong(
     assert point.series[0].checks.wrong == point.series[0].checks.results > 0
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_ranks_that_name_different_contributions_are_wrong(
     comm: MPI.Intracomm, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,7 @@ def start() -> Iterator[Start]:
         yield made
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("spoil", [False, True])
 def test_a_sleeper_and_nobody(comm: MPI.Intracomm, start: Start, spoil: bool) -> None:
     spoiled = 1 if spoil and comm.rank == 0 else None
@@ -34,7 +34,7 @@ def test_a_sleeper_and_nobody(comm: MPI.Intracomm, start: Start, spoil: bool) ->
     assert found["counts"]["wrong"] == (spoiled is not None), found["counts"]["first_wrong"]
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_the_thread_of_a_handle_between_calls(comm: MPI.Intracomm, start: Start) -> None:
     found = idle(comm, start, SHORT)
     assert found["threads"] == 1

@@ -55,7 +55,7 @@ def train(comm: MPI.Intracomm, late: int, **options: Any) -> None:
             coll.allreduce(x)
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_who_was_late_and_who_waited(comm: MPI.Intracomm, folder: Path) -> None:
     late = comm.size - 1
     train(comm, late, quorum="all")

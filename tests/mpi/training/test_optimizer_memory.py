@@ -20,7 +20,7 @@ COUNT = (4 << 20) // 4 + 3  # from here on arrays change their memory, see csrc/
 MEAN = (SIZE - 1) / 2  # of the ranks
 
 pytestmark = [
-    pytest.mark.mpi(),
+    pytest.mark.mpi(min_size=2),
     pytest.mark.skipif(SIZE > 4, reason="fewer ranks show it, in less time"),
 ]
 

@@ -36,7 +36,7 @@ def test_wagma_passes_its_choices_on(comm: MPI.Intracomm) -> None:
         assert (used.grouping, used.activation, used.missed) == ("fixed", "world", "fast-forward")
 
 
-@pytest.mark.mpi
+@pytest.mark.mpi(min_size=2)
 def test_training_with_fast_forward(comm: MPI.Intracomm) -> None:
     """Who is behind makes fewer steps, and all end at the same version with one model."""
     parameter = torch.nn.Parameter(torch.full((3,), float(comm.rank)))

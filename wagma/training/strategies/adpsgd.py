@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 from wagma.collectives import GroupAllreduce
 from wagma.collectives.options import Transport
 from wagma.training.strategies.groups import GroupAveraging
-from wagma.units import plural
 
 if TYPE_CHECKING:
     import torch
@@ -85,4 +84,4 @@ class ADPSGD(GroupAveraging):
         )
 
     def __repr__(self) -> str:
-        return f"ADPSGD({plural(self.size, 'rank')})"
+        return f"ADPSGD({self.size} ranks)"

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from wagma.collectives.options import Transport
 from wagma.training.strategies.neighbors import NeighborAveraging
-from wagma.units import plural
 
 if TYPE_CHECKING:
     from wagma.collectives.meeting import Comm
@@ -66,4 +65,4 @@ class DPSGD(NeighborAveraging):
         self.outcome = self._average_all(1.0)
 
     def __repr__(self) -> str:
-        return f"DPSGD({plural(self.size, 'rank')})"
+        return f"DPSGD({self.size} ranks)"

@@ -14,7 +14,6 @@ from wagma.training.closures import needs_closure
 from wagma.training.flat import FlatParameters
 from wagma.training.strategies.collective import Collective
 from wagma.training.strategies.gradients import GradientAveraging
-from wagma.units import plural
 
 if TYPE_CHECKING:
     from wagma.collectives.meeting import Comm
@@ -174,4 +173,4 @@ class EagerSGD(GradientAveraging):
         self._carries = False
 
     def __repr__(self) -> str:
-        return f"EagerSGD({plural(self.size, 'rank')}, {self.variant!r})"
+        return f"EagerSGD({self.size} ranks, {self.variant!r})"

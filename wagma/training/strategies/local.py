@@ -9,7 +9,6 @@ from wagma.collectives.options import Transport
 from wagma.training.flat import FlatParameters
 from wagma.training.strategies.base import Algorithm
 from wagma.training.strategies.collective import Collective
-from wagma.units import plural
 
 if TYPE_CHECKING:
     from wagma.collectives.meeting import Comm
@@ -77,4 +76,4 @@ class LocalSGD(Algorithm):
         self.parameters.written()
 
     def __repr__(self) -> str:
-        return f"LocalSGD({plural(self.size, 'rank')}, sync_period={self.sync_period})"
+        return f"LocalSGD({self.size} ranks, sync_period={self.sync_period})"

@@ -10,7 +10,6 @@ from torch.optim import Optimizer
 
 from wagma.collectives.options import Transport
 from wagma.training.strategies.neighbors import NeighborAveraging
-from wagma.units import plural
 
 if TYPE_CHECKING:
     from wagma.collectives.meeting import Comm
@@ -105,4 +104,4 @@ class SGP(NeighborAveraging):
         self.weight = float(state["weight"])
 
     def __repr__(self) -> str:
-        return f"SGP({plural(self.size, 'rank')}, neighbors={self._neighbors})"
+        return f"SGP({self.size} ranks, neighbors={self._neighbors})"

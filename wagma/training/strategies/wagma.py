@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 from wagma.collectives import PartialAllreduce
 from wagma.collectives.options import Activation, Missed, Transport
 from wagma.training.strategies.groups import GroupAveraging
-from wagma.units import plural
 
 if TYPE_CHECKING:
     import torch
@@ -148,6 +147,6 @@ class WAGMA(GroupAveraging):
             if not vars(self)[name]
         )
         return (
-            f"WAGMA({plural(self.size, 'rank')}, group_size={self.group_size}, "
+            f"WAGMA({self.size} ranks, group_size={self.group_size}, "
             f"sync_period={self.sync_period}{switches})"
         )
