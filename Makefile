@@ -7,8 +7,8 @@ PIP_ARGS ?=
 PYTHON ?= python3
 PREFIX ?= /usr/local
 DEMO_ARGS ?=
-# Without --readme the table is only printed: make bench BENCH_ARGS=--quick
-BENCH_ARGS ?= --readme README.md
+# Without --page the table is only printed: make bench BENCH_ARGS=--quick
+BENCH_ARGS ?= --page docs/results.md --quoted-in README.md
 # Under mpiexec standard error is a pipe, and make's own says whether somebody is looking.
 DEMO_PROGRESS := $(if $(MAKE_TERMERR),--progress always)
 PARTS ?=
@@ -71,7 +71,7 @@ oracle: $(VENV)/engine ## mpi4py's own tests of Allreduce, with wagma's sums
 	$(TESTS) --rest oracle
 	@sed -n '/=* sums =/,/^oracle/p' build/test-logs/oracle-*.0.log
 
-bench: ## the table of README: the engine beside MPI_Allreduce of both MPIs (minutes)
+bench: ## docs/results.md: the engine beside MPI_Allreduce of both MPIs (minutes)
 	$(MAKE) environment MPI=mpich
 	$(MAKE) environment MPI=openmpi
 	$(RUN) -m wagma bench table $(BENCH_ARGS)

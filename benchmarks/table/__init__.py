@@ -1,1 +1,1 @@
-"""README's table: wagma beside every MPI that is there, and what other rows promise."""
+"""The table of docs/results.md: wagma beside every MPI that is there, and other promises."""

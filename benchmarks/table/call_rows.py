@@ -45,7 +45,7 @@ def _row(
     ]
     return Row(
         "cost",
-        f"a call, {what}, {size_text(size)}: from Python, less from C",
+        f"what Python adds to a call, {what}, {size_text(size)}",
         ranks,
         f"<= {time_text(BINDING_GOAL)}",
         ("-" if added < 0 else "") + time_text(abs(added)),

@@ -1,10 +1,10 @@
-"""Measures wagma beside MPI_Allreduce, in the same processes and in the same run: README's table.
+"""Measures wagma beside MPI_Allreduce, in the same processes and in the same run.
 
 It is not run under mpiexec: it starts ranks itself, under every MPI that is there. In each launch,
 blocks of calls of wagma and of MPI_Allreduce alternate; before every call each rank rewrites its
 array and all start at the same moment; every result is checked. A time is the maximum over the
 ranks; medians and percentiles are over iterations. A ratio compares with the fastest MPI at the
-same number of ranks, and with wagma's time in the same launch. docs/performance.md derives every
+same number of ranks, and with wagma's time in the same launch. docs/measuring.md derives every
 figure.
 
 The exit status is 1 if a result was wrong or a launch failed, and 0 if goals were missed: they
@@ -29,7 +29,7 @@ from . import plan
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
-SUMMARY = "README's table: wagma beside every MPI that is there (not under mpiexec)"
+SUMMARY = "docs/results.md: wagma beside every MPI that is there (not under mpiexec)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -106,12 +106,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="print the table of such a file, and measure nothing",
     )
-    add("--markdown", action="store_true", help="print the table as README has it")
+    add("--page", type=Path, metavar="FILE", help="write the page docs/results.md there")
     add(
-        "--readme",
+        "--quoted-in",
         type=Path,
         metavar="FILE",
-        help="put the table there, between <!-- table --> and <!-- end of table -->",
+        help="with --page: replace the rows of the page that this file quotes",
     )
     add(
         "--corrupt",
@@ -124,14 +124,13 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Measures or reads, prints, and returns the exit status."""
     if said := missing("rich"):
         parser.error(said)
-    from . import launch, readme, report, rows
+    from . import launch, page, report, rows
     from .collect import Asked, collect
 
-    if arguments.readme:
-        try:
-            readme.check(arguments.readme)
-        except (OSError, readme.MarkerError) as error:
-            parser.error(f"--readme: {error}")
+    if arguments.page and not arguments.page.parent.is_dir():
+        parser.error(f"--page {arguments.page}: there is no folder {arguments.page.parent}")
+    if arguments.quoted_in and not (arguments.page and arguments.quoted_in.is_file()):
+        parser.error(f"--quoted-in {arguments.quoted_in}: it needs --page, and has to be a file")
     if arguments.source:
         try:
             result = json.loads(arguments.source.read_text())
@@ -154,14 +153,18 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         )
     table = rows.assemble(result)
     failures = rows.failures(result)
-    print(report.text(result, table, markdown=arguments.markdown), end="")
+    print(report.text(result, table), end="")
     if arguments.json:
         content = {**result, "table": [asdict(row) for row in table]}
         arguments.json.write_text(json.dumps(content))
     for failure in failures:
         print(f"FAILED: {failure}", file=sys.stderr)
-    if arguments.readme and not failures:
-        readme.rewrite(arguments.readme, report.text(result, table, markdown=True))
+    if arguments.page and not failures:
+        written = page.text(result, table)
+        arguments.page.write_text(written, encoding="utf-8")
+        if file := arguments.quoted_in:
+            text = page.requoted(file.read_text(encoding="utf-8"), written)
+            file.write_text(text, encoding="utf-8")
     return 1 if failures else 0
 
 

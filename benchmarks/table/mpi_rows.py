@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from wagma.units import size_text, time_text
+from wagma.units import plural, size_text, time_text
 
 from ..figures import BASELINES, OF_GROUPS
 from .plan import ALONE, GOALS, mpi_sizes
@@ -138,6 +138,6 @@ def idle(report: Report) -> Iterator[Row]:
                 f"<= {CPU_GOAL:.0%}",
                 f"{share:.2%}",
                 reached(share <= CPU_GOAL),
-                f"{most['threads']} threads, {most['wakeups'] / most['seconds']:.0f} wake-ups per "
-                f"second; the rank that has most",
+                f"{plural(most['threads'], 'thread')}, {most['wakeups'] / most['seconds']:.0f} "
+                "wake-ups per second; the rank that has most",
             )

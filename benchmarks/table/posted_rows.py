@@ -85,7 +85,8 @@ def overlap(report: Report) -> Iterator[Row]:
         yield Row(
             "overlap",
             f'quorum="all", posted, {s["compute"] * 1e3:g} ms before the wait, a rank posts '
-            f"{s['lateness'] * 1e3:g} ms late: the others, {size_text(s['sizes'][0])}",
+            f"{s['lateness'] * 1e3:g} ms late: the others' time, over a reduction's, "
+            f"{size_text(s['sizes'][0])}",
             ranks,
             f"<= {HIDDEN_GOAL:g}x a reduction",
             f"{ratio:.2f}x",

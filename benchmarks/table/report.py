@@ -1,10 +1,11 @@
-"""A report as text, for a terminal or as Markdown."""
+"""A report as text, for a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from io import StringIO
 from statistics import median
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -15,33 +16,20 @@ from wagma.units import size_text
 
 from .row import Report, Row
 
-__all__ = ["text"]
+__all__ = ["environment", "text"]
 
 WIDTH = 1000  # no row is cut or wrapped; tables are only as wide as their longest row
 COLUMNS = ("what", "ranks", "goal", "measured", "", "median [p10, p90]")
 
 
-def text(report: Report, rows: list[Row], *, markdown: bool) -> str:
-    """The environment, the table and what was left out."""
-    lines = _environment(report)
-    table = _markdown(rows) if markdown else _terminal(rows)
+def text(report: Report, rows: list[Row]) -> str:
+    """Return the environment, the table with goals, and what was left out."""
     left_out = [f"Left out: {reason}." for reason in report["left_out"]]
-    if markdown:
-        lines = [f"> {line}" for line in lines]
-        left_out = left_out and ["", *left_out]
-    return "\n".join([*lines, "", *table, *left_out]) + "\n"
+    return "\n".join([*environment(report), "", *_terminal(rows), *left_out]) + "\n"
 
 
 def _cells(row: Row) -> tuple[str, ...]:
     return row.what, str(row.ranks), row.goal, row.measured, row.verdict, row.details
-
-
-def _markdown(rows: list[Row]) -> Iterator[str]:
-    yield f"| {' | '.join(COLUMNS)} |".replace("|  |", "| |")
-    yield "|" + "---|" * len(COLUMNS)
-    for row in rows:
-        cells = " | ".join(cell.replace("|", "\\|") for cell in _cells(row))
-        yield f"| {cells} |".replace("|  |", "| |")
 
 
 def _terminal(rows: list[Row]) -> Iterator[str]:
@@ -55,13 +43,14 @@ def _terminal(rows: list[Row]) -> Iterator[str]:
     yield from (line.rstrip() for line in file.getvalue().splitlines())
 
 
-def _environment(report: Report) -> list[str]:
+def environment(report: Report, *, commit: bool = True) -> list[str]:
+    """Return a line for each of the machine, the versions and the launches."""
     e = report["environment"]
     load = ", ".join(f"{value:.2f}" for value in e["load_average"])
     lines = [
         f"{e['cpu']}, {e['cores']} cores, {e['memory_bytes'] / 2**30:.0f} GiB, "
         f"Linux {e['kernel']}; load average at start {load}; {e['time']}.",
-        f"wagma {e['wagma']} ({e['commit'] or 'no repository'}), Python {e['python']}, "
+        f"wagma {e['wagma']}{_commit(e) if commit else ''}, Python {e['python']}, "
         f"numpy {e['numpy']}, mpi4py {e['mpi4py']}.",
     ]
     for launch in report["launches"]:
@@ -80,3 +69,7 @@ def _environment(report: Report) -> list[str]:
             f"{first['thread_level'].upper()}{': ' + sizes if sizes else ''}."
         )
     return lines
+
+
+def _commit(environment: dict[str, Any]) -> str:
+    return f" ({environment['commit'] or 'no repository'})"

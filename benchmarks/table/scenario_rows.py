@@ -112,8 +112,9 @@ def k_of_p(report: Report) -> Iterator[Row]:
                 f"{time_text(theory.seconds)} +- {THEORY_GOAL:.0%}",
                 time_text(measured),
                 reached(abs(measured / theory.seconds - 1) <= THEORY_GOAL),
-                f"{measured / theory.seconds - 1:+.1%}; {s.versions} versions, reduction "
-                f"{time_text(reduction)}, late {late:.1%} (theory {theory.late_share:.1%})"
+                f"theory {time_text(theory.seconds)} ({measured / theory.seconds - 1:+.1%}); "
+                f"{s.versions} versions, reduction {time_text(reduction)}, late {late:.1%} "
+                f"(theory {theory.late_share:.1%})"
                 + ("" if slow else f"; {_cancelling(s, ranks, quorum)}")
                 + f"; each sleep {time_text(overslept)} too long, in theory as well",
             )
@@ -122,7 +123,7 @@ def k_of_p(report: Report) -> Iterator[Row]:
         waiting = replay(draws(s, ranks, slow=True), ranks, 0.0).seconds
         yield Row(
             "k-of-p",
-            f"K={quorum} of {ranks}: what a rank {s.slowdown:g} times as slow costs",
+            f"K={quorum} of {ranks}: a rank {s.slowdown:g} times as slow, over equal ranks",
             ranks,
             f"<= {slow_theory / equal_theory:.2f}x + {THEORY_GOAL:.0%}",
             f"{slow / equal:.2f}x",

@@ -1,4 +1,4 @@
-"""The table of README: what its rows follow from, in a short run of everything."""
+"""The table of docs/results.md: what its rows follow from, in a short run of everything."""
 
 import json
 import re
@@ -40,11 +40,12 @@ def environment() -> str:
 def finished(
     environment: str, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[dict[str, Any], str, Path]:
-    """A short run of everything: the report, what was printed, and the report's file."""
+    """A short run of everything: the report, the page, and the report's file."""
     file = tmp_path_factory.mktemp("benchmark") / "report.json"
-    done = table(*TINY, "--environment", environment, "--json", str(file), "--markdown")
+    page = file.with_suffix(".md")
+    done = table(*TINY, "--environment", environment, "--json", str(file), "--page", str(page))
     assert done.returncode == 0, done.stderr
-    return json.loads(file.read_text()), done.stdout, file
+    return json.loads(file.read_text()), page.read_text(), file
 
 
 def test_variables_of_wagma_stay_outside(environment: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,12 +247,31 @@ def test_the_fastest_k_get_every_version(finished: tuple[dict[str, Any], str, Pa
         assert row["measured"] == time_text(first * 1e-9 / versions)
 
 
-def test_a_report_is_printed_again(
-    finished: tuple[dict[str, Any], str, Path], capsys: pytest.CaptureFixture[str]
+def test_a_page_is_written_again_from_a_report(
+    finished: tuple[dict[str, Any], str, Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    _, printed, file = finished
-    assert main(["bench", "table", "--from", str(file), "--markdown"]) == 0
-    assert capsys.readouterr().out == printed
+    _, page, file = finished
+    target = tmp_path / "results.md"
+    assert main(["bench", "table", "--from", str(file), "--page", str(target)]) == 0
+    assert target.read_text() == page
+    assert "reached" in capsys.readouterr().out  # goals are for those who develop wagma
+
+
+def test_the_page_has_no_goals_and_no_commit(finished: tuple[dict[str, Any], str, Path]) -> None:
+    report, page, _ = finished
+    assert not re.search("goal|reached|missed", page)
+    assert str(report["environment"]["commit"]).split()[0] not in page
+    assert report["environment"]["cpu"] in page
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    assert len(rows) == len(report["table"]) + page.count("\n|---|")
+    for row in report["table"]:
+        if row["compared"]:
+            (line,) = (
+                line for line in rows if line.startswith(f"| {row['what']} | {row['ranks']} |")
+            )
+            assert line.endswith(f" {row['compared']['ratio']:.2f} |")
 
 
 @pytest.fixture(scope="module")
@@ -322,19 +342,11 @@ def test_what_is_wrong_with_options_is_said(
         (("--rows", "all,fast"), "no such row: fast"),
         (("--ranks", "1"), "1 is too small"),
         (("--large-sizes", "6"), "a multiple of 4 bytes"),
-        (("--readme", str(tmp_path / "none")), "No such file"),
+        (("--page", str(tmp_path / "none" / "page.md")), "there is no folder"),
+        (("--quoted-in", str(tmp_path / "none")), "it needs --page"),
         (("--from", str(tmp_path / "none")), "No such file"),
     ):
         with pytest.raises(SystemExit) as end:
             main(["bench", "table", *arguments])
         assert end.value.code == 2
         assert words in capsys.readouterr().err
-
-
-def test_readme_gets_the_table(finished: tuple[dict[str, Any], str, Path], tmp_path: Path) -> None:
-    _, printed, file = finished
-    target = tmp_path / "README.md"
-    target.write_text("a\n<!-- table -->\nold\n<!-- end of table -->\nb\n")
-    assert main(["bench", "table", "--from", str(file), "--readme", str(target)]) == 0
-    expected = f"a\n<!-- table -->\n{printed.strip()}\n<!-- end of table -->\nb\n"
-    assert target.read_text() == expected

@@ -1,10 +1,9 @@
-"""The table of README: its arithmetic, its plan, and how it gets into README."""
+"""The table of docs/results.md: its arithmetic and its plan."""
 
 import json
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,8 @@ import pytest
 
 from wagma.benchmarks.samples import Checks, Point, Series
 from wagma.benchmarks.scenarios.plan import Fastest, draws
-from wagma.benchmarks.table import plan, ratio_rows, ratios, readme, stored
+from wagma.benchmarks.table import page as page_of_table
+from wagma.benchmarks.table import plan, ratio_rows, ratios, stored
 from wagma.memory import Room
 from wagma.theory import fastest_k
 
@@ -178,36 +178,15 @@ def test_who_launches_ranks_does_not_initialise_mpi() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
-# ---- README --------------------------------------------------------------------------------------
+# ---- the page ------------------------------------------------------------------------------------
 
 
-def test_the_table_is_put_between_its_markers(tmp_path: Path) -> None:
-    file = tmp_path / "README.md"
-    file.write_text(f"before\n{readme.BEGIN}\nold\nlines\n{readme.END}\nafter\n")
-    readme.rewrite(file, "\n| new |\n")
-    expected = f"before\n{readme.BEGIN}\n| new |\n{readme.END}\nafter\n"
-    assert file.read_text() == expected
-    readme.rewrite(file, "| new |")
-    assert file.read_text() == expected
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        ("nothing",),
-        (readme.BEGIN, "no end"),
-        (readme.END, readme.BEGIN),
-        (readme.BEGIN, readme.BEGIN, readme.END),
-        (readme.BEGIN, readme.END, readme.END),
-    ],
-)
-def test_a_file_without_the_markers_stays_as_it_is(tmp_path: Path, lines: tuple[str, ...]) -> None:
-    file = tmp_path / "README.md"
-    text = "\n".join([*lines, ""])
-    file.write_text(text)
-    with pytest.raises(readme.MarkerError, match=f"{file}: one line {readme.BEGIN}"):
-        readme.rewrite(file, "| new |")
-    assert file.read_text() == text
+def test_quoted_rows_are_replaced_by_the_pages() -> None:
+    page = "| sum, 1 MiB | 2 | 5 us | 2.00 |\n| sum, 1 MiB | 4 | 9 us | 3.00 |\n"
+    quoting = "text\n| sum, 1 MiB | 4 | 8 us | 1.00 |\n| sum, 2 MiB | 4 | 8 us | 1.00 |\nend"
+    assert page_of_table.requoted(quoting, page) == (
+        "text\n| sum, 1 MiB | 4 | 9 us | 3.00 |\n| sum, 2 MiB | 4 | 8 us | 1.00 |\nend"
+    )
 
 
 # ---- theory of the fastest K ---------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The rows of README's table over MPI: what is measured, and what is made of it."""
+"""The rows over MPI of docs/results.md: what is measured, and what is made of it."""
 
 from collections.abc import Iterator
 from typing import Any

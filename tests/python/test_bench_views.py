@@ -375,7 +375,7 @@ def test_csv_has_a_line_for_each_series() -> None:
 
 
 def test_columns_of_csv_are_documented() -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs/benchmarks.md").read_text()
+    text = (Path(__file__).resolve().parents[2] / "docs/benchmark-figures.md").read_text()
     parts = re.compile(r"(own|last)_\w+_us")
     for column in COLUMNS:
         assert f"`{parts.sub(lambda found: f'{found[1]}_*_us', column)}`" in text, column

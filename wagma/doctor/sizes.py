@@ -8,7 +8,7 @@ from wagma.memory import shared_memory_of
 __all__ = ["needed_bytes"]
 
 MIB = 1 << 20
-# docs/performance.md derives these figures; the window is that of a handle without sync versions.
+# docs/measuring-rows.md has these figures; the window is that of a handle without sync versions.
 WINDOW = 64
 CHUNK_BYTES = 2 * MIB
 SHOWN_BYTES = MIB  # arrays from here on show one buffer after the other

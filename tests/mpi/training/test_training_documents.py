@@ -1,4 +1,4 @@
-"""The code of docs/training.md, migrating.md and algorithms.md, run as it stands."""
+"""The code of the documents about training, run as it stands."""
 
 import csv
 import random
@@ -23,9 +23,10 @@ def blocks(name: str, language: str) -> list[str]:
     return found
 
 
-LOOP, ACCUMULATION, UNEVEN, CLIPPING, SCALING, LATE, CHECKPOINT, SCHEDULER, STATS = blocks(
-    "training.md", "python"
-)
+LOOP, ACCUMULATION, UNEVEN = blocks("training.md", "python")
+CLIPPING, SCALING = blocks("clipping.md", "python")
+(LATE,) = blocks("parameters.md", "python")
+CHECKPOINT, SCHEDULER, STATS = blocks("checkpoints.md", "python")
 SHARD, SEEDS, EVALUATION = blocks("migrating.md", "python")
 (DIFF,) = blocks("migrating.md", "diff")
 (CHOICE,) = blocks("algorithms.md", "python")
@@ -106,7 +107,7 @@ def test_stats(tmp_path: Path) -> None:
     assert len(rows) == len(known["loader"])
     assert int(rows[-1]["steps"]) == len(rows)
     assert ("wagma/steps", 1, 1) in Writer.calls
-    listed = re.findall(r"`(\w+)`", (DOCS / "training.md").read_text().split("| name | |")[1])
+    listed = re.findall(r"`(\w+)`", (DOCS / "checkpoints.md").read_text().split("| name | |")[1])
     assert set(known["opt"].stats()) <= set(listed)
 
 

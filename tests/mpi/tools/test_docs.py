@@ -1,4 +1,4 @@
-"""The code that README.md shows, run as it stands."""
+"""The code that docs/collectives.md and docs/inject.md show, run as it stands."""
 
 import re
 import time
@@ -6,32 +6,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from mpi4py import MPI
 
 from wagma import inject
 from wagma.collectives import methods
 
-README = (Path(__file__).resolve().parents[3] / "README.md").read_text()
-TRAINING, COLLECTIVE, RESULTS, SPLIT, IMBALANCE = re.findall(
-    r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL
-)
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+COLLECTIVES, INJECT = ((DOCS / f"{page}.md").read_text() for page in ("collectives", "inject"))
 
 
-def draw_batch() -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.rand(4, 64), torch.randint(10, (4,))
+def code(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+
+
+COLLECTIVE, RESULTS, SPLIT = code(COLLECTIVES)
+(IMBALANCE,) = code(INJECT)
 
 
 def equal_everywhere(array: np.ndarray) -> bool:
     return all(np.array_equal(array, other) for other in MPI.COMM_WORLD.allgather(array))
-
-
-def test_training() -> None:
-    names = {"draw_batch": draw_batch}
-    exec(TRAINING, names)
-    assert names["optimizer"].version >= 100
-    for parameter in names["model"].parameters():
-        assert equal_everywhere(parameter.detach().numpy())
 
 
 @pytest.mark.mpi(min_size=2)
@@ -56,7 +49,7 @@ def test_every_result_reaches_every_rank() -> None:
 
 def test_every_method_is_listed() -> None:
     lines = [line for line in methods.__doc__.splitlines() if line.startswith("|")]
-    assert "\n".join(lines) in README
+    assert "\n".join(lines) in COLLECTIVES
 
 
 @pytest.mark.mpi(min_size=2)
@@ -77,5 +70,4 @@ def test_imbalance(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_imbalance_is_listed() -> None:
-    section = README.split("\n## Stragglers and faults on purpose\n")[1].split("\n## ")[0]
-    assert re.findall(r"^\| `(\S+)` \|", section, re.MULTILINE) == inject.forms()
+    assert re.findall(r"^\| `(\S+)` \|", INJECT, re.MULTILINE) == inject.forms()

@@ -1,0 +1,156 @@
+"""README.md: each block of code as a reader would paste it, its size, and the rows it quotes."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+MPIEXEC = os.environ.get("WAGMA_TEST_MPIEXEC", str(Path(sys.executable).with_name("mpiexec")))
+
+# What a reader has on the path, or the test has in its place.
+COMMANDS = {
+    "mpiexec": f'exec {MPIEXEC} "$@"',
+    "srun": f'while [[ $1 == --* ]]; do shift; done; exec {MPIEXEC} "$@"',
+    "pkg-config": f'exec {shlex.quote(sys.executable)} -m pkgconf "$@"',
+}
+
+
+def block(language: str, words: str) -> str:
+    """The only block of this language that has these words."""
+    (found,) = (text for name, text in BLOCKS if name == language and words in text)
+    return found
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A folder with everything that this one has: what is written beside it stays there."""
+    for entry in ROOT.iterdir():
+        if entry.name != ".git":
+            (tmp_path / entry.name).symlink_to(entry)
+    return tmp_path
+
+
+def paste(clone: Path, text: str) -> str:
+    """What the lines print; they have to succeed."""
+    commands = clone / "commands"
+    commands.mkdir()
+    for name, script in COMMANDS.items():
+        (commands / name).write_text(f"#!/bin/bash\n{script}\n")
+        (commands / name).chmod(0o755)
+    path = f"{commands}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", text],
+        cwd=clone,
+        env={**os.environ, "PATH": path, "HOME": str(clone / "home")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_it_is_one_page() -> None:
+    assert len(README.splitlines()) <= 150
+    assert len(README.split()) <= 1800
+
+
+def test_there_is_no_block_that_is_not_run() -> None:
+    run = {
+        block("sh", "make demo"),
+        block("python", "WAGMA("),
+        block("sh", "torchrun --"),
+        block("diff", "DistributedOptimizer"),
+        block("python", "GroupAllreduce"),
+        block("sh", "pkg-config"),
+    }
+    assert [text for _, text in BLOCKS if text not in run] == []
+
+
+def test_the_targets_of_make_are_there(clone: Path) -> None:
+    (clone / ".venv").unlink(missing_ok=True)
+    activate = clone / ".venv/bin/activate"
+    activate.parent.mkdir(parents=True)
+    activate.touch()
+    paste(clone, block("sh", "make demo").replace("make ", "make -n "))
+
+
+def test_the_training_script_is_the_example() -> None:
+    assert block("python", "WAGMA(") == (ROOT / "examples/train.py").read_text()
+
+
+def test_the_lines_after_ddp_are_those_of_the_script() -> None:
+    """They need DDP's script around them, which tests/launch/test_migrating.py runs."""
+    added = re.findall(r"^\+(.*)$", block("diff", "DistributedOptimizer"), re.MULTILINE)
+    removed = re.findall(r"^-(.*)$", block("diff", "DistributedOptimizer"), re.MULTILINE)
+    assert len(added) + len(removed) == 6
+    strategy = SimpleNamespace(rank=0, size=1)
+    wagma = SimpleNamespace(
+        WAGMA=lambda: strategy,
+        DistributedOptimizer=lambda *arguments, model: (*arguments, model),
+    )
+    names = {"wagma": wagma, "optimizer": "inner", "model": "model"}
+    exec("\n".join(added), names)
+    assert names["optimizer"] == ("inner", strategy, "model")
+
+
+def test_the_collective_prints_what_is_said(clone: Path) -> None:
+    (clone / "collective.py").write_text(block("python", "GroupAllreduce"))
+    printed = paste(clone, "mpiexec -n 4 python collective.py")
+    found = sorted(re.findall(r"(?:group|all) \d\.\d", printed))  # lines of two ranks may meet
+    assert found == ["all 1.5"] * 4 + ["group 0.5"] * 2 + ["group 2.5"] * 2
+    assert "`group 0.5` and `group 2.5` twice each, and `all 1.5` four times" in README
+
+
+def test_c_programs_are_built_and_run(clone: Path) -> None:
+    printed = paste(clone, block("sh", "pkg-config"))
+    models = re.findall(r"^rank \d .* model (\S+)$", printed, re.MULTILINE)
+    assert len(models) == 8  # of four forked ranks, and of four over MPI
+    assert len(set(models[:4])) == len(set(models[4:])) == 1
+
+
+def test_quoted_results_are_those_of_the_page() -> None:
+    page = (ROOT / "docs/results.md").read_text().splitlines()
+    quoted = [line for line in README.splitlines() if re.match(r"\| .*\d [num]s \[", line)]
+    assert 5 <= len(quoted) <= 8
+    assert set(quoted) <= set(page)
+
+
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+PROTOCOLS = {
+    *("activation", "inplace-protocol", "neighbors", "round-protocol", "round-protocol-checks"),
+    "schedules",
+}
+
+
+def anchors(page: Path) -> set[str]:
+    """What links into the page may name, by GitHub's rule."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in headings}
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for path, anchor in re.findall(r"\]\(([^)#:]*)#?([^):]*)\)", page.read_text()):
+        target = page.parent / path if path else page
+        assert target.exists(), path
+        assert not anchor or anchor in anchors(target), f"{path}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_pages_are_short_and_no_diary(page: Path) -> None:
+    text = page.read_text()
+    assert len(text.splitlines()) <= (250 if page.stem in PROTOCOLS else 150)
+    commits = re.findall(r"\b(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{7}\b", text)
+    assert commits == []
+    assert page.name in (ROOT / "docs/README.md").read_text() or page.name == "README.md"
