@@ -8,6 +8,7 @@ import atexit
 import errno
 import logging
 import math
+import os
 import warnings
 import weakref
 
@@ -69,6 +70,12 @@ cdef extern from "_dlpack.h":
         dlpack_exchange *previous
         int (*tensor_from_object)(void *, dlpack_tensor *) noexcept
 
+cdef extern from "_ending.h" nogil:
+    bint ending_enter()
+    void ending_leave()
+    void ending_begin()
+    void ending_forked()
+
 cdef extern from "process.h" nogil:
     uint32_t process_serial()
 
@@ -107,6 +114,7 @@ def huge_pages():
 # A child that forgot about its copies of the parent's handles must not mark the parent's rank failed
 # when it exits: whatever refers to the engine's memory remembers the process.
 process_serial()  # from now on forks are counted
+os.register_at_fork(after_in_child=lambda: ending_forked())
 
 # ---- exit: a rank that leaves without close() has failed ----------------------------------------
 _open = weakref.WeakSet()
@@ -116,6 +124,8 @@ _open = weakref.WeakSet()
 def _fail_open_handles():
     for handle in list(_open):
         handle.fail()
+    with nogil:  # and calls of other threads ask for the GIL no more
+        ending_begin()
 
 
 # ---- errors --------------------------------------------------------------------------------------
@@ -136,7 +146,7 @@ cdef object _error(int status, str transport="shm"):
         return PeerError(text)
     if status == WAGMA_EMISMATCH:
         return MismatchError(text)
-    if status == WAGMA_ECLOSED:
+    if status == WAGMA_ECLOSED or status == WAGMA_EINTERRUPTED:  # by the end of the interpreter
         return HandleError(text)
     return SegmentError(text) if transport == "shm" else TransportError(text)  # WAGMA_ESYS
 

@@ -13,12 +13,26 @@ cdef enum:               # what a handle is doing
     PENDING = 2          # iallreduce() has returned, its request is not complete
 
 
-cdef void _warn(void *context, const char *message) noexcept with gil:
+cdef void _warn(void *context, const char *message) noexcept nogil:
+    if ending_enter():
+        _log_warning(context, message)
+        ending_leave()
+
+
+cdef int _interrupted(void *context) noexcept nogil:
+    if not ending_enter():
+        return 1
+    cdef int stop = _asks_to_stop(context)
+    ending_leave()
+    return stop
+
+
+cdef void _log_warning(void *context, const char *message) noexcept with gil:
     cdef Handle self = <Handle>context
     _log.warning("%s: %s", self._who(), message.decode("utf-8", "replace"))
 
 
-cdef int _interrupted(void *context) noexcept with gil:
+cdef int _asks_to_stop(void *context) noexcept with gil:
     cdef Handle self = <Handle>context
     try:
         PyErr_CheckSignals()
@@ -599,7 +613,10 @@ cdef class Handle:
         return 0
 
     def fail(self):
-        """Marks this rank as failed: every wait that needs it ends in PeerError at once."""
+        """Marks this rank as failed: every wait that needs it ends in PeerError at once.
+
+        From any thread: a call that another one waits in ends with HandleError.
+        """
         if self.handle == NULL or self.process != process_serial():
             return
         with nogil:  # a wait of another thread ends by this, in which a hook may want the GIL

@@ -359,7 +359,9 @@ static int collect(wagma_handle *h) {
 int chunks_run(wagma_handle *h, uint32_t most_pauses) {
     struct chunks *c = &h->inplace->chunks;
     while (!is_over(h)) {
-        int status = WAGMA_OK;
+        int status = handle_check_open(h);
+        if (status != WAGMA_OK)
+            return status;
         /* What is farthest goes first, while it is in the cache. */
         if (c->index >= 0 && can_collect(h)) {
             status = collect(h);

@@ -195,6 +195,8 @@ static int advance(wagma_handle *h, uint32_t most_pauses, int publish_only) {
     struct inplace_executor *e = h->inplace;
     wagma_segment *s = h->segment;
     for (int status;;) {
+        if ((status = handle_check_open(h)) != WAGMA_OK)
+            return status;
         enum inplace_action action = e->held;
         e->held = INPLACE_STEP;
         if (e->chunking && (status = chunks_run(h, most_pauses)) != WAGMA_OK)

@@ -87,6 +87,8 @@ int inplace_wait(wagma_handle *h, uint32_t most_pauses, enum inplace_action *act
             status = WAGMA_INPROGRESS;
         else if (wait_pause(&h->wait, until) == WAIT_HEARTBEAT || (until && wait_now() >= until))
             status = look_for_trouble(h, action);
+        if (status == WAGMA_OK)
+            status = handle_check_open(h);
         if (status == WAGMA_OK && *action == INPLACE_WAIT)
             *action = go_on(h);
     } while (status == WAGMA_OK && *action == INPLACE_WAIT);

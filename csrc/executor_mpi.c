@@ -10,10 +10,7 @@ int mpi_check(const struct mpi_executor *e) {
     if (e->broken)
         return error_set(e->broken, "%s", e->trouble);
     /* relaxed: pairs with mpi_fail(), which waits for the mutex */
-    return atomic_load_explicit(&e->failing, memory_order_relaxed)
-               ? error_set(WAGMA_ECLOSED, "the handle was ended during a call, by another thread "
-                                          "or by what its wait let run")
-               : WAGMA_OK;
+    return atomic_load_explicit(&e->failing, memory_order_relaxed) ? handle_ended() : WAGMA_OK;
 }
 
 /* ---- the table --------------------------------------------------------------------------------

@@ -127,6 +127,8 @@ static int wait_for_missing(wagma_handle *h, uint32_t most_pauses) {
             status = WAGMA_INPROGRESS;
         else if (wait_pause(&h->wait, until) == WAIT_HEARTBEAT || (until && wait_now() >= until))
             status = look_for_trouble(h);
+        if (status == WAGMA_OK)
+            status = handle_check_open(h);
     } while (status == WAGMA_OK && missing(h) > 0);
     const uint64_t waited = wait_end(&h->wait), began = h->wait.began;
     trace_waited(h->trace, what, began, began + waited, h->call.version, -1);

@@ -36,6 +36,8 @@ static int run(wagma_handle *h, enum shm_mode mode) {
             continue;
         }
         shm_resume(h);
+        if ((status = handle_check_open(h)) != WAGMA_OK)
+            return status;
         switch (action) {
         case ROUND_PASSED:
             if (e->context.forward) /* a quorum is smaller without this rank */

@@ -162,9 +162,12 @@ static int sleep_once(wagma_handle *h, enum round_why why) {
     uint64_t wake = e->until;
     if (until != 0 && (wake == 0 || until < wake))
         wake = until;
-    if (wait_pause(&h->wait, wake) != WAIT_HEARTBEAT && (until == 0 || wait_now() < until))
+    const enum wait_event event = wait_pause(&h->wait, wake);
+    int status = handle_check_open(h);
+    if (status == WAGMA_OK && event != WAIT_HEARTBEAT && (until == 0 || wait_now() < until))
         return WAGMA_OK;
-    const int status = look(h, why);
+    if (status == WAGMA_OK)
+        status = look(h, why);
     if (status != WAGMA_OK)
         shm_leave(h);
     return status;

@@ -101,6 +101,12 @@ static int how(const wagma_handle *h) {
     return (h->call.sync ? TRACE_SYNC : 0) | (h->call.posted ? TRACE_POSTED : 0);
 }
 
+/* Ends the handle in the middle of a call of this thread. */
+static void give_up(wagma_handle *h) {
+    (void)wait_step_aside(&h->wait);
+    wagma_fail(h);
+}
+
 /* After an executor's word: the outcome, or the end of the handle. */
 static int conclude(wagma_handle *h, int status, wagma_outcome *outcome) {
     if (status == WAGMA_INPROGRESS)
@@ -109,7 +115,7 @@ static int conclude(wagma_handle *h, int status, wagma_outcome *outcome) {
     if (status != WAGMA_OK) {
         trace_returned(h->trace, how(h) | TRACE_BROKE);
         trace_now(h->trace, TRACE_ERROR, h->call.version, -1, status);
-        wagma_fail(h);
+        give_up(h);
         return status;
     }
     h->outcome.version = h->call.version;
@@ -127,13 +133,23 @@ static int conclude(wagma_handle *h, int status, wagma_outcome *outcome) {
     return WAGMA_OK;
 }
 
-/* Where an executor has a thread of its own, it stands aside while the owner is in a call. */
+/* Where an executor has a thread of its own, it stands aside while the owner is in a call. Where
+ * there is a segment, wagma_fail() waits until the owner does not write into it; the owner asks
+ * whether the handle is open after it has entered. */
 static void enter(wagma_handle *h) {
-    if (h && h->executor->enter && !is_inherited(h))
+    if (!h || is_inherited(h))
+        return;
+    if (h->segment)
+        wait_step_back(&h->wait, 1);
+    else
         h->executor->enter(h);
 }
 static int leave(wagma_handle *h, int status) {
-    if (h && h->executor->leave && !is_inherited(h))
+    if (!h || is_inherited(h))
+        return status;
+    if (h->segment)
+        (void)wait_step_aside(&h->wait);
+    else
         h->executor->leave(h);
     return status;
 }
@@ -314,7 +330,7 @@ int wagma_next_contribution(wagma_handle *h, void **buffer) {
     status = h->executor->next_contribution(h, buffer);
     h->stats.waited += (double)h->call.waited * 1e-9;
     if (status != WAGMA_OK)
-        wagma_fail(h);
+        give_up(h);
     return leave(h, status);
 }
 
@@ -346,20 +362,22 @@ int wagma_close(wagma_handle *h) {
         return forked_refuse("the handle");
     if (h->closed)
         return WAGMA_OK;
-    int status = check_idle(h);
+    int status = check_idle(h), open = 0;
     if (status != WAGMA_OK)
         return status;
     rank_stats_depart(h);
-    status = h->executor->close(h);
-    h->closed = 1;
-    handle_write_trace(h);
+    wait_step_back(&h->wait, h->segment != NULL);
+    status = handle_check_open(h) == WAGMA_OK ? h->executor->close(h) : WAGMA_OK;
+    (void)wait_step_aside(&h->wait);
+    if (atomic_compare_exchange_strong(&h->closed, &open, 1))
+        handle_write_trace(h);
     return status;
 }
 
 void wagma_fail(wagma_handle *h) {
-    if (!h || h->closed || is_inherited(h))
+    int open = 0;
+    if (!h || is_inherited(h) || !atomic_compare_exchange_strong(&h->closed, &open, 2))
         return;
-    h->closed = 2;
     if (h->executor)
         h->executor->fail(h);
     handle_write_trace(h);

@@ -43,9 +43,9 @@ struct wagma_handle {
     wagma_segment *segment; /* NULL: over a transport */
     int rank, size;
 
-    int closed;       /* 1: wagma_close; 2: broken by an error */
-    uint32_t process; /* process_serial() of the one that made it */
-    int64_t version;  /* next version */
+    atomic_int closed; /* 1: wagma_close; 2: broken by an error, or ended by wagma_fail */
+    uint32_t process;  /* process_serial() of the one that made it */
+    int64_t version;   /* next version */
     const reduce_kernels *kernels;
     wagma_hooks hooks;
     struct trace *trace;
@@ -83,7 +83,7 @@ enum handle_loss { /* what is known about a rank that a wait needs */
 };
 
 struct executor {
-    /* Around every call of the owner but close() and free(); NULL: it has no thread of its own */
+    /* Around every call of the owner but close() and free(); of handles over a transport */
     void (*enter)(wagma_handle *h);
     void (*leave)(wagma_handle *h);
     int (*start)(wagma_handle *h);
@@ -129,6 +129,15 @@ enum handle_loss handle_segment_lost(wagma_handle *h, int rank);
 int handle_segment_depart(wagma_handle *h);
 void handle_segment_fail(wagma_handle *h);
 
+/* The error of a call whose handle another thread, or a hook, has ended with wagma_fail(). */
+int handle_ended(void);
+/* WAGMA_OK, or that error. A call over a segment asks after every pause and between pieces of work.
+ */
+static inline int handle_check_open(const wagma_handle *h) {
+    /* seq_cst: after wait_step_back() */
+    return __builtin_expect(atomic_load(&h->closed) != 0, 0) ? handle_ended() : WAGMA_OK;
+}
+
 /* Trouble in a wait, called by an executor on WAIT_HEARTBEAT; `needed` of the `n` missing ranks
  * have to come. Too many of them dead or failed (WAGMA_EPEER), timeout (WAGMA_ESTALL), the
  * interrupted hook, the stall warning. `phase` is a word for the message: "quorum", "window",
@@ -139,8 +148,8 @@ int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing,
 int handle_lost(wagma_handle *h, const char *phase, int32_t rank);
 int handle_delayed(wagma_handle *h, const char *phase, const int32_t *missing, int n, int needed);
 /* The interrupted hook (not from wagma_test(), where nobody waits) and call.until alone. WAGMA_OK,
- * WAGMA_EINTERRUPTED or WAGMA_INPROGRESS. */
-int handle_interrupted(const wagma_handle *h, const char *phase);
+ * WAGMA_EINTERRUPTED, WAGMA_ECLOSED or WAGMA_INPROGRESS. */
+int handle_interrupted(wagma_handle *h, const char *phase);
 /* 1, once per heartbeat: poll() has to look for trouble. */
 int handle_look_due(wagma_handle *h);
 

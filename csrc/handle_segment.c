@@ -1,4 +1,6 @@
 /* What handles whose ranks share a segment have in common. */
+#include <sched.h>
+
 #include "handle.h"
 
 _Static_assert(sizeof(rank_record) <= SEGMENT_LINE, "a record has a line of its own");
@@ -31,6 +33,14 @@ int handle_segment_depart(wagma_handle *h) {
     return WAGMA_OK;
 }
 
+/* The owner may be in a call on another thread. It writes no more: it asks whether the handle is
+ * open after it has said that it is busy, and here it is the other way round. Or it has just
+ * departed. */
 void handle_segment_fail(wagma_handle *h) {
-    handle_leave(h, SEGMENT_FAILED);
+    while (atomic_load(&h->wait.busy)) /* seq_cst: after `closed`; pairs with wait_step_back() */
+        sched_yield();
+    /* relaxed: written before the owner was not busy any more */
+    if (atomic_load_explicit(&segment_presence_of(h->segment, h->rank)->state,
+                             memory_order_relaxed) != SEGMENT_DEPARTED)
+        handle_leave(h, SEGMENT_FAILED);
 }

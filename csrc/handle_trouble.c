@@ -21,9 +21,20 @@ static const char *list_ranks(const int32_t *ranks, int n, char *text, size_t si
     return text;
 }
 
-static int asked_to_stop(const wagma_handle *h, const char *phase) {
-    if (h->call.testing || !h->hooks.interrupted || !h->hooks.interrupted(h->hooks.context))
+int handle_ended(void) {
+    return error_set(WAGMA_ECLOSED, "the handle was ended during a call, by another thread or by "
+                                    "what its wait let run");
+}
+
+/* A hook may end the handle, or wait for a thread that does. */
+static int asked_to_stop(wagma_handle *h, const char *phase) {
+    if (h->call.testing || !h->hooks.interrupted)
         return WAGMA_OK;
+    const int busy = wait_step_aside(&h->wait);
+    const int asked = h->hooks.interrupted(h->hooks.context);
+    wait_step_back(&h->wait, busy);
+    if (!asked)
+        return handle_check_open(h);
     return error_set(WAGMA_EINTERRUPTED, "interrupted in version %lld (phase %s)",
                      (long long)h->call.version, phase);
 }
@@ -32,7 +43,7 @@ static int is_overdue(const wagma_handle *h) {
     return h->call.until != 0 && wait_now() >= h->call.until;
 }
 
-int handle_interrupted(const wagma_handle *h, const char *phase) {
+int handle_interrupted(wagma_handle *h, const char *phase) {
     const int status = asked_to_stop(h, phase);
     if (status != WAGMA_OK || !is_overdue(h))
         return status;
@@ -76,8 +87,9 @@ int handle_delayed(wagma_handle *h, const char *phase, const int32_t *missing, i
     const long long version = (long long)h->call.version;
     const double waited = (double)(wait_now() - h->call.began - h->call.away) * 1e-9;
     char ranks[256];
-    if (asked_to_stop(h, phase) != WAGMA_OK)
-        return WAGMA_EINTERRUPTED;
+    const int status = asked_to_stop(h, phase);
+    if (status != WAGMA_OK)
+        return status;
     if (o->timeout >= 0 && waited >= o->timeout)
         return error_set(WAGMA_ESTALL,
                          "version %lld (phase %s) has waited %.3g s (timeout %.3g s) for %d of the "
@@ -93,7 +105,11 @@ int handle_delayed(wagma_handle *h, const char *phase, const int32_t *missing, i
                  "version %lld (phase %s) has waited %.3g s for %d of the ranks %s; none of them "
                  "is known to be dead",
                  version, phase, waited, needed, list_ranks(missing, n, ranks, sizeof ranks));
+        const int busy = wait_step_aside(&h->wait);
         h->hooks.warn(h->hooks.context, message);
+        wait_step_back(&h->wait, busy);
+        if (handle_check_open(h) != WAGMA_OK)
+            return WAGMA_ECLOSED;
     }
     if (is_overdue(h))
         return error_set(WAGMA_INPROGRESS,

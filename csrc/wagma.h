@@ -12,7 +12,8 @@
  *
  * Every function that returns int returns WAGMA_OK or a negative status; wagma_last_error() then
  * names the argument, its value and the remedy. Thread-safety: different handles may be used by
- * different threads at once, one handle by one thread at a time (wagma_dump_state() excepted).
+ * different threads at once, one handle by one thread at a time (wagma_dump_state() and
+ * wagma_fail() excepted).
  *
  * Processes that are forked: before wagma_create() they share a segment, and may be its ranks. One
  * that is forked after it has a copy at the same addresses: what it writes stays there, and what it
@@ -350,7 +351,10 @@ WAGMA_API int wagma_close(wagma_handle *handle);
  * WAGMA_ECLOSED, WAGMA_EINVAL. Between calls; over a transport it goes on with what has come. */
 WAGMA_API int wagma_lost(wagma_handle *handle, int32_t *ranks);
 
-/* Marks this rank as failed: every wait that needs it ends in WAGMA_EPEER at once. */
+/* Marks this rank as failed: every wait that needs it ends in WAGMA_EPEER at once. Also from
+ * another thread (but no signal handler) while a call is under way, and from its hooks: that call
+ * ends with WAGMA_ECLOSED, and writes into no other rank's array once the others see the failure.
+ */
 WAGMA_API void wagma_fail(wagma_handle *handle);
 
 /* Frees the handle; one that was not closed is marked failed. NULL is allowed. */

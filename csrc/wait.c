@@ -81,6 +81,18 @@ static void sleep_until_rung(wait_state *w, uint64_t now, uint64_t not_after) {
     arm(w);
 }
 
+int wait_step_aside(wait_state *w) {
+    /* relaxed: only the owner writes it; release: after what the owner has written */
+    const int busy = atomic_load_explicit(&w->busy, memory_order_relaxed);
+    atomic_store_explicit(&w->busy, 0, memory_order_release);
+    return busy;
+}
+
+void wait_step_back(wait_state *w, int busy) {
+    /* seq_cst: before the owner asks whether the handle was ended; pairs with wagma_fail() */
+    atomic_store(&w->busy, busy);
+}
+
 static void first_pause(wait_state *w) {
     w->spinning = w->spin > 0;
     w->began = wait_now();
@@ -103,14 +115,18 @@ enum wait_event wait_pause(wait_state *w, uint64_t not_after) {
     if (not_after && now >= not_after)
         return WAIT_AGAIN;
     w->spinning = w->spin > 0 && waited < SPIN_NS;
-    if (w->spinning)
+    if (w->spinning) {
         cpu_pause();
-    else if (waited < YIELD_NS || (not_after && not_after - now < SLEEP_WORTH_NS))
+        return WAIT_AGAIN;
+    }
+    const int busy = wait_step_aside(w);
+    if (waited < YIELD_NS || (not_after && not_after - now < SLEEP_WORTH_NS))
         sched_yield();
     else if (!w->armed)
         arm(w);
     else
         sleep_until_rung(w, now, not_after);
+    wait_step_back(w, busy);
     return WAIT_AGAIN;
 }
 

@@ -36,6 +36,7 @@ typedef struct wait_state {
     uint64_t heartbeat; /* ns of the next one */
     uint64_t sleep;     /* ns of the next sleep, grows to WAIT_SLEEP_MAX_NS */
     int spin;           /* 1: may spin; set once by the owner of the state, see cores.h */
+    atomic_int busy;    /* 1: the owner may write into the segment */
 } wait_state;
 
 /* CLOCK_MONOTONIC in ns. */
@@ -44,6 +45,10 @@ uint64_t wait_now(void);
 void wait_begin(wait_state *w, wagma_segment *s, int rank);
 /* Pauses once, until `not_after` (ns; 0: no limit) at the latest. */
 enum wait_event wait_pause(wait_state *w, uint64_t not_after);
+/* The owner is not busy between the two, as in a pause that yields or sleeps. After both it asks
+ * whether its handle was ended meanwhile. wait_step_aside() returns what wait_step_back() takes. */
+int wait_step_aside(wait_state *w);
+void wait_step_back(wait_state *w, int busy);
 /* Clears `asleep`; returns the ns since wait_begin (0 if it never paused). */
 uint64_t wait_end(wait_state *w);
 

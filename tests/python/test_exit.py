@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -212,6 +213,33 @@ def test_a_daemon_thread_in_a_wait_does_not_keep_the_program() -> None:
         time.sleep(0.2)
         """
     )
+
+
+def test_the_interpreter_ends_before_the_process() -> None:
+    """As MPI's end does, which waits for the other ranks: a thread that waits asks for no GIL."""
+    script = """
+        import ctypes
+        segments = [Segment.create({"size": 2, "count": 1000}) for _ in range(8)]
+        for segment in segments:  # each waits for the other rank, at any point of it
+            threading.Thread(target=Handle, args=(segment, 0), daemon=True).start()
+        time.sleep(0.1)
+        at_exit = ctypes.pythonapi.Py_AtExit  # after all of Python, as mpi4py does with MPI's end
+        at_exit.argtypes = [ctypes.c_void_p]
+        at_exit(ctypes.cast(ctypes.CDLL(None).getchar, ctypes.c_void_p))  # until the input ends
+        print("ends", flush=True)
+        """
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", PRELUDE + textwrap.dedent(script)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        time.sleep(1.0)  # many times the 50 ms after which a wait looks for signals
+        _, errors = process.communicate(timeout=30)
+    assert (first, process.returncode) == ("ends\n", 0), errors
 
 
 def test_a_forked_child_leaves_the_parents_rank_alone() -> None:
