@@ -1,4 +1,6 @@
 /* Waits of the wait-avoiding executor: what each is for, who is missing, and when it ends. */
+#include <stdio.h>
+
 #include "executor_shm.h"
 
 static uint64_t publication(const wagma_segment *s, int r) {
@@ -241,14 +243,29 @@ void shm_resume(wagma_handle *h) {
     h->shm->timed = 0;
 }
 
+/* The rank that called this rank's version the other way, or went past it; -1: it has left. */
+static int disputer(const wagma_handle *h) {
+    const int named = (int)h->shm->local.other; /* or the leader of the group, which may be this one */
+    for (int i = -1; i < h->segment->size; i++) {
+        const int r = i < 0 ? named : i;
+        const uint64_t word = publication(h->segment, r);
+        if (r != h->rank && word != ROUND_DEPARTED &&
+            (long long)round_version(word) > (long long)h->call.version)
+            return r;
+    }
+    return -1;
+}
+
 int shm_mismatch(wagma_handle *h) {
-    const int other = (int)h->shm->local.other;
-    const uint64_t word = publication(h->segment, other);
-    const long long version = (long long)round_version(word) - 1;
+    const int other = disputer(h);
+    char whom[64] = "another rank, which has left";
+    if (other >= 0)
+        snprintf(whom, sizeof whom, "rank %d, now at version %lld", other,
+                 (long long)round_version(publication(h->segment, other)) - 1);
     return error_set(WAGMA_EMISMATCH,
-                     "rank %d called %s at version %lld, while rank %d is at version %lld%s: every "
-                     "rank has to call sync(x) at the same version",
+                     "rank %d called %s at version %lld, and %s, called that %s: every rank has to "
+                     "call sync(x) at the same version",
                      h->rank, h->call.explicit_sync ? "sync(x)" : "allreduce(x)",
-                     (long long)h->call.version, other, version,
-                     round_low(word) & ROUND_PUB_SYNC ? " in sync(x)" : " in allreduce(x)");
+                     (long long)h->call.version, whom,
+                     h->call.explicit_sync ? "allreduce(x)" : "sync(x)");
 }

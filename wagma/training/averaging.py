@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from wagma.training.counters import Counters
 from wagma.training.flat import FlatParameters
+from wagma.training.joining import naming_join
 from wagma.training.marks import GradientMarks
 from wagma.training.scaling import scale_of, unscale
 from wagma.training.strategies import Algorithm
@@ -22,6 +23,7 @@ class AveragingOptimizer(OptimizerWrapper):
     """The part of a `wagma.DistributedOptimizer` that averages gradients on demand."""
 
     _parameters: FlatParameters
+    _blocks: list[str]
 
     def __init__(self, inner: Optimizer, algorithm: Algorithm) -> None:
         super().__init__(inner)
@@ -64,7 +66,9 @@ class AveragingOptimizer(OptimizerWrapper):
                 "average_gradients() twice before a step: the gradients are averages already; "
                 "opt.zero_grad() drops them"
             )
-        self._algorithm.average_gradients(1.0 if scaler is None else scale_of(scaler, self))
+        scale = 1.0 if scaler is None else scale_of(scaler, self)
+        with naming_join(self._blocks):
+            self._algorithm.average_gradients(scale)
         self._counters.see(self._algorithm.outcome)
         self._marks.average(tensors, scaled=scaler is not None)
 

@@ -1,15 +1,57 @@
-"""Which optimizers evaluate a closure as they like."""
+"""How optimizers take closures, by the signature of their ``step``."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from inspect import Parameter
+from typing import Any
 
 from torch.optim import Optimizer
 
-__all__ = ["needs_closure"]
+__all__ = ["check_given", "needs_closure", "step_with"]
 
 
 def needs_closure(inner: Optimizer) -> bool:
-    """Whether a step of `inner` is impossible without a closure, as with LBFGS."""
-    closure = inspect.signature(type(inner).step).parameters.get("closure")
-    return closure is not None and closure.default is inspect.Parameter.empty
+    """Return whether ``inner.step()`` is impossible without a closure, as with LBFGS or SAM.
+
+    Any argument that has no default counts: not all call it "closure".
+    """
+    return any(map(_is_required, _parameters_of(type(inner)).values()))
+
+
+def check_given(inner: Optimizer, closure: object) -> None:
+    """Check that a closure is given if one is needed, before other ranks wait for this one.
+
+    Raises:
+        TypeError: it is missing.
+    """
+    if closure is None and needs_closure(inner):
+        raise TypeError(
+            f"{type(inner).__name__} needs a closure that evaluates the model: call "
+            "opt.step(closure), with one that clears the gradients, calls backward() and returns "
+            "the loss"
+        )
+
+
+def step_with(inner: Optimizer, closure: Callable[[], Any]) -> Any:
+    """Step `inner` with a closure, whatever its ``step`` calls that, and return what it does."""
+    parameters = _parameters_of(type(inner))
+    required = [name for name, parameter in parameters.items() if _is_required(parameter)]
+    name = next((name for name in ("closure", *required) if name in parameters), None)
+    if name is None or parameters[name].kind is Parameter.POSITIONAL_ONLY:
+        return inner.step(closure)
+    keyword: dict[str, Any] = {name: closure}
+    return inner.step(**keyword)
+
+
+@lru_cache(16)
+def _parameters_of(kind: Any) -> Mapping[str, Parameter]:
+    (_, *parameters) = inspect.signature(kind.step).parameters.items()
+    return dict(parameters)
+
+
+def _is_required(parameter: Parameter) -> bool:
+    variable = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    return parameter.default is Parameter.empty and parameter.kind not in variable

@@ -5,16 +5,23 @@ from __future__ import annotations
 import operator
 import time
 from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from statistics import median
 from typing import SupportsIndex
 
 from torch.optim import Optimizer
 
+from wagma.collectives import MismatchError, PeerError, StallError
 from wagma.training.closures import needs_closure
 from wagma.training.strategies import Algorithm
 
-__all__ = ["Pace", "check_before_last", "last_version"]
+__all__ = ["Pace", "check_before_last", "last_version", "naming_join"]
 
+UNEVEN = (
+    "If the ranks have unequally many batches, a rank whose data has run out takes part in the "
+    "steps of the others with opt.join(): with opt.join(len(loader)): for batch in loader: ..."
+)
 KEPT = 32  # steps whose computation is remembered
 
 
@@ -46,6 +53,17 @@ def last_version(algorithm: Algorithm, inner: Optimizer, steps: SupportsIndex) -
 
     with algorithm.meet() as meeting:
         return int(max(meeting.exchange(check, last=True)))
+
+
+@contextmanager
+def naming_join(blocks: Sequence[str]) -> Iterator[None]:
+    """Name `join` in an error about ranks that do not come; `blocks`: those that this is in."""
+    try:
+        yield
+    except (StallError, PeerError, MismatchError) as error:
+        if "join" not in blocks:
+            error.args = (f"{error}. {UNEVEN}", *error.args[1:])
+        raise
 
 
 def check_before_last(call: str, version: int, last: int | None) -> None:

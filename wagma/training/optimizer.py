@@ -15,8 +15,9 @@ from wagma.launch.logs import RankLogger
 from wagma.training.averaging import AveragingOptimizer
 from wagma.training.buffers import average_buffers
 from wagma.training.checkpoints import load, save
+from wagma.training.closures import check_given
 from wagma.training.flat import FlatParameters
-from wagma.training.joining import Pace, check_before_last, last_version
+from wagma.training.joining import Pace, check_before_last, last_version, naming_join
 from wagma.training.same_model import agree, share_rest
 from wagma.training.scaling import forget, unscale
 from wagma.training.strategies import Algorithm
@@ -120,17 +121,20 @@ class DistributedOptimizer(AveragingOptimizer):
             What the inner optimizer's step returns.
 
         Raises:
+            TypeError: the inner optimizer needs a closure, and none is given.
             RuntimeError: a parameter's ``.data`` was replaced, or `param_groups` changed without
                 `add_param_group`; inside `no_sync`; all steps of a `join` are made.
             PeerError, StallError: see `wagma.collectives`.
         """
         try:
-            return self._step(closure)
+            with naming_join(self._blocks):
+                return self._step(closure)
         except BaseException:
             forget(self)
             raise
 
     def _step(self, closure: Callable[[], float] | None) -> float | None:
+        check_given(self._inner, closure)
         tensors = self._parameters.parameters
         if self._marks.averaged(tensors):
             self._step_on_averages(closure)
@@ -251,9 +255,10 @@ class DistributedOptimizer(AveragingOptimizer):
         self._check_call("synchronize()")
         self._check_parameters()
         self._marks.check_none_wait(self._parameters.parameters)
-        if buffers is not None:
-            average_buffers(self._algorithm, buffers)
-        self._algorithm.synchronize()
+        with naming_join(self._blocks):
+            if buffers is not None:
+                average_buffers(self._algorithm, buffers)
+            self._algorithm.synchronize()
         self._counters.see(self.outcome)
         self._marks.use(self._parameters.parameters)
 

@@ -1,13 +1,16 @@
 """Ranks with unequally many batches."""
 
+import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from stalls import soon
 from tiny import (
     ALGORITHMS,
     COMM,
@@ -23,7 +26,7 @@ from tiny import (
 )
 
 import wagma
-from wagma.collectives import PeerError
+from wagma.collectives import MismatchError, PeerError, StallError
 from wagma.training.strategies import Algorithm
 
 BATCHES = [3, 0, 7, 5, 1, 2, 4, 6][:SIZE]  # of each rank
@@ -191,3 +194,35 @@ def test_who_waits_for_nobody_keeps_its_pace() -> None:
         seconds = time.perf_counter() - end
         COMM.Barrier()
         assert seconds >= 0.02 * 6 or RANK > 0
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("name", ["AllreduceSGD", "WAGMA", "EagerSGD-solo"])
+def test_uneven_data_without_it_names_it(name: str) -> None:
+    """Rank 0 ends its training, while the others still have data."""
+    model = build_model()
+    inner = OPTIMIZERS["SGD"](model.parameters())
+    optimizer = wagma.DistributedOptimizer(inner, ALGORITHMS[name](COMM))
+    with pytest.raises((MismatchError, PeerError)) as caught, optimizer:
+        while optimizer.version < (2 if RANK == 0 else 5):
+            step_on(model, optimizer, batch(optimizer.version, RANK))
+        optimizer.synchronize()
+    text = str(caught.value)
+    assert "with opt.join(len(loader))" in text
+    if isinstance(caught.value, MismatchError) and RANK == 0:
+        assert not re.search(r"rank (\d+) called .* rank \1,", text), "a rank differs from another"
+    COMM.Barrier()
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_stall_names_it() -> None:
+    model = build_model()
+    inner = OPTIMIZERS["SGD"](model.parameters())
+    algorithm = wagma.AllreduceSGD(COMM, timeout=soon(COMM))
+    optimizer = wagma.DistributedOptimizer(inner, algorithm)
+    if RANK > 0:
+        with pytest.raises((StallError, PeerError), match=r"opt\.join"), optimizer:
+            step_on(model, optimizer, batch(0, RANK))
+    COMM.Barrier()
+    with suppress(PeerError):
+        optimizer.close()

@@ -15,6 +15,7 @@ from wagma.collectives import Outcome, PeerError, StallError
 from wagma.collectives.meeting import Meeting
 from wagma.collectives.options import Transport
 from wagma.collectives.reports import describe_ranks
+from wagma.training.closures import step_with
 from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Ranks
 from wagma.training.strategies.collective import Collective
@@ -182,7 +183,7 @@ class Algorithm(Ranks, ABC):
             def averaged() -> Any:
                 return self.before_step(evaluate())
 
-            result = inner.step(averaged)
+            result = step_with(inner, averaged)
         self.after_step()
         return result
 
