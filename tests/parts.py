@@ -17,9 +17,11 @@ LOGS = ROOT / "build/test-logs"
 SHORT_C = {
     "c": (
         "test_activation_golden",
+        "test_ended",
         "test_engine_fuzz",
         "test_engine_killed",
         "test_exchange",
+        "test_forked",
         "test_inplace",
         "test_mpi_calls",
         "test_reduce",
