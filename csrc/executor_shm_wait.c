@@ -245,7 +245,8 @@ void shm_resume(wagma_handle *h) {
 
 /* The rank that called this rank's version the other way, or went past it; -1: it has left. */
 static int disputer(const wagma_handle *h) {
-    const int named = (int)h->shm->local.other; /* or the leader of the group, which may be this one */
+    const int named =
+        (int)h->shm->local.other; /* or the leader of the group, which may be this one */
     for (int i = -1; i < h->segment->size; i++) {
         const int r = i < 0 ? named : i;
         const uint64_t word = publication(h->segment, r);

@@ -224,7 +224,8 @@ static void test_mismatch_by_hand(void) {
             EXPECT(wagma_allreduce(c.handle[0], &x, 1, NULL) == WAGMA_OK, "%s", wagma_last_error());
             EXPECT(wagma_sync(c.handle[1], &y, 1, NULL) == WAGMA_EMISMATCH, "no mismatch");
             EXPECT(strstr(wagma_last_error(), "rank 1 called sync(x) at version 0") &&
-                       strstr(wagma_last_error(), "rank 0, now at version 0, called that allreduce(x)"),
+                       strstr(wagma_last_error(),
+                              "rank 0, now at version 0, called that allreduce(x)"),
                    "%s", wagma_last_error());
         }
         EXPECT(wagma_allreduce(c.handle[1], &y, 1, NULL) == WAGMA_ECLOSED, "it goes on");

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import torch
 
+from wagma.collectives.meeting import Comm
 from wagma.collectives.options import Transport
 from wagma.training.buffers import broadcast_tensors
 from wagma.training.ranks import Ranks
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 __all__ = ["broadcast", "tensors_of"]
 
 
 def broadcast(
     model: torch.nn.Module,
-    comm: MPI.Intracomm | None,
+    comm: Comm = "auto",
     *,
     timeout: float | None = None,
     stall_warning: float | None = 60.0,
@@ -33,8 +30,8 @@ def broadcast(
 
     Args:
         model: of one structure on all ranks, on the CPU; written in place.
-        comm: the ranks that have it; None: those that a launcher such as torchrun started on this
-            machine, see `PartialAllreduce`.
+        comm: the ranks that have it; "auto": those that the launcher started; None: those that a
+            launcher such as torchrun started on this machine, see `PartialAllreduce`.
         timeout: seconds until a wait ends in StallError; None: never.
         stall_warning: seconds between warnings about a stuck wait, 0.1 at least; None: none.
         transport: "shm", "mpi" or "auto", see `wagma.collectives.Options`.

@@ -18,7 +18,7 @@ def needs_closure(inner: Optimizer) -> bool:
 
     Any argument that has no default counts: not all call it "closure".
     """
-    return any(map(_is_required, _parameters_of(type(inner)).values()))
+    return any(map(_is_required, _parameters(inner).values()))
 
 
 def check_given(inner: Optimizer, closure: object) -> None:
@@ -37,13 +37,18 @@ def check_given(inner: Optimizer, closure: object) -> None:
 
 def step_with(inner: Optimizer, closure: Callable[[], Any]) -> Any:
     """Step `inner` with a closure, whatever its ``step`` calls that, and return what it does."""
-    parameters = _parameters_of(type(inner))
+    parameters = _parameters(inner)
     required = [name for name, parameter in parameters.items() if _is_required(parameter)]
     name = next((name for name in ("closure", *required) if name in parameters), None)
     if name is None or parameters[name].kind is Parameter.POSITIONAL_ONLY:
         return inner.step(closure)
     keyword: dict[str, Any] = {name: closure}
     return inner.step(**keyword)
+
+
+def _parameters(inner: Optimizer) -> Mapping[str, Parameter]:
+    kind: Any = type(inner)
+    return _parameters_of(kind)
 
 
 @lru_cache(16)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 import numpy as np
 import torch
 
 from wagma.collectives import PartialAllreduce
-from wagma.collectives.meeting import Meeting, rank_and_size
+from wagma.collectives.meeting import Comm, Meeting, rank_and_size
 from wagma.collectives.options import Transport
 from wagma.collectives.patience import Patience
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 __all__ = ["Ranks"]
 
@@ -43,7 +40,7 @@ class Ranks:
 
     def __init__(
         self,
-        comm: MPI.Intracomm | None,
+        comm: Comm,
         *,
         timeout: float | None,
         stall_warning: float | None,
