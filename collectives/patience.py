@@ -14,6 +14,8 @@ from .reports import describe_ranks
 
 __all__ = ["Patience", "Wait"]
 
+_LOOK_S = 0.05  # about the time between two looks at a wait
+_STOPPED_S = 0.5  # more than that takes on a busy machine
 _log = logging.getLogger("wagma")
 _HOW_THEY_MEET = (
     "ranks that are started without MPI meet if they are on one machine, of one user, and "
@@ -70,13 +72,21 @@ class Wait:
         self._what = what
         self._hint = hint
         self._interval = max(patience.stall_warning, SHORTEST_WARNING_S)
-        self._began = time.monotonic()
+        self._ran = 0.0
+        self._looked = time.monotonic()
         self._quiet_until = self._interval
 
     @property
     def seconds(self) -> float:
-        """Since the beginning."""
-        return time.monotonic() - self._began
+        """Return for how long this process has waited; each look counts what passed since the last.
+
+        Where much more than the time between two looks has passed, the process was stopped: a
+        suspended job, a debugger. That is no waiting.
+        """
+        now = time.monotonic()
+        passed, self._looked = now - self._looked, now
+        self._ran += passed if passed < _STOPPED_S else _LOOK_S
+        return self._ran
 
     def check(self, missing: Sequence[int]) -> None:
         """To be called every now and then: warns of the ranks that have not come, `()`: unknown.

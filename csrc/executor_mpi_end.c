@@ -36,7 +36,7 @@ static int add_up(wagma_handle *h, enum trace_wait what, const int64_t mine[2], 
 static void begin_together(wagma_handle *h) {
     struct mpi_executor *e = h->mpi;
     const uint64_t now = wait_now();
-    h->call = (call){.version = h->version, .next = h->version, .began = now, .left = now};
+    h->call = (call){.version = h->version, .next = h->version, .began = now, .counted = now};
     e->heartbeat = e->lost_since = e->moved = 0;
 }
 

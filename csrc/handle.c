@@ -179,7 +179,7 @@ static int begin(wagma_handle *h, void *x, double weight, int sync) {
     c->next = h->version + 1;
     c->x = x;
     c->weight = weight;
-    c->began = c->left = wait_now();
+    c->began = c->counted = wait_now();
     c->look = c->began + WAIT_HEARTBEAT_NS;
     trace_called(h->trace, c->began, c->version);
     find_group(h);
@@ -225,8 +225,9 @@ int wagma_post(wagma_handle *h, void *x, double weight, int sync) {
 /* The caller is back. What it did elsewhere is no waiting, except for a heartbeat of it: a loop
  * around wagma_test() waits, and gets its warnings and its WAGMA_ESTALL. */
 static uint64_t come_back(wagma_handle *h) {
-    const uint64_t now = wait_now(), away = now - h->call.left;
-    h->call.away += away < WAIT_HEARTBEAT_NS ? 0 : away - WAIT_HEARTBEAT_NS;
+    const uint64_t now = wait_now();
+    if (now - h->call.counted > WAIT_HEARTBEAT_NS)
+        h->call.counted = now - WAIT_HEARTBEAT_NS;
     return now;
 }
 
@@ -234,7 +235,7 @@ static uint64_t come_back(wagma_handle *h) {
 static int go_away(wagma_handle *h, int status, wagma_outcome *outcome) {
     status = conclude(h, status, outcome);
     if (status == WAGMA_INPROGRESS)
-        h->call.left = wait_now();
+        handle_count_delay(h);
     return status;
 }
 
@@ -326,7 +327,8 @@ int wagma_next_contribution(wagma_handle *h, void **buffer) {
                          "float32",
                          reduce_dtype_name((wagma_dtype)o->dtype));
     enter(h);
-    h->call = (call){.version = h->version, .next = h->version, .began = wait_now()};
+    const uint64_t now = wait_now();
+    h->call = (call){.version = h->version, .next = h->version, .began = now, .counted = now};
     status = h->executor->next_contribution(h, buffer);
     h->stats.waited += (double)h->call.waited * 1e-9;
     if (status != WAGMA_OK)

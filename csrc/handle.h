@@ -27,12 +27,13 @@ typedef struct call { /* the call in progress */
     const int32_t *members; /* of this rank's group, ascending */
     int n;
     uint64_t waited; /* ns */
-    int warnings;    /* given about this call */
-    /* of calls that return to the caller in between; ns on wait_now()'s clock */
+    /* of timeout and stall_warning: how long this process has waited, see handle_count_delay() */
+    uint64_t delay;   /* ns */
+    uint64_t counted; /* up to when, ns on wait_now()'s clock */
+    int warnings;     /* given about this call */
+    /* of calls that return to the caller in between */
     int testing;    /* went on in wagma_test(), not in a wait */
     uint64_t until; /* finish() ends then with WAGMA_INPROGRESS; 0: never */
-    uint64_t left;  /* when it returned to the caller */
-    uint64_t away;  /* how long it was there, less what counts as waiting */
     uint64_t look;  /* poll() looks for trouble from then on, see handle_look_due() */
 } call;
 
@@ -150,6 +151,10 @@ int handle_delayed(wagma_handle *h, const char *phase, const int32_t *missing, i
 /* The interrupted hook (not from wagma_test(), where nobody waits) and call.until alone. WAGMA_OK,
  * WAGMA_EINTERRUPTED, WAGMA_ECLOSED or WAGMA_INPROGRESS. */
 int handle_interrupted(wagma_handle *h, const char *phase);
+/* Counts the time since the last count as waiting, as far as this process ran: between two looks
+ * for trouble a heartbeat passes, and where much more did, the process was stopped (a suspended
+ * job, a debugger) or had something else to do. Every look counts. */
+void handle_count_delay(wagma_handle *h);
 /* 1, once per heartbeat: poll() has to look for trouble. */
 int handle_look_due(wagma_handle *h);
 

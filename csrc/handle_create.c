@@ -14,7 +14,7 @@ static _Atomic uint32_t *state_of(const wagma_segment *s, int r) {
 static int wait_for_all(wagma_handle *h) {
     wagma_segment *s = h->segment;
     int32_t *missing = h->members;
-    h->call.began = wait_now();
+    h->call.began = h->call.counted = wait_now();
     wait_begin(&h->wait, s, h->rank);
     trace_waits(h->trace, TRACE_FOR_CREATION);
     int status = WAGMA_OK;

@@ -6,6 +6,10 @@
 
 #define SHORTEST_WARNING 0.1 /* seconds between warnings, at least: nobody reads them faster */
 
+enum {
+    STOPPED_NS = 10 * WAIT_HEARTBEAT_NS
+}; /* between two looks: more than a busy machine takes */
+
 /* "1, 2, 5" of ranks[0..n), at most about 20 of them. */
 static const char *list_ranks(const int32_t *ranks, int n, char *text, size_t size) {
     size_t used = 0;
@@ -43,7 +47,14 @@ static int is_overdue(const wagma_handle *h) {
     return h->call.until != 0 && wait_now() >= h->call.until;
 }
 
+void handle_count_delay(wagma_handle *h) {
+    const uint64_t now = wait_now(), passed = now - h->call.counted;
+    h->call.delay += passed < STOPPED_NS ? passed : WAIT_HEARTBEAT_NS;
+    h->call.counted = now;
+}
+
 int handle_interrupted(wagma_handle *h, const char *phase) {
+    handle_count_delay(h);
     const int status = asked_to_stop(h, phase);
     if (status != WAGMA_OK || !is_overdue(h))
         return status;
@@ -85,8 +96,9 @@ int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing,
 int handle_delayed(wagma_handle *h, const char *phase, const int32_t *missing, int n, int needed) {
     const wagma_options *o = h->options;
     const long long version = (long long)h->call.version;
-    const double waited = (double)(wait_now() - h->call.began - h->call.away) * 1e-9;
     char ranks[256];
+    handle_count_delay(h);
+    const double waited = (double)h->call.delay * 1e-9;
     const int status = asked_to_stop(h, phase);
     if (status != WAGMA_OK)
         return status;

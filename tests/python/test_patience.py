@@ -55,3 +55,18 @@ def test_warnings(
     now = 1.0
     with pytest.raises(StallError, match=rf"^{said} \(timeout 1 s\): "):
         wait.check((0, 1))
+
+
+def test_stops_are_no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that is suspended twice while a rank waits for a second of its own time."""
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    wait = Wait(Patience(timeout=1), rank=0)
+    for tick in range(50):
+        now += 100.0 if tick in (20, 40) else 1 / 64
+        wait.check((1,))
+    assert wait.seconds == pytest.approx(48 / 64, abs=0.11)
+    with pytest.raises(StallError, match=r"has waited 1\.0 s"):
+        for _ in range(16):
+            now += 1 / 64
+            wait.check((1,))
