@@ -90,7 +90,7 @@ $(VENV)/installed: pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \
 	    "wagma needs Python 3.11 or newer: make PYTHON=python3.12 ... (this is " + sys.version + ")")'
 	@$(STEP) "Make the virtual environment $(VENV)" $(PYTHON) -m venv $(VENV)
-	@WAGMA_MPI=none $(STEP) "Install $(TORCH), $(MPI) and what the tests need (minutes)" \
+	@WAGMA_EXTENSIONS=later WAGMA_MPI=none $(STEP) "Install $(TORCH), $(MPI) and what the tests need (minutes)" \
 	    $(RUN) -m pip install --progress-bar off $(PIP_ARGS) -e '.[$(MPI),torch,demo,report,dev]' '$(TORCH)'
 	@touch $@
 

@@ -1,5 +1,6 @@
 """Builds the package: metadata is in pyproject.toml, the engine's sources in csrc/engine.mk."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -28,6 +29,10 @@ engine = engine_mk()
 # the time of the build. Lines remain, for stacks; the engine is stepped through in its C tests.
 CFLAGS = [*engine["ENGINE_CFLAGS"], "-g1"]
 
+# The environment that make sets up is editable: make builds the extensions in place, once the
+# environment has its MPI.
+LATER = os.environ.get("WAGMA_EXTENSIONS") == "later"
+
 
 class BuildWithMPI(BuildExtensions):
     sources = files(*engine["MPI_SOURCES"], *engine["MPI_MODULE"])
@@ -39,6 +44,33 @@ class BuildWithMPI(BuildExtensions):
         "csrc/engine.mk",
     )
     cflags = engine["MPI_CFLAGS"]
+
+
+def extensions() -> list[Extension]:
+    """The extensions, whose C files Cython writes."""
+    made: list[Extension] = cythonize(
+        [
+            Extension(
+                "wagma.collectives._engine",
+                ["collectives/_engine.pyx", *files(*engine["ENGINE_SOURCES"])],
+                include_dirs=["collectives", "csrc"],
+                depends=files("csrc/*.h", "csrc/engine.mk", "collectives/*.pxd", "collectives/*.h"),
+                extra_compile_args=CFLAGS,
+                extra_link_args=["-pthread", *engine["ENGINE_LIBS"]],
+            ),
+            Extension(
+                "wagma.benchmarks._loop",
+                ["benchmarks/_loop.pyx"],
+                include_dirs=["benchmarks", "csrc"],
+                depends=["benchmarks/_loop.h", "csrc/wagma.h"],
+                extra_compile_args=CFLAGS,
+                extra_link_args=["-pthread"],
+            ),
+        ],
+        include_path=["collectives"],  # Cython knows packages by their folders
+        quiet=True,
+    )
+    return made
 
 
 # wagma.include holds the header for extensions that are built against the installed package.
@@ -64,26 +96,5 @@ setup(
     },
     include_package_data=False,
     cmdclass={"build_ext": BuildWithMPI},
-    ext_modules=cythonize(
-        [
-            Extension(
-                "wagma.collectives._engine",
-                ["collectives/_engine.pyx", *files(*engine["ENGINE_SOURCES"])],
-                include_dirs=["collectives", "csrc"],
-                depends=files("csrc/*.h", "csrc/engine.mk", "collectives/*.pxd", "collectives/*.h"),
-                extra_compile_args=CFLAGS,
-                extra_link_args=["-pthread", *engine["ENGINE_LIBS"]],
-            ),
-            Extension(
-                "wagma.benchmarks._loop",
-                ["benchmarks/_loop.pyx"],
-                include_dirs=["benchmarks", "csrc"],
-                depends=["benchmarks/_loop.h", "csrc/wagma.h"],
-                extra_compile_args=CFLAGS,
-                extra_link_args=["-pthread"],
-            ),
-        ],
-        include_path=["collectives"],  # Cython knows packages by their folders
-        quiet=True,
-    ),
+    ext_modules=[] if LATER else extensions(),
 )

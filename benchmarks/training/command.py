@@ -41,7 +41,7 @@ from .tasks import TASKS
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["SUMMARY", "add_arguments", "run", "run_preset"]
+__all__ = ["SUMMARY", "add_arguments", "printed", "run", "run_preset"]
 
 SUMMARY = "training with every algorithm, under injected imbalance"
 
@@ -172,10 +172,15 @@ def _defaults(name: str) -> str:
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Trains on the ranks of COMM_WORLD, or reads; returns the exit status."""
+    return run_preset(arguments, parser, printed(arguments))
+
+
+def printed(arguments: argparse.Namespace) -> Callable[[dict[str, Any]], str]:
+    """Return what makes the table as it was asked for."""
     from . import table
 
     form = table.markdown if arguments.markdown else table.text
-    return run_preset(arguments, parser, partial(form, per_seed=arguments.per_seed))
+    return partial(form, per_seed=arguments.per_seed)
 
 
 def run_preset(

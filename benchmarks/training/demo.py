@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from statistics import fmean
 from textwrap import fill
 from typing import Any
 
@@ -39,6 +40,7 @@ SHOWN = (
     *("all steps", "samples/s", "step on time", "waited", "late", "consensus distance"),
     *("test accuracy", "s to"),
 )
+COMPARED = ("wall_seconds", "waited_seconds", "consensus_distance")
 NEAR = 0.1  # times that differ by less are called equal
 
 
@@ -54,7 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Train on the ranks of COMM_WORLD; return the exit status."""
-    return command.run_preset(arguments, parser, text, fit)
+    whole = arguments.markdown or arguments.per_seed
+    return command.run_preset(arguments, parser, command.printed(arguments) if whole else text, fit)
 
 
 def fit(settings: Settings, size: int) -> Settings:
@@ -81,7 +84,7 @@ def text(result: dict[str, Any]) -> str:
 
 
 def _conclusions(result: dict[str, Any]) -> list[str]:
-    runs = {run["algorithm"]: run for run in result["runs"]}
+    runs = _means(result["runs"])
     said = []
     if "wagma" in runs and "allreduce" in runs:
         wagma, allreduce = runs["wagma"]["wall_seconds"], runs["allreduce"]["wall_seconds"]
@@ -100,7 +103,16 @@ def _conclusions(result: dict[str, Any]) -> list[str]:
     return said
 
 
-def _against_local(wagma: dict[str, Any], local: dict[str, Any]) -> list[str]:
+def _means(runs: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return the figures that are compared, of each algorithm the mean of its seeds."""
+    found: dict[str, dict[str, float]] = {}
+    for name in {run["algorithm"]: None for run in runs}:
+        of = [run for run in runs if run["algorithm"] == name]
+        found[name] = {key: fmean(run[key] or 0.0 for run in of) for key in COMPARED}
+    return found
+
+
+def _against_local(wagma: dict[str, float], local: dict[str, float]) -> list[str]:
     faster = _compared(wagma["wall_seconds"], local["wall_seconds"])
     said = (
         f"LocalSGD(10) averages at every tenth step only. WAGMA, which mixes models in between, is "

@@ -112,7 +112,13 @@ def test_models_are_compared_in_words() -> None:
     assert "WAGMA" not in said(run())
 
 
-def said(*runs: dict[str, Any]) -> str:
+def test_seeds_are_compared_by_their_means() -> None:
+    ended = [record(rank, end_seconds=6.0) for rank in range(2)]
+    runs = [run("wagma"), run("wagma", *ended, seed=2), run(), run(seed=2)]
+    assert "there: 0.8x as fast (5.0 s, 4.0 s)" in said(*runs, seeds=(1, 2))
+
+
+def said(*runs: dict[str, Any], **changed: Any) -> str:
     """The conclusions, without the table and on one line."""
-    text = demo.text(json.loads(json.dumps(shown(*runs))))
+    text = demo.text(json.loads(json.dumps(shown(*runs, **changed))))
     return " ".join(text.split("\n\n")[1].split())
