@@ -29,7 +29,9 @@ cdef int _interrupted(void *context) noexcept nogil:
 
 cdef void _log_warning(void *context, const char *message) noexcept with gil:
     cdef Handle self = <Handle>context
-    _log.warning("%s: %s", self._who(), message.decode("utf-8", "replace"))
+    text = message.decode("utf-8", "replace")
+    named = text.removeprefix(f"rank {self.rank} ")  # a wait that lasts
+    _log.warning("%s%s %s", self._who(), ":" if named == text else "", named)
 
 
 cdef int _asks_to_stop(void *context) noexcept with gil:
@@ -575,8 +577,10 @@ cdef class Handle:
 
         With transport="shm" it is local and does not block. With "mpi" it is collective: it takes
         part in the versions of the others until all ranks close (or fail), which is when it
-        returns; the collectives of a program are closed in the same order on all ranks. Harmless
-        when repeated, or in a forked child.
+        returns; the collectives of a program are closed in the same order on all ranks. Ranks that
+        go on calling, or compute, are waited for as long as they live: `timeout` counts from the
+        last sign of life of a rank, which its progress thread gives when it is asked (with
+        progress="main" its calls alone do). Harmless when repeated, or in a forked child.
 
         With `sync` every rank first meets the others in one last sync version to which it
         contributes nothing: when that returns, all have come this far. It makes no average;

@@ -227,7 +227,8 @@ class NeighborExchange(metaclass=Telling):
 
         With transport="shm" it is local and does not block. With "mpi" it is collective: it returns
         when all ranks have closed (or failed); the collectives of a program are closed in the same
-        order on all ranks. Harmless when repeated, or in a forked child.
+        order on all ranks. `timeout` counts from the last sign of life of a rank, see
+        `PartialAllreduce.close`. Harmless when repeated, or in a forked child.
 
         Raises:
             PeerError, StallError: with transport="mpi"; it is closed all the same.

@@ -174,8 +174,9 @@ static void depart(struct activation *a) {
 }
 
 static void inquire(struct activation *a) {
-    const struct activation_message m = {
-        .kind = ACTIVATION_INQUIRE, .sync = a->sync && a->arrived, .version = a->counter};
+    const struct activation_message m = {.kind = ACTIVATION_INQUIRE,
+                                         .sync = a->sync && a->arrived,
+                                         .version = activation_ask(a).taken};
     for (int r = 0; r < a->config.size; r++)
         if (r != a->config.rank)
             activation_push(

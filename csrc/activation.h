@@ -38,8 +38,10 @@ enum activation_kind {
     ACTIVATION_BARRIER,      /* window barrier number `version`; detail: round */
     ACTIVATION_DEPARTED,     /* the sender has closed: weight 0 from `version` on */
     ACTIVATION_FAILED,       /* the sender has failed; `cause`, and what belongs to it */
-    ACTIVATION_INQUIRE,      /* the sender waits for long: where are you? */
-    ACTIVATION_TELL,         /* the answer: the sender has arrived at `version` */
+    ACTIVATION_INQUIRE,      /* the sender waits for long, for `version`: where are you? */
+    ACTIVATION_TELL,         /* the answer: the sender has arrived at `version`. From its executor:
+                                sync: it is in a call; detail: the rank whose data its exchange of
+                                the version asked about lacks, or -1 */
     ACTIVATION_PASS, /* to the coordinator: the sender's counter has jumped over `version` */
 };
 /* detail of ACTIVATE: a member of its data's scope has pinned it and waits for the receiver, which
@@ -175,6 +177,8 @@ void activation_grace(struct activation *a, uint64_t ns);
  * *needed how many of them have to come. Best knowledge of this rank: exact once the answers to
  * INQUIRE are there. */
 int activation_missing(const struct activation *a, int32_t *ranks, int *needed);
+/* 1: the rank has not come as far as the call in progress needs it, as far as is known. */
+int activation_behind(const struct activation *a, int rank);
 /* A rank that the call in progress needs and that is dead or failed, -1: none; *failed: 1: it said
  * so itself. */
 int activation_lost(const struct activation *a, int *failed);

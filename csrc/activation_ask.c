@@ -89,6 +89,10 @@ static int is_behind(const struct activation *a, struct activation_call call, in
     return activation_tales(a)[rank] < a->counter;
 }
 
+int activation_behind(const struct activation *a, int rank) {
+    return is_behind(a, activation_ask(a), rank);
+}
+
 int activation_missing(const struct activation *a, int32_t *ranks, int *needed) {
     const struct activation_call call = activation_ask(a);
     struct activation_scope scope = {NULL, a->config.size, a->config.rank};

@@ -2,15 +2,18 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "numbers.h"
 #include "segment.h"
 
 static _Thread_local char last_error[1024];
 
 int error_set(int status, const char *format, ...) {
     va_list arguments;
+    const locale_t before = numbers_begin();
     va_start(arguments, format);
     vsnprintf(last_error, sizeof last_error, format, arguments);
     va_end(arguments);
+    numbers_end(before);
     return status;
 }
 

@@ -49,6 +49,7 @@ static int begin(wagma_handle *h, enum mpi_mode mode) {
     if (status != WAGMA_OK)
         return status;
     e->heartbeat = e->lost_since = e->moved = 0;
+    e->inquired = 0;
     status = e->core->begin(h);
     return status != WAGMA_OK ? status : run(h, mode);
 }
@@ -119,6 +120,7 @@ void mpi_destroy(wagma_handle *h) {
     free(e->records);
     free(e->results);
     free(e->losses);
+    free(e->words);
     h->mpi = NULL;
     if (e->abandoned) {
         abandon(e);
@@ -171,7 +173,8 @@ static int make_memory(wagma_handle *h) {
     e->ranks = calloc(size, sizeof *e->ranks);
     e->records = calloc(size, sizeof *e->records);
     e->losses = calloc(size, sizeof *e->losses);
-    if (!e->ranks || !e->records || !e->losses)
+    e->words = calloc(size, sizeof *e->words);
+    if (!e->ranks || !e->records || !e->losses || !e->words)
         return error_set(WAGMA_ENOMEM, "no memory for the executor of %d ranks", h->size);
     return WAGMA_OK;
 }

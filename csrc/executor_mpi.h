@@ -8,7 +8,8 @@
  *   executor_mpi_data.c    memory: contributions, results, versions and what they pin
  *   executor_mpi_outcome.c what a call gives
  *   executor_mpi_graph.c   a graph: all of that
- *   executor_mpi_wait.c    waits of a call: how long, for whom, and what becomes of those that last
+ *   executor_mpi_wait.c    waits: how long, and what becomes of those that last
+ *   executor_mpi_missing.c waits that last: for whom
  *   executor_mpi_end.c     how ranks meet and part: creation, close, failure
  *
  * Everything below but its atomics is touched under progress.mutex alone, by the owner in a call or
@@ -52,6 +53,15 @@ typedef struct mpi_loss { /* what is known about a rank */
     enum activation_cause cause; /* HANDLE_FAILED: what it says that was first */
     int first;                   /* and of which rank */
 } mpi_loss;
+
+typedef struct mpi_word { /* what a rank has said of itself; ns, 0: never */
+    uint64_t heard;       /* its last message */
+    uint64_t sign;        /* call.delay when that was seen, where all ranks wait together */
+    uint64_t asked;       /* the first question since then, or the last that it has answered */
+    uint64_t told;        /* its last answer, of which the rest is */
+    int calls;            /* it was in a call */
+    int lacks;            /* its exchange of the version asked for lacks data of that rank; -1 */
+} mpi_word;
 
 struct mpi_executor;
 struct mpi_graph; /* executor_mpi_graph.c */
@@ -106,6 +116,8 @@ struct mpi_executor {
     rank_record *records; /* [P] rank_stats.h: as they came with the last sync version */
     const void **results; /* [window + 1] ordered: of the last call */
     mpi_loss *losses;     /* [P] */
+    mpi_word *words;      /* [P] */
+    int64_t asked;        /* version of the question that is being answered */
 
     /* contributions */
     int64_t newest_version; /* of the one that a version pins; -1: the first */
@@ -129,7 +141,11 @@ struct mpi_executor {
     uint64_t moved;              /* ns: the last time that something did */
     struct progress_turns turns; /* of the core */
     uint64_t heartbeat;          /* ns: the next one */
-    int heartbeats;              /* of this call */
+    double inquired;             /* seconds of this call after which it asked last; 0: never */
+    uint64_t together;           /* call.delay when the part of a sum began; 0: none has */
+    uint64_t questions;          /* the same: when the others were asked last, while all wait */
+    uint64_t signs;              /* ns: when signs of life were looked for */
+    int adding;                  /* it has begun its part in a sum */
     uint64_t lost_since; /* ns: since when a rank that it needs is known to be lost; 0: none is */
 
     /* grace "auto" */
@@ -171,8 +187,8 @@ void mpi_destroy(wagma_handle *h);
 #define MPI_EXECUTOR                                                                               \
     .enter = mpi_enter, .leave = mpi_leave, .start = mpi_start, .post = mpi_post,                  \
     .poll = mpi_poll, .finish = mpi_finish, .bytes = mpi_bytes, .wakeups = mpi_wakeups,            \
-    .record = mpi_record, .look = mpi_look_between, .lost = mpi_lost, .close = mpi_close,          \
-    .fail = mpi_fail, .free = mpi_destroy
+    .record = mpi_record, .look = mpi_look_between, .lost = mpi_lost, .presence = mpi_presence,    \
+    .close = mpi_close, .fail = mpi_fail, .free = mpi_destroy
 
 /* ---- executor_mpi_drive.c -------------------------------------------------------------------- */
 
@@ -255,6 +271,24 @@ int mpi_look_at(wagma_handle *h, enum trace_wait what, int n, uint64_t now);
 int mpi_pause_together(wagma_handle *h, enum trace_wait what, int moved);
 /* The wait, if there was one, is over. */
 void mpi_end_wait(wagma_handle *h);
+
+/* ---- executor_mpi_missing.c ------------------------------------------------------------------ */
+
+/* Asks all ranks where they are, if it is time. WAGMA_OK or an error. */
+int mpi_inquire(wagma_handle *h, uint64_t now);
+/* TELL of another rank. */
+void mpi_note_word(struct mpi_executor *e, int from, const struct activation_message *m);
+/* Of struct executor. */
+enum handle_presence mpi_presence(wagma_handle *h, int rank, int *has_called);
+/* For whom a call of groups waits, into ranks[P]: their number, and how many have to come. */
+int mpi_missing_in_groups(wagma_handle *h, const struct activation_call *answer, int32_t *ranks,
+                          int *needed);
+/* ranks[0..n) become those for which they wait themselves, in the end; their number. */
+int mpi_follow(wagma_handle *h, int32_t *ranks, int n);
+/* For whom all wait together, the silent ones alone where the time is over; and asks them.
+ * WAGMA_OK or an error. */
+int mpi_missing_together(wagma_handle *h, enum trace_wait what, int32_t *ranks, uint64_t now,
+                         int *n);
 
 /* ---- executor_mpi_end.c ---------------------------------------------------------------------- */
 

@@ -95,11 +95,20 @@ static int trouble(wagma_handle *h, const struct activation_action *action) {
                      syncs ? "sync(x)" : "allreduce(x)", other, syncs ? "allreduce(x)" : "sync(x)");
 }
 
+/* TELL, with what activation.c does not know. */
+static int answer(wagma_handle *h, int to, struct activation_message m) {
+    const mpi_version *v = mpi_version_find(h->mpi, h->mpi->asked);
+    m.sync = (uint8_t)h->call.active;
+    m.detail = v && v->exchange ? exchange_missing(v->exchange) : -1;
+    return mpi_send(h, to, &m);
+}
+
 static int do_action(wagma_handle *h, const struct activation_action *action) {
     struct mpi_executor *e = h->mpi;
     switch (action->kind) {
     case ACTIVATION_SEND:
-        return mpi_send(h, action->to, &action->message);
+        return action->message.kind == ACTIVATION_TELL ? answer(h, action->to, action->message)
+                                                       : mpi_send(h, action->to, &action->message);
     case ACTIVATION_PIN:
         return pin(h, action);
     case ACTIVATION_SPREAD:
@@ -222,6 +231,10 @@ int mpi_receive_for_groups(wagma_handle *h, int from, const void *message, size_
         trace_now(h->trace, TRACE_RECEIVE, event.message.version, from, kind);
     if (kind == ACTIVATION_FAILED)
         mpi_note_failure(e, from, &event.message);
+    else if (kind == ACTIVATION_TELL)
+        mpi_note_word(e, from, &event.message);
+    else if (kind == ACTIVATION_INQUIRE)
+        e->asked = event.message.version;
     return step(h, event);
 }
 
@@ -235,6 +248,7 @@ int mpi_take_message(wagma_handle *h) {
     const int got = e->transport->calls->poll_control(e->transport, &from, &message, &bytes);
     if (got <= 0)
         return got;
+    e->words[from].heard = wait_now();
     const int status = e->core->receive(h, from, message, bytes);
     return status != WAGMA_OK ? status : 1;
 }

@@ -21,16 +21,18 @@ enum { FLUSH_NS = 1000000000 }; /* a rank that fails waits so long for its last 
 
 /* A sum over all ranks; meanwhile this one goes on. WAGMA_OK or an error. */
 static int add_up(wagma_handle *h, enum trace_wait what, const int64_t mine[2], int64_t totals[2]) {
-    wagma_transport *t = h->mpi->transport;
-    for (;;) {
-        const int done = t->calls->sum(t, mine, totals);
-        if (done != 0)
-            return done < 0 ? done : WAGMA_OK;
+    struct mpi_executor *e = h->mpi;
+    int done, status = WAGMA_OK;
+    e->adding = 1;
+    e->together = h->call.delay;
+    while ((done = e->transport->calls->sum(e->transport, mine, totals)) == 0) {
         const int moved = mpi_drive(h);
-        const int status = moved < 0 ? moved : mpi_pause_together(h, what, moved);
+        status = moved < 0 ? moved : mpi_pause_together(h, what, moved);
         if (status != WAGMA_OK)
             return status;
     }
+    e->adding = 0;
+    return done < 0 ? done : WAGMA_OK;
 }
 
 static void begin_together(wagma_handle *h) {
@@ -38,6 +40,10 @@ static void begin_together(wagma_handle *h) {
     const uint64_t now = wait_now();
     h->call = (call){.version = h->version, .next = h->version, .began = now, .counted = now};
     e->heartbeat = e->lost_since = e->moved = 0;
+    e->together = e->questions = 0;
+    e->signs = now;
+    for (int r = 0; r < h->size; r++)
+        e->words[r].sign = 0;
 }
 
 /* ---- creation ----------------------------------------------------------------------------------

@@ -181,6 +181,16 @@ static void note_departure(struct mpi_graph *g, int rank) {
     g->departed[rank] = 1;
 }
 
+static int answer(wagma_handle *h, int to) {
+    int32_t ranks[NEIGHBORS_MAX];
+    const int waits = h->call.active && missing(h, ranks) > 0;
+    const struct activation_message m = {.kind = ACTIVATION_TELL,
+                                         .sync = (uint8_t)h->call.active,
+                                         .detail = waits ? ranks[0] : -1,
+                                         .version = h->call.version};
+    return mpi_send(h, to, &m);
+}
+
 static int receive(wagma_handle *h, int from, const void *message, size_t bytes) {
     struct mpi_executor *e = h->mpi;
     struct mpi_graph *g = e->graph;
@@ -196,6 +206,10 @@ static int receive(wagma_handle *h, int from, const void *message, size_t bytes)
     const int k = peer(g, g->peers.ahead, from);
     if (kind == ACTIVATION_FAILED)
         mpi_note_failure(e, from, &m);
+    else if (kind == ACTIVATION_INQUIRE)
+        return answer(h, from);
+    else if (kind == ACTIVATION_TELL)
+        mpi_note_word(e, from, &m);
     else if (kind == ACTIVATION_DEPARTED)
         note_departure(g, from);
     else if (kind == NEIGHBOR_FINISHED && k >= 0)

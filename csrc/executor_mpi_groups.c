@@ -38,7 +38,6 @@ static int begin(wagma_handle *h) {
     mpi_end_views(e);
     e->arrived = 0;
     e->out_of_place = e->reserved && h->call.x == e->reserved->data;
-    e->heartbeats = 0;
     note_compute(h);
     return mpi_tell(h, ACTIVATION_EVENT_CALL);
 }

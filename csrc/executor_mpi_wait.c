@@ -5,7 +5,6 @@
 enum {
     START_NS = 3000,      /* what start() may wait before it hands over to finish() */
     SPIN_NS = 1000000,    /* of a wait in which nothing moves, where every rank has a core */
-    INQUIRE_BEATS = 20,   /* heartbeats: a second */
     REST_NS_MAX = 1000000 /* one pause of a wait that lasts long */
 };
 
@@ -93,38 +92,20 @@ static int be_delayed(wagma_handle *h, const char *phase, int n, int needed) {
     return status;
 }
 
-/* The others are asked where they are, for messages and for disputes about sync(x), after a second
- * (or when a quarter of the timeout has passed), and 2, 4, 8 ... times that. Not earlier: all who
- * wait ask everybody. */
-static int has_to_inquire(struct mpi_executor *e) {
-    const double timeout = e->options.timeout;
-    const int first =
-        timeout < 0 || timeout > 4 ? INQUIRE_BEATS : (int)(timeout / 4 * INQUIRE_BEATS) + 1;
-    const int beat = ++e->heartbeats, times = beat / first;
-    return beat % first == 0 && (times & (times - 1)) == 0;
-}
-
 /* Of a call. */
 static int look_for_trouble(wagma_handle *h, const void *context, uint64_t now) {
     const struct activation_call *answer = context;
     struct mpi_executor *e = h->mpi;
     const char *phase = phase_of(what_for(h, answer));
-    int failed, needed, n = 1, status = mpi_look_for_dead(h);
+    int failed, needed, status = mpi_look_for_dead(h);
     const int lost = activation_lost(e->activation, &failed);
     if (status == WAGMA_OK && is_lost_for_good(e, lost, now))
         return lose(h, phase, lost);
-    if (status == WAGMA_OK && has_to_inquire(e))
-        status = mpi_tell(h, ACTIVATION_EVENT_INQUIRE);
+    if (status == WAGMA_OK)
+        status = mpi_inquire(h, now);
     if (status != WAGMA_OK)
         return status;
-    const mpi_version *v = mpi_version_find(e, answer->taken);
-    const int sender = what_for(h, answer) == TRACE_FOR_DATA && v && v->exchange
-                           ? exchange_missing(v->exchange)
-                           : -1;
-    e->ranks[0] = sender;
-    needed = 1;
-    if (sender < 0)
-        n = activation_missing(e->activation, e->ranks, &needed);
+    const int n = mpi_missing_in_groups(h, answer, e->ranks, &needed);
     return be_delayed(h, phase, n, needed);
 }
 
@@ -133,8 +114,11 @@ int mpi_look_at(wagma_handle *h, enum trace_wait what, int n, uint64_t now) {
     int lost = -1;
     for (int i = 0; i < n; i++)
         lost = lost < 0 && e->losses[e->ranks[i]].how ? e->ranks[i] : lost;
-    return is_lost_for_good(e, lost, now) ? lose(h, phase_of(what), lost)
-                                          : be_delayed(h, phase_of(what), n, n);
+    if (is_lost_for_good(e, lost, now))
+        return lose(h, phase_of(what), lost);
+    const int status = mpi_inquire(h, now);
+    n = mpi_follow(h, e->ranks, n);
+    return status != WAGMA_OK ? status : be_delayed(h, phase_of(what), n, n);
 }
 
 /* Of all ranks together. */
@@ -144,19 +128,13 @@ static int look_at_all(wagma_handle *h, enum trace_wait what, uint64_t now) {
     const int status = mpi_look_for_dead(h);
     if (status != WAGMA_OK)
         return status;
-    int lost = -1, n = 0;
-    for (int r = 0; r < h->size; r++) {
+    int lost = -1, n;
+    for (int r = 0; r < h->size; r++)
         lost = lost < 0 && e->losses[r].how ? r : lost;
-        if (r != h->rank && !e->core->has_departed(e, r))
-            e->ranks[n++] = r;
-    }
     if (is_lost_for_good(e, lost, now))
         return lose(h, phase, lost);
-    for (int r = 0; n == 0 && r < h->size;
-         r++) /* all have closed: their last messages are missing */
-        if (r != h->rank)
-            e->ranks[n++] = r;
-    return be_delayed(h, phase, n, n);
+    const int asked = mpi_missing_together(h, what, e->ranks, now, &n);
+    return asked != WAGMA_OK ? asked : be_delayed(h, phase, n, n);
 }
 
 /* ---- how long ---------------------------------------------------------------------------------

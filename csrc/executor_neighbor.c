@@ -253,6 +253,7 @@ static const struct executor executor = {
     .bytes = bytes,
     .record = handle_segment_record,
     .lost = handle_segment_lost,
+    .presence = handle_segment_presence,
     .close = handle_segment_depart,
     .fail = handle_segment_fail,
     .free = destroy,

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "forked.h"
 #include "process.h"
@@ -73,9 +74,10 @@ static int check_usable(const wagma_handle *h) {
         return forked_refuse("the handle");
     if (h->closed == 1)
         return error_set(WAGMA_ECLOSED, "the handle is closed: make a new one");
+    if (h->closed && h->first_error)
+        return error_set(WAGMA_ECLOSED, "the handle failed earlier: %s", h->first_error);
     if (h->closed)
-        return error_set(WAGMA_ECLOSED,
-                         "the handle is broken by an earlier error: close it and make a new one");
+        return error_set(WAGMA_ECLOSED, "the handle was ended with fail(): make a new one");
     return WAGMA_OK;
 }
 
@@ -101,8 +103,10 @@ static int how(const wagma_handle *h) {
     return (h->call.sync ? TRACE_SYNC : 0) | (h->call.posted ? TRACE_POSTED : 0);
 }
 
-/* Ends the handle in the middle of a call of this thread. */
+/* Ends the handle in the middle of a call of this thread. Later calls say why. */
 static void give_up(wagma_handle *h) {
+    if (!h->closed && !h->first_error)
+        h->first_error = strdup(wagma_last_error());
     (void)wait_step_aside(&h->wait);
     wagma_fail(h);
 }
@@ -391,6 +395,7 @@ void wagma_free(wagma_handle *h) {
     wagma_fail(h);
     if (h->executor)
         h->executor->free(h);
+    free(h->first_error);
     free(h->members);
     free(h->contributors);
     free(h->versions);

@@ -34,6 +34,8 @@ typedef struct call { /* the call in progress */
     /* of calls that return to the caller in between */
     int testing;    /* went on in wagma_test(), not in a wait */
     uint64_t until; /* finish() ends then with WAGMA_INPROGRESS; 0: never */
+    uint64_t alive; /* ns of `delay` from which on the timeout counts: those that it waits for have
+                       said then that they are there */
     uint64_t look;  /* poll() looks for trouble from then on, see handle_look_due() */
 } call;
 
@@ -46,6 +48,7 @@ struct wagma_handle {
 
     atomic_int closed; /* 1: wagma_close; 2: broken by an error, or ended by wagma_fail */
     uint32_t process;  /* process_serial() of the one that made it */
+    char *first_error; /* what broke it; NULL: nothing has, or there was no memory */
     int64_t version;   /* next version */
     const reduce_kernels *kernels;
     wagma_hooks hooks;
@@ -83,6 +86,15 @@ enum handle_loss { /* what is known about a rank that a wait needs */
                    HANDLE_DEAD,
 };
 
+enum handle_presence { /* what is known about one that is not lost */
+                       HANDLE_UNKNOWN,
+                       HANDLE_LIVES,
+                       HANDLE_IS_SILENT, /* it was asked, and has not answered */
+                       /* for messages, from enum handle_loss */
+                       HANDLE_HAS_FAILED,
+                       HANDLE_HAS_DIED,
+};
+
 struct executor {
     /* Around every call of the owner but close() and free(); of handles over a transport */
     void (*enter)(wagma_handle *h);
@@ -101,6 +113,9 @@ struct executor {
     rank_record *(*record)(wagma_handle *h, int rank, uint64_t syncs); /* rank_stats.h */
     void (*look)(wagma_handle *h); /* for what lost() says, between calls; NULL: no need */
     enum handle_loss (*lost)(wagma_handle *h, int rank);
+    /* Of one that is not lost. *has_called: 1: it has done what a wait of the current phase is for,
+     * and something else of it is missing. */
+    enum handle_presence (*presence)(wagma_handle *h, int rank, int *has_called);
     int (*close)(wagma_handle *h); /* departs; then the handle is closed whatever it returns */
     void (*fail)(wagma_handle *h); /* tells the others that this rank has failed */
     void (*free)(wagma_handle *h);
@@ -127,6 +142,7 @@ void handle_leave(wagma_handle *h, enum segment_state state);
 void *handle_segment_array(wagma_handle *h);
 rank_record *handle_segment_record(wagma_handle *h, int rank, uint64_t syncs);
 enum handle_loss handle_segment_lost(wagma_handle *h, int rank);
+enum handle_presence handle_segment_presence(wagma_handle *h, int rank, int *has_called);
 int handle_segment_depart(wagma_handle *h);
 void handle_segment_fail(wagma_handle *h);
 

@@ -28,6 +28,14 @@ enum handle_loss handle_segment_lost(wagma_handle *h, int rank) {
     return segment_is_dead(h->segment, rank) ? HANDLE_DEAD : HANDLE_PRESENT;
 }
 
+/* The kernel tells by a lock that lives as long as its process. */
+enum handle_presence handle_segment_presence(wagma_handle *h, int rank, int *has_called) {
+    const uint32_t state =
+        atomic_load_explicit(&segment_presence_of(h->segment, rank)->state, memory_order_acquire);
+    *has_called = 0;
+    return state == SEGMENT_JOINED || state == SEGMENT_READY ? HANDLE_LIVES : HANDLE_UNKNOWN;
+}
+
 int handle_segment_depart(wagma_handle *h) {
     handle_leave(h, SEGMENT_DEPARTED);
     return WAGMA_OK;

@@ -2,28 +2,13 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "handle.h"
+#include "absence.h"
 
 #define SHORTEST_WARNING 0.1 /* seconds between warnings, at least: nobody reads them faster */
 
 enum {
     STOPPED_NS = 10 * WAIT_HEARTBEAT_NS
 }; /* between two looks: more than a busy machine takes */
-
-/* "1, 2, 5" of ranks[0..n), at most about 20 of them. */
-static const char *list_ranks(const int32_t *ranks, int n, char *text, size_t size) {
-    size_t used = 0;
-    text[0] = 0;
-    for (int i = 0; i < n && used < size; i++) {
-        const int left = n - i;
-        if (i == 20 && left > 1) {
-            snprintf(text + used, size - used, " and %d more", left);
-            break;
-        }
-        used += (size_t)snprintf(text + used, size - used, "%s%d", i ? ", " : "", ranks[i]);
-    }
-    return text;
-}
 
 int handle_ended(void) {
     return error_set(WAGMA_ECLOSED, "the handle was ended during a call, by another thread or by "
@@ -95,37 +80,32 @@ int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing,
 
 int handle_delayed(wagma_handle *h, const char *phase, const int32_t *missing, int n, int needed) {
     const wagma_options *o = h->options;
-    const long long version = (long long)h->call.version;
-    char ranks[256];
+    char how_long[128], ranks[ABSENCE_TEXT];
     handle_count_delay(h);
     const double waited = (double)h->call.delay * 1e-9;
+    const double idle = (double)(h->call.delay - h->call.alive) * 1e-9;
     const int status = asked_to_stop(h, phase);
     if (status != WAGMA_OK)
         return status;
-    if (o->timeout >= 0 && waited >= o->timeout)
-        return error_set(WAGMA_ESTALL,
-                         "version %lld (phase %s) has waited %.3g s (timeout %.3g s) for %d of the "
-                         "ranks %s",
-                         version, phase, waited, o->timeout, needed,
-                         list_ranks(missing, n, ranks, sizeof ranks));
     const double interval = fmax(o->stall_warning, SHORTEST_WARNING);
-    if (o->stall_warning >= 0 && h->hooks.warn &&
-        waited >= interval * (double)(h->call.warnings + 1)) {
-        char message[512];
+    const int stalls = o->timeout >= 0 && idle >= o->timeout;
+    const int warns = o->stall_warning >= 0 && h->hooks.warn &&
+                      waited >= interval * (double)(h->call.warnings + 1);
+    if (!stalls && !warns && !is_overdue(h))
+        return WAGMA_OK;
+    absence_waited(h, phase, waited, how_long, sizeof how_long);
+    absence_ranks(h, phase, missing, n, needed, ranks, sizeof ranks);
+    if (stalls)
+        return error_set(WAGMA_ESTALL, "%s for %s (timeout %.3g s)", how_long, ranks, o->timeout);
+    if (warns) {
+        char message[sizeof how_long + sizeof ranks + 8];
         h->call.warnings++;
-        snprintf(message, sizeof message,
-                 "version %lld (phase %s) has waited %.3g s for %d of the ranks %s; none of them "
-                 "is known to be dead",
-                 version, phase, waited, needed, list_ranks(missing, n, ranks, sizeof ranks));
+        snprintf(message, sizeof message, "%s for %s", how_long, ranks);
         const int busy = wait_step_aside(&h->wait);
         h->hooks.warn(h->hooks.context, message);
         wait_step_back(&h->wait, busy);
         if (handle_check_open(h) != WAGMA_OK)
             return WAGMA_ECLOSED;
     }
-    if (is_overdue(h))
-        return error_set(WAGMA_INPROGRESS,
-                         "version %lld (phase %s) is still waiting for %d of the ranks %s", version,
-                         phase, needed, list_ranks(missing, n, ranks, sizeof ranks));
-    return WAGMA_OK;
+    return is_overdue(h) ? error_set(WAGMA_INPROGRESS, "%s for %s", how_long, ranks) : WAGMA_OK;
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "numbers.h"
 #include "segment.h"
 #include "trace_text.h"
 #include "trace_timeline.h"
@@ -70,10 +71,10 @@ static int format_event(const struct trace_seen *e, uint64_t now, char *line, si
     char detail[64], took[32] = "";
     trace_detail_text(e, detail, sizeof detail);
     if (e->duration)
-        snprintf(took, sizeof took, ", %.1f us", (double)e->duration * 1e-3);
-    return snprintf(line, size, "%14.6f s ago  version %lld: %s%s%s\n",
-                    (double)(int64_t)(now - e->began) * 1e-9, (long long)e->version,
-                    trace_kind_name(e->kind), detail, took);
+        numbers_print(took, sizeof took, ", %.1f us", (double)e->duration * 1e-3);
+    return numbers_print(line, size, "%14.6f s ago  version %lld: %s%s%s\n",
+                         (double)(int64_t)(now - e->began) * 1e-9, (long long)e->version,
+                         trace_kind_name(e->kind), detail, took);
 }
 
 static int format_head(struct trace *t, uint64_t now, char *line, size_t size) {
@@ -84,9 +85,10 @@ static int format_head(struct trace *t, uint64_t now, char *line, size_t size) {
     if (version < 0)
         return snprintf(line, size, "rank %d of %d: in no call; its last events:\n", t->rank,
                         t->size);
-    return snprintf(line, size, "rank %d of %d: in version %lld for %.6f s%s%s; its last events:\n",
-                    t->rank, t->size, (long long)version, (double)(int64_t)(now - called) * 1e-9,
-                    waiting ? ", waits for " : "", waiting ? trace_wait_name(waiting) : "");
+    return numbers_print(
+        line, size, "rank %d of %d: in version %lld for %.6f s%s%s; its last events:\n", t->rank,
+        t->size, (long long)version, (double)(int64_t)(now - called) * 1e-9,
+        waiting ? ", waits for " : "", waiting ? trace_wait_name(waiting) : "");
 }
 
 void trace_dump(struct trace *t, char *text, size_t size) {

@@ -344,7 +344,8 @@ WAGMA_API int wagma_gathered_stats(const wagma_handle *handle, int rank, wagma_r
 
 /* Departs: weight 0 from the next version on, never waited for. Local and does not block; over a
  * transport collective: returns when every rank has closed (or an error, after which the handle is
- * closed all the same). */
+ * closed all the same). The timeout counts from the last sign of life of a rank, which its progress
+ * thread gives when it is asked. */
 WAGMA_API int wagma_close(wagma_handle *handle);
 
 /* The ranks that are known to have failed or died, ascending, to ranks[size]: their number, or

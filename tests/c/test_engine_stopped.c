@@ -106,7 +106,7 @@ static void check_others(team *t, plan *p, int64_t published_by_victim, const ch
             continue;
         EXPECT(wait_until(&p->done[r], stuck), "%s: rank %d has finished %" PRId64 " versions only",
                where_name[p->where], r, atomic_load(&p->done[r]));
-        expect_warning(t, r, version, phase, "ranks 2;");
+        expect_warning(t, r, version, phase, "for rank 2, which is alive and ");
         EXPECT(atomic_load(&p->done[r]) == stuck && published(team_segment(t), r) == stuck - 1,
                "rank %d has published %" PRId64 ", past the window of %d", r,
                published(team_segment(t), r), WINDOW);
@@ -266,7 +266,8 @@ static void test_warnings_repeat(void) {
     p->naps[3] = 450;
     team *t = team_start(THREADS, &o, run_with_sleeper, p);
     for (int r = 0; r < 3; r++)
-        expect_warning(t, r, "version 2 ", "phase sync", "ranks 3;");
+        expect_warning(t, r, "version 2 ", "phase sync",
+                       "for rank 3, which is alive and has not called yet");
     while (atomic_load(&p->ended) < SIZE)
         sleep_ms(1);
     for (int r = 0; r < 3; r++) {

@@ -42,11 +42,15 @@ static void test_close_without_one(void) {
         expect_fate(&f, r, WAGMA_EPEER, "phase close");
     CHECK(expectations_failed() == 0, "it failed");
     o.timeout = 0.4;
+    o.progress = WAGMA_PROGRESS_MAIN; /* so that nobody answers for it */
     f = (fates){.how = DIES_UNKNOWN};
     team_join(team_start(MESSAGES, &o, close_without_one, &f));
     EXPECT(f.status[0] == WAGMA_ESTALL || f.status[1] == WAGMA_ESTALL, "%s", f.message[0]);
     for (int r = 0; r < 2; r++)
         EXPECT(strstr(f.message[r], "phase close"), "%s", f.message[r]);
+    for (int r = 0; r < 2; r++)
+        if (f.status[r] == WAGMA_ESTALL)
+            expect_fate(&f, r, WAGMA_ESTALL, "rank 2, which does not answer and has not closed");
     CHECK(expectations_failed() == 0, "it went on");
 }
 

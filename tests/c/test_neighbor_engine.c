@@ -232,7 +232,8 @@ static void check_window(int messages) {
     finish_one(&c, 2, 1, &x[2], 120);
     x[0] = 210;
     CHECK(wagma_start(c.handle[0], &x[0], 1, 0, NULL) == WAGMA_INPROGRESS, "past its reader");
-    REFUSED(wagma_wait(c.handle[0], &x[0], 0.05, NULL), WAGMA_INPROGRESS, "window", "ranks 1");
+    REFUSED(wagma_wait(c.handle[0], &x[0], 0.05, NULL), WAGMA_INPROGRESS, "window",
+            "for rank 1, which");
     finish_one(&c, 1, 0, &x[1], 15); /* 10 and 20, not 210 */
     start_one(&c, 3, &x[3], 140);
     start_one(&c, 1, &x[1], 120);

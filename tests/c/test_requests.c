@@ -127,7 +127,7 @@ static void check_window(int quorum, int64_t count) {
     CHECK(wagma_post(c.handle[0], x, 1, 0) == WAGMA_INPROGRESS, "%s", wagma_last_error());
     CHECK(wagma_test(c.handle[0], x, &o) == WAGMA_INPROGRESS, "beyond the window");
     REFUSED(wagma_wait(c.handle[0], x, 0.001, &o), WAGMA_INPROGRESS, "version 3", "window",
-            "ranks 1");
+            "for rank 1, which");
     CHECK(quorum == WHOLE || published(c.segment, 0) == 2, "published beyond the window");
     CHECK(wagma_version(c.handle[0]) == 3, "%" PRId64, wagma_version(c.handle[0]));
     CHECK(wagma_allreduce(c.handle[1], y, 1, NULL) == WAGMA_OK, "%s", wagma_last_error());
@@ -156,7 +156,7 @@ static void check_time(int quorum, int64_t count, int sync) {
     for (int i = 0; i < 3; i++) {
         const double began = seconds();
         REFUSED(wagma_wait(c.handle[0], x, i * 0.06, &o), WAGMA_INPROGRESS, "version 0",
-                sync ? "sync" : "quorum", "1 of the ranks 1");
+                sync ? "sync" : "quorum", "for rank 1, which");
         CHECK(seconds() - began >= i * 0.06, "it ended after %g s", seconds() - began);
         CHECK(wagma_test(c.handle[0], x, &o) == WAGMA_INPROGRESS, "alone");
     }
@@ -242,8 +242,8 @@ static void check_failure(int quorum, int waits) {
         REFUSED(wagma_wait(c.handle[0], x, 0.001, NULL), WAGMA_EPEER, "rank 1", "version 0");
     else
         REFUSED(until_not_in_progress(c.handle[0], x), WAGMA_EPEER, "rank 1", "version 0");
-    REFUSED(wagma_test(c.handle[0], x, NULL), WAGMA_ECLOSED, "broken");
-    REFUSED(wagma_wait(c.handle[0], x, -1, NULL), WAGMA_ECLOSED, "broken");
+    REFUSED(wagma_test(c.handle[0], x, NULL), WAGMA_ECLOSED, "the handle failed earlier: rank 1");
+    REFUSED(wagma_wait(c.handle[0], x, -1, NULL), WAGMA_ECLOSED, "failed earlier: rank 1");
     cast_drop(&c);
     CHECK(expectations_failed() == 0, "see above");
 }
@@ -270,8 +270,9 @@ static void check_stall(int quorum, int waits) {
     int status = waits ? WAGMA_INPROGRESS : until_not_in_progress(c.handle[0], x);
     for (int i = 0; i < 1000 && status == WAGMA_INPROGRESS; i++)
         status = wagma_wait(c.handle[0], x, 0.01, NULL);
-    REFUSED(status, WAGMA_ESTALL, "version 0", "timeout 0.5 s", "ranks 1");
-    REFUSED(wagma_test(c.handle[0], x, NULL), WAGMA_ECLOSED, "broken");
+    REFUSED(status, WAGMA_ESTALL, "rank 0 has waited 0.5", "at version 0 (phase ", "timeout 0.5 s",
+            "for rank 1, which is alive and has not called yet");
+    REFUSED(wagma_test(c.handle[0], x, NULL), WAGMA_ECLOSED, "failed earlier: rank 0 has waited");
     cast_drop(&c);
     CHECK(expectations_failed() == 0, "see above");
 }

@@ -135,7 +135,7 @@ static void test_stall(void) {
     CHECK(wagma_allreduce(c.handle[0], &x, 1, NULL) == WAGMA_ESTALL, "did not stall");
     snprintf(said, sizeof said, "%s", wagma_last_error());
     CHECK(wagma_dump_state(c.handle[0], text, sizeof text) == WAGMA_OK, "%s", wagma_last_error());
-    EXPECT(strstr(said, "version 0 (phase ") && strstr(said, "ranks 1"), "%s", said);
+    EXPECT(strstr(said, "version 0 (phase ") && strstr(said, "for rank 1, which"), "%s", said);
     EXPECT(strstr(text, "version 0: wait for "), "%s", text);
     EXPECT(strstr(text, "version 0: call broke"), "%s", text);
     EXPECT(strstr(text, "version 0: error: stalled\n"), "%s", text);

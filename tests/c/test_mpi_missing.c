@@ -1,0 +1,110 @@
+/* Waits over messages that last: who is named, and that a rank that has closed waits for the others
+ * as long as they are there. */
+#include <string.h>
+
+#include "check.h"
+#include "fates.h"
+
+/* ---- the end of a chain ------------------------------------------------------------------------
+ */
+
+enum { SIZE = 4, AWAY = SIZE - 1 };
+
+/* Rank 3 stays away after its first call. The others go on until one has waited for too long. */
+static void stay_away(rank *me) {
+    fates *f = me->shared;
+    double x[3] = {0};
+    wagma_handle *h = rank_join(me, NULL);
+    int status = wagma_allreduce(h, x, 1, NULL);
+    EXPECT(status == WAGMA_OK, "%s", wagma_last_error());
+    if (me->rank == AWAY) {
+        while (atomic_load(&f->ready) < SIZE - 1)
+            sleep_ms(1);
+    } else {
+        while (status == WAGMA_OK)
+            status = wagma_allreduce(h, x, 1, NULL);
+        note(f, me->rank, status);
+        atomic_fetch_add(&f->ready, 1);
+    }
+    wagma_free(h);
+}
+
+/* Of all that stall: `what` of rank 3, and of no other. */
+static void expect_away_named(const wagma_options *o, const char *what) {
+    fates f = {.size = SIZE};
+    char text[128];
+    int stalls = 0;
+    team_join(team_start(MESSAGES, o, stay_away, &f));
+    snprintf(text, sizeof text, "for rank %d, which %s (timeout", AWAY, what);
+    for (int r = 0; r < AWAY; r++) {
+        const int stalled = f.status[r] == WAGMA_ESTALL;
+        stalls += stalled;
+        expect_fate(&f, r, stalled ? WAGMA_ESTALL : WAGMA_EPEER,
+                    stalled ? text : "rank 3 did not come in time");
+    }
+    CHECK(stalls > 0 && expectations_failed() == 0, "%d have stalled", stalls);
+}
+
+static void test_neighbours_of_neighbours(void) {
+    wagma_options o = options_of(SIZE, 0, 0, 3);
+    o.graph = WAGMA_GRAPH_RING;
+    o.grace = -1;
+    o.timeout = 1;
+    expect_away_named(&o, "is alive and has not called yet");
+}
+
+static void test_all_of_a_group(void) {
+    wagma_options o = options_of(SIZE, 0, 0, 3);
+    o.timeout = 1;
+    expect_away_named(&o, "is alive and has not called yet");
+}
+
+/* Nobody has to call, but rank 3 has no thread to send its data, for which one rank alone waits. */
+static void test_data_of_data(void) {
+    wagma_options o = options_of(SIZE, 0, 1, 3);
+    o.timeout = 1;
+    o.progress = WAGMA_PROGRESS_MAIN;
+    expect_away_named(&o, "does not answer and has not sent its data yet");
+}
+
+/* ---- close -------------------------------------------------------------------------------------
+ */
+
+/* Rank 0 closes first. The others call for longer than the timeout, and compute for longer. */
+static void go_on(rank *me) {
+    fates *f = me->shared;
+    double x[3] = {0};
+    wagma_handle *h = rank_join(me, NULL);
+    for (int t = 0; t < (me->rank == 0 ? 1 : 6); t++) {
+        if (me->rank > 0)
+            sleep_ms(100);
+        const int status = wagma_allreduce(h, x, 1, NULL);
+        EXPECT(status == WAGMA_OK, "rank %d, version %d: %s", me->rank, t, wagma_last_error());
+    }
+    if (me->rank > 0)
+        sleep_ms(900);
+    note(f, me->rank, wagma_close(h));
+    wagma_free(h);
+}
+
+static void test_closed_ranks_wait_for_the_others(void) {
+    for (int graph = 0; graph < 2; graph++) {
+        fates f = {0};
+        wagma_options o = options_of(3, 0, graph ? 0 : 1, 3);
+        o.graph = graph ? WAGMA_GRAPH_RING : WAGMA_GRAPH_NONE;
+        o.grace = graph ? -1 : 0;
+        o.timeout = 0.4;
+        team_join(team_start(MESSAGES, &o, go_on, &f));
+        for (int r = 0; r < 3; r++)
+            expect_fate(&f, r, WAGMA_OK, "");
+        CHECK(expectations_failed() == 0, "graph %d", graph);
+    }
+}
+
+int main(void) {
+    RUN(test_neighbours_of_neighbours);
+    RUN(test_all_of_a_group);
+    RUN(test_data_of_data);
+    RUN(test_closed_ranks_wait_for_the_others);
+    return check_summary();
+}
