@@ -24,6 +24,7 @@ SHORT_C = {
         "test_forked",
         "test_inplace",
         "test_mpi_calls",
+        "test_mpi_missing",
         "test_reduce",
         "test_segment",
         "test_trace",
