@@ -8,6 +8,7 @@ the report back.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, fields
@@ -16,6 +17,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from wagma.launch.files import write_file
 
 from .samples import Checks, Point, Report, Series
 from .settings import Settings
@@ -30,8 +33,9 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 def save(path: str | Path, report: Report) -> None:
     """Writes the file; OSError if that cannot be done."""
-    with Path(path).open("wb") as file:  # numpy would add .npz to the name
-        np.savez_compressed(file, allow_pickle=False, **pack(report))
+    packed = io.BytesIO()
+    np.savez_compressed(packed, allow_pickle=False, **pack(report))
+    write_file(Path(path), packed.getvalue())
 
 
 def load(path: str | Path) -> Report:

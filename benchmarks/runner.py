@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from wagma.launch import interrupt
 from wagma.launch.agreement import InputError, agreed
+from wagma.launch.files import check_writable
 from wagma.launch.progress import progress
 from wagma.launch.together import FAILED, abort_on_error, check_transport, everywhere
 from wagma.memory import Room, room
@@ -89,12 +90,8 @@ def _check_files(settings: Settings, ranks: int) -> None:
     combinations.check_ranks(settings, ranks)
     if settings.samples is not None:
         file = Path(settings.samples)
-        there = file.exists()
         try:
-            with file.open("ab"):
-                pass
-            if not there:  # nothing stays behind if the run fails
-                file.unlink()
+            check_writable(file)
         except OSError as error:
             raise ValueError(
                 f"--samples {settings.samples}: cannot be written: {error.strerror}"

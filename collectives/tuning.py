@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from ..launch.files import write_file
 from .mpi import import_mpi
 
 __all__ = ["Schedule", "cache_file", "default", "find", "key", "read", "write"]
@@ -157,8 +158,6 @@ def write(file: Path, under: str, schedule: Schedule) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    import tempfile  # of no use to those that read
-
     try:
         machines = _machines(file)
     except ValueError:  # it is of no use to anybody
@@ -166,16 +165,7 @@ def write(file: Path, under: str, schedule: Schedule) -> None:
     machines[under] = schedule.options()
     file.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"wagma": _FORMAT, "machines": machines}, indent=2) + "\n"
-    with tempfile.NamedTemporaryFile(
-        "w", dir=file.parent, prefix=f".{file.name}-", delete=False
-    ) as new:
-        try:
-            new.write(text)
-            new.close()
-            Path(new.name).replace(file)
-        except OSError:
-            Path(new.name).unlink()
-            raise
+    write_file(file, text)
 
 
 def _machines(file: Path) -> dict[str, Any]:

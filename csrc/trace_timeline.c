@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -255,7 +256,7 @@ static void plain_name(const struct trace_timeline *t, char *name) {
 static int is_recent(const char *path) {
     const struct timespec since = recording_since;
     struct stat file;
-    return stat(path, &file) == 0 &&
+    return lstat(path, &file) == 0 &&
            (file.st_mtim.tv_sec > since.tv_sec ||
             (file.st_mtim.tv_sec == since.tv_sec && file.st_mtim.tv_nsec >= since.tv_nsec));
 }
@@ -275,7 +276,7 @@ static int choose_path(struct trace_timeline *t) {
         if (errno != EEXIST)
             return -1;
         if (!is_recent(t->path))
-            return utimensat(AT_FDCWD, t->path, NULL, 0); /* from now on it is */
+            return utimensat(AT_FDCWD, t->path, NULL, AT_SYMLINK_NOFOLLOW); /* now it is */
     }
     return -1;
 }
@@ -284,15 +285,32 @@ static int fail(const char *path) {
     return error_set(WAGMA_ESYS, "the timeline %s cannot be written: %s", path, strerror(errno));
 }
 
+/* A new file that is to become `path`, in a folder where others may have planted links: nobody
+ * knows its name before. NULL: errno says why. */
+static FILE *open_part(const char *path, char *part, size_t size) {
+    uint64_t drawn;
+    if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn)
+        return NULL;
+    snprintf(part, size, "%s.%016llx.part", path, (unsigned long long)drawn);
+    const int fd = open(part, O_CREAT | O_EXCL | O_NOFOLLOW | O_WRONLY | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return NULL;
+    FILE *file = fdopen(fd, "w");
+    if (!file) {
+        (void)unlink(part);
+        close(fd);
+    }
+    return file;
+}
+
 static int write_file(struct trace_timeline *t) {
-    char path[PATH_MAX + 8];
+    char path[PATH_MAX + 32];
     if (!*t->path && choose_path(t) != 0) {
         const int status = fail(t->path);
         *t->path = 0;
         return status;
     }
-    snprintf(path, sizeof path, "%s.part", t->path);
-    FILE *file = fopen(path, "we");
+    FILE *file = open_part(t->path, path, sizeof path);
     if (!file)
         return fail(t->path);
     int status = timeline_print(t, file);

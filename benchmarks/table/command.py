@@ -21,6 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from wagma.launch import values
+from wagma.launch.files import write_file
 from wagma.launch.options import reader
 from wagma.launch.packages import missing
 from wagma.units import parse_duration, parse_size
@@ -156,7 +157,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     print(report.text(result, table), end="")
     if arguments.json:
         content = {**result, "table": [asdict(row) for row in table]}
-        arguments.json.write_text(json.dumps(content))
+        write_file(arguments.json, json.dumps(content))
     for failure in failures:
         print(f"FAILED: {failure}", file=sys.stderr)
     if arguments.page and not failures:

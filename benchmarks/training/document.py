@@ -7,6 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wagma.launch.files import write_file
+
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -51,4 +53,4 @@ def _plain(value: Any) -> Any:
 def write(path: Path, result: dict[str, Any]) -> None:
     """Writes the document, and makes its folder; OSError if that cannot be done."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, allow_nan=False) + "\n")
+    write_file(path, json.dumps(result, allow_nan=False) + "\n")

@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from wagma.launch import files
+
 from .document import write
 
 __all__ = ["check_writable", "put", "stored"]
@@ -41,13 +43,9 @@ def _try(option: str, file: Path) -> None:
     """The run may fail, or end before it has results: what was not there is removed again."""
     new: list[Path] = []  # the innermost folder first
     try:
-        there = file.exists()
         new += [folder for folder in file.parents if not folder.exists()]
         file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("ab"):
-            pass
-        if not there:
-            file.unlink()
+        files.check_writable(file)
     except OSError as error:
         raise ValueError(f"argument {option}: cannot write {file}: {error.strerror}") from None
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import stdev
@@ -11,6 +12,7 @@ import matplotlib.style as mpl_style
 import numpy as np
 from matplotlib.figure import Figure
 
+from wagma.launch.files import write_file
 from wagma.report.curves import Line, floor, panels
 from wagma.report.curves import draw as draw_lines
 from wagma.report.style import FAINT, GRID, INK, RC, Look, looks
@@ -47,7 +49,7 @@ def draw(result: Result, folder: Path) -> list[Path]:
             figure = Figure(figsize=(9.5, height), layout="constrained")  # needs no display
             axes(figure, result)
             figure.suptitle(_title(result), fontsize=12)
-            figure.savefig(folder / name, dpi=100, format="png")
+            _save(figure, folder / name, dpi=100)
         paths.append(folder / name)
     return paths
 
@@ -150,7 +152,13 @@ def draw_overview(result: Result, file: Path) -> None:
         _mark(every, result)
         _waiting_bars(right, result)
         figure.suptitle(_title(result), fontsize=13)
-        figure.savefig(file, dpi=150, format="png")
+        _save(figure, file, dpi=150)
+
+
+def _save(figure: Figure, file: Path, dpi: int) -> None:
+    content = io.BytesIO()
+    figure.savefig(content, dpi=dpi, format="png")
+    write_file(file, content.getvalue())
 
 
 def _mark(every: Sequence[Axes], result: Result) -> None:

@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wagma.launch.files import write_file
 from wagma.launch.packages import missing
 from wagma.units import plural
 
@@ -108,10 +109,10 @@ def _read(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> Fou
 
 def _write(made: Report, out: Path, pictures: Path | None) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(made.html, encoding="utf-8")
+    write_file(out, made.html)
     if pictures is None:
         return
     pictures.mkdir(parents=True, exist_ok=True)
     for name, plot in made.plots.items():
         if plot.png is not None:
-            (pictures / f"{name}.png").write_bytes(plot.png)
+            write_file(pictures / f"{name}.png", plot.png)

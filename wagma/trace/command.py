@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wagma.launch.files import write_file
 from wagma.launch.packages import missing
 
 if TYPE_CHECKING:
@@ -119,8 +120,7 @@ def _merge(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> in
             parser.error(f"argument -o: {output} is one of the files to be merged: name another")
     merged = merge(timelines)
     try:
-        with output.open("w", encoding="utf-8") as file:
-            json.dump(merged, file)
+        write_file(output, json.dumps(merged))
     except OSError as error:
         parser.error(f"{output} cannot be written: {error.strerror}")
     events = sum(len(timeline.events) for timeline in timelines)

@@ -1,0 +1,87 @@
+"""Files that wagma writes, perhaps into a folder in which others may write, too.
+
+A name there may be a link that another user planted, at a file of this user's. So content goes into
+a new file with a name that nobody knows, which then takes the place of whatever has the name.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["check_writable", "write_file"]
+
+_ROOT = 0
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file; readers never see half of it.
+
+    A link is followed where its owner is this user or root. What is no file of a disk, such as
+    /dev/stdout or a pipe, is written to as it is.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    data = content if isinstance(content, bytes) else content.encode()
+    if _is_device(path):
+        path.write_bytes(data)
+        return
+    target, new, descriptor = _new(path)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        new.replace(target)
+    except BaseException:
+        with suppress(OSError):
+            new.unlink()
+        raise
+
+
+def check_writable(path: Path) -> None:
+    """Check that `write_file` could write there, and leave nothing behind.
+
+    Raises:
+        OSError: it could not.
+    """
+    if _is_device(path):
+        return
+    _, new, descriptor = _new(path)
+    os.close(descriptor)
+    new.unlink()
+
+
+def _new(path: Path) -> tuple[Path, Path, int]:
+    """Return the name that is to be replaced, that of a new file beside it, and its descriptor."""
+    target = Path(os.path.realpath(path)) if _is_trusted_link(path) else path
+    if target.is_dir() and not target.is_symlink():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
+    new = target.with_name(f".{target.name[:200]}-{os.urandom(8).hex()}")
+    flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY | os.O_CLOEXEC
+    return target, new, os.open(new, flags, 0o666)
+
+
+def _is_trusted_link(path: Path) -> bool:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISLNK(found.st_mode) and found.st_uid in (_ROOT, os.geteuid())
+
+
+def _is_device(path: Path) -> bool:
+    """Return whether this is something that cannot be replaced: a device, a pipe, /dev/stdout."""
+    try:
+        found = path.lstat()
+        if stat.S_ISLNK(found.st_mode):
+            if not _is_trusted_link(path):
+                return False
+            if path.parts[:2] in (("/", "proc"), ("/", "dev")) and path.parts[2:3] != ("shm",):
+                return True
+            found = path.stat()
+    except FileNotFoundError:
+        return False
+    return not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode))
