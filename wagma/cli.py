@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 from wagma.launch.environment import launched_rank
+from wagma.launch.output import print_anything
 
 __all__ = ["Ended", "Parser", "main"]
 
@@ -94,6 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: of the command line, without the program; None: `sys.argv`.
     """
+    print_anything()
     words = sys.argv[1:] if arguments is None else arguments
     command = words[0] if words and words[0] in COMMANDS else None
     try:

@@ -162,10 +162,10 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         print(f"FAILED: {failure}", file=sys.stderr)
     if arguments.page and not failures:
         written = page.text(result, table)
-        arguments.page.write_text(written, encoding="utf-8")
+        write_file(arguments.page, written)
         if file := arguments.quoted_in:
             text = page.requoted(file.read_text(encoding="utf-8"), written)
-            file.write_text(text, encoding="utf-8")
+            write_file(file, text)
     return 1 if failures else 0
 
 

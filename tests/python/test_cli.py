@@ -98,3 +98,36 @@ def test_no_advice_names_an_unpublished_package() -> None:
                 text = file.read_text()
                 assert "pip install 'wagma" not in text, file
                 assert "pip install '.[" not in text, file
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"PYTHONIOENCODING": "ascii"},
+        {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    ],
+)
+def test_output_that_is_no_utf_8(settings: dict[str, str], tmp_path: Path) -> None:
+    """Names that cannot be printed, by a command, and what the tables of trainings print."""
+    folder = tmp_path / "größe"
+    folder.mkdir()
+    (folder / "half.json").write_text("{")
+    code = """
+import sys
+from wagma.cli import main
+from wagma.benchmarks.training.table import _cell
+try:
+    main(["report", sys.argv[1]])
+finally:
+    print(_cell([1.0, 2.0], 1))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder)],
+        env={**os.environ, **settings},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert b"gr\\xf6\\xdfe" in done.stderr or b"gr\\udcc3\\udcb6" in done.stderr
+    assert done.stdout == b"1.5 +/- 0.7\n"
