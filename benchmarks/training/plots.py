@@ -106,7 +106,7 @@ def _deviation(values: list[float]) -> float:
 def _accuracy(figure: Figure, result: Result) -> None:
     lines = _lines(result)
     plots = panels(lines)
-    every = figure.subplots(1, len(plots), sharey=True, squeeze=False)[0]
+    every = figure.subplots(1, len(plots), sharex=True, sharey=True, squeeze=False)[0]
     _learning(every, result, lines)
     for axes in every:
         axes.legend(loc="lower right", handlelength=3.2)
@@ -116,13 +116,13 @@ def _learning(every: Sequence[Axes], result: Result, lines: list[Line]) -> None:
     """Draw the lines, in as many plots as they need."""
     measures, target = result["measures"], result["settings"]["target"]
     scale = 100 if measures["in_percent"] else 1
+    lowest = 5 * np.floor(scale * floor(lines, target) / 5)
     for axes, shown in zip(every, panels(lines), strict=True):
         draw_lines(axes, shown, target, scale)
         axes.set_xlabel("wall time, s")
-    low = scale * floor(lines, target)
-    every[0].set_ylim(bottom=5 * np.floor(low / 5))
-    if measures["in_percent"]:
-        every[0].set_ylim(top=100)
+        axes.set_ylim(bottom=lowest)
+        if measures["in_percent"]:
+            axes.set_ylim(top=100)
     unit = ", %" if measures["in_percent"] else ""
     every[0].set_ylabel(f"{measures['name']} of the averaged model{unit}")
 
@@ -191,7 +191,7 @@ def _waiting_bars(axes: Axes, result: Result) -> None:
         waited = np.mean([run["waited_seconds_per_rank"] for run in of], axis=0)
         places = np.arange(len(waited)) + width * (index - (len(runs) - 1) / 2)
         bars = axes.bar(places, waited, 0.92 * width, color=looked[label].colour, label=label)
-        if len(waited) * len(runs) <= 16:
+        if len(runs) <= 4 and len(waited) * len(runs) <= 16:
             axes.bar_label(bars, fmt="%.1f", fontsize=8, padding=2, color=FAINT)
     axes.set_xticks(range(result["environment"]["ranks"]))
     axes.set_xlabel("rank")

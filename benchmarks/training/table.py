@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import fmean, stdev
+from textwrap import fill
 from typing import Any
 
 __all__ = ["WIDTH", "by_algorithm", "line", "markdown", "rows", "text"]
@@ -79,8 +80,8 @@ def text(result: dict[str, Any], *, per_seed: bool = False) -> str:
         result: of `document.document`.
         per_seed: a column for each seed, not their means.
     """
-    notes = "".join(f"{note}\n" for note in _notes(result, per_seed))
-    return rows(result, per_seed=per_seed) + notes
+    notes = "".join(f"{fill(note, WIDTH)}\n" for note in _notes(result, per_seed))
+    return f"{rows(result, per_seed=per_seed)}\n{notes}"
 
 
 def rows(result: dict[str, Any], titles: Sequence[str] = (), *, per_seed: bool = False) -> str:

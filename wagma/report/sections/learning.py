@@ -53,7 +53,7 @@ def _accuracy(training: Training, looked: Looks, index: int) -> Part:
 
     def draw(figure: Figure) -> None:
         low = scale * floor(drawn, training.target)
-        every = figure.subplots(1, len(plots), sharey=True, squeeze=False)[0]
+        every = figure.subplots(1, len(plots), sharex=True, sharey=True, squeeze=False)[0]
         for axes, lines in zip(every, plots, strict=True):
             draw_lines(axes, lines, training.target, scale)
             axes.set_xlabel("wall time, s")
