@@ -59,6 +59,7 @@ def test_one_program(launcher: str, tmp_path: Path) -> None:
     assert written(tmp_path / launcher, 2) == ["2 1.0"] * 2
 
 
+@pytest.mark.long
 def test_alone(tmp_path: Path) -> None:
     """No launcher, and nothing that MPI needs."""
     program = "import sys; sys.modules['mpi4py'] = None\n" + PROGRAM

@@ -294,7 +294,7 @@ def test_a_rank_that_does_not_come_is_named() -> None:
     done = doctor(0, "--timeout", "12s", RANK="0", WORLD_SIZE="2", WAGMA_JOB=job)
     assert done.returncode == 1, done.stdout
     (found,) = lines(done, "problem", "launch")
-    assert "for rank 1 (timeout 6 s)" in found
+    assert "for rank 1, which has not come (timeout 6 s)" in found
     assert "unset RANK and WORLD_SIZE" in found
     assert "3 sums over 1 rank" in done.stdout
 
@@ -306,7 +306,7 @@ def test_what_another_job_left_in_the_environment_is_reported_under_mpiexec() ->
     assert done.returncode == 1, done.stderr
     (found,) = (f for f in report(done)["findings"] if f["topic"] == "launch")
     assert found["level"] == "problem"
-    assert "for ranks 1-3 (timeout 6 s)" in found["text"]
+    assert "for ranks 1-3, which have not come (timeout 6 s)" in found["text"]
 
 
 @pytest.mark.long

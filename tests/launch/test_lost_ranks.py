@@ -166,6 +166,7 @@ def test_who_has_failed_is_not_met(meeting: str) -> None:
         assert ("2 failed, died" if shm else " failed, died") in text, text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("transport", BOTH)
 def test_those_that_are_left_train_on(transport: str) -> None:
     assert heard(f"train on, {transport}")[2] == ["left"]

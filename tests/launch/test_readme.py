@@ -112,6 +112,7 @@ def test_the_collective_prints_what_is_said(clone: Path) -> None:
     assert "`group 0.5` and `group 2.5` twice each, and `all 1.5` four times" in README
 
 
+@pytest.mark.long
 def test_c_programs_are_built_and_run(clone: Path) -> None:
     printed = paste(clone, block("sh", "pkg-config"))
     models = re.findall(r"^rank \d .* model (\S+)$", printed, re.MULTILINE)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from under_mpiexec import CLEAN, launcher
 
 SCRIPT = Path(__file__).resolve().parents[2] / "slurm/bench.sbatch"
@@ -17,6 +18,7 @@ exec {launcher} -n 2 "$@"
 """
 
 
+@pytest.mark.long
 def test_each_kind_leaves_a_file_and_a_report_is_made(tmp_path: Path) -> None:
     srun = tmp_path / "bin/srun"
     srun.parent.mkdir()

@@ -76,6 +76,7 @@ print(hashlib.sha256(rows.tobytes()).hexdigest())
 """
 
 
+@pytest.mark.long
 def test_every_process_draws_the_same() -> None:
     spec = "paper,lognormal:0.1,exponential:0.2,normal:0.3:0.1"
     processes = [

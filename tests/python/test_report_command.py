@@ -133,6 +133,7 @@ def test_one_rank_writes(
     assert (folder / "report.html").exists()
 
 
+@pytest.mark.long
 def test_it_runs_without_mpi_and_torch(folder: Path) -> None:
     code = (
         "import sys\n"

@@ -17,6 +17,8 @@ from wagma.report.reading import read
 from wagma.report.sections import sections
 from wagma.report.sections.window import window
 
+pytestmark = pytest.mark.long
+
 MAIL = 2_000_000  # bytes
 SECTIONS = (
     *("throughput", "accuracy", "staleness", "waiting", "timeline", "latency", "ratios"),
@@ -190,7 +192,6 @@ def strange(value: Any) -> Any:
     return HOSTILE if isinstance(value, str) else value
 
 
-@pytest.mark.long
 def test_texts_of_files_stay_texts(tmp_path: Path) -> None:
     hostile = made.by_size()
     for point in hostile["points"]:
@@ -403,7 +404,6 @@ def test_environments_that_differ_are_told_apart(tmp_path: Path) -> None:
 # ---- bytes ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
 def test_the_same_files_give_the_same_bytes(tmp_path: Path, whole: tuple[Page, Report]) -> None:
     import matplotlib as mpl
 
@@ -415,7 +415,6 @@ def test_the_same_files_give_the_same_bytes(tmp_path: Path, whole: tuple[Page, R
     assert str(tmp_path) not in second.html
 
 
-@pytest.mark.long
 def test_a_large_timeline_stays_light(tmp_path: Path) -> None:
     def busy() -> list[Json]:
         return [

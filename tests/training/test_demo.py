@@ -53,6 +53,7 @@ def test_what_the_demo_has_to_show(tmp_path: Path) -> None:
     assert "Picture: out/demo.png" in done.stdout
 
 
+@pytest.mark.long
 def test_one_rank_without_a_launcher(tmp_path: Path) -> None:
     done = launched(tmp_path, 0, "--steps", "3", "--algorithms", "wagma")
     assert done.returncode == 0, done.stderr
@@ -61,6 +62,7 @@ def test_one_rank_without_a_launcher(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.json"))
 
 
+@pytest.mark.long
 def test_a_killed_rank_ends_the_demo(tmp_path: Path) -> None:
     done = launched(tmp_path, 2, "--imbalance", "kill:1:3")
     assert done.returncode != 0
