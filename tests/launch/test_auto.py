@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from launched import clean_environment
-from test_torchrun import LAUNCHERS, LIVENESS_S, launch, written
+from test_torchrun import LIVENESS_S, launch, written
 
 PROGRAM = """
 import sys
@@ -52,7 +52,7 @@ with SyncAllreduce(MPI.COMM_SELF, x), SyncAllreduce(MPI.COMM_WORLD.Dup(), x):
 """
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", ["torchrun", pytest.param("mpiexec", marks=pytest.mark.long)])
 def test_one_program(launcher: str, tmp_path: Path) -> None:
     done = launch(launcher, 2, PROGRAM, tmp_path / launcher)
     assert done.returncode == 0, done.stderr

@@ -8,6 +8,8 @@ import pytest
 from launched import Forked
 from test_messages import FAMILY, run, said
 
+pytestmark = pytest.mark.long
+
 BEGIN = """
 import torch
 import wagma
@@ -154,7 +156,6 @@ def job(names: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(hangs.cmd, -1, printed, str(hangs))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("meeting", [*MEETINGS, "without a thread"])
 def test_who_has_failed_is_not_met(meeting: str) -> None:
     assert heard(meeting)[2] == ["left"]
@@ -166,7 +167,6 @@ def test_who_has_failed_is_not_met(meeting: str) -> None:
         assert ("2 failed, died" if shm else " failed, died") in text, text
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("transport", BOTH)
 def test_those_that_are_left_train_on(transport: str) -> None:
     assert heard(f"train on, {transport}")[2] == ["left"]
@@ -193,7 +193,6 @@ class Trained(Forked):
     imports = "import torch, wagma; wagma.DistributedOptimizer"
 
 
-@pytest.mark.long
 def test_without_mpi() -> None:
     """Rank 2 lives on after its failure, until the test ends it."""
     script = BEGIN + trained("LocalSGD", "auto", JOIN)

@@ -1,5 +1,7 @@
 """Each algorithm for 20 steps beside a numpy reference, ranks arriving as a script says.
 
+pytestmark = pytest.mark.long
+
 With SGD and momentum, whose constants are powers of two, numpy and torch round alike, and models
 have to be equal to the bit. Adam's formula is evaluated in another order, and so is D-PSGD's and
 SGP's sum: those agree to 1e-12.
