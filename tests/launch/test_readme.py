@@ -49,7 +49,8 @@ def paste(clone: Path, text: str) -> str:
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", text],
         cwd=clone,
-        env={**os.environ, "PATH": path, "HOME": str(clone / "home")},
+        # Unbuffered, Python writes a line and its end apart, and another rank's may come between.
+        env={**os.environ, "PATH": path, "HOME": str(clone / "home"), "PYTHONUNBUFFERED": ""},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -89,6 +90,20 @@ def test_the_training_script_is_the_example() -> None:
     assert block("python", "WAGMA(") == (ROOT / "examples/train.py").read_text()
 
 
+@pytest.mark.parametrize("launcher", ["mpiexec", "torchrun", "srun"])
+def test_the_training_script_trains_one_model(clone: Path, launcher: str) -> None:
+    (line,) = (
+        line for line in block("sh", "torchrun --").splitlines() if line.startswith(launcher)
+    )
+    printed = paste(clone, line)
+    pattern = r"(\d) of 4: [\d.]+ s, accuracy ([\d.]+)%, a weight (-?\d\.\d{4})"
+    assert re.search(f"`{pattern}`", README)
+    found = re.findall(pattern, printed)
+    assert sorted(rank for rank, _, _ in found) == ["0", "1", "2", "3"]
+    assert len({weight for _, _, weight in found}) == 1
+    assert all(float(accuracy) > 95 for _, accuracy, _ in found)
+
+
 def test_the_lines_after_ddp_are_those_of_the_script() -> None:
     """They need DDP's script around them, which tests/launch/test_migrating.py runs."""
     added = re.findall(r"^\+(.*)$", block("diff", "DistributedOptimizer"), re.MULTILINE)
@@ -107,8 +122,7 @@ def test_the_lines_after_ddp_are_those_of_the_script() -> None:
 def test_the_collective_prints_what_is_said(clone: Path) -> None:
     (clone / "collective.py").write_text(block("python", "GroupAllreduce"))
     printed = paste(clone, "mpiexec -n 4 python collective.py")
-    found = sorted(re.findall(r"(?:group|all) \d\.\d", printed))  # lines of two ranks may meet
-    assert found == ["all 1.5"] * 4 + ["group 0.5"] * 2 + ["group 2.5"] * 2
+    assert sorted(printed.splitlines()) == ["all 1.5"] * 4 + ["group 0.5"] * 2 + ["group 2.5"] * 2
     assert "`group 0.5` and `group 2.5` twice each, and `all 1.5` four times" in README
 
 
