@@ -90,7 +90,9 @@ def test_the_training_script_is_the_example() -> None:
     assert block("python", "WAGMA(") == (ROOT / "examples/train.py").read_text()
 
 
-@pytest.mark.parametrize("launcher", ["mpiexec", "torchrun", "srun"])
+@pytest.mark.parametrize(
+    "launcher", ["mpiexec", "torchrun", pytest.param("srun", marks=pytest.mark.long)]
+)
 def test_the_training_script_trains_one_model(clone: Path, launcher: str) -> None:
     (line,) = (
         line for line in block("sh", "torchrun --").splitlines() if line.startswith(launcher)
