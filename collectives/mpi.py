@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..launch.environment import alone_by_mistake
 from .errors import PeerError
+from .link import encode
 from .patience import Wait
 from .reports import Report, as_error, common_report, describe_ranks, report
 
@@ -95,9 +96,9 @@ class MPIRanks:
                 another one.
         """
         self._over = last
-        content = pickle.dumps((bool(self._telling), value))
+        content = encode((bool(self._telling), value))
         sent = self._send(content, _VALUE)
-        values: dict[int, tuple[bool, Any]] = {self.rank: pickle.loads(content)}
+        values: dict[int, tuple[bool, Any]] = {self.rank: json.loads(content)}
 
         def missing() -> list[int]:
             for rank in self._others():
@@ -115,7 +116,9 @@ class MPIRanks:
         # No message may be left when the communicator is freed.
         for rank, (has_told, _) in values.items():
             if has_told and rank != self.rank and rank not in self._heard:
-                self._heard[rank] = self.comm.recv(source=rank, tag=_ENDED)
+                while (told := self._take(rank, _ENDED)) is None:  # it is on its way
+                    pass
+                self._heard[rank] = Report.of(told)
         for request in self._telling:
             request.wait()
         self._telling = []
@@ -124,13 +127,13 @@ class MPIRanks:
     def tell(self, reason: Report) -> None:
         """Tell the ranks that wait elsewhere that this one has ended; `allgather` has to follow."""
         if not (self._over or self._unusable or self._telling):
-            self._telling = self._send(pickle.dumps(reason), _ENDED)
+            self._telling = self._send(encode(reason), _ENDED)
 
     def check(self) -> None:
         """Raises what another rank told; does not wait."""
         for rank in self._others():
             if rank not in self._heard and (told := self._take(rank, _ENDED)) is not None:
-                self._heard[rank] = told
+                self._heard[rank] = Report.of(told)
         if self._heard:
             raise as_error(common_report(self._heard, self.size))
 
@@ -156,7 +159,7 @@ class MPIRanks:
             return None
         content = bytearray(status.Get_count(import_mpi().BYTE))
         message.Recv([content, import_mpi().BYTE])
-        return pickle.loads(content)
+        return json.loads(content)
 
     def _arrive(self, comm: MPI.Intracomm) -> MPI.Intracomm:
         wait = self._wait()
@@ -189,12 +192,12 @@ class MPIRanks:
         """Raises what another rank gave up with."""
         for rank in self._others():
             if (reason := self._take(rank, _GIVEN_UP)) is not None:
-                raise as_error(common_report({rank: reason}, self.size))
+                raise as_error(common_report({rank: Report.of(reason)}, self.size))
 
     def _give_up(self, error: BaseException) -> None:
         """The others are told, who may wait longer; nobody can use the duplicate any more."""
         self._unusable = True
-        _kept.append(self._send(pickle.dumps(report(error)), _GIVEN_UP))
+        _kept.append(self._send(encode(report(error)), _GIVEN_UP))
 
 
 class _Arrival:
