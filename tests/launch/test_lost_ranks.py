@@ -186,7 +186,7 @@ def test_a_training_that_broke_meets_nobody(transport: str) -> None:
         stepped, text = heard(f"broken, {transport}")[rank]
         assert stepped.startswith("stepped rank ")
         assert text.startswith("HandleError " if rank == 0 else "PeerError "), text
-        assert ("failed earlier: rank 0 " if rank == 0 else "failed") in text, text
+        assert ("failed earlier: rank 2 " if rank == 0 else "failed") in text, text
 
 
 class Trained(Forked):

@@ -348,5 +348,9 @@ def test_a_death_that_mpi_tells(tmp_path: Path) -> None:
 def test_a_death_that_mpi_does_not_tell(tmp_path: Path) -> None:
     shell = ("sh", "-c", SHELL, "sh")
     for text, log in die(tmp_path, "-disable-auto-cleanup", under=shell):
-        assert re.match(r"StallError 3 version 3 .* \(timeout 2 s\) for 1 of the ranks 1$", text)
+        assert re.match(
+            r"StallError 3 rank [02] has waited 2\.\d s at version 3 \(phase \w+\) for rank 1, "
+            r"which does not answer and has not called yet \(timeout 2 s\)$",
+            text,
+        ), text
         assert "its last events:" in log
