@@ -151,6 +151,14 @@ cdef object _error(int status, str transport="shm"):
     return SegmentError(text) if transport == "shm" else TransportError(text)  # WAGMA_ESYS
 
 
+cdef double _number(str name, object value) except? -1:
+    """Return the value of an argument as a number, or raise a TypeError that names the argument."""
+    try:
+        return value
+    except TypeError:
+        raise TypeError(f"{name}={value!r}: must be a number") from None
+
+
 # ---- grouping ------------------------------------------------------------------------------------
 GROUPINGS = {"dynamic": WAGMA_GROUPING_DYNAMIC, "fixed": WAGMA_GROUPING_FIXED,
              "pairs": WAGMA_GROUPING_PAIRS}

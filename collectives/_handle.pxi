@@ -102,7 +102,7 @@ cdef class Handle:
     cdef tuple last_ranks    # what _ranks() said at the end
     cdef str last_state      # what dump_state() said then
 
-    def __init__(self, over, int rank, initial=None, *, double weight=1.0, shape=None,
+    def __init__(self, over, int rank, initial=None, *, weight=1.0, shape=None,
                  str name=None, watch=None):
         if self.dtype_ is not None:
             raise HandleError("the handle was initialised before")
@@ -117,6 +117,7 @@ cdef class Handle:
         cdef int64_t count = self.used.count
         dtype = arrays.dtype_of_code(self.used.dtype)
         cdef void *address = NULL
+        cdef double weight_ = _number("weight", weight)
         if initial is not None:
             array = arrays.resolve(initial, expected=dtype, writable=False)
             if shape is None:
@@ -157,10 +158,10 @@ cdef class Handle:
         self.watch = watch
         with nogil:
             if transport == NULL:
-                status = wagma_create(segment.segment, rank, address, weight, &hooks,
+                status = wagma_create(segment.segment, rank, address, weight_, &hooks,
                                       &engine.handle)
             else:
-                status = wagma_create_over(transport, &self.used, address, weight, &hooks,
+                status = wagma_create_over(transport, &self.used, address, weight_, &hooks,
                                            &engine.handle)
         self.watch = None
         if status != WAGMA_OK:
@@ -178,7 +179,7 @@ cdef class Handle:
                 wagma_fail(self.handle)
 
     # ---- calls ---------------------------------------------------------------------------------
-    def allreduce(self, x, double weight=1.0):
+    def allreduce(self, x, weight=1.0):
         """`x` becomes the result of this rank's next version.
 
         Args:
@@ -194,18 +195,18 @@ cdef class Handle:
             PeerError, StallError: a rank that is needed is dead or missing; the handle is broken.
             HandleError: the handle cannot be used.
         """
-        return self._call(x, weight, 0)
+        return self._call(x, _number("weight", weight), 0)
 
-    def sync(self, x, double weight=1.0):
+    def sync(self, x, weight=1.0):
         """`x` becomes the result of every rank, none of them late.
 
         An ordinary version of the counter, which every rank has to call as `sync` (or at which
         `sync_period` makes one). Arguments, result and errors are those of `allreduce`, and
         MismatchError if the ranks call it at different versions.
         """
-        return self._call(x, weight, 1)
+        return self._call(x, _number("weight", weight), 1)
 
-    def iallreduce(self, x, double weight=1.0):
+    def iallreduce(self, x, weight=1.0):
         """Posts the next version: publishes `x`, so that this rank counts as arrived, and returns.
 
         Others that are present may execute the version meanwhile; with quorum="all" the last rank to
@@ -229,6 +230,7 @@ cdef class Handle:
             be completed, and the handle only be left by `fail`.
         """
         cdef void *address = NULL
+        cdef double weight_ = _number("weight", weight)
         cdef int status
         cdef Request request
         self._enter()
@@ -240,10 +242,10 @@ cdef class Handle:
                 keeper = _kept(tensor)
             self.views.calls += 1
             if self.small:
-                status = wagma_post(self.handle, address, weight, 0)
+                status = wagma_post(self.handle, address, weight_, 0)
             else:
                 with nogil:
-                    status = wagma_post(self.handle, address, weight, 0)
+                    status = wagma_post(self.handle, address, weight_, 0)
             if status != WAGMA_INPROGRESS:
                 self._keep_for_messages(status, keeper, &self.posted.view)
                 raise self._failed_call(status)

@@ -104,7 +104,7 @@ cdef class Request:
             KeyboardInterrupt, or what another signal handler raised: the request counts as
                 complete, but `x` may hold anything; the handle is broken.
         """
-        cdef double seconds = -1 if timeout is None else timeout
+        cdef double seconds = -1 if timeout is None else _number("timeout", timeout)
         if timeout is not None and not seconds >= 0:
             raise ValueError(f"timeout={timeout!r} must be 0 or more seconds, or None")
         self._check()

@@ -52,7 +52,7 @@ static void test_arguments_of_calls(void) {
     CHECK(expectations_failed() == 0, "see above");
 }
 
-/* f32 accumulates: weights that it cannot hold, or sums of them, would give NaN. */
+/* Weights that the type of the sums cannot hold, or whose sums it cannot, would give NaN. */
 static void test_range_of_weights(void) {
     const int types[] = {WAGMA_F32, WAGMA_F16, WAGMA_BF16, WAGMA_F64};
     for (int i = 0; i < 4; i++) {
@@ -62,6 +62,8 @@ static void test_range_of_weights(void) {
         options.dtype = types[i];
         CHECK(cast_open(&c, &options, NULL, NULL), "%s", wagma_last_error());
         if (types[i] == WAGMA_F64) {
+            REFUSED(wagma_allreduce(c.handle[0], &x, 1e301, NULL), WAGMA_EINVAL, "weight=1e+301",
+                    "sum of all ranks' weights");
             CHECK(wagma_allreduce(c.handle[0], &x, 1e300, NULL) == WAGMA_OK, "%s",
                   wagma_last_error());
         } else {

@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -227,6 +228,21 @@ def test_wrong_weights(x: np.ndarray, weight: float) -> None:
         with pytest.raises(TypeError):
             coll.allreduce(x, "heavy")
         assert coll.allreduce(x).version == 0
+
+
+@pytest.mark.parametrize("value", ["2", None, [1], 1j])
+def test_what_is_no_number_is_named(x: np.ndarray, value: Any) -> None:
+    with Handle(Segment.create({"size": 1, "count": 3}), 0, initial=x) as coll:
+        for call in (coll.allreduce, coll.sync, coll.iallreduce):
+            with pytest.raises(TypeError, match=r"^weight=.*: must be a number$"):
+                call(x, weight=value)
+        with pytest.raises(TypeError, match=r"^weight="):
+            Handle(Segment.create({"size": 1, "count": 3}), 0, weight=value)
+        request = coll.iallreduce(x)
+        if value is not None:
+            with pytest.raises(TypeError, match=r"^timeout="):
+                request.wait(timeout=value)
+        request.wait()
 
 
 def test_fractional_weights_of_integers() -> None:
