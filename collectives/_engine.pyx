@@ -316,7 +316,7 @@ cdef class Segment:
 
     @staticmethod
     def open(options, name):
-        """Maps the segment that another process created under `name`.
+        """Maps the segment that another process created, of that name or address.
 
         Raises:
             MismatchError: it was created with other options.
@@ -333,6 +333,18 @@ cdef class Segment:
         if status != WAGMA_OK:
             raise _error(status)
         return self
+
+    def address(self):
+        """Return what another process of this user opens: the name, or the address if it has none.
+
+        Raises:
+            SegmentError: it cannot be told.
+        """
+        cdef char text[256]
+        cdef int status = wagma_segment_address(self.segment, text, sizeof(text))
+        if status != WAGMA_OK:
+            raise _error(status)
+        return text.decode()
 
     def unlink(self):
         """Removes the name; the memory lives on. Harmless when repeated."""

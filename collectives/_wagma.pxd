@@ -104,6 +104,7 @@ cdef extern from "wagma.h" nogil:
                              wagma_segment **segment)
     int wagma_segment_open(const wagma_options *options, const char *name,
                            wagma_segment **segment)
+    int wagma_segment_address(const wagma_segment *segment, char *text, size_t size)
     int wagma_segment_unlink(wagma_segment *segment)
     int wagma_segment_fail(wagma_segment *segment, int rank)
     void wagma_segment_close(wagma_segment *segment)

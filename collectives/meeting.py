@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -224,7 +225,7 @@ class Meeting:
         return wanted
 
     def segment(self, options: Mapping[str, int | float]) -> Segment:
-        """The shared memory of these ranks: made by rank 0, opened by the others, name removed.
+        """The shared memory of these ranks: made by rank 0, opened by the others.
 
         From here on a rank that fails in the meeting is marked as failed in the segment as well.
 
@@ -232,25 +233,34 @@ class Meeting:
             ValueError, TypeError: an option is out of its range.
             SegmentError: the memory could not be had.
         """
-        # Known to all before it exists: whoever is left removes it, also if rank 0 is killed.
-        name = self.exchange(lambda: f"/wagma-{os.getpid()}-{os.urandom(8).hex()}")[0]
+        try:
+            return self._open_segment(options, None)
+        except errors.SegmentError:
+            # Not found without a name: ranks are in PID namespaces (containers) of their own. The
+            # name is known to all before it exists: whoever is left removes it.
+            name = self.exchange(lambda: f"/wagma-{os.getpid()}-{os.urandom(8).hex()}")[0]
+        try:
+            return self._open_segment(options, name)
+        finally:
+            with suppress(OSError):
+                Path("/dev/shm", name[1:]).unlink()
 
-        def create() -> None:
+    def _open_segment(self, options: Mapping[str, int | float], name: str | None) -> Segment:
+        """`segment`, if rank 0 gives it that name, or none."""
+        self._segment = None
+
+        def create() -> str:
             if self.rank == 0:
                 self._segment = Segment.create(options, name)
+            return "" if self._segment is None else self._segment.address()
+
+        address = self.exchange(create)[0]
 
         def open_() -> None:
             if self.rank != 0:
-                self._segment = Segment.open(options, name)
+                self._segment = Segment.open(options, address)
 
-        try:
-            self.exchange(create)
-            self.exchange(open_)
-        finally:
-            if self._segment is not None:
-                self._segment.unlink()
-            else:
-                Path("/dev/shm", name[1:]).unlink(missing_ok=True)
+        self.exchange(open_)
         assert self._segment is not None
         return self._segment
 

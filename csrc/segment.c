@@ -1,4 +1,4 @@
-/* Making, mapping and removing the shared segment: POSIX shared memory, sparse at first. */
+/* Making, mapping and removing the shared segment: a sparse file at first. */
 #include "forked.h"
 #include "pages.h"
 #include "process.h"
@@ -11,21 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 static const char SEGMENT_MAGIC[8] = "wagma-s";
-
-/* ---- the file -------------------------------------------------------------------------------- */
-
-int segment_file(const wagma_segment *s) {
-    struct stat file;
-    if (s->fd >= 0 && fstat(s->fd, &file) == 0 && (uint64_t)file.st_dev == s->device &&
-        (uint64_t)file.st_ino == s->inode)
-        return s->fd;
-    errno = EBADF;
-    return -1;
-}
 
 /* ---- mapping --------------------------------------------------------------------------------- */
 
@@ -69,16 +59,6 @@ static segment_header *header_of(const wagma_segment *s) {
 
 /* ---- create and open ------------------------------------------------------------------------- */
 
-static int check_name(const char *name) {
-    size_t length = strlen(name);
-    if (name[0] == '/' && length > 1 && length < sizeof((wagma_segment *)0)->name &&
-        !strchr(name + 1, '/'))
-        return WAGMA_OK;
-    return error_set(WAGMA_EINVAL,
-                     "name is \"%.300s\": it must be a slash and 1 to %zu other characters", name,
-                     sizeof((wagma_segment *)0)->name - 2);
-}
-
 static int new_segment(const wagma_options *options, wagma_segment **segment) {
     wagma_options checked;
     int status;
@@ -110,54 +90,16 @@ static int new_segment(const wagma_options *options, wagma_segment **segment) {
     return WAGMA_OK;
 }
 
-/* Takes what shm_open() has returned: -1 if that was an error. 0 or -1. */
-static int take_file(wagma_segment *s, int fd) {
-    struct stat file;
-    if (fd < 0)
-        return -1;
-    if (fstat(fd, &file) != 0) {
-        close(fd);
-        return -1;
-    }
-    s->fd = fd;
-    s->device = (uint64_t)file.st_dev;
-    s->inode = (uint64_t)file.st_ino;
-    return 0;
-}
-
-/* Without a name: any free one, removed at once. */
-static int open_anonymous(wagma_segment *s) {
-    static _Atomic unsigned serial;
-    for (int attempt = 0; attempt < 1000; attempt++) {
-        char name[64];
-        snprintf(name, sizeof name, "/wagma-%ld-%u", (long)getpid(), atomic_fetch_add(&serial, 1));
-        if (take_file(s, shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600)) == 0) {
-            shm_unlink(name);
-            return WAGMA_OK;
-        }
-        if (errno != EEXIST)
-            break;
-    }
-    return error_set(WAGMA_ESYS, "cannot make a segment in /dev/shm: %s", strerror(errno));
-}
-
-static int open_new(wagma_segment *s, const char *name) {
-    int status;
-    if (!name)
-        return open_anonymous(s);
-    if ((status = check_name(name)))
-        return status;
-    if (take_file(s, shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600)) != 0)
-        return error_set(WAGMA_ESYS, "cannot make the segment %s: %s%s%s", name, strerror(errno),
-                         errno == EEXIST ? "; choose another name or remove /dev/shm" : "",
-                         errno == EEXIST ? name : "");
-    memcpy(s->name, name, strlen(name) + 1);
-    s->owner = process_serial();
-    return WAGMA_OK;
-}
-
 static int fill_new(wagma_segment *s) {
     int status;
+    struct rlimit limit;
+    /* Beyond the limit ftruncate() would send a signal that ends the process. */
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < s->bytes)
+        return error_set(WAGMA_ESYS,
+                         "the segment is a file of %" PRIu64 " bytes, and this process may make "
+                         "files of up to %llu: raise ulimit -f (it is sparse, and takes less "
+                         "memory)",
+                         s->bytes, (unsigned long long)limit.rlim_cur);
     if (ftruncate(s->fd, (off_t)s->bytes) != 0)
         return error_set(WAGMA_ESYS, "cannot set the segment's size to %" PRIu64 " bytes: %s",
                          s->bytes, strerror(errno));
@@ -177,7 +119,7 @@ int wagma_segment_create(const wagma_options *options, const char *name, wagma_s
     int status = new_segment(options, segment);
     if (status)
         return status;
-    if ((status = open_new(*segment, name)) || (status = fill_new(*segment)) ||
+    if ((status = segment_file_make(*segment, name)) || (status = fill_new(*segment)) ||
         (status = forked_add(*segment))) {
         wagma_segment_close(*segment);
         *segment = NULL;
@@ -243,9 +185,9 @@ static int check_header(const wagma_segment *s, const segment_header *header, co
 
 static int open_existing(wagma_segment *s, const char *name) {
     struct stat file;
-    int status;
-    if (take_file(s, shm_open(name, O_RDWR, 0)) != 0)
-        return error_set(WAGMA_ESYS, "cannot open the segment %s: %s", name, strerror(errno));
+    int status = segment_file_find(s, name);
+    if (status)
+        return status;
     if (fstat(s->fd, &file) != 0)
         return error_set(WAGMA_ESYS, "cannot examine the segment %s: %s", name, strerror(errno));
     if ((size_t)file.st_size < sizeof(segment_header))
@@ -265,7 +207,6 @@ static int open_existing(wagma_segment *s, const char *name) {
                          "segment %s has %lld bytes instead of %" PRIu64 ": use the same "
                          "library on all ranks",
                          name, (long long)file.st_size, s->bytes);
-    memcpy(s->name, name, strlen(name) + 1);
     return map(s);
 }
 
@@ -273,10 +214,7 @@ int wagma_segment_open(const wagma_options *options, const char *name, wagma_seg
     int status = new_segment(options, segment);
     if (status)
         return status;
-    status = name ? check_name(name)
-                  : error_set(WAGMA_EINVAL,
-                              "name is NULL: pass the name that the segment was made with");
-    if (status || (status = open_existing(*segment, name)) || (status = forked_add(*segment))) {
+    if ((status = open_existing(*segment, name)) || (status = forked_add(*segment))) {
         wagma_segment_close(*segment);
         *segment = NULL;
     }

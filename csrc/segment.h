@@ -228,6 +228,9 @@ void segment_release(wagma_segment *s);
 
 /* The descriptor; -1 and EBADF: the program has closed it, and it may be another file's by now. */
 int segment_file(const wagma_segment *s);
+/* Make an empty file, or find one by its name or address. WAGMA_OK or an error. */
+int segment_file_make(wagma_segment *s, const char *name);
+int segment_file_find(wagma_segment *s, const char *name);
 
 /* Commits the header and all rank lines; WAGMA_OK or WAGMA_ENOSPC. */
 int segment_commit_header(const wagma_segment *s);

@@ -169,12 +169,19 @@ WAGMA_API const char *wagma_last_error(void);
 /* ---- segment: the memory that the ranks share ------------------------------------------------ */
 typedef struct wagma_segment wagma_segment;
 
-/* Makes the segment; `name` ("/x") for other processes to open, NULL for ranks that are threads or
- * forked from here. The caller owns it. */
+/* Makes the segment; `name` ("/x") for other processes to open. NULL: it has no name, and nothing
+ * stays behind, whatever ends; for ranks that are threads or forked from here, and for those that
+ * are told its address. The caller owns it. */
 WAGMA_API int wagma_segment_create(const wagma_options *options, const char *name,
                                    wagma_segment **segment);
 
-/* Maps a named segment; fails with WAGMA_EMISMATCH if its options differ. The caller owns it. */
+/* Writes what wagma_segment_open() takes: the segment's name, or if it has none, an address of at
+ * most 100 characters. By that it is found while this process has it open, by processes of the same
+ * user and PID namespace (containers have their own). */
+WAGMA_API int wagma_segment_address(const wagma_segment *segment, char *text, size_t size);
+
+/* Maps the segment of a name or an address; fails with WAGMA_EMISMATCH if its options differ, and
+ * with WAGMA_ESYS where it is not found. The caller owns it. */
 WAGMA_API int wagma_segment_open(const wagma_options *options, const char *name,
                                  wagma_segment **segment);
 
@@ -244,7 +251,8 @@ typedef struct wagma_outcome {
  * transport messages under way may read and write it as long as the process runs, but not with a
  * graph. */
 
-/* x (count elements) becomes the result of this rank's next version; `weight` is finite, >= 0.
+/* x (count elements) becomes the result of this rank's next version; `weight` is finite, >= 0, and
+ * at most 1e300.
  *
  * With a graph: rank r, which has n neighbours that send to it at this version
  * (wagma_neighbors_of), waits until all of them that have not departed have published it. With

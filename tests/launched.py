@@ -74,6 +74,8 @@ class Launched:
     `ranks`: those that are started, all if None. `environment`: beside what tells the ranks.
     """
 
+    command: tuple[str, ...] = ()  # in front of Python
+
     def __init__(
         self,
         size: int,
@@ -102,7 +104,7 @@ class Launched:
 
     def _start(self, environment: dict[str, str]) -> subprocess.Popen[str] | Process:
         return subprocess.Popen(
-            [sys.executable, "-P", "-W", "error", "-c", self._script],
+            [*self.command, sys.executable, "-P", "-W", "error", "-c", self._script],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -212,6 +212,33 @@ static void test_closed_before_its_handle(void) {
               wagma_last_error());                                                                 \
     } while (0)
 
+/* Without a name, a segment is found by its address, and nothing else is. */
+static void test_address(void) {
+    wagma_options o = options_for(2, 2, 1, 100);
+    wagma_segment *s, *t;
+    char address[256], other[300];
+    CHECK(wagma_segment_create(&o, NULL, &s) == WAGMA_OK, "%s", wagma_last_error());
+    CHECK(wagma_segment_address(s, address, sizeof address) == WAGMA_OK, "%s", wagma_last_error());
+    CHECK(strlen(address) <= 100 && wagma_segment_address(s, other, 8) == WAGMA_EINVAL, "%s",
+          address);
+    const pid_t pid = fork_child(); /* it has the file by its address, too */
+    if (pid == 0)
+        _exit(wagma_segment_open(&o, address, &t) != WAGMA_OK || segment_join(t, 1) != WAGMA_OK);
+    int status;
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0, "status %x", (unsigned)status);
+    CHECK(segment_is_dead(s, 1), "the child joined another segment");
+    snprintf(other, sizeof other, "%s0", address); /* the number of another file */
+    CHECK(wagma_segment_open(&o, other, &t) == WAGMA_ESYS && !t, "opened another file");
+    CHECK(wagma_segment_open(&o, "/proc/1", &t) == WAGMA_ESYS && !t, "opened a folder");
+    wagma_segment_close(s);
+    CHECK(wagma_segment_open(&o, address, &t) == WAGMA_ESYS && !t, "opened what is closed");
+    const char *name = unique_name();
+    CHECK(wagma_segment_create(&o, name, &s) == WAGMA_OK, "%s", wagma_last_error());
+    CHECK(wagma_segment_address(s, address, sizeof address) == WAGMA_OK && !strcmp(address, name),
+          "%s", address);
+    wagma_segment_close(s);
+}
+
 static void test_mismatch(void) {
     wagma_options o = options_for(4, 2, 1, 10);
     wagma_segment *s, *t;
@@ -268,6 +295,7 @@ int main(void) {
     RUN(test_limit);
     RUN(test_names);
     RUN(test_closed_before_its_handle);
+    RUN(test_address);
     RUN(test_mismatch);
     RUN(test_commit);
     return check_summary();

@@ -1,4 +1,5 @@
-/* A full /dev/shm: creating, joining and growing fail with WAGMA_ENOSPC and keep nothing. */
+/* A /dev/shm that cannot be used is refused with what to do. In a full one creating, joining and
+ * growing fail with WAGMA_ENOSPC and keep nothing. */
 #define _GNU_SOURCE /* unshare */
 #include "check.h"
 #include "support.h"
@@ -8,6 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -95,6 +97,73 @@ static int in_small_shm(int (*run)(int, int), int mebibytes, int array) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
 }
 
+/* ---- what else there may be with /dev/shm -----------------------------------------------------
+ */
+
+/* In a process with a mount namespace of its own: makes /dev/shm unusable. 0: done. */
+static int be_missing(void) {
+    return mount("tmpfs", "/dev", "tmpfs", 0, NULL);
+}
+
+static int be_read_only(void) {
+    return mount("tmpfs", "/dev/shm", "tmpfs", MS_RDONLY, NULL);
+}
+
+static int be_without_inodes(void) {
+    return mount("tmpfs", "/dev/shm", "tmpfs", 0, "nr_inodes=1");
+}
+
+static int be_of_another_user(void) {
+    return mount("tmpfs", "/dev/shm", "tmpfs", 0, "mode=755") || setuid(65534);
+}
+
+static int limit_files(void) {
+    const struct rlimit limit = {4096, 4096};
+    return setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+static int limit_descriptors(void) {
+    const struct rlimit limit = {3, 3};
+    return setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static void test_unusable(void) {
+    static const struct {
+        int (*make)(void);
+        const char *what, *remedy;
+    } cases[] = {
+        {be_missing, "No such file", "mount -t tmpfs tmpfs /dev/shm"},
+        {be_read_only, "Read-only", "mount -o remount,rw /dev/shm"},
+        {be_without_inodes, "no inode left", "nr_inodes"},
+        {be_of_another_user, "Permission denied", "chmod 1777 /dev/shm"},
+        {limit_files, "up to 4096", "ulimit -f"},
+        {limit_descriptors, "Too many open files", "ulimit -n"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const pid_t pid = fork_child();
+        if (pid == 0) {
+            wagma_options o = options_of(2, 2, 1, 100);
+            wagma_segment *s;
+            if (unshare(CLONE_NEWNS) != 0 ||
+                mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 || cases[i].make() != 0)
+                _exit(77);
+            const char *names[] = {NULL, "/wagma-unusable"};
+            for (int k = 0; k < 2; k++)
+                REFUSED(wagma_segment_create(&o, names[k], &s), WAGMA_ESYS, cases[i].what,
+                        cases[i].remedy);
+            _exit(0);
+        }
+        int status;
+        CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status), "status %x", (unsigned)status);
+        if (WEXITSTATUS(status) == 77)
+            printf("  not allowed here: %s\n", cases[i].remedy);
+    }
+    CHECK(expectations_failed() == 0, "see above");
+}
+
+/* ---- a full one -------------------------------------------------------------------------------
+ */
+
 static void check_full(int array) {
     for (int mebibytes = 1; mebibytes <= 51; mebibytes += 25) {
         int result = in_small_shm(run_full, mebibytes * taken(array), array);
@@ -124,6 +193,7 @@ static void test_full_private(void) {
 }
 
 int main(void) {
+    RUN(test_unusable);
     RUN(test_full);
     RUN(test_full_of_huge_pages);
     RUN(test_full_private);

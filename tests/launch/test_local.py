@@ -278,6 +278,27 @@ def test_a_rank_that_is_killed(dead: int, place: str) -> None:
         assert ranks.leftovers() == []
 
 
+def test_all_ranks_are_killed_while_the_segment_is_open() -> None:
+    """Nobody is left who could remove anything."""
+    script = """
+        class Replaced:
+            @staticmethod
+            def create(*arguments):
+                made = Segment.create(*arguments)
+                print("made", flush=True)
+                time.sleep(60)
+                return made
+        if rank == 0:
+            collectives.meeting.Segment = Replaced
+    """
+    with Launched(2, textwrap.dedent(script) + MAKE) as ranks:
+        assert ranks.line(0) == "made"
+        for process in ranks.processes.values():
+            process.send_signal(signal.SIGSTOP)
+        ranks.kill()
+        assert ranks.leftovers() == []
+
+
 @pytest.mark.parametrize("dead", [0, 1])
 def test_a_rank_that_is_killed_while_it_waits(dead: int) -> None:
     """One rank has not come yet."""

@@ -9,7 +9,7 @@
 
 #include "mpi/transport_mpi.h"
 
-enum { MESSAGE_MAX = 1024, SEGMENT_NAME_MAX = 64 };
+enum { MESSAGE_MAX = 1024, ADDRESS_MAX = 256 };
 
 /* Keep the engine's message, where wagma_mpi_last_error() finds it. */
 static int keep_engines_error(int status) {
@@ -63,35 +63,49 @@ static int is_on_one_node(MPI_Comm comm, int size) {
     return here == size;
 }
 
-/* Rank 0 makes the segment, the others open it. Every rank that has it removes the name: the name
- * goes even if rank 0 is killed. */
-static int open_segment(MPI_Comm comm, int rank, const wagma_options *options,
+/* Rank 0 makes the segment, with that name if it has one, and the others open it. */
+static int open_segment(MPI_Comm comm, int rank, const wagma_options *options, const char *name,
                         wagma_segment **segment) {
-    char name[SEGMENT_NAME_MAX];
-    uint64_t random = 0;
+    char address[ADDRESS_MAX] = "";
     int status = WAGMA_OK;
+    if (rank == 0)
+        status = wagma_segment_create(options, name, segment);
+    if (rank == 0 && status == WAGMA_OK)
+        status = wagma_segment_address(*segment, address, sizeof address);
+    status = agree(comm, keep_engines_error(status));
+    if (status != WAGMA_OK)
+        return status;
+    MPI_Bcast(address, sizeof address, MPI_CHAR, 0, comm);
+    if (rank != 0)
+        status = keep_engines_error(wagma_segment_open(options, address, segment));
+    status = agree(comm, status);
+    if (*segment) /* every rank that has it: the name goes even if rank 0 is killed */
+        wagma_segment_unlink(*segment);
+    return status;
+}
+
+/* Without a name nothing stays behind, but ranks in PID namespaces of their own need one. */
+static int find_segment(MPI_Comm comm, int rank, const wagma_options *options,
+                        wagma_segment **segment) {
+    char name[64];
+    uint64_t random = 0;
+    *segment = NULL;
+    int status = open_segment(comm, rank, options, NULL, segment);
+    if (status != WAGMA_ESYS)
+        return status;
+    wagma_segment_close(*segment);
+    *segment = NULL;
     if (getrandom(&random, sizeof random, 0) != sizeof random)
         random = (uint64_t)time(NULL);
     snprintf(name, sizeof name, "/wagma-%d-%016llx", (int)getpid(), (unsigned long long)random);
-    MPI_Bcast(name, sizeof name, MPI_CHAR, 0, comm);
-    *segment = NULL;
-    if (rank == 0)
-        status = keep_engines_error(wagma_segment_create(options, name, segment));
-    status = agree(comm, status);
-    if (status != WAGMA_OK)
-        return status;
-    if (rank != 0)
-        status = keep_engines_error(wagma_segment_open(options, name, segment));
-    status = agree(comm, status);
-    wagma_segment_unlink(*segment);
-    return status;
+    return open_segment(comm, rank, options, name, segment);
 }
 
 static int create_in_memory(MPI_Comm comm, int rank, const wagma_options *options,
                             const void *initial, double weight, const wagma_hooks *hooks,
                             wagma_handle **handle) {
     wagma_segment *segment;
-    int status = open_segment(comm, rank, options, &segment);
+    int status = find_segment(comm, rank, options, &segment);
     if (status == WAGMA_OK) {
         status = keep_engines_error(wagma_create(segment, rank, initial, weight, hooks, handle));
         if (status != WAGMA_OK)
