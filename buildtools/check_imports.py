@@ -14,7 +14,10 @@ BENCHMARKS_FROM = "wagma/cli.py"
 AT_IMPORT = {
     "wagma/data/": ("numpy",),
     "wagma/inject/": ("numpy", "wagma.inject"),
-    "wagma/theory/": ("numpy", "scipy", "wagma.inject", "wagma.theory", "wagma.units"),
+    "wagma/theory/": (
+        *("numpy", "scipy", "wagma.inject", "wagma.theory", "wagma.units"),
+        "wagma.collectives.topology",  # pure
+    ),
     "wagma/units.py": (),
 }
 

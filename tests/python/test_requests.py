@@ -100,7 +100,7 @@ def test_posting_does_not_wait_for_the_window(quorum: int) -> None:
         a.allreduce(x)
     request = a.iallreduce(x)
     assert request.test() is None
-    with pytest.raises(TimeoutError, match=r"version 2 .*window.*ranks 1"):
+    with pytest.raises(TimeoutError, match=r"version 2 .*window.*rank 1"):
         request.wait(0.01)
     b.allreduce(np.ones(3, np.float32))
     assert request.wait().version == 2
@@ -241,7 +241,7 @@ def test_a_wait_that_ends_in_time_can_be_repeated(quorum: int, x: np.ndarray) ->
     request = a.iallreduce(x)
     for timeout in (0, 0.01, 0.06):
         began = time.monotonic()
-        with pytest.raises(TimeoutError, match=r"version 0 .*ranks 1.*again") as caught:
+        with pytest.raises(TimeoutError, match=r"version 0 .*rank 1.*again") as caught:
             request.wait(timeout)
         assert not isinstance(caught.value, StallError)
         assert time.monotonic() - began >= timeout
@@ -278,7 +278,7 @@ def test_a_failed_rank(quorum: int, complete: Callable[[Request], Any], x: np.nd
     assert x.flags.writeable
     with pytest.raises(HandleError, match=r"version 0.*complete"):
         request.wait()
-    with pytest.raises(HandleError, match="broken"):
+    with pytest.raises(HandleError, match="failed earlier: rank 1 failed"):
         a.allreduce(x)
     a.close()
 
@@ -291,7 +291,7 @@ def test_a_stall(quorum: int, complete: Callable[[Request], Any], x: np.ndarray)
     request = a.iallreduce(x)
     time.sleep(0.6)
     assert request.test() is None
-    with pytest.raises(StallError, match=r"version 0 .*ranks 1"):
+    with pytest.raises(StallError, match=r"version 0 .*for rank 1,"):
         complete(request)
     assert x.flags.writeable
 
