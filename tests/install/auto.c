@@ -14,9 +14,14 @@ static void expect(const char *what, int status, int expected, const char *words
 }
 
 static int make(wagma_options options, double weight, wagma_handle **handle) {
+    const double began = MPI_Wtime();
     const int status = wagma_create_auto(MPI_COMM_WORLD, &options, NULL, weight, NULL, handle);
     if ((status == WAGMA_OK) != (*handle != NULL)) {
         printf("rank %d: status %d, handle %p\n", rank, status, (void *)*handle);
+        failures++;
+    }
+    if (MPI_Wtime() - began > 10) { /* the timeout is 20 s: ranks waited for one that had failed */
+        printf("rank %d: waited %.1f s\n", rank, MPI_Wtime() - began);
         failures++;
     }
     return status;
