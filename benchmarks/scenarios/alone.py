@@ -155,7 +155,7 @@ def _allocated() -> int:
             target = str(entry.readlink())
         except FileNotFoundError:  # the descriptor that listed the folder
             continue
-        if target.startswith("/dev/shm/wagma-"):
+        if target.startswith(("/dev/shm/wagma-", "/dev/shm/#")):  # named, or not
             return entry.stat().st_blocks * 512
     raise RuntimeError("no open file in /dev/shm/")
 
