@@ -191,7 +191,7 @@ cdef class Meeting:
                     continue
             now = loop_now()
             if now - self.looked > LOOK_NS:
-                self.look(other, now - began)
+                self.look(other, word, value, now - began)
             if self.crowded:
                 if now - began < DOZE_AFTER_NS:
                     sched_yield()
@@ -219,15 +219,16 @@ cdef class Meeting:
             fastest = took if took < fastest else fastest
         return fastest
 
-    cdef int look(self, int other, int64_t waited) except -1 nogil:
-        """Lets signal handlers run; `other`: the rank that is waited for, -1: none."""
+    cdef int look(self, int other, int64_t *word, int64_t value, int64_t waited) except -1 nogil:
+        """Lets signal handlers run; `other`: the rank whose `word` is waited for, -1: none."""
         self.looked = loop_now()
         with gil:
             PyErr_CheckSignals()
             if other < 0:
                 return 0
-            # A word of its own, stored after the last meeting to which the rank came.
-            if loop_read(self.left_word(other)) != 0:
+            # A word of its own, stored after the last meeting to which the rank came: that may
+            # have been this one.
+            if loop_read(self.left_word(other)) != 0 and loop_read(word) != value:
                 raise PeerLeftError(f"rank {other} has left, rank {self.rank} waits for it")
             self.check(other)
             if 0 <= self.timeout_ns < waited:
@@ -250,7 +251,7 @@ cdef class Meeting:
             if moment - now > sleep:
                 wake = moment - awake
                 loop_sleep_until(wake if wake < now + LOOK_NS else now + LOOK_NS)
-                self.look(-1, 0)
+                self.look(-1, NULL, 0, 0)
             elif self.crowded:
                 sched_yield()
             else:

@@ -111,6 +111,24 @@ def test_who_has_left_is_not_waited_for() -> None:
         stays.meet()
 
 
+def test_a_rank_that_has_come_may_leave_before_it_is_seen() -> None:
+    words = memory(2)
+    slow, quick = (Meeting(words, rank, 2, crowded=True) for rank in range(2))
+
+    def come_and_leave(*_: object) -> None:  # between two looks of the rank that waits
+        quick.meet()
+        quick.leave()
+
+    before = signal.signal(signal.SIGALRM, come_and_leave)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        slow.meet()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    with pytest.raises(PeerLeftError):
+        slow.meet()
+
+
 def test_a_rank_that_does_not_come_in_time() -> None:
     meeting = Meeting(memory(2), 1, 2, crowded=True, timeout=0.01)
     with pytest.raises(TimeoutError, match=r"rank 0 has not come.*timeout=0\.01"):
