@@ -20,6 +20,7 @@ SHORT_C = {
         "test_ended",
         "test_engine_fuzz",
         "test_engine_killed",
+        "test_engine_misuse",
         "test_exchange",
         "test_forked",
         "test_inplace",

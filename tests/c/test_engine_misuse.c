@@ -147,9 +147,9 @@ static void test_broken_handle(void) {
     cast c;
     CHECK(cast_open(&c, &options, NULL, NULL), "%s", wagma_last_error());
     wagma_fail(c.handle[0]);
-    REFUSED(wagma_allreduce(c.handle[0], &x, 1, NULL), WAGMA_ECLOSED, "broken", "new one");
+    REFUSED(wagma_allreduce(c.handle[0], &x, 1, NULL), WAGMA_ECLOSED, "fail()", "new one");
     REFUSED(wagma_sync(c.handle[1], &x, 1, NULL), WAGMA_EPEER, "rank 0", "version 0", "sync");
-    REFUSED(wagma_allreduce(c.handle[1], &x, 1, NULL), WAGMA_ECLOSED, "broken");
+    REFUSED(wagma_allreduce(c.handle[1], &x, 1, NULL), WAGMA_ECLOSED, "failed earlier", "rank 0");
     cast_drop(&c);
     CHECK(expectations_failed() == 0, "see above");
 }
