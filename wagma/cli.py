@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
@@ -21,6 +22,8 @@ from wagma.launch.environment import launched_rank
 from wagma.launch.output import print_anything
 
 __all__ = ["Ended", "Parser", "main"]
+
+SAID_S = 2.0  # within which rank 0 has said what is wrong; launchers end all with the first to end
 
 COMMANDS = {
     "demo": "wagma.benchmarks.training.demo",
@@ -110,6 +113,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             module = import_module(COMMANDS[command])
             if hasattr(module, "refuse"):
                 module.refuse(end.said)
+            elif end.said and launched_rank(os.environ):
+                time.sleep(SAID_S)
         raise
     status: int = namespace.run(namespace, namespace.parser)
     sys.stdout.flush()

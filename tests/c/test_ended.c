@@ -17,7 +17,7 @@ typedef struct plan {
     wagma_options options;
     int from_hook, posts;
     wagma_handle *_Atomic handle; /* of the rank that ends */
-    _Atomic int ready, over, failed;
+    _Atomic int made, ready, over, failed;
     int status[PLAYERS];
     double took;
     char message[512];
@@ -51,6 +51,8 @@ static void wait_for_ever(rank *me) {
     if (me->rank == 1 && p->from_hook)
         me->hooks = (wagma_hooks){.context = p, .interrupted = end_it};
     wagma_handle *h = rank_join(me, x);
+    atomic_fetch_add(&p->made, 1);
+    await(&p->made, PLAYERS); /* a rank that fails earlier fails the other's creation, too */
     if (me->rank == 1) {
         atomic_store(&p->handle, h);
         if (p->posts)

@@ -88,7 +88,5 @@ def test_numbers_have_points(commas: dict[str, str]) -> None:
     assert "rank 0 (x) has waited 0.1" in done.stdout, done.stdout
     assert f" s {waits} (timeout 0.15 s)" in done.stdout, done.stdout
     assert "HandleError the handle failed earlier: rank 0 has waited 0." in done.stdout
-    assert re.search(
-        r"^ +0\.\d{6} s ago  version 0: wait for creation, \d+\.\d us$", done.stdout, re.M
-    )
+    assert re.search(r"^ +0\.\d{6} s ago  version 0: call broke, \d+\.\d us$", done.stdout, re.M)
     assert "trace True" in done.stdout
