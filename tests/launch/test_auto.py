@@ -82,7 +82,13 @@ def test_the_world_of_mpi_under_torchrun(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [("demo",), ("bench", "allreduce"), ("bench", "training"), ("tune",)],
+    [
+        ("bench", "training"),
+        *(
+            pytest.param(words, marks=pytest.mark.long, id=" ".join(words))
+            for words in (("demo",), ("bench", "allreduce"), ("tune",))
+        ),
+    ],
     ids=" ".join,
 )
 def test_commands_under_torchrun(command: tuple[str, ...]) -> None:

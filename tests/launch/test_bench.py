@@ -24,6 +24,7 @@ from under_mpiexec import CLEAN, LIVENESS_S, complete, launcher
 from wagma.cli import main
 
 
+@pytest.mark.long
 def test_the_default_output_is_read_by_those_who_read_osu() -> None:
     done = bench(2, "allreduce", "-m", "4:16", *FEW)
     assert done.returncode == 0, done.stderr
@@ -40,6 +41,7 @@ def test_the_default_output_is_read_by_those_who_read_osu() -> None:
         assert re.search(rf"^# {re.escape(name)}: .", done.stderr, re.MULTILINE), done.stderr
 
 
+@pytest.mark.long
 def test_json_is_one_document_and_samples_are_kept(tmp_path: Path) -> None:
     file = tmp_path / "samples.npz"
     options = ("--format", "json", "-c", "--arrival", "ramp:100us", "--samples", str(file))
@@ -214,6 +216,7 @@ def wait_for_end(processes: list[int]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.long
 def test_ctrl_c_of_the_launcher_stops_all() -> None:
     """MPICH's passes it on; Open MPI's ends the ranks, of which nothing more is heard then."""
     with running(*LONG) as process:

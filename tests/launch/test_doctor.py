@@ -67,6 +67,7 @@ def report(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return loaded
 
 
+@pytest.mark.long
 def test_the_json_of_two_ranks_is_one_object() -> None:
     done = doctor(2, "--json")
     assert done.returncode == 0, done.stderr
@@ -123,6 +124,7 @@ def test_without_an_mpi_library_the_rest_is_examined() -> None:
     assert done.stdout.endswith("doctor: 1 problem, 0 warnings\n")
 
 
+@pytest.mark.long
 def test_a_wrong_option_in_the_environment() -> None:
     done = doctor(2, WAGMA_TRANSPORT="pigeon")
     assert done.returncode == 1, done.stdout

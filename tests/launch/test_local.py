@@ -98,6 +98,7 @@ def test_collectives(size: int, ranks_of: type[Launched]) -> None:
         assert ranks.leftovers() == []
 
 
+@pytest.mark.long
 def test_ranks_that_come_late_are_waited_for() -> None:
     """Also in the second of two meetings, which the others have begun by then."""
     script = """
@@ -236,7 +237,7 @@ def test_missing_ranks_are_named(missing: tuple[int, ...]) -> None:
             assert ranks.processes[rank].communicate(timeout=LIVENESS_S)[0] == "done\n"
 
 
-@pytest.mark.parametrize("missing", [0, 1])
+@pytest.mark.parametrize("missing", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_timeout_ends_the_wait_for_a_missing_rank(missing: int) -> None:
     present = tuple(rank for rank in range(3) if rank != missing)
     script = "together(2); attempt(lambda: PartialAllreduce(None, x, timeout=3))"

@@ -84,6 +84,7 @@ def test_what_strangers_say(waiting: Forked) -> None:
         end.close()
 
 
+@pytest.mark.long
 def test_strangers_that_close_at_once(waiting: Forked) -> None:
     for said in SAID.values():
         with connection(waiting) as end:
@@ -91,6 +92,7 @@ def test_strangers_that_close_at_once(waiting: Forked) -> None:
     go_on(waiting)
 
 
+@pytest.mark.long
 def test_one_that_calls_all_the_time(waiting: Forked) -> None:
     """It keeps some of its connections; more than a process may have files."""
     script = f"""
@@ -160,6 +162,7 @@ def test_one_that_has_the_address_and_not_the_key(said: str) -> None:
             assert "WAGMA_JOB" in text
 
 
+@pytest.mark.long
 def test_a_user_namespace_that_knows_no_users() -> None:
     """There others have this user's number: only a name of the job that they cannot guess helps."""
     unshare = shutil.which("unshare")

@@ -118,6 +118,7 @@ def test_torchrun_equals_mpiexec(tmp_path: Path) -> None:
     assert results["torchrun"] == results["mpiexec"]
 
 
+@pytest.mark.long
 def test_a_rank_that_dies_and_a_job_that_is_restarted(tmp_path: Path) -> None:
     folder = tmp_path / "restarted"
     done = launch("torchrun", 3, RESTARTED, folder, "--max-restarts", "1")

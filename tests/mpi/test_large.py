@@ -20,6 +20,7 @@ VERSIONS = 4
 Vector = np.ndarray[Any, Any]
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.mpi(min_size=2),
     pytest.mark.skipif(SIZE > 3, reason="fewer ranks show it, in less time"),
     pytest.mark.shm("it is there that results are shared"),

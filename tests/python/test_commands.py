@@ -42,6 +42,7 @@ def test_a_command_says_why_it_failed():
     assert "none-such" in none
 
 
+@pytest.mark.long
 def test_a_command_that_takes_long_is_ended_with_what_it_started(logs):
     slow = Command("slow", ["sh", "-c", "sleep 60 & echo $!; wait"], 2)
     assert reasons(slow) == ["not done after 2 s"]

@@ -123,7 +123,7 @@ def test_late_rank_of_the_paper() -> None:
     """P=4, S=2: rank 1 is late with 17 as its last contribution; the next models are known."""
     models = {0: 11.0, 1: 22.0, 2: 33.0, 3: 44.0}
     expected = {0: 14.0, 1: 50 / 3, 2: 77 / 2, 3: 77 / 2}
-    segment = Segment.create({"size": 4, "group_size": 2, "count": 1, "quorum": 1, "grace": 5.0,
+    segment = Segment.create({"size": 4, "group_size": 2, "count": 1, "quorum": 1, "grace": 1.0,
                               "dtype": 1})  # fmt: skip
     arrived = ranks.threading.Event()
 

@@ -266,6 +266,7 @@ def test_steps_on_time_are_those_that_were_not_delayed() -> None:
     assert run("wagma", *every)["on_time_step_p50"] is None
 
 
+@pytest.mark.long
 def test_accuracy_and_waiting_in_one_picture(tmp_path: Path) -> None:
     never = {**run("local1"), "time_to_target": None}
     names = ("wagma-ff", "wagma-nosync", "allreduce", "sgp1")
@@ -324,6 +325,7 @@ def test_what_was_interrupted_says_so(
     assert ("> Interrupted: " in printed.out) == bool(options)  # what is redirected to a document
 
 
+@pytest.mark.long
 def test_what_was_written_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pictures = tmp_path / "new/pictures"
     options = ["--from", str(written(tmp_path)), "--plots", str(pictures)]
