@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import SupportsFloat
 
 import torch
 from torch.optim import Optimizer
@@ -34,6 +36,45 @@ class AveragingOptimizer(OptimizerWrapper):
     @abstractmethod
     def _check_step(self, call: str) -> None:
         """Check that a step can be made; `call` is what is refused otherwise."""
+
+    @property
+    def weight(self) -> float:
+        """How much this rank's gradient counts in the coming step; 1 again after each.
+
+        ``.grad`` is the mean over this rank's own samples, w of them, or tokens, or micro-batches::
+
+            loss(model(inputs), targets).backward()
+            opt.weight = len(inputs)
+            opt.step()
+
+        What averages gradients makes of them sum(w g) / sum(w), the mean over the samples of all
+        ranks (EagerSGD, which waits for nobody, sum(w g) / P); the sum of the weights is
+        ``opt.outcome.weight``. What averages models weighs the models so: WAGMA, ADPSGD and DPSGD
+        with the step's weight, LocalSGD with that of all steps of a period. SGP takes none.
+
+        With weight 0 the gradients are not looked at, and cleared: the step is one without
+        gradients of this rank (`wagma.algorithms.Algorithm.passive_step`), and a closure is not
+        evaluated. Where all weights are 0 nothing changes, and ``opt.outcome.weight`` is 0.
+
+        Raises:
+            TypeError: it is no number.
+            ValueError: it is negative, not finite, or none that the algorithm takes.
+        """
+        return self._algorithm.weight
+
+    @weight.setter
+    def weight(self, weight: SupportsFloat) -> None:
+        try:
+            number = float(weight)
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"weight={weight!r} must be a number: the samples, tokens or micro-batches of the "
+                "gradient"
+            ) from None
+        if not 0 <= number < math.inf:
+            raise ValueError(f"weight={number} must be finite, and 0 or more; 0: no samples")
+        self._algorithm.check_weight(number)
+        self._algorithm.weight = number
 
     def average_gradients(self, scaler: torch.amp.GradScaler | None = None) -> None:
         """Makes every ``.grad`` the mean over all ranks; the next `step` does not average again.
@@ -69,7 +110,11 @@ class AveragingOptimizer(OptimizerWrapper):
         scale = 1.0 if scaler is None else scale_of(scaler, self)
         with naming_join(self._blocks):
             self._algorithm.average_gradients(scale)
+        self._algorithm.weight = 1.0
         self._counters.see(self._algorithm.outcome)
+        if self._nobody_had_samples():  # a scaler has to find gradients
+            for tensor in tensors:
+                tensor.grad = torch.zeros_like(tensor)
         self._marks.average(tensors, scaled=scaler is not None)
 
     def clip_grad_norm_(
@@ -92,12 +137,20 @@ class AveragingOptimizer(OptimizerWrapper):
         self._marks.drop()
         super().zero_grad(set_to_none)
 
+    def _nobody_had_samples(self) -> bool:
+        outcome = self._algorithm.outcome
+        return outcome is not None and outcome.weight == 0
+
     def _step_on_averages(self, closure: Callable[[], float] | None) -> None:
         """Make the inner step with ``.grad`` as it is, the same on all ranks."""
         self._algorithm.check_open("step()")
         self._parameters.check()
+        if self.weight != 1:
+            raise RuntimeError(
+                f"weight={self.weight} after average_gradients(), which has averaged: set it before"
+            )
         self._marks.check_step(closure, scaled=hasattr(self, "found_inf"))
-        if unscale(self):
+        if unscale(self) and not self._nobody_had_samples():
             self._inner.step()
             self._counters.steps += 1
         else:  # on all ranks

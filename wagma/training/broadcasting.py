@@ -4,25 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain
+from typing import Unpack
 
 import torch
 
 from wagma.collectives.meeting import Comm
-from wagma.collectives.options import Transport
 from wagma.training.buffers import broadcast_tensors
-from wagma.training.ranks import Ranks
+from wagma.training.ranks import Ranks, Waits
 
 __all__ = ["broadcast", "tensors_of"]
 
 
-def broadcast(
-    model: torch.nn.Module,
-    comm: Comm = "auto",
-    *,
-    timeout: float | None = None,
-    stall_warning: float | None = 60.0,
-    transport: Transport = "auto",
-) -> None:
+def broadcast(model: torch.nn.Module, comm: Comm = "auto", **waits: Unpack[Waits]) -> None:
     """Makes all parameters and buffers of `model` rank 0's, bit for bit; collective.
 
     A `DistributedOptimizer` does so with the parameters that it trains; given ``model=model`` it
@@ -32,17 +25,14 @@ def broadcast(
         model: of one structure on all ranks, on the CPU; written in place.
         comm: the ranks that have it; "auto": those that the launcher started; None: those that a
             launcher such as torchrun started on this machine, see `PartialAllreduce`.
-        timeout: seconds until a wait ends in StallError; None: never.
-        stall_warning: seconds between warnings about a stuck wait, 0.1 at least; None: none.
-        transport: "shm", "mpi" or "auto", see `wagma.collectives.Options`.
+        waits: timeout, stall_warning and transport, see `wagma.algorithms.Algorithm`.
 
     Raises:
         TypeError: `model` is no module.
         ValueError: a tensor cannot be written, and is named, or the ranks have different models; on
             every rank.
     """
-    ranks = Ranks(comm, timeout=timeout, stall_warning=stall_warning, transport=transport)
-    broadcast_tensors(ranks, tensors_of(model))
+    broadcast_tensors(Ranks(comm, **waits), tensors_of(model))
 
 
 def tensors_of(

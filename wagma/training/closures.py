@@ -21,12 +21,18 @@ def needs_closure(inner: Optimizer) -> bool:
     return any(map(_is_required, _parameters(inner).values()))
 
 
-def check_given(inner: Optimizer, closure: object) -> None:
+def check_given(inner: Optimizer, closure: object, weight: float) -> None:
     """Check that a closure is given if one is needed, before other ranks wait for this one.
 
     Raises:
         TypeError: it is missing.
+        ValueError: it is needed, and the step has no weight, so that it is not evaluated.
     """
+    if weight == 0 and needs_closure(inner):
+        raise ValueError(
+            f"weight=0 with {type(inner).__name__}, which evaluates a closure as often as it "
+            "likes: every rank needs samples"
+        )
     if closure is None and needs_closure(inner):
         raise TypeError(
             f"{type(inner).__name__} needs a closure that evaluates the model: call "

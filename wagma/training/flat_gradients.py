@@ -56,6 +56,7 @@ class FlatGradients:
         self.memory = memory
         self._parameters = parameters.parameters
         self._views = [slot.view(memory) for slot in layout.slots]
+        self._content = memory[: layout.numel]
         self._present = memory[layout.numel : -1 - SCALE]
         self._scale = memory[-1 - SCALE : -1]
         self._loss = memory[-1:]
@@ -91,6 +92,15 @@ class FlatGradients:
         self._present.copy_(torch.tensor([gradient is not None for gradient in gradients]))
         self._scale.copy_(_bits(scale))
         self._loss.fill_(loss.item() if isinstance(loss, torch.Tensor) else loss or 0.0)
+
+    def weigh(self, weight: float) -> None:
+        """Multiply the gradients in `memory` by `weight`."""
+        if weight != 1:
+            self._content.mul_(weight)
+
+    def clear(self) -> None:
+        """Make `memory` a contribution without any gradient."""
+        self.memory.zero_()
 
     @torch.no_grad()
     def hand_out(self) -> float:

@@ -122,6 +122,7 @@ class DistributedOptimizer(AveragingOptimizer):
 
         Raises:
             TypeError: the inner optimizer needs a closure, and none is given.
+            ValueError: `weight` is 0, and the inner optimizer needs a closure.
             RuntimeError: a parameter's ``.data`` was replaced, or `param_groups` changed without
                 `add_param_group`; inside `no_sync`; all steps of a `join` are made.
             PeerError, StallError: see `wagma.collectives`.
@@ -134,19 +135,20 @@ class DistributedOptimizer(AveragingOptimizer):
             raise
 
     def _step(self, closure: Callable[[], float] | None) -> float | None:
-        check_given(self._inner, closure)
+        check_given(self._inner, closure, self.weight)
         tensors = self._parameters.parameters
         if self._marks.averaged(tensors):
             self._step_on_averages(closure)
             return None
         self._check_step("step()")
-        if not unscale(self):
+        if self.weight == 0 or not unscale(self):
             self._passive_step()
             return None
         self._pace.arrive()
         if closure is not None:
             closure = self._counters.counting(closure, self._algorithm)
         result: float | None = self._algorithm.step(self._inner, closure)
+        self._algorithm.weight = 1.0
         self._counters.steps += 1
         self._counters.see(self.outcome)
         self._marks.use(tensors)
@@ -157,6 +159,7 @@ class DistributedOptimizer(AveragingOptimizer):
         """A step without gradients of this rank, which are cleared."""
         self._inner.zero_grad()
         self._algorithm.passive_step(self._inner)
+        self._algorithm.weight = 1.0
         self._counters.passive_steps += 1
         self._counters.see(self.outcome)
         self._marks.use(self._parameters.parameters)
@@ -216,6 +219,7 @@ class DistributedOptimizer(AveragingOptimizer):
         finally:
             self._last = None
         self._algorithm.check_open("join()")
+        self.weight = 1.0
         while self.version < last:
             if self._algorithm.wait_avoiding:
                 self._pace.keep()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -12,15 +12,27 @@ from wagma.collectives.meeting import Comm, Meeting, rank_and_size
 from wagma.collectives.options import Transport
 from wagma.collectives.patience import Patience
 
-__all__ = ["Ranks"]
+__all__ = ["NamedWaits", "Ranks", "Waits"]
 
 
-class Waits(TypedDict):
-    """Arguments that every collective of an algorithm gets; see `wagma.collectives.Options`."""
+class Waits(TypedDict, total=False):
+    """How ranks wait for each other: arguments of every algorithm, as of `wagma.collectives`.
+
+    Attributes:
+        timeout: seconds until a wait ends in StallError; None, the default: never.
+        stall_warning: seconds between warnings about a stuck wait, 0.1 at least; None: none. The
+            default is 60.
+        transport: "shm", "mpi" or "auto", the default; see `wagma.collectives.Options`.
+    """
 
     timeout: float | None
     stall_warning: float | None
     transport: Transport
+
+
+class NamedWaits(Waits):
+    """The same for a collective, which has a name for messages."""
+
     name: str
 
 
@@ -28,29 +40,34 @@ class Ranks:
     """The ranks of a communicator, and how long they wait for each other.
 
     Args:
-        comm, timeout, stall_warning, transport: see `wagma.training.strategies.Algorithm`.
+        comm: of the ranks; "auto": those that the launcher started; see `PartialAllreduce`.
+        waits: timeout, stall_warning and transport, see `Waits`.
 
     Attributes:
+        comm: as given.
         rank: this one of them.
         size: how many they are.
+        waits: what to make collectives with: `waits` with its defaults, and the name of the class.
 
     Raises:
+        TypeError: an argument is unknown.
         what `PartialAllreduce` raises for a wrong `comm`.
     """
 
-    def __init__(
-        self,
-        comm: Comm,
-        *,
-        timeout: float | None,
-        stall_warning: float | None,
-        transport: Transport,
-    ) -> None:
+    def __init__(self, comm: Comm = "auto", **waits: Unpack[Waits]) -> None:
+        if unknown := sorted(waits.keys() - Waits.__annotations__.keys()):
+            raise TypeError(
+                f"{type(self).__name__}() got an unexpected argument {unknown[0]!r}; beside its "
+                f"own arguments it takes {', '.join(Waits.__annotations__)}"
+            )
         self.comm = comm
         self.rank, self.size = rank_and_size(comm)
-        self._timeout = timeout
-        self._stall_warning = stall_warning
-        self._transport = transport
+        self.waits: NamedWaits = {
+            "timeout": waits.get("timeout"),
+            "stall_warning": waits.get("stall_warning", 60.0),
+            "transport": waits.get("transport", "auto"),
+            "name": type(self).__name__,
+        }
 
     def meet(self) -> Meeting:
         """Return the ranks, to compare something; a context manager. Collective."""
@@ -58,8 +75,7 @@ class Ranks:
 
     @property
     def _patience(self) -> Patience:
-        waits = {"timeout": self._timeout, "stall_warning": self._stall_warning}
-        return Patience.of({**waits, "name": type(self).__name__})
+        return Patience.of({**self.waits})
 
     def broadcast(self, array: torch.Tensor) -> None:
         """Make `array` rank 0's on every rank, bit for bit; collective.
@@ -90,22 +106,5 @@ class Ranks:
 
     def _once(self, like: object, *, average: bool, name: str) -> PartialAllreduce:
         """Return a collective of all ranks for one call."""
-        return PartialAllreduce(
-            self.comm,
-            like,
-            average=average,
-            timeout=self._timeout,
-            stall_warning=self._stall_warning,
-            transport=self._transport,
-            name=name,
-        )
-
-    @property
-    def _waits(self) -> Waits:
-        """What all collectives have in common."""
-        return {
-            "timeout": self._timeout,
-            "stall_warning": self._stall_warning,
-            "transport": self._transport,
-            "name": type(self).__name__,
-        }
+        waits: NamedWaits = {**self.waits, "name": name}
+        return PartialAllreduce(self.comm, like, average=average, **waits)

@@ -135,7 +135,7 @@ def test_a_rank_that_leaves_early_is_missed_by_nobody(name: str) -> None:
         step_on(model, optimizer, batch(optimizer.version, RANK))
     if not leaves:
         if isinstance(algorithm, wagma.SGP):
-            assert algorithm.weight == pytest.approx(1)  # and does not shrink version by version
+            assert algorithm.push_weight == pytest.approx(1)  # it does not shrink by versions
         optimizer.synchronize()
         assert optimizer.version == STEPS + 1
     optimizer.close()

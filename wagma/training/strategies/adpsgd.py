@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from wagma.collectives import GroupAllreduce
-from wagma.collectives.options import Transport
+from wagma.training.ranks import Waits
 from wagma.training.strategies.groups import GroupAveraging
 
 if TYPE_CHECKING:
@@ -35,10 +35,8 @@ class ADPSGD(GroupAveraging):
         grace: seconds that a version stays open for a partner that is about to arrive, or "auto".
             The paper's algorithm to the letter has 0.
         window: versions that a rank may be ahead of the slowest; None: 64.
-        timeout: seconds until a wait ends in StallError; None: never.
-        stall_warning: seconds between warnings about a stuck wait, 0.1 at least; None: none.
         seed: of the draws, the same on all ranks.
-        transport: "shm", "mpi" or "auto", see `wagma.collectives.Options`.
+        waits: timeout, stall_warning and transport, see `Algorithm`.
 
     Raises:
         what `Algorithm` does. What is wrong with the other arguments is raised, on every rank, when
@@ -53,18 +51,14 @@ class ADPSGD(GroupAveraging):
         *,
         grace: float | Literal["auto"] = "auto",
         window: int | None = None,
-        timeout: float | None = None,
-        stall_warning: float | None = 60.0,
         seed: int = 0,
-        transport: Transport = "auto",
+        **waits: Unpack[Waits],
     ) -> None:
         super().__init__(
             comm,
             sync_period=None,
             grouping="pairs",
-            timeout=timeout,
-            stall_warning=stall_warning,
-            transport=transport,
+            **waits,
         )
         self.group_size = min(self.size, 2)
         self._grace = grace
@@ -80,7 +74,7 @@ class ADPSGD(GroupAveraging):
             grace=self._grace,
             window=self._window,
             seed=self._seed,
-            **self._waits,
+            **self.waits,
         )
 
     def __repr__(self) -> str:

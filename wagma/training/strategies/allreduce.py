@@ -8,13 +8,12 @@ import torch
 from torch.optim import Optimizer
 
 from wagma.collectives import SyncAllreduce
-from wagma.collectives.options import Transport
 from wagma.training.flat import FlatParameters
 from wagma.training.strategies.collective import Collective
 from wagma.training.strategies.gradients import GradientAveraging
 
 if TYPE_CHECKING:
-    from wagma.collectives.meeting import Comm
+    pass
 
 __all__ = ["AllreduceSGD"]
 
@@ -27,35 +26,25 @@ class AllreduceSGD(GradientAveraging):
     that has no gradient on any rank keeps ``grad = None``; where some ranks have one, the others
     count as zero. The loss that a closure returns is averaged too, in the parameters' dtype, so
     that an optimizer that looks at it (LBFGS) decides alike on every rank. A version is one
-    averaging: with a closure one evaluation of it.
+    averaging: with a closure one evaluation of it. With weights the averages of gradients and loss
+    are sum(w g) / sum(w).
 
     Args:
         comm: the ranks that train together; "auto": those that the launcher
             started, over MPI or as torchrun does; see `PartialAllreduce`.
-        timeout: seconds until a wait ends in StallError; None: never.
-        stall_warning: seconds between warnings about a stuck wait, 0.1 at least; None: none.
-        transport: "shm", "mpi" or "auto", see `wagma.collectives.Options`.
+        waits: timeout, stall_warning and transport, see `Algorithm`.
     """
 
-    def __init__(
-        self,
-        comm: Comm = "auto",
-        *,
-        timeout: float | None = None,
-        stall_warning: float | None = 60.0,
-        transport: Transport = "auto",
-    ) -> None:
-        super().__init__(comm, timeout=timeout, stall_warning=stall_warning, transport=transport)
-
-    def _connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
+    def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
+        """Make the collective."""
         dtype = parameters.layout.dtype
-        collective = SyncAllreduce(self.comm, self._like(parameters.layout), **self._waits)
+        collective = SyncAllreduce(self.comm, self._like(parameters.layout), **self.waits)
         self._place(parameters, torch.from_numpy(collective.empty()).view(dtype))
         return (collective,)
 
     def before_step(self, loss: torch.Tensor | float | None) -> torch.Tensor | float | None:
         """Averages gradients and loss over all ranks."""
-        mean = self._average(loss, 1.0)
+        mean = self._average(loss, self.weight)
         if isinstance(loss, torch.Tensor):
             return torch.full_like(loss, mean, requires_grad=False)
         return None if loss is None else mean
@@ -67,12 +56,15 @@ class AllreduceSGD(GradientAveraging):
 
     def average_gradients(self, scale: float = 1.0) -> None:
         """Average the gradients over all ranks: one version."""
-        self._average(None, 1.0, scale)
+        self._average(None, self.weight, scale)
 
     def _average(
         self, loss: torch.Tensor | float | None, weight: float, scale: float = 1.0
     ) -> float:
         gradients = self.gradients
-        gradients.gather(loss, scale)
+        if weight > 0:
+            gradients.gather(loss, scale)
+        else:  # the gradients may be anything
+            gradients.clear()
         self.outcome = self.collective.allreduce(gradients.memory, weight)
         return gradients.hand_out()

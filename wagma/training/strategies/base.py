@@ -6,18 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import torch
 from torch.optim import Optimizer
 
 from wagma.collectives import Outcome, PeerError, StallError
 from wagma.collectives.meeting import Meeting
-from wagma.collectives.options import Transport
 from wagma.collectives.reports import describe_ranks
 from wagma.training.closures import step_with
 from wagma.training.flat import FlatParameters
-from wagma.training.ranks import Ranks
+from wagma.training.ranks import Ranks, Waits
 from wagma.training.strategies.collective import Collective
 
 if TYPE_CHECKING:
@@ -48,6 +47,8 @@ class Algorithm(Ranks, ABC):
         size: how many they are.
         outcome: what the latest version gave this rank; None before the first, and of a version
             that called no collective, such as a local step.
+        weight: how much this rank's gradient counts in the coming step, see
+            `DistributedOptimizer.weight`, which sets it; what averages hands it to its collective.
         wait_avoiding: a rank that calls early is not held up by the others, but makes them late.
             One without data of its own then keeps the pace of its last steps.
 
@@ -63,15 +64,9 @@ class Algorithm(Ranks, ABC):
         "step(), as in torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)"
     )
 
-    def __init__(
-        self,
-        comm: Comm,
-        *,
-        timeout: float | None,
-        stall_warning: float | None,
-        transport: Transport,
-    ) -> None:
-        super().__init__(comm, timeout=timeout, stall_warning=stall_warning, transport=transport)
+    def __init__(self, comm: Comm = "auto", **waits: Unpack[Waits]) -> None:
+        super().__init__(comm, **waits)
+        self.weight = 1.0
         self.outcome: Outcome | None = None
         self._base = 0
         self._parameters: FlatParameters | None = None
@@ -93,13 +88,13 @@ class Algorithm(Ranks, ABC):
         kind = {"algorithm": type(self).__name__}
 
         def arguments() -> dict[str, object]:
-            self._check_inner(inner)
-            return kind | self._arguments()
+            self.check_inner(inner)
+            return kind | self.arguments()
 
         with self.meet() as meeting:
             meeting.agree(arguments, last=True)
         self._parameters = parameters
-        self._collectives = self._connect(parameters)
+        self._collectives = self.connect(parameters)
 
     def reattach(self, parameters: FlatParameters) -> None:
         """Makes the collective again, for `parameters` that have grown, and keeps the version.
@@ -107,10 +102,10 @@ class Algorithm(Ranks, ABC):
         Collective; all ranks are at one version. What ranks had contributed is gone.
         """
         version = self.version
-        self._release()
+        self.release()
         self._leave()
         self._parameters = parameters
-        self._collectives = self._connect(parameters)
+        self._collectives = self.connect(parameters)
         self.resume(version)
 
     def meet(self) -> Meeting:
@@ -139,7 +134,14 @@ class Algorithm(Ranks, ABC):
                 f"to meet here: make a new optimizer without them{others}"
             )
 
-    def _arguments(self) -> dict[str, object]:
+    def check_weight(self, weight: float) -> None:
+        """Check that this rank's gradient may count `weight`, >= 0 and finite, in a step.
+
+        Raises:
+            ValueError: it may not.
+        """
+
+    def arguments(self) -> dict[str, object]:
         """The algorithm's own arguments, which no collective checks and all ranks have alike.
 
         Raises:
@@ -147,7 +149,7 @@ class Algorithm(Ranks, ABC):
         """
         return {}
 
-    def _check_inner(self, inner: Optimizer) -> None:
+    def check_inner(self, inner: Optimizer) -> None:
         """Whether it can train with `inner`.
 
         Raises:
@@ -160,7 +162,7 @@ class Algorithm(Ranks, ABC):
             collective.close()
 
     @abstractmethod
-    def _connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
+    def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
         """Makes the collectives: first the one over the array that this algorithm averages."""
 
     def step(self, inner: Optimizer, closure: Callable[[], Any] | None) -> Any:
@@ -188,10 +190,10 @@ class Algorithm(Ranks, ABC):
         return result
 
     def passive_step(self, inner: Optimizer) -> None:  # noqa: ARG002 (of those that step)
-        """A version for which this rank has no gradient: its data ran out, or it overflowed.
+        """A version without a gradient of this rank: its data ran out, it overflowed, or counts 0.
 
-        Averaging models, the rank contributes the one it has. What averages gradients contributes
-        none (weight 0) and applies the others'.
+        Averaging models, the rank contributes the one it has, with `weight`. What averages
+        gradients contributes none and applies the others'.
         """
         self.after_step()
 
@@ -222,8 +224,13 @@ class Algorithm(Ranks, ABC):
         """Called when the inner optimizer has changed the parameters."""
 
     @abstractmethod
-    def synchronize(self) -> None:
-        """Makes the parameters equal on all ranks; called by all of them at the same version."""
+    def synchronize(self, *, final: bool = True) -> None:
+        """Make the parameters equal on all ranks; called by all of them at the same version.
+
+        Args:
+            final: by `DistributedOptimizer.synchronize`: nothing may be left that a later step
+                would have used, such as gradients that are carried. False: by a step itself.
+        """
 
     @property
     def parameters(self) -> FlatParameters:
@@ -255,9 +262,9 @@ class Algorithm(Ranks, ABC):
     @property
     def version(self) -> int:
         """The next version that this rank calls, counted from the start of the training."""
-        return self._base + self._counter()
+        return self._base + self.counter()
 
-    def _counter(self) -> int:
+    def counter(self) -> int:
         """The same, counted from `attach`."""
         return self.collective.version
 
@@ -268,13 +275,13 @@ class Algorithm(Ranks, ABC):
             RuntimeError: the ranks are at different versions of the collective.
         """
         with self.meet() as meeting:
-            versions = meeting.exchange(self._counter, last=True)
+            versions = meeting.exchange(self.counter, last=True)
         if len(set(versions)) > 1:
             raise RuntimeError(
                 f"state can only be loaded when all ranks are at one version, they are at "
                 f"{versions}: load it before the first step, or after synchronize()"
             )
-        self._base = version - self._counter()
+        self._base = version - self.counter()
 
     def state(self) -> dict[str, Any]:
         """What this rank has to save beside parameters and version: tensors, numbers and texts.
@@ -287,7 +294,7 @@ class Algorithm(Ranks, ABC):
     def load_state(self, state: dict[str, Any]) -> None:
         """Takes up what `state` gave on this rank; called after `resume`."""
 
-    def _release(self) -> None:
+    def release(self) -> None:
         """Lets go of the collective's memory; called once for each that was made."""
 
     @contextmanager
@@ -302,7 +309,7 @@ class Algorithm(Ranks, ABC):
             yield
         finally:
             if not released:
-                self._release()
+                self.release()
 
     def close(self) -> None:
         """Leaves the collective: the others go on without this rank. May be called again.

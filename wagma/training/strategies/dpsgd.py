@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from wagma.collectives.options import Transport
+from wagma.training.ranks import Waits
 from wagma.training.strategies.neighbors import NeighborAveraging
 
 if TYPE_CHECKING:
@@ -30,9 +30,7 @@ class DPSGD(NeighborAveraging):
     Args:
         comm: the ranks that train together; "auto": those that the launcher
             started, over MPI or as torchrun does; see `PartialAllreduce`.
-        timeout: seconds until a wait ends in StallError; None: never.
-        stall_warning: seconds between warnings about a stuck wait, 0.1 at least; None: none.
-        transport: "shm", "mpi" or "auto", see `wagma.collectives.Options`.
+        waits: timeout, stall_warning and transport, see `Algorithm`.
 
     Raises:
         what `Algorithm` does.
@@ -41,26 +39,21 @@ class DPSGD(NeighborAveraging):
     def __init__(
         self,
         comm: Comm = "auto",
-        *,
-        timeout: float | None = None,
-        stall_warning: float | None = 60.0,
-        transport: Transport = "auto",
+        **waits: Unpack[Waits],
     ) -> None:
         super().__init__(
             comm,
             graph="ring",
             neighbors=1,
-            timeout=timeout,
-            stall_warning=stall_warning,
-            transport=transport,
+            **waits,
         )
 
     def after_step(self) -> None:
         """Averages the new model with the neighbours'."""
-        self.outcome = self.collective.exchange(self.parameters.flat)
+        self.outcome = self.collective.exchange(self.parameters.flat, self.weight)
         self.parameters.written()
 
-    def synchronize(self) -> None:
+    def synchronize(self, *, final: bool = True) -> None:  # noqa: ARG002
         """Averages the models of all ranks."""
         self.outcome = self._average_all(1.0)
 

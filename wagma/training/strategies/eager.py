@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 import torch
 from torch.optim import Optimizer
 
 from wagma.collectives import MajorityAllreduce, SoloAllreduce
-from wagma.collectives.options import Transport
 from wagma.training.closures import needs_closure
 from wagma.training.flat import FlatParameters
+from wagma.training.ranks import Waits
 from wagma.training.strategies.collective import Collective
 from wagma.training.strategies.gradients import GradientAveraging
 
@@ -30,7 +30,8 @@ class EagerSGD(GradientAveraging):
     Operations" (PPoPP 2020). A version starts with one rank: with any ("solo"), or with one that
     every rank draws alike ("majority": on average half of the others have come before it). A rank
     that comes later finds the version done; its gradient is carried, that is added to its next one.
-    Each result is the sum of what was there divided by the number of ranks.
+    Each result is the sum of what was there divided by the number of ranks, sum(w g) / P with
+    weights, and `Outcome.weight` that number.
 
     No result is lost, so that the models are equal at equal versions, bit for bit: a rank that is
     behind gets all results in one step and applies each as a step of the inner optimizer of its
@@ -54,10 +55,8 @@ class EagerSGD(GradientAveraging):
             paper's algorithm to the letter has 0.
         window: versions that a rank may be ahead of the slowest, and results that are kept;
             None: 8.
-        timeout: seconds until a wait ends in StallError; None: never.
-        stall_warning: seconds between warnings about a stuck wait, 0.1 at least; None: none.
         seed: of the draws of "majority", the same on all ranks.
-        transport: "shm", "mpi" or "auto", see `wagma.collectives.Options`.
+        waits: timeout, stall_warning and transport, see `Algorithm`.
 
     Raises:
         what `Algorithm` does. What is wrong with the other arguments is raised, on every rank, when
@@ -78,12 +77,10 @@ class EagerSGD(GradientAveraging):
         *,
         grace: float | Literal["auto"] = "auto",
         window: int | None = None,
-        timeout: float | None = None,
-        stall_warning: float | None = 60.0,
         seed: int = 0,
-        transport: Transport = "auto",
+        **waits: Unpack[Waits],
     ) -> None:
-        super().__init__(comm, timeout=timeout, stall_warning=stall_warning, transport=transport)
+        super().__init__(comm, **waits)
         self.variant = variant
         self._grace = grace
         self._window = window
@@ -91,13 +88,15 @@ class EagerSGD(GradientAveraging):
         self._inner: Optimizer | None = None
         self._carries = False  # a gradient of this rank is in no result yet
 
-    def _arguments(self) -> dict[str, object]:
+    def arguments(self) -> dict[str, object]:
+        """Return the own arguments, checked."""
         if self.variant not in get_args(Variant):
             known = " or ".join(map(repr, get_args(Variant)))
             raise ValueError(f"variant={self.variant!r} must be {known}")
         return {"variant": self.variant}
 
-    def _check_inner(self, inner: Optimizer) -> None:
+    def check_inner(self, inner: Optimizer) -> None:
+        """Check that `inner` makes one step per gradient."""
         if needs_closure(inner):
             raise TypeError(
                 f"EagerSGD cannot train with {type(inner).__name__}, which evaluates its closure "
@@ -105,7 +104,8 @@ class EagerSGD(GradientAveraging):
                 "AllreduceSGD, or an optimizer such as torch.optim.SGD"
             )
 
-    def _connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
+    def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
+        """Make the collective."""
         kind = SoloAllreduce if self.variant == "solo" else MajorityAllreduce
         memory = self._like(parameters.layout)
         collective = kind(
@@ -114,7 +114,7 @@ class EagerSGD(GradientAveraging):
             grace=self._grace,
             window=self._window,
             seed=self._seed,
-            **self._waits,
+            **self.waits,
         )
         self._place(parameters, memory)
         return (collective,)
@@ -125,16 +125,19 @@ class EagerSGD(GradientAveraging):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self.gradients.gather(None)
+        self.gradients.weigh(self.weight)
         self._average(inner, 1.0)
         return loss
 
     def passive_step(self, inner: Optimizer) -> None:
         """Contributes what is carried, or nothing, and applies the results."""
-        self._average(inner, float(self._carries))
+        self.gradients.clear()
+        counts = self._carries or self.weight == 0  # P divides, not those that have samples
+        self._average(inner, float(counts))
 
     def _average(self, inner: Optimizer, weight: float) -> None:
         self._inner = inner
-        self.gradients.gather(None)
         self.outcome = self.collective.allreduce(self.gradients.memory, weight)
         self._carries = self.outcome.late and weight > 0
         self._apply()
@@ -153,11 +156,11 @@ class EagerSGD(GradientAveraging):
             if self._inner is not None:
                 self._inner.step()
 
-    def synchronize(self) -> None:
+    def synchronize(self, *, final: bool = True) -> None:
         """Applies what is carried, then averages the parameters: one version."""
         self._flush()
         self._apply()
-        super().synchronize()
+        super().synchronize(final=final)
         self._base -= 1
 
     def resume(self, version: int) -> None:

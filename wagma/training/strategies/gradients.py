@@ -44,7 +44,7 @@ class GradientAveraging(Algorithm):
             raise RuntimeError(f"{type(self).__name__} serves no optimizer: it is new, or closed")
         return self._gradients
 
-    def synchronize(self) -> None:
+    def synchronize(self, *, final: bool = True) -> None:  # noqa: ARG002
         """Average the parameters, in the memory for gradients."""
         memory, flat = self.gradients.memory, self.parameters.flat
         memory.zero_()
@@ -54,7 +54,8 @@ class GradientAveraging(Algorithm):
         flat.copy_(part)
         self.parameters.written()
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """Let go of the collective's memory."""
         self._gradients = None
 
     def __repr__(self) -> str:

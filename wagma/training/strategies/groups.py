@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import torch
 
 from wagma.collectives import PartialAllreduce
-from wagma.collectives.options import Grouping, Transport
+from wagma.collectives.options import Grouping
 from wagma.training.flat import FlatParameters
+from wagma.training.ranks import Waits
 from wagma.training.strategies.base import Algorithm
 from wagma.training.strategies.collective import Collective
 from wagma.training.strategies.cycles import group_cycle
@@ -28,7 +29,7 @@ class GroupAveraging(Algorithm):
     or to average (see `wagma.collectives.Handle.empty`).
 
     Args:
-        comm, timeout, stall_warning, transport: see `Algorithm`.
+        comm, waits: see `Algorithm`.
         sync_period: versions from one average of all ranks to the next; None: never.
         grouping: how groups follow from the version, see `wagma.collectives.Options`.
 
@@ -48,11 +49,9 @@ class GroupAveraging(Algorithm):
         *,
         sync_period: int | None,
         grouping: Grouping,
-        timeout: float | None,
-        stall_warning: float | None,
-        transport: Transport,
+        **waits: Unpack[Waits],
     ) -> None:
-        super().__init__(comm, timeout=timeout, stall_warning=stall_warning, transport=transport)
+        super().__init__(comm, **waits)
         self.sync_period = sync_period
         self._grouping: Grouping = grouping
 
@@ -61,7 +60,8 @@ class GroupAveraging(Algorithm):
         """The collective; its own counter starts at 0 in every process."""
         return self._connected(PartialAllreduce)
 
-    def _connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
+    def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
+        """Make the collective."""
         collective = self._make(parameters.flat)
         try:
             parameters.move(torch.from_numpy(collective.empty()).view(parameters.layout.dtype))
@@ -74,15 +74,16 @@ class GroupAveraging(Algorithm):
     def _make(self, like: torch.Tensor) -> PartialAllreduce:
         """The collective, of arrays like `like`."""
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """Let go of the collective's memory."""
         self.parameters.move(torch.empty_like(self.parameters.flat))
 
     def after_step(self) -> None:
         """Averages the new model with the group's."""
-        self.outcome = self.collective.allreduce(self.parameters.flat)
+        self.outcome = self.collective.allreduce(self.parameters.flat, self.weight)
         self.parameters.written()
 
-    def synchronize(self) -> None:
+    def synchronize(self, *, final: bool = True) -> None:  # noqa: ARG002
         """Averages the models of all ranks."""
         self.outcome = self.collective.sync(self.parameters.flat)
         self.parameters.written()

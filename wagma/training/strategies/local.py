@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Unpack
 
 from wagma.collectives import Options, SyncAllreduce
-from wagma.collectives.options import Transport
 from wagma.training.flat import FlatParameters
+from wagma.training.ranks import Waits
 from wagma.training.strategies.base import Algorithm
 from wagma.training.strategies.collective import Collective
 
@@ -24,15 +25,15 @@ class LocalSGD(Algorithm):
     SGD in its figures.
 
     A version is a step, and versions t with (t + 1) % sync_period == 0 average. The others call no
-    collective: `outcome` is None after them. Only parameters are averaged, as with `WAGMA`.
+    collective: `outcome` is None after them. Only parameters are averaged, as with `WAGMA`. A model
+    counts as much as the steps of its period together: its weight is the mean of theirs, as all
+    ranks make equally many.
 
     Args:
         comm: the ranks that train together; "auto": those that the launcher
             started, over MPI or as torchrun does; see `PartialAllreduce`.
         sync_period: versions from one average to the next, tau; None: only `synchronize` averages.
-        timeout: seconds until a wait ends in StallError; None: never.
-        stall_warning: seconds between warnings about a stuck wait, 0.1 at least; None: none.
-        transport: "shm", "mpi" or "auto", see `wagma.collectives.Options`.
+        waits: timeout, stall_warning and transport, see `Algorithm`.
 
     Raises:
         what `Algorithm` does. A wrong `sync_period` is raised, on every rank, when the optimizer is
@@ -43,37 +44,49 @@ class LocalSGD(Algorithm):
         self,
         comm: Comm = "auto",
         sync_period: int | None = 10,
-        *,
-        timeout: float | None = None,
-        stall_warning: float | None = 60.0,
-        transport: Transport = "auto",
+        **waits: Unpack[Waits],
     ) -> None:
-        super().__init__(comm, timeout=timeout, stall_warning=stall_warning, transport=transport)
+        super().__init__(comm, **waits)
         self.sync_period = sync_period
         self._local = 0  # steps that called no collective
+        self._weights: list[float] = []  # of the steps of this period
 
-    def _arguments(self) -> dict[str, object]:
+    def arguments(self) -> dict[str, object]:
+        """Return the own arguments, checked."""
         Options(sync_period=self.sync_period).engine(1, 0, 0)  # raises what is wrong with it
         return {"sync_period": self.sync_period}
 
-    def _connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
-        return (SyncAllreduce(self.comm, parameters.flat, **self._waits),)
+    def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
+        """Make the collective."""
+        return (SyncAllreduce(self.comm, parameters.flat, **self.waits),)
 
-    def _counter(self) -> int:
+    def counter(self) -> int:
+        """Return the versions of the collective, and the local steps."""
         return self.collective.version + self._local
 
     def after_step(self) -> None:
         """Averages the new model where a period ends."""
+        self._weights.append(self.weight)
         if self.sync_period is not None and (self.version + 1) % self.sync_period == 0:
-            self.synchronize()
+            self.synchronize(final=False)
         else:
             self.outcome = None
             self._local += 1
 
-    def synchronize(self) -> None:
-        """Averages the models of all ranks."""
-        self.outcome = self._connected(SyncAllreduce).sync(self.parameters.flat)
+    def synchronize(self, *, final: bool = True) -> None:  # noqa: ARG002
+        """Averages the models of all ranks, by the weights of their steps since the last time."""
+        weight = fmean(self._weights) if self._weights else 1.0
+        self.outcome = self._connected(SyncAllreduce).sync(self.parameters.flat, weight)
+        self._weights.clear()
         self.parameters.written()
+
+    def state(self) -> dict[str, Any]:
+        """Return the weights of the period's steps."""
+        return {"weights": list(self._weights)}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take up the weights that were saved."""
+        self._weights = list(state.get("weights", ()))
 
     def __repr__(self) -> str:
         return f"LocalSGD({self.size} ranks, sync_period={self.sync_period})"

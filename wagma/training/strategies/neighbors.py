@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from wagma.collectives import NeighborExchange, Outcome, SyncAllreduce
 from wagma.collectives.neighbor_options import Graph
-from wagma.collectives.options import Transport
 from wagma.training.flat import FlatParameters
+from wagma.training.ranks import Waits
 from wagma.training.strategies.base import Algorithm
 from wagma.training.strategies.collective import Collective
 
@@ -22,7 +22,7 @@ class NeighborAveraging(Algorithm):
     """Averages the model after every local step with those of the rank's neighbours.
 
     Args:
-        comm, timeout, stall_warning, transport: see `Algorithm`.
+        comm, waits: see `Algorithm`.
         graph, neighbors: who sends to whom, see `wagma.collectives.NeighborExchange`.
 
     Raises:
@@ -35,26 +35,25 @@ class NeighborAveraging(Algorithm):
         *,
         graph: Graph,
         neighbors: int,
-        timeout: float | None,
-        stall_warning: float | None,
-        transport: Transport,
+        **waits: Unpack[Waits],
     ) -> None:
-        super().__init__(comm, timeout=timeout, stall_warning=stall_warning, transport=transport)
+        super().__init__(comm, **waits)
         self._graph: Graph = graph
         self._neighbors = neighbors
         # Versions after which all have had the same neighbours again: the powers of two below P.
         self._cycle = max(1, (self.size - 1).bit_length()) if graph == "exponential" else 1
 
-    def _connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
+    def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
+        """Make the collective."""
         exchange = NeighborExchange(
             self.comm,
             parameters.flat,
             graph=self._graph,
             neighbors=self._neighbors,
-            **self._waits,
+            **self.waits,
         )
         # Of all ranks, for `synchronize`: nobody is ever elsewhere when the others are in it.
-        everyone = SyncAllreduce(self.comm, parameters.flat, progress="main", **self._waits)
+        everyone = SyncAllreduce(self.comm, parameters.flat, progress="main", **self.waits)
         return exchange, everyone
 
     @property

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from torch.optim import Optimizer
 
-from wagma.collectives.options import Transport
+from wagma.training.ranks import Waits
 from wagma.training.strategies.neighbors import NeighborAveraging
 
 if TYPE_CHECKING:
@@ -38,12 +38,10 @@ class SGP(NeighborAveraging):
             started, over MPI or as torchrun does; see `PartialAllreduce`.
         neighbors: ranks that one sends to per version, 1 to P - 1 (1 of one rank), at most 12; the
             paper has 1 and 2, that on WAGMA-SGD up to 4.
-        timeout: seconds until a wait ends in StallError; None: never.
-        stall_warning: seconds between warnings about a stuck wait, 0.1 at least; None: none.
-        transport: "shm", "mpi" or "auto", see `wagma.collectives.Options`.
+        waits: timeout, stall_warning and transport, see `Algorithm`.
 
     Attributes:
-        weight: w.
+        push_weight: w.
 
     Raises:
         what `Algorithm` does. A wrong number of neighbours is raised, on every rank, when the
@@ -54,54 +52,57 @@ class SGP(NeighborAveraging):
         self,
         comm: Comm = "auto",
         neighbors: int = 1,
-        *,
-        timeout: float | None = None,
-        stall_warning: float | None = 60.0,
-        transport: Transport = "auto",
+        **waits: Unpack[Waits],
     ) -> None:
         super().__init__(
             comm,
             graph="exponential",
             neighbors=neighbors,
-            timeout=timeout,
-            stall_warning=stall_warning,
-            transport=transport,
+            **waits,
         )
-        self.weight = 1.0
+        self.push_weight = 1.0
         self._before: torch.Tensor | None = None  # z, where it does not change by u
+
+    def check_weight(self, weight: float) -> None:
+        """Refuse all but 1: each rank's share of the sum of x is w already."""
+        if weight != 1:
+            raise ValueError(
+                f"weight={weight} with SGP, whose ranks push weights of their own: leave it at 1, "
+                "or use AllreduceSGD, LocalSGD or WAGMA"
+            )
 
     def step(self, inner: Optimizer, closure: Callable[[], Any] | None) -> Any:
         """A step of `inner`, whose update is that of x."""
-        self._before = None if self.weight == 1 else self.parameters.flat.clone()
+        self._before = None if self.push_weight == 1 else self.parameters.flat.clone()
         return super().step(inner, closure)
 
     def after_step(self) -> None:
         """Averages the new model with those of the ranks that send to this one."""
         flat = self.parameters.flat
         if self._before is not None:
-            flat.sub_(self._before).div_(self.weight).add_(self._before)
+            flat.sub_(self._before).div_(self.push_weight).add_(self._before)
             self._before = None
-        self.outcome = self.collective.exchange(flat, self.weight)
+        self.outcome = self.collective.exchange(flat, self.push_weight)
         self.parameters.written()
-        self.weight = self.outcome.weight
+        self.push_weight = self.outcome.weight
         came = len(self.outcome.contributors)
         if 0 < came <= self._neighbors and self.size > 1:
             # No share comes from ranks that have left: w would shrink with every version, and an
             # update, which is divided by it, grow without end.
-            self.weight *= (self._neighbors + 1) / came
+            self.push_weight *= (self._neighbors + 1) / came
 
-    def synchronize(self) -> None:
+    def synchronize(self, *, final: bool = True) -> None:  # noqa: ARG002
         """Averages the models of all ranks."""
-        self.outcome = self._average_all(self.weight)
-        self.weight = 1.0
+        self.outcome = self._average_all(self.push_weight)
+        self.push_weight = 1.0
 
     def state(self) -> dict[str, Any]:
         """The weight."""
-        return {"weight": self.weight}
+        return {"weight": self.push_weight}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Takes the weight that was saved."""
-        self.weight = float(state["weight"])
+        self.push_weight = float(state["weight"])
 
     def __repr__(self) -> str:
         return f"SGP({self.size} ranks, neighbors={self._neighbors})"

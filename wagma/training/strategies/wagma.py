@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from wagma.collectives import PartialAllreduce
-from wagma.collectives.options import Activation, Missed, Transport
+from wagma.collectives.options import Activation, Missed
+from wagma.training.ranks import Waits
 from wagma.training.strategies.groups import GroupAveraging
 
 if TYPE_CHECKING:
@@ -65,9 +66,7 @@ class WAGMA(GroupAveraging):
             any rank's, for all groups. The paper's algorithm to the letter is "world" with grace=0.
         window: versions that a rank may be ahead of the slowest; None: `sync_period`, 64 without
             one.
-        timeout: seconds until a wait ends in StallError; None: never.
-        stall_warning: seconds between warnings about a stuck wait, 0.1 at least; None: none.
-        transport: "shm", "mpi" or "auto", see `wagma.collectives.Options`.
+        waits: timeout, stall_warning and transport, see `Algorithm`.
 
     Raises:
         what `Algorithm` does. What is wrong with the other arguments is raised, on every rank, when
@@ -87,17 +86,13 @@ class WAGMA(GroupAveraging):
         missed: Missed = "once",
         activation: Activation = "group",
         window: int | None = None,
-        timeout: float | None = None,
-        stall_warning: float | None = 60.0,
-        transport: Transport = "auto",
+        **waits: Unpack[Waits],
     ) -> None:
         super().__init__(
             comm,
             sync_period=sync_period,
             grouping="dynamic" if dynamic_groups else "fixed",
-            timeout=timeout,
-            stall_warning=stall_warning,
-            transport=transport,
+            **waits,
         )
         self.group_size = default_group_size(self.size) if group_size is None else group_size
         self.dynamic_groups = dynamic_groups
@@ -107,7 +102,8 @@ class WAGMA(GroupAveraging):
         self._activation: Activation = activation
         self._window = window
 
-    def _arguments(self) -> dict[str, object]:
+    def arguments(self) -> dict[str, object]:
+        """Return the own arguments, checked."""
         switches = {"dynamic_groups": self.dynamic_groups, "wait_avoiding": self.wait_avoiding}
         for name, value in switches.items():
             if not isinstance(value, bool):
@@ -137,7 +133,7 @@ class WAGMA(GroupAveraging):
             grouping=self._grouping,
             sync_period=self.sync_period,
             window=self._window,
-            **self._waits,
+            **self.waits,
         )
 
     def __repr__(self) -> str:
