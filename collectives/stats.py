@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from wagma.units import plural, time_text
+
 __all__ = ["RankStats", "Stats"]
 
 SLOW = 1.25  # times the compute of the median rank
@@ -139,22 +141,24 @@ class Stats:
             verdict = f"Slow: {', '.join(slow[:SHOWN])}{more}."
         version = max(entry.version for entry in present)
         lines = [
-            f"{len(present)} rank{'s' * (len(present) != 1)} at sync version {version}, "
-            f"the median one computes {_seconds(median)} per call. {verdict}",
+            f"{plural(len(present), 'rank')} at sync version {version}, "
+            f"the median one computes {time_text(median)} per call. {verdict}",
             f"{'rank':>5} {'calls':>9} {'late':>7} {'stale':>7} {'compute':>9} {'rel.':>7} "
             f"{'waited':>9} {'behind':>9}",
         ]
         shown = sorted(self.ranks, key=lambda entry: (entry.departed, *_by_compute(entry)))[:SHOWN]
         lines += [
             f"{entry.rank:>5} {entry.calls:>9} {entry.late_share:>7.1%} "
-            f"{entry.staleness_mean:>7.2f} {_seconds(entry.compute_mean):>9} "
+            f"{entry.staleness_mean:>7.2f} {time_text(entry.compute_mean):>9} "
             f"{_times(entry.compute_mean, median):>7} "
-            f"{_seconds(entry.waited):>9} {_seconds(entry.behind):>9}"
+            f"{time_text(entry.waited):>9} {time_text(entry.behind):>9}"
             + (" departed" if entry.departed else "")
             for entry in shown
         ]
         if len(self.ranks) > SHOWN:
-            lines.append(f"and {len(self.ranks) - SHOWN} ranks that compute less or have departed")
+            lines.append(
+                f"and {plural(len(self.ranks) - SHOWN, 'rank')} with less compute, or departed"
+            )
         return "\n".join(lines)
 
     def _present(self) -> list[RankStats]:
@@ -175,13 +179,3 @@ def _by_compute(entry: RankStats) -> tuple[float, int]:
 
 def _times(value: float, median: float) -> str:
     return f"{value / median:.2f}x" if median else "-"
-
-
-def _seconds(value: float) -> str:
-    """Three digits and a unit, at most 9 characters below 28 hours."""
-    if value == 0:
-        return "0 s"
-    for unit, scale in (("us", 1e-6), ("ms", 1e-3)):
-        if value < 999.5 * scale:
-            return f"{value / scale:.3g} {unit}"
-    return f"{value:.2f} s" if value < 1000 else f"{value:.0f} s"

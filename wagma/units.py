@@ -16,6 +16,7 @@ __all__ = [
     "parse_seconds",
     "parse_size",
     "plural",
+    "rank_list",
     "size_text",
     "spans",
     "time_text",
@@ -95,16 +96,26 @@ def size_text(size: float) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """Return seconds with three digits and a unit: '1.23 s', '15 us'."""
-    for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if seconds >= unit:
-            return f"{seconds / unit:#.3g}".rstrip(".") + f" {name}"
-    return f"{seconds * 1e9:.0f} ns"
+    """Return seconds with three digits and a unit, or all whole ones: '1.23 s', '15.0 us'."""
+    if seconds == 0:
+        return "0 s"
+    units = ((1e-9, "ns"), (1e-6, "us"), (1e-3, "ms"), (1.0, "s"))
+    # 999.5 and more has more than three digits.
+    unit, name = next((one for one in units if seconds < 999.5 * one[0]), units[-1])
+    value = seconds / unit
+    if name == "ns" or value >= 999.5:
+        return f"{value:.0f} {name}"
+    return f"{value:#.3g}".rstrip(".") + f" {name}"
 
 
 def plural(count: int, noun: str) -> str:
     """Return a count with its noun: '1 rank', '2 ranks'."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def rank_list(ranks: Sequence[int]) -> str:
+    """Return ascending ranks with their noun: 'rank 3', 'ranks 0-2, 5'."""
+    return f"rank{'' if len(ranks) == 1 else 's'} {spans(ranks)}"
 
 
 def spans(numbers: Sequence[int]) -> str:

@@ -45,9 +45,9 @@ DISAGREED = {
         "--imbalance is paper:2:0.05 on rank 0, none on",
     ),
     "tune, seconds": (
-        "tune --file {} --seconds 1",
-        "tune --file {} --seconds 2",
-        "--seconds is 1.0 on rank 0, 2.0 on",
+        "tune --file {} --time 1s",
+        "tune --file {} --time 2s",
+        "--time is 1.0 on rank 0, 2.0 on",
     ),
     "tune, largest": (
         "tune --file {}",

@@ -2,7 +2,15 @@
 
 import pytest
 
-from wagma.units import parse_duration, parse_seconds, parse_size, plural, size_text, time_text
+from wagma.units import (
+    parse_duration,
+    parse_seconds,
+    parse_size,
+    plural,
+    rank_list,
+    size_text,
+    time_text,
+)
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -68,8 +76,11 @@ def test_times_have_limits() -> None:
 
 
 def test_time_texts() -> None:
-    assert [time_text(s) for s in (1.234, 0.0305, 15e-6, 3e-9)] == [
-        *("1.23 s", "30.5 ms", "15.0 us", "3 ns"),
+    assert [time_text(s) for s in (0, 3e-9, 15e-6, 0.0305, 1.234, 123.4, 1234)] == [
+        *("0 s", "3 ns", "15.0 us", "30.5 ms", "1.23 s", "123 s", "1234 s"),
+    ]
+    assert [time_text(s) for s in (999.4e-9, 999.6e-9, 999.6e-6, 0.9996, 999.6)] == [
+        *("999 ns", "1.00 us", "1.00 ms", "1.00 s", "1000 s"),
     ]
 
 
@@ -77,3 +88,4 @@ def test_one_is_singular() -> None:
     assert [plural(n, "rank") for n in (0, 1, 2, 1234)] == [
         *("0 ranks", "1 rank", "2 ranks", "1,234 ranks"),
     ]
+    assert [rank_list(ranks) for ranks in ([3], [0, 1, 2, 5])] == ["rank 3", "ranks 0-2, 5"]

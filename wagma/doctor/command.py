@@ -19,7 +19,7 @@ import time
 from typing import TYPE_CHECKING
 
 from wagma.launch.options import reader
-from wagma.units import parse_duration
+from wagma.units import parse_duration, parse_size
 
 if TYPE_CHECKING:
     from wagma.doctor.facts import Facts, Finding, Wanted
@@ -40,14 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--bytes",
-        type=_size,
+        type=reader(_size),
         metavar="SIZE",
         help="size of the arrays that are to be reduced, such as 400MiB: whether it fits into "
         "shared memory (default: 100MiB, for which a warning is enough)",
     )
     add(
         "--quorum",
-        type=_quorum,
+        type=reader(_quorum),
         default="all",
         metavar="K",
         help='members that start a version: a number, "all" or "majority"; how much shared memory '
@@ -65,14 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _size(text: str) -> int:
-    from wagma.units import parse_size
-
-    try:
-        size = parse_size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    size = parse_size(text)
     if size == 0:
-        raise argparse.ArgumentTypeError(
+        raise ValueError(
             f"{text!r} has no bytes: pass the size of the arrays that are to be reduced, such as "
             "400MiB"
         )
@@ -82,7 +77,7 @@ def _size(text: str) -> int:
 def _quorum(text: str) -> str:
     if text in ("all", "majority") or (text.isdecimal() and int(text) > 0):
         return text
-    raise argparse.ArgumentTypeError(f'{text!r} must be a number from 1 on, "all" or "majority"')
+    raise ValueError(f'{text!r} must be a number from 1 on, "all" or "majority"')
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, is_dataclass
 from enum import Enum
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from wagma.units import spans
+from wagma.units import rank_list
 
 __all__ = [
     "Clock",
@@ -329,4 +329,4 @@ def over_messages(facts: Facts) -> bool:
 
 def which_ranks(ranks: Sequence[RankFacts]) -> str:
     """'rank 3', 'ranks 0-2, 5'."""
-    return f"rank{'s' if len(ranks) > 1 else ''} {spans([rank.rank for rank in ranks])}"
+    return rank_list([rank.rank for rank in ranks])

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from wagma.doctor.facts import Facts, Finding, Level, by_node
+from wagma.units import plural
 
 __all__ = ["count", "render_json", "render_text"]
 
@@ -69,12 +70,12 @@ def _header(facts: Facts) -> str:
     software = ", ".join(f"{name} {version}" for name, version in first.versions.items())
     n, nodes = len(facts.ranks), len(by_node(facts))
     where = first.host if nodes == 1 else f"{nodes} nodes"
-    return f"{n} rank{'s' if n > 1 else ''} on {where}; {software}"
+    return f"{plural(n, 'rank')} on {where}; {software}"
 
 
 def _summary(findings: Sequence[Finding]) -> str:
     words = []
     for level in (Level.PROBLEM, Level.WARNING):
         number = count(findings, level)
-        words.append(f"{number} {level.value}{'' if number == 1 else 's'}")
+        words.append(plural(number, level.value))
     return ", ".join(words)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from wagma.launch.environment import PMIX, TORCHRUN, started_ranks
 from wagma.launch.ranks import gather
+from wagma.units import rank_list
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -35,8 +36,6 @@ OPTIONS = {
     "tests": "-t",
     "baselines": "--baseline",
 }
-SHOWN_RANKS = 8  # of those with the same value
-
 
 S = TypeVar("S", bound="DataclassInstance")
 
@@ -62,7 +61,7 @@ def agreed(comm: MPI.Intracomm, settings: S) -> S:
         for rank, one in enumerate(found):
             by_value.setdefault(getattr(one, name, None), []).append(rank)
         if len(by_value) > 1:
-            values = ", ".join(f"{_text(name, v)} on {_ranks(r)}" for v, r in by_value.items())
+            values = ", ".join(f"{_text(name, v)} on {rank_list(r)}" for v, r in by_value.items())
             option = OPTIONS.get(name, f"--{name.replace('_', '-')}")
             raise InputError(f"{option} is {values}; give all ranks one command")
     return settings
@@ -101,8 +100,3 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "given" if value else "not given"
     return "not given" if value is None else str(value)
-
-
-def _ranks(ranks: list[int]) -> str:
-    shown = ", ".join(map(str, ranks[:SHOWN_RANKS])) + (", ..." if len(ranks) > SHOWN_RANKS else "")
-    return f"rank{'s' if len(ranks) > 1 else ''} {shown}"

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from wagma.launch.files import write_file
 from wagma.launch.packages import missing
+from wagma.units import plural
 
 if TYPE_CHECKING:
     from wagma.trace.files import Timeline
@@ -126,8 +127,8 @@ def _merge(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> in
     events = sum(len(timeline.events) for timeline in timelines)
     errors = [offset.error_ns for offset in align(timelines).values() if offset.error_ns]
     exact = f", clocks aligned within {max(errors) / 1e3:.1f} us" if errors else ""
-    files = f"{len(timelines)} file{'s' if len(timelines) > 1 else ''}"
-    sys.stdout.write(f"{output}: {events} events of {files}{exact}; open it at ui.perfetto.dev\n")
+    read = f"{plural(events, 'event')} of {plural(len(timelines), 'file')}"
+    sys.stdout.write(f"{output}: {read}{exact}; open it at ui.perfetto.dev\n")
     return 0
 
 

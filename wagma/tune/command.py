@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import errno
-import math
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -21,8 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wagma.launch.agreement import refuse
-from wagma.launch.options import add_progress, is_shown
+from wagma.launch.options import add_progress, is_shown, reader
 from wagma.launch.packages import missing
+from wagma.units import parse_duration, parse_size, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,13 +45,13 @@ class Settings:
 
     Attributes:
         largest: bytes of an array.
-        seconds: of a point.
+        time: seconds for a point.
         file: that is written; None: that of the user's cache.
         dry_run: none is.
     """
 
     largest: int
-    seconds: float
+    time: float
     file: Path | None
     dry_run: bool
 
@@ -61,17 +61,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--largest",
-        type=_size,
+        type=reader(_size),
         default=8 << 20,
         metavar="SIZE",
         help="of the arrays that are tried, such as 64MiB (default: 8MiB)",
     )
     add(
-        "--seconds",
-        type=_seconds,
+        "--time",
+        type=reader(lambda text: parse_duration(text, 60.0)),
         default=0.2,
-        metavar="S",
-        help="for each of about fifty points (default: %(default)s)",
+        metavar="TIME",
+        help="for each of about fifty points, such as 1s (default: 200ms)",
     )
     add(
         "--file",
@@ -85,34 +85,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _size(text: str) -> int:
-    from wagma.units import parse_size, size_text
-
-    try:
-        size = parse_size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    size = parse_size(text)
     if not SMALLEST <= size <= 1 << 30:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must be {size_text(SMALLEST)} to {size_text(1 << 30)}"
-        )
+        raise ValueError(f"{text!r} must be {size_text(SMALLEST)} to {size_text(1 << 30)}")
     return size
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value <= 60:
-        raise argparse.ArgumentTypeError(f"{text!r} must be more than 0 and at most 60 seconds")
-    return value
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Measures with the ranks of COMM_WORLD; returns the exit status."""
     from wagma.launch.together import on_world
 
-    settings = Settings(arguments.largest, arguments.seconds, arguments.file, arguments.dry_run)
+    settings = Settings(arguments.largest, arguments.time, arguments.file, arguments.dry_run)
     return on_world(parser, lambda comm: _tune(comm, settings, arguments.progress))
 
 
@@ -139,7 +122,7 @@ def _tune(comm: MPI.Intracomm, settings: Settings, progress: str) -> int:
     default = default_schedule(comm.size, here)
     with bar(points(comm.size, settings.largest), visible=shown) as advance, abort_on_error(comm):
         found = search(
-            comm.size, settings.largest, default, partial(measure, comm, settings.seconds), advance
+            comm.size, settings.largest, default, partial(measure, comm, settings.time), advance
         )
     if comm.rank == 0:
         under = tuning.key(comm.size, here)
@@ -161,7 +144,6 @@ def _check(settings: Settings, ranks: int, here: int) -> None:
     from wagma.collectives.options import Options
     from wagma.memory import room
     from wagma.tune.search import memory
-    from wagma.units import size_text
 
     transport.load()
     Options().with_environment()
@@ -213,7 +195,6 @@ def _writable(file: Path) -> Path:
 
 def _text(found: Found, under: str) -> str:
     from wagma.tune.search import at_once
-    from wagma.units import size_text
 
     schedule = found.schedule
     lines = [under, ""]
@@ -243,8 +224,6 @@ def _columns(
     first: str, times: Times, second: str, others: Times, is_first: Callable[[int], bool]
 ) -> list[str]:
     """Times by size in two columns, a star at the one that is used."""
-    from wagma.units import size_text
-
     lines = [f"{'array':>10} {first:>14} {second:>12}   us, median of calls"]
     for size in sorted(times):
         marks = ("*", "") if is_first(size) else ("", "*")

@@ -63,7 +63,7 @@ def test_tune_writes_what_handles_find(
     if comm.size > 4:
         pytest.skip("fewer ranks show it, in less time")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-    words = ["tune", "--seconds", "0.001", "--largest", "64KiB", "--progress", "always"]
+    words = ["tune", "--time", "1ms", "--largest", "64KiB", "--progress", "always"]
     assert main([*words, "--dry-run"] if dry else words) == 0
     said = capsys.readouterr()
     if comm.rank != 0:
@@ -85,7 +85,7 @@ def test_a_file_that_cannot_be_written_is_refused_on_all_ranks(
 ) -> None:
     folder = comm.bcast(folder)
     with pytest.raises(Ended) as end:
-        main(["tune", "--seconds", "0.001", "--largest", "64KiB", "--file", str(folder)])
+        main(["tune", "--time", "1ms", "--largest", "64KiB", "--file", str(folder)])
     assert end.value.code == 2
     if comm.rank == 0:
         assert f"cannot write {folder}" in capsys.readouterr().err

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from wagma.doctor.facts import Facts, Finding, Level, RankFacts, by_node, over_messages, which_ranks
-from wagma.units import spans
+from wagma.units import plural, spans
 
 __all__ = ["cores", "threads"]
 
@@ -52,7 +52,7 @@ def _bindings(online: int, bindings: dict[tuple[int, ...], list[RankFacts]]) -> 
         for cpus, ranks in bindings.items()
     ]
     more = f"; and {len(parts) - SHOWN_BINDINGS} more" if len(parts) > SHOWN_BINDINGS else ""
-    return f"{_count(online, 'core')}: {'; '.join(parts[:SHOWN_BINDINGS])}{more}"
+    return f"{plural(online, 'core')}: {'; '.join(parts[:SHOWN_BINDINGS])}{more}"
 
 
 def _crowding(
@@ -80,7 +80,7 @@ def _crowding(
         yield Finding(
             "cores",
             Level.WARNING,
-            f"{n} ranks share {_count(len(usable), 'core')}: times are those of the "
+            f"{n} ranks share {plural(len(usable), 'core')}: times are those of the "
             f"scheduler{spins}",
             f"if the launcher bound them, bind them to more of the {online}: {BIND}; if it was a "
             "container's cpuset, start fewer ranks"
@@ -103,16 +103,12 @@ def _crowding(
         )
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def _overlapping(bindings: dict[tuple[int, ...], list[RankFacts]], online: int) -> str:
     """Bound ranks that do not have a core each, or partly share some."""
     bound = [(set(cpus), ranks) for cpus, ranks in bindings.items() if len(cpus) < online]
     for cpus, ranks in bound:
         if len(ranks) > len(cpus):
-            return f"{which_ranks(ranks)} on {_count(len(cpus), 'core')} ({spans(sorted(cpus))})"
+            return f"{which_ranks(ranks)} on {plural(len(cpus), 'core')} ({spans(sorted(cpus))})"
     for i, (cpus, ranks) in enumerate(bound):
         for others, theirs in bound[i + 1 :]:
             if common := sorted(cpus & others):
@@ -159,7 +155,7 @@ def _threads_of_cores(ranks: Sequence[RankFacts], usable: set[int]) -> Iterator[
         yield Finding(
             "cores",
             Level.NOTE,
-            f"{_count(len(usable), 'core')} are hardware threads of {len(physical)}: "
+            f"{plural(len(usable), 'core')} are hardware threads of {len(physical)}: "
             f"{len(ranks)} ranks share them",
         )
 
@@ -171,7 +167,7 @@ def _limit(ranks: Sequence[RankFacts], usable: set[int]) -> Iterator[Finding]:
         return
     text = (
         f"the control group allows the time of {min(limits):g} of "
-        f"{_count(len(usable), 'core')}, for {_count(len(ranks), 'rank')}"
+        f"{plural(len(usable), 'core')}, for {plural(len(ranks), 'rank')}"
     )
     if min(limits) >= len(ranks):
         yield Finding("cores", Level.NOTE, text)
@@ -191,7 +187,7 @@ def _left(ranks: Sequence[RankFacts], usable: set[int], *, threads: bool) -> Ite
         yield Finding(
             "cores",
             Level.NOTE,
-            f"{left} of {_count(len(usable), 'core')} left over: room for data loaders"
+            f"{left} of {plural(len(usable), 'core')} left over: room for data loaders"
             + (
                 ", MPI's progress and wagma's progress threads, one per rank"
                 if threads
@@ -205,7 +201,7 @@ def threads(facts: Facts) -> Iterator[Finding]:
     for ranks in _nodes(facts):
         cores, hosts = len(_usable(ranks)), (ranks[0].host,)
         total = sum(map(_threads, ranks))
-        text = f"OpenMP (PyTorch) starts up to {_count(total, 'thread')} on {_count(cores, 'core')}"
+        text = f"OpenMP (PyTorch) starts up to {plural(total, 'thread')} on {plural(cores, 'core')}"
         if total <= max(cores, len(ranks)):  # more ranks than cores is told above
             yield Finding("threads", Level.OK, text, hosts=hosts)
             continue

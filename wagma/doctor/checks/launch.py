@@ -10,6 +10,7 @@ from pathlib import Path
 from wagma.doctor.checks.software import holders
 from wagma.doctor.facts import Facts, Finding, Level, RankFacts, by_node, over_messages, which_ranks
 from wagma.launch.environment import PMIX, started_by_mpiexec
+from wagma.units import plural
 
 __all__ = ["launch", "messages", "mpi", "nodes", "trial"]
 
@@ -140,7 +141,7 @@ def _foreign(rank: RankFacts) -> Finding:
     return Finding(
         "launch",
         Level.PROBLEM if several else Level.WARNING,
-        f"{rank.mpi.foreign} started {_started(rank)} rank{'s' if several else ''}, but mpi4py "
+        f"{rank.mpi.foreign} started {plural(_started(rank), 'rank')}, but mpi4py "
         f"loads {rank.mpi.family}, which does not find them or aborts; it was not tried",
         _own_mpiexec(rank),
     )
@@ -184,7 +185,7 @@ def nodes(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         "transport",
         Level.OK,
-        f"mpi (messages) between ranks of {len(groups)} node{'s' if len(groups) > 1 else ''}: "
+        f"mpi (messages) between ranks of {plural(len(groups), 'node')}: "
         f"{'; '.join(shared[:SHOWN_NODES])}{more}",
     )
     machines: dict[str, set[int]] = {}
@@ -278,7 +279,7 @@ def trial(facts: Facts) -> Iterator[Finding]:
         yield Finding("trial", Level.NOTE, f"no collective was tried: {first.skipped}")
     elif not wrong:
         each = sorted({live.ranks for live in facts.live})
-        ranks_of = f"{each[0]} rank{'s' if each[0] > 1 else ''}"
+        ranks_of = plural(each[0], "rank")
         if len(each) > 1:
             ranks_of = f"{each[0]} to {each[-1]} ranks of each node"
         yield Finding(

@@ -18,7 +18,7 @@ from wagma.doctor.facts import (
     which_ranks,
 )
 from wagma.doctor.sizes import needed_bytes
-from wagma.units import size_text
+from wagma.units import plural, size_text
 
 __all__ = ["before_mpi", "clock", "cma", "huge_pages", "shared_memory"]
 
@@ -88,7 +88,7 @@ def _quorum(ranks: Sequence[RankFacts], wanted: Wanted) -> Iterator[Finding]:
         yield Finding(
             "memory",
             Level.WARNING,
-            f"--quorum {wanted.quorum} is more than the {n} rank{'s' if n > 1 else ''} here: no "
+            f"--quorum {wanted.quorum} is more than the {plural(n, 'rank')} here: no "
             "such handle can be made over them, and what one needs was not looked at",
             f"start {wanted.quorum} ranks or more on a machine, or give a lower quorum",
         )
@@ -110,8 +110,8 @@ def _room(ranks: Sequence[RankFacts], wanted: Wanted) -> Iterator[Finding]:
     most = min(most, max(first, limit)) if limit else most
     free = memory.shm_free if memory.shm_bytes else memory.available
     text = (
-        f"/dev/shm has {size_text(free)} free; {_handle(wanted)} over {n} "
-        f"rank{'s' if n > 1 else ''} needs {size_text(n * first)}, with the default options at "
+        f"/dev/shm has {size_text(free)} free; {_handle(wanted)} over "
+        f"{plural(n, 'rank')} needs {size_text(n * first)}, with the default options at "
         f"most {size_text(n * most)}"
     )
     bounded = "" if limit else "WAGMA_SHM_LIMIT sets how many bytes each rank may use"
