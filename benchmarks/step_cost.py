@@ -15,10 +15,10 @@ from time import perf_counter
 import torch
 from mpi4py import MPI
 
+from wagma.algorithms import AllreduceSGD
 from wagma.training.flat import FlatParameters, Layout
 from wagma.training.flat_gradients import FlatGradients
 from wagma.training.optimizer import DistributedOptimizer
-from wagma.training.strategies import AllreduceSGD
 
 REPEATS = 5
 PARTS = (1, 40)  # parameters of a model

@@ -2,12 +2,13 @@
 
 ``wagma.collectives`` holds the collectives; this package holds what trains with them:
 `DistributedOptimizer` with `WAGMA` or one of the algorithms that it is compared with
-(`AllreduceSGD`, `LocalSGD`, `DPSGD`, `SGP`, `ADPSGD`, `EagerSGD`), ``wagma.inject``, which makes
-stragglers and faults on purpose, and ``python -m wagma``.
+(`AllreduceSGD`, `LocalSGD`, `DPSGD`, `SGP`, `ADPSGD`, `EagerSGD`) or an `Algorithm` of your own,
+``wagma.inject``, which makes stragglers and faults on purpose, and ``python -m wagma``.
 """
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -22,47 +23,28 @@ if find_spec("wagma.collectives") is None:
         f"python -m pip install -e {_folder.parent}"
     )
 
-if TYPE_CHECKING:
-    __version__: str
-    from wagma import inject
-    from wagma.training.broadcasting import broadcast
-    from wagma.training.optimizer import DistributedOptimizer
-    from wagma.training.strategies import (
-        ADPSGD,
-        DPSGD,
-        SGP,
-        WAGMA,
-        AllreduceSGD,
-        EagerSGD,
-        LocalSGD,
-    )
-
-__all__ = [
-    "ADPSGD",
-    "DPSGD",
-    "SGP",
-    "WAGMA",
-    "AllreduceSGD",
-    "DistributedOptimizer",
-    "EagerSGD",
-    "LocalSGD",
-    "__version__",
-    "broadcast",
-    "inject",
-]
-
 # What needs torch is imported when it is used: the collectives work without torch.
 _HOMES = {
-    "ADPSGD": "wagma.training.strategies",
-    "DPSGD": "wagma.training.strategies",
-    "SGP": "wagma.training.strategies",
-    "WAGMA": "wagma.training.strategies",
-    "AllreduceSGD": "wagma.training.strategies",
     "DistributedOptimizer": "wagma.training.optimizer",
-    "EagerSGD": "wagma.training.strategies",
-    "LocalSGD": "wagma.training.strategies",
     "broadcast": "wagma.training.broadcasting",
+    **dict.fromkeys(
+        re.findall(
+            r"^from \S+ import \w+ as (\w+)$",
+            Path(__file__).with_name("algorithms.py").read_text(),
+            re.MULTILINE,
+        ),
+        "wagma.algorithms",
+    ),
 }
+
+if TYPE_CHECKING:  # type checkers follow imports
+    __version__: str
+    from wagma import inject as inject
+    from wagma.algorithms import *  # noqa: F403 (each is one line there)
+    from wagma.training.broadcasting import broadcast as broadcast
+    from wagma.training.optimizer import DistributedOptimizer as DistributedOptimizer
+else:
+    __all__ = ["__version__", "inject", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:
@@ -84,4 +66,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), "__version__", "inject", *_HOMES})

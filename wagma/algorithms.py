@@ -1,23 +1,13 @@
-"""The public path of the training algorithms, which lie in `wagma.training.strategies`."""
+"""The training algorithms: what is averaged, with whom, and when.
 
-from wagma.training.strategies import (
-    ADPSGD,
-    DPSGD,
-    SGP,
-    WAGMA,
-    Algorithm,
-    AllreduceSGD,
-    EagerSGD,
-    LocalSGD,
-)
+Each has one line here, by which `wagma` has its name, too.
+"""
 
-__all__ = [
-    "ADPSGD",
-    "DPSGD",
-    "SGP",
-    "WAGMA",
-    "Algorithm",
-    "AllreduceSGD",
-    "EagerSGD",
-    "LocalSGD",
-]
+from wagma.training.strategies.adpsgd import ADPSGD as ADPSGD
+from wagma.training.strategies.allreduce import AllreduceSGD as AllreduceSGD
+from wagma.training.strategies.base import Algorithm as Algorithm
+from wagma.training.strategies.dpsgd import DPSGD as DPSGD
+from wagma.training.strategies.eager import EagerSGD as EagerSGD
+from wagma.training.strategies.local import LocalSGD as LocalSGD
+from wagma.training.strategies.sgp import SGP as SGP
+from wagma.training.strategies.wagma import WAGMA as WAGMA

@@ -13,7 +13,7 @@ from wagma.theory.bound import Rule
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from wagma.training.strategies import Algorithm
+    from wagma.algorithms import Algorithm
 
     from .settings import Settings
 

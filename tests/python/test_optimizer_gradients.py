@@ -10,7 +10,7 @@ from mpi4py import MPI
 from torch.optim import Optimizer
 
 import wagma
-from wagma.training.strategies import Algorithm
+from wagma.algorithms import Algorithm
 
 ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "WAGMA": lambda: wagma.WAGMA(MPI.COMM_SELF),

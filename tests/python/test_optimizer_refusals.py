@@ -7,7 +7,7 @@ import torch
 from mpi4py import MPI
 
 import wagma
-from wagma.training.strategies import Algorithm
+from wagma.algorithms import Algorithm
 from wagma.training.strategies.gradients import GradientAveraging
 
 SELF = MPI.COMM_SELF

@@ -15,7 +15,7 @@ from wagma.training.flat import FlatParameters
 from wagma.training.joining import naming_join
 from wagma.training.marks import GradientMarks
 from wagma.training.scaling import scale_of, unscale
-from wagma.training.strategies import Algorithm
+from wagma.training.strategies.base import Algorithm
 from wagma.training.wrapper import OptimizerWrapper
 
 __all__ = ["AveragingOptimizer"]

@@ -7,7 +7,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from wagma.launch.logs import RankLogger
-from wagma.training.strategies import Algorithm
+from wagma.training.strategies.base import Algorithm
 
 __all__ = ["load", "save"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from wagma.collectives import Outcome
-from wagma.training.strategies import Algorithm
+from wagma.training.strategies.base import Algorithm
 
 __all__ = ["Counters"]
 

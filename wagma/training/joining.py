@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from wagma.collectives import MismatchError, PeerError, StallError
 from wagma.training.closures import needs_closure
-from wagma.training.strategies import Algorithm
+from wagma.training.strategies.base import Algorithm
 
 __all__ = ["Pace", "check_before_last", "last_version", "naming_join"]
 

@@ -20,7 +20,7 @@ from wagma.training.flat import FlatParameters
 from wagma.training.joining import Pace, check_before_last, last_version, naming_join
 from wagma.training.same_model import agree, share_rest
 from wagma.training.scaling import forget, unscale
-from wagma.training.strategies import Algorithm
+from wagma.training.strategies.base import Algorithm
 
 __all__ = ["DistributedOptimizer"]
 

@@ -11,7 +11,7 @@ from wagma.launch.logs import RankLogger
 from wagma.training.broadcasting import tensors_of
 from wagma.training.buffers import broadcast_tensors
 from wagma.training.flat import Layout
-from wagma.training.strategies import Algorithm
+from wagma.training.strategies.base import Algorithm
 
 __all__ = ["agree", "share_rest"]
 

@@ -10,8 +10,8 @@ from mpi4py import MPI
 from tiny import batch, build_model, loss_of, on_all_ranks, step_on, values
 
 import wagma
+from wagma.algorithms import Algorithm
 from wagma.collectives import MismatchError
-from wagma.training.strategies import Algorithm
 
 COMM = MPI.COMM_WORLD
 RANK, SIZE = COMM.rank, COMM.size

@@ -7,7 +7,7 @@ import torch
 from tiny import COMM, ON_TIME, OPTIMIZERS, RANK, SIZE, batch, build_model, loss_of, on_time, values
 
 import wagma
-from wagma.training.strategies import Algorithm
+from wagma.algorithms import Algorithm
 
 PARTS = 4
 

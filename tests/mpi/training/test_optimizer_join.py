@@ -26,8 +26,8 @@ from tiny import (
 )
 
 import wagma
+from wagma.algorithms import Algorithm
 from wagma.collectives import MismatchError, PeerError, StallError
-from wagma.training.strategies import Algorithm
 
 BATCHES = [3, 0, 7, 5, 1, 2, 4, 6][:SIZE]  # of each rank
 RATE = 0.25

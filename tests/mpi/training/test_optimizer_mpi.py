@@ -13,8 +13,8 @@ from tiny import ALGORITHMS, COMM, OPTIMIZERS, batch, build_model, loss_of, valu
 from torch.optim import Optimizer
 
 import wagma
+from wagma.algorithms import Algorithm
 from wagma.collectives import PeerError
-from wagma.training.strategies import Algorithm
 
 
 def step_with_closure(

@@ -22,7 +22,7 @@ from tiny import (
 from torch.optim import Optimizer
 
 import wagma
-from wagma.training.strategies import Algorithm
+from wagma.algorithms import Algorithm
 from wagma.training.strategies.gradients import GradientAveraging
 
 

@@ -21,7 +21,7 @@ from tiny import (
 )
 
 import wagma
-from wagma.training.strategies import Algorithm
+from wagma.algorithms import Algorithm
 
 
 def run(

@@ -11,7 +11,7 @@ from mpi4py import MPI
 from tiny import ALGORITHMS, COMM, ON_TIME, RANK, SIZE, on_all_ranks
 
 import wagma
-from wagma.training.strategies import Algorithm
+from wagma.algorithms import Algorithm
 
 RATE = 0.25
 EVERY_STEP = partial(wagma.LocalSGD, sync_period=1)

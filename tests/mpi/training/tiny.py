@@ -11,7 +11,7 @@ from mpi4py import MPI
 from torch.optim import Optimizer
 
 import wagma
-from wagma.training.strategies import Algorithm
+from wagma.algorithms import Algorithm
 
 T = TypeVar("T")
 
