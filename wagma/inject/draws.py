@@ -26,6 +26,7 @@ __all__ = [
     "OneServer",
     "Paper",
     "Seed",
+    "bounded_lognormal",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -87,6 +88,24 @@ def _normals(seed: Seed, steps: int, first: int, count: int) -> Floats:
     squares, turns = uniforms[:, :count], uniforms[:, count:]
     normals: Floats = np.sqrt(-2 * np.log1p(-squares)) * np.cos(2 * np.pi * turns)
     return normals
+
+
+def bounded_lognormal(
+    normals: Floats, mean: float = 0.5, sigma: float = 1.0, cap: float = 5.5
+) -> Floats:
+    """Return min(eps, cap) of lognormal eps with this mean, made of standard normal numbers.
+
+    The defaults are DropCompute's: eps = Z / (2 exp(4.5)), Z of LogNormal(4, 1).
+
+    Args:
+        normals: standard normal, of any shape, which is that of the result.
+        mean: of eps, > 0.
+        sigma: standard deviation of log(eps).
+        cap: the largest value.
+    """
+    location = np.log(mean) - sigma**2 / 2
+    bounded: Floats = np.minimum(np.exp(location + sigma * normals), cap)
+    return bounded
 
 
 def _check_seed(seed: Seed) -> None:
@@ -278,10 +297,8 @@ class Lognormal(Delays):
         return f"each delayed by about {mean} on average (lognormal) at every step"
 
     def _draw(self, steps: int, first: int) -> Floats:
-        location = np.log(self.mean) - self.sigma**2 / 2
         normals = _normals(self.seed, steps, first, self.size)
-        uncut: Floats = np.exp(location + self.sigma * normals)
-        return self.seconds * np.minimum(uncut, self.cap)
+        return self.seconds * bounded_lognormal(normals, self.mean, self.sigma, self.cap)
 
 
 @dataclass(frozen=True)
