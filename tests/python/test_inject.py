@@ -12,6 +12,7 @@ import pytest
 
 from wagma import inject
 from wagma.inject import Injector, parse
+from wagma.theory import dropcompute
 
 LIVENESS_S = 60.0
 STEPS = 40_000
@@ -29,6 +30,7 @@ SPECS = (
     "exponential:0.05:1:1:1:2",
     "lognormal:0.45",
     "lognormal:0.45:0.5:0.829:inf",
+    "dropcompute:0.45",
     "normal:0.05:0.0015",
     "paper:1:0.3, paper:1:0.1, exponential:0.002",
     "lognormal:0.05,stop:1:20:2.5,kill:3:50",
@@ -157,6 +159,16 @@ def test_lognormal_is_dropcomputes() -> None:
     assert uncut.var() == pytest.approx(0.05, rel=0.15)
 
 
+def test_dropcompute_is_that_of_the_theory() -> None:
+    """One distribution, drawn by step here and by a generator there."""
+    table = parse("dropcompute:0.45", 4, seed=3).table(STEPS)
+    assert np.array_equal(table, parse("lognormal:0.45", 4, seed=3).table(STEPS))
+    drawn = dropcompute.delays(0.45, table.shape, np.random.default_rng(1))
+    shares = np.linspace(0.01, 0.99, 99)
+    assert np.quantile(table, shares) == pytest.approx(np.quantile(drawn, shares), rel=0.04)
+    assert table.max() == drawn.max() == 0.45 * 5.5
+
+
 def test_normal() -> None:
     table = parse("normal:0.05:0.002", 4, seed=4).table(STEPS)
     assert table.mean() == pytest.approx(0.05, rel=0.001)
@@ -165,7 +177,7 @@ def test_normal() -> None:
     assert (halves == 0).mean() == pytest.approx(0.5, abs=0.01)
 
 
-@pytest.mark.parametrize("spec", ["exponential:1", "lognormal:1", "normal:4:1"])
+@pytest.mark.parametrize("spec", ["exponential:1", "lognormal:1", "dropcompute:1", "normal:4:1"])
 def test_ranks_and_steps_are_independent(spec: str) -> None:
     table = parse(spec, 6, seed=5).table(STEPS)
     pairs = np.corrcoef(np.hstack([table[1:], table[:-1]]).T)
@@ -208,6 +220,9 @@ def test_delays_add_up() -> None:
         ("exponential:1e7", "seconds is 10000000.0: at most 1e+06"),
         ("lognormal:1:1:1:1e7", "cap is 10000000.0: at most 1e+06"),
         ("lognormal:1:0", "mean is 0.0: more than 0"),
+        ("dropcompute", "mean is missing: dropcompute:MEAN"),
+        ("dropcompute:-1", "dropcompute:-1: mean is -1.0: at least 0"),
+        ("dropcompute:1:2", "'2' is too much: dropcompute:MEAN"),
         ("normal:1", "deviation is missing"),
         ("trace", "path is missing: trace:PATH[:END]"),
         ("trace:x:never", "end is 'never': one of cycle, once"),
@@ -252,6 +267,8 @@ def test_wrong_arguments_are_named() -> None:
         ("one-server:1:0.3:50", "rank 1 delayed by 300 ms once in 50 steps"),
         ("heterogeneous:0.01", "each with its delay, 10 to 40 ms, at every step"),
         ("lognormal:0.1", "each delayed by about 50 ms on average (lognormal) at every step"),
+        ("dropcompute:0.1", "each delayed by about 50 ms on average (DropCompute's) at every "
+         "micro-batch"),
         ("normal:0.1:0.01,kill:0:3", "each delayed by 100 ms +- 10 ms at every step, "
          "rank 0 killed at step 3"),
     ],
@@ -268,6 +285,7 @@ def test_forms() -> None:
         "heterogeneous:SECONDS[:FACTORS...]",
         "exponential:SECONDS[:FACTORS...]",
         "lognormal:SECONDS[:MEAN[:SIGMA[:CAP]]]",
+        "dropcompute:MEAN",
         "normal:SECONDS:DEVIATION",
         "trace:PATH[:END]",
         "stop:RANK:STEP:SECONDS",

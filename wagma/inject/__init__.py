@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from wagma.inject.draws import (
     Delays,
+    DropCompute,
     Exponential,
     Heterogeneous,
     Lognormal,
@@ -29,6 +30,7 @@ from wagma.inject.trace import Trace
 
 __all__ = [
     "Delays",
+    "DropCompute",
     "Exponential",
     "Fault",
     "Heterogeneous",

@@ -18,6 +18,7 @@ from wagma.inject.checks import check_count, check_number, check_rank
 
 __all__ = [
     "Delays",
+    "DropCompute",
     "Exponential",
     "Floats",
     "Heterogeneous",
@@ -260,10 +261,10 @@ class Exponential(Delays):
 
 @dataclass(frozen=True)
 class Lognormal(Delays):
-    """Lognormal delays, independent for each rank and step: DropCompute's.
+    """Lognormal delays, independent for each rank and step.
 
-    A delay is ``seconds * min(eps, cap)`` with lognormal eps. By default eps is DropCompute's
-    Z / (2 exp(4.5)), Z of LogNormal(4, 1): of mean 1/2, cut off at 5.5.
+    A delay is ``seconds * min(eps, cap)`` with lognormal eps. The defaults are those of
+    `DropCompute`: of mean 1/2, cut off at 5.5.
 
     Attributes:
         size: ranks P.
@@ -299,6 +300,39 @@ class Lognormal(Delays):
     def _draw(self, steps: int, first: int) -> Floats:
         normals = _normals(self.seed, steps, first, self.size)
         return self.seconds * bounded_lognormal(normals, self.mean, self.sigma, self.cap)
+
+
+@dataclass(frozen=True)
+class DropCompute(Delays):
+    """Delays of DropCompute's simulated environment, independent for each rank and micro-batch.
+
+    A delay is ``mean * min(Z / (2 exp(4.5)), 5.5)`` with Z of LogNormal(4, 1), as
+    `wagma.theory.dropcompute.delays` draws it: a micro-batch takes 1.5 times as long on average,
+    and at most 6.5 times. A step is a micro-batch here, ``version * M + m`` for the m-th of M.
+
+    Attributes:
+        size: ranks P.
+        mean: seconds of a micro-batch without delay.
+        seed: of the draws.
+    """
+
+    name = "dropcompute"
+    size: int
+    mean: float
+    seed: Seed = field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_count("size", self.size, 1)
+        check_number("mean", self.mean)
+        _check_seed(self.seed)
+
+    def describe(self) -> str:
+        """A phrase that follows "P ranks, "."""
+        mean = _milliseconds(self.mean / 2)
+        return f"each delayed by about {mean} on average (DropCompute's) at every micro-batch"
+
+    def _draw(self, steps: int, first: int) -> Floats:
+        return self.mean * bounded_lognormal(_normals(self.seed, steps, first, self.size))
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import Any
 from wagma.inject.checks import check_rank
 from wagma.inject.draws import (
     Delays,
+    DropCompute,
     Exponential,
     Heterogeneous,
     Lognormal,
@@ -33,7 +34,7 @@ NONE = "none"
 EVENTS: dict[str, type[Delays] | type[Fault]] = {
     event.name: event
     for event in (
-        *(Paper, OneServer, Heterogeneous, Exponential, Lognormal, Normal, Trace),
+        *(Paper, OneServer, Heterogeneous, Exponential, Lognormal, DropCompute, Normal, Trace),
         *(Stop, Kill),
     )
 }
