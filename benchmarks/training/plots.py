@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import matplotlib.style as mpl_style
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from wagma.launch.files import write_file
 from wagma.report.curves import Line, floor, panels
 from wagma.report.curves import draw as draw_lines
 from wagma.report.style import FAINT, GRID, INK, RC, Look, looks
+from wagma.units import plural
 
 from .table import by_algorithm
 
@@ -29,6 +31,7 @@ Result = dict[str, Any]
 STYLE: Any = {**RC, "font.size": 11, "legend.fontsize": 10}
 # Ages of contributions that have a bar of their own; older ones share the last.
 OLDEST = 12
+FIGURES = 24  # ranks that there is room for figures of
 
 
 def draw(result: Result, folder: Path) -> list[Path]:
@@ -79,10 +82,17 @@ def _throughput(figure: Figure, result: Result) -> None:
     real = [np.mean([run["throughput"] for run in of]) for of in runs.values()]
     spread = [_deviation([run["throughput"] for run in of]) for of in runs.values()]
     looked = _looks(result)
-    axes.barh(places, ideal, 0.8, color=GRID, label="without communication")
+    axes.barh(
+        places,
+        ideal,
+        0.8,
+        color=GRID,
+        label="without communication, and the share of it that was reached",
+    )
     axes.barh(places, real, 0.5, color=[looked[label].colour for label in runs])
     if any(spread):
-        axes.errorbar(real, places, xerr=spread, fmt="none", color=INK, capsize=3)
+        spread_of = f"standard deviation of {_seeds(result)}"
+        axes.errorbar(real, places, xerr=spread, fmt="none", color=INK, capsize=3, label=spread_of)
     for place, (value, bound, error) in enumerate(zip(real, ideal, spread, strict=True)):
         axes.text(
             max(value + error, bound),
@@ -95,7 +105,11 @@ def _throughput(figure: Figure, result: Result) -> None:
     axes.set_yticks(places, list(runs))
     axes.invert_yaxis()
     axes.set_xlabel("throughput of all ranks, samples/s")
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+
+
+def _seeds(result: Result) -> str:
+    return plural(len(result["settings"]["seeds"]), "seed")
 
 
 def _deviation(values: list[float]) -> float:
@@ -110,6 +124,9 @@ def _accuracy(figure: Figure, result: Result) -> None:
     _learning(every, result, lines)
     for axes in every:
         axes.legend(loc="lower right", handlelength=3.2)
+    several = len(result["settings"]["seeds"]) > 1
+    bands = f"; lines and bands: mean, lowest and highest of {_seeds(result)}" if several else ""
+    figure.supxlabel(f"dotted: the target, {_target(result)}{bands}", fontsize=10)
 
 
 def _learning(every: Sequence[Axes], result: Result, lines: list[Line]) -> None:
@@ -134,6 +151,11 @@ def _lines(result: Result) -> list[Line]:
         for label, of in by_algorithm(result["runs"]).items()
     }
     return [Line(label, looked[label], of) for label, of in curves.items()]
+
+
+def _target(result: Result) -> str:
+    target = result["settings"]["target"]
+    return f"{100 * target:g} %" if result["measures"]["in_percent"] else f"{target:g}"
 
 
 def draw_overview(result: Result, file: Path) -> None:
@@ -164,8 +186,7 @@ def _save(figure: Figure, file: Path, dpi: int) -> None:
 def _mark(every: Sequence[Axes], result: Result) -> None:
     """Mark where the target was reached and where the training ended, and say it in the legend."""
     settings = result["settings"]
-    scale, unit = (100, " %") if result["measures"]["in_percent"] else (1, "")
-    target = scale * settings["target"]
+    target = settings["target"] * (100 if result["measures"]["in_percent"] else 1)
     for axes, shown in zip(every, panels(_lines(result)), strict=True):
         for line in shown:
             runs = by_algorithm(result["runs"])[line.label]
@@ -175,7 +196,7 @@ def _mark(every: Sequence[Axes], result: Result) -> None:
             if None not in reached:
                 seconds = float(np.mean(reached))
                 axes.plot(seconds, target, "o", color=colour, markersize=7)
-                drawn.set_label(f"{line.label}: {target:g}{unit} after {seconds:.1f} s")
+                drawn.set_label(f"{line.label}: {_target(result)} after {seconds:.1f} s")
             seconds, values = (np.asarray(each)[-1] for each in drawn.get_data())
             axes.plot(seconds, values, "|", color=colour, markersize=16, markeredgewidth=2)
         label = f"{settings['steps']} steps done"
@@ -209,9 +230,8 @@ def _staleness(figure: Figure, result: Result) -> None:
         figure.subplots().set_axis_off()
         return
     columns = min(4, len(runs))
-    grid = figure.subplots(
-        -(-len(runs) // columns), columns, sharex=True, sharey=True, squeeze=False
-    ).flat
+    rows = -(-len(runs) // columns)
+    grid = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
     looked = _looks(result)
     for axes, (label, shares) in zip(grid, runs.items(), strict=False):
         axes.bar(range(OLDEST + 1), 100 * shares, color=looked[label].colour)
@@ -220,10 +240,11 @@ def _staleness(figure: Figure, result: Result) -> None:
         axes.set_ylim(0, 120)
         axes.set_yticks([0, 1, 10, 100], ["0", "1", "10", "100"])
         axes.set_xticks([0, 4, 8, OLDEST], ["0", "4", "8", f"{OLDEST}+"])
-    for axes in list(grid)[len(runs) :]:
-        axes.set_axis_off()
+    for place in range(len(runs), len(grid)):
+        grid[place].set_axis_off()
+        grid[place - columns].tick_params(labelbottom=True)  # the lowest of its column
     figure.supxlabel("age of averaged contributions, versions", fontsize=11)
-    figure.supylabel("share, %", fontsize=11)
+    figure.supylabel("share of contributions, %", fontsize=11)
 
 
 def _ages(runs: list[dict[str, Any]]) -> Any:
@@ -242,6 +263,8 @@ def _waiting(figure: Figure, result: Result) -> None:
     )
     image = axes.imshow(waited, aspect="auto", cmap="YlOrRd", vmin=0)
     for (row, rank), seconds in np.ndenumerate(waited):
+        if waited.shape[1] > FIGURES:
+            break
         dark = seconds > 0.6 * waited.max()
         axes.text(
             rank,
@@ -253,7 +276,7 @@ def _waiting(figure: Figure, result: Result) -> None:
             color="white" if dark else INK,
         )
     axes.set_yticks(range(len(runs)), list(runs))
-    axes.set_xticks(range(waited.shape[1]))
+    axes.xaxis.set_major_locator(MaxNLocator(FIGURES, integer=True))
     axes.set_xlabel("rank")
     figure.colorbar(image, label="time spent waiting for other ranks, s")
 

@@ -243,6 +243,18 @@ def test_seeds_are_a_mean_and_a_band() -> None:
     (axes,) = figure.axes
     assert len(axes.lines) == 1 + 2, "the target, and a line for each algorithm"
     assert len(axes.collections) == 1, "the band of the one that has two seeds"
+    said = figure.get_supxlabel()
+    assert said == "dotted: the target, 90 %; lines and bands: mean, lowest and highest of 2 seeds"
+
+
+def test_places_without_an_algorithm_stay_empty() -> None:
+    figure = Figure()
+    plots._staleness(
+        figure, shown(*(run(name) for name in ("wagma", "sgp1", "dpsgd", "wagma-ff", "adpsgd")))
+    )
+    assert [axes.axison for axes in figure.axes] == [True] * 5 + [False] * 3
+    lowest = [axes.xaxis.get_tick_params()["labelbottom"] for axes in figure.axes[:5]]
+    assert lowest == [False, True, True, True, True]
 
 
 def test_the_table_fits_a_terminal() -> None:
