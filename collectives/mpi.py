@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,10 +26,12 @@ _COMM = (
     'pass "auto" (the ranks that the launcher started), None (those that torchrun started), or an '
     "mpi4py communicator"
 )
+_NAMED_ONLY = "; give all other options by name, such as group_size=2"
 _VALUE, _ENDED, _GIVEN_UP = range(3)  # tags: of `allgather`, of `tell`, of a rank that gave up
 _NAMED = 256  # ranks of a communicator, at most, of which those that have not come are named
 _kept: list[Any] = []  # what MPI may still write to, of ranks that have given up
 _SHORTEST_S, _LONGEST_S = 2e-5, 1e-2  # between two looks for others
+_LAST_WORDS_S = 0.1  # until what a rank sent before it failed has come
 _SHORT = 1 / 16  # of the time that a wait has taken, at most, is slept until the next look
 
 
@@ -171,8 +174,14 @@ class MPIRanks:
     def _finish(
         self, missing: Callable[[], Sequence[int] | None], wait: Wait, *, listen: bool = True
     ) -> None:
-        """Waits asleep until `missing` returns an empty list; None: it is not known who is."""
+        """Waits asleep until `missing` returns an empty list; None: it is not known who is.
+
+        A rank that ends the meeting with an error fails in its handle, too. It has said so first:
+        that is looked for before its failure is believed.
+        """
         mpi = import_mpi()
+        lost: PeerError | None = None
+        believed = math.inf
         while True:
             try:
                 ranks = missing()
@@ -185,7 +194,13 @@ class MPIRanks:
                 return
             if listen:
                 self._listen()
-            wait.check(ranks or ())
+            if lost is not None and time.monotonic() >= believed:
+                raise lost
+            try:
+                wait.check(ranks or ())
+            except PeerError as error:
+                if lost is None:
+                    lost, believed = error, time.monotonic() + _LAST_WORDS_S
             time.sleep(min(max(_SHORTEST_S, _SHORT * wait.seconds), _LONGEST_S))
 
     def _listen(self) -> None:
@@ -278,12 +293,12 @@ def check_communicator(comm: Any) -> None:
     if any(kind.__name__ == "ProcessGroup" for kind in type(comm).__mro__):
         raise TypeError(f"comm is a ProcessGroup of torch, which wagma does not use: {_COMM}")
     if isinstance(comm, str):
-        raise TypeError(f"comm={comm!r} is no communicator: {_COMM}")
+        raise TypeError(f"comm={comm!r} is no communicator: {_COMM}{_NAMED_ONLY}")
     mpi = import_mpi()
     if not mpi.Is_initialized() or mpi.Is_finalized():
         raise RuntimeError("MPI is not running: it was not initialised, or has been finalised")
     if not isinstance(comm, mpi.Comm):
-        raise TypeError(f"comm is of type {type(comm).__name__}: {_COMM}")
+        raise TypeError(f"comm is of type {type(comm).__name__}: {_COMM}{_NAMED_ONLY}")
     if comm == mpi.COMM_NULL:
         raise ValueError("comm is MPI.COMM_NULL: this rank is in no communicator")
     if not isinstance(comm, mpi.Intracomm):

@@ -1,5 +1,7 @@
 """BatchNorm's statistics and other buffers, which are no parameters."""
 
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -89,3 +91,28 @@ def test_different_buffers_are_refused_on_every_rank(fault: str) -> None:
         if RANK < SIZE - 1:
             assert buffers[0].tolist() == [RANK] * 3
         optimizer.synchronize()
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_rank_that_ends_first_is_not_taken_for_a_dead_one() -> None:
+    """The last rank comes last, and fails while rank 0 stands between two looks for messages."""
+    model = build_model()
+    inner = torch.optim.SGD(model.parameters(), lr=0.01)
+    algorithm = wagma.WAGMA(COMM)
+    look = algorithm._watch
+
+    def look_late() -> None:
+        time.sleep(0.1)
+        look()
+
+    def buffers() -> Iterator[torch.Tensor]:
+        time.sleep(0.05 * (RANK == SIZE - 1))
+        yield torch.zeros(1).expand(3)
+
+    if RANK == 0:
+        algorithm._watch = look_late
+    with (
+        pytest.raises(ValueError, match="buffer 0 is expanded"),
+        wagma.DistributedOptimizer(inner, algorithm, model=model) as optimizer,
+    ):
+        optimizer.synchronize(buffers=buffers())
