@@ -86,9 +86,12 @@ class DistributedOptimizer(AveragingOptimizer):
                 "it has to be a torch.optim.Optimizer that is not yet distributed"
             )
         if not isinstance(algorithm, Algorithm):
+            given = type(algorithm).__name__
+            if isinstance(algorithm, type):
+                given = f"class, {algorithm.__name__}"
             raise TypeError(
-                f"algorithm is a {type(algorithm).__name__}: it has to be an object like "
-                "wagma.WAGMA(comm) or wagma.AllreduceSGD(comm)"
+                f"algorithm is a {given}: pass an object, such as wagma.WAGMA() or "
+                "wagma.AllreduceSGD()"
             )
         super().__init__(optimizer, algorithm)
         self._log = RankLogger(__name__, algorithm.rank, algorithm.size)

@@ -94,7 +94,7 @@ def launch(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 "launch",
                 Level.WARNING,
-                f"programs that pass comm=MPI.COMM_WORLD are refused here: {rank.mpi.refused}",
+                "MPI.COMM_WORLD has one rank here: programs that pass it as comm are refused",
                 'pass comm="auto" in programs; start commands that need MPI with mpiexec, as '
                 f"{next(iter(rank.mpi.mpiexec), 'mpiexec')} -n {size} python -m wagma demo",
             )
