@@ -150,6 +150,11 @@ def _resolve_numpy(
 def _resolve_torch(x: Any) -> Array:
     if x.layout is not sys.modules["torch"].strided:
         raise TypeError(f"torch tensor of layout {x.layout}; only torch.strided is supported")
+    if x.device.type == "meta":
+        raise TypeError(
+            "torch.Tensor is on meta, without values: pass one that has memory, such as "
+            "torch.empty_like(tensor, device='cpu')"
+        )
     if x.device.type != "cpu":
         raise _not_on_cpu(x, str(x.device))
     if not x.is_contiguous():

@@ -86,6 +86,8 @@ def preamble(settings: Settings) -> str:
         lines.append(
             f"# Quorum: {settings.quorum}, late: {settings.late}, grace: {settings.grace}."
         )
+    if labels(settings):
+        lines.append("# Speedup: ratio of the medians; other columns may be averages.")
     return "\n".join(lines) + "\n"
 
 

@@ -162,7 +162,7 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "byte order": (lambda: np.ones((2, 3), ">f4"), TypeError, "byte order"),
     "sparse": (lambda: torch.ones(2, 3).to_sparse(), TypeError, "layout"),
-    "meta device": (lambda: torch.ones(2, 3, device="meta"), TypeError, "CPU memory only"),
+    "meta device": (lambda: torch.ones(2, 3, device="meta"), TypeError, "on meta, without values"),
     "CUDA array interface": (OnGPU, TypeError, "CPU memory only"),
     "DLPack GPU": (lambda: Export(None, device=(2, 0)), TypeError, "CPU memory only"),
     "list": (lambda: [1.0] * 6, TypeError, "expected a numpy array"),

@@ -157,7 +157,8 @@ def test_a_transport_that_was_asked_for_is_told() -> None:
 
 def test_baselines_come_last() -> None:
     settings = Settings("allreduce", (8,), baselines=("mpi", "gloo"), full=True)
-    header, row = text(settings, compared()).splitlines()[-2:]
+    said, header, row = text(settings, compared()).splitlines()[-3:]
+    assert said == "# Speedup: ratio of the medians; other columns may be averages."
     assert header.startswith(
         FULL.splitlines()[3] + "  MPI_Allreduce(us)  Speedup over MPI_Allreduce"
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 from wagma.collectives import GroupAllreduce
 from wagma.training.ranks import Waits
 from wagma.training.strategies.groups import GroupAveraging
+from wagma.units import plural
 
 if TYPE_CHECKING:
     import torch
@@ -78,4 +79,4 @@ class ADPSGD(GroupAveraging):
         )
 
     def __repr__(self) -> str:
-        return f"ADPSGD({self.size} ranks)"
+        return f"ADPSGD({plural(self.size, 'rank')})"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from wagma.training.ranks import Waits
 from wagma.training.strategies.neighbors import NeighborAveraging
+from wagma.units import plural
 
 if TYPE_CHECKING:
     from wagma.collectives.meeting import Comm
@@ -58,4 +59,4 @@ class DPSGD(NeighborAveraging):
         self.outcome = self._average_all(1.0)
 
     def __repr__(self) -> str:
-        return f"DPSGD({self.size} ranks)"
+        return f"DPSGD({plural(self.size, 'rank')})"

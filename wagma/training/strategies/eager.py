@@ -14,6 +14,7 @@ from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Waits
 from wagma.training.strategies.collective import Collective
 from wagma.training.strategies.gradients import GradientAveraging
+from wagma.units import plural
 
 if TYPE_CHECKING:
     from wagma.collectives.meeting import Comm
@@ -176,4 +177,4 @@ class EagerSGD(GradientAveraging):
         self._carries = False
 
     def __repr__(self) -> str:
-        return f"EagerSGD({self.size} ranks, {self.variant!r})"
+        return f"EagerSGD({plural(self.size, 'rank')}, {self.variant!r})"

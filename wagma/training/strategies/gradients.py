@@ -8,6 +8,7 @@ from wagma.collectives import PartialAllreduce
 from wagma.training.flat import FlatParameters, Layout
 from wagma.training.flat_gradients import FlatGradients
 from wagma.training.strategies.base import Algorithm
+from wagma.units import plural
 
 __all__ = ["GradientAveraging"]
 
@@ -59,4 +60,4 @@ class GradientAveraging(Algorithm):
         self._gradients = None
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.size} ranks)"
+        return f"{type(self).__name__}({plural(self.size, 'rank')})"

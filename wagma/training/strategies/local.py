@@ -10,6 +10,7 @@ from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Waits
 from wagma.training.strategies.base import Algorithm
 from wagma.training.strategies.collective import Collective
+from wagma.units import plural
 
 if TYPE_CHECKING:
     from wagma.collectives.meeting import Comm
@@ -89,4 +90,4 @@ class LocalSGD(Algorithm):
         self._weights = list(state.get("weights", ()))
 
     def __repr__(self) -> str:
-        return f"LocalSGD({self.size} ranks, sync_period={self.sync_period})"
+        return f"LocalSGD({plural(self.size, 'rank')}, sync_period={self.sync_period})"

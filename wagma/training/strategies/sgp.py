@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from wagma.training.ranks import Waits
 from wagma.training.strategies.neighbors import NeighborAveraging
+from wagma.units import plural
 
 if TYPE_CHECKING:
     from wagma.collectives.meeting import Comm
@@ -105,4 +106,4 @@ class SGP(NeighborAveraging):
         self.push_weight = float(state["weight"])
 
     def __repr__(self) -> str:
-        return f"SGP({self.size} ranks, neighbors={self._neighbors})"
+        return f"SGP({plural(self.size, 'rank')}, neighbors={self._neighbors})"

@@ -8,6 +8,7 @@ from wagma.collectives import PartialAllreduce
 from wagma.collectives.options import Activation, Missed
 from wagma.training.ranks import Waits
 from wagma.training.strategies.groups import GroupAveraging
+from wagma.units import plural
 
 if TYPE_CHECKING:
     import torch
@@ -143,6 +144,6 @@ class WAGMA(GroupAveraging):
             if not vars(self)[name]
         )
         return (
-            f"WAGMA({self.size} ranks, group_size={self.group_size}, "
+            f"WAGMA({plural(self.size, 'rank')}, group_size={self.group_size}, "
             f"sync_period={self.sync_period}{switches})"
         )
