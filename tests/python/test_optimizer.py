@@ -270,8 +270,10 @@ def test_wrong_arguments_are_refused(algorithm: Algorithm) -> None:
     inner = OPTIMIZERS["SGD"](model.parameters())
     with pytest.raises(TypeError, match=r"torch\.optim\.Optimizer"):
         wagma.DistributedOptimizer(model, algorithm)
-    with pytest.raises(TypeError, match=r"wagma\.WAGMA\(comm\)"):
-        wagma.DistributedOptimizer(inner, MPI.COMM_SELF)
+    for wrong, named in ((MPI.COMM_SELF, "an? Intracomm"), (wagma.WAGMA, "the class WAGMA")):
+        said = rf"algorithm is {named}: pass an object, such as wagma\.WAGMA\(\)"
+        with pytest.raises(TypeError, match=said):
+            wagma.DistributedOptimizer(inner, wrong)
     with pytest.raises(ValueError, match=r"parameter 1 is of torch\.float64"):
         mixed = [torch.nn.Parameter(torch.ones(1, dtype=d)) for d in (torch.float, torch.double)]
         wagma.DistributedOptimizer(torch.optim.SGD(mixed), algorithm)

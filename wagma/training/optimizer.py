@@ -86,11 +86,11 @@ class DistributedOptimizer(AveragingOptimizer):
                 "it has to be a torch.optim.Optimizer that is not yet distributed"
             )
         if not isinstance(algorithm, Algorithm):
-            given = type(algorithm).__name__
+            given = f"a {type(algorithm).__name__}"
             if isinstance(algorithm, type):
-                given = f"class, {algorithm.__name__}"
+                given = f"the class {algorithm.__name__}"
             raise TypeError(
-                f"algorithm is a {given}: pass an object, such as wagma.WAGMA() or "
+                f"algorithm is {given}: pass an object, such as wagma.WAGMA() or "
                 "wagma.AllreduceSGD()"
             )
         super().__init__(optimizer, algorithm)
