@@ -1,8 +1,9 @@
-"""The training algorithms: what is averaged, with whom, and when.
+"""The training algorithms: what is averaged, with whom, and when; and how much is computed for it.
 
 Each has one line here, by which `wagma` has its name, too.
 """
 
+from wagma.training.policies.dropcompute import DropCompute as DropCompute
 from wagma.training.strategies.adpsgd import ADPSGD as ADPSGD
 from wagma.training.strategies.allreduce import AllreduceSGD as AllreduceSGD
 from wagma.training.strategies.base import Algorithm as Algorithm

@@ -14,8 +14,8 @@ from wagma.training.counters import Counters
 from wagma.training.flat import FlatParameters
 from wagma.training.joining import naming_join
 from wagma.training.marks import GradientMarks
+from wagma.training.policies.base import ComputePolicy
 from wagma.training.scaling import scale_of, unscale
-from wagma.training.strategies.base import Algorithm
 from wagma.training.wrapper import OptimizerWrapper
 
 __all__ = ["AveragingOptimizer"]
@@ -27,9 +27,10 @@ class AveragingOptimizer(OptimizerWrapper):
     _parameters: FlatParameters
     _blocks: list[str]
 
-    def __init__(self, inner: Optimizer, algorithm: Algorithm) -> None:
+    def __init__(self, inner: Optimizer, policy: ComputePolicy) -> None:
         super().__init__(inner)
-        self._algorithm = algorithm
+        self._policy = policy
+        self._algorithm = policy.algorithm
         self._counters = Counters()
         self._marks = GradientMarks()
 
@@ -108,6 +109,7 @@ class AveragingOptimizer(OptimizerWrapper):
                 "opt.zero_grad() drops them"
             )
         scale = 1.0 if scaler is None else scale_of(scaler, self)
+        self._policy.begin_step(tensors, None)
         with naming_join(self._blocks):
             self._algorithm.average_gradients(scale)
         self._algorithm.weight = 1.0
@@ -155,4 +157,5 @@ class AveragingOptimizer(OptimizerWrapper):
             self._counters.steps += 1
         else:  # on all ranks
             self._counters.passive_steps += 1
+        self._policy.end_step(self._inner)
         self._marks.use(self._parameters.parameters)

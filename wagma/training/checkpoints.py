@@ -7,26 +7,30 @@ from typing import Any
 from torch.optim import Optimizer
 
 from wagma.launch.logs import RankLogger
-from wagma.training.strategies.base import Algorithm
+from wagma.training.policies.base import ComputePolicy
 
 __all__ = ["load", "save"]
 
 
-def save(algorithm: Algorithm, inner: Optimizer) -> dict[str, Any]:
-    """Return the state of `inner`, with that of `algorithm` beside it."""
+def save(policy: ComputePolicy, inner: Optimizer) -> dict[str, Any]:
+    """Return the state of `inner`, with those of `policy` and its algorithm beside it."""
+    algorithm = policy.algorithm
     state = inner.state_dict()
     state["wagma"] = {
         "version": algorithm.version,
         "algorithm": type(algorithm).__name__,
         "state": algorithm.state(),
+        "policy": type(policy).__name__,
+        "policy_state": policy.state(),
     }
     return state
 
 
 def load(
-    algorithm: Algorithm, inner: Optimizer, state_dict: dict[str, Any], log: RankLogger
+    policy: ComputePolicy, inner: Optimizer, state_dict: dict[str, Any], log: RankLogger
 ) -> None:
     """Load what `save` gave; collective. See `wagma.DistributedOptimizer.load_state_dict`."""
+    algorithm = policy.algorithm
     saved: dict[str, Any] = {}
 
     def version() -> int:
@@ -43,6 +47,8 @@ def load(
         inner.load_state_dict(state_dict)
         if saved.get("algorithm") == type(algorithm).__name__:
             algorithm.load_state(saved["state"])
+        if saved.get("policy") == type(policy).__name__:
+            policy.load_state(saved["policy_state"])
 
     with algorithm.meet() as meeting:
         meeting.exchange(restore, last=True)

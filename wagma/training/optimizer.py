@@ -12,12 +12,13 @@ from torch.optim import Optimizer
 
 from wagma.collectives import Outcome
 from wagma.launch.logs import RankLogger
-from wagma.training.averaging import AveragingOptimizer
 from wagma.training.buffers import average_buffers
 from wagma.training.checkpoints import load, save
 from wagma.training.closures import check_given
 from wagma.training.flat import FlatParameters
 from wagma.training.joining import Pace, check_before_last, last_version, naming_join
+from wagma.training.micro_batching import MicroBatchingOptimizer
+from wagma.training.policies.base import ComputePolicy
 from wagma.training.same_model import agree, share_rest
 from wagma.training.scaling import forget, unscale
 from wagma.training.strategies.base import Algorithm
@@ -25,7 +26,7 @@ from wagma.training.strategies.base import Algorithm
 __all__ = ["DistributedOptimizer"]
 
 
-class DistributedOptimizer(AveragingOptimizer):
+class DistributedOptimizer(MicroBatchingOptimizer):
     """An optimizer whose steps are averaged over the ranks as `algorithm` says.
 
     ::
@@ -62,7 +63,8 @@ class DistributedOptimizer(AveragingOptimizer):
 
     Args:
         optimizer: any torch optimizer over dense CPU parameters of one floating dtype.
-        algorithm: a fresh one, such as ``wagma.WAGMA(comm)``; see `wagma.algorithms`.
+        algorithm: a fresh one, such as ``wagma.WAGMA(comm)``; see `wagma.algorithms`. Or one in a
+            policy of how much is computed for a step, as ``wagma.DropCompute(algorithm, 12)``.
         model: whose parameters they are. All others of it, such as frozen ones, and all buffers
             become rank 0's, too. None: they stay each rank's own, and nothing here knows them;
             there is a warning if the parameters that the optimizer has differ between the ranks,
@@ -78,26 +80,25 @@ class DistributedOptimizer(AveragingOptimizer):
     _step_supports_amp_scaling = True  # GradScaler calls step() after an overflow, too
 
     def __init__(
-        self, optimizer: Optimizer, algorithm: Algorithm, *, model: torch.nn.Module | None = None
+        self,
+        optimizer: Optimizer,
+        algorithm: Algorithm | ComputePolicy,
+        *,
+        model: torch.nn.Module | None = None,
     ) -> None:
         if not isinstance(optimizer, Optimizer) or isinstance(optimizer, DistributedOptimizer):
             raise TypeError(
                 f"optimizer is a {type(optimizer).__name__}: "
                 "it has to be a torch.optim.Optimizer that is not yet distributed"
             )
-        if not isinstance(algorithm, Algorithm):
-            given = f"a {type(algorithm).__name__}"
-            if isinstance(algorithm, type):
-                given = f"the class {algorithm.__name__}"
-            raise TypeError(
-                f"algorithm is {given}: pass an object, such as wagma.WAGMA() or "
-                "wagma.AllreduceSGD()"
-            )
-        super().__init__(optimizer, algorithm)
+        policy = algorithm if isinstance(algorithm, ComputePolicy) else ComputePolicy(algorithm)
+        super().__init__(optimizer, policy)
+        algorithm = policy.algorithm
         self._log = RankLogger(__name__, algorithm.rank, algorithm.size)
         self._pace = Pace()
         self._blocks: list[str] = []  # the names of the with blocks that this is in
         self._last: int | None = None  # version at which join() ends
+        policy.agree()
         tensors = self._tensors()
         layout = agree(algorithm, tensors)
         share_rest(algorithm, tensors, model, self._log)
@@ -105,6 +106,7 @@ class DistributedOptimizer(AveragingOptimizer):
         algorithm.broadcast(self._parameters.flat)
         self._parameters.written()
         algorithm.attach(self._parameters, optimizer)
+        policy.attach(optimizer)
 
     # ---- training --------------------------------------------------------------------------------
     @overload
@@ -144,6 +146,7 @@ class DistributedOptimizer(AveragingOptimizer):
             self._step_on_averages(closure)
             return None
         self._check_step("step()")
+        self._policy.begin_step(tensors, closure)
         if self.weight == 0 or not unscale(self):
             self._passive_step()
             return None
@@ -151,10 +154,8 @@ class DistributedOptimizer(AveragingOptimizer):
         if closure is not None:
             closure = self._counters.counting(closure, self._algorithm)
         result: float | None = self._algorithm.step(self._inner, closure)
-        self._algorithm.weight = 1.0
         self._counters.steps += 1
-        self._counters.see(self.outcome)
-        self._marks.use(tensors)
+        self._finish_step()
         self._pace.leave()
         return result
 
@@ -162,8 +163,12 @@ class DistributedOptimizer(AveragingOptimizer):
         """A step without gradients of this rank, which are cleared."""
         self._inner.zero_grad()
         self._algorithm.passive_step(self._inner)
-        self._algorithm.weight = 1.0
         self._counters.passive_steps += 1
+        self._finish_step()
+
+    def _finish_step(self) -> None:
+        self._policy.end_step(self._inner)
+        self._algorithm.weight = 1.0
         self._counters.see(self.outcome)
         self._marks.use(self._parameters.parameters)
 
@@ -293,7 +298,7 @@ class DistributedOptimizer(AveragingOptimizer):
         "skipped" versions; "staleness_mean", how many versions contributions were behind the newest
         in the same average; "waited_seconds" for others, and "waited_last_seconds" at the latest.
         """
-        return {"version": self.version, **self._counters.as_dict()}
+        return {"version": self.version, **self._counters.as_dict(), **self._policy.stats()}
 
     # ---- end -------------------------------------------------------------------------------------
     def close(self) -> None:
@@ -329,7 +334,7 @@ class DistributedOptimizer(AveragingOptimizer):
             RuntimeError: `param_groups` changed without `add_param_group`.
         """
         self._parameters.check_are(self._tensors())
-        return save(self._algorithm, self._inner)
+        return save(self._policy, self._inner)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads what `state_dict` gave on this rank; collective, all ranks are at one version.
@@ -343,7 +348,7 @@ class DistributedOptimizer(AveragingOptimizer):
             what the inner optimizer's does, on every rank.
         """
         self._check_call("load_state_dict()")
-        load(self._algorithm, self._inner, state_dict, self._log)
+        load(self._policy, self._inner, state_dict, self._log)
 
     # ---- parameters ------------------------------------------------------------------------------
     def add_param_group(self, param_group: dict[str, Any]) -> None:

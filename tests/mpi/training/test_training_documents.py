@@ -23,7 +23,8 @@ def blocks(name: str, language: str) -> list[str]:
     return found
 
 
-LOOP, ACCUMULATION, UNEVEN = blocks("training.md", "python")
+LOOP, ACCUMULATION, WEIGHTED, UNEVEN = blocks("training.md", "python")
+_, EPOCH = blocks("dropcompute.md", "python")
 CLIPPING, SCALING = blocks("clipping.md", "python")
 (LATE,) = blocks("parameters.md", "python")
 CHECKPOINT, SCHEDULER, STATS = blocks("checkpoints.md", "python")
@@ -66,11 +67,18 @@ def loss(known: dict[str, Any]) -> float:
 
 
 @pytest.mark.parametrize(
-    "code", [LOOP, ACCUMULATION, UNEVEN, CLIPPING, SCALING, LATE, SCHEDULER, CHOICE]
+    "code",
+    [LOOP, ACCUMULATION, WEIGHTED, UNEVEN, EPOCH, CLIPPING, SCALING, LATE, SCHEDULER, CHOICE],
 )
 def test_loops_train(code: str, tmp_path: Path) -> None:
     known = names(tmp_path)
-    if code in (ACCUMULATION, CLIPPING, SCALING, CHOICE):  # no join: as many batches on all ranks
+    if code in (
+        ACCUMULATION,
+        WEIGHTED,
+        CLIPPING,
+        SCALING,
+        CHOICE,
+    ):  # no join: as many batches on all ranks
         known["loader"] = DataLoader(samples(64, seed=RANK), batch_size=8)
     before = loss({"model": build_model()})
     exec(code, known)

@@ -99,7 +99,7 @@ class WAGMA(GroupAveraging):
         self.dynamic_groups = dynamic_groups
         self.wait_avoiding = wait_avoiding
         self._grace = grace
-        self._missed: Missed = missed
+        self.missed: Missed = missed
         self._activation: Activation = activation
         self._window = window
 
@@ -112,7 +112,7 @@ class WAGMA(GroupAveraging):
         if not self.wait_avoiding:
             for name, chosen, default in (
                 ("grace", self._grace, "auto"),
-                ("missed", self._missed, "once"),
+                ("missed", self.missed, "once"),
                 ("activation", self._activation, "group"),
             ):
                 if chosen != default:
@@ -129,7 +129,7 @@ class WAGMA(GroupAveraging):
             group_size=self.group_size,
             quorum=1 if self.wait_avoiding else "all",
             grace=self._grace,
-            missed=self._missed,
+            missed=self.missed,
             activation=self._activation,
             grouping=self._grouping,
             sync_period=self.sync_period,

@@ -1,0 +1,1 @@
+"""Compute policies: how much a rank computes for a step, whatever averages the result."""

@@ -1,0 +1,138 @@
+"""The arguments of DropCompute, checked."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from wagma.training.strategies.base import Algorithm
+from wagma.training.strategies.gradients import GradientAveraging
+from wagma.training.strategies.wagma import WAGMA
+
+__all__ = ["Arguments", "Compensation", "Correction", "period_of"]
+
+Correction = Literal["none", "constant", "stochastic"]
+Compensation = Literal["none", "extra_steps", "larger_batch", "resample"]
+
+
+def period_of(algorithm: Algorithm) -> int | None:
+    """Return the versions after which all ranks average their models.
+
+    None: they average gradients, at every version. 0: they never do all together.
+    """
+    if isinstance(algorithm, GradientAveraging):
+        return None
+    return int(getattr(algorithm, "sync_period", 0) or 0)
+
+
+@dataclass
+class Arguments:
+    """What `wagma.DropCompute` is given beside the algorithm; see there."""
+
+    micro_batches: int | None
+    threshold: float | Literal["auto"]
+    calibration_steps: int
+    correction: Correction
+    compensation: Compensation
+    recalibrate: int | None
+
+    @property
+    def need_drop_rate(self) -> bool:
+        """Whether it has to be known which part is dropped."""
+        return self.correction == "constant" or self.compensation in ("extra_steps", "larger_batch")
+
+    def check(self, algorithm: Algorithm) -> None:
+        """Check all of them, and that `algorithm` can be served.
+
+        Raises:
+            TypeError, ValueError: it cannot, or one is wrong.
+        """
+        _check_number("micro_batches", self.micro_batches, optional=True)
+        _check_number("calibration_steps", self.calibration_steps)
+        _check_number("recalibrate", self.recalibrate, optional=True)
+        _check_name("correction", self.correction, get_args(Correction))
+        _check_name("compensation", self.compensation, get_args(Compensation))
+        automatic = self.threshold == "auto"
+        if not automatic and (
+            isinstance(self.threshold, (str, bool))
+            or not isinstance(self.threshold, (int, float))
+            or not self.threshold > 0
+        ):
+            raise ValueError(
+                f"threshold={self.threshold!r} must be 'auto', or seconds, more than 0"
+            )
+        if self.recalibrate is not None and (
+            not automatic or self.recalibrate <= self.calibration_steps
+        ):
+            raise ValueError(
+                f"recalibrate={self.recalibrate} needs threshold='auto', and more versions than "
+                f"calibration_steps={self.calibration_steps}"
+            )
+        if self.micro_batches is None:
+            self._check_unlimited(automatic)
+        self._check_algorithm(algorithm)
+
+    def check_stochastic(self, what: str) -> None:
+        """Check that averages are divided by what was computed, which `what` needs.
+
+        Raises:
+            ValueError: they are not.
+        """
+        if self.correction != "stochastic":
+            raise ValueError(
+                f"{what} needs correction='stochastic', not {self.correction!r}: averages have to "
+                "be divided by what was computed"
+            )
+
+    def _check_unlimited(self, automatic: bool) -> None:
+        if automatic:
+            raise ValueError(
+                "micro_batches=None needs a threshold in seconds: it is not chosen without a "
+                "number of micro-batches"
+            )
+        self.check_stochastic("micro_batches=None")
+        if self.need_drop_rate:
+            raise ValueError(
+                f"micro_batches=None drops nothing: compensation={self.compensation!r} must be "
+                "'none' or 'resample'"
+            )
+
+    def _check_algorithm(self, algorithm: Algorithm) -> None:
+        period = period_of(algorithm)
+        if period is None:
+            return
+        if not period:
+            raise TypeError(
+                f"DropCompute around {algorithm!r}, whose ranks do not all average together: use "
+                "AllreduceSGD, LocalSGD, or WAGMA with a sync_period"
+            )
+        if isinstance(algorithm, WAGMA) and algorithm.missed != "fast-forward":
+            raise ValueError(
+                "DropCompute around WAGMA needs WAGMA(..., missed='fast-forward'): where a rank "
+                "leaves out the rest of a period, others that are late have to follow"
+            )
+        if self.compensation in ("larger_batch", "resample"):
+            raise ValueError(
+                f"compensation={self.compensation!r} around {type(algorithm).__name__}, which "
+                "leaves out local steps: use 'extra_steps'"
+            )
+
+
+def _check_number(name: str, value: object, *, optional: bool = False) -> None:
+    if optional and value is None:
+        return
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name}={value!r} must be an int" + " or None" * optional) from None
+    if number < 1:
+        raise ValueError(f"{name}={number} must be 1 or more")
+
+
+def _check_name(name: str, value: object, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ValueError(f"{name}={value!r} must be {' or '.join(map(repr, known))}")

@@ -1,0 +1,37 @@
+"""Learning rates that are smaller in a step, and for schedulers as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.optim import Optimizer
+
+__all__ = ["Slower"]
+
+
+class Slower:
+    """Multiplies the learning rates of all groups while `inner` steps.
+
+    Args:
+        inner: the optimizer.
+        factor: by what, asked before each step.
+    """
+
+    def __init__(self, inner: Optimizer, factor: Callable[[], float]) -> None:
+        self._factor = factor
+        self._before: list[tuple[dict[str, Any], Any]] = []
+        inner.register_step_pre_hook(self._reduce)
+        inner.register_step_post_hook(self._restore)
+
+    def _reduce(self, inner: Optimizer, *_: object) -> None:
+        self._restore()  # after a step that has failed
+        factor = self._factor()
+        self._before = [(group, group["lr"]) for group in inner.param_groups if "lr" in group]
+        for group, rate in self._before:
+            group["lr"] = rate * factor
+
+    def _restore(self, *_: object) -> None:
+        for group, rate in self._before:
+            group["lr"] = rate
+        self._before = []
