@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from functools import lru_cache
+import struct
+import weakref
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from wagma.collectives import MismatchError
+from wagma.training.agreed import Agreed
 from wagma.training.flat import FlatParameters, Layout
 
 __all__ = ["FlatGradients"]
@@ -18,10 +19,6 @@ __all__ = ["FlatGradients"]
 # Bytes. Memory for averages above is kept from step to step: malloc returns large blocks to the
 # kernel, which maps new ones page by page; that takes longer than to copy into them.
 RECYCLED = 4 << 20
-
-SCALE = 64  # elements for the bits of a scale, as float32
-
-UNUSED = 2  # references to an array that only a local variable has, as sys.getrefcount counts
 
 
 class FlatGradients:
@@ -32,8 +29,7 @@ class FlatGradients:
     - one element per parameter, 1 where this rank has a gradient: the mean says which parameters
       have one on any rank (the others keep ``grad = None``, and the optimizer skips them everywhere
       alike);
-    - two for each bit of the scale of the gradients, one of which is 1: where both have a mean that
-      is not 0 the ranks have different scales, whatever the dtype rounds to;
+    - the scale of the gradients, as float32, which has to be that of all ranks;
     - one for the loss, which a line search has to see alike on every rank.
 
     The memory stays with the collective. A ``.grad`` is the user's before and after: the averages
@@ -49,7 +45,7 @@ class FlatGradients:
     @staticmethod
     def size_for(layout: Layout) -> int:
         """Return the elements of `memory` for parameters that lie like `layout`."""
-        return layout.numel + len(layout.slots) + SCALE + 1
+        return layout.numel + len(layout.slots) + Agreed.SIZE + 1
 
     def __init__(self, parameters: FlatParameters, memory: torch.Tensor) -> None:
         layout = parameters.layout
@@ -57,10 +53,10 @@ class FlatGradients:
         self._parameters = parameters.parameters
         self._views = [slot.view(memory) for slot in layout.slots]
         self._content = memory[: layout.numel]
-        self._present = memory[layout.numel : -1 - SCALE]
-        self._scale = memory[-1 - SCALE : -1]
+        self._present = memory[layout.numel : -1 - Agreed.SIZE]
+        self._scale = Agreed(memory[-1 - Agreed.SIZE : -1])
         self._loss = memory[-1:]
-        self._spares: dict[int, npt.NDArray[Any]] = {}  # of large gradients, by parameter
+        self._spares: dict[int, _Spare] = {}  # of large gradients, by parameter
         memory.zero_()
 
     @torch.no_grad()
@@ -90,7 +86,7 @@ class FlatGradients:
         if found:
             torch._foreach_copy_(views, found)
         self._present.copy_(torch.tensor([gradient is not None for gradient in gradients]))
-        self._scale.copy_(_bits(scale))
+        self._scale.tell(*struct.unpack("i", struct.pack("f", scale)))
         self._loss.fill_(loss.item() if isinstance(loss, torch.Tensor) else loss or 0.0)
 
     def weigh(self, weight: float) -> None:
@@ -109,7 +105,7 @@ class FlatGradients:
         Raises:
             MismatchError: the ranks have scaled their gradients by different factors.
         """
-        if (self._scale.view(2, -1) > 0).all(dim=0).any():
+        if self._scale.differs():
             raise MismatchError(
                 "the ranks have averaged gradients of different scales: GradScalers must be made "
                 "alike and updated alike on all ranks, and every rank has to call "
@@ -124,16 +120,29 @@ class FlatGradients:
         view = self._views[index]
         if view.nbytes <= RECYCLED:
             return view.clone()
-        bits = self._spares.pop(index, None)
-        if bits is None or sys.getrefcount(bits) > UNUSED:  # a tensor lies in it that somebody kept
-            bits = np.empty(view.numel(), f"i{view.itemsize}")
-        self._spares[index] = bits
-        copy = torch.from_numpy(bits).view(view.dtype).as_strided(view.shape, view.stride())
-        return copy.copy_(view)
+        spare = self._spares.get(index)
+        if spare is None or spare.is_used():
+            spare = self._spares[index] = _Spare(view.numel(), view.itemsize)
+        bits = torch.from_numpy(spare.lend())
+        return bits.view(view.dtype).as_strided(view.shape, view.stride()).copy_(view)
 
 
-@lru_cache(4)
-def _bits(scale: float) -> torch.Tensor:
-    bits = torch.tensor([scale], dtype=torch.float32).view(torch.int32)
-    ones = (bits >> torch.arange(32)) & 1
-    return torch.cat([ones, 1 - ones])
+class _Spare:
+    """Memory for a gradient, which one tensor has at a time.
+
+    What is lent is a view: a tensor over it, and whatever shares its memory, keeps the view alive.
+    """
+
+    def __init__(self, elements: int, itemsize: int) -> None:
+        self._memory = np.empty(elements, f"i{itemsize}")
+        self._lent: weakref.ref[npt.NDArray[Any]] | None = None
+
+    def is_used(self) -> bool:
+        """Return whether a tensor lies in it that somebody has kept."""
+        return self._lent is not None and self._lent() is not None
+
+    def lend(self) -> npt.NDArray[Any]:
+        """Return the memory, for a new tensor."""
+        view = self._memory[:]
+        self._lent = weakref.ref(view)
+        return view
