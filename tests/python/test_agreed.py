@@ -23,10 +23,25 @@ def mean_of(numbers: Sequence[int], dtype: torch.dtype) -> Agreed:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("number", [0, 1, 1000, -1, -(2**31), 2**31 - 1, 2**40 + 3])
 def test_one_number(number: int, dtype: torch.dtype) -> None:
-    assert not mean_of([number] * 300, dtype).differs()
+    agreed = mean_of([number] * 300, dtype)
+    assert not agreed.differs()
+    assert agreed.is_own()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("other", [0, 6, 8, 5, 7 + 2**31, -8])
 def test_another_of_one_rank(other: int, dtype: torch.dtype) -> None:
-    assert mean_of([7] * 255 + [other], dtype).differs()
+    agreed = mean_of([7] * 255 + [other], dtype)
+    assert agreed.differs()
+    assert not agreed.is_own()
+
+
+def test_another_than_that_of_all_that_count() -> None:
+    memory = torch.empty(Agreed.SIZE)
+    agreed = Agreed(memory)
+    agreed.tell(3)
+    kept = memory.clone()
+    agreed.tell(4)
+    memory.copy_(kept)
+    assert not agreed.differs()
+    assert not agreed.is_own()

@@ -38,3 +38,7 @@ class Agreed:
     def differs(self) -> bool:
         """Return whether the ranks whose mean the elements are have told different numbers."""
         return bool((self._memory.view(2, -1) > 0).all(dim=0).any())
+
+    def is_own(self) -> bool:
+        """Return whether they told the number of this rank, which may count with weight 0."""
+        return torch.equal(self._memory > 0, self._elements > 0)

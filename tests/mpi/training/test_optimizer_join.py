@@ -215,6 +215,24 @@ def test_uneven_data_without_it_names_it(name: str) -> None:
 
 
 @pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("period", [None, 4], ids=["synchronize", "period"])
+def test_local_steps_that_differ_in_number_are_noticed(period: int | None) -> None:
+    """They call no collective: the counters of what averages are equal, the versions are not."""
+    model = build_model()
+    inner = OPTIMIZERS["SGD"](model.parameters())
+    optimizer = wagma.DistributedOptimizer(inner, wagma.LocalSGD(COMM, sync_period=period))
+    with pytest.raises(MismatchError) as caught, optimizer:
+        for step in range(2 if RANK == 0 else 3 if period is None else 4):
+            step_on(model, optimizer, batch(step, RANK))
+        optimizer.synchronize()
+    text = str(caught.value)
+    own = 2 if RANK == 0 else 3
+    assert f"of different versions, rank {RANK} that of version {own}: " in text
+    assert "with opt.join(len(loader))" in text
+    COMM.Barrier()
+
+
+@pytest.mark.mpi(min_size=2)
 def test_a_stall_names_it() -> None:
     model = build_model()
     inner = OPTIMIZERS["SGD"](model.parameters())

@@ -5,7 +5,10 @@ from __future__ import annotations
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Unpack
 
-from wagma.collectives import Options, SyncAllreduce
+import torch
+
+from wagma.collectives import MismatchError, Options, SyncAllreduce
+from wagma.training.agreed import Agreed
 from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Waits
 from wagma.training.strategies.base import Algorithm
@@ -26,9 +29,10 @@ class LocalSGD(Algorithm):
     SGD in its figures.
 
     A version is a step, and versions t with (t + 1) % sync_period == 0 average. The others call no
-    collective: `outcome` is None after them. Only parameters are averaged, as with `WAGMA`. A model
-    counts as much as the steps of its period together: its weight is the mean of theirs, as all
-    ranks make equally many.
+    collective: `outcome` is None after them. So ranks tell their version along with the model, and
+    an average of models of different versions is an error. Only parameters are averaged, as with
+    `WAGMA`. A model counts as much as the steps of its period together: its weight is the mean of
+    theirs, as all ranks make equally many.
 
     Args:
         comm: the ranks that train together; "auto": those that the launcher
@@ -51,6 +55,8 @@ class LocalSGD(Algorithm):
         self.sync_period = sync_period
         self._local = 0  # steps that called no collective
         self._weights: list[float] = []  # of the steps of this period
+        self._memory = torch.empty(0)  # that is averaged: the model, and its version
+        self._at = Agreed(self._memory)
 
     def arguments(self) -> dict[str, object]:
         """Return the own arguments, checked."""
@@ -59,7 +65,12 @@ class LocalSGD(Algorithm):
 
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
         """Make the collective."""
-        return (SyncAllreduce(self.comm, parameters.flat, **self.waits),)
+        elements = parameters.layout.numel
+        memory = torch.zeros(elements + Agreed.SIZE, dtype=parameters.layout.dtype)
+        collective = SyncAllreduce(self.comm, memory, **self.waits)
+        parameters.move(memory[:elements])
+        self._memory, self._at = memory, Agreed(memory[elements:])
+        return (collective,)
 
     def counter(self) -> int:
         """Return the versions of the collective, and the local steps."""
@@ -75,11 +86,24 @@ class LocalSGD(Algorithm):
             self._local += 1
 
     def synchronize(self, *, final: bool = True) -> None:  # noqa: ARG002
-        """Averages the models of all ranks, by the weights of their steps since the last time."""
+        """Averages the models of all ranks, by the weights of their steps since the last time.
+
+        Raises:
+            MismatchError: they are of different versions; on every rank, but those whose weight is
+                0 are not compared with on the others.
+        """
         weight = fmean(self._weights) if self._weights else 1.0
-        self.outcome = self._connected(SyncAllreduce).sync(self.parameters.flat, weight)
+        version = self.version
+        self._at.tell(version)
+        self.outcome = self._connected(SyncAllreduce).sync(self._memory, weight)
         self._weights.clear()
         self.parameters.written()
+        if not self._at.is_own():
+            raise MismatchError(
+                f"the ranks have averaged models of different versions, rank {self.rank} that of "
+                f"version {version}: every rank has to make as many steps as the others before it "
+                "calls synchronize()"
+            )
 
     def state(self) -> dict[str, Any]:
         """Return the weights of the period's steps."""
