@@ -1,13 +1,14 @@
 """Ranks that meet without MPI: what a rank makes of messages in an order that is rare."""
 
 import os
+import threading
 import uuid
 from typing import Any
 
 import pytest
 import ranks
 
-from wagma.collectives import local
+from wagma.collectives import StallError, local
 from wagma.collectives.address import accept, listen, proof
 from wagma.collectives.job import Job
 from wagma.collectives.link import Link, wait_for
@@ -52,3 +53,29 @@ def test_a_rank_that_sleeps_through_the_beginning_goes_on(monkeypatch: pytest.Mo
         return values
 
     assert ranks.thread_ranks(2, lambda rank: (rank_0, rank_1)[rank]()) == [1, [0, 1, 2]]
+
+
+def test_one_thread_waits_for_another_as_for_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One at a time is in a meeting, here in one of ranks that never come."""
+    monkeypatch.setenv("WAGMA_JOB", f"test-{uuid.uuid4()}")
+    job = Job.of({**os.environ, "RANK": "0", "WORLD_SIZE": "2"})
+    meets, ends = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        meets.set()
+        if ends.is_set():
+            raise InterruptedError
+
+    def meet() -> None:
+        with pytest.raises(InterruptedError):
+            local.local_ranks(job, Patience(timeout=20.0), watch)
+
+    thread = threading.Thread(target=meet)
+    thread.start()
+    try:
+        assert meets.wait(20)
+        with pytest.raises(StallError, match="another thread of this process makes a collective"):
+            local.local_ranks(job, Patience(timeout=0.3))
+    finally:
+        ends.set()
+        thread.join()
