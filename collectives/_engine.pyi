@@ -89,6 +89,7 @@ class Lent:
     def error(self, status: int) -> BaseException: ...
 
 class Handle:
+    hint: str | None
     def __init__(
         self,
         over: Segment | Channel,

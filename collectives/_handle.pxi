@@ -30,8 +30,11 @@ cdef int _interrupted(void *context) noexcept nogil:
 cdef void _log_warning(void *context, const char *message) noexcept with gil:
     cdef Handle self = <Handle>context
     text = message.decode("utf-8", "replace")
-    named = text.removeprefix(f"rank {self.rank} ")  # a wait that lasts
-    _log.warning("%s%s %s", self._who(), ":" if named == text else "", named)
+    named = text.removeprefix(f"rank {self.rank} ")
+    if named == text:
+        _log.warning("%s: %s", self._who(), text)
+    else:  # a wait that lasts
+        _log.warning("%s %s%s", self._who(), named, "" if self.hint is None else f". {self.hint}")
 
 
 cdef int _asks_to_stop(void *context) noexcept with gil:
@@ -84,6 +87,7 @@ cdef class Handle:
     cdef readonly tuple shape
     cdef readonly str name
     cdef readonly str transport  # "shm" or "mpi"
+    cdef public str hint     # what warnings about waits that last say besides, or None
     cdef readonly bint closed
     cdef object dtype_
     cdef _Input input

@@ -198,6 +198,15 @@ class NeighborExchange(metaclass=Telling):
         return self._handle.name
 
     @property
+    def hint(self) -> str | None:
+        """What warnings about waits that last say besides."""
+        return self._handle.hint
+
+    @hint.setter
+    def hint(self, text: str | None) -> None:
+        self._handle.hint = text
+
+    @property
     def transport(self) -> str:
         """What "auto" came to: "shm" or "mpi"."""
         return self._handle.transport

@@ -110,7 +110,7 @@ class AveragingOptimizer(OptimizerWrapper):
             )
         scale = 1.0 if scaler is None else scale_of(scaler, self)
         self._policy.begin_step(tensors, None)
-        with naming_join(self._blocks):
+        with naming_join(self._algorithm, self._blocks):
             self._algorithm.average_gradients(scale)
         self._algorithm.weight = 1.0
         self._counters.see(self._algorithm.outcome)

@@ -56,12 +56,19 @@ def last_version(algorithm: Algorithm, inner: Optimizer, steps: SupportsIndex) -
 
 
 @contextmanager
-def naming_join(blocks: Sequence[str]) -> Iterator[None]:
-    """Name `join` in an error about ranks that do not come; `blocks`: those that this is in."""
+def naming_join(algorithm: Algorithm, blocks: Sequence[str]) -> Iterator[None]:
+    """Name `join` in warnings and errors about ranks that do not come.
+
+    Args:
+        algorithm: whose collectives are called.
+        blocks: the with blocks of the optimizer that this is in.
+    """
+    joins = "join" in blocks
+    algorithm.hint(None if joins else UNEVEN)
     try:
         yield
     except (StallError, PeerError, MismatchError) as error:
-        if "join" not in blocks:
+        if not joins:
             error.args = (f"{error}. {UNEVEN}", *error.args[1:])
         raise
 

@@ -133,7 +133,7 @@ class DistributedOptimizer(MicroBatchingOptimizer):
             PeerError, StallError: see `wagma.collectives`.
         """
         try:
-            with naming_join(self._blocks):
+            with naming_join(self._algorithm, self._blocks):
                 return self._step(closure)
         except BaseException:
             forget(self)
@@ -221,6 +221,7 @@ class DistributedOptimizer(MicroBatchingOptimizer):
         self._check_call("join()")
         last = last_version(self._algorithm, self._inner, steps)
         self._last = last
+        self._algorithm.hint(None)
         try:
             with self._inside("join"):
                 yield last
@@ -267,7 +268,7 @@ class DistributedOptimizer(MicroBatchingOptimizer):
         self._check_call("synchronize()")
         self._check_parameters()
         self._marks.check_none_wait(self._parameters.parameters)
-        with naming_join(self._blocks):
+        with naming_join(self._algorithm, self._blocks):
             if buffers is not None:
                 average_buffers(self._algorithm, buffers)
             self._algorithm.synchronize()

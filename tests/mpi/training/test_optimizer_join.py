@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -244,3 +244,23 @@ def test_a_stall_names_it() -> None:
     COMM.Barrier()
     with suppress(PeerError):
         optimizer.close()
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("name", ["AllreduceSGD", "DPSGD"])
+@pytest.mark.parametrize("joins", [False, True])
+def test_a_warning_names_it(joins: bool, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Without a timeout there is nothing else; not where this rank is in it already."""
+    model = build_model()
+    inner = OPTIMIZERS["SGD"](model.parameters())
+    algorithm = getattr(wagma, name)(COMM, stall_warning=0.2)
+    with wagma.DistributedOptimizer(inner, algorithm) as optimizer:
+        with optimizer.join(1) if joins else nullcontext():
+            if RANK == 0:
+                time.sleep(0.8)
+            step_on(model, optimizer, batch(0, RANK))
+        COMM.Barrier()
+    waits = [text for text in caplog.messages if " has waited " in text and "version 0 " in text]
+    assert RANK == 0 or RANK > 1 or waits
+    for text in waits:
+        assert ("with opt.join(len(loader))" in text) is not joins, text

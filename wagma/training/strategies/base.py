@@ -321,6 +321,11 @@ class Algorithm(Ranks, ABC):
             with self._leaving():
                 self._leave()
 
+    def hint(self, text: str | None) -> None:
+        """Make `text` what warnings about waits for other ranks say besides, from now on."""
+        for collective in self._collectives:
+            collective.hint = text
+
     def check_open(self, call: str) -> None:
         """Checks that the training goes on here.
 

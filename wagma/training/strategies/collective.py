@@ -11,7 +11,13 @@ __all__ = ["Collective"]
 
 
 class Collective(Protocol):
-    """What all collectives have, whatever they compute."""
+    """What all collectives have, whatever they compute.
+
+    Attributes:
+        hint: what warnings about waits that last say besides.
+    """
+
+    hint: str | None
 
     @property
     def version(self) -> int:
