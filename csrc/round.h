@@ -109,7 +109,7 @@ static inline uint32_t round_takes(uint64_t pub) {
 }
 
 /* How much of everything one rank needs, so that it never waits for it (the arguments are in
- * docs/round-protocol.md; the explorer checks them).
+ * docs/round-protocol-checks.md; the explorer checks them).
  * Slots per leader: a version and those that can be called at the same time have different ones. */
 static inline uint64_t round_slots(uint64_t window) {
     return window + 1;

@@ -14,7 +14,7 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs/migrating.md"
 
 # Rank 0 prints the largest difference of the two models.
 PROGRAM = """
-import os, sys, types
+import sys
 import torch
 import torch.distributed as dist
 from torch.utils.data import TensorDataset
@@ -22,10 +22,7 @@ from torch.utils.data import TensorDataset
 torch.set_num_threads(1)
 ours, theirs = sys.argv[1:]
 
-class Communicator:  # ranks that torchrun started have none of MPI
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-
-sys.modules["mpi4py"] = types.SimpleNamespace(MPI=types.SimpleNamespace(COMM_WORLD=Communicator))
+sys.modules["mpi4py"] = None  # ranks that torchrun started need none
 
 def build_model():
     torch.manual_seed(5)
@@ -40,10 +37,11 @@ def train(code):
     return torch.nn.utils.parameters_to_vector(known["model"].parameters()).detach()
 
 start = torch.nn.utils.parameters_to_vector(build_model().parameters()).detach()
-wagmas = train(ours.replace("wagma.WAGMA(MPI.COMM_WORLD)", "wagma.AllreduceSGD(None)"))
+wagmas = train(ours.replace("wagma.WAGMA()", "wagma.AllreduceSGD()"))
 ddps = train(theirs)
+rank = dist.get_rank()
 dist.destroy_process_group()
-if Communicator.rank == 0:
+if rank == 0:
     print((wagmas - ddps).abs().max().item(), (wagmas - start).abs().max().item())
 """
 

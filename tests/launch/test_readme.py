@@ -144,10 +144,6 @@ def test_quoted_results_are_those_of_the_page() -> None:
 
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
-PROTOCOLS = {
-    *("activation", "inplace-protocol", "neighbors", "round-protocol", "round-protocol-checks"),
-    "schedules",
-}
 
 
 def anchors(page: Path) -> set[str]:
@@ -167,7 +163,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_pages_are_short_and_no_diary(page: Path) -> None:
     text = page.read_text()
-    assert len(text.splitlines()) <= (250 if page.stem in PROTOCOLS else 150)
+    assert len(text.splitlines()) <= 150
     commits = re.findall(r"\b(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{7}\b", text)
     assert commits == []
     assert page.name in (ROOT / "docs/README.md").read_text() or page.name == "README.md"
