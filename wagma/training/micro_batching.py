@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from wagma.training.averaging import AveragingOptimizer
@@ -42,6 +43,20 @@ class MicroBatchingOptimizer(AveragingOptimizer):
             ValueError: `weight` with another correction, or a weight is negative or not finite.
         """
         return self._policy.draw(batches, weight)
+
+    def micro_batch(self) -> AbstractContextManager[None]:
+        """Return the block in which the body of a loop over `micro_batches` computes.
+
+        ::
+
+            for inputs, targets in opt.micro_batches(batches):
+                with opt.micro_batch():
+                    loss(model(inputs), targets).backward()
+
+        `wagma.DropCompute` with ``preempt=True`` needs it, and leaves it when the threshold passes;
+        otherwise it does nothing.
+        """
+        return self._policy.micro_batch()
 
     @property
     def micro_batches_per_step(self) -> int | None:

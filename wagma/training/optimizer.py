@@ -98,7 +98,7 @@ class DistributedOptimizer(MicroBatchingOptimizer):
         self._pace = Pace()
         self._blocks: list[str] = []  # the names of the with blocks that this is in
         self._last: int | None = None  # version at which join() ends
-        policy.agree()
+        policy.agree(model)
         tensors = self._tensors()
         layout = agree(algorithm, tensors)
         share_rest(algorithm, tensors, model, self._log)
@@ -308,8 +308,13 @@ class DistributedOptimizer(MicroBatchingOptimizer):
         What else would be collective raises RuntimeError from now on. The model, `state_dict`,
         `version`, `outcome` and `stats` can be read.
         """
-        self._marks.close()
+        self._leave()
         self._algorithm.close()
+
+    def _leave(self) -> None:
+        """Remove the hooks of model and parameters."""
+        self._marks.close()
+        self._policy.close()
 
     def __enter__(self) -> Self:
         return self
@@ -320,7 +325,7 @@ class DistributedOptimizer(MicroBatchingOptimizer):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._marks.close()
+        self._leave()
         self._algorithm.__exit__(kind, error, trace)
 
     # ---- checkpoints -----------------------------------------------------------------------------

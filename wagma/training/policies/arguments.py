@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import torch
+
 from wagma.training.strategies.base import Algorithm
 from wagma.training.strategies.gradients import GradientAveraging
 from wagma.training.strategies.wagma import WAGMA
@@ -36,6 +38,7 @@ class Arguments:
     calibration_steps: int
     correction: Correction
     compensation: Compensation
+    preempt: bool
     recalibrate: int | None
 
     @property
@@ -43,8 +46,8 @@ class Arguments:
         """Whether it has to be known which part is dropped."""
         return self.correction == "constant" or self.compensation in ("extra_steps", "larger_batch")
 
-    def check(self, algorithm: Algorithm) -> None:
-        """Check all of them, and that `algorithm` can be served.
+    def check(self, algorithm: Algorithm, model: torch.nn.Module | None) -> None:
+        """Check all of them, and that `algorithm` can be served; `model`: as far as it is known.
 
         Raises:
             TypeError, ValueError: it cannot, or one is wrong.
@@ -54,6 +57,13 @@ class Arguments:
         _check_number("recalibrate", self.recalibrate, optional=True)
         _check_name("correction", self.correction, get_args(Correction))
         _check_name("compensation", self.compensation, get_args(Compensation))
+        if not isinstance(self.preempt, bool):
+            raise TypeError(f"preempt={self.preempt!r} must be True or False")
+        if self.preempt and model is None:
+            raise ValueError(
+                "preempt=True needs the model, whose passes it ends: "
+                "DistributedOptimizer(optimizer, policy, model=model)"
+            )
         automatic = self.threshold == "auto"
         if not automatic and (
             isinstance(self.threshold, (str, bool))
@@ -112,6 +122,11 @@ class Arguments:
             raise ValueError(
                 "DropCompute around WAGMA needs WAGMA(..., missed='fast-forward'): where a rank "
                 "leaves out the rest of a period, others that are late have to follow"
+            )
+        if self.preempt:
+            raise ValueError(
+                f"preempt=True around {type(algorithm).__name__}, which leaves out local steps: "
+                "it is for algorithms that average gradients"
             )
         if self.compensation in ("larger_batch", "resample"):
             raise ValueError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -47,8 +48,11 @@ class ComputePolicy:
             )
         self.algorithm = algorithm
 
-    def agree(self) -> None:
+    def agree(self, model: torch.nn.Module | None) -> None:
         """Check that all ranks have made the same policy, and a right one; collective.
+
+        Args:
+            model: as the optimizer was given it.
 
         Raises:
             TypeError, ValueError: an argument is wrong, on any rank; on every rank.
@@ -69,6 +73,10 @@ class ComputePolicy:
             "wagma.DropCompute(algorithm, micro_batches=M); without one loop over the batches"
         )
 
+    def micro_batch(self) -> AbstractContextManager[None]:
+        """Return the block that a micro-batch is computed in."""
+        return nullcontext()
+
     def begin_step(self, parameters: Sequence[torch.Tensor], closure: object) -> None:
         """Make ``.grad`` and the algorithm's weight what is averaged."""
 
@@ -82,6 +90,9 @@ class ComputePolicy:
     def stats(self) -> dict[str, int | float]:
         """Return what became of this rank's computation, for `DistributedOptimizer.stats`."""
         return {}
+
+    def close(self) -> None:
+        """End what `attach` has begun; may be called again."""
 
     def state(self) -> dict[str, Any]:
         """Return what this rank has to save: tensors, numbers and texts."""

@@ -29,6 +29,10 @@ class Laps:
         self._last = now
         return self.seconds
 
+    def ends_after(self, seconds: float) -> float:
+        """Return when so many seconds are over, as of `time.perf_counter`."""
+        return self._began + seconds
+
     @property
     def seconds(self) -> float:
         """The time of all laps."""
@@ -45,24 +49,34 @@ class Draws:
         most: micro-batches, None: as many as fit.
         threshold: seconds from the first one's start; infinity: they are not limited.
         parameters: that get gradients.
+        blocks: each micro-batch has to be computed in a block.
 
     Attributes:
         finished: micro-batches.
         weight: sum of the weights of the finished.
         left_out: micro-batches that the threshold has left out.
+        entered: whether the one that was drawn last was computed in its block.
+        preempted: whether it was ended in its midst.
         laps: the times that they took, None before the first.
     """
 
     def __init__(
-        self, most: int | None, threshold: float, parameters: Sequence[torch.Tensor]
+        self,
+        most: int | None,
+        threshold: float,
+        parameters: Sequence[torch.Tensor],
+        *,
+        blocks: bool,
     ) -> None:
         self.finished = 0
         self.weight = 0.0
         self.left_out = 0
+        self.entered = self.preempted = False
         self.laps: Laps | None = None
         self._most = math.inf if most is None else most
         self._threshold = threshold
         self._parameters = parameters
+        self._blocks = blocks
         self._open: Generator[Any, None, None] | None = None
 
     def draw(self, sources: deque[Iterator[B]], weight: Callable[[B], float] | None) -> Iterator[B]:
@@ -89,14 +103,22 @@ class Draws:
                 continue
             counts = 1.0 if weight is None else _checked(weight(batch))
             before = self._traces()
+            self.entered = False
             try:
                 yield batch
             except GeneratorExit:
                 if self._traces() != before:
                     self._finish(counts)
                 return
-            self._finish(counts)
-            if laps.lap() >= self._threshold:
+            if self._blocks and not self.entered:
+                raise RuntimeError(
+                    "preempt=True needs the loop's body in a block: with opt.micro_batch(): ..."
+                )
+            if self.preempted:
+                sources.appendleft(iter([batch]))
+            else:
+                self._finish(counts)
+            if self.preempted or laps.lap() >= self._threshold:
                 if self._most < math.inf:
                     self.left_out = int(self._most) - self.finished
                 return

@@ -6,6 +6,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Literal, TypeVar
 
@@ -17,6 +18,7 @@ from wagma.training.policies.arguments import Arguments, Compensation, Correctio
 from wagma.training.policies.base import ComputePolicy
 from wagma.training.policies.calibration import Calibration, Chosen, Gain
 from wagma.training.policies.draws import Draws, Laps, source_of
+from wagma.training.policies.preemption import Preemption
 from wagma.training.policies.slower import Slower
 from wagma.training.strategies.base import Algorithm
 
@@ -62,6 +64,11 @@ class DropCompute(ComputePolicy):
             steps, see `DistributedOptimizer.steps_to_do`. "larger_batch": M grows by R, and the
             threshold with it. "resample": what was handed in and not drawn comes again in later
             steps, until ``opt.epoch_done``; what waits is not in a checkpoint.
+        preempt: the threshold also ends the micro-batch in progress, before a module's forward pass
+            or when a parameter's gradient is computed, as if it had never begun. It needs
+            ``DistributedOptimizer(..., model=model)``, and the loop's body in a block, ``with
+            opt.micro_batch(): ...``. Each micro-batch then accumulates apart and is added: a pass
+            over the gradients more, and a copy of the model's buffers.
         recalibrate: versions after which the threshold is chosen again; None: never.
 
     Attributes:
@@ -83,12 +90,21 @@ class DropCompute(ComputePolicy):
         calibration_steps: int = 10,
         correction: Correction = "none",
         compensation: Compensation = "none",
+        preempt: bool = False,
         recalibrate: int | None = None,
     ) -> None:
         super().__init__(algorithm)
         self._arguments = Arguments(
-            micro_batches, threshold, calibration_steps, correction, compensation, recalibrate
+            micro_batches,
+            threshold,
+            calibration_steps,
+            correction,
+            compensation,
+            preempt,
+            recalibrate,
         )
+        self._model: torch.nn.Module | None = None
+        self._preemption: Preemption | None = None
         self.micro_batches_per_step = micro_batches
         self.threshold = math.inf
         self.expected_speedup = self.expected_drop_rate = math.nan
@@ -106,12 +122,13 @@ class DropCompute(ComputePolicy):
         self._finished = self._dropped = 0
         self._told = False  # that the threshold is too short
 
-    def agree(self) -> None:
+    def agree(self, model: torch.nn.Module | None) -> None:
         """Check the arguments."""
+        self._model = model
         given = self._arguments
 
         def arguments() -> dict[str, object]:
-            given.check(self.algorithm)
+            given.check(self.algorithm, model)
             return {"policy": type(self).__name__, **asdict(given)}
 
         with self.algorithm.meet() as meeting:
@@ -126,6 +143,8 @@ class DropCompute(ComputePolicy):
             self.threshold = float(given.threshold)
         if given.threshold == "auto" or given.need_drop_rate:
             self._calibrate(0)
+        if given.preempt and self._model is not None:
+            self._preemption = Preemption(self._model, self._parameters)
         if given.correction == "constant":
             Slower(inner, lambda: 1 - self.expected_drop_rate if self.threshold < math.inf else 1.0)
 
@@ -137,7 +156,12 @@ class DropCompute(ComputePolicy):
         source = source_of(batches)
         if self._draws is None:
             limit = self.threshold if self._period is None else math.inf
-            self._draws = Draws(self.micro_batches_per_step, limit, self._parameters)
+            self._draws = Draws(
+                self.micro_batches_per_step,
+                limit,
+                self._parameters,
+                blocks=self._preemption is not None,
+            )
         if self._laps is None:
             self._laps = Laps()
         if self._arguments.compensation != "resample":
@@ -145,6 +169,23 @@ class DropCompute(ComputePolicy):
         elif all(source is not known for known in self._sources):
             self._sources.append(source)
         return self._draws.draw(self._sources, weight)
+
+    @contextmanager
+    def micro_batch(self) -> Iterator[None]:
+        """Compute a micro-batch in the block, until the threshold with ``preempt=True``."""
+        draws = self._draws
+        if draws is None or draws.laps is None:
+            raise RuntimeError(
+                "micro_batch() outside of a loop over micro-batches: for batch in "
+                "opt.micro_batches(batches): with opt.micro_batch(): ..."
+            )
+        draws.entered = True
+        if self._preemption is None or self.threshold == math.inf:
+            yield
+            return
+        with self._preemption.until(draws.laps.ends_after(self.threshold)) as ended:
+            yield
+        draws.preempted = bool(ended)
 
     def begin_step(self, parameters: Sequence[torch.Tensor], closure: object) -> None:
         """Divide the gradients by what they are divided by, and weigh them."""
@@ -272,6 +313,11 @@ class DropCompute(ComputePolicy):
             return steps
         extra = self._owed + self._rate * max(0, steps - self._since)
         return steps + math.ceil(extra - 1e-9)
+
+    def close(self) -> None:
+        """Remove the hooks that end micro-batches."""
+        if self._preemption is not None:
+            self._preemption.close()
 
     # ---- what became of it -----------------------------------------------------------------------
     def stats(self) -> dict[str, int | float]:
