@@ -373,6 +373,7 @@ def test_preempted_micro_batches_have_never_begun(
         for batch in opt.micro_batches([sample(0, RANK, m) for m in range(MOST)]):
             with opt.micro_batch():
                 loss_of(model, batch).backward()
+        drawn = torch.rand(3)
         torch.manual_seed(RANK)
         for micro in range(count):
             loss_of(other, sample(0, RANK, micro)).backward()
@@ -380,7 +381,6 @@ def test_preempted_micro_batches_have_never_begun(
             assert (one.grad is None) == (same.grad is None) == (count == 0)
             assert one.grad is None or torch.equal(one.grad, same.grad)  # type: ignore[arg-type]
         assert all(map(torch.equal, model.buffers(), other.buffers()))
-        drawn = torch.rand(3)
         torch.manual_seed(RANK)
         for micro in range(count):
             with torch.no_grad():
