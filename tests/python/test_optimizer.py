@@ -291,6 +291,11 @@ def test_wrong_arguments_are_refused(algorithm: Algorithm) -> None:
         copy.deepcopy(optimizer)
 
 
+def test_an_unknown_argument_is_told_the_known_ones() -> None:
+    with pytest.raises(TypeError, match=r"'tau': it takes comm, sync_period, timeout, stall_warn"):
+        wagma.LocalSGD(MPI.COMM_SELF, tau=4)
+
+
 def test_use_without_optimizer_or_after_close(algorithm: Algorithm) -> None:
     with pytest.raises(RuntimeError, match="serves no optimizer"):
         _ = algorithm.version

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TypedDict, Unpack
 
 import numpy as np
@@ -56,9 +57,11 @@ class Ranks:
 
     def __init__(self, comm: Comm = "auto", **waits: Unpack[Waits]) -> None:
         if unknown := sorted(waits.keys() - Waits.__annotations__.keys()):
+            named = inspect.signature(type(self)).parameters.values()
+            own = [one.name for one in named if one.kind is not inspect.Parameter.VAR_KEYWORD]
             raise TypeError(
-                f"{type(self).__name__}() got an unexpected argument {unknown[0]!r}; beside its "
-                f"own arguments it takes {', '.join(Waits.__annotations__)}"
+                f"{type(self).__name__}() got an unexpected argument {unknown[0]!r}: it takes "
+                f"{', '.join((*own, *Waits.__annotations__))}"
             )
         self.comm = comm
         self.rank, self.size = rank_and_size(comm)
