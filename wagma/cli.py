@@ -32,6 +32,7 @@ COMMANDS = {
     "tune": "wagma.tune.command",
     "trace": "wagma.trace.command",
     "report": "wagma.report.command",
+    "reproduce": "wagma.reproduce.command",
 }
 
 

@@ -156,7 +156,8 @@ def effective_speedup(
     if step_time is not None:
         step = check_time("step_time", step_time, positive=True)
     shares = _completed(mean, deviation, count, taus) / count
-    return _shaped(shares * _time_saved(taus, step, communication))
+    saved = (step + communication) / (np.minimum(taus, step) + communication)
+    return _shaped(shares * saved)
 
 
 def optimal_threshold(
@@ -186,8 +187,9 @@ def optimal_threshold(
     step = expected_step_time(mean, deviation, count, workers)
 
     def speedups(taus: Floats) -> Floats:
-        shares = _completed(mean, deviation, count, taus) / count
-        return shares * _time_saved(taus, step, communication)
+        saved = (step + communication) / (np.minimum(taus, step) + communication)
+        speedup: Floats = saved * _completed(mean, deviation, count, taus) / count
+        return speedup
 
     # Above E[T] a larger threshold costs nothing and drops less: math.inf is the best one there.
     grid = _grid(mean, deviation, count, step)
@@ -225,12 +227,6 @@ def _completed(mean: float, deviation: float, count: int, taus: Floats) -> Float
     return total
 
 
-def _time_saved(taus: Floats, step: Floats | float, communication: Floats | float) -> Floats:
-    """Return the time of a step without a threshold over that with it."""
-    saved: Floats = (step + communication) / (np.minimum(taus, step) + communication)
-    return saved
-
-
 # ---- a threshold from measured times -------------------------------------------------------------
 
 
@@ -256,7 +252,11 @@ class ThresholdChoice:
 
 
 def choose_threshold(
-    times: npt.ArrayLike, comm_times: npt.ArrayLike, candidates: npt.ArrayLike | None = None
+    times: npt.ArrayLike,
+    comm_times: npt.ArrayLike,
+    candidates: npt.ArrayLike | None = None,
+    *,
+    preempt: bool = True,
 ) -> ThresholdChoice:
     """Return the threshold that would have made the measured steps fastest: Algorithm 2.
 
@@ -265,11 +265,17 @@ def choose_threshold(
     on every worker that passes the same ones. Of candidates with the same speed-up the largest is
     chosen: it drops least.
 
+    Algorithm 2 presumes that the threshold ends a micro-batch in progress. Where it is tested
+    between micro-batches, a step ends with the last micro-batch that began before the threshold,
+    and all of these count: `preempt=False` computes with that. The difference is large where a
+    micro-batch may take long.
+
     Args:
         times: of each micro-batch, >= 0: [steps, workers, micro-batches].
         comm_times: T^c of each step, without the waiting for the slowest, >= 0: [steps].
         candidates: thresholds to choose from, > 0: [C]. None: the smallest number above each
             cumulative time that was observed, and math.inf. Between these the speed-up only falls.
+        preempt: whether the threshold ends a micro-batch in progress.
 
     Raises:
         ValueError: a shape is wrong, or a value is negative, not finite or not positive.
@@ -284,14 +290,14 @@ def choose_threshold(
             "with a finer clock, or leave the step out"
         )
     taus = _observed(ends) if candidates is None else _candidates(candidates)
-    speedups, finished = np.zeros(taus.shape), np.zeros(taus.shape, np.int64)
+    speedups, computed = np.zeros(taus.shape), np.zeros(taus.shape, np.int64)
     for step in range(steps):
-        below = np.searchsorted(np.sort(ends[step], axis=None), taus, side="left")
-        finished += below
-        saved = _time_saved(taus, slowest[step], communication[step])
-        speedups += saved * (below / (workers * count))
+        finished, seconds = (_stopped if preempt else _tested)(ends[step], taus)
+        computed += finished
+        saved = (slowest[step] + communication[step]) / (seconds + communication[step])
+        speedups += saved * (finished / (workers * count))
     speedups /= steps
-    drop_rates = 1 - finished / (steps * workers * count)
+    drop_rates = 1 - computed / (steps * workers * count)
     equal = np.flatnonzero(speedups >= speedups.max() * (1 - _EQUAL))
     best = equal[np.argmax(taus[equal])]
     return ThresholdChoice(
@@ -302,6 +308,21 @@ def choose_threshold(
         speedups=speedups,
         drop_rates=drop_rates,
     )
+
+
+def _stopped(ends: Floats, taus: Floats) -> tuple[npt.NDArray[np.int64], Floats]:
+    """Return how many micro-batches of a step count, and its time, if workers stop at once."""
+    finished = np.searchsorted(np.sort(ends, axis=None), taus, side="left")
+    return finished, np.minimum(taus, ends.max())
+
+
+def _tested(ends: Floats, taus: Floats) -> tuple[npt.NDArray[np.int64], Floats]:
+    """Return the same if workers finish what they have begun."""
+    begins = np.concatenate([np.zeros((len(ends), 1)), ends[:, :-1]], axis=1).ravel()
+    order = np.argsort(begins)
+    begun = np.searchsorted(begins[order], taus, side="left")
+    latest = np.maximum.accumulate(ends.ravel()[order])
+    return begun, latest[begun - 1]
 
 
 def _observed(ends: Floats) -> Floats:

@@ -1,0 +1,171 @@
+"""Figures of papers, made again: the command, and DropCompute's simulation."""
+
+import io
+import json
+import math
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+
+from wagma.cli import Ended, main
+from wagma.reproduce import command, dropcompute
+from wagma.reproduce.picture import Numbers, Picture, plain, png
+from wagma.theory.dropcompute import delays
+
+
+def compute(rng: np.random.Generator, quick: bool) -> Numbers:
+    return {"x": rng.uniform(size=2), "most": math.inf, "quick": quick}
+
+
+def draw(figure: Figure, numbers: Numbers) -> None:
+    figure.subplots().plot(numbers["x"])
+
+
+@pytest.fixture
+def method(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A method beside DropCompute: a module, and a line of METHODS."""
+    module = ModuleType("wagma.reproduce.other")
+    pictures = tuple(Picture(name, "A title", (3, 2), compute, draw) for name in ("a", "b"))
+    module.PICTURES = pictures  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(command.METHODS, "other", "a figure of another paper")
+    return module
+
+
+@pytest.mark.usefixtures("method")
+def test_a_method_is_a_module_and_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = []
+    for folder, seed in (("new/1", "1"), ("2", "1"), ("3", "2")):
+        out = tmp_path / folder
+        assert main(["reproduce", "other", "--out", str(out), "--seed", seed, "--quick"]) == 0
+        assert capsys.readouterr().out == f"{out}/other.json, 2 pictures in {out}\n"
+        assert sorted(file.name for file in out.iterdir()) == ["a.png", "b.png", "other.json"]
+        runs.append({file.name: file.read_bytes() for file in out.iterdir()})
+    assert runs[0] == runs[1], "the seed decides"
+    assert all(runs[0][name] != runs[2][name] for name in runs[0])
+    document = json.loads(runs[0]["other.json"])
+    figures = document.pop("figures")
+    expected = {"method": "other", "wagma": version("wagma"), "seed": 1, "quick": True}
+    assert document == expected
+    assert figures["a"]["x"] != figures["b"]["x"], "each figure has draws of its own"
+    assert figures["a"]["most"] is None
+    assert figures["a"]["quick"] is True
+
+
+@pytest.mark.usefixtures("method")
+def test_help_names_the_methods(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Ended):
+        main(["reproduce", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "dropcompute: Figs. 1, 3, 4, 13 and 14" in text
+    assert "other: a figure of another paper" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["none-such", "--out", "x"], "invalid choice: 'none-such'"),
+        (["dropcompute"], "--out"),
+        (["dropcompute", "--out", "x", "--seed", "-1"], "argument --seed"),
+        (["dropcompute", "--out", "FILE"], "FILE cannot be written"),
+        (["dropcompute", "--out", "FILE/x"], "FILE/x cannot be written"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(Ended) as end:
+        main(["reproduce", *(word.replace("FILE", str(file)) for word in words)])
+    assert end.value.code == 2
+    assert said.replace("FILE", str(file)) in capsys.readouterr().err
+
+
+def test_numbers_for_json() -> None:
+    value = {1: np.array([1.23456789, math.inf]), "n": np.int64(3), "s": ("x", None, True)}
+    assert plain(value) == {"1": [1.23457, None], "n": 3, "s": ["x", None, True]}
+
+
+# ---- DropCompute ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preempt", [True, False])
+def test_a_simulation_is_that_of_plain_loops(preempt: bool) -> None:
+    rng = np.random.default_rng(2)
+    calibration, times = (0.45 + delays(0.45, (20, 16, 6), rng) for _ in range(2))
+    found = dropcompute.simulate(calibration, times, preempt=preempt)
+    tau = found["threshold"]
+    finished, seconds = 0, 0.0
+    for step in times:
+        latest = 0.0
+        for worker in step:
+            now = 0.0
+            for micro_batch in worker:
+                if preempt and now + micro_batch >= tau:
+                    now = tau
+                    break
+                now += micro_batch
+                finished += 1
+                if now >= tau:
+                    break
+            latest = max(latest, now)
+        seconds += latest
+    assert 0 < finished < times.size
+    assert found["throughput"] == pytest.approx(finished / seconds)
+    assert found["drop_rate"] == pytest.approx(1 - finished / times.size)
+    assert found["predicted"] > 1
+
+
+def quick(name: str) -> tuple[Picture, Numbers]:
+    (picture,) = (each for each in dropcompute.PICTURES if each.name == name)
+    return picture, plain(picture.compute(np.random.default_rng(1), True))
+
+
+def test_a_scale_graph() -> None:
+    scale = quick("fig1")[1]["near"]
+    assert scale["workers"] == sorted(scale["workers"])
+    for way in ("stopped", "tested"):
+        assert min(scale[way]["speedup"]) > 1
+        assert scale[way]["speedup"][-1] > scale[way]["speedup"][0], "more workers gain more"
+    for low, high in (
+        (scale["baseline"], scale["tested"]["throughput"]),
+        (scale["tested"]["throughput"], scale["stopped"]["throughput"]),
+        (scale["stopped"]["throughput"], scale["linear"]),
+    ):
+        assert low[-1] < high[-1]
+
+
+def test_speedups_over_the_threshold() -> None:
+    picture, numbers = quick("fig3")
+    curves = numbers["delays"]
+    assert max(curves["simulation"]) == pytest.approx(curves["speedup"], abs=0.01)
+    assert curves["step_time_by_theory"] < curves["step_time"], "the noise has a heavy tail"
+    for found in numbers.values():
+        given = np.array(found["analytical_given_step_time"])
+        assert np.abs(given - found["simulation"]).max() < 0.05
+    with Image.open(io.BytesIO(png(picture, numbers))) as image:
+        assert min(image.size) > 300
+
+
+@pytest.mark.long
+def test_a_quick_reproduction(tmp_path: Path) -> None:
+    out = tmp_path / "figures"
+    assert main(["reproduce", "dropcompute", "--out", str(out), "--quick"]) == 0
+    names = ["fig1", "fig3", "fig4", "fig13", "fig14"]
+    figures = json.loads((out / "dropcompute.json").read_text())["figures"]
+    assert list(figures) == names
+    assert all((out / f"{name}.png").stat().st_size > 10_000 for name in names)
+    for panel in (*figures["fig13"].values(), *figures["fig14"].values()):
+        if "ratio" in panel:
+            assert panel["ratio"] == pytest.approx(panel["ratio_of_the_paper"], rel=0.025)
+    gains = [curve["best_speedup"] for curve in figures["fig4"]["workers"].values()]
+    assert gains[0] < gains[-1]

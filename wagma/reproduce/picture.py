@@ -1,0 +1,68 @@
+"""What a method of `wagma reproduce` is made of: pictures, each with the numbers that it shows."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Numbers", "Picture", "plain", "png"]
+
+Numbers = dict[str, Any]
+
+_DIGITS = 6  # of a number in the JSON
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of a paper.
+
+    Attributes:
+        name: of the PNG and of the numbers, such as "fig1".
+        title: what the paper shows there, over the picture.
+        inches: width and height.
+        compute: makes the numbers with the generator, in seconds of CPU; in few if the flag, quick,
+            is set. They hold what `plain` takes.
+        draw: draws what `plain` made of the numbers.
+    """
+
+    name: str
+    title: str
+    inches: tuple[float, float]
+    compute: Callable[[np.random.Generator, bool], Numbers]
+    draw: Callable[[Figure, Numbers], None]
+
+
+def plain(value: Any) -> Any:
+    """Return numbers for JSON: arrays as lists, rounded; None for what is not finite."""
+    if isinstance(value, dict):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [plain(each) for each in value]
+    if isinstance(value, (float, np.floating)):
+        number = float(value)
+        return float(f"{number:.{_DIGITS}g}") if math.isfinite(number) else None
+    return int(value) if isinstance(value, np.integer) else value
+
+
+def png(picture: Picture, numbers: Numbers) -> bytes:
+    """Return a picture as PNG; the same numbers give the same bytes."""
+    import matplotlib.style as mpl_style
+    from matplotlib.figure import Figure
+
+    from wagma.report.style import RC
+
+    content = io.BytesIO()
+    with mpl_style.context(["default", RC]):
+        figure = Figure(figsize=picture.inches, layout="constrained")  # needs no display
+        figure.suptitle(picture.title, fontsize=11)
+        picture.draw(figure, numbers)
+        figure.savefig(content, dpi=110, format="png", metadata={"Software": None})
+    return content.getvalue()
