@@ -2,6 +2,7 @@
  * their threads answer, also while they compute. Most of those that a rank waits for only wait
  * themselves: an answer says for whose data, and whether the rank is in a call, so that a message
  * names the ranks at the end of such chains. */
+#include <math.h>
 #include <string.h>
 
 #include "executor_mpi.h"
@@ -25,9 +26,9 @@ static int ask_directly(wagma_handle *h, int rank, uint64_t now) {
     return mpi_send(h, rank, &m);
 }
 
-/* Seconds from the beginning of a wait to the first question. */
+/* Seconds from the beginning of a wait to the first question: not before the first look. */
 static double first_question(const wagma_options *o) {
-    return o->timeout < 0 || o->timeout > 4 ? 1 : o->timeout / 4;
+    return o->timeout < 0 || o->timeout > 4 ? 1 : fmax(o->timeout / 4, WAIT_HEARTBEAT_NS / SECOND);
 }
 
 /* 1: `due` seconds of the wait have passed, and no question was asked since. */

@@ -67,6 +67,31 @@ static void test_data_of_data(void) {
     expect_away_named(&o, "does not answer and has not sent its data yet");
 }
 
+/* ---- no patience -------------------------------------------------------------------------------
+ */
+
+static void come_late(rank *me) {
+    double x[3] = {0};
+    wagma_handle *h = rank_join(me, NULL);
+    if (me->rank == 1)
+        sleep_ms(300);
+    note(me->shared, me->rank, h ? wagma_allreduce(h, x, 1, NULL) : WAGMA_EINVAL);
+    wagma_free(h);
+}
+
+/* The first look at a wait ends it: there is no time for questions. */
+static void test_a_timeout_of_nothing(void) {
+    const double timeouts[] = {0, 1e-300, 1e-3};
+    for (size_t i = 0; i < sizeof timeouts / sizeof *timeouts; i++) {
+        fates f = {.size = 2};
+        wagma_options o = options_of(2, 0, 0, 3);
+        o.timeout = timeouts[i];
+        team_join(team_start(MESSAGES, &o, come_late, &f));
+        expect_fate(&f, 0, WAGMA_ESTALL, "for rank 1, which has not called yet (timeout");
+        CHECK(expectations_failed() == 0, "timeout %g", timeouts[i]);
+    }
+}
+
 /* ---- close -------------------------------------------------------------------------------------
  */
 
@@ -105,6 +130,7 @@ int main(void) {
     RUN(test_neighbours_of_neighbours);
     RUN(test_all_of_a_group);
     RUN(test_data_of_data);
+    RUN(test_a_timeout_of_nothing);
     RUN(test_closed_ranks_wait_for_the_others);
     return check_summary();
 }
