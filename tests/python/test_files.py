@@ -71,6 +71,20 @@ def test_ones_own_link_is_followed(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "there").iterdir()] == ["file"]
 
 
+def test_a_private_file_stays_private(tmp_path: Path) -> None:
+    """What is new has what the umask leaves."""
+    path = tmp_path / "file"
+    for mode in (0o600, 0o640, 0o664):
+        path.write_text("old")
+        path.chmod(mode)
+        write_file(path, "new")
+        assert path.read_text() == "new"
+        assert path.stat().st_mode & 0o7777 == mode
+    write_file(tmp_path / "new", "")
+    (tmp_path / "made").touch()
+    assert (tmp_path / "new").stat().st_mode == (tmp_path / "made").stat().st_mode
+
+
 def test_what_is_no_file_stays_what_it_is(tmp_path: Path) -> None:
     null = Path("/dev/null").stat().st_rdev
     write_file(Path("/dev/null"), "gone")

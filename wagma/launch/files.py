@@ -21,7 +21,7 @@ def write_file(path: Path, content: str | bytes) -> None:
     """Write a file; readers never see half of it.
 
     A link is followed where its owner is this user or root. What is no file of a disk, such as
-    /dev/stdout or a pipe, is written to as it is.
+    /dev/stdout or a pipe, is written to as it is. A file of this user's keeps its permissions.
 
     Raises:
         OSError: it cannot be written.
@@ -33,6 +33,8 @@ def write_file(path: Path, content: str | bytes) -> None:
     target, new, descriptor = _new(path)
     try:
         with os.fdopen(descriptor, "wb") as file:
+            if (mode := _own_mode(target)) is not None:
+                os.fchmod(descriptor, mode)
             file.write(data)
         new.replace(target)
     except BaseException:
@@ -62,6 +64,16 @@ def _new(path: Path) -> tuple[Path, Path, int]:
     new = target.with_name(f".{target.name[:200]}-{os.urandom(8).hex()}")
     flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY | os.O_CLOEXEC
     return target, new, os.open(new, flags, 0o666)
+
+
+def _own_mode(path: Path) -> int | None:
+    """Return the permissions of a file of this user's; None: there is none."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    is_own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+    return stat.S_IMODE(found.st_mode) & 0o777 if is_own else None
 
 
 def _is_trusted_link(path: Path) -> bool:
