@@ -1,0 +1,241 @@
+"""DiLoCo: local steps, and an outer optimizer that steps with what they changed on average."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Literal, Unpack
+
+import torch
+from torch.optim import Optimizer
+
+from wagma.collectives import Outcome, PartialAllreduce
+from wagma.training.closures import needs_closure
+from wagma.training.flat import FlatParameters
+from wagma.training.ranks import Waits
+from wagma.training.strategies.collective import Collective
+from wagma.training.strategies.cycles import group_cycle
+from wagma.training.strategies.local import LocalSGD
+
+if TYPE_CHECKING:
+    from wagma.collectives import Request
+    from wagma.collectives.meeting import Comm, Meeting
+
+__all__ = ["DiLoCo"]
+
+
+class DiLoCo(LocalSGD):
+    """Makes `sync_period` steps of its own, and then an outer step with what they changed.
+
+    Of Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models" (2023).
+    A period starts at the anchor, a model that all ranks have. At its end the mean over the ranks
+    of anchor - model is the gradient with which the outer optimizer steps the anchor. The anchor is
+    then the model, from which the next period starts. `synchronize` ends a period early.
+
+    Versions and weights are those of `LocalSGD`. Where all weights of a period are 0 there is no
+    outer step. The outer optimizer is `outer` of this object, for learning-rate schedules::
+
+        torch.optim.lr_scheduler.CosineAnnealingLR(algorithm.outer, periods)  # a step a period
+
+    Args:
+        comm: the ranks that train together; "auto": see `PartialAllreduce`.
+        sync_period: versions from one outer step to the next, H; None: only `synchronize` makes
+            one.
+        outer: makes the outer optimizer, given a list of one parameter, the flat anchor; the same
+            on all ranks. None: ``SGD(parameters, lr=0.7, momentum=0.9, nesterov=True)``.
+        overlap: the changes of a period are averaged during the next one, and applied at its end:
+            nobody waits for communication, and the outer gradient is one period old.
+        group_size: average the changes in wait-avoiding groups of so many ranks, others in each
+            period, as `WAGMA` does models; anchors then differ between ranks until `synchronize`,
+            which averages them, too; no rank is more than 64 periods ahead of another. None:
+            average over all ranks, waiting for all.
+        waits: timeout, stall_warning and transport, see `Algorithm`.
+
+    Raises:
+        what `Algorithm` does. What is wrong with the other arguments is raised, on every rank, when
+        the optimizer is made.
+    """
+
+    outer: Optimizer
+
+    def __init__(
+        self,
+        comm: Comm = "auto",
+        sync_period: int | None = 50,
+        outer: Callable[[list[torch.nn.Parameter]], Optimizer] | None = None,
+        *,
+        overlap: bool = False,
+        group_size: int | None = None,
+        **waits: Unpack[Waits],
+    ) -> None:
+        super().__init__(comm, sync_period, **waits)
+        self.overlap = overlap
+        self.group_size = group_size
+        self.wait_avoiding = group_size is not None
+        self._make_outer = _nesterov if outer is None else outer
+        self._anchor = torch.nn.Parameter(torch.empty(0))
+        self._begun = False  # the anchor is that of the period
+        self._changes = torch.empty(0)  # of the rank, and then their average
+        self._request: Request | None = None  # that averages them
+        self._given: Outcome | None = None  # what the average has come from
+        self._due = False  # it is there, and no outer step has used it
+
+    def arguments(self) -> dict[str, object]:
+        """Return the own arguments, checked."""
+        if not isinstance(self.overlap, bool):
+            raise TypeError(f"overlap={self.overlap!r} must be True or False")
+        made: object = None
+        if callable(self._make_outer):
+            made = self._make_outer([torch.nn.Parameter(torch.zeros(1))])
+        if not isinstance(made, Optimizer) or needs_closure(made):
+            raise TypeError(
+                f"outer={self._make_outer!r} must be a function that takes a list of one parameter "
+                "and returns an optimizer that steps without a closure, as "
+                "lambda parameters: torch.optim.SGD(parameters, lr=0.7, momentum=0.9)"
+            )
+        values = ", ".join(f"{name}={value!r}" for name, value in made.defaults.items())
+        own = {"overlap": self.overlap, "outer": f"{type(made).__name__}({values})"}
+        return super().arguments() | own
+
+    def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
+        """Make the collective; the anchor and the state of the outer optimizer grow."""
+        quorum: Literal["all", 1] = "all" if self.group_size is None else 1
+        flat, known = parameters.flat, self._anchor.detach()
+        collective = PartialAllreduce(
+            self.comm, flat, group_size=self.group_size, quorum=quorum, **self.waits
+        )
+        changes = torch.from_numpy(collective.empty()).view(flat.dtype).zero_()
+        changes[: self._changes.numel()] = self._changes
+        self._changes = changes
+        self._anchor.data = flat.clone()
+        self._anchor.data[: known.numel()] = known
+        if known.numel() == 0:
+            self.outer = self._make_outer([self._anchor])
+        state = self.outer.state[self._anchor]
+        for name, value in state.items():
+            if isinstance(value, torch.Tensor) and value.shape == known.shape:
+                state[name] = value.new_zeros(flat.shape)
+                state[name][: value.numel()] = value
+        return (collective,)
+
+    @property
+    def collective(self) -> PartialAllreduce:
+        """The collective; its own counter starts at 0 in every process."""
+        return self._connected(PartialAllreduce)
+
+    def counter(self) -> int:
+        """Return the versions of the collective, a posted one with them, and the local steps."""
+        return super().counter() + (self._request is not None)
+
+    def before_step(self, loss: torch.Tensor | float | None) -> torch.Tensor | float | None:
+        """Remember where a period begins."""
+        if not self._begun:
+            self._anchor.data.copy_(self.parameters.flat)
+            self._begun = True
+        return loss
+
+    def after_step(self) -> None:
+        """Make an outer step where a period ends."""
+        self.before_step(None)  # a step without gradients, which has changed nothing, may begin
+        super().after_step()
+
+    def synchronize(self, *, final: bool = True) -> None:
+        """End the period: average the changes, and step the anchor, which is the new model."""
+        self.before_step(None)
+        flat, anchor = self.parameters.flat, self._anchor.detach()
+        weight = fmean(self._weights or [1.0])
+        changes = anchor - flat
+        self._step_outer()  # with those of the last period, where one was posted
+        self._changes.copy_(changes)
+        if self.overlap and not final:
+            self._request = self.collective.iallreduce(self._changes, weight)
+        else:
+            call = self.collective.sync if final else self.collective.allreduce
+            self._take(call(self._changes, weight))
+            self._due &= bool(self._weights)  # of no step no change is applied
+            self._step_outer()
+        if final and self.group_size is not None:
+            self.collective.sync(self._anchor.data)
+            self._base -= 1
+        flat.copy_(anchor)
+        self.parameters.written()
+        self._weights.clear()
+        self._begun = False
+
+    def _step_outer(self) -> None:
+        """Step the anchor with the average that was posted, if there is one."""
+        self._finish()
+        if self._due:
+            self._anchor.grad = self._changes
+            self.outer.step()
+            self._anchor.grad = None
+            self._due = False
+        self.outcome = self._given
+
+    def _finish(self) -> None:
+        """Wait for what was posted."""
+        if self._request is not None:
+            request, self._request = self._request, None
+            self._take(request.wait())
+
+    def _take(self, outcome: Outcome) -> None:
+        self._given, self._due = outcome, outcome.weight > 0
+
+    def meet(self) -> Meeting:
+        """Return the ranks, when what was posted is complete: the collective is free then."""
+        self._finish()
+        return super().meet()
+
+    def resume(self, version: int) -> None:
+        """Continue the count at `version`; groups are those of its period."""
+        super().resume(version)
+        if self.group_size is not None:
+            cycle = group_cycle(self.size, self.group_size, "dynamic")
+            empty = (version // (self.sync_period or 1) - self.collective.version) % cycle or cycle
+            for _ in range(empty):
+                self.collective.sync(self._changes, weight=0.0)
+            self._base -= empty
+
+    def state(self) -> dict[str, Any]:
+        """Return the outer optimizer's state, and what there is of a period; waits for its average.
+
+        What others could still use in groups cannot be saved.
+        """
+        self._finish()
+        return super().state() | {
+            "outer": self.outer.state_dict(),
+            "anchor": self._anchor.detach().clone() if self._begun else None,
+            "average": self._changes.clone() if self._due else None,
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take up what was saved."""
+        super().load_state(state)
+        self.outer.load_state_dict(state["outer"])
+        self._begun, self._due = state["anchor"] is not None, state["average"] is not None
+        if self._begun:
+            self._anchor.data.copy_(state["anchor"])
+        if self._due:
+            self._changes.copy_(state["average"])
+
+    def release(self) -> None:
+        """Let go of the collective's memory, with a copy of an average that is not used yet."""
+        self._request = None
+        self._changes = self._changes.clone() if self._due else torch.empty(0)
+
+    def _leave(self) -> None:
+        try:
+            self._finish()
+        finally:
+            super()._leave()
+
+    def __repr__(self) -> str:
+        return (
+            f"DiLoCo({self.size} ranks, sync_period={self.sync_period}, overlap={self.overlap}, "
+            f"group_size={self.group_size})"
+        )
+
+
+def _nesterov(parameters: list[torch.nn.Parameter]) -> Optimizer:
+    """Return the paper's outer optimizer."""
+    return torch.optim.SGD(parameters, lr=0.7, momentum=0.9, nesterov=True)
