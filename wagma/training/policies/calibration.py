@@ -62,7 +62,9 @@ class Calibration:
         made._times = times
         return made
 
-    def choose(self, algorithm: Algorithm, candidates: Sequence[float] | None) -> Chosen | None:
+    def choose(
+        self, algorithm: Algorithm, candidates: Sequence[float] | None, *, preempt: bool
+    ) -> Chosen | None:
         """Return the threshold, the same on all ranks; collective.
 
         An averaging takes what it takes the rank that waits for nobody: the shortest time.
@@ -70,6 +72,7 @@ class Calibration:
         Args:
             algorithm: whose ranks they are.
             candidates: thresholds to choose from, None: all that differ.
+            preempt: whether the threshold ends what is in progress.
 
         Returns:
             None if there is no step that all ranks have whole.
@@ -86,6 +89,7 @@ class Calibration:
                 times[..., :-1],
                 times[..., -1].min(axis=1),
                 None if candidates is None else np.asarray(candidates, np.float64),
+                preempt=preempt,
             )
             found = torch.tensor(
                 [choice.threshold, choice.speedup, choice.drop_rate], dtype=torch.float64

@@ -272,7 +272,7 @@ class DropCompute(ComputePolicy):
         if step < calibration.last:
             return
         candidates = None if given.threshold == "auto" else (given.threshold,)
-        chosen = calibration.choose(self.algorithm, candidates)
+        chosen = calibration.choose(self.algorithm, candidates, preempt=given.preempt)
         if chosen is None:
             if self.algorithm.rank == 0:
                 self._log.warning(
