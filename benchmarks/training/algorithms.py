@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Any
 from wagma.collectives._engine import MAX_NEIGHBORS
 from wagma.theory.bound import Rule
 
+from . import stopping
+
 if TYPE_CHECKING:
     from mpi4py import MPI
 
     from wagma.algorithms import Algorithm
+    from wagma.inject import Delays
+    from wagma.training.policies.base import ComputePolicy
 
     from .settings import Settings
 
@@ -29,7 +33,7 @@ NAMES = (
 )
 DEFAULT = ("wagma", "allreduce", "local10", "dpsgd", "sgp1", "eager-majority", "adpsgd")
 
-_NUMBERED = re.compile(r"(local|sgp)([1-9][0-9]{0,5})")
+_NUMBERED = re.compile(r"(dropcompute-local|local|sgp)([1-9][0-9]{0,5})")
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class Compared:
         options: of the class, beside `comm` and `transport`.
         rule: whom its calls wait for.
         least_ranks: that it needs.
+        stop: what ends a step, beside its micro-batches.
     """
 
     name: str
@@ -51,15 +56,26 @@ class Compared:
     options: dict[str, Any]
     rule: Rule
     least_ranks: int = 1
+    stop: stopping.Stop | None = None
 
-    def make(self, comm: MPI.Intracomm, settings: Settings) -> Algorithm:
-        """A fresh one; collective."""
+    def make(
+        self, comm: MPI.Intracomm, settings: Settings, delays: Delays
+    ) -> Algorithm | ComputePolicy:
+        """Return a fresh one; collective.
+
+        Args:
+            comm: the ranks.
+            settings: of the benchmark.
+            delays: of every micro-batch.
+        """
         import wagma
 
         made: Algorithm = getattr(wagma, self.home)(
             comm, transport=settings.transport, **self.options
         )
-        return made
+        if self.stop is None:
+            return made
+        return stopping.stop_at_threshold(made, self.stop, settings, delays)
 
 
 def check_name(name: str) -> str:
@@ -69,11 +85,13 @@ def check_name(name: str) -> str:
         ValueError: there is none of that name.
     """
     found = _NUMBERED.fullmatch(name)
-    if name in NAMES or (found and (found[1] == "local" or int(found[2]) <= MAX_NEIGHBORS)):
+    if name in (*NAMES, *stopping.NAMES) or (
+        found and (found[1] != "sgp" or int(found[2]) <= MAX_NEIGHBORS)
+    ):
         return name
     raise ValueError(
-        f"unknown algorithm {name!r}: choose from {', '.join(NAMES)}; localN with any N, sgpN with "
-        f"N up to {MAX_NEIGHBORS}"
+        f"unknown algorithm {name!r}: choose from {', '.join((*NAMES, *stopping.NAMES))}; localN "
+        f"and dropcompute-localN with any N, sgpN with N up to {MAX_NEIGHBORS}"
     )
 
 
@@ -86,7 +104,7 @@ def find(name: str, settings: Settings, size: int) -> Compared:
         size: ranks P.
     """
     if found := _NUMBERED.fullmatch(name):
-        return (_local if found[1] == "local" else _sgp)(name, int(found[2]))
+        return (_sgp if found[1] == "sgp" else _local)(name, int(found[2]))
     makers: dict[str, Callable[[], Compared]] = {
         "wagma": lambda: _wagma(name, "WAGMA", settings, size),
         "wagma-ff": lambda: _wagma(
@@ -98,7 +116,9 @@ def find(name: str, settings: Settings, size: int) -> Compared:
         ),
         "wagma-world": lambda: _wagma(name, "WAGMA, S=P", settings, size, group_size=size),
         "wagma-small": lambda: _wagma(name, "WAGMA, S=2", settings, size, group_size=min(2, size)),
-        "allreduce": lambda: Compared(name, "AllreduceSGD", "AllreduceSGD", {}, Rule("none", 1)),
+        "allreduce": lambda: _allreduce(name, "AllreduceSGD"),
+        "dropcompute": lambda: _allreduce(name, "DropCompute"),
+        "anytime": lambda: _allreduce(name, "Anytime Minibatch"),
         "dpsgd": lambda: Compared(name, "D-PSGD", "DPSGD", {}, Rule("ring")),
         "eager-majority": lambda: _eager(
             name, "majority", Rule("majority", window=WINDOW_OF_INCREMENTS)
@@ -123,8 +143,15 @@ def _wagma(name: str, label: str, settings: Settings, size: int, **chosen: Any) 
 
 
 def _local(name: str, period: int) -> Compared:
+    stop = stopping.stop_of(name)
+    label = f"LocalSGD({period})" if stop is None else f"DropCompute, LocalSGD({period})"
+    options = {"sync_period": period}
+    return Compared(name, label, "LocalSGD", options, Rule("none", period), stop=stop)
+
+
+def _allreduce(name: str, label: str) -> Compared:
     return Compared(
-        name, f"LocalSGD({period})", "LocalSGD", {"sync_period": period}, Rule("none", period)
+        *(name, label, "AllreduceSGD", {}, Rule("none", 1)), stop=stopping.stop_of(name)
     )
 
 

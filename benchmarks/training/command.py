@@ -34,6 +34,7 @@ from wagma.launch.packages import missing
 from wagma.launch.together import on_world
 from wagma.units import parse_duration
 
+from . import stopping
 from .algorithms import DEFAULT, NAMES, check_name
 from .settings import Settings
 from .tasks import TASKS
@@ -77,6 +78,14 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
         help=f"samples per rank and step ({_defaults('batch')})",
     )
     add(
+        "--micro-batches",
+        type=integer(1),
+        default=1,
+        metavar="M",
+        help="split the batch and the computing of a step into so many equal parts, and accumulate "
+        "their gradients; SPEC then counts parts as steps (default: %(default)s)",
+    )
+    add(
         "--learning-rate",
         type=reader(_positive),
         metavar="X",
@@ -103,8 +112,9 @@ def _add_algorithms(parser: argparse.ArgumentParser) -> None:
         type=reader(_algorithms),
         default=",".join(DEFAULT),
         metavar="NAMES",
-        help=f"comma-separated, in the order in which they run: {', '.join(NAMES)}; localN and "
-        "sgpN with other N (default: %(default)s)",
+        help="comma-separated, in the order in which they run: "
+        f"{', '.join((*NAMES, *stopping.NAMES))}; localN, dropcompute-localN and sgpN with other N "
+        "(default: %(default)s)",
     )
     add(
         "--sync-period",
@@ -113,6 +123,21 @@ def _add_algorithms(parser: argparse.ArgumentParser) -> None:
         metavar="TAU",
         help="of WAGMA: versions from one average over all ranks to the next (default: "
         "%(default)s); consensus is measured once in so many, of every algorithm",
+    )
+    add(
+        "--threshold",
+        type=reader(parse_duration),
+        metavar="TIME",
+        help="at which dropcompute and anytime stop a step, and dropcompute-localN a period "
+        "(default: dropcompute finds its own; of anytime the mean emulated time of a step)",
+    )
+    add(
+        "--calibration-steps",
+        type=integer(1),
+        default=10,
+        metavar="N",
+        help="of dropcompute: steps, or periods, from whose times it finds its threshold (default: "
+        "%(default)s)",
     )
     add_group_size(add)
     add_transport(add)
@@ -297,6 +322,9 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         json=arguments.json,
         plots=arguments.plots,
         picture=arguments.picture,
+        micro_batches=arguments.micro_batches,
+        threshold=arguments.threshold,
+        calibration_steps=arguments.calibration_steps,
     )
 
 

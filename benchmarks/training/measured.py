@@ -13,6 +13,7 @@ from wagma.theory.bound import bound
 
 from .algorithms import Compared
 from .settings import Settings
+from .stopping import summary
 
 if TYPE_CHECKING:
     from wagma.inject import Delays
@@ -46,15 +47,19 @@ def figures(
     steps = np.concatenate([record["step_seconds"] for record in records])
     late = np.concatenate([record["late"] for record in records])
     waited = [float(sum(record["waited_seconds"])) for record in records]
-    ideal = bound(replace(compared.rule, seed=seed), recorded_compute(settings, records, delays))
+    part = settings.batch // settings.micro_batches
+    samples = sum(record["micro_batches"] for record in records) * part
+    stopped = compared.stop is not None
+    compute = recorded_compute(settings, records, delays, dropped=stopped)
+    ideal = bound(replace(compared.rule, seed=seed), compute)
     ages: Counter[int] = sum((Counter(record["staleness"]) for record in records), Counter())
     seconds = np.array([record["snapshot_seconds"] for record in records]).max(axis=0)
     return {
         "algorithm": compared.name,
         "label": compared.label,
         "seed": seed,
-        "throughput": sum(made) * settings.batch / wall,
-        "ideal_throughput": ideal.steps * settings.batch / ideal.seconds,
+        "throughput": samples / wall,
+        "ideal_throughput": (samples if stopped else ideal.steps * settings.batch) / ideal.seconds,
         "wall_seconds": wall,
         "ideal_seconds": ideal.seconds,
         "version_seconds": wall / settings.steps,
@@ -77,23 +82,29 @@ def figures(
             "seconds": seconds.tolist(),
             "accuracy": trained.snapshot_values,
         },
-        "behind_share": sum(record["behind"] for record in records) / sum(made),
+        "behind_share": sum(record["behind"] for record in records)
+        / sum(record["micro_batches"] for record in records),
+        "dropping": summary([record["stats"] for record in records]),
     }
 
 
-def recorded_compute(settings: Settings, records: list[dict[str, Any]], delays: Delays) -> Floats:
+def recorded_compute(
+    settings: Settings, records: list[dict[str, Any]], delays: Delays, *, dropped: bool = False
+) -> Floats:
     """Seconds that each rank computed before it called each version: [versions, P].
 
-    Versions that a rank left out would have taken its usual time, and the injected delay.
+    Versions that a rank left out would have taken its usual time, and the injected delay; where
+    they were `dropped`, no time.
     """
-    injected = delays.table(settings.steps)
+    parts = delays.table(settings.steps * settings.micro_batches)
+    injected = parts.reshape(settings.steps, settings.micro_batches, -1).sum(axis=1)
     table = np.full((settings.steps, len(records)), np.nan)
     for rank, record in enumerate(records):
         own = np.array(record["step_seconds"]) - np.array(record["called_seconds"])
         table[record["versions"], rank] = own
         usual = np.median(own - injected[record["versions"], rank])
         missing = np.isnan(table[:, rank])
-        table[missing, rank] = usual + injected[missing, rank]
+        table[missing, rank] = 0.0 if dropped else usual + injected[missing, rank]
     return table
 
 

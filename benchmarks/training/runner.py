@@ -17,7 +17,7 @@ from wagma.launch.together import abort_on_error, everywhere
 from wagma.units import plural
 
 from .. import environment
-from . import table
+from . import stopping, table
 from .algorithms import Compared, find
 from .document import document
 from .measured import figures
@@ -92,6 +92,7 @@ def _algorithms(settings: Settings, size: int) -> list[Compared]:
     group = settings.group_size
     if group is not None and group > size:
         raise ValueError(f"--group-size {group}: this run has {plural(size, 'rank')} only")
+    stopping.check(settings)
     compared = [find(name, settings, size) for name in settings.algorithms]
     for one in compared:
         if one.least_ranks > size:
@@ -124,8 +125,10 @@ def _check_parameters(settings: Settings, task: Task) -> None:
 def _warnings(settings: Settings, crowded: list[str]) -> list[str]:
     if settings.compute is None:
         return crowded
+    part = "step" if settings.micro_batches == 1 else "micro-batch"
+    milliseconds = 1e3 * settings.compute / settings.micro_batches
     return [
-        f"computing is emulated: a step of average cost sleeps until {1e3 * settings.compute:g} ms "
+        f"computing is emulated: a {part} of average cost sleeps until {milliseconds:g} ms "
         "have passed since it began, its gradient included. So ranks may share cores, and times "
         "are those of waiting and communication, not of this machine's arithmetic"
     ]
@@ -183,7 +186,8 @@ def _announced(settings: Settings, size: int, imbalance: Injector) -> str:
         else (f", computing emulated by sleeping: {1e3 * settings.compute:g} ms per step")
     )
     padded = "" if settings.parameters is None else f", padded to {settings.parameters} parameters"
+    split = f" in {settings.micro_batches} micro-batches" if settings.micro_batches > 1 else ""
     return (
         f"{settings.task}{padded} on {plural(size, 'rank')}, {imbalance.describe()}; "
-        f"{settings.steps} versions of {settings.batch} samples per rank{emulated}"
+        f"{settings.steps} versions of {settings.batch} samples per rank{split}{emulated}"
     )

@@ -32,6 +32,9 @@ class Settings:
         json: file for the results, or None.
         plots: folder for the pictures, or None.
         picture: file for accuracy and waiting side by side, or None.
+        micro_batches: into which the batch of a step is split, M.
+        threshold: at which DropCompute and Anytime Minibatch stop; None: found or derived.
+        calibration_steps: steps, or periods, from whose times DropCompute finds its threshold.
     """
 
     task: str
@@ -50,3 +53,6 @@ class Settings:
     json: str | None
     plots: str | None
     picture: str | None = None
+    micro_batches: int = 1
+    threshold: float | None = None
+    calibration_steps: int = 10

@@ -50,11 +50,26 @@ def _columns(result: dict[str, Any]) -> list[_Column]:
             f"{measures['name']}{unit.replace(' ', ', ')}", lambda run: scale * run["accuracy"], 1
         ),
         _Column(f"s to {scale * target:g}{unit}", lambda run: run["time_to_target"], 2),
+        *(_STOPPING if any(run.get("dropping") for run in result["runs"]) else ()),
     ]
 
 
 def _times(factor: float, value: float | None) -> float | None:
     return None if value is None else factor * value
+
+
+def _dropping(title: str, name: str, factor: float, digits: int) -> _Column:
+    return _Column(title, lambda run: _times(factor, (run.get("dropping") or {}).get(name)), digits)
+
+
+# Of algorithms that stop at a threshold.
+_STOPPING = (
+    _dropping("dropped, %", "drop_rate", 100, 1),
+    _dropping("expected to drop, %", "expected_drop_rate", 100, 1),
+    _dropping("threshold, ms", "threshold", 1e3, 1),
+    _dropping("speed-up", "measured_speedup", 1, 3),
+    _dropping("expected speed-up", "expected_speedup", 1, 3),
+)
 
 
 def by_algorithm(runs: list[Run]) -> dict[str, list[Run]]:
@@ -153,8 +168,8 @@ def _where(result: dict[str, Any]) -> str:
     if settings["compute"] is not None:
         longest = 100 * max(run["behind_share"] for run in result["runs"])
         behind = (
-            f" {1e3 * settings['compute']:g} ms per step, emulated; at most {longest:.1f} % of an "
-            "algorithm's gradients took longer."
+            f" {1e3 * settings['compute']:g} ms per step{_split(settings)}, emulated; at most "
+            f"{longest:.1f} % of an algorithm's gradients took longer."
         )
     load = ", ".join(f"{each:.2f}" for each in environment["load_average"])
     return (
@@ -164,6 +179,11 @@ def _where(result: dict[str, Any]) -> str:
         f"{environment['mpi'].get('library', 'MPI')}; load average at start {load}; "
         f"{environment['time']}."
     )
+
+
+def _split(settings: dict[str, Any]) -> str:
+    parts = settings.get("micro_batches", 1)
+    return f" of {parts} micro-batches" if parts > 1 else ""
 
 
 def _cell(values: list[float | None], digits: int) -> str:
@@ -183,6 +203,11 @@ def _notes(result: dict[str, Any], per_seed: bool) -> list[str]:
         f"{settings['sync_period']}th version is averaged. Communication: of calls that waited "
         "for nobody."
     ]
+    if any(run.get("dropping") for run in result["runs"]):
+        notes.append(
+            "Dropped: of all micro-batches, or local steps, those of the calibration included. "
+            "Speed-up: of what is computed per second, over the calibration's steps."
+        )
     if len(settings["seeds"]) > 1 and not per_seed:
         notes.append(f"Mean ± standard deviation of {len(settings['seeds'])} seeds.")
     notes += result["environment"]["warnings"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,12 +17,14 @@ from wagma.training.optimizer import DistributedOptimizer
 
 from .algorithms import Compared
 from .settings import Settings
+from .stopping import FIGURES
 from .tasks import Batch, Task
 from .timed import Snapshots, check_one_model, mean_over_ranks, run_steps
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+    from wagma.algorithms import Algorithm
     from wagma.inject import Injector
 
 __all__ = ["SNAPSHOTS", "Trained", "train"]
@@ -35,8 +38,9 @@ class Trained:
     """What was measured, on all ranks.
 
     Attributes:
-        records: every rank's `timed.RankRecord` as a dict, and its "behind": how many steps'
-            gradients took longer than the emulated time.
+        records: every rank's `timed.RankRecord` as a dict, and beside it "micro_batches": how many
+            it has computed; "behind": how many of them took longer than the emulated time; "stats":
+            of its policy, see `stopping.summary`; empty without one.
         snapshot_versions: after how many versions the model was copied.
         snapshot_values: the task's measure of the averaged copies.
         final_value: of the final model.
@@ -52,14 +56,23 @@ class Trained:
 
 
 class _Computing:
-    """What a rank does before it calls its optimizer: a gradient, emulated time, its delay."""
+    """What a rank does before it calls its optimizer: gradients, emulated time, delays."""
 
     def __init__(
-        self, settings: Settings, imbalance: Injector, task: Task, model: nn.Module, seed: int
+        self,
+        settings: Settings,
+        compared: Compared,
+        imbalance: Injector,
+        task: Task,
+        model: nn.Module,
+        seed: int,
     ) -> None:
         self.optimizer: DistributedOptimizer | None = None
         self.version = 0
+        self.micro_batches = 0
         self.behind = 0
+        self._stop = compared.stop
+        self._endless = count()  # the micro-batches of a rank that makes as many as it can
         self._settings = settings
         self._imbalance = imbalance
         self._task = task
@@ -67,22 +80,36 @@ class _Computing:
         self._seed = seed
 
     def __call__(self, version: int) -> bool:
-        begin = time.perf_counter()
-        optimizer, settings = self.optimizer, self._settings
+        optimizer, parts = self.optimizer, self._settings.micro_batches
         assert optimizer is not None
-        rank, size = optimizer.algorithm.rank, optimizer.algorithm.size
         self.version = version
         optimizer.zero_grad()
-        batch = Batch(rank, size, version, settings.batch, self._seed)
+        numbers: Iterable[int] = range(version * parts, (version + 1) * parts)
+        if self._stop is not None:
+            # It divides by the micro-batches itself.
+            numbers = self._endless if self._stop == "threshold" else numbers
+            numbers, parts = optimizer.micro_batches(numbers), 1
+        delayed = False
+        for number in numbers:
+            delayed |= self._compute(optimizer.algorithm, number, 1 / parts)
+        return delayed
+
+    def _compute(self, algorithm: Algorithm, number: int, factor: float) -> bool:
+        """Add the gradient of a micro-batch, times `factor`; return whether it was delayed."""
+        begin = time.perf_counter()
+        settings = self._settings
+        samples = settings.batch // settings.micro_batches
+        batch = Batch(algorithm.rank, algorithm.size, number, samples, self._seed)
         loss, cost = self._task.loss(self._model, batch)
-        loss.backward()  # type: ignore[no-untyped-call]
+        (factor * loss).backward()  # type: ignore[no-untyped-call]
+        self.micro_batches += 1
         if settings.compute is not None:
-            left = begin + settings.compute * cost - time.perf_counter()
+            left = begin + settings.compute / settings.micro_batches * cost - time.perf_counter()
             if left > 0:
                 time.sleep(left)
             self.behind += left < 0
-        delay = self._imbalance.inject(rank, version)
-        return delay > 0 or self._imbalance.strikes(rank, version)
+        delay = self._imbalance.inject(algorithm.rank, number)
+        return delay > 0 or self._imbalance.strikes(algorithm.rank, number)
 
 
 class _Consensus:
@@ -138,9 +165,9 @@ def train(
     model = task.build_model(seed)
     used = list(model.parameters())
     inner = task.optimizer([*used, *_padding(used, settings.parameters)], settings.learning_rate)
-    computing = _Computing(settings, imbalance, task, model, seed)
+    computing = _Computing(settings, compared, imbalance, task, model, seed)
     _warm_up(task, settings, comm.rank, comm.size, seed)
-    with DistributedOptimizer(inner, compared.make(comm, settings)) as optimizer:
+    with DistributedOptimizer(inner, compared.make(comm, settings, imbalance)) as optimizer:
         computing.optimizer = optimizer
         parameters = optimizer.algorithm.parameters
         slots = parameters.layout.slots
@@ -153,12 +180,19 @@ def train(
         )
         meet(comm)
         record = run_steps(optimizer, settings.steps, computing, snapshots, progress, stopped)
+        found = optimizer.stats()
     hook.remove()
     # Every rank has left the training: for one that was stopped in it nobody waits there.
     meet(comm)
     if comm.allreduce(record.end_seconds == 0.0):
         return None
-    records = comm.allgather({**asdict(record), "behind": computing.behind})
+    own = {
+        **asdict(record),
+        "micro_batches": computing.micro_batches,
+        "behind": computing.behind,
+        "stats": {name: found[name] for name in FIGURES if name in found},
+    }
+    records = comm.allgather(own)
     flat = parameters.flat[:end]
     check_one_model(comm, flat)
     final = flat.clone()
@@ -183,7 +217,8 @@ def _padding(used: list[nn.Parameter], total: int | None) -> list[nn.Parameter]:
 
 def _warm_up(task: Task, settings: Settings, rank: int, size: int, seed: int) -> None:
     """Runs a model once: what torch prepares at its first call is no step of the training."""
-    batch = Batch(rank, size, settings.steps, settings.batch, seed)
+    parts = settings.micro_batches
+    batch = Batch(rank, size, settings.steps * parts, settings.batch // parts, seed)
     task.loss(task.build_model(seed), batch)[0].backward()  # type: ignore[no-untyped-call]
 
 

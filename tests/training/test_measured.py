@@ -45,7 +45,9 @@ def record(rank: int, **changed: Any) -> dict[str, Any]:
         "staleness": {0: 8},
         "snapshot_seconds": [2.0, 4.0],
         "end_seconds": 4.0,
+        "micro_batches": 4,
         "behind": 0,
+        "stats": {},
         **changed,
     }
 
@@ -80,7 +82,7 @@ def shown(*runs: dict[str, Any], **changed: Any) -> dict[str, Any]:
 
 def test_throughput_is_of_all_ranks_and_of_steps_that_were_made() -> None:
     assert run()["throughput"] == 2 * 4 * 10 / 4.0
-    slow = record(1, versions=[0, 3], end_seconds=5.0)
+    slow = record(1, versions=[0, 3], end_seconds=5.0, micro_batches=2)
     slow.update(
         {name: slow[name][:2] for name in ("step_seconds", "called_seconds", "late", "delayed")}
     )

@@ -155,6 +155,9 @@ class Run:
         curve: of the averaged model.
         accuracy: what the curve is of, at the end.
         time_to_target_s: until the target was reached; None: never.
+        drop_rate: micro-batches, or local steps, that a threshold has left out, 0 to 1.
+        threshold_s: at which a step is stopped, or a period of local steps.
+        speedup: that it brought; `expected_speedup` likewise.
     """
 
     algorithm: str
@@ -171,6 +174,10 @@ class Run:
     curve: Curve | None
     accuracy: float | None
     time_to_target_s: float | None
+    drop_rate: float | None = None
+    threshold_s: float | None = None
+    speedup: float | None = None
+    expected_speedup: float | None = None
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def read_training(path: str, content: Mapping[str, Any]) -> Training:
 
 
 def _run(run: Mapping[str, Any]) -> Run:
-    curve = run["curve"]
+    curve, dropping = run["curve"], run.get("dropping") or {}
     seconds = [finite(each) for each in curve["seconds"]]
     accuracies = [finite(each) for each in curve["accuracy"]]
     if len(seconds) != len(accuracies):
@@ -60,6 +60,10 @@ def _run(run: Mapping[str, Any]) -> Run:
         curve=Curve(seconds, accuracies) if seconds else None,
         accuracy=finite(run["accuracy"]),
         time_to_target_s=_optional(run["time_to_target"]),
+        drop_rate=_optional(dropping.get("drop_rate")),
+        threshold_s=_optional(dropping.get("threshold")),
+        speedup=_optional(dropping.get("measured_speedup")),
+        expected_speedup=_optional(dropping.get("expected_speedup")),
     )
 
 

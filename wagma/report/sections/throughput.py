@@ -87,6 +87,15 @@ def _throughput(training: Training, looked: Mapping[str, Look], index: int) -> P
     )
 
 
+# Figures of algorithms that stop at a threshold: title, form, attribute of `Run`, scale.
+_DROPPING = (
+    ("dropped", "{:.1f}%", "drop_rate", 100),
+    ("threshold", "{:.1f} ms", "threshold_s", 1e3),
+    ("speed-up of dropping", "{:.3f}", "speedup", 1.0),
+    ("expected", "{:.3f}", "expected_speedup", 1.0),
+)
+
+
 def _ideals(training: Training, algorithm: str) -> list[float]:
     """The mean over the seeds, or nothing."""
     known = [run.ideal_throughput for run in training.of(algorithm)]
@@ -124,6 +133,7 @@ def _details(training: Training) -> Table:
         values = [getattr(run, name) for run in runs]
         return figure([scale * value for value in values if value is not None], form.format)
 
+    dropping = any(run.drop_rate is not None for run in training.runs)
     rows: list[tuple[str | Cell, ...]] = []
     for name in training.algorithms:
         runs = training.of(name)
@@ -147,11 +157,13 @@ def _details(training: Training) -> Table:
                     [run.accuracy for run in runs if run.accuracy is not None], training.measured
                 ),
                 Cell(time.text, "; ".join(filter(None, (time.small, missed)))),
+                *(of(runs, *each[1:]) for each in _DROPPING if dropping),
             )
         )
     head = (
         *("algorithm", "seeds", "step, median", "step, p90", "waited per rank", "late"),
         *("staleness", "consensus distance", training.measure),
         f"time to {training.measured(training.target)}",
+        *(each[0] for each in _DROPPING if dropping),
     )
     return table(f"Every figure; {training.what}", head, rows)
