@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from wagma.collectives._engine import MAX_NEIGHBORS
@@ -33,7 +34,7 @@ NAMES = (
 )
 DEFAULT = ("wagma", "allreduce", "local10", "dpsgd", "sgp1", "eager-majority", "adpsgd")
 
-_NUMBERED = re.compile(r"(dropcompute-local|local|sgp)([1-9][0-9]{0,5})")
+_NUMBERED = re.compile(r"(dropcompute-local|local|diloco|sgp)([1-9][0-9]{0,5})")
 
 
 @dataclass(frozen=True)
@@ -43,18 +44,18 @@ class Compared:
     Attributes:
         name: on the command line.
         label: in tables and pictures.
-        home: name of its class in `wagma`.
+        home: name of its class in `wagma`, or what makes one, given `comm`.
         options: of the class, beside `comm` and `transport`.
-        rule: whom its calls wait for.
+        rule: whom its calls wait for; None: not known.
         least_ranks: that it needs.
         stop: what ends a step, beside its micro-batches.
     """
 
     name: str
     label: str
-    home: str
+    home: str | Callable[..., Algorithm | ComputePolicy]
     options: dict[str, Any]
-    rule: Rule
+    rule: Rule | None
     least_ranks: int = 1
     stop: stopping.Stop | None = None
 
@@ -70,6 +71,8 @@ class Compared:
         """
         import wagma
 
+        if not isinstance(self.home, str):
+            return self.home(comm)
         made: Algorithm = getattr(wagma, self.home)(
             comm, transport=settings.transport, **self.options
         )
@@ -79,20 +82,46 @@ class Compared:
 
 
 def check_name(name: str) -> str:
-    """The name of an algorithm.
+    """Return the name of an algorithm, or "package.module:Class".
 
     Raises:
         ValueError: there is none of that name.
     """
+    if ":" in name:
+        _load(name)
+        return name
     found = _NUMBERED.fullmatch(name)
     if name in (*NAMES, *stopping.NAMES) or (
         found and (found[1] != "sgp" or int(found[2]) <= MAX_NEIGHBORS)
     ):
         return name
     raise ValueError(
-        f"unknown algorithm {name!r}: choose from {', '.join((*NAMES, *stopping.NAMES))}; localN "
-        f"and dropcompute-localN with any N, sgpN with N up to {MAX_NEIGHBORS}"
+        f"unknown algorithm {name!r}: choose from {', '.join((*NAMES, *stopping.NAMES))}; localN, "
+        f"dilocoN and dropcompute-localN with any N, sgpN with N up to {MAX_NEIGHBORS}; or "
+        "package.module:Class of your own"
     )
+
+
+def _load(path: str) -> Callable[..., Algorithm | ComputePolicy]:
+    """Return what "package.module:Class" names.
+
+    Raises:
+        ValueError: it is not there, or cannot be called.
+    """
+    module, _, name = path.partition(":")
+    try:
+        found: Any = import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"{path!r} cannot be imported ({error}): name a class or function that takes comm and "
+            "returns an algorithm, as package.module:Class, in a folder of PYTHONPATH"
+        ) from None
+    if not callable(found):
+        raise ValueError(f"{path!r} is a {type(found).__name__}: it has to be a class or function")
+    loaded: Callable[..., Algorithm | ComputePolicy] = found
+    return loaded
 
 
 def find(name: str, settings: Settings, size: int) -> Compared:
@@ -103,8 +132,11 @@ def find(name: str, settings: Settings, size: int) -> Compared:
         settings: whose group size and synchronisation period are WAGMA's.
         size: ranks P.
     """
+    if ":" in name:
+        return Compared(name, name.partition(":")[2], _load(name), {}, None)
     if found := _NUMBERED.fullmatch(name):
-        return (_sgp if found[1] == "sgp" else _local)(name, int(found[2]))
+        makers_of = {"sgp": _sgp, "diloco": _diloco}
+        return makers_of.get(found[1], _local)(name, int(found[2]))
     makers: dict[str, Callable[[], Compared]] = {
         "wagma": lambda: _wagma(name, "WAGMA", settings, size),
         "wagma-ff": lambda: _wagma(
@@ -153,6 +185,11 @@ def _allreduce(name: str, label: str) -> Compared:
     return Compared(
         *(name, label, "AllreduceSGD", {}, Rule("none", 1)), stop=stopping.stop_of(name)
     )
+
+
+def _diloco(name: str, period: int) -> Compared:
+    options = {"sync_period": period}
+    return Compared(name, f"DiLoCo({period})", "DiLoCo", options, Rule("none", period))
 
 
 def _sgp(name: str, neighbors: int) -> Compared:

@@ -113,7 +113,8 @@ def _add_algorithms(parser: argparse.ArgumentParser) -> None:
         default=",".join(DEFAULT),
         metavar="NAMES",
         help="comma-separated, in the order in which they run: "
-        f"{', '.join((*NAMES, *stopping.NAMES))}; localN, dropcompute-localN and sgpN with other N "
+        f"{', '.join((*NAMES, *stopping.NAMES))}; localN, dilocoN, dropcompute-localN "
+        "and sgpN with other N; or package.module:Class of your own, its bound unknown "
         "(default: %(default)s)",
     )
     add(

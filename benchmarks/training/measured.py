@@ -51,7 +51,7 @@ def figures(
     samples = sum(record["micro_batches"] for record in records) * part
     stopped = compared.stop is not None
     compute = recorded_compute(settings, records, delays, dropped=stopped)
-    ideal = bound(replace(compared.rule, seed=seed), compute)
+    ideal = None if compared.rule is None else bound(replace(compared.rule, seed=seed), compute)
     ages: Counter[int] = sum((Counter(record["staleness"]) for record in records), Counter())
     seconds = np.array([record["snapshot_seconds"] for record in records]).max(axis=0)
     return {
@@ -59,9 +59,10 @@ def figures(
         "label": compared.label,
         "seed": seed,
         "throughput": samples / wall,
-        "ideal_throughput": (samples if stopped else ideal.steps * settings.batch) / ideal.seconds,
+        "ideal_throughput": ideal
+        and (samples if stopped else ideal.steps * settings.batch) / ideal.seconds,
         "wall_seconds": wall,
-        "ideal_seconds": ideal.seconds,
+        "ideal_seconds": ideal and ideal.seconds,
         "version_seconds": wall / settings.steps,
         "steps_per_rank": made,
         "step_time_p50": float(np.percentile(steps, 50)),

@@ -78,7 +78,7 @@ def _throughput(figure: Figure, result: Result) -> None:
     axes = figure.subplots()
     runs = by_algorithm(result["runs"])
     places = np.arange(len(runs))
-    ideal = [np.mean([run["ideal_throughput"] for run in of]) for of in runs.values()]
+    ideal = [np.mean([run["ideal_throughput"] or 0.0 for run in of]) for of in runs.values()]
     real = [np.mean([run["throughput"] for run in of]) for of in runs.values()]
     spread = [_deviation([run["throughput"] for run in of]) for of in runs.values()]
     looked = _looks(result)
@@ -97,7 +97,9 @@ def _throughput(figure: Figure, result: Result) -> None:
         axes.text(
             max(value + error, bound),
             place,
-            f"  {value:,.0f}  ({value / bound:.0%})",
+            f"  {value:,.0f}  ({value / bound:.0%})"
+            if bound
+            else f"  {value:,.0f}  (bound unknown)",
             va="center",
             fontsize=10,
         )

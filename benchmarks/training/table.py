@@ -31,7 +31,11 @@ def _columns(result: dict[str, Any]) -> list[_Column]:
     return [
         _Column("samples/s", lambda run: run["throughput"], 1),
         _Column(
-            "of the bound, %", lambda run: 100 * run["throughput"] / run["ideal_throughput"], 1
+            "of the bound, %",
+            lambda run: (
+                run["ideal_throughput"] and 100 * run["throughput"] / run["ideal_throughput"]
+            ),
+            1,
         ),
         _Column("ms per version", lambda run: 1e3 * run["version_seconds"], 1),
         _Column(
@@ -217,6 +221,8 @@ def _notes(result: dict[str, Any], per_seed: bool) -> list[str]:
             f"gradients took longer than the emulated time in up to {100 * behind:.1f} % of the "
             "steps: these are slower than they should be; ask for a longer --compute"
         )
+    if unknown := sorted({run["label"] for run in result["runs"] if not run["ideal_throughput"]}):
+        notes.append(f"Bound unknown: {', '.join(unknown)}.")
     return notes
 
 

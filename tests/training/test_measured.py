@@ -102,6 +102,17 @@ def test_the_bound_is_of_what_was_computed() -> None:
     ] == pytest.approx(0.9 + 3 * 0.5)
 
 
+def test_the_bound_of_others_is_unknown(tmp_path: Path) -> None:
+    other = run("wagma:DiLoCo")
+    assert other["label"] == "DiLoCo"
+    assert other["ideal_throughput"] is other["ideal_seconds"] is None
+    result = shown(run(), other)
+    validator().validate(result)
+    assert "Bound unknown: DiLoCo." in table.text(result)
+    plots.draw(result, tmp_path)
+    assert run("diloco10")["ideal_throughput"] == run("local10")["ideal_throughput"]
+
+
 def test_versions_that_were_left_out_have_the_usual_time_and_their_delay() -> None:
     delays = parse("one-server:1:2.0:3", RANKS)  # at versions 0 and 3
     late = record(1, versions=[0, 2], step_seconds=[3.5, 1.5], called_seconds=[1.0, 1.0])

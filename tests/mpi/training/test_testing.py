@@ -1,6 +1,8 @@
 """The conformance checks: wagma's algorithms pass, and each finds the algorithm that breaks it."""
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -22,6 +24,9 @@ def plain(parameters: list[torch.nn.Parameter]) -> Optimizer:
     """DiLoCo is LocalSGD with it."""
     return torch.optim.SGD(parameters, lr=1.0)
 
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs/writing-an-algorithm.md").read_text()
+EXAMPLE, CHECK = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 long = pytest.mark.long
 PASSING: list[Any] = [
@@ -148,3 +153,24 @@ def test_it_finds_what_is_broken(name: str) -> None:
 def test_a_wrong_name() -> None:
     with pytest.raises(ValueError, match="skip='one' is no check: they are one rank, closures"):
         check_algorithm(wagma.LocalSGD, COMM, skip=["one"])
+
+
+def test_the_documented_example_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {"comm": COMM}
+    exec(EXAMPLE, names)
+    exec(CHECK, names)
+    left_out = {"one rank", *(["errors"] if COMM.size == 1 else [])}
+    assert capsys.readouterr().out == f"{[name for name in CHECKS if name not in left_out]}\n"
+    wrong = names["SlowMomentum"](COMM, period=0)
+    inner = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))])
+    with pytest.raises(ValueError, match="period=0 must be 1 or more"):
+        wagma.DistributedOptimizer(inner, wrong)
+
+
+def test_the_hooks_are_all_listed() -> None:
+    rows = re.findall(r"^\| (`.*?) \|", PAGE, re.MULTILINE)
+    listed = {name for row in rows for name in re.findall(r"`(\w+)\(", row)}
+    public = {name for name in vars(Algorithm) if not name.startswith("_")}
+    own = {"attach", "reattach", "resume", "meet", "close", "check_open", "hint"}  # of the base
+    values = {"wait_avoiding", "parameters", "collective", "version"}
+    assert listed == public - own - values
