@@ -44,7 +44,8 @@ class DiLoCo(LocalSGD):
         outer: makes the outer optimizer, given a list of one parameter, the flat anchor; the same
             on all ranks. None: ``SGD(parameters, lr=0.7, momentum=0.9, nesterov=True)``.
         overlap: the changes of a period are averaged during the next one, and applied at its end:
-            nobody waits for communication, and the outer gradient is one period old.
+            nobody waits for communication, and the outer gradient is one period old. The default
+            outer optimizer may then diverge: give one with less momentum, as SGD of rate 0.5.
         group_size: average the changes in wait-avoiding groups of so many ranks, others in each
             period, as `WAGMA` does models; anchors then differ between ranks until `synchronize`,
             which averages them, too; no rank is more than 64 periods ahead of another. None:
