@@ -16,6 +16,7 @@ from wagma.training.ranks import Waits
 from wagma.training.strategies.collective import Collective
 from wagma.training.strategies.cycles import group_cycle
 from wagma.training.strategies.local import LocalSGD
+from wagma.units import plural
 
 if TYPE_CHECKING:
     from wagma.collectives import Request
@@ -232,7 +233,7 @@ class DiLoCo(LocalSGD):
 
     def __repr__(self) -> str:
         return (
-            f"DiLoCo({self.size} ranks, sync_period={self.sync_period}, overlap={self.overlap}, "
+            f"DiLoCo({plural(self.size, 'rank')}, sync_period={self.sync_period}, overlap={self.overlap}, "
             f"group_size={self.group_size})"
         )
 
