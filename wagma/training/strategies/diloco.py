@@ -233,8 +233,8 @@ class DiLoCo(LocalSGD):
 
     def __repr__(self) -> str:
         return (
-            f"DiLoCo({plural(self.size, 'rank')}, sync_period={self.sync_period}, overlap={self.overlap}, "
-            f"group_size={self.group_size})"
+            f"DiLoCo({plural(self.size, 'rank')}, sync_period={self.sync_period}, "
+            f"overlap={self.overlap}, group_size={self.group_size})"
         )
 
 
