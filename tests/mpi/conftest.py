@@ -19,6 +19,9 @@ from mpi4py import MPI
 # They choose for themselves what they talk through, so one run is enough: by the other choice.
 _ONLY_WITHOUT = {"auto": {"test_messages.py"}, "mpi": {"test_doctor.py", "test_transport.py"}}
 
+# They import torch, which takes seconds on each rank: the short run has them on two.
+_WITH_TORCH = {"test_dropcompute.py", "test_weights.py"}
+
 _world = MPI.COMM_WORLD.Dup()  # the tests' own traffic stays off COMM_WORLD
 
 
@@ -27,7 +30,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Files that would test the same twice."""
+    """Files that would test the same twice, or take long."""
+    if collection_path.name in _WITH_TORCH and MPI.COMM_WORLD.size > 2:
+        return config.option.markexpr == "not long" or None
     return collection_path.name in _ONLY_WITHOUT[config.getoption("--transport")] or None
 
 

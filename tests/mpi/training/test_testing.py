@@ -30,7 +30,7 @@ EXAMPLE, CHECK = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DO
 
 long = pytest.mark.long
 PASSING: list[Any] = [
-    pytest.param(lambda comm: wagma.LocalSGD(comm, sync_period=3), (), id="LocalSGD"),
+    pytest.param(lambda comm: wagma.LocalSGD(comm, sync_period=3), (), id="LocalSGD", marks=long),
     pytest.param(lambda comm: wagma.DiLoCo(comm, 3, plain), (), id="DiLoCo"),
     pytest.param(wagma.AllreduceSGD, (), id="AllreduceSGD", marks=long),
     pytest.param(wagma.WAGMA, (), id="WAGMA", marks=long),
@@ -143,7 +143,10 @@ BROKEN: dict[str, Callable[..., Algorithm]] = {
 
 
 @pytest.mark.mpi(min_size=2)
-@pytest.mark.parametrize("name", CHECKS)
+@pytest.mark.parametrize(
+    "name",
+    [name if name in ("join", "weights") else pytest.param(name, marks=long) for name in CHECKS],
+)
 def test_it_finds_what_is_broken(name: str) -> None:
     skip = {"one rank"} - {name}
     with pytest.raises(AssertionError, match=f"^check '{name}' failed on rank "):
