@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
@@ -31,7 +32,7 @@ def stop_of(name: str) -> Stop | None:
     """Return what ends a step of the algorithm of that name; None: its micro-batches alone."""
     if name == "anytime":
         return "threshold"
-    return "first" if name.startswith("dropcompute") else None
+    return "first" if re.fullmatch("dropcompute(-local[0-9]+)?", name) else None
 
 
 def check(settings: Settings) -> None:

@@ -64,6 +64,7 @@ def test_what_fits_is_not_refused() -> None:
         check(replace(SPLIT, algorithms=(name,), threshold=0.1, compute=None, steps=1))
     check(replace(SPLIT, algorithms=("dropcompute-local10",), micro_batches=1))
     check(SETTINGS)
+    check(replace(SETTINGS, algorithms=("dropcompute_of_others:Strategy",)))
 
 
 def test_the_mean_time_of_a_step_has_the_delays_of_all_its_parts() -> None:
