@@ -124,15 +124,13 @@ def pytest_part(name: str, short: bool, timeout: float, folder: str) -> list[Com
     return commands
 
 
-def on_ranks(
-    name: str, folder: str, mpi: Launcher, size: int, timeout: float, *options: str
-) -> Command:
-    """Run the tests of a folder under mpiexec."""
+def on_ranks(name: str, mpi: Launcher, size: int, timeout: float, *words: str) -> Command:
+    """Run tests under mpiexec; `words` are pytest's, folders among them."""
     sleep = SLEEP.get(mpi.name, ())
     argv = [
         *(*sleep, *mpi.mpiexec, "-n", str(size)),
         *(sys.executable, "tests/mpi_rank.py", str(LOGS / f"{name}-{size}"), "-v", "--with-mpi"),
-        *(*options, folder),
+        *words,
     ]
     return Command(f"{name}-{size}", argv, timeout, ranks=size, lanes=2 if sleep else 1)
 
@@ -140,15 +138,16 @@ def on_ranks(
 def mpi_part(
     name: str, mpi: Launcher, sizes: tuple[int, ...], short: bool, timeout: float, *options: str
 ) -> list[Command]:
-    """Run tests/mpi, once for each number of ranks."""
+    """Run tests/mpi, once for each number of ranks, and the front-ends' beside the others."""
     without = [f"--ignore={folder}" for folder in FRONT_ENDS]
-    most = FRONT_END_RANKS[name][not short]
     if short:
         options = (*options, "-m", "not long")
-    return [
-        on_ranks(name, "tests/mpi", mpi, n, timeout, *options, *(without if n > most else []))
-        for n in sorted(set(sizes), reverse=True)  # what takes long begins
-    ]
+    commands = []
+    for size in sorted(set(sizes), reverse=True):  # what takes long begins
+        if size <= FRONT_END_RANKS[name][not short]:
+            commands.append(on_ranks(f"{name}-training", mpi, size, timeout, *options, *FRONT_ENDS))
+        commands.append(on_ranks(name, mpi, size, timeout, *options, *without, "tests/mpi"))
+    return commands
 
 
 def transport_part(mpi: Launcher, short: bool) -> list[Command]:
@@ -174,7 +173,7 @@ def oracle_part(mpi: Launcher, short: bool) -> list[Command]:
     ]
     for size in SIZES["oracle"][not short]:
         options = ["-k", "Allreduce or communicator"] if size > 2 else []
-        commands.append(on_ranks("oracle", "tests/oracle", mpi, size, 240, *options))
+        commands.append(on_ranks("oracle", mpi, size, 240, *options, "tests/oracle"))
         commands[-1].shown = "oracle"
     return commands
 

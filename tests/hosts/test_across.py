@@ -44,11 +44,17 @@ def test_the_login_node_reaches_the_hosts_and_the_exit_status_is_given() -> None
     ("words", "said"),
     [
         ([], "no command"),
-        (["--hosts", "0", "true"], "--hosts is 1 to 63"),
+        pytest.param(["--hosts", "0", "true"], "--hosts is 1 to 63", marks=pytest.mark.long),
         (["--hosts", "64", "true"], "--hosts is 1 to 63"),
         (["--delay-us", "-5", "true"], "--delay-us -5: microseconds, 0 or more"),
-        (["--rate-mbit", "-1", "true"], "--rate-mbit -1.0: megabits per second"),
-        (["--loss", "7", "true"], "--loss 7.0: the share of frames"),
+        pytest.param(
+            ["--rate-mbit", "-1", "true"],
+            "--rate-mbit -1.0: megabits per second",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            ["--loss", "7", "true"], "--loss 7.0: the share of frames", marks=pytest.mark.long
+        ),
         (["--loss", "nan", "true"], "--loss nan: the share of frames"),
     ],
 )

@@ -6,12 +6,14 @@ import shlex
 import sys
 from pathlib import Path
 
+import pytest
 from launched import finished
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/dropcompute.md").read_text()
 MPIEXEC = os.environ.get("WAGMA_TEST_MPIEXEC", str(Path(sys.executable).with_name("mpiexec")))
 
 
+@pytest.mark.long
 def test_the_page_runs(tmp_path: Path) -> None:
     program = tmp_path / "page.py"
     program.write_text(re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[0])

@@ -216,7 +216,9 @@ def test_two_processes_with_one_rank() -> None:
 # ---- ranks that do not come ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("missing", [(0,), (1,), (0, 2), (1, 3)])
+@pytest.mark.parametrize(
+    "missing", [(0, 2), *(pytest.param(m, marks=pytest.mark.long) for m in ((0,), (1,), (1, 3)))]
+)
 def test_missing_ranks_are_named(missing: tuple[int, ...]) -> None:
     """In warnings, by every rank that is there; then they come, and all is well."""
     present = tuple(rank for rank in range(4) if rank not in missing)

@@ -139,6 +139,7 @@ LINES = [
 ]
 
 
+@pytest.mark.long
 def test_trainings_that_stop(tmp_path: Path) -> None:
     """Without drops the models are AllreduceSGD's; with drops the figures fit together."""
     (whole, _), (dropping, _), (auto, printed) = results(tmp_path, 2, LINES)
