@@ -206,7 +206,8 @@ def clean_environment() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(prefixes) and name not in ("RANK", "WORLD_SIZE")
+        if name.startswith("OMPI_ALLOW_RUN_AS_ROOT")
+        or (not name.startswith(prefixes) and name not in ("RANK", "WORLD_SIZE"))
     }
 
 
