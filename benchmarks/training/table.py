@@ -66,7 +66,7 @@ def _dropping(title: str, name: str, factor: float, digits: int) -> _Column:
     return _Column(title, lambda run: _times(factor, (run.get("dropping") or {}).get(name)), digits)
 
 
-# Of algorithms that stop at a threshold.
+# Columns for algorithms that stop at a threshold.
 _STOPPING = (
     _dropping("dropped, %", "drop_rate", 100, 1),
     _dropping("expected to drop, %", "expected_drop_rate", 100, 1),

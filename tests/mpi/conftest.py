@@ -20,7 +20,7 @@ from mpi4py import MPI
 _ONLY_WITHOUT = {"auto": {"test_messages.py"}, "mpi": {"test_doctor.py", "test_transport.py"}}
 
 # They import torch, which takes seconds on each rank: the short run has them on two.
-_WITH_TORCH = {"test_dropcompute.py", "test_weights.py"}
+_WITH_TORCH = ("dropcompute", "test_weights.py")
 
 _world = MPI.COMM_WORLD.Dup()  # the tests' own traffic stays off COMM_WORLD
 

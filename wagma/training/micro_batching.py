@@ -67,7 +67,8 @@ class MicroBatchingOptimizer(AveragingOptimizer):
     def epoch_done(self) -> bool:
         """Whether the data of all ranks have run out: in the last step none had a micro-batch.
 
-        That step changes nothing. Of algorithms that average gradients and wait for all ranks.
+        That step changes nothing. Use it with algorithms that average gradients and wait for all
+        ranks, such as AllreduceSGD.
         """
         outcome = self._algorithm.outcome
         return outcome is not None and outcome.weight == 0

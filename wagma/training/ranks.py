@@ -32,7 +32,7 @@ class Waits(TypedDict, total=False):
 
 
 class NamedWaits(Waits):
-    """The same for a collective, which has a name for messages."""
+    """Give a collective the same, and a name that its messages show."""
 
     name: str
 
