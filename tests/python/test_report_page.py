@@ -299,6 +299,13 @@ def test_trainings(whole: tuple[Page, Report]) -> None:
     assert curves[0][1] == ["AllreduceSGD", "\N{EN DASH}", "30.0%", "30.0%", "80.0%"]
 
 
+def test_a_training_whose_bound_nobody_knows(tmp_path: Path) -> None:
+    made.put(tmp_path, "x.json", made.unbounded())
+    page, _ = report_of(tmp_path)
+    assert page.row("of ideal", "WAGMA")[3] == "82%"
+    assert page.row("of ideal", "Own")[3] == "\N{EN DASH}"
+
+
 def test_a_measure_that_is_no_share(tmp_path: Path) -> None:
     made.put(tmp_path, "x.json", made.training(in_percent=False))
     page, _ = report_of(tmp_path)

@@ -49,7 +49,7 @@ def _run(run: Mapping[str, Any]) -> Run:
         algorithm=str(run["algorithm"]),
         seed=int(run["seed"]),
         throughput=finite(run["throughput"]),
-        ideal_throughput=finite(run["ideal_throughput"]),
+        ideal_throughput=_optional(run["ideal_throughput"]),
         step_p50_s=finite(run["step_time_p50"]),
         step_p90_s=finite(run["step_time_p90"]),
         waited_s=[finite(each) for each in run["waited_seconds_per_rank"]],
