@@ -157,5 +157,5 @@ class AveragingOptimizer(OptimizerWrapper):
             self._counters.steps += 1
         else:  # on all ranks
             self._counters.passive_steps += 1
-        self._policy.end_step(self._inner)
+        self._policy.end_step(self._inner, None)
         self._marks.use(self._parameters.parameters)

@@ -67,8 +67,9 @@ class MicroBatchingOptimizer(AveragingOptimizer):
     def epoch_done(self) -> bool:
         """Whether the data of all ranks have run out: in the last step none had a micro-batch.
 
-        That step changes nothing. Use it with algorithms that average gradients and wait for all
-        ranks, such as AllreduceSGD.
+        That step changes nothing. It stays true until the next step, so that a loop over an epoch
+        asks at its end: ``while True: ...; opt.step()``, and ``if opt.epoch_done: break``. Use it
+        with AllreduceSGD, which waits for all ranks.
         """
         outcome = self._algorithm.outcome
         return outcome is not None and outcome.weight == 0
@@ -76,7 +77,8 @@ class MicroBatchingOptimizer(AveragingOptimizer):
     def steps_to_do(self, steps: int) -> int:
         """Return the version at which a training of `steps` steps ends.
 
-        It is later where `wagma.DropCompute` makes extra steps for what it drops; the same on all
-        ranks, and known better when the threshold is: ask in every step.
+        It is later where `wagma.DropCompute` makes extra steps for what it drops, or leaves out
+        local steps: a training then ends with a period. The same on all ranks, and known better
+        when the threshold is: ask in every step.
         """
         return self._policy.steps_to_do(steps)

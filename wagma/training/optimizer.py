@@ -137,6 +137,7 @@ class DistributedOptimizer(MicroBatchingOptimizer):
                 return self._step(closure)
         except BaseException:
             forget(self)
+            self._policy.fail_step()
             raise
 
     def _step(self, closure: Callable[[], float] | None) -> float | None:
@@ -167,7 +168,7 @@ class DistributedOptimizer(MicroBatchingOptimizer):
         self._finish_step()
 
     def _finish_step(self) -> None:
-        self._policy.end_step(self._inner)
+        self._policy.end_step(self._inner, self._last)
         self._algorithm.weight = 1.0
         self._counters.see(self.outcome)
         self._marks.use(self._parameters.parameters)
@@ -225,14 +226,14 @@ class DistributedOptimizer(MicroBatchingOptimizer):
         try:
             with self._inside("join"):
                 yield last
+            self._algorithm.check_open("join()")
+            self.weight = 1.0
+            while self.version < last:
+                if self._algorithm.wait_avoiding:
+                    self._pace.keep()
+                self._passive_step()
         finally:
             self._last = None
-        self._algorithm.check_open("join()")
-        self.weight = 1.0
-        while self.version < last:
-            if self._algorithm.wait_avoiding:
-                self._pace.keep()
-            self._passive_step()
 
     @contextmanager
     def _inside(self, block: str) -> Iterator[None]:
@@ -398,6 +399,7 @@ class DistributedOptimizer(MicroBatchingOptimizer):
             self._algorithm.broadcast(self._parameters.flat[start:])
             self._parameters.written()
             self._algorithm.reattach(self._parameters)
+            self._policy.reattach(self._parameters.parameters)
             self._marks.drop()
         except BaseException as error:
             self.__exit__(type(error), error, None)

@@ -201,7 +201,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "steps": ({"calibration_steps": 0}, "calibration_steps=0 must be 1 or more"),
     "name": ({"correction": "some"}, "correction='some' must be 'none' or 'constant' or"),
     "extra": ({"compensation": "much"}, "compensation='much' must be"),
-    "again": ({"recalibrate": 10}, "recalibrate=10 needs .* more versions than"),
+    "again": ({"recalibrate": 10}, "recalibrate=10 needs .* more than the 10 versions"),
     "model": ({"preempt": True}, "preempt=True needs the model"),
     "anytime": ({"micro_batches": None}, "micro_batches=None needs a threshold in seconds"),
     "divided": (

@@ -10,6 +10,8 @@ from typing import Literal, get_args
 import torch
 
 from wagma.training.strategies.base import Algorithm
+from wagma.training.strategies.diloco import DiLoCo
+from wagma.training.strategies.eager import EagerSGD
 from wagma.training.strategies.gradients import GradientAveraging
 from wagma.training.strategies.wagma import WAGMA
 
@@ -65,20 +67,13 @@ class Arguments:
                 "DistributedOptimizer(optimizer, policy, model=model)"
             )
         automatic = self.threshold == "auto"
-        if not automatic and (
-            isinstance(self.threshold, (str, bool))
-            or not isinstance(self.threshold, (int, float))
-            or not self.threshold > 0
-        ):
+        if not automatic:
+            self._check_seconds()
+        measured = self.calibration_steps * (period_of(algorithm) or 1)
+        if self.recalibrate is not None and (not automatic or self.recalibrate <= measured):
             raise ValueError(
-                f"threshold={self.threshold!r} must be 'auto', or seconds, more than 0"
-            )
-        if self.recalibrate is not None and (
-            not automatic or self.recalibrate <= self.calibration_steps
-        ):
-            raise ValueError(
-                f"recalibrate={self.recalibrate} needs threshold='auto', and more versions than "
-                f"calibration_steps={self.calibration_steps}"
+                f"recalibrate={self.recalibrate} needs threshold='auto', and more than the "
+                f"{measured} versions of a calibration"
             )
         if self.micro_batches is None:
             self._check_unlimited(automatic)
@@ -96,6 +91,17 @@ class Arguments:
                 "be divided by what was computed"
             )
 
+    def _check_seconds(self) -> None:
+        wrong = f"threshold={self.threshold!r} must be 'auto', or seconds, more than 0"
+        if isinstance(self.threshold, (str, bool)):
+            raise ValueError(wrong)
+        try:
+            self.threshold = float(self.threshold)
+        except (TypeError, ValueError):
+            raise ValueError(wrong) from None
+        if not self.threshold > 0:
+            raise ValueError(wrong)
+
     def _check_unlimited(self, automatic: bool) -> None:
         if automatic:
             raise ValueError(
@@ -111,9 +117,15 @@ class Arguments:
 
     def _check_algorithm(self, algorithm: Algorithm) -> None:
         period = period_of(algorithm)
+        if isinstance(algorithm, EagerSGD) and self.correction == "stochastic":
+            raise ValueError(
+                "correction='stochastic' around EagerSGD, which divides by the ranks and not by "
+                "what they have computed: use 'none' or 'constant', or AllreduceSGD"
+            )
         if period is None:
             return
-        if not period:
+        groups = isinstance(algorithm, DiLoCo) and algorithm.group_size is not None
+        if not period or groups:
             raise TypeError(
                 f"DropCompute around {algorithm!r}, whose ranks do not all average together: use "
                 "AllreduceSGD, LocalSGD, or WAGMA with a sync_period"

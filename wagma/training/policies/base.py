@@ -27,7 +27,6 @@ class ComputePolicy:
 
     Attributes:
         algorithm: as given.
-        micro_batches_per_step: at most so many are drawn for a step; None: no limit.
 
     Raises:
         TypeError: `algorithm` is none.
@@ -35,7 +34,10 @@ class ComputePolicy:
     Not thread-safe.
     """
 
-    micro_batches_per_step: int | None = None
+    @property
+    def micro_batches_per_step(self) -> int | None:
+        """At most so many are drawn for a step; None: no limit."""
+        return None
 
     def __init__(self, algorithm: Algorithm) -> None:
         if not isinstance(algorithm, Algorithm):
@@ -80,8 +82,19 @@ class ComputePolicy:
     def begin_step(self, parameters: Sequence[torch.Tensor], closure: object) -> None:
         """Make ``.grad`` and the algorithm's weight what is averaged."""
 
-    def end_step(self, inner: Optimizer) -> None:
-        """See the end of a step, or of one without a gradient of this rank."""
+    def end_step(self, inner: Optimizer, last: int | None) -> None:
+        """See the end of a step, or of one without a gradient of this rank.
+
+        Args:
+            inner: the optimizer of this rank's own steps.
+            last: version at which a `DistributedOptimizer.join` ends; None: it is in none.
+        """
+
+    def fail_step(self) -> None:
+        """See that a step has raised an exception."""
+
+    def reattach(self, parameters: Sequence[torch.Tensor]) -> None:
+        """Take notice of parameters that were added."""
 
     def steps_to_do(self, steps: int) -> int:
         """Return the version at which a training ends that would otherwise make `steps` steps."""

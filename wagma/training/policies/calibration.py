@@ -63,8 +63,8 @@ class Calibration:
         return made
 
     def choose(
-        self, algorithm: Algorithm, candidates: Sequence[float] | None, *, preempt: bool
-    ) -> Chosen | None:
+        self, algorithm: Algorithm, candidates: Sequence[float] | None, step: int, *, preempt: bool
+    ) -> Chosen | int:
         """Return the threshold, the same on all ranks; collective.
 
         An averaging takes what it takes the rank that waits for nobody: the shortest time.
@@ -72,16 +72,17 @@ class Calibration:
         Args:
             algorithm: whose ranks they are.
             candidates: thresholds to choose from, None: all that differ.
+            step: that comes next.
             preempt: whether the threshold ends what is in progress.
 
         Returns:
-            None if there is no step that all ranks have whole.
+            If there is no step that all ranks have whole, the one with which to begin again.
         """
         all_times = np.zeros((algorithm.size, *self._times.shape))
         all_times[algorithm.rank] = self._times
         algorithm.average(torch.from_numpy(all_times))
         all_times *= algorithm.size
-        found = torch.full((len(Chosen._fields),), math.nan, dtype=torch.float64)
+        found = torch.full((len(Chosen._fields),), float(step), dtype=torch.float64)
         whole = np.isfinite(all_times).all(axis=(0, 2))
         if algorithm.rank == 0 and whole.any():
             times = all_times[:, whole].transpose(1, 0, 2)
@@ -95,7 +96,7 @@ class Calibration:
                 [choice.threshold, choice.speedup, choice.drop_rate], dtype=torch.float64
             )
         algorithm.broadcast(found)
-        return Chosen(*found.tolist()) if whole.any() else None
+        return Chosen(*found.tolist()) if whole.any() else int(found[0])
 
 
 class Gain:

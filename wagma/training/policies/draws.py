@@ -56,7 +56,8 @@ class Draws:
         weight: sum of the weights of the finished.
         left_out: micro-batches that the threshold has left out.
         entered: whether the one that was drawn last was computed in its block.
-        preempted: whether it was ended in its midst.
+        unfinished: whether it was ended in its midst, or failed there.
+        preempted: whether a threshold did that: the step is over.
         laps: the times that they took, None before the first.
     """
 
@@ -71,7 +72,7 @@ class Draws:
         self.finished = 0
         self.weight = 0.0
         self.left_out = 0
-        self.entered = self.preempted = False
+        self.entered = self.unfinished = self.preempted = False
         self.laps: Laps | None = None
         self._most = math.inf if most is None else most
         self._threshold = threshold
@@ -103,12 +104,14 @@ class Draws:
                 continue
             counts = 1.0 if weight is None else _checked(weight(batch))
             before = self._traces()
-            self.entered = False
+            self.entered = self.unfinished = False
             try:
                 yield batch
             except GeneratorExit:
                 if self._traces() != before:
                     self._finish(counts)
+                else:
+                    sources.appendleft(iter([batch]))
                 return
             if self._blocks and not self.entered:
                 raise RuntimeError(
@@ -116,7 +119,7 @@ class Draws:
                 )
             if self.preempted:
                 sources.appendleft(iter([batch]))
-            else:
+            elif not self.unfinished:
                 self._finish(counts)
             if self.preempted or laps.lap() >= self._threshold:
                 if self._most < math.inf:
@@ -128,8 +131,8 @@ class Draws:
         self.weight += weight
 
     def _traces(self) -> list[tuple[int, int] | None]:
-        """What a backward pass changes, of the first parameter and the last one."""
-        gradients = (self._parameters[at].grad for at in (0, -1))
+        """What a backward pass changes."""
+        gradients = (parameter.grad for parameter in self._parameters)
         return [None if g is None else (id(g), g._version) for g in gradients]
 
 

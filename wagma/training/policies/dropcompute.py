@@ -16,16 +16,19 @@ from torch.optim import Optimizer
 from wagma.launch.logs import RankLogger
 from wagma.training.policies.arguments import Arguments, Compensation, Correction, period_of
 from wagma.training.policies.base import ComputePolicy
-from wagma.training.policies.calibration import Calibration, Chosen, Gain
+from wagma.training.policies.calibration import Gain
 from wagma.training.policies.draws import Draws, Laps, source_of
 from wagma.training.policies.preemption import Preemption
 from wagma.training.policies.slower import Slower
+from wagma.training.policies.threshold import Threshold
 from wagma.training.strategies.base import Algorithm
 
 __all__ = ["DropCompute"]
 
 B = TypeVar("B")
-STATE = ("threshold", "expected_speedup", "expected_drop_rate", "micro_batches_per_step")
+# The weight of a rank that has finished none and has more: no sum of weights changes by it, and a
+# sum of 0 says that the data of all ranks have run out.
+MORE = 2.0**-100
 
 
 class DropCompute(ComputePolicy):
@@ -43,15 +46,16 @@ class DropCompute(ComputePolicy):
             opt.step()
 
     The time since the first micro-batch began is compared with the threshold between
-    micro-batches: the one in progress when it passes is finished, and counts. A rank that finishes
-    none, as when its data has run out, has weight 0.
+    micro-batches: the one in progress when it passes is finished, and counts. A rank whose data has
+    run out has weight 0, one that finishes none for another reason next to none.
 
     Around LocalSGD and WAGMA (B.3) the time since the last average of all ranks is compared with
     it, between local steps: the rest of the period is left out, and `version` goes on to its end.
+    Trainings then end with a period, which `DistributedOptimizer.steps_to_do` gives.
 
     Args:
-        algorithm: what averages: AllreduceSGD, EagerSGD, LocalSGD, or WAGMA with
-            ``missed="fast-forward"``.
+        algorithm: what averages: AllreduceSGD, EagerSGD, LocalSGD, DiLoCo without groups, or WAGMA
+            with ``missed="fast-forward"``.
         micro_batches: per step and rank, M, the same on all ranks. None: as many as fit under the
             threshold (Anytime Minibatch, Ferdinand et al. 2018).
         threshold: seconds; "auto": the one with the best expected speed-up (Algorithm 2), from the
@@ -69,11 +73,7 @@ class DropCompute(ComputePolicy):
             ``DistributedOptimizer(..., model=model)``, and the loop's body in a block, ``with
             opt.micro_batch(): ...``. Each micro-batch then accumulates apart and is added: a pass
             over the gradients more, and a copy of the model's buffers.
-        recalibrate: versions after which the threshold is chosen again; None: never.
-
-    Attributes:
-        threshold: seconds, infinity where nothing is dropped.
-        expected_speedup, expected_drop_rate: of the threshold, as it was chosen; nan before.
+        recalibrate: versions after which the threshold is measured for again; None: never.
 
     Raises:
         TypeError: `algorithm` is none.
@@ -103,23 +103,21 @@ class DropCompute(ComputePolicy):
             preempt,
             recalibrate,
         )
+        self._log = RankLogger(__name__, algorithm.rank, algorithm.size)
+        self._threshold: Threshold | None = None
         self._model: torch.nn.Module | None = None
         self._preemption: Preemption | None = None
-        self.micro_batches_per_step = micro_batches
-        self.threshold = math.inf
-        self.expected_speedup = self.expected_drop_rate = math.nan
-        self._log = RankLogger(__name__, algorithm.rank, algorithm.size)
+        self._slower: Slower | None = None
         self._period: int | None = None
         self._parameters: Sequence[torch.Tensor] = ()
-        self._calibration: Calibration | None = None
         self._gain = Gain()
         self._draws: Draws | None = None  # of the step that comes
         self._sources: deque[Iterator[Any]] = deque()
         self._laps: Laps | None = None  # of this step, or of this period
+        self._lapped = 0  # period that these are of
         self._called = self._ended = math.nan  # the last averaging; the last step or period
-        self._rate = self._owed = 0.0  # R, and the extra steps for what was dropped before
-        self._since = 0  # version since which R holds
         self._finished = self._dropped = 0
+        self._fastest = math.inf  # micro-batch, or local step
         self._told = False  # that the threshold is too short
 
     def agree(self, model: torch.nn.Module | None) -> None:
@@ -136,17 +134,36 @@ class DropCompute(ComputePolicy):
 
     def attach(self, inner: Optimizer) -> None:
         """Begin to measure, or to drop."""
-        given = self._arguments
         self._period = period_of(self.algorithm)
-        self._parameters = self.algorithm.parameters.parameters
-        if given.threshold != "auto":
-            self.threshold = float(given.threshold)
-        if given.threshold == "auto" or given.need_drop_rate:
-            self._calibrate(0)
-        if given.preempt and self._model is not None:
-            self._preemption = Preemption(self._model, self._parameters)
-        if given.correction == "constant":
-            Slower(inner, lambda: 1 - self.expected_drop_rate if self.threshold < math.inf else 1.0)
+        threshold = Threshold(self._arguments, self.algorithm, self._period, self._log)
+        self._threshold = threshold
+        self.reattach(self.algorithm.parameters.parameters)
+        if self._arguments.correction == "constant":
+            self._slower = Slower(inner, lambda: threshold.kept)
+
+    def reattach(self, parameters: Sequence[torch.Tensor]) -> None:
+        """Draw, divide and end micro-batches for these parameters."""
+        self._parameters = parameters
+        if self._preemption is not None:
+            self._preemption.close()
+        if self._arguments.preempt and self._model is not None:
+            self._preemption = Preemption(self._model, parameters)
+
+    @property
+    def _in_force(self) -> Threshold:
+        if self._threshold is None:
+            raise RuntimeError(f"{self!r} serves no optimizer yet: give it to DistributedOptimizer")
+        return self._threshold
+
+    @property
+    def threshold(self) -> float:
+        """Seconds; infinity where nothing is dropped."""
+        return self._in_force.seconds
+
+    @property
+    def micro_batches_per_step(self) -> int | None:
+        """At most so many are drawn for a step; None: no limit."""
+        return self._in_force.most
 
     # ---- a step ----------------------------------------------------------------------------------
     def draw(self, batches: Iterable[B], weight: Callable[[B], float] | None) -> Iterator[B]:
@@ -156,14 +173,12 @@ class DropCompute(ComputePolicy):
         source = source_of(batches)
         if self._draws is None:
             limit = self.threshold if self._period is None else math.inf
-            self._draws = Draws(
-                self.micro_batches_per_step,
-                limit,
-                self._parameters,
-                blocks=self._preemption is not None,
-            )
-        if self._laps is None:
-            self._laps = Laps()
+            blocks = self._preemption is not None
+            self._draws = Draws(self.micro_batches_per_step, limit, self._parameters, blocks=blocks)
+        if self._period is not None:
+            period = self.algorithm.version // self._period
+            if self._laps is None or self._lapped != period:
+                self._laps, self._lapped = Laps(), period
         if self._arguments.compensation != "resample":
             self._sources = deque([source])
         elif all(source is not known for known in self._sources):
@@ -180,12 +195,13 @@ class DropCompute(ComputePolicy):
                 "opt.micro_batches(batches): with opt.micro_batch(): ..."
             )
         draws.entered = True
-        if self._preemption is None or self.threshold == math.inf:
+        if self._preemption is None:
             yield
             return
+        draws.unfinished = True
         with self._preemption.until(draws.laps.ends_after(self.threshold)) as ended:
             yield
-        draws.preempted = bool(ended)
+        draws.unfinished = draws.preempted = bool(ended)
 
     def begin_step(self, parameters: Sequence[torch.Tensor], closure: object) -> None:
         """Divide the gradients by what they are divided by, and weigh them."""
@@ -197,15 +213,7 @@ class DropCompute(ComputePolicy):
                 "opt.micro_batches(batches): ..., and call step()"
             )
         draws.close()
-        self._parameters = parameters
-        if draws.weight == 0:
-            self.algorithm.weight = 0.0
-        elif self._arguments.correction == "stochastic":
-            self.algorithm.weight = draws.weight
-            _divide(parameters, draws.weight)
-        else:
-            assert self.micro_batches_per_step is not None
-            _divide(parameters, self.micro_batches_per_step)
+        self._weigh(draws, parameters)
         if self._period is None:
             self._laps = draws.laps
             self._finished += draws.finished
@@ -213,19 +221,38 @@ class DropCompute(ComputePolicy):
         elif self._laps is not None:
             self._laps.lap()
             self._finished += 1
+        if draws.preempted and draws.finished == 0:
+            self._warn("none is finished")
         self._called = time.perf_counter()
 
-    def end_step(self, inner: Optimizer) -> None:
+    def _weigh(self, draws: Draws, parameters: Sequence[torch.Tensor]) -> None:
+        if draws.weight == 0:
+            for parameter in parameters:
+                parameter.grad = None
+            self.algorithm.weight = MORE if self._sources and self._period is None else 0.0
+        elif self._arguments.correction == "stochastic":
+            self.algorithm.weight = draws.weight
+            _divide(parameters, draws.weight)
+        else:
+            assert self.micro_batches_per_step is not None
+            _divide(parameters, self.micro_batches_per_step)
+
+    def end_step(self, inner: Optimizer, last: int | None) -> None:
         """Leave out the rest of a period that takes too long; choose a threshold when due."""
         algorithm, period = self.algorithm, self._period or 1
         if self._laps is not None and self._laps.seconds >= self.threshold:
-            while algorithm.version % period:
+            while algorithm.version % period and (last is None or algorithm.version < last):
                 algorithm.weight = float(self._arguments.correction != "stochastic")
                 algorithm.passive_step(inner)
                 self._dropped += 1
         if algorithm.version % period == 0:
             self._see(algorithm.version // period - 1, time.perf_counter())
-            self._choose(algorithm.version // period)
+            self._in_force.choose(algorithm.version // period)
+
+    def fail_step(self) -> None:
+        """Make the learning rates what they were."""
+        if self._slower is not None:
+            self._slower.restore()
 
     def _see(self, step: int, now: float) -> None:
         """Note what a step took, or a period."""
@@ -233,128 +260,63 @@ class DropCompute(ComputePolicy):
         seconds, self._ended = now - self._ended, now
         if laps is None or not laps.times:
             return
-        units = self._period or self.micro_batches_per_step
-        if units and seconds == seconds:
+        units = self._period or self._arguments.micro_batches
+        if units and not math.isnan(seconds):
             self._gain.add(seconds, len(laps.times) / units, dropping=self.threshold < math.inf)
-        if self._calibration is not None:
-            self._calibration.add(step, laps.times, now - self._called)
-        if min(laps.times) >= self.threshold and not self._told:
+        self._in_force.note(step, laps.times, now - self._called)
+        self._fastest = min(self._fastest, *laps.times)
+        if self._fastest >= self.threshold:
+            self._warn("all but the first is dropped")
+
+    def _warn(self, what: str) -> None:
+        """Say once that the threshold is too short."""
+        if not self._told:
             self._told = True
             self._log.warning(
-                "the threshold of %g s is below the fastest %s, %g s: all but the first is dropped",
+                "the threshold of %g s is below the fastest %s%s: in a step %s. Choose a longer "
+                "threshold, or 'auto'",
                 self.threshold,
                 "local step" if self._period else "micro-batch",
-                min(laps.times),
+                f", {self._fastest:g} s" if self._fastest < math.inf else "",
+                what,
             )
-
-    # ---- the threshold ---------------------------------------------------------------------------
-    def _calibrate(self, first: int) -> None:
-        """Measure from a step on, or a period."""
-        if self.algorithm.size == 1:
-            self._log.info("one rank waits for nobody: nothing is dropped")
-            return
-        given = self._arguments
-        units = self._period or given.micro_batches
-        assert units is not None
-        self._calibration = Calibration(given.calibration_steps, units, first)
-        self._owed += self._rate * (first * (self._period or 1) - self._since)
-        self._rate, self.threshold = 0.0, math.inf
-        self.micro_batches_per_step = given.micro_batches
-
-    def _choose(self, step: int) -> None:
-        """Choose the threshold after the last step of a calibration; collective then."""
-        given, calibration = self._arguments, self._calibration
-        if calibration is None:
-            since = self._since // (self._period or 1)
-            if given.recalibrate is not None and step >= since + given.recalibrate:
-                self._calibrate(since + given.recalibrate)
-            return
-        if step < calibration.last:
-            return
-        candidates = None if given.threshold == "auto" else (given.threshold,)
-        chosen = calibration.choose(self.algorithm, candidates, preempt=given.preempt)
-        if chosen is None:
-            if self.algorithm.rank == 0:
-                self._log.warning(
-                    "no threshold can be chosen: in none of %d steps had all ranks %d "
-                    "micro-batches; measuring again",
-                    *(given.calibration_steps, given.micro_batches or 0),
-                )
-            self._calibrate(calibration.last)
-            return
-        self._calibration = None
-        self._since = calibration.last * (self._period or 1)
-        self._adopt(chosen)
-
-    def _adopt(self, chosen: Chosen) -> None:
-        self.threshold, self.expected_speedup, self.expected_drop_rate = chosen
-        said = "expected speed-up %.3f, drop rate %.1f %%, from %d steps of %d ranks"
-        values = (
-            *(chosen.speedup, 100 * chosen.drop_rate),
-            *(self._arguments.calibration_steps, self.algorithm.size),
-        )
-        if self.algorithm.rank == 0 and self.threshold < math.inf:
-            self._log.info(f"DropCompute: threshold %.4g s, {said}", self.threshold, *values)
-        elif self.algorithm.rank == 0:
-            self._log.info(f"DropCompute stays off, no threshold gains: best {said}", *values)
-        if self.threshold == math.inf:
-            return
-        most = self.micro_batches_per_step or 1
-        # One micro-batch is always finished.
-        kept = max(1 - chosen.drop_rate, 1 / (self._period or most))
-        self._rate = 1 / kept - 1
-        if self._arguments.compensation == "larger_batch":
-            self.micro_batches_per_step = math.ceil(most * (1 + self._rate) - 1e-9)
-            self.threshold *= self.micro_batches_per_step / most
 
     def steps_to_do(self, steps: int) -> int:
         """Return the version at which a training ends that without drops has `steps` steps."""
-        if self._arguments.compensation != "extra_steps":
-            return steps
-        extra = self._owed + self._rate * max(0, steps - self._since)
-        return steps + math.ceil(extra - 1e-9)
+        return self._in_force.steps_to_do(steps)
 
     def close(self) -> None:
-        """Remove the hooks that end micro-batches."""
-        if self._preemption is not None:
-            self._preemption.close()
+        """Remove the hooks of model and optimizer."""
+        for hooks in (self._preemption, self._slower):
+            if hooks is not None:
+                hooks.close()
 
     # ---- what became of it -----------------------------------------------------------------------
     def stats(self) -> dict[str, int | float]:
         """Return drop rate, threshold, expected and measured speed-up, and seconds saved."""
+        threshold = self._in_force
         return {
-            "threshold": self.threshold,
+            "threshold": threshold.seconds,
             "drop_rate": self._dropped / (self._finished + self._dropped or 1),
-            "expected_drop_rate": self.expected_drop_rate,
-            "expected_speedup": self.expected_speedup,
+            "expected_drop_rate": threshold.expected_drop_rate,
+            "expected_speedup": threshold.expected_speedup,
             "measured_speedup": self._gain.speedup(),
             "saved_seconds": self._gain.saved_seconds(),
         }
 
     def state(self) -> dict[str, Any]:
         """Return the threshold and the calibration, as far as it has come."""
-        calibration = self._calibration
-        return {
-            **{name: getattr(self, name) for name in STATE},
-            "extra": [self._rate, self._owed, self._since],
-            "calibration": None if calibration is None else calibration.state(),
-        }
+        return self._in_force.state()
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take up what `state` gave."""
-        for name in STATE:
-            setattr(self, name, state[name])
-        self._rate, self._owed, self._since = state["extra"]
-        saved = state["calibration"]
-        self._calibration = None if saved is None else Calibration.of(saved)
+        """Take up what `state` gave, if it is of the same arguments."""
+        self._in_force.load(state)
         self._laps = self._draws = None
+        self._sources.clear()
 
     def __repr__(self) -> str:
-        given = self._arguments
-        return (
-            f"DropCompute({self.algorithm!r}, micro_batches={given.micro_batches}, "
-            f"threshold={given.threshold!r})"
-        )
+        given = ", ".join(f"{name}={value!r}" for name, value in asdict(self._arguments).items())
+        return f"DropCompute({self.algorithm!r}, {given})"
 
 
 def _divide(parameters: Sequence[torch.Tensor], by: float) -> None:

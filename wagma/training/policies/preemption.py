@@ -53,11 +53,17 @@ class Preemption:
     def until(self, end: float) -> Iterator[list[bool]]:
         """Compute a micro-batch until a time, of `time.perf_counter`.
 
+        An exception of the block has the same effects, and is raised.
+
         Returns:
             As the block's value a list that is empty, and is not after a block that was ended.
         """
         finished = [parameter.grad for parameter in self._parameters]
-        buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
+        buffers = [
+            (module, name, buffer, None if buffer is None else buffer.clone())
+            for module in self._model.modules()
+            for name, buffer in module._buffers.items()
+        ]
         random = torch.get_rng_state()
         for parameter in self._parameters:
             parameter.grad = None
@@ -65,14 +71,18 @@ class Preemption:
         self._end = end
         try:
             yield ended
-        except _OverError:
+        except BaseException as error:
             ended.append(True)
             for parameter, gradient in zip(self._parameters, finished, strict=True):
                 parameter.grad = gradient
             with torch.no_grad():
-                for buffer, before in buffers:
-                    buffer.copy_(before)
+                for module, name, buffer, before in buffers:
+                    module._buffers[name] = buffer
+                    if buffer is not None and before is not None:
+                        buffer.copy_(before)
             torch.set_rng_state(random)
+            if not isinstance(error, _OverError):
+                raise
         else:
             self._add(finished)
         finally:

@@ -21,17 +21,24 @@ class Slower:
     def __init__(self, inner: Optimizer, factor: Callable[[], float]) -> None:
         self._factor = factor
         self._before: list[tuple[dict[str, Any], Any]] = []
-        inner.register_step_pre_hook(self._reduce)
-        inner.register_step_post_hook(self._restore)
+        self._hooks = (
+            inner.register_step_pre_hook(self._reduce),
+            inner.register_step_post_hook(self.restore),
+        )
+
+    def close(self) -> None:
+        """Leave the learning rates alone from now on."""
+        for hook in self._hooks:
+            hook.remove()
 
     def _reduce(self, inner: Optimizer, *_: object) -> None:
-        self._restore()  # after a step that has failed
         factor = self._factor()
         self._before = [(group, group["lr"]) for group in inner.param_groups if "lr" in group]
         for group, rate in self._before:
             group["lr"] = rate * factor
 
-    def _restore(self, *_: object) -> None:
+    def restore(self, *_: object) -> None:
+        """Make them what they were; also after a step that has failed."""
         for group, rate in self._before:
             group["lr"] = rate
         self._before = []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch.optim import Optimizer
 
@@ -11,9 +9,6 @@ from wagma.collectives import SyncAllreduce
 from wagma.training.flat import FlatParameters
 from wagma.training.strategies.collective import Collective
 from wagma.training.strategies.gradients import GradientAveraging
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["AllreduceSGD"]
 
