@@ -10,6 +10,7 @@ import torch
 from torch.optim import Optimizer
 
 from wagma.collectives import Outcome, PartialAllreduce
+from wagma.training.agreed import Agreed
 from wagma.training.closures import needs_closure
 from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Waits
@@ -34,7 +35,8 @@ class DiLoCo(LocalSGD):
     then the model, from which the next period starts. `synchronize` ends a period early.
 
     Versions and weights are those of `LocalSGD`. Where all weights of a period are 0 there is no
-    outer step. The outer optimizer is `outer` of this object, for learning-rate schedules::
+    outer step. With the `DistributedOptimizer` the outer optimizer is made, `outer` of this object,
+    for learning-rate schedules::
 
         torch.optim.lr_scheduler.CosineAnnealingLR(algorithm.outer, periods)  # a step a period
 
@@ -103,12 +105,14 @@ class DiLoCo(LocalSGD):
         """Make the collective; the anchor and the state of the outer optimizer grow."""
         quorum: Literal["all", 1] = "all" if self.group_size is None else 1
         flat, known = parameters.flat, self._anchor.detach()
+        like = flat.new_zeros(flat.numel() + Agreed.SIZE)
         collective = PartialAllreduce(
-            self.comm, flat, group_size=self.group_size, quorum=quorum, **self.waits
+            self.comm, like, group_size=self.group_size, quorum=quorum, **self.waits
         )
-        changes = torch.from_numpy(collective.empty()).view(flat.dtype).zero_()
+        self._memory = torch.from_numpy(collective.empty()).view(flat.dtype).zero_()
+        changes = self._memory[: flat.numel()]
         changes[: self._changes.numel()] = self._changes
-        self._changes = changes
+        self._changes, self._at = changes, Agreed(self._memory[flat.numel() :])
         self._anchor.data = flat.clone()
         self._anchor.data[: known.numel()] = known
         if known.numel() == 0:
@@ -149,15 +153,18 @@ class DiLoCo(LocalSGD):
         changes = anchor - flat
         self._step_outer()  # with those of the last period, where one was posted
         self._changes.copy_(changes)
+        self._tell_version()
         if self.overlap and not final:
-            self._request = self.collective.iallreduce(self._changes, weight)
+            self._request = self.collective.iallreduce(self._memory, weight)
         else:
             call = self.collective.sync if final else self.collective.allreduce
-            self._take(call(self._changes, weight))
+            self._take(call(self._memory, weight), everybody=final)
             self._due &= bool(self._weights)  # of no step no change is applied
             self._step_outer()
         if final and self.group_size is not None:
-            self.collective.sync(self._anchor.data)
+            self._changes.copy_(anchor)
+            self.collective.sync(self._memory)
+            anchor.copy_(self._changes)
             self._base -= 1
         flat.copy_(anchor)
         self.parameters.written()
@@ -180,8 +187,10 @@ class DiLoCo(LocalSGD):
             request, self._request = self._request, None
             self._take(request.wait())
 
-    def _take(self, outcome: Outcome) -> None:
+    def _take(self, outcome: Outcome, *, everybody: bool = False) -> None:
         self._given, self._due = outcome, outcome.weight > 0
+        if everybody or self.group_size is None:
+            self._check_versions()
 
     def meet(self) -> Meeting:
         """Return the ranks, when what was posted is complete: the collective is free then."""
@@ -195,13 +204,14 @@ class DiLoCo(LocalSGD):
             cycle = group_cycle(self.size, self.group_size, "dynamic")
             empty = (version // (self.sync_period or 1) - self.collective.version) % cycle or cycle
             for _ in range(empty):
-                self.collective.sync(self._changes, weight=0.0)
+                self.collective.sync(self._memory, weight=0.0)
             self._base -= empty
 
     def state(self) -> dict[str, Any]:
         """Return the outer optimizer's state, and what there is of a period; waits for its average.
 
-        What others could still use in groups cannot be saved.
+        What others could still use in groups cannot be saved, nor with `overlap` the outcome of the
+        average that was posted: `outcome` is None at the first period's end after a resume.
         """
         self._finish()
         return super().state() | {

@@ -57,6 +57,7 @@ class LocalSGD(Algorithm):
         self._weights: list[float] = []  # of the steps of this period
         self._memory = torch.empty(0)  # that is averaged: the model, and its version
         self._at = Agreed(self._memory)
+        self._told = 0  # version that was told last
 
     def arguments(self) -> dict[str, object]:
         """Return the own arguments, checked."""
@@ -93,16 +94,28 @@ class LocalSGD(Algorithm):
                 0 are not compared with on the others.
         """
         weight = fmean(self._weights) if self._weights else 1.0
-        version = self.version
-        self._at.tell(version)
+        self._tell_version()
         self.outcome = self._connected(SyncAllreduce).sync(self._memory, weight)
         self._weights.clear()
         self.parameters.written()
+        self._check_versions()
+
+    def _tell_version(self) -> None:
+        """Put this rank's version beside what is averaged next."""
+        self._told = self.version
+        self._at.tell(self._told)
+
+    def _check_versions(self) -> None:
+        """Check that what was averaged was of one version.
+
+        Raises:
+            MismatchError: it was not.
+        """
         if not self._at.is_own():
             raise MismatchError(
                 f"the ranks have averaged models of different versions, rank {self.rank} that of "
-                f"version {version}: every rank has to make as many steps as the others before it "
-                "calls synchronize()"
+                f"version {self._told}: every rank has to make as many steps as the others before "
+                "it calls synchronize()"
             )
 
     def state(self) -> dict[str, Any]:
