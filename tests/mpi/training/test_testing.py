@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 import wagma
 from wagma.algorithms import Algorithm
-from wagma.testing import CHECKS, check_algorithm
+from wagma.testing import CHECKS, check_algorithm, places
 
 COMM = MPI.COMM_WORLD
 
@@ -29,6 +29,8 @@ PAGE = (Path(__file__).resolve().parents[3] / "docs/writing-an-algorithm.md").re
 EXAMPLE, CHECK = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 long = pytest.mark.long
+# What there is nothing to check of: weights of SGP, averaged gradients of what averages models.
+NO_WEIGHTS, NO_GRADIENTS = {"weights", "equal weights"}, {"average_gradients"}
 PASSING: list[Any] = [
     pytest.param(lambda comm: wagma.LocalSGD(comm, sync_period=3), (), id="LocalSGD", marks=long),
     pytest.param(lambda comm: wagma.DiLoCo(comm, 3, plain), (), id="DiLoCo"),
@@ -50,6 +52,8 @@ PASSING: list[Any] = [
 @pytest.mark.parametrize(("make", "skip"), PASSING)
 def test_it_passes(make: Callable[..., Algorithm], skip: tuple[str, ...]) -> None:
     left_out = {*skip, *(["errors"] if COMM.size == 1 else [])}
+    left_out |= NO_WEIGHTS if make is wagma.SGP else set()
+    left_out |= NO_GRADIENTS if make is not wagma.AllreduceSGD else set()
     assert set(check_algorithm(make, COMM, skip=skip)) == CHECKS.keys() - left_out
 
 
@@ -82,6 +86,11 @@ class ForgetsState(Base):
         super().after_step()
 
 
+class ForgetsWeights(Base):
+    def state(self) -> dict[str, Any]:
+        return {}
+
+
 class AveragesNothing(Base):
     def synchronize(self, *, final: bool = True) -> None:  # noqa: ARG002
         self._local += 1
@@ -111,6 +120,11 @@ class MultipliesByWeight(Base):
         super().after_step()
 
 
+class AveragesNoGradients(wagma.AllreduceSGD):
+    def average_gradients(self, scale: float = 1.0) -> None:
+        pass
+
+
 class HidesErrors(Base):
     def __exit__(
         self,
@@ -129,28 +143,81 @@ class StaysOpen(wagma.LocalSGD):
         pass
 
 
-BROKEN: dict[str, Callable[..., Algorithm]] = {
-    "one rank": ChangesSteps,
-    "closures": DropsLoss,
-    "resume": ForgetsState,
-    "join": AveragesNothing,
-    "late parameters": DoesNotGrow,
-    "weights": DividesByWeight,
-    "equal weights": MultipliesByWeight,
-    "errors": HidesErrors,
-    "close": StaysOpen,
-}
+class CannotBeMade(Base):
+    def __init__(self, comm: Any) -> None:
+        super().__init__(comm)
+        if COMM.rank == 1:
+            raise ZeroDivisionError("no algorithm")
+
+
+class CannotConnect(Base):
+    def connect(self, parameters: Any) -> Any:
+        if COMM.rank == 1:
+            raise ZeroDivisionError("no collective")
+        return super().connect(parameters)
+
+
+class StaysAway(Base):
+    """A rank does not come to an average, and goes on."""
+
+    def synchronize(self, *, final: bool = True) -> None:
+        if self.size > 1 and self.rank == 1:
+            self._local += 1
+        else:
+            super().synchronize(final=final)
+
+
+BROKEN: list[Any] = [
+    pytest.param("one rank", ChangesSteps, marks=long),
+    pytest.param("closures", DropsLoss, marks=long),
+    pytest.param("resume", ForgetsState, marks=long),
+    ("resume", ForgetsWeights),
+    ("join", AveragesNothing),
+    pytest.param("late parameters", DoesNotGrow, marks=long),
+    ("weights", DividesByWeight),
+    pytest.param("equal weights", MultipliesByWeight, marks=long),
+    pytest.param("average_gradients", AveragesNoGradients, marks=long),
+    pytest.param("errors", HidesErrors, marks=long),
+    pytest.param("close", StaysOpen, marks=long),
+]
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize(("name", "broken"), BROKEN)
+def test_it_finds_what_is_broken(name: str, broken: Callable[..., Algorithm]) -> None:
+    skip = {"one rank"} - {name}
+    where = r"(all ranks|ranks? \d[\d, -]*): "
+    with pytest.raises(AssertionError, match=f"^check '{name}' failed on {where}"):
+        check_algorithm(broken, COMM, skip=skip)
 
 
 @pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize(
-    "name",
-    [name if name in ("join", "weights") else pytest.param(name, marks=long) for name in CHECKS],
+    ("broken", "what"),
+    [(CannotBeMade, "algorithm"), pytest.param(CannotConnect, "collective", marks=long)],
 )
-def test_it_finds_what_is_broken(name: str) -> None:
-    skip = {"one rank"} - {name}
-    with pytest.raises(AssertionError, match=f"^check '{name}' failed on rank "):
-        check_algorithm(BROKEN[name], COMM, skip=skip)
+@pytest.mark.parametrize("alone", [False, pytest.param(True, marks=long)])
+def test_what_one_rank_cannot_make_is_told_to_all(
+    broken: Callable[..., Algorithm], what: str, alone: bool
+) -> None:
+    def make(comm: Any) -> Algorithm:
+        return broken(comm) if alone or comm is COMM else Base(comm)
+
+    said = f"^check 'one rank' failed on rank 1: ZeroDivisionError: no {what}. One rank has"
+    if not alone:
+        said = f"^check 'closures' failed on rank 1: ZeroDivisionError: no {what}. before_step"
+    with pytest.raises(AssertionError, match=said):
+        check_algorithm(make, COMM)
+
+
+@pytest.mark.long
+@pytest.mark.mpi(min_size=2)
+def test_a_rank_that_does_not_come_is_waited_for_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(places, "TIMEOUT_S", 1.0)
+    with pytest.raises(AssertionError, match=r"^check 'join' failed on rank 0: StallError: "):
+        check_algorithm(StaysAway, COMM, skip=CHECKS.keys() - {"join"})
 
 
 def test_a_wrong_name() -> None:
@@ -162,7 +229,7 @@ def test_the_documented_example_passes(capsys: pytest.CaptureFixture[str]) -> No
     names: dict[str, Any] = {"comm": COMM}
     exec(EXAMPLE, names)
     exec(CHECK, names)
-    left_out = {"one rank", *(["errors"] if COMM.size == 1 else [])}
+    left_out = {"one rank", *NO_GRADIENTS, *(["errors"] if COMM.size == 1 else [])}
     assert capsys.readouterr().out == f"{[name for name in CHECKS if name not in left_out]}\n"
     wrong = names["SlowMomentum"](COMM, period=0)
     inner = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))])
