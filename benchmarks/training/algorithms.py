@@ -53,11 +53,42 @@ class Compared:
 
     name: str
     label: str
-    home: str | Callable[..., Algorithm | ComputePolicy]
+    home: str | Callable[..., Algorithm]
     options: dict[str, Any]
     rule: Rule | None
     least_ranks: int = 1
     stop: stopping.Stop | None = None
+
+    def check(self, comm: MPI.Intracomm) -> None:
+        """Check that what somebody else has written makes an algorithm; local.
+
+        Raises:
+            ValueError: it does not.
+        """
+        from wagma.algorithms import Algorithm
+        from wagma.training.policies.base import ComputePolicy
+
+        if isinstance(self.home, str):
+            return
+        try:
+            made: object = self.home(comm)
+        except Exception as error:
+            raise ValueError(
+                f"--algorithms {self.name} cannot be made ({type(error).__name__}: {error}): it is "
+                "called with comm alone"
+            ) from error
+        kind = type(made).__name__
+        if isinstance(made, ComputePolicy):
+            raise ValueError(
+                f"--algorithms {self.name} returns a {kind}, and steps of somebody's own algorithm "
+                "are not stopped: return the algorithm that averages, or give one of "
+                f"{', '.join(stopping.NAMES)}"
+            )
+        if not isinstance(made, Algorithm):
+            raise ValueError(
+                f"--algorithms {self.name} returns a {kind}: it has to return an object of a class "
+                "over wagma.Algorithm"
+            )
 
     def make(
         self, comm: MPI.Intracomm, settings: Settings, delays: Delays
@@ -102,7 +133,7 @@ def check_name(name: str) -> str:
     )
 
 
-def _load(path: str) -> Callable[..., Algorithm | ComputePolicy]:
+def _load(path: str) -> Callable[..., Algorithm]:
     """Return what "package.module:Class" names.
 
     Raises:
@@ -120,7 +151,7 @@ def _load(path: str) -> Callable[..., Algorithm | ComputePolicy]:
         ) from None
     if not callable(found):
         raise ValueError(f"{path!r} is a {type(found).__name__}: it has to be a class or function")
-    loaded: Callable[..., Algorithm | ComputePolicy] = found
+    loaded: Callable[..., Algorithm] = found
     return loaded
 
 

@@ -60,7 +60,7 @@ def run_on(
     torch.set_num_threads(1)  # one core per rank, as on a machine that is fully used
     with interrupt.Interrupt(comm) as interrupted:
         interrupted.longest_s = LONGEST_S
-        compared = everywhere(comm, lambda: _algorithms(settings, comm.size))
+        compared = everywhere(comm, lambda: _algorithms(settings, comm))
         # By one rank for all: files may not be the same everywhere.
         found = everywhere(comm, lambda: _prepare(settings, comm) if comm.rank == 0 else None)
         imbalances, tasks = comm.bcast(found)
@@ -88,13 +88,14 @@ def run_on(
 # ---- what can be wrong ---------------------------------------------------------------------------
 
 
-def _algorithms(settings: Settings, size: int) -> list[Compared]:
-    group = settings.group_size
+def _algorithms(settings: Settings, comm: MPI.Intracomm) -> list[Compared]:
+    group, size = settings.group_size, comm.size
     if group is not None and group > size:
         raise ValueError(f"--group-size {group}: this run has {plural(size, 'rank')} only")
     stopping.check(settings)
     compared = [find(name, settings, size) for name in settings.algorithms]
     for one in compared:
+        one.check(comm)
         if one.least_ranks > size:
             raise ValueError(
                 f"--algorithms {one.name}: a rank of {one.label} has that many neighbours only "

@@ -3,12 +3,14 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import own
 import pytest
 from started import ENVIRONMENT, LIVENESS_S, command, training, validator
 
@@ -59,6 +61,9 @@ def test_wrong_options_are_named(
     ("options", "words"),
     [
         (["--algorithms", "sgp4"], "sgp4: a rank of SGP(4) has that many neighbours only among 5"),
+        (["--algorithms", "own:policy"], "own:policy returns a DropCompute, and steps of somebody"),
+        (["--algorithms", "own:nothing"], "own:nothing returns a NoneType: it has to return an ob"),
+        (["--algorithms", "own:broken"], "own:broken cannot be made (ZeroDivisionError: no algor"),
         (["--parameters", "100"], "--parameters 100: the model of digits has 1898 already"),
         (["--group-size", "2"], "--group-size 2: this run has 1 rank only"),
         (["--imbalance", "papr"], "--imbalance: unknown imbalance 'papr': choose from none, paper"),
@@ -92,8 +97,11 @@ def test_what_these_ranks_cannot_do_is_named(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("options", [["--algorithms", "sgd"], ["--json", "/proc/x"]])
+@pytest.mark.parametrize(
+    "options", [["--algorithms", "sgd"], ["--algorithms", "own:policy"], ["--json", "/proc/x"]]
+)
 def test_all_ranks_refuse_together(tmp_path: Path, options: list[str]) -> None:
+    shutil.copy(own.__file__, tmp_path)
     done = training(tmp_path, 3, *options)
     assert done.returncode == 2
     assert done.stderr.count("wagma bench training: ") == 1, done.stderr
