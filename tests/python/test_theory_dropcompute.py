@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -250,6 +251,23 @@ def test_many_workers_take_little_time_and_memory(preempt: bool) -> None:
     assert choice.speedup > 1.05
     assert seconds < 3
     assert peak < 500e6
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        lambda: expected_step_time(MU, SIGMA, M, N),
+        lambda: expected_completed(MU, SIGMA, M, 5.0),
+        lambda: optimal_threshold(MU, SIGMA, M, N),
+    ],
+)
+def test_a_formula_without_scipy_says_what_to_do(
+    formula: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("scipy.special", "scipy.optimize"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match=r"needs scipy \(.*\): python -m pip install scipy, or"):
+        formula()
 
 
 def test_choosing_needs_neither_scipy_nor_torch_nor_mpi() -> None:

@@ -6,7 +6,7 @@ import math
 from operator import index
 from typing import SupportsIndex
 
-__all__ = ["check_count", "check_number", "check_rank"]
+__all__ = ["as_number", "check_count", "check_number", "check_rank"]
 
 # Seconds are eleven days; far more could not be slept.
 LARGEST = 1e6
@@ -33,6 +33,14 @@ def check_rank(rank: SupportsIndex, size: int) -> int:
         raise ValueError(f"rank is {rank!r}: the {size} ranks are 0 to {size - 1}") from None
 
 
+def as_number(name: str, value: float) -> float:
+    """Return `value` as a float; raise TypeError where it is no number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is {value!r}: a number is needed") from None
+
+
 def check_number(name: str, value: float, *, infinite: bool = False) -> float:
     """Returns `value` as a float from 0 to 1e6, or infinity if `infinite`.
 
@@ -40,10 +48,7 @@ def check_number(name: str, value: float, *, infinite: bool = False) -> float:
         ValueError: it is another number.
         TypeError: it is no number.
     """
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} is {value!r}: a number is needed") from None
+    number = as_number(name, value)
     if math.isnan(number) or number < 0:
         raise ValueError(f"{name} is {number!r}: at least 0 is needed")
     if number > LARGEST and not (infinite and math.isinf(number)):

@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--quick",
         action="store_true",
-        help="few steps and workers: seconds instead of a minute, and noisy figures",
+        help="few steps and workers: about half the time, and noisy figures",
     )
     add_progress(add, "a bar")
 

@@ -8,7 +8,7 @@ from typing import SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from wagma.inject.checks import check_count
+from wagma.inject.checks import as_number, check_count
 
 __all__ = ["check_numbers", "check_time", "check_workers"]
 
@@ -31,10 +31,7 @@ def check_time(name: str, value: float, *, positive: bool = False) -> float:
         ValueError: it is another number.
         TypeError: it is no number.
     """
-    try:
-        seconds = float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} is {value!r}: a number is needed") from None
+    seconds = as_number(name, value)
     if not (math.isfinite(seconds) and (seconds > 0 if positive else seconds >= 0)):
         least = "more than 0" if positive else "at least 0"
         raise ValueError(f"{name} is {seconds!r}: a finite number, {least}, is needed")

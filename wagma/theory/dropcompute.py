@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import SupportsIndex, overload
+from importlib import import_module
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -67,8 +68,7 @@ def expected_step_time(
         micro_batches: M, >= 1.
         workers: N, >= 2.
     """
-    from scipy.special import ndtri
-
+    ndtri = _scipy("special").ndtri
     mean, deviation, count = _statistics(mu, sigma, micro_batches)
     size = check_workers(workers)
     normal = (1 - np.euler_gamma) * ndtri(1 - 1 / size)
@@ -180,8 +180,7 @@ def optimal_threshold(
         workers: N, >= 2.
         comm_time: T^c, what communication adds to each step, >= 0.
     """
-    from scipy.optimize import minimize_scalar
-
+    minimize_scalar = _scipy("optimize").minimize_scalar
     mean, deviation, count = _statistics(mu, sigma, micro_batches)
     communication = check_time("comm_time", comm_time)
     step = expected_step_time(mean, deviation, count, workers)
@@ -217,8 +216,7 @@ def _grid(mean: float, deviation: float, count: int, step: float) -> Floats:
 
 def _completed(mean: float, deviation: float, count: int, taus: Floats) -> Floats:
     """Return (5)."""
-    from scipy.special import ndtr
-
+    ndtr = _scipy("special").ndtr
     total = np.zeros(taus.shape)
     for m in range(1, count + 1):
         late = taus - m * mean
@@ -381,6 +379,21 @@ def delays(mean: float, size: int | tuple[int, ...], rng: np.random.Generator) -
         In the unit of `mean`; of the shape `size`.
     """
     return check_time("mean", mean) * bounded_lognormal(rng.standard_normal(size))
+
+
+def _scipy(part: str) -> Any:
+    """Return a module of scipy.
+
+    Raises:
+        ImportError: it cannot be imported; says what to do.
+    """
+    try:
+        return import_module(f"scipy.{part}")
+    except ImportError as error:
+        raise ImportError(
+            f"this formula needs scipy ({error}): python -m pip install scipy, or wagma with its "
+            "extra theory"
+        ) from error
 
 
 # ---- arguments -----------------------------------------------------------------------------------

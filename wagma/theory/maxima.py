@@ -1,7 +1,6 @@
 """Expected maxima of sums, numeric: how long the slowest of N workers takes for M micro-batches.
 
-Pure; times in the unit of the distribution. scipy is imported where it is used, so that modules
-that import this one need numpy alone.
+Pure; times in the unit of the distribution. It needs numpy alone; distributions are scipy's.
 """
 
 from __future__ import annotations
