@@ -50,13 +50,17 @@ def text(report: Report, rows: list[Row]) -> str:
 def requoted(text: str, page: str) -> str:
     """Return `text` with each table row that `page` has, too, as it is there.
 
-    Rows are told apart by what was measured and on how many ranks.
+    Rows are told apart by what was measured and on how many ranks. Headers stay.
     """
-    rows = {_key(line): line for line in page.splitlines() if line.startswith("| ")}
+    rows = {_key(line): line for line in page.splitlines() if _is_row(line)}
     return "".join(
-        rows.get(_key(line), line.rstrip("\n")) + "\n" if line.startswith("| ") else line
+        rows.get(_key(line), line.rstrip("\n")) + "\n" if _is_row(line) else line
         for line in text.splitlines(keepends=True)
     )
+
+
+def _is_row(line: str) -> bool:
+    return line.startswith("| ") and not line.startswith("| what |")
 
 
 def _key(line: str) -> tuple[str, ...]:

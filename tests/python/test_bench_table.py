@@ -182,10 +182,14 @@ def test_who_launches_ranks_does_not_initialise_mpi() -> None:
 
 
 def test_quoted_rows_are_replaced_by_the_pages() -> None:
-    page = "| sum, 1 MiB | 2 | 5 us | 2.00 |\n| sum, 1 MiB | 4 | 9 us | 3.00 |\n"
-    quoting = "text\n| sum, 1 MiB | 4 | 8 us | 1.00 |\n| sum, 2 MiB | 4 | 8 us | 1.00 |\nend"
+    page = (
+        "| what | ranks | wagma | MPI |\n| sum, 1 MiB | 2 | 5 us | 2.00 |\n"
+        "| sum, 1 MiB | 4 | 9 us | 3.00 |\n| what | ranks | measured | |\n"
+    )
+    header = "text\n| what | ranks | wagma | MPI |\n"
+    quoting = header + "| sum, 1 MiB | 4 | 8 us | 1.00 |\n| sum, 2 MiB | 4 | 8 us | 1.00 |\nend"
     assert page_of_table.requoted(quoting, page) == (
-        "text\n| sum, 1 MiB | 4 | 9 us | 3.00 |\n| sum, 2 MiB | 4 | 8 us | 1.00 |\nend"
+        header + "| sum, 1 MiB | 4 | 9 us | 3.00 |\n| sum, 2 MiB | 4 | 8 us | 1.00 |\nend"
     )
 
 
