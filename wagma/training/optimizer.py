@@ -287,6 +287,25 @@ class DistributedOptimizer(MicroBatchingOptimizer):
         return self._algorithm.outcome
 
     @property
+    def pending(self) -> bool:
+        """Whether this rank's latest gradient still waits to be used: skip the backward pass then.
+
+        ``while opt.version < steps: if not opt.pending: backward(); opt.step()``. Always False with
+        algorithms that use, or drop, each gradient in its own step.
+        """
+        return self._algorithm.pending
+
+    def should_stop(self) -> bool:
+        """Return whether the gradient that is being computed would not be used any more.
+
+        Local and cheap (under a microsecond in shared memory). Where it is true, end the
+        computation and call `step`: between micro-batches, or in a hook of a module. It is true for
+        algorithms that go on without the slow ranks and leave out what comes late, and only a hint:
+        it may become true right after it was asked.
+        """
+        return self._algorithm.should_stop()
+
+    @property
     def algorithm(self) -> Algorithm:
         """The algorithm that averages."""
         return self._algorithm
@@ -299,8 +318,10 @@ class DistributedOptimizer(MicroBatchingOptimizer):
         "averages" that it took part in, of which it was "late" (and "late_share" of them);
         "skipped" versions; "staleness_mean", how many versions contributions were behind the newest
         in the same average; "waited_seconds" for others, and "waited_last_seconds" at the latest.
+        What the algorithm and a policy count is there, too.
         """
-        return {"version": self.version, **self._counters.as_dict(), **self._policy.stats()}
+        own = {**self._algorithm.stats(), **self._policy.stats()}
+        return {"version": self.version, **self._counters.as_dict(), **own}
 
     # ---- end -------------------------------------------------------------------------------------
     def close(self) -> None:

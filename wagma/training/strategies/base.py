@@ -223,6 +223,25 @@ class Algorithm(Ranks, ABC):
     def after_step(self) -> None:
         """Called when the inner optimizer has changed the parameters."""
 
+    def should_stop(self) -> bool:
+        """Return whether a gradient that is being computed would not be used any more.
+
+        Local and cheap: it may be asked between micro-batches, or every millisecond.
+        """
+        return False
+
+    @property
+    def pending(self) -> bool:
+        """Whether a gradient of this rank waits to be used, so that a new one would be ignored."""
+        return False
+
+    def stats(self) -> dict[str, int | float]:
+        """Return what this algorithm counts beside `DistributedOptimizer.stats`; local and cheap.
+
+        A name that the optimizer counts, too, replaces its figure.
+        """
+        return {}
+
     @abstractmethod
     def synchronize(self, *, final: bool = True) -> None:
         """Make the parameters equal on all ranks; called by all of them at the same version.
