@@ -3,7 +3,7 @@
 Each rank computes (sleeps) for its version and calls. From a call's end to the next call passes
 what the injector draws for that rank and version; in it the results are copied, to be checked
 afterwards, and the next contribution is written. The table compares with a replay of the same draws
-(`wagma.theory.fastest_k`).
+(`wagma.theory.replay`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from wagma.theory.fastest_k import memoryless, replay
+from wagma.theory.order_statistics import exponential_mean
+from wagma.theory.replay import replay
 from wagma.units import time_text
 
 from ..scenarios.plan import Fastest, draws
@@ -139,6 +140,5 @@ def _who(s: Fastest, slow: bool) -> str:
 
 
 def _cancelling(s: Fastest, ranks: int, quorum: int) -> str:
-    return (
-        f"{time_text(memoryless(s.mean, ranks, quorum))} on average if the late stopped computing"
-    )
+    cancelled = exponential_mean(s.mean, quorum, ranks)
+    return f"{time_text(cancelled)} on average if the late stopped computing"

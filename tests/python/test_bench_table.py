@@ -14,7 +14,8 @@ from wagma.benchmarks.scenarios.plan import Fastest, draws
 from wagma.benchmarks.table import page as page_of_table
 from wagma.benchmarks.table import plan, ratio_rows, ratios, stored
 from wagma.memory import Room
-from wagma.theory import fastest_k
+from wagma.theory.order_statistics import exponential_mean
+from wagma.theory.replay import replay
 
 ENOUGH = Room(shared=1 << 40, total=1 << 40)
 
@@ -200,12 +201,12 @@ def test_a_replay_by_hand() -> None:
     computing = np.array([[1.0, 2.0, 9.0], [4.0, 1.0, 9.0], [1.0, 1.0, 2.0]])
     # Quorum 2. Version 0 at 2 (ranks 0, 1); they go on at 2.5; version 1 at 6.5 (rank 1 is there
     # since 3.5); at 7 they go on; version 2 at 8. Rank 2 arrives too late for any of them.
-    found = fastest_k.replay(computing, 2, 0.5)
+    found = replay(computing, 2, 0.5)
     assert found.seconds == pytest.approx(8.5 / 3)
     assert found.late_share == 0
     # Quorum 1. Rank 0 starts version 0 at 1 and would come back at 5. Rank 1 is late at 2, gets one
     # result, and starts version 1 at 3 and version 2 at 4.
-    found = fastest_k.replay(computing, 1, 0.0)
+    found = replay(computing, 1, 0.0)
     assert found.seconds == pytest.approx(4 / 3)
     assert found.late_share == 1 / 4
 
@@ -214,7 +215,7 @@ def test_a_late_rank_goes_on_with_the_newest_version() -> None:
     computing = np.array([[1.0, 3.5]] * 4 + [[9.0, 1.0]])
     # Rank 0 starts versions 0 to 3 at 1, 2, 3 and 4; rank 1 is late at 3.5 and again at 7, and in
     # time for none but the last.
-    found = fastest_k.replay(computing, 1, 0.0)
+    found = replay(computing, 1, 0.0)
     assert found.seconds == pytest.approx(8 / 5)
     assert found.late_share == 2 / 7
 
@@ -222,16 +223,16 @@ def test_a_late_rank_goes_on_with_the_newest_version() -> None:
 def test_replays_agree_with_what_is_known_of_exponential_times() -> None:
     s = Fastest(mean=1.0, versions=20000)
     computing = draws(s, 4, slow=False)
-    everybody = fastest_k.replay(computing, 4, 0.0)
+    everybody = replay(computing, 4, 0.0)
     assert everybody.seconds == pytest.approx(computing.max(axis=1).mean())
-    assert everybody.seconds == pytest.approx(fastest_k.memoryless(1.0, 4, 4), rel=0.02)
+    assert everybody.seconds == pytest.approx(exponential_mean(1.0, 4, 4), rel=0.02)
     # K=1: of f ranks that compute for this version and 4 - f that compute in vain, each is next
     # with the same probability. The first start it, each of the others becomes one of the first.
     expected = 0.0
     for f in (4, 3, 2, 1):
         expected = 1 / 4 + (4 - f) / 4 * expected
-    assert fastest_k.replay(computing, 1, 0.0).seconds == pytest.approx(expected, rel=0.02)
-    assert fastest_k.memoryless(1.0, 4, 1) == pytest.approx(1 / 4)
+    assert replay(computing, 1, 0.0).seconds == pytest.approx(expected, rel=0.02)
+    assert exponential_mean(1.0, 1, 4) == pytest.approx(1 / 4)
     slow = draws(s, 4, slow=True)
     assert np.array_equal(slow, computing * [1, 1, 1, 2])
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Replay", "memoryless", "replay"]
+__all__ = ["Replay", "replay"]
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,3 @@ def replay(computing: npt.NDArray[np.float64], quorum: int, reduction: float) ->
                 return Replay(now / versions, late / calls)
         for other in going_on:
             heapq.heappush(arrivals, (now + float(computing[current, other]), other, current))
-
-
-def memoryless(mean: float, ranks: int, quorum: int) -> float:
-    """Expected K-th order statistic of P exponential times: mean * (H_P - H_{P-K}).
-
-    The time of a version where those that are late stop computing at once and begin the next one
-    (K-sync, fastest-k). Where they first compute to the end, as in `replay`, it takes longer.
-    """
-    return mean * sum(1 / (ranks - k) for k in range(quorum))
