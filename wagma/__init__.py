@@ -8,7 +8,6 @@ your own, ``wagma.inject``, which makes stragglers and faults on purpose, and ``
 
 from __future__ import annotations
 
-import re
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -24,23 +23,28 @@ if find_spec("wagma.collectives") is None:
     )
 
 # What needs torch is imported when it is used: the collectives work without torch.
+_ALGORITHMS = (  # the names of wagma/algorithms.py
+    "ADPSGD",
+    "Algorithm",
+    "AllreduceSGD",
+    "DPSGD",
+    "DiLoCo",
+    "DropCompute",
+    "EagerSGD",
+    "LocalSGD",
+    "SGP",
+    "WAGMA",
+)
 _HOMES = {
     "DistributedOptimizer": "wagma.training.optimizer",
     "broadcast": "wagma.training.broadcasting",
-    **dict.fromkeys(
-        re.findall(
-            r"^from \S+ import \w+ as (\w+)$",
-            Path(__file__).with_name("algorithms.py").read_text(),
-            re.MULTILINE,
-        ),
-        "wagma.algorithms",
-    ),
+    **dict.fromkeys(_ALGORITHMS, "wagma.algorithms"),
 }
 
 if TYPE_CHECKING:  # type checkers follow imports
     __version__: str
     from wagma import inject as inject
-    from wagma.algorithms import *  # noqa: F403 (each is one line there)
+    from wagma.algorithms import *  # noqa: F403 (those of _ALGORITHMS)
     from wagma.training.broadcasting import broadcast as broadcast
     from wagma.training.optimizer import DistributedOptimizer as DistributedOptimizer
 else:

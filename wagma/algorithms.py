@@ -1,6 +1,6 @@
 """The training algorithms: what is averaged, with whom, and when; and how much is computed for it.
 
-Each has one line here, by which `wagma` has its name, too.
+Each has a line here, and its name in `wagma/__init__.py`, which imports this module when needed.
 """
 
 from wagma.training.policies.dropcompute import DropCompute as DropCompute
