@@ -1,0 +1,25 @@
+"""Thresholds and speed-ups, as formulas and choices share them. Pure."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from wagma.theory.checks import check_numbers
+
+__all__ = ["EQUAL", "Floats", "check_thresholds"]
+
+Floats = npt.NDArray[np.float64]
+
+# Speed-ups that differ by no more than this share are equal: rounding makes such differences.
+EQUAL = 1e-9
+
+
+def check_thresholds(name: str, values: npt.ArrayLike) -> Floats:
+    """Return thresholds, each above 0."""
+    taus = check_numbers(name, values)
+    if (wrong := taus[~(taus > 0)]).size:
+        raise ValueError(
+            f"{name} has {float(wrong[0])!r}: more than 0 is needed (math.inf: drop nothing)"
+        )
+    return taus
