@@ -87,6 +87,7 @@ cdef class Handle:
     cdef readonly tuple shape
     cdef readonly str name
     cdef readonly str transport  # "shm" or "mpi"
+    cdef bint in_segment     # "shm"
     cdef public str hint     # what warnings about waits that last say besides, or None
     cdef readonly bint closed
     cdef object dtype_
@@ -140,6 +141,7 @@ cdef class Handle:
         self.shape = shape
         self.name = name
         self.transport = "mpi" if segment is None else "shm"
+        self.in_segment = segment is not None
         self.dtype_ = dtype
         self.process = process_serial()
         self.small = count * dtype.storage.itemsize <= GIL_BYTES
@@ -489,6 +491,34 @@ cdef class Handle:
     def version(self):
         """The next version that this rank calls; the first is 0."""
         return self.last_version if self.handle == NULL else wagma_version(self.handle)
+
+    def pinned(self):
+        """Whether the version that this rank calls next has been pinned without it.
+
+        Then its contributors are fixed, and a call of it will be late: work for it can end. False:
+        not as far as this rank knows; with quorum="all", before a sync version and for neighbours
+        always. For the thread that computes, between calls and as often as it likes: it takes less
+        than 1 us in shared memory; over messages it goes on with what has come. It waits for no
+        other rank, and no result depends on it.
+
+        Returns:
+            bool.
+
+        Raises:
+            HandleError: the handle cannot be used: closed, broken, in use by another thread, or a
+                request is pending.
+        """
+        cdef int status
+        self._enter()
+        if self.in_segment:
+            status = wagma_pinned(self.handle)
+        else:
+            with nogil:
+                status = wagma_pinned(self.handle)
+        self.busy = IDLE
+        if status < 0:
+            raise self._failure(status)
+        return status != 0
 
     @property
     def size(self):

@@ -165,6 +165,9 @@ struct activation_call activation_ask(const struct activation *a);
 
 /* 1: the result of `version`, which is complete, may still be asked for. */
 int activation_keeps(const struct activation *a, int64_t version);
+/* 1: `version`, which is no sync version, is PINNED here, or was: with what contribution is fixed.
+ */
+int activation_pinned(const struct activation *a, int64_t version);
 /* The version of this rank's newest contribution, the only one that can still be pinned; -1: the
  * first. */
 int64_t activation_newest(const struct activation *a);

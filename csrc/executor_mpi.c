@@ -227,6 +227,7 @@ static wagma_handle *prepare(wagma_transport *t, const wagma_options *options,
     e->name = t->name;
     e->crowded = t->crowded;
     e->mismatch = e->disputer = -1;
+    atomic_init(&e->pinned, -1);
     e->options = *options;
     e->core = options->graph == WAGMA_GRAPH_NONE ? &mpi_core_of_groups : &mpi_core_of_graph;
     e->topology =

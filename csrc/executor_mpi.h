@@ -134,6 +134,10 @@ struct mpi_executor {
     mpi_block *written; /* what it contributes, if that is not x */
     mpi_block *shown;   /* result of a late call out of place, until the next call */
 
+    /* h->version, if it is known to be pinned without this rank; otherwise another number. Written
+     * with the mutex, read by the owner between calls without it */
+    _Atomic int64_t pinned;
+
     /* the wait in progress: of a call, or for all ranks at the beginning and at the end */
     int waits_for;               /* trace_wait */
     uint64_t waiting;            /* ns: since when; 0: it is not */

@@ -65,6 +65,8 @@ static int pin(wagma_handle *h, const struct activation_action *action) {
               action->input < -1 ? TRACE_WITHOUT : (int)behind);
     if (status != WAGMA_OK)
         return status;
+    if (!action->sync && action->version == h->version)
+        atomic_store_explicit(&e->pinned, action->version, memory_order_relaxed); /* of pinned() */
     if (action->sync)
         count_from_epoch(e, &e->records[h->rank]);
     if (v->n > 1)
@@ -170,6 +172,8 @@ int mpi_tell(wagma_handle *h, enum activation_event_kind kind) {
 int mpi_tell_return(wagma_handle *h, int64_t next) {
     const int status =
         step(h, (struct activation_event){.kind = ACTIVATION_EVENT_RETURN, .version = next});
+    const int pinned = activation_pinned(h->mpi->activation, next);
+    atomic_store_explicit(&h->mpi->pinned, pinned ? next : -1, memory_order_relaxed);
     mpi_sweep(h->mpi);
     return status;
 }

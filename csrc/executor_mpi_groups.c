@@ -59,6 +59,22 @@ static int next_contribution(wagma_handle *h, void **buffer) {
     return WAGMA_OK;
 }
 
+static int is_pinned(const wagma_handle *h) {
+    /* relaxed: nothing else is read on this answer; the next call has the mutex */
+    return atomic_load_explicit(&h->mpi->pinned, memory_order_relaxed) == h->version;
+}
+
+/* Where the thread polls at this moment, it finds what there is to find. */
+static int pinned(wagma_handle *h) {
+    struct mpi_executor *e = h->mpi;
+    uint64_t deadline;
+    if (is_pinned(h) || !progress_try_enter(&e->progress))
+        return is_pinned(h);
+    (void)mpi_poll_progress(h, &deadline); /* an error is kept for the next call */
+    mpi_leave(h);
+    return is_pinned(h);
+}
+
 /* ---- the table --------------------------------------------------------------------------------
  */
 
@@ -82,9 +98,12 @@ static double grace(const wagma_handle *h) {
 }
 
 static const struct executor in_place = {MPI_EXECUTOR, .array = array};
-static const struct executor wait_avoiding = {MPI_EXECUTOR, .array = array,
+static const struct executor wait_avoiding = {MPI_EXECUTOR,
+                                              .array = array,
                                               .next_contribution = next_contribution,
-                                              .carried_weight = carried_weight, .grace = grace};
+                                              .pinned = pinned,
+                                              .carried_weight = carried_weight,
+                                              .grace = grace};
 
 /* ---- the core ---------------------------------------------------------------------------------
  */

@@ -130,6 +130,21 @@ static int next_contribution(wagma_handle *h, void **buffer) {
     return WAGMA_OK;
 }
 
+/* Finding the group may take long; the answer may be asked for often. */
+static int pinned(wagma_handle *h) {
+    struct shm_executor *e = h->shm;
+    const uint64_t t = (uint64_t)h->version + 1;
+    if (e->asked != t) {
+        (void)round_members_of(&e->context, t, (uint32_t)h->rank, 0, e->scratch);
+        e->asked_leader = (uint32_t)e->scratch[0];
+        e->asked = t;
+    }
+    const segment_atomic *slot =
+        segment_slot(h->segment, (int)e->asked_leader, (int)(t % e->context.slots));
+    /* relaxed: nothing of the round is read on this answer; a call looks again (PC_SLOT) */
+    return round_version(atomic_load_explicit(slot, memory_order_relaxed)) == t;
+}
+
 static double carried_weight(const wagma_handle *h) {
     return h->shm->carries ? h->shm->carried_weight : 0;
 }
@@ -184,6 +199,7 @@ static const struct executor executor = {
     .poll = poll,
     .finish = finish,
     .next_contribution = next_contribution,
+    .pinned = pinned,
     .array = shm_array,
     .carried_weight = carried_weight,
     .grace = grace,

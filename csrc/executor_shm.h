@@ -22,6 +22,8 @@ struct shm_executor {
     struct round_local local;
     struct round_input input;
     struct grace grace;
+    uint64_t asked;        /* pinned(): version that was asked about last; 0: none was */
+    uint32_t asked_leader; /* of this rank's group of that version */
     int committed_contributions, committed_rounds;
     int posted;     /* this call */
     int publishing; /* a contribution was written, the next step publishes it */

@@ -311,6 +311,13 @@ int64_t wagma_version(const wagma_handle *h) {
     return h->version;
 }
 
+int wagma_pinned(wagma_handle *h) {
+    const int status = check_ready(h);
+    if (status != WAGMA_OK)
+        return status;
+    return h->executor->pinned && !is_sync_version(h, h->version) && h->executor->pinned(h);
+}
+
 void *wagma_shared_array(wagma_handle *h) {
     if (h->executor->array)
         return h->executor->array(h);

@@ -104,6 +104,7 @@ struct executor {
     int (*poll)(wagma_handle *h);
     int (*finish)(wagma_handle *h);
     int (*next_contribution)(wagma_handle *h, void **buffer); /* NULL: it reduces in place */
+    int (*pinned)(wagma_handle *h);  /* wagma_pinned(), between calls; NULL: never */
     void *(*array)(wagma_handle *h); /* wagma_shared_array(), which may be NULL: error_set();
                                         NULL: it has no use for one */
     double (*carried_weight)(const wagma_handle *h); /* of what is carried; 0: nothing */

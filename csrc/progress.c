@@ -228,15 +228,29 @@ void progress_destroy(struct progress *p) {
     p->exists = 0;
 }
 
+/* The owner has the mutex. */
+static void come_in(struct progress *p) {
+    if (!p->back_at_once)
+        p->away = wait_now() - p->left;
+    p->back_at_once = 0;
+}
+
 void progress_enter(struct progress *p) {
     if (!p->exists)
         return;
     /* relaxed: the mutex orders everything else; see run() */
     atomic_fetch_add_explicit(&p->wanted, 1, memory_order_relaxed);
     pthread_mutex_lock(&p->mutex);
-    if (!p->back_at_once)
-        p->away = wait_now() - p->left;
-    p->back_at_once = 0;
+    come_in(p);
+}
+
+int progress_try_enter(struct progress *p) {
+    if (!p->exists || pthread_mutex_trylock(&p->mutex) != 0)
+        return 0;
+    /* relaxed: as progress_enter() */
+    atomic_fetch_add_explicit(&p->wanted, 1, memory_order_relaxed);
+    come_in(p);
+    return 1;
 }
 
 /* Whether a thread that may sleep has to look now. */

@@ -68,6 +68,8 @@ void progress_join(struct progress *p);
 void progress_destroy(struct progress *p); /* joins */
 
 void progress_enter(struct progress *p);
+/* 1: the owner is in; 0: the thread polls at this moment. */
+int progress_try_enter(struct progress *p);
 enum progress_left {
     PROGRESS_NOTHING_LEFT, /* the thread goes on as it was */
     PROGRESS_WORK_LEFT,    /* it wakes up, if the owner takes its time between calls */

@@ -292,6 +292,14 @@ WAGMA_API int wagma_wait(wagma_handle *handle, void *x, double timeout, wagma_ou
  * graph, or the elements have 16 bits and average is 1. */
 WAGMA_API int wagma_next_contribution(wagma_handle *handle, void **buffer);
 
+/* 1: the version that this rank calls next has been pinned without it, as far as this rank knows:
+ * its contributors are fixed, and a call will be late; work for it can end. 0: it has not been, or
+ * never is: quorum is all, the next version is a sync version, the handle has a graph. Between
+ * calls, as often as is wanted: in a segment two loads (below 1 us); over a transport it goes on
+ * with what has come, where the progress thread does not do so at the moment. It changes no result.
+ * WAGMA_ECLOSED, WAGMA_EINVAL: as for a call, also while one is in progress. */
+WAGMA_API int wagma_pinned(wagma_handle *handle);
+
 /* The next version that this rank calls; -1 never occurs: the first is 0. */
 WAGMA_API int64_t wagma_version(const wagma_handle *handle);
 
