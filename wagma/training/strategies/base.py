@@ -284,8 +284,17 @@ class Algorithm(Ranks, ABC):
         return self._base + self.counter()
 
     def counter(self) -> int:
-        """The same, counted from `attach`."""
+        """Return the versions that the collective has made since it was connected."""
         return self.collective.version
+
+    def count_versions(self, versions: int) -> None:
+        """Add to `version`, which counts the collective's calls by itself.
+
+        Args:
+            versions: of the training that called no collective, such as a local step; < 0: calls
+                that were no version of their own.
+        """
+        self._base += versions
 
     def resume(self, version: int) -> None:
         """Continues the training's count at `version`, the same on all ranks; collective.
@@ -294,7 +303,7 @@ class Algorithm(Ranks, ABC):
             RuntimeError: the ranks are at different versions of the collective.
         """
         with self.meet() as meeting:
-            versions = meeting.exchange(self.counter, last=True)
+            versions = meeting.exchange(lambda: self.version, last=True)
         if len(set(versions)) > 1:
             raise RuntimeError(
                 f"state can only be loaded when all ranks are at one version, they are at "

@@ -165,7 +165,7 @@ class DiLoCo(LocalSGD):
             self._changes.copy_(anchor)
             self.collective.sync(self._memory)
             anchor.copy_(self._changes)
-            self._base -= 1
+            self.count_versions(-1)
         flat.copy_(anchor)
         self.parameters.written()
         self._weights.clear()
@@ -205,7 +205,7 @@ class DiLoCo(LocalSGD):
             empty = (version // (self.sync_period or 1) - self.collective.version) % cycle or cycle
             for _ in range(empty):
                 self.collective.sync(self._memory, weight=0.0)
-            self._base -= empty
+            self.count_versions(-empty)
 
     def state(self) -> dict[str, Any]:
         """Return the outer optimizer's state, and what there is of a period; waits for its average.

@@ -162,13 +162,13 @@ class EagerSGD(GradientAveraging):
         self._flush()
         self._apply()
         super().synchronize(final=final)
-        self._base -= 1
+        self.count_versions(-1)
 
     def resume(self, version: int) -> None:
         """Continues the count at `version`; what is carried, of models of before, is dropped."""
         super().resume(version)
         self._flush()
-        self._base -= 1
+        self.count_versions(-1)
 
     def _flush(self) -> None:
         """Averages what is carried, over all ranks."""

@@ -101,4 +101,4 @@ class GroupAveraging(Algorithm):
         empty = (version - self.collective.version) % cycle or cycle
         for _ in range(empty):
             self.collective.sync(self.parameters.flat, weight=0.0)
-        self._base -= empty
+        self.count_versions(-empty)

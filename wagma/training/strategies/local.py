@@ -53,7 +53,6 @@ class LocalSGD(Algorithm):
     ) -> None:
         super().__init__(comm, **waits)
         self.sync_period = sync_period
-        self._local = 0  # steps that called no collective
         self._weights: list[float] = []  # of the steps of this period
         self._memory = torch.empty(0)  # that is averaged: the model, and its version
         self._at = Agreed(self._memory)
@@ -73,10 +72,6 @@ class LocalSGD(Algorithm):
         self._memory, self._at = memory, Agreed(memory[elements:])
         return (collective,)
 
-    def counter(self) -> int:
-        """Return the versions of the collective, and the local steps."""
-        return self.collective.version + self._local
-
     def after_step(self) -> None:
         """Averages the new model where a period ends."""
         self._weights.append(self.weight)
@@ -84,7 +79,7 @@ class LocalSGD(Algorithm):
             self.synchronize(final=False)
         else:
             self.outcome = None
-            self._local += 1
+            self.count_versions(1)
 
     def synchronize(self, *, final: bool = True) -> None:  # noqa: ARG002
         """Averages the models of all ranks, by the weights of their steps since the last time.

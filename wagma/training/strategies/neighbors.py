@@ -93,7 +93,7 @@ class NeighborAveraging(Algorithm):
         super().resume(version)
         empty = (version - self.collective.version) % self._cycle
         self._pass_versions(empty)
-        self._base -= empty
+        self.count_versions(-empty)
 
 
 def _threads_may_call_mpi() -> bool:
