@@ -34,7 +34,9 @@ NAMES = (
 )
 DEFAULT = ("wagma", "allreduce", "local10", "dpsgd", "sgp1", "eager-majority", "adpsgd")
 
-_NUMBERED = re.compile(r"(dropcompute-local|local|diloco|sgp)([1-9][0-9]{0,5})")
+_NUMBERED = re.compile(
+    r"(dropcompute-local|local|diloco|diloco-overlap|diloco-groups|sgp)([1-9][0-9]{0,5})"
+)
 
 
 @dataclass(frozen=True)
@@ -128,8 +130,8 @@ def check_name(name: str) -> str:
         return name
     raise ValueError(
         f"unknown algorithm {name!r}: choose from {', '.join((*NAMES, *stopping.NAMES))}; localN, "
-        f"dilocoN and dropcompute-localN with any N, sgpN with N up to {MAX_NEIGHBORS}; or "
-        "package.module:Class of your own"
+        "dilocoN, diloco-overlapN, diloco-groupsN and dropcompute-localN with any N, sgpN with N "
+        f"up to {MAX_NEIGHBORS}; or package.module:Class of your own"
     )
 
 
@@ -166,8 +168,10 @@ def find(name: str, settings: Settings, size: int) -> Compared:
     if ":" in name:
         return Compared(name, name.partition(":")[2], _load(name), {}, None)
     if found := _NUMBERED.fullmatch(name):
-        makers_of = {"sgp": _sgp, "diloco": _diloco}
-        return makers_of.get(found[1], _local)(name, int(found[2]))
+        number = int(found[2])
+        if found[1].startswith("diloco"):
+            return _diloco(name, number, found[1], settings, size)
+        return (_sgp if found[1] == "sgp" else _local)(name, number)
     makers: dict[str, Callable[[], Compared]] = {
         "wagma": lambda: _wagma(name, "WAGMA", settings, size),
         "wagma-ff": lambda: _wagma(
@@ -192,12 +196,18 @@ def find(name: str, settings: Settings, size: int) -> Compared:
     return makers[name]()
 
 
-def _wagma(name: str, label: str, settings: Settings, size: int, **chosen: Any) -> Compared:
+def _group_size(settings: Settings, size: int) -> int:
     from wagma.training.strategies.wagma import default_group_size
 
-    options = {"group_size": settings.group_size, "sync_period": settings.sync_period, **chosen}
-    if options["group_size"] is None:
-        options["group_size"] = default_group_size(size)
+    return default_group_size(size) if settings.group_size is None else settings.group_size
+
+
+def _wagma(name: str, label: str, settings: Settings, size: int, **chosen: Any) -> Compared:
+    options = {
+        "group_size": _group_size(settings, size),
+        "sync_period": settings.sync_period,
+        **chosen,
+    }
     forward = options["group_size"] if options.get("missed") == "fast-forward" else None
     rule = Rule(
         "none", options["sync_period"], options["sync_period"] or WINDOW, group_size=forward
@@ -218,9 +228,16 @@ def _allreduce(name: str, label: str) -> Compared:
     )
 
 
-def _diloco(name: str, period: int) -> Compared:
-    options = {"sync_period": period}
-    return Compared(name, f"DiLoCo({period})", "DiLoCo", options, Rule("none", period))
+def _diloco(name: str, period: int, kind: str, settings: Settings, size: int) -> Compared:
+    options: dict[str, Any] = {"sync_period": period}
+    if kind == "diloco":
+        return Compared(name, f"DiLoCo({period})", "DiLoCo", options, Rule("none", period))
+    variant = kind.removeprefix("diloco-")
+    if variant == "overlap":
+        options["overlap"] = True
+    else:
+        options["group_size"] = _group_size(settings, size)
+    return Compared(name, f"DiLoCo({period}), {variant}", "DiLoCo", options, None)
 
 
 def _sgp(name: str, neighbors: int) -> Compared:

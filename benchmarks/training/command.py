@@ -113,8 +113,9 @@ def _add_algorithms(parser: argparse.ArgumentParser) -> None:
         default=",".join(DEFAULT),
         metavar="NAMES",
         help="comma-separated, in the order in which they run: "
-        f"{', '.join((*NAMES, *stopping.NAMES))}; localN, dilocoN, dropcompute-localN "
-        "and sgpN with other N; or package.module:Class of your own, its bound unknown "
+        f"{', '.join((*NAMES, *stopping.NAMES))}; localN, dilocoN, diloco-overlapN, "
+        "diloco-groupsN, dropcompute-localN and sgpN with other N; or package.module:Class of your "
+        "own; the bound of this and of the last two DiLoCo is unknown "
         "(default: %(default)s)",
     )
     add(

@@ -45,6 +45,7 @@ COLOURS = {
     "dropcompute": VERMILION,
     "anytime": VERMILION,
     "local": PURPLE,
+    "diloco": PURPLE,
     "dpsgd": GREEN,
     "sgp": BROWN,
     "eager": BLACK,
