@@ -1,7 +1,7 @@
 """DiLoCo equals one process that plays all ranks in plain torch."""
 
 from collections.abc import Callable
-from functools import partialmethod
+from functools import partial, partialmethod
 from typing import Any
 
 import pytest
@@ -180,6 +180,25 @@ def test_the_outer_optimizer_has_a_schedule() -> None:
         assert algorithm.outer.param_groups[0]["lr"] == pytest.approx(0.35)
 
 
+@pytest.mark.parametrize("options", [{"overlap": True}, {"group_size": 1}])
+def test_the_default_converges_where_changes_are_old(options: dict[str, Any]) -> None:
+    """Periods that reach their minimum at once, 0: the paper's outer optimizer diverges there."""
+
+    def last(**given: Any) -> float:
+        parameter = torch.nn.Parameter(torch.ones(1, dtype=torch.float64))
+        inner = torch.optim.SGD([parameter], lr=1.0)
+        with wagma.DistributedOptimizer(inner, wagma.DiLoCo(COMM, 1, **given)) as opt:
+            for _ in range(40):
+                parameter.grad = parameter.detach().clone()
+                opt.step()
+        return abs(parameter.item())
+
+    assert last(**options) < 1e-2
+    if "overlap" in options:
+        paper = partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
+        assert last(outer=paper, **options) > 1e2
+
+
 @pytest.mark.mpi(min_size=2)
 def test_a_failure_while_changes_are_on_their_way() -> None:
     model = build_model()
@@ -207,6 +226,8 @@ def test_a_failure_while_changes_are_on_their_way() -> None:
         ({"outer": lambda p: torch.optim.SGD(p, lr=-1)}, ValueError, "Invalid learning rate: -1"),
         ({"outer": torch.optim.SGD}, MismatchError, "outer differs between ranks: 'SGD"),
         ({"overlap": 1}, TypeError, "overlap=1 must be True or False"),
+        ({"overlap": True}, MismatchError, "overlap differs between ranks: False"),
+        ({"group_size": 1}, MismatchError, "group_size differs between ranks: None"),
         ({"group_size": 0}, ValueError, "group_size=0"),
         ({"sync_period": 0}, ValueError, "sync_period=0"),
     ],

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable
+from functools import partialmethod
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from tiny import (
 
 import wagma
 from wagma.algorithms import Algorithm
+from wagma.collectives import PartialAllreduce
 
 
 def run(
@@ -82,6 +84,22 @@ def test_two_halves_are_the_whole(name: str) -> None:
         ((_, resumed),) = run(ON_TIME[name], "Adam", version, 12, saved)
         assert torch.equal(resumed, whole), version
         assert not torch.equal(half, whole), version
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_two_halves_of_diloco_in_groups(overlap: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a period and at its begin, with an average on its way; groups change with the period."""
+    make_collective = partialmethod(PartialAllreduce.__init__, grace=20.0)
+    monkeypatch.setattr(PartialAllreduce, "__init__", make_collective)
+
+    def make(comm: Any) -> Algorithm:
+        return wagma.DiLoCo(comm, 3, overlap=overlap, group_size=max(1, SIZE // 2))
+
+    ((_, whole),) = run(make, "SGD", 0, 15)
+    checkpoints = run(make, "SGD", 0, 9, save_at=(4, 8))
+    for version, (saved, _) in zip((4, 8, 9), checkpoints, strict=True):
+        ((_, resumed),) = run(make, "SGD", version, 15, saved)
+        assert torch.equal(resumed, whole), version
 
 
 def test_saved_after_synchronize_by_rank_0_for_all() -> None:

@@ -1,12 +1,15 @@
-"""After how many versions the groups of a collective come again. Pure."""
+"""After how many versions the groups of a collective come again, and how to come to some."""
 
 from __future__ import annotations
 
 import math
 
+import torch
+
+from wagma.collectives import PartialAllreduce
 from wagma.collectives.options import Grouping
 
-__all__ = ["group_cycle"]
+__all__ = ["group_cycle", "pass_empty"]
 
 
 def group_cycle(size: int, group_size: int, grouping: Grouping) -> int:
@@ -28,3 +31,23 @@ def group_cycle(size: int, group_size: int, grouping: Grouping) -> int:
     while base**steps < groups:
         steps += 1
     return max(1, steps * groups)
+
+
+def pass_empty(collective: PartialAllreduce, array: torch.Tensor, version: int, cycle: int) -> int:
+    """Pass through versions without weight until groups are those of `version`; collective.
+
+    They are one at least, so that no average ever holds what ranks had published before.
+
+    Args:
+        collective: of all ranks.
+        array: for the calls, which leave it as it is.
+        version: of the collective, in some process.
+        cycle: versions after which groups are the same.
+
+    Returns:
+        How many they were.
+    """
+    empty = (version - collective.version) % cycle or cycle
+    for _ in range(empty):
+        collective.sync(array, weight=0.0)
+    return empty

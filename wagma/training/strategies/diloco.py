@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import torch
 from torch.optim import Optimizer
 
-from wagma.collectives import Outcome, PartialAllreduce
+from wagma.collectives import Options, Outcome, PartialAllreduce
 from wagma.training.agreed import Agreed
-from wagma.training.closures import needs_closure
 from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Waits
+from wagma.training.strategies.anchor import Anchor, MakeOuter, nesterov
 from wagma.training.strategies.collective import Collective
-from wagma.training.strategies.cycles import group_cycle
+from wagma.training.strategies.cycles import group_cycle, pass_empty
 from wagma.training.strategies.local import LocalSGD
 from wagma.units import plural
 
@@ -45,10 +44,11 @@ class DiLoCo(LocalSGD):
         sync_period: versions from one outer step to the next, H; None: only `synchronize` makes
             one.
         outer: makes the outer optimizer, given a list of one parameter, the flat anchor; the same
-            on all ranks. None: ``SGD(parameters, lr=0.7, momentum=0.9, nesterov=True)``.
+            on all ranks. None: ``SGD(parameters, lr=0.7, momentum=0.9, nesterov=True)``, the
+            paper's; with `overlap` or `group_size` ``lr=0.3, momentum=0.5``, since an outer
+            gradient that is a period old, or of some ranks, makes the paper's diverge.
         overlap: the changes of a period are averaged during the next one, and applied at its end:
-            nobody waits for communication, and the outer gradient is one period old. The default
-            outer optimizer may then diverge: give one with less momentum, as SGD of rate 0.5.
+            nobody waits for communication, and the outer gradient is one period old.
         group_size: average the changes in wait-avoiding groups of so many ranks, others in each
             period, as `WAGMA` does models; anchors then differ between ranks until `synchronize`,
             which averages them, too; no rank is more than 64 periods ahead of another. None:
@@ -60,13 +60,11 @@ class DiLoCo(LocalSGD):
         the optimizer is made.
     """
 
-    outer: Optimizer
-
     def __init__(
         self,
         comm: Comm = "auto",
         sync_period: int | None = 50,
-        outer: Callable[[list[torch.nn.Parameter]], Optimizer] | None = None,
+        outer: MakeOuter | None = None,
         *,
         overlap: bool = False,
         group_size: int | None = None,
@@ -76,35 +74,31 @@ class DiLoCo(LocalSGD):
         self.overlap = overlap
         self.group_size = group_size
         self.wait_avoiding = group_size is not None
-        self._make_outer = _nesterov if outer is None else outer
-        self._anchor = torch.nn.Parameter(torch.empty(0))
-        self._begun = False  # the anchor is that of the period
+        if outer is None:
+            outer = nesterov(0.3, 0.5) if overlap or self.wait_avoiding else nesterov(0.7, 0.9)
+        self._anchor = Anchor(outer)
         self._changes = torch.empty(0)  # of the rank, and then their average
         self._request: Request | None = None  # that averages them
         self._given: Outcome | None = None  # what the average has come from
         self._due = False  # it is there, and no outer step has used it
 
+    @property
+    def outer(self) -> Optimizer:
+        """The outer optimizer, of one parameter, the flat anchor; made with the inner one's."""
+        return self._anchor.optimizer
+
     def arguments(self) -> dict[str, object]:
         """Return the own arguments, checked."""
         if not isinstance(self.overlap, bool):
             raise TypeError(f"overlap={self.overlap!r} must be True or False")
-        made: object = None
-        if callable(self._make_outer):
-            made = self._make_outer([torch.nn.Parameter(torch.zeros(1))])
-        if not isinstance(made, Optimizer) or needs_closure(made):
-            raise TypeError(
-                f"outer={self._make_outer!r} must be a function that takes a list of one parameter "
-                "and returns an optimizer that steps without a closure, as "
-                "lambda parameters: torch.optim.SGD(parameters, lr=0.7, momentum=0.9)"
-            )
-        values = ", ".join(f"{name}={value!r}" for name, value in made.defaults.items())
-        own = {"overlap": self.overlap, "outer": f"{type(made).__name__}({values})"}
-        return super().arguments() | own
+        Options(group_size=self.group_size).engine(self.size, 0, 0)  # raises what is wrong with it
+        own = {"overlap": self.overlap, "group_size": self.group_size}
+        return super().arguments() | own | {"outer": self._anchor.describe()}
 
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
         """Make the collective; the anchor and the state of the outer optimizer grow."""
         quorum: Literal["all", 1] = "all" if self.group_size is None else 1
-        flat, known = parameters.flat, self._anchor.detach()
+        flat = parameters.flat
         like = flat.new_zeros(flat.numel() + Agreed.SIZE)
         collective = PartialAllreduce(
             self.comm, like, group_size=self.group_size, quorum=quorum, **self.waits
@@ -113,15 +107,7 @@ class DiLoCo(LocalSGD):
         changes = self._memory[: flat.numel()]
         changes[: self._changes.numel()] = self._changes
         self._changes, self._at = changes, Agreed(self._memory[flat.numel() :])
-        self._anchor.data = flat.clone()
-        self._anchor.data[: known.numel()] = known
-        if known.numel() == 0:
-            self.outer = self._make_outer([self._anchor])
-        state = self.outer.state[self._anchor]
-        for name, value in state.items():
-            if isinstance(value, torch.Tensor) and value.shape == known.shape:
-                state[name] = value.new_zeros(flat.shape)
-                state[name][: value.numel()] = value
+        self._anchor.grow(flat)
         return (collective,)
 
     @property
@@ -135,9 +121,7 @@ class DiLoCo(LocalSGD):
 
     def before_step(self, loss: torch.Tensor | float | None) -> torch.Tensor | float | None:
         """Remember where a period begins."""
-        if not self._begun:
-            self._anchor.data.copy_(self.parameters.flat)
-            self._begun = True
+        self._anchor.begin(self.parameters.flat)
         return loss
 
     def after_step(self) -> None:
@@ -148,7 +132,7 @@ class DiLoCo(LocalSGD):
     def synchronize(self, *, final: bool = True) -> None:
         """End the period: average the changes, and step the anchor, which is the new model."""
         self.before_step(None)
-        flat, anchor = self.parameters.flat, self._anchor.detach()
+        flat, anchor = self.parameters.flat, self._anchor.flat
         weight = fmean(self._weights or [1.0])
         changes = anchor - flat
         self._step_outer()  # with those of the last period, where one was posted
@@ -169,15 +153,13 @@ class DiLoCo(LocalSGD):
         flat.copy_(anchor)
         self.parameters.written()
         self._weights.clear()
-        self._begun = False
+        self._anchor.begun = False
 
     def _step_outer(self) -> None:
         """Step the anchor with the average that was posted, if there is one."""
         self._finish()
         if self._due:
-            self._anchor.grad = self._changes
-            self.outer.step()
-            self._anchor.grad = None
+            self._anchor.step(self._changes)
             self._due = False
         self.outcome = self._given
 
@@ -202,10 +184,8 @@ class DiLoCo(LocalSGD):
         super().resume(version)
         if self.group_size is not None:
             cycle = group_cycle(self.size, self.group_size, "dynamic")
-            empty = (version // (self.sync_period or 1) - self.collective.version) % cycle or cycle
-            for _ in range(empty):
-                self.collective.sync(self._memory, weight=0.0)
-            self.count_versions(-empty)
+            at = version // (self.sync_period or 1)
+            self.count_versions(-pass_empty(self.collective, self._memory, at, cycle))
 
     def state(self) -> dict[str, Any]:
         """Return the outer optimizer's state, and what there is of a period; waits for its average.
@@ -214,19 +194,14 @@ class DiLoCo(LocalSGD):
         average that was posted: `outcome` is None at the first period's end after a resume.
         """
         self._finish()
-        return super().state() | {
-            "outer": self.outer.state_dict(),
-            "anchor": self._anchor.detach().clone() if self._begun else None,
-            "average": self._changes.clone() if self._due else None,
-        }
+        average = self._changes.clone() if self._due else None
+        return super().state() | self._anchor.state() | {"average": average}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Take up what was saved."""
         super().load_state(state)
-        self.outer.load_state_dict(state["outer"])
-        self._begun, self._due = state["anchor"] is not None, state["average"] is not None
-        if self._begun:
-            self._anchor.data.copy_(state["anchor"])
+        self._anchor.load_state(state)
+        self._due = state["average"] is not None
         if self._due:
             self._changes.copy_(state["average"])
 
@@ -246,8 +221,3 @@ class DiLoCo(LocalSGD):
             f"DiLoCo({plural(self.size, 'rank')}, sync_period={self.sync_period}, "
             f"overlap={self.overlap}, group_size={self.group_size})"
         )
-
-
-def _nesterov(parameters: list[torch.nn.Parameter]) -> Optimizer:
-    """Return the paper's outer optimizer."""
-    return torch.optim.SGD(parameters, lr=0.7, momentum=0.9, nesterov=True)

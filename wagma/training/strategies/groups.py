@@ -14,7 +14,7 @@ from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Waits
 from wagma.training.strategies.base import Algorithm
 from wagma.training.strategies.collective import Collective
-from wagma.training.strategies.cycles import group_cycle
+from wagma.training.strategies.cycles import group_cycle, pass_empty
 
 if TYPE_CHECKING:
     from wagma.collectives.meeting import Comm
@@ -98,7 +98,5 @@ class GroupAveraging(Algorithm):
         super().resume(version)
         groups = group_cycle(self.size, self.group_size, self._grouping)
         cycle = math.lcm(groups, self.sync_period or 1)
-        empty = (version - self.collective.version) % cycle or cycle
-        for _ in range(empty):
-            self.collective.sync(self.parameters.flat, weight=0.0)
+        empty = pass_empty(self.collective, self.parameters.flat, version, cycle)
         self.count_versions(-empty)
