@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Self, SupportsIndex, overload
+from typing import Any, Self, overload
 
 import torch
 from torch.optim import Optimizer
 
 from wagma.collectives import Outcome
 from wagma.launch.logs import RankLogger
+from wagma.training.blocks import BlocksOptimizer
 from wagma.training.buffers import average_buffers
 from wagma.training.checkpoints import load, save
 from wagma.training.closures import check_given
 from wagma.training.flat import FlatParameters
-from wagma.training.joining import Pace, check_before_last, last_version, naming_join
-from wagma.training.micro_batching import MicroBatchingOptimizer
+from wagma.training.joining import check_before_last, naming_join
 from wagma.training.policies.base import ComputePolicy
 from wagma.training.same_model import agree, share_rest
 from wagma.training.scaling import forget, unscale
@@ -26,7 +25,7 @@ from wagma.training.strategies.base import Algorithm
 __all__ = ["DistributedOptimizer"]
 
 
-class DistributedOptimizer(MicroBatchingOptimizer):
+class DistributedOptimizer(BlocksOptimizer):
     """An optimizer whose steps are averaged over the ranks as `algorithm` says.
 
     ::
@@ -95,9 +94,6 @@ class DistributedOptimizer(MicroBatchingOptimizer):
         super().__init__(optimizer, policy)
         algorithm = policy.algorithm
         self._log = RankLogger(__name__, algorithm.rank, algorithm.size)
-        self._pace = Pace()
-        self._blocks: list[str] = []  # the names of the with blocks that this is in
-        self._last: int | None = None  # version at which join() ends
         policy.agree(model)
         tensors = self._tensors()
         layout = agree(algorithm, tensors)
@@ -179,74 +175,6 @@ class DistributedOptimizer(MicroBatchingOptimizer):
         if "no_sync" in self._blocks:
             raise RuntimeError(f"{call} inside no_sync(): leave the block before the step")
         check_before_last(call, self.version, self._last)
-
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Accumulation of gradients, as with DDP: backward passes inside, the step after the block.
-
-        Only steps communicate, so that the block costs and changes nothing; without it gradients
-        accumulate as well. A step inside, which with DDP would make the models differ, is refused.
-        """
-        with self._inside("no_sync"):
-            yield
-
-    @contextmanager
-    def join(self, steps: SupportsIndex) -> Iterator[int]:
-        """Uneven data: inside, this rank makes `steps` steps, another one more or fewer.
-
-        ::
-
-            with opt.join(len(loader)):
-                for inputs, targets in loader: ...
-                    opt.step()
-
-        Collective. After the block a rank that made fewer than others takes part in their steps
-        until all are at one version, without gradients: averaging models it contributes the one it
-        has, at the pace of its own last steps; averaging gradients it contributes none, so that
-        the mean is over those that have one, and applies the others'. After an exception it takes
-        part in nothing.
-
-        Args:
-            steps: >= 0, versions that this rank has data for.
-
-        Returns:
-            As the block's value the version at which all end. Where versions advance by more than
-            one (``missed="fast-forward"``, EagerSGD) a loop ends when `version` is there, with
-            what is left of the data.
-
-        Raises:
-            TypeError: `steps` is no int; on every rank.
-            ValueError: it is negative, or the inner optimizer needs a closure; on every rank.
-            RuntimeError: inside another `join` or `no_sync`.
-        """
-        self._check_call("join()")
-        last = last_version(self._algorithm, self._inner, steps)
-        self._last = last
-        self._algorithm.hint(None)
-        try:
-            with self._inside("join"):
-                yield last
-            self._algorithm.check_open("join()")
-            self.weight = 1.0
-            while self.version < last:
-                if self._algorithm.wait_avoiding:
-                    self._pace.keep()
-                self._passive_step()
-        finally:
-            self._last = None
-
-    @contextmanager
-    def _inside(self, block: str) -> Iterator[None]:
-        self._blocks.append(block)
-        try:
-            yield
-        finally:
-            self._blocks.pop()
-
-    def _check_call(self, call: str) -> None:
-        self._algorithm.check_open(call)
-        if self._blocks:
-            raise RuntimeError(f"{call} inside {self._blocks[-1]}(): call it after the block")
 
     def synchronize(self, buffers: Iterable[torch.Tensor] | None = None) -> None:
         """Makes the model equal on all ranks: the mean of theirs. The end of a training.
