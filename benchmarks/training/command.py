@@ -50,8 +50,9 @@ SUMMARY = "training with every algorithm, under injected imbalance"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options to the parser of the kind."""
     parser.epilog = (
-        "SPEC is none, or one or more of the following, separated by commas; times are in\n"
-        "seconds, ranks and steps count from 0:\n  " + "\n  ".join(forms())
+        "SPEC is none, or one or more of the following, separated by commas; times are\n"
+        "seconds, or have a unit as in 320ms; ranks and steps count from 0:\n  "
+        + "\n  ".join(forms())
     )
     _add_training(parser)
     _add_algorithms(parser)

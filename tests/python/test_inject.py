@@ -194,6 +194,16 @@ def test_constant_delays() -> None:
     assert inject.Heterogeneous(2, 0.1, [3, 0]) == inject.Heterogeneous(2, 0.1, (3.0, 0.0))
 
 
+def test_times_may_have_a_unit() -> None:
+    """Those that are times alone: MEAN, SIGMA and CAP of "lognormal" and factors are none."""
+    given = "paper:2:320ms,one-server:1:0.3s,dropcompute:450ms,normal:4s:50ms,stop:1:20:2.5s"
+    seconds = "paper:2:0.32,one-server:1:0.3,dropcompute:0.45,normal:4:0.05,stop:1:20:2.5"
+    assert parse(given, 4) == parse(seconds, 4)
+    for wrong in ("lognormal:1:2s", "heterogeneous:1:2s", "paper:2ms"):
+        with pytest.raises(ValueError, match="is needed"):
+            parse(wrong, 1)
+
+
 def test_delays_add_up() -> None:
     imbalance = parse("one-server:0:0.5,heterogeneous:1:1:2,kill:1:0", 2)
     assert imbalance.delays(4).tolist() == [1.5, 2]
@@ -210,6 +220,7 @@ def test_delays_add_up() -> None:
         ("paper:-1", "delayed_ranks is -1: at least 0"),
         ("paper:2:-0.1", "seconds is -0.1: at least 0"),
         ("paper:2:nan", "seconds is nan"),
+        ("paper:2:3m", "seconds is '3m': a time such as 300ms, or a number of seconds, is needed"),
         ("paper:2:inf", "seconds is inf: at most 1e+06 is possible"),
         ("paper:2:0.3:1", "'1' is too much: paper[:DELAYED_RANKS[:SECONDS]]"),
         ("one-server", "rank is missing: one-server:RANK:SECONDS[:PERIOD]"),

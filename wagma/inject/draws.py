@@ -14,7 +14,7 @@ from typing import ClassVar, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from wagma.inject.checks import check_count, check_number, check_rank
+from wagma.inject.checks import Seconds, check_count, check_number, check_rank
 
 __all__ = [
     "Delays",
@@ -138,7 +138,7 @@ class Paper(Delays):
     name = "paper"
     size: int
     delayed_ranks: int = 2
-    seconds: float = 0.32
+    seconds: Seconds = 0.32
     seed: Seed = field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -173,7 +173,7 @@ class OneServer(Delays):
     name = "one-server"
     size: int
     rank: int
-    seconds: float
+    seconds: Seconds
     period: int = 1
 
     def __post_init__(self) -> None:
@@ -206,7 +206,7 @@ class Heterogeneous(Delays):
 
     name = "heterogeneous"
     size: int
-    seconds: float
+    seconds: Seconds
     factors: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
@@ -237,7 +237,7 @@ class Exponential(Delays):
 
     name = "exponential"
     size: int
-    seconds: float
+    seconds: Seconds
     factors: tuple[float, ...] = ()
     seed: Seed = field(default=0, kw_only=True)
 
@@ -277,7 +277,7 @@ class Lognormal(Delays):
 
     name = "lognormal"
     size: int
-    seconds: float
+    seconds: Seconds
     mean: float = 0.5
     sigma: float = 1.0
     cap: float = 5.5
@@ -318,7 +318,7 @@ class DropCompute(Delays):
 
     name = "dropcompute"
     size: int
-    mean: float
+    mean: Seconds
     seed: Seed = field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -348,8 +348,8 @@ class Normal(Delays):
 
     name = "normal"
     size: int
-    seconds: float
-    deviation: float
+    seconds: Seconds
+    deviation: Seconds
     seed: Seed = field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:

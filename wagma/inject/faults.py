@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from wagma.inject.checks import check_count, check_number
+from wagma.inject.checks import Seconds, check_count, check_number
 from wagma.inject.processes import suspend_self
 
 __all__ = ["Fault", "Kill", "Stop"]
@@ -51,7 +51,7 @@ class Stop(Fault):
     name = "stop"
     rank: int
     step: int
-    seconds: float
+    seconds: Seconds
 
     def __post_init__(self) -> None:
         check_count("rank", self.rank, 0)

@@ -4,12 +4,14 @@
     EVENT = NAME {":" VALUE}
 
 Values are given in order, and the last may be left out where they have defaults: ``paper`` is
-``paper:2:0.32``. Delays add up, and faults are added: ``paper:2:0.3,one-server:3:0.1,kill:1:50``.
-`forms` lists the events, and `wagma.inject.parse` reads a whole imbalance.
+``paper:2:0.32``. Times are seconds, or have a unit: ``paper:2:320ms``. Delays add up, and faults
+are added: ``paper:2:0.3,one-server:3:0.1,kill:1:50``. `forms` lists the events, and
+`wagma.inject.parse` reads a whole imbalance.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
@@ -26,6 +28,7 @@ from wagma.inject.draws import (
 )
 from wagma.inject.faults import Fault, Kill, Stop
 from wagma.inject.trace import Trace
+from wagma.units import parse_seconds
 
 __all__ = ["EVENTS", "NONE", "forms", "read", "spell"]
 
@@ -39,10 +42,20 @@ EVENTS: dict[str, type[Delays] | type[Fault]] = {
     )
 }
 
+
+def _seconds(word: str) -> float:
+    """Return the seconds of a number, or of a time with its unit."""
+    try:
+        return float(word)
+    except ValueError:
+        return parse_seconds(word)
+
+
 # Fields by the text of their types, which dataclasses keep; a tuple takes all that is left.
-_READERS: dict[str, tuple[type, str]] = {
+_READERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "int": (int, "an integer"),
     "float": (float, "a number"),
+    "Seconds": (_seconds, "a time such as 300ms, or a number of seconds,"),
     "tuple[float, ...]": (float, "a number"),
     "str": (str, "text"),
 }
