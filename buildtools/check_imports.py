@@ -13,7 +13,7 @@ BENCHMARKS_FROM = "wagma/cli.py"
 # What these import when they are imported, beside Python's standard library: neither torch nor MPI.
 AT_IMPORT = {
     "wagma/data/": ("numpy",),
-    "wagma/inject/": ("numpy", "wagma.inject"),
+    "wagma/inject/": ("numpy", "wagma.inject", "wagma.units"),
     "wagma/theory/": (
         *("numpy", "scipy", "wagma.inject", "wagma.theory", "wagma.units"),
         "wagma.collectives.topology",  # pure
