@@ -264,7 +264,7 @@ int shm_mismatch(wagma_handle *h) {
         snprintf(whom, sizeof whom, "rank %d, now at version %lld", other,
                  (long long)round_version(publication(h->segment, other)) - 1);
     return error_set(WAGMA_EMISMATCH,
-                     "rank %d called %s at version %lld, and %s, called that %s: every rank has to "
+                     "rank %d called %s at version %lld, where %s, called %s: every rank has to "
                      "call sync(x) at the same version",
                      h->rank, h->call.explicit_sync ? "sync(x)" : "allreduce(x)",
                      (long long)h->call.version, whom,

@@ -8,12 +8,12 @@ labels = (inputs @ torch.randn(20) > 0).long()
 model = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2))
 inner = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)  # any torch optimizer
 
-strategy = wagma.WAGMA(sync_period=10)  # over the workers that mpiexec or torchrun started
-rank, size = strategy.rank, strategy.size
+algorithm = wagma.WAGMA(sync_period=10)  # over the workers that mpiexec or torchrun started
+rank, size = algorithm.rank, algorithm.size
 mine = torch.arange(rank, len(inputs), size)  # this worker's share of the data
 delays = wagma.inject.parse("paper:1:0.1", size=size, seed=1)  # in each step one sleeps 0.1 s
 began = time.perf_counter()
-with wagma.DistributedOptimizer(inner, strategy, model=model) as optimizer:
+with wagma.DistributedOptimizer(inner, algorithm, model=model) as optimizer:
     while optimizer.version < 100:
         delays.inject(rank, optimizer.version)
         batch = mine[torch.randint(len(mine), (32,))]

@@ -215,7 +215,7 @@ static void test_mismatch_by_hand(void) {
             EXPECT(wagma_start(c.handle[0], &x, 1, 1, NULL) == WAGMA_INPROGRESS, "alone");
             EXPECT(wagma_allreduce(c.handle[1], &y, 1, NULL) == WAGMA_EMISMATCH, "no mismatch");
             EXPECT(strstr(wagma_last_error(), "rank 1 called allreduce(x) at version 0") &&
-                       strstr(wagma_last_error(), "rank 0, now at version 0, called that sync(x)"),
+                       strstr(wagma_last_error(), "rank 0, now at version 0, called sync(x)"),
                    "%s", wagma_last_error());
             const int status = wagma_finish(c.handle[0], &x, NULL);
             EXPECT(status == WAGMA_EMISMATCH || status == WAGMA_EPEER, "%d %s", status,
@@ -224,8 +224,7 @@ static void test_mismatch_by_hand(void) {
             EXPECT(wagma_allreduce(c.handle[0], &x, 1, NULL) == WAGMA_OK, "%s", wagma_last_error());
             EXPECT(wagma_sync(c.handle[1], &y, 1, NULL) == WAGMA_EMISMATCH, "no mismatch");
             EXPECT(strstr(wagma_last_error(), "rank 1 called sync(x) at version 0") &&
-                       strstr(wagma_last_error(),
-                              "rank 0, now at version 0, called that allreduce(x)"),
+                       strstr(wagma_last_error(), "rank 0, now at version 0, called allreduce(x)"),
                    "%s", wagma_last_error());
         }
         EXPECT(wagma_allreduce(c.handle[1], &y, 1, NULL) == WAGMA_ECLOSED, "it goes on");

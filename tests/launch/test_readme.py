@@ -111,14 +111,14 @@ def test_the_lines_after_ddp_are_those_of_the_script() -> None:
     added = re.findall(r"^\+(.*)$", block("diff", "DistributedOptimizer"), re.MULTILINE)
     removed = re.findall(r"^-(.*)$", block("diff", "DistributedOptimizer"), re.MULTILINE)
     assert len(added) + len(removed) == 6
-    strategy = SimpleNamespace(rank=0, size=1)
+    algorithm = SimpleNamespace(rank=0, size=1)
     wagma = SimpleNamespace(
-        WAGMA=lambda: strategy,
+        WAGMA=lambda: algorithm,
         DistributedOptimizer=lambda *arguments, model: (*arguments, model),
     )
     names = {"wagma": wagma, "optimizer": "inner", "model": "model"}
     exec("\n".join(added), names)
-    assert names["optimizer"] == ("inner", strategy, "model")
+    assert names["optimizer"] == ("inner", algorithm, "model")
 
 
 def test_the_collective_prints_what_is_said(clone: Path) -> None:

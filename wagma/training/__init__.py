@@ -1,1 +1,1 @@
-"""Training over the collectives: the optimizer, its parts, and the strategies that it takes."""
+"""Training over the collectives: the optimizer, its parts, and the algorithms that it takes."""

@@ -29,7 +29,7 @@ C = TypeVar("C")
 
 
 class Algorithm(Ranks, ABC):
-    """Strategy of a `wagma.DistributedOptimizer`, for one optimizer.
+    """What a `wagma.DistributedOptimizer` averages, and when; for one optimizer.
 
     A step of the optimizer is: `before_step` (the gradients are there), the inner optimizer's step,
     `after_step` (the parameters are new). Most algorithms average in one of the two; one that makes
