@@ -61,6 +61,8 @@ RANKS = (1, 2, 3, 4, 8)
 # many, in the short run and in the rest.
 FRONT_ENDS = ("tests/mpi/training", "tests/mpi/tools")
 FRONT_END_RANKS = {"mpi": (2, 4), "messages": (0, 4)}
+# Averages of ranks with unequally many samples are tested on every number from 1 to 8 in the rest.
+WEIGHTS, WEIGHTS_RANKS = "tests/mpi/test_weights.py", range(1, 9)
 # MPICH's ranks spin where others need the core, unless this makes them sleep. They spin as users'
 # do in the parts that launch jobs.
 SLEEP = {"mpich": ("env", "MPIR_CVAR_ENABLE_HEAVY_YIELD=1")}
@@ -147,6 +149,11 @@ def mpi_part(
         if size <= FRONT_END_RANKS[name][not short]:
             commands.append(on_ranks(f"{name}-training", mpi, size, timeout, *options, *FRONT_ENDS))
         commands.append(on_ranks(name, mpi, size, timeout, *options, *without, "tests/mpi"))
+    if not short and sizes == SIZES[name][1]:
+        commands += [
+            on_ranks(f"{name}-weights", mpi, size, timeout, *options, WEIGHTS)
+            for size in sorted({*WEIGHTS_RANKS} - {*sizes})
+        ]
     return commands
 
 

@@ -90,6 +90,9 @@ def test_every_test_is_in_the_short_run_or_in_the_rest():
         names = [{c.name for c in part[flavour] if c.counts} for part in (short, rest)]
         assert names[0]
         assert not names[0] & names[1]
+    for part in ("mpi", "messages"):
+        sizes = {c.ranks for c in rest[part] if {"tests/mpi", parts.WEIGHTS} & {*c.argv}}
+        assert sizes == {*range(1, 9)}
     tests = {f"c-{path.stem}" for path in (parts.ROOT / "tests/c").glob("test_*.c")}
     assert {c.name for part in (short, rest) for c in part["c"] if c.counts} == tests
 
