@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 from scipy.special import gammaln
 
+from wagma.theory.distributions import Distribution
 from wagma.theory.dropcompute import (
     ThresholdChoice,
     choose_threshold,
@@ -23,7 +24,7 @@ from wagma.theory.dropcompute import (
     optimal_threshold,
     slowdown_ratio,
 )
-from wagma.theory.maxima import Distribution, expected_maximum
+from wagma.theory.maxima import expected_maximum
 
 MU, SIGMA, M, N = 0.5, 0.1, 12, 64
 Floats = npt.NDArray[np.float64]

@@ -6,12 +6,13 @@ Pure; times in the unit of the distribution. It needs numpy alone; distributions
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Distribution", "expected_maximum"]
+from wagma.theory.distributions import Distribution
+
+__all__ = ["expected_maximum"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -22,18 +23,6 @@ _FEWEST, _MOST = 1 << 17, 1 << 23  # cells of the grid
 _TAIL = 1e-3
 _BELOW = 1e-7  # the share of a term's distribution below the grid, if it is unbounded there
 _NODES = 64  # of Gauss and Laguerre's quadrature
-
-
-class Distribution(Protocol):
-    """A frozen distribution of scipy.stats, continuous or discrete."""
-
-    def cdf(self, x: Any) -> Any: ...  # noqa: D102 scipy's
-    def isf(self, q: Any) -> Any: ...  # noqa: D102
-    def mean(self) -> Any: ...  # noqa: D102
-    def ppf(self, q: Any) -> Any: ...  # noqa: D102
-    def sf(self, x: Any) -> Any: ...  # noqa: D102
-    def std(self) -> Any: ...  # noqa: D102
-    def support(self) -> tuple[Any, Any]: ...  # noqa: D102
 
 
 def expected_maximum(
