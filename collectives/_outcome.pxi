@@ -17,6 +17,8 @@ cdef class Outcome:
         skipped: versions that the counter jumped over.
         weight: divisor that average=True uses.
         waited: seconds spent waiting for others.
+        staleness: versions between the model that this rank's contribution was computed at and this
+            version; 0, unless what offers a contribution again sets it (`wagma.KAsync`).
         contributors: ranks whose contribution is in the result, ascending.
         versions: of their contributions; -1 is the first one, given at creation.
         results: late="skip" or "carry": the results of `version` and of the versions after it that
@@ -35,6 +37,7 @@ cdef class Outcome:
     cdef readonly int64_t skipped
     cdef readonly double weight
     cdef readonly double waited
+    cdef public int64_t staleness
     cdef readonly bint late
     cdef readonly bint merged
     cdef int count

@@ -2,8 +2,9 @@
 
 ``wagma.collectives`` holds the collectives; this package holds what trains with them:
 `DistributedOptimizer` with `WAGMA` or one of the algorithms that it is compared with
-(`AllreduceSGD`, `LocalSGD`, `DiLoCo`, `DPSGD`, `SGP`, `ADPSGD`, `EagerSGD`) or an `Algorithm` of
-your own, ``wagma.inject``, which makes stragglers and faults on purpose, and ``python -m wagma``.
+(`AllreduceSGD`, `LocalSGD`, `DiLoCo`, `DPSGD`, `SGP`, `ADPSGD`, `EagerSGD`, `KSync`, `KAsync`,
+`FastestK`) or an `Algorithm` of your own, ``wagma.inject``, which makes stragglers and faults on
+purpose, and ``python -m wagma``.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ _ALGORITHMS = (  # the names of wagma/algorithms.py
     "DiLoCo",
     "DropCompute",
     "EagerSGD",
+    "FastestK",
+    "KAsync",
+    "KSync",
     "LocalSGD",
     "SGP",
     "WAGMA",

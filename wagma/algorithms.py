@@ -10,6 +10,9 @@ from wagma.training.strategies.base import Algorithm as Algorithm
 from wagma.training.strategies.diloco import DiLoCo as DiLoCo
 from wagma.training.strategies.dpsgd import DPSGD as DPSGD
 from wagma.training.strategies.eager import EagerSGD as EagerSGD
+from wagma.training.strategies.fastest_k import FastestK as FastestK
+from wagma.training.strategies.kasync import KAsync as KAsync
+from wagma.training.strategies.ksync import KSync as KSync
 from wagma.training.strategies.local import LocalSGD as LocalSGD
 from wagma.training.strategies.sgp import SGP as SGP
 from wagma.training.strategies.wagma import WAGMA as WAGMA

@@ -30,7 +30,8 @@ class FlatGradients:
       have one on any rank (the others keep ``grad = None``, and the optimizer skips them everywhere
       alike);
     - the scale of the gradients, as float32, which has to be that of all ranks;
-    - one for the loss, which a line search has to see alike on every rank.
+    - one for a number that is averaged as well, such as the loss, which a line search has to see
+      alike on every rank.
 
     The memory stays with the collective. A ``.grad`` is the user's before and after: the averages
     are new tensors, so that one that was kept does not change.
@@ -38,6 +39,10 @@ class FlatGradients:
     Args:
         parameters: the parameters that the gradients are of.
         memory: 1-d tensor of `size_for(parameters.layout)` elements of the parameters' dtype.
+
+    Attributes:
+        memory: as given.
+        content: the part of it that has the gradients.
 
     Not thread-safe.
     """
@@ -52,19 +57,20 @@ class FlatGradients:
         self.memory = memory
         self._parameters = parameters.parameters
         self._views = [slot.view(memory) for slot in layout.slots]
-        self._content = memory[: layout.numel]
+        self.content = memory[: layout.numel]
         self._present = memory[layout.numel : -1 - Agreed.SIZE]
         self._scale = Agreed(memory[-1 - Agreed.SIZE : -1])
-        self._loss = memory[-1:]
+        self._number = memory[-1:]
         self._spares: dict[int, _Spare] = {}  # of large gradients, by parameter
         memory.zero_()
 
     @torch.no_grad()
-    def gather(self, loss: float | torch.Tensor | None, scale: float = 1.0) -> None:
+    def gather(self, number: float | torch.Tensor | None, scale: float = 1.0) -> None:
         """Make `memory` this rank's contribution.
 
         Args:
-            loss: of this evaluation, a number or a tensor of one element; None counts as 0.
+            number: averaged beside the gradients, a number or a tensor of one element, such as the
+                loss; None counts as 0.
             scale: factor of the gradients.
 
         Raises:
@@ -87,12 +93,12 @@ class FlatGradients:
             torch._foreach_copy_(views, found)
         self._present.copy_(torch.tensor([gradient is not None for gradient in gradients]))
         self._scale.tell(*struct.unpack("i", struct.pack("f", scale)))
-        self._loss.fill_(loss.item() if isinstance(loss, torch.Tensor) else loss or 0.0)
+        self._number.fill_(number.item() if isinstance(number, torch.Tensor) else number or 0.0)
 
     def weigh(self, weight: float) -> None:
         """Multiply the gradients in `memory` by `weight`."""
         if weight != 1:
-            self._content.mul_(weight)
+            self.content.mul_(weight)
 
     def clear(self) -> None:
         """Make `memory` a contribution without any gradient."""
@@ -100,7 +106,7 @@ class FlatGradients:
 
     @torch.no_grad()
     def hand_out(self) -> float:
-        """Make the averages in `memory` the parameters' gradients; return the averaged loss.
+        """Make the averages in `memory` the parameters' gradients; return the averaged number.
 
         Raises:
             MismatchError: the ranks have scaled their gradients by different factors.
@@ -114,7 +120,7 @@ class FlatGradients:
         present = (self._present > 0).tolist()
         for index, (parameter, anywhere) in enumerate(zip(self._parameters, present, strict=True)):
             parameter.grad = self._copy(index) if anywhere else None
-        return self._loss.item()
+        return self._number.item()
 
     def _copy(self, index: int) -> torch.Tensor:
         view = self._views[index]

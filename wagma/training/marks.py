@@ -48,19 +48,25 @@ class GradientMarks:
         Raises:
             RuntimeError: one has.
         """
+        if self.waiting(parameters):
+            raise RuntimeError(
+                "synchronize() while gradients wait for a step: it averages the model, and "
+                "ends a training; it is not Horovod's. To clip averaged gradients call "
+                "opt.clip_grad_norm_(max_norm) after backward() and before opt.step(), or clip "
+                "in a hook of the inner step, opt.register_step_pre_hook(). Gradients that no "
+                "step is to use opt.zero_grad() clears"
+            )
+
+    def waiting(self, parameters: Sequence[torch.Tensor]) -> bool:
+        """Return whether a gradient that is not zero has come since `use`."""
         for index, parameter in enumerate(parameters):
             gradient = parameter.grad
             used = self._used[index] if index < len(self._used) else None
             if gradient is None or _is(gradient, used):
                 continue
             if bool(gradient.detach().any()):
-                raise RuntimeError(
-                    "synchronize() while gradients wait for a step: it averages the model, and "
-                    "ends a training; it is not Horovod's. To clip averaged gradients call "
-                    "opt.clip_grad_norm_(max_norm) after backward() and before opt.step(), or clip "
-                    "in a hook of the inner step, opt.register_step_pre_hook(). Gradients that no "
-                    "step is to use opt.zero_grad() clears"
-                )
+                return True
+        return False
 
     def average(self, parameters: Sequence[torch.Tensor], *, scaled: bool) -> None:
         """Note that the gradients are averages now; `scaled`: by scales that were compared."""

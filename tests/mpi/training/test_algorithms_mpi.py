@@ -29,6 +29,9 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "ADPSGD": lambda: wagma.ADPSGD(COMM),
     "EagerSGD-solo": lambda: wagma.EagerSGD(COMM, "solo"),
     "EagerSGD-majority": lambda: wagma.EagerSGD(COMM, "majority"),
+    "KSync": lambda: wagma.KSync(COMM, -(-SIZE // 2)),
+    "KAsync": lambda: wagma.KAsync(COMM, 1),
+    "FastestK": lambda: wagma.FastestK(COMM, 1, thresh=0, burnin=1),
 }
 
 
@@ -50,9 +53,10 @@ def test_it_trains_and_ends_with_one_model(name: str) -> None:
             assert optimizer.version > version
             steps += 1
         assert optimizer.version == STEPS
-        may_jump = name.startswith("EagerSGD") or name == "WAGMA-fast-forward"
+        alike = name.startswith(("EagerSGD", "K", "FastestK"))
+        may_jump = alike or name == "WAGMA-fast-forward"
         assert steps == STEPS or may_jump
-        if name in ("AllreduceSGD", "EagerSGD-solo", "EagerSGD-majority"):
+        if alike or name == "AllreduceSGD":
             assert len(set(on_all_ranks(values(model)))) == 1  # at every version
         optimizer.synchronize()
         assert optimizer.version == STEPS + 1

@@ -36,6 +36,9 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "ADPSGD": wagma.ADPSGD,
     "EagerSGD-solo": lambda comm: wagma.EagerSGD(comm, "solo"),
     "EagerSGD-majority": lambda comm: wagma.EagerSGD(comm, "majority"),
+    "KSync": lambda comm: wagma.KSync(comm, -(-comm.size // 2)),
+    "KAsync": lambda comm: wagma.KAsync(comm, 1),
+    "FastestK": lambda comm: wagma.FastestK(comm, 1, thresh=1, burnin=3),
 }
 # Nobody is late if all call a version at one time (see `on_time`): what a run computes then depends
 # on no clock.
@@ -51,6 +54,9 @@ ON_TIME: dict[str, Callable[..., Algorithm]] = {
     "SGP": wagma.SGP,
     "EagerSGD-solo": lambda comm: wagma.EagerSGD(comm, "solo", grace=20.0),
     "EagerSGD-majority": lambda comm: wagma.EagerSGD(comm, "majority", grace=20.0),
+    "KSync": lambda comm: wagma.KSync(comm, comm.size),
+    "KAsync": lambda comm: wagma.KAsync(comm, comm.size),
+    "FastestK": lambda comm: wagma.FastestK(comm, comm.size, thresh=1, burnin=3),
 }
 
 # Seconds between all ranks' meeting and their call of a version, in one attempt after the other.

@@ -13,6 +13,7 @@ from wagma.training.strategies.base import Algorithm
 from wagma.training.strategies.diloco import DiLoCo
 from wagma.training.strategies.eager import EagerSGD
 from wagma.training.strategies.gradients import GradientAveraging
+from wagma.training.strategies.kasync import KAsync
 from wagma.training.strategies.wagma import WAGMA
 
 __all__ = ["Arguments", "Compensation", "Correction", "period_of"]
@@ -117,6 +118,11 @@ class Arguments:
 
     def _check_algorithm(self, algorithm: Algorithm) -> None:
         period = period_of(algorithm)
+        if isinstance(algorithm, KAsync):
+            raise TypeError(
+                "DropCompute around KAsync, whose ranks compute nothing while a gradient is "
+                "pending: use AllreduceSGD, EagerSGD or KSync"
+            )
         if isinstance(algorithm, EagerSGD) and self.correction == "stochastic":
             raise ValueError(
                 "correction='stochastic' around EagerSGD, which divides by the ranks and not by "

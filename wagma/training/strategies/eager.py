@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
-import torch
 from torch.optim import Optimizer
 
 from wagma.collectives import MajorityAllreduce, SoloAllreduce
-from wagma.training.closures import needs_closure
 from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Waits
 from wagma.training.strategies.collective import Collective
-from wagma.training.strategies.gradients import GradientAveraging
+from wagma.training.strategies.results import GradientResults
 from wagma.units import plural
 
 if TYPE_CHECKING:
@@ -24,7 +21,7 @@ __all__ = ["EagerSGD"]
 Variant = Literal["solo", "majority"]
 
 
-class EagerSGD(GradientAveraging):
+class EagerSGD(GradientResults):
     """Averages the gradients of the ranks that are there; what comes too late joins the next ones.
 
     Of Li et al., "Taming Unbalanced Training Workloads in Deep Learning with Partial Collective
@@ -64,13 +61,6 @@ class EagerSGD(GradientAveraging):
         the optimizer is made.
     """
 
-    wait_avoiding = True
-    _where_to_clip = (
-        "gets its averages in step(), one for each version that this rank has missed: clip each in "
-        "a hook of the inner step, as in opt.register_step_pre_hook(lambda *_: "
-        "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm))"
-    )
-
     def __init__(
         self,
         comm: Comm = "auto",
@@ -96,15 +86,6 @@ class EagerSGD(GradientAveraging):
             raise ValueError(f"variant={self.variant!r} must be {known}")
         return {"variant": self.variant}
 
-    def check_inner(self, inner: Optimizer) -> None:
-        """Check that `inner` makes one step per gradient."""
-        if needs_closure(inner):
-            raise TypeError(
-                f"EagerSGD cannot train with {type(inner).__name__}, which evaluates its closure "
-                "several times per step: the gradients that come back belong to other points. Use "
-                "AllreduceSGD, or an optimizer such as torch.optim.SGD"
-            )
-
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
         """Make the collective."""
         kind = SoloAllreduce if self.variant == "solo" else MajorityAllreduce
@@ -120,16 +101,11 @@ class EagerSGD(GradientAveraging):
         self._place(parameters, memory)
         return (collective,)
 
-    def step(self, inner: Optimizer, closure: Callable[[], Any] | None) -> Any:
-        """Evaluates `closure`, averages, and steps `inner` once per result."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def _contribute(self, inner: Optimizer, loss: Any) -> None:  # noqa: ARG002
+        """Contributes the gradients and what is carried, and applies the results."""
         self.gradients.gather(None)
         self.gradients.weigh(self.weight)
         self._average(inner, 1.0)
-        return loss
 
     def passive_step(self, inner: Optimizer) -> None:
         """Contributes what is carried, or nothing, and applies the results."""
@@ -141,26 +117,12 @@ class EagerSGD(GradientAveraging):
         self._inner = inner
         self.outcome = self.collective.allreduce(self.gradients.memory, weight)
         self._carries = self.outcome.late and weight > 0
-        self._apply()
-
-    def _apply(self) -> None:
-        """Makes a step of each result, oldest first."""
-        assert self.outcome is not None
-        results = self.outcome.results
-        content = self.gradients.memory.view(torch.uint8).numpy()
-        for result in results:
-            if result is None:  # nobody had a gradient
-                continue
-            if len(results) > 1:  # otherwise it lies there
-                content[:] = result.view(content.dtype)
-            self.gradients.hand_out()
-            if self._inner is not None:
-                self._inner.step()
+        self._apply(inner)
 
     def synchronize(self, *, final: bool = True) -> None:
         """Applies what is carried, then averages the parameters: one version."""
         self._flush()
-        self._apply()
+        self._apply(self._inner)
         super().synchronize(final=final)
         self.count_versions(-1)
 

@@ -1,0 +1,398 @@
+"""K-sync, K-async and fastest-k SGD without a server, on real ranks."""
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from mpi4py import MPI
+from tiny import batch, build_model, loss_of, on_all_ranks, step_on, values
+
+import wagma
+from wagma.collectives import MismatchError, QuorumAllreduce
+from wagma.theory.fastest_k import AdaptiveK
+from wagma.training.strategies.fastest_k import Progress
+
+COMM = MPI.COMM_WORLD
+RANK, SIZE = COMM.rank, COMM.size
+TRANSPORTS = ["shm", "mpi"]
+changing = pytest.mark.skipif(not hasattr(QuorumAllreduce, "k"), reason="k is fixed")
+several = pytest.mark.skipif(SIZE == 1, reason="nobody is late alone")
+
+
+class Recorded:
+    """A training of one parameter per rank; a rank's gradient is 1 in its own place."""
+
+    def __init__(self, algorithm: wagma.Algorithm) -> None:
+        self.weights = torch.nn.Parameter(torch.zeros(SIZE, dtype=torch.float64))
+        inner = torch.optim.SGD([self.weights], lr=1.0)
+        inner.register_step_post_hook(lambda *_: self.updates.append(self._grad()))
+        self.updates: list[list[float]] = []
+        self.opt = wagma.DistributedOptimizer(inner, algorithm)
+
+    def _grad(self) -> list[float]:
+        assert self.weights.grad is not None
+        return list(self.weights.grad.tolist())
+
+    def backward(self) -> None:
+        self.opt.zero_grad()
+        self.weights[RANK].backward()
+
+
+def train(model: torch.nn.Module, algorithm: wagma.Algorithm, weights: bool) -> list[torch.Tensor]:
+    found = []
+    inner = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    with wagma.DistributedOptimizer(inner, algorithm) as opt:
+        while (version := opt.version) < 8:
+            opt.zero_grad()
+            loss_of(model, batch(version, RANK)).backward()
+            opt.weight = (version + RANK) % 3 if weights else 1.0
+            opt.step()
+            found.append(values(model))
+        opt.synchronize()
+        found.append(values(model))
+    return found
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("kind", [wagma.KSync, wagma.KAsync, wagma.FastestK])
+def test_with_all_ranks_it_is_allreduce_sgd(kind: Any, transport: Any) -> None:
+    for weights in (False, True):
+        expected = train(build_model(), wagma.AllreduceSGD(COMM, transport=transport), weights)
+        found = train(build_model(), kind(COMM, SIZE, transport=transport), weights)
+        assert len(found) == len(expected)
+        assert all(map(torch.equal, found, expected))
+
+
+@several
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_an_update_is_the_mean_of_those_that_were_there(transport: Any) -> None:
+    run = Recorded(wagma.KSync(COMM, SIZE - 1, transport=transport))
+    steps = 0
+    with run.opt as opt:
+        while opt.version < 12:
+            time.sleep(0.02 * (RANK == SIZE - 1))
+            run.backward()
+            before = len(run.updates)
+            opt.step()
+            steps += 1
+            assert opt.outcome is not None
+            contributors = opt.outcome.contributors
+            assert len(contributors) >= SIZE - 1
+            expected = [(rank in contributors) / len(contributors) for rank in range(SIZE)]
+            assert run.updates[-1] == pytest.approx(expected, abs=1e-15)
+            assert opt.outcome.late == (RANK not in contributors)
+            assert len(run.updates) - before == len(opt.outcome.results)
+    assert len(set(map(str, COMM.allgather(run.updates)))) == 1
+    late = run.opt.stats()["late"]
+    assert late == 0 if RANK < SIZE - 1 else late > 0
+    assert len(run.updates) == 12
+    assert steps == 12 if RANK < SIZE - 1 else steps < 12
+
+
+@several
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_every_gradient_is_taken_once_as_it_is(transport: Any) -> None:
+    run = Recorded(wagma.KAsync(COMM, 1, transport=transport))
+    random.seed(RANK)
+    taken, computed = 0, 0
+    with run.opt as opt:
+        while opt.version < 40:
+            if not opt.pending:
+                born = opt.version
+                computed += 1
+                time.sleep(random.expovariate(1 / 0.005))
+                run.backward()
+            called = opt.version
+            opt.step()
+            assert opt.outcome is not None
+            assert opt.pending == opt.outcome.late
+            if not opt.outcome.late:
+                taken += 1
+                assert opt.outcome.staleness == called - born
+        assert taken == computed - opt.pending
+        opt.synchronize()
+        assert not opt.pending
+    parts = np.array(run.updates[:40])
+    assert (parts > 0).sum(0).tolist() == COMM.allgather(taken)
+    assert parts.sum(1) == pytest.approx(1.0)  # no gradient counts more than another
+    assert len(set(map(str, COMM.allgather(run.updates)))) == 1
+
+
+def make_late(run: Recorded, closure: Callable[[], Any] | None = None) -> None:
+    """Rank 0's next gradient comes after the others' version."""
+    if RANK == 0:
+        time.sleep(0.2)
+    if closure is None:
+        run.backward()
+    run.opt.step(closure)
+    COMM.Barrier()
+
+
+@several
+def test_what_a_loop_does_while_a_gradient_is_pending(caplog: pytest.LogCaptureFixture) -> None:
+    run = Recorded(wagma.KAsync(COMM, 1))
+    evaluated = []
+
+    def closure() -> torch.Tensor:
+        evaluated.append(run.opt.version)
+        run.opt.zero_grad()
+        loss = run.weights[RANK] + len(evaluated)
+        loss.backward()
+        return loss.detach()
+
+    with run.opt as opt, caplog.at_level(logging.WARNING):
+        make_late(run)
+        assert opt.pending or RANK != 0
+        while opt.version < 6:
+            run.backward()  # a loop that does not ask
+            opt.weight = 1.0
+            opt.step()
+        opt.synchronize()
+        while opt.version < 20:
+            time.sleep(0.02 * (RANK == 0))
+            pending, before = opt.pending, len(evaluated)
+            loss = opt.step(closure)
+            assert len(evaluated) == before + (not pending)
+            assert loss is not None
+        opt.synchronize()
+    ignored = [record for record in caplog.records if "opt.pending" in record.getMessage()]
+    assert len(ignored) == 1 or RANK != 0  # others may be late as well
+    assert len(ignored) <= 1
+
+
+@several
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_cancelled_work_can_end(transport: Any) -> None:
+    run = Recorded(wagma.KSync(COMM, SIZE - 1, transport=transport))
+    with run.opt as opt:
+        COMM.Barrier()
+        assert not opt.should_stop()
+        if RANK == 0:
+            begin = time.monotonic()
+            while not opt.should_stop():
+                assert time.monotonic() - begin < 10
+                time.sleep(0.001)
+        run.backward()
+        opt.step()
+        assert opt.outcome is not None
+        assert opt.outcome.late == (RANK == 0)
+        COMM.Barrier()
+        assert not opt.should_stop()
+
+
+# ---- fastest-k -----------------------------------------------------------------------------------
+
+
+@changing
+@pytest.mark.parametrize("schedule", ["additive", "double"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_k_grows_as_algorithm_1_says(schedule: Any, transport: Any) -> None:
+    """Gradients that change their sign with every version, on any rank and however many."""
+    algorithm = wagma.FastestK(
+        COMM, 1, step=1, thresh=1, burnin=4, schedule=schedule, transport=transport
+    )
+    run = Recorded(algorithm)
+    ks: dict[int, int] = {}
+    with run.opt as opt:
+        while (version := opt.version) < 40:
+            time.sleep(0.001 * ((version + RANK) % 3))
+            ks[version] = algorithm.k
+            assert opt.stats()["k"] == algorithm.k
+            opt.zero_grad()
+            (run.weights.sum() * (-1) ** (version // (1 + version // 20))).backward()
+            opt.step()
+            assert opt.outcome is not None
+            assert len(opt.outcome.contributors) >= (0 if opt.outcome.late else ks[version])
+    policy, before = AdaptiveK(1, SIZE, 1, 1, 4, schedule=schedule), None
+    for version, update in enumerate(np.array(run.updates)):
+        assert ks.get(version, policy.k) == policy.k
+        policy.update(None if before is None else float(np.dot(before, update)))
+        before = update
+    assert (
+        algorithm.k
+        == policy.k
+        == (SIZE if schedule == "additive" else 2 ** (SIZE.bit_length() - 1))
+    )
+    assert len(set(map(str, COMM.allgather(run.updates)))) == 1
+
+
+def test_a_schedule_of_ones_own_sees_what_all_ranks_know() -> None:
+    seen: list[Progress] = []
+
+    def schedule(progress: Progress) -> int:
+        seen.append(progress)
+        return 1 + progress.version % SIZE
+
+    algorithm = wagma.FastestK(COMM, 1, schedule=schedule)
+    run = Recorded(algorithm)
+    with run.opt as opt:
+        while opt.version < 12:
+            time.sleep(0.001 * ((opt.version + RANK) % 3))
+            run.backward()
+            opt.step()
+    assert [one.version for one in seen] == list(range(12))
+    assert [one.k for one in seen[1:]] == [1 + version % SIZE for version in range(11)]
+    assert seen[0].inner_product is None
+    for (before, after), one in zip(pairwise(run.updates), seen[1:], strict=True):
+        assert one.inner_product == pytest.approx(np.dot(before, after))
+    assert all(before.seconds <= after.seconds + 0.5 for before, after in pairwise(seen))
+    assert len(set(map(str, COMM.allgather(seen)))) == 1
+
+
+def test_k_follows_the_switch_times() -> None:
+    times = [0.1 * k for k in range(1, SIZE)]
+    algorithm = wagma.FastestK(COMM, 1, schedule="bound-optimal", switch_times=times)
+    run = Recorded(algorithm)
+    ks = []
+    with run.opt as opt:
+        while opt.version < 20 + 8 * SIZE:
+            time.sleep(0.02)
+            run.backward()
+            opt.step()
+            ks.append(algorithm.k)
+    assert ks == sorted(ks)
+    assert ks[0] == 1
+    assert ks[-1] == SIZE
+
+
+def test_a_checkpoint_has_k_and_its_counts() -> None:
+    def make() -> Recorded:
+        return Recorded(wagma.FastestK(COMM, 1, thresh=0, burnin=2))
+
+    def go_on(run: Recorded, last: int) -> None:
+        while (version := run.opt.version) < last:
+            run.opt.zero_grad()
+            (run.weights.sum() * (-1) ** version).backward()
+            run.opt.step()
+
+    first, second = make(), make()
+    with first.opt:
+        go_on(first, 5)
+        first.opt.synchronize()
+        state = first.opt.state_dict()
+        saved = state["wagma"]["state"]
+    assert saved["policy"]["count_iter"] != 1 or saved["k"] > 1
+    if RANK == SIZE - 1 > 0:  # it has saved at another version: all continue with rank 0's
+        state["wagma"]["state"] = {**saved, "k": 1}
+    with second.opt:
+        second.opt.load_state_dict(state)
+        go_on(second, 7)
+        found = second.opt.state_dict()["wagma"]["state"]
+        go_on(second, 30)
+        assert second.opt.stats()["k"] == SIZE
+    assert saved["k"] <= found["k"] <= SIZE
+    assert len(set(map(str, COMM.allgather(second.updates)))) == 1
+
+
+def test_a_pending_gradient_is_in_the_checkpoint() -> None:
+    run = Recorded(wagma.KAsync(COMM, 1))
+    with run.opt as opt:
+        make_late(run)
+        while opt.version < 4:
+            if not opt.pending:
+                run.backward()
+            if RANK == 0 and opt.version == 1:
+                break
+            opt.step()
+        state = opt.state_dict()
+        saved = state["wagma"]["state"]
+        assert ("gradients" in saved) == opt.pending
+
+
+# ---- bad input -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: wagma.KSync(COMM, 0), "k is 0: at least 1"),
+        (lambda: wagma.KAsync(COMM, SIZE + 1), rf"k is {SIZE + 1}: at most {SIZE}"),
+        (lambda: wagma.KSync(COMM, 1.5), "k is 1.5: an integer"),  # type: ignore[arg-type]
+        (lambda: wagma.FastestK(COMM, SIZE, k_max=SIZE - 1), "k_max is"),
+        (lambda: wagma.FastestK(COMM, 1, thresh=-1), "thresh"),
+        (lambda: wagma.FastestK(COMM, 1, schedule="triple"), "schedule='triple'"),  # type: ignore[arg-type]
+        (lambda: wagma.FastestK(COMM, 1, schedule="bound-optimal"), "switch_times=None"),
+        (
+            lambda: wagma.FastestK(COMM, 1, schedule="bound-optimal", switch_times=[2, 1]),
+            "ascending",
+        ),
+    ],
+)
+def test_wrong_arguments_are_refused_on_every_rank(
+    make: Callable[[], wagma.Algorithm], words: str
+) -> None:
+    weights = torch.nn.Parameter(torch.ones(2))
+    with pytest.raises((ValueError, TypeError), match=words):
+        wagma.DistributedOptimizer(torch.optim.SGD([weights], lr=0.1), make())
+
+
+@several
+def test_other_arguments_on_another_rank_are_refused() -> None:
+    weights = torch.nn.Parameter(torch.ones(2))
+    for made in (
+        wagma.KSync(COMM, 1 + (RANK == 0)),
+        wagma.FastestK(COMM, 1, burnin=RANK),
+    ):
+        with pytest.raises(MismatchError):
+            wagma.DistributedOptimizer(torch.optim.SGD([weights], lr=0.1), made)
+
+
+@changing
+@several
+def test_ranks_that_set_another_k_are_told() -> None:
+    algorithm = wagma.KSync(COMM, 1)
+    run = Recorded(algorithm)
+    with pytest.raises(MismatchError, match=r"version"), run.opt as opt:
+        run.backward()
+        opt.step()
+        opt.synchronize()
+        algorithm.k = 2 if RANK == 0 else 1
+        for _ in range(50):
+            run.backward()
+            opt.step()
+
+
+def test_the_drawing_of_micro_batches_is_refused_around_k_async() -> None:
+    weights = torch.nn.Parameter(torch.ones(2))
+    with pytest.raises(TypeError, match="KAsync"):
+        wagma.DistributedOptimizer(
+            torch.optim.SGD([weights], lr=0.1), wagma.DropCompute(wagma.KAsync(COMM, 1), 4)
+        )
+
+
+# ---- theory --------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+@several
+@pytest.mark.parametrize("k", [1, 2])
+def test_staleness_is_that_of_theory(k: int) -> None:
+    if k >= SIZE or SIZE > 4:
+        pytest.skip("for 2 to 4 ranks")
+    run = Recorded(wagma.KAsync(COMM, k))
+    random.seed(RANK)
+    with run.opt as opt:
+        while opt.version < 400:
+            if not opt.pending:
+                time.sleep(random.expovariate(1 / 0.04))
+                run.backward()
+            opt.step()
+        stats = opt.stats()
+    mean = COMM.allreduce(stats["staleness_mean"]) / SIZE
+    assert mean == pytest.approx(SIZE / k - 1, rel=0.15)
+
+
+def test_models_that_train_on_digits_are_alike_at_every_version() -> None:
+    for made in (wagma.KSync(COMM, 1), wagma.KAsync(COMM, 1), wagma.FastestK(COMM, 1)):
+        model = build_model()
+        inner = torch.optim.Adam(model.parameters(), lr=0.02)
+        with wagma.DistributedOptimizer(inner, made) as opt:
+            while opt.version < 20:
+                step_on(model, opt, batch(opt.version, RANK))
+            assert len(set(on_all_ranks(values(model)))) == 1

@@ -1,0 +1,220 @@
+"""Adaptive fastest-k SGD: K-sync SGD that raises k by itself."""
+
+from __future__ import annotations
+
+import math
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, Unpack
+
+import torch
+from torch.optim import Optimizer
+
+from wagma.inject.checks import check_count
+from wagma.theory.fastest_k import AdaptiveK
+from wagma.training.flat import FlatParameters
+from wagma.training.ordered import ordered_dot
+from wagma.training.ranks import Waits
+from wagma.training.strategies.collective import Collective
+from wagma.training.strategies.ksync import KSync
+
+if TYPE_CHECKING:
+    from wagma.collectives.meeting import Comm
+
+__all__ = ["FastestK", "Progress"]
+
+Schedule = Literal["additive", "double", "bound-optimal"]
+
+
+class Progress(NamedTuple):
+    """What all ranks know alike after an update, of which k of the next one is computed.
+
+    Attributes:
+        version: of the update.
+        seconds: since the training began, the mean over the ranks whose gradients it took; as
+            precise as the parameters' dtype.
+        inner_product: of its gradient and that of the update before, in float64; None for the
+            first, and where it is NaN.
+        k: that it was made with.
+    """
+
+    version: int
+    seconds: float
+    inner_product: float | None
+    k: int
+
+
+class FastestK(KSync):
+    """`KSync` that begins with few gradients per update and takes more as the error falls.
+
+    Adaptive fastest-k SGD of Kas Hanna et al. (2022), without a master: a small k makes fast
+    updates, a large k a low error floor. By Algorithm 1 k grows when the inner product of the last
+    two averaged gradients was negative more often than positive, by more than `thresh`, and more
+    than `burnin` updates were made with this k. All ranks have the same gradients, and compute the
+    product in an order of its own: they decide alike, without a message.
+
+    Args:
+        comm: the ranks that train together; "auto": those that the launcher started, over MPI or as
+            torchrun does; see `PartialAllreduce`.
+        k0: k of the first update, 1 to the number of ranks.
+        step: what "additive" adds to k.
+        thresh: number that the count of negative products less that of others has to exceed.
+        burnin: updates with one k, which are to be exceeded as well.
+        k_max: the largest k, k0 to the number of ranks; None: that number.
+        schedule: "additive": k + step (section V-A). "double": 2 k (V-B). "bound-optimal": k + 1 at
+            each of `switch_times`, those of `wagma.theory.fastest_k.switch_times` (Theorem 1). Or a
+            function of a `Progress` that returns k; it has to be one function on all ranks, and
+            what it remembers is in no checkpoint.
+        switch_times: seconds from the start of the training, ascending; "bound-optimal" alone takes
+            them.
+        window: see `KSync`; None: that of k0.
+        waits: timeout, stall_warning and transport, see `Algorithm`.
+
+    Raises:
+        what `KSync` does.
+    """
+
+    def __init__(
+        self,
+        comm: Comm,
+        k0: SupportsIndex,
+        *,
+        step: SupportsIndex = 1,
+        thresh: float = 10,
+        burnin: float = 200,
+        k_max: SupportsIndex | None = None,
+        schedule: Schedule | Callable[[Progress], int] = "additive",
+        switch_times: Sequence[float] | None = None,
+        window: int | None = None,
+        **waits: Unpack[Waits],
+    ) -> None:
+        super().__init__(comm, k0, window=window, **waits)
+        self._options = {"step": step, "thresh": thresh, "burnin": burnin, "k_max": k_max}
+        self._schedule = schedule
+        self._switch_times = switch_times
+        self._k0 = self._k_max = 0
+        self._policy: AdaptiveK | None = None
+        self._last: torch.Tensor | None = None  # the gradient of the latest update
+        self._seconds = 0.0  # of the training, until the latest update
+        self._began = 0.0
+        self._agreed = True  # whether the ranks are known to have the same k
+
+    def arguments(self) -> dict[str, object]:
+        """Return the own arguments, checked."""
+        found = super().arguments()
+        options: dict[str, Any] = self._options
+        k0, schedule = self.k, self._schedule
+        adaptive = schedule if schedule in ("additive", "double") else "additive"
+        policy = AdaptiveK(k0, self.size, **options, schedule=adaptive)
+        name = getattr(schedule, "__qualname__", None) or repr(schedule)
+        if schedule in ("additive", "double"):
+            self._policy = policy
+        elif schedule != "bound-optimal" and not callable(schedule):
+            raise ValueError(
+                f"schedule={schedule!r} must be 'additive', 'double', 'bound-optimal' or a "
+                "function of a wagma.training.strategies.fastest_k.Progress"
+            )
+        k_max = self.size if options["k_max"] is None else int(options["k_max"])
+        self._k_max, self._k0 = k_max, k0
+        return {
+            **found,
+            **{key: float(options[key]) for key in ("step", "thresh", "burnin")},
+            "k_max": k_max,
+            "schedule": name,
+            "switch_times": self._check_times(),
+        }
+
+    def _check_times(self) -> list[float] | None:
+        if (self._schedule == "bound-optimal") != (self._switch_times is not None):
+            raise ValueError(
+                f"schedule={self._schedule!r} and switch_times={self._switch_times!r}: "
+                "'bound-optimal' needs the times of wagma.theory.fastest_k.switch_times(), and "
+                "nothing else takes any"
+            )
+        if self._switch_times is None:
+            return None
+        times = [float(time) for time in self._switch_times]
+        if any(math.isnan(time) for time in times) or times != sorted(times):
+            raise ValueError(f"switch_times={times} must be seconds in ascending order")
+        self._switch_times = times
+        return times
+
+    def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
+        """Make the collective."""
+        if self._last is not None:  # new parameters lie behind the old ones
+            grown = self._last.new_zeros(parameters.layout.numel)
+            grown[: self._last.numel()] = self._last
+            self._last = grown
+        self._began = time.monotonic() - self._seconds
+        return super().connect(parameters)
+
+    def _number(self) -> float:
+        return time.monotonic() - self._began
+
+    def _average(self, inner: Optimizer, weight: float) -> None:
+        if not self._agreed:
+            self._agree()
+        super()._average(inner, weight)
+
+    def _see(self, version: int, number: float) -> None:
+        """Choose the k of the next version."""
+        self._seconds = number
+        gradient = self.gradients.content
+        product = None
+        if self._last is None:
+            self._last = gradient.clone()
+        else:
+            product = ordered_dot(self._last, gradient)
+            self._last.copy_(gradient)
+        product = None if product is None or math.isnan(product) else product
+        self.k = self._choose(Progress(version, number, product, self.k))
+
+    def _choose(self, progress: Progress) -> int:
+        if self._policy is not None:
+            return self._policy.update(progress.inner_product)
+        if callable(self._schedule):
+            return check_count("k of the schedule", self._schedule(progress), 1, self._k_max)
+        times = self._switch_times
+        assert times is not None
+        return min(self._k0 + bisect_right(times, progress.seconds), self._k_max)
+
+    def stats(self) -> dict[str, int | float]:
+        """Return the k of the next version, too."""
+        return {**super().stats(), "k": self.k}
+
+    # ---- checkpoints -----------------------------------------------------------------------------
+    def resume(self, version: int) -> None:
+        """Continue the count at `version`; the ranks compare their k in the next step."""
+        super().resume(version)
+        self._agreed = False
+
+    def state(self) -> dict[str, Any]:
+        """Return k, what it is chosen by, and the gradient of the latest update."""
+        last = None if self._last is None else self._last.clone()
+        return {**self._numbers(), "last": last}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take up what `state` gave."""
+        self._last = state["last"]
+        self._take({name: value for name, value in state.items() if name != "last"})
+
+    def _numbers(self) -> dict[str, Any]:
+        policy = None if self._policy is None else self._policy.state()
+        return {"k": self.k, "seconds": self._seconds, "policy": policy}
+
+    def _take(self, numbers: Mapping[str, Any]) -> None:
+        self._seconds = numbers["seconds"]
+        self._began = time.monotonic() - self._seconds
+        if self._policy is not None:
+            self._policy.load_state(numbers["policy"])
+        self.k = numbers["k"]
+
+    def _agree(self) -> None:
+        """Take rank 0's k where ranks have saved at different versions; collective."""
+        with self.meet() as meeting:
+            states = meeting.exchange(self._numbers, last=True)
+        if any(state != states[0] for state in states):
+            self._take(states[0])
+            self._last = None
+        self._agreed = True

@@ -1,0 +1,163 @@
+"""K-sync SGD without a server: an update takes the gradients of the first K ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from operator import index
+from typing import TYPE_CHECKING, Any, SupportsIndex, Unpack
+
+from torch.optim import Optimizer
+
+from wagma.collectives import QuorumAllreduce, SegmentError
+from wagma.inject.checks import check_count
+from wagma.training.flat import FlatParameters
+from wagma.training.ranks import Waits
+from wagma.training.strategies.collective import Collective
+from wagma.training.strategies.results import GradientResults
+from wagma.units import plural, size_text
+
+if TYPE_CHECKING:
+    from wagma.collectives.meeting import Comm
+
+__all__ = ["KSync"]
+
+# Without updates to wait for, a rank that computes for 8 times the mean holds nobody up.
+PATIENCE = 8
+
+
+class KSync(GradientResults):
+    """Averages the gradients of the first k ranks; what comes later is left out.
+
+    K-sync SGD of Dutta et al., "Slow and Stale Gradients Can Win the Race" (AISTATS 2018), without
+    its parameter server: every rank has the model and makes every update, so that no rank's link is
+    a bottleneck. A version takes the mean of the n >= k gradients that are there when the k-th has
+    arrived, sum(w g) / sum(w) with weights. Each is computed at the newest model: none is stale.
+
+    A rank that comes too late gets all updates that it has missed and applies each as a step of the
+    inner optimizer, in order; its own gradient is dropped. `version` then advances by as many. The
+    models are equal at equal versions, bit for bit. With k = P it is AllreduceSGD.
+
+    A gradient that will be dropped need not be computed to its end. Where a loop can, it asks
+    between micro-batches::
+
+        for x, y in micro_batches:
+            if opt.should_stop():
+                break
+            loss(model(x), y).backward()
+        opt.step()
+
+    Without that slow ranks work in vain, and updates take longer than the k-th order statistic of
+    the computing times.
+
+    What has to happen once per version is a hook of the inner optimizer's step, see `EagerSGD`.
+
+    Args:
+        comm: the ranks that train together; "auto": those that the launcher started, over MPI or as
+            torchrun does; see `PartialAllreduce`.
+        k: gradients that start an update, 1 to the number of ranks; may change between steps, for
+            all ranks at the same version.
+        window: versions that a rank may be ahead of the slowest, and results that are kept for it;
+            None: ceil(8 P / k).
+        waits: timeout, stall_warning and transport, see `Algorithm`.
+
+    Raises:
+        what `Algorithm` does. What is wrong with the other arguments is raised, on every rank, when
+        the optimizer is made.
+    """
+
+    def __init__(
+        self,
+        comm: Comm,
+        k: SupportsIndex,
+        *,
+        window: int | None = None,
+        **waits: Unpack[Waits],
+    ) -> None:
+        super().__init__(comm, **waits)
+        self._k: SupportsIndex = k
+        self._window = window
+
+    @property
+    def k(self) -> int:
+        """Gradients that start the next version that this rank calls.
+
+        Setting it is no collective call, but every rank has to have the same k for a version:
+        otherwise the ranks get MismatchError in its call.
+
+        Raises:
+            TypeError, ValueError: it is no int, or out of its range.
+        """
+        return index(self._k)
+
+    @k.setter
+    def k(self, k: SupportsIndex) -> None:
+        self._k = check_count("k", k, 1, self.size)
+        if self._collectives:
+            self.collective.k = self._k
+
+    @property
+    def collective(self) -> QuorumAllreduce:
+        """The collective; its own counter starts at 0 in every process."""
+        return self._connected(QuorumAllreduce)
+
+    def arguments(self) -> dict[str, object]:
+        """Return the own arguments, checked."""
+        self._k = check_count("k", self._k, 1, self.size)
+        return {"k": self._k}
+
+    def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
+        """Make the collective."""
+        memory = self._like(parameters.layout)
+        window = -(-PATIENCE * self.size // self.k) if self._window is None else self._window
+        with self._naming_server():
+            collective = QuorumAllreduce(
+                self.comm, memory, self.k, grace=0, window=window, **self.waits
+            )
+        self._place(parameters, memory)
+        return (collective,)
+
+    def should_stop(self) -> bool:
+        """Return whether the version that this rank calls next has started without it."""
+        return self.collective.pinned()
+
+    def passive_step(self, inner: Optimizer) -> None:
+        """Contribute no gradient, and apply the results."""
+        self.gradients.clear()
+        self._average(inner, 0.0)
+
+    def _contribute(self, inner: Optimizer, loss: Any) -> None:  # noqa: ARG002
+        self.gradients.gather(self._number())
+        self._average(inner, self.weight)
+
+    def _number(self) -> float:
+        """Return what is averaged beside the gradients, see `FlatGradients.gather`."""
+        return 0.0
+
+    def _average(self, inner: Optimizer, weight: float) -> None:
+        with self._naming_server():
+            self.outcome = self.collective.allreduce(self.gradients.memory, weight)
+        self._apply(inner)
+
+    @contextmanager
+    def _naming_server(self) -> Iterator[None]:
+        """Say in errors about too little memory which form needs less."""
+        try:
+            yield
+        except SegmentError as error:
+            raise SegmentError(
+                f"{error}. {type(self).__name__} keeps up to `window` updates for slow ranks: "
+                "lower window, or take wagma.ParameterServerSGD, which keeps none"
+            ) from error
+
+    def stats(self) -> dict[str, int | float]:
+        """Return the k of the next version."""
+        return {"k": self.k}
+
+    def __repr__(self) -> str:
+        kept = ""
+        if self._gradients is not None:
+            window = self.collective.options.window or 0
+            size = size_text(index(window) * self._gradients.memory.nbytes)
+            kept = f", window={window}, which keeps up to {size} of updates"
+        return f"{type(self).__name__}({plural(self.size, 'rank')}, k={self._k}{kept})"
