@@ -185,6 +185,7 @@ def find(name: str, settings: Settings, size: int) -> Compared:
         "wagma-small": lambda: _wagma(name, "WAGMA, S=2", settings, size, group_size=min(2, size)),
         "allreduce": lambda: _allreduce(name, "AllreduceSGD"),
         "dropcompute": lambda: _allreduce(name, "DropCompute"),
+        "dropcompute-preempt": lambda: _allreduce(name, "DropCompute, preempt"),
         "anytime": lambda: _allreduce(name, "Anytime Minibatch"),
         "dpsgd": lambda: Compared(name, "D-PSGD", "DPSGD", {}, Rule("ring")),
         "eager-majority": lambda: _eager(

@@ -131,8 +131,9 @@ def _add_algorithms(parser: argparse.ArgumentParser) -> None:
         "--threshold",
         type=reader(parse_duration),
         metavar="TIME",
-        help="at which dropcompute and anytime stop a step, and dropcompute-localN a period "
-        "(default: dropcompute finds its own; of anytime the mean emulated time of a step)",
+        help="at which dropcompute, dropcompute-preempt and anytime stop a step, and "
+        "dropcompute-localN a period (default: DropCompute finds its own; of anytime the mean "
+        "emulated time of a step)",
     )
     add(
         "--calibration-steps",

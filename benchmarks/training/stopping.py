@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["FIGURES", "NAMES", "Stop", "check", "stop_at_threshold", "stop_of", "summary"]
 
 # What ends a step, or a period of local steps: M micro-batches or the threshold, whichever comes
-# first; the threshold alone.
-Stop = Literal["first", "threshold"]
+# first; the same, also in the midst of a micro-batch; the threshold alone.
+Stop = Literal["first", "preempt", "threshold"]
 
-NAMES = ("dropcompute", "dropcompute-local10", "anytime")
+NAMES = ("dropcompute", "dropcompute-preempt", "dropcompute-local10", "anytime")
 FIGURES = (
     *("threshold", "drop_rate", "expected_drop_rate", "expected_speedup", "measured_speedup"),
     "saved_seconds",
@@ -32,6 +32,8 @@ def stop_of(name: str) -> Stop | None:
     """Return what ends a step of the algorithm of that name; None: its micro-batches alone."""
     if name == "anytime":
         return "threshold"
+    if name == "dropcompute-preempt":
+        return "preempt"
     return "first" if re.fullmatch("dropcompute(-local[0-9]+)?", name) else None
 
 
@@ -91,10 +93,11 @@ def stop_at_threshold(
     """
     import wagma
 
-    if stop == "first":
+    if stop != "threshold":
         return wagma.DropCompute(
             *(algorithm, settings.micro_batches, settings.threshold or "auto"),
             calibration_steps=settings.calibration_steps,
+            preempt=stop == "preempt",
         )
     return wagma.DropCompute(
         algorithm, None, settings.threshold or mean_step(settings, delays), correction="stochastic"

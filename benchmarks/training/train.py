@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from wagma.inject import Fault, Injector
 from wagma.launch.ranks import meet
 from wagma.training.optimizer import DistributedOptimizer
 
@@ -25,12 +27,12 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from wagma.algorithms import Algorithm
-    from wagma.inject import Injector
 
 __all__ = ["SNAPSHOTS", "Trained", "train"]
 
 # Snapshots of the model in a training, about.
 SNAPSHOTS = 40
+BOUNDARY_S = 1e-3  # of emulated computing between the boundaries of two modules
 
 
 @dataclass(slots=True)
@@ -78,6 +80,13 @@ class _Computing:
         self._task = task
         self._model = model
         self._seed = seed
+        self._faults = Injector(
+            imbalance.size, tuple(one for one in imbalance.events if isinstance(one, Fault))
+        )
+        # What the threshold ends it finds between modules: emulated computing has some, too.
+        self._boundary = nn.Identity() if compared.stop == "preempt" else None
+        if self._boundary is not None:
+            model.add_module("emulated", self._boundary)
 
     def __call__(self, version: int) -> bool:
         optimizer, parts = self.optimizer, self._settings.micro_batches
@@ -91,7 +100,8 @@ class _Computing:
             numbers, parts = optimizer.micro_batches(numbers), 1
         delayed = False
         for number in numbers:
-            delayed |= self._compute(optimizer.algorithm, number, 1 / parts)
+            with optimizer.micro_batch() if self._boundary else nullcontext():
+                delayed |= self._compute(optimizer.algorithm, number, 1 / parts)
         return delayed
 
     def _compute(self, algorithm: Algorithm, number: int, factor: float) -> bool:
@@ -102,14 +112,25 @@ class _Computing:
         batch = Batch(algorithm.rank, algorithm.size, number, samples, self._seed)
         loss, cost = self._task.loss(self._model, batch)
         (factor * loss).backward()  # type: ignore[no-untyped-call]
-        self.micro_batches += 1
         if settings.compute is not None:
             left = begin + settings.compute / settings.micro_batches * cost - time.perf_counter()
-            if left > 0:
-                time.sleep(left)
+            self._sleep(left)
             self.behind += left < 0
-        delay = self._imbalance.inject(algorithm.rank, number)
+        self._faults.inject(algorithm.rank, number)
+        delay = self._imbalance.delay(algorithm.rank, number)
+        self._sleep(delay)
+        self.micro_batches += 1
         return delay > 0 or self._imbalance.strikes(algorithm.rank, number)
+
+    def _sleep(self, seconds: float) -> None:
+        """Sleep in place of computing, which may end at the boundary of a module."""
+        end = time.perf_counter() + seconds
+        while (left := end - time.perf_counter()) > 0:
+            if self._boundary is None:
+                time.sleep(left)
+                break
+            time.sleep(min(left, BOUNDARY_S))
+            self._boundary(torch.empty(0))
 
 
 class _Consensus:
@@ -167,7 +188,9 @@ def train(
     inner = task.optimizer([*used, *_padding(used, settings.parameters)], settings.learning_rate)
     computing = _Computing(settings, compared, imbalance, task, model, seed)
     _warm_up(task, settings, comm.rank, comm.size, seed)
-    with DistributedOptimizer(inner, compared.make(comm, settings, imbalance)) as optimizer:
+    algorithm = compared.make(comm, settings, imbalance)
+    passes = model if compared.stop == "preempt" else None  # which the threshold ends
+    with DistributedOptimizer(inner, algorithm, model=passes) as optimizer:
         computing.optimizer = optimizer
         parameters = optimizer.algorithm.parameters
         slots = parameters.layout.slots

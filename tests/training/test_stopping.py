@@ -132,9 +132,10 @@ STEPS = 16
 PARTS = ("--micro-batches", "4", "--batch", "8", "--steps", str(STEPS))
 # Rank 1 is delayed in the first of the four parts: it takes 40 ms and 70 ms at least.
 DELAYED = ("--compute", "40ms", "--imbalance", "one-server:1:0.03:4")
+STOPPING = "dropcompute,dropcompute-local2,dropcompute-preempt"
 LINES = [
     [*PARTS, "--algorithms", "allreduce,dropcompute", "--threshold", "100s"],
-    [*PARTS, *DELAYED, "--algorithms", "dropcompute,dropcompute-local2", "--threshold", "45ms"],
+    [*PARTS, *DELAYED, "--algorithms", STOPPING, "--threshold", "45ms"],
     [*PARTS, *DELAYED, "--algorithms", "dropcompute,anytime"],
 ]
 
@@ -153,6 +154,8 @@ def test_trainings_that_stop(tmp_path: Path) -> None:
         rate = each["dropping"]["drop_rate"]
         assert 0.24 < rate <= 0.75
         assert each["throughput"] * each["wall_seconds"] == pytest.approx(everything * (1 - rate))
+    between, _, amid = (each["dropping"]["drop_rate"] for each in dropping["runs"])
+    assert amid >= between + 0.1, "the second part of rank 1 counts only between parts"
     found, anytime = (each["dropping"] for each in auto["runs"])
     assert found["expected_speedup"] >= 1
     assert anytime["threshold"] == pytest.approx(0.055), "40 ms and half of 30 ms"
