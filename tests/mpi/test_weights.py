@@ -168,12 +168,12 @@ def test_eager_sgd_divides_by_the_ranks() -> None:
         assert parameter[0].item() == pytest.approx(-total, rel=1e-12)
 
 
-@pytest.mark.parametrize("weight", [-1, float("nan"), float("inf"), "many", None])
+@pytest.mark.parametrize("weight", [-1, float("nan"), float("inf"), "2", b"2", None])
 def test_wrong_weights(weight: Any) -> None:
     _, inner = one_parameter()
     with (
         wagma.DistributedOptimizer(inner, wagma.AllreduceSGD(COMM)) as opt,
-        pytest.raises((TypeError, ValueError), match=r"weight='?(-1|nan|inf|many|None)"),
+        pytest.raises((TypeError, ValueError), match=r"weight=(-1|nan|inf|'2'|b'2'|None)"),
     ):
         opt.weight = weight
 

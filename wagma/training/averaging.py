@@ -66,6 +66,8 @@ class AveragingOptimizer(OptimizerWrapper):
     @weight.setter
     def weight(self, weight: SupportsFloat) -> None:
         try:
+            if isinstance(weight, str | bytes):  # a number in words is a mistake
+                raise TypeError
             number = float(weight)
         except (TypeError, ValueError):
             raise TypeError(
