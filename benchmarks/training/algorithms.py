@@ -30,12 +30,12 @@ WINDOW, WINDOW_OF_INCREMENTS = 64, 8
 NAMES = (
     *("wagma", "wagma-ff", "wagma-nosync", "wagma-fixed", "wagma-world", "wagma-small"),
     *("allreduce", "local1", "local10", "dpsgd", "sgp1", "sgp2", "sgp4"),
-    *("eager-majority", "eager-solo", "adpsgd"),
+    *("eager-majority", "eager-solo", "adpsgd", "fastest-k"),
 )
 DEFAULT = ("wagma", "allreduce", "local10", "dpsgd", "sgp1", "eager-majority", "adpsgd")
 
 _NUMBERED = re.compile(
-    r"(dropcompute-local|local|diloco|diloco-overlap|diloco-groups|sgp)([1-9][0-9]{0,5})"
+    r"(dropcompute-local|local|diloco|diloco-overlap|diloco-groups|sgp|ksync|kasync)([1-9][0-9]{0,5})"
 )
 
 
@@ -130,8 +130,8 @@ def check_name(name: str) -> str:
         return name
     raise ValueError(
         f"unknown algorithm {name!r}: choose from {', '.join((*NAMES, *stopping.NAMES))}; localN, "
-        "dilocoN, diloco-overlapN, diloco-groupsN and dropcompute-localN with any N, sgpN with N "
-        f"up to {MAX_NEIGHBORS}; or package.module:Class of your own"
+        "dilocoN, diloco-overlapN, diloco-groupsN, dropcompute-localN, ksyncN and kasyncN with any "
+        f"N, sgpN with N up to {MAX_NEIGHBORS}; or package.module:Class of your own"
     )
 
 
@@ -171,7 +171,8 @@ def find(name: str, settings: Settings, size: int) -> Compared:
         number = int(found[2])
         if found[1].startswith("diloco"):
             return _diloco(name, number, found[1], settings, size)
-        return (_sgp if found[1] == "sgp" else _local)(name, number)
+        made = {"sgp": _sgp, "ksync": _ksync, "kasync": _ksync}.get(found[1], _local)
+        return made(name, number)
     makers: dict[str, Callable[[], Compared]] = {
         "wagma": lambda: _wagma(name, "WAGMA", settings, size),
         "wagma-ff": lambda: _wagma(
@@ -193,6 +194,9 @@ def find(name: str, settings: Settings, size: int) -> Compared:
         ),
         "eager-solo": lambda: _eager(name, "solo", Rule("solo", window=WINDOW_OF_INCREMENTS)),
         "adpsgd": lambda: Compared(name, "AD-PSGD", "ADPSGD", {}, Rule("none", None, WINDOW)),
+        "fastest-k": lambda: Compared(
+            name, "fastest-k", "FastestK", {"k0": 1, "thresh": 5, "burnin": 20}, None
+        ),
     }
     return makers[name]()
 
@@ -239,6 +243,11 @@ def _diloco(name: str, period: int, kind: str, settings: Settings, size: int) ->
     else:
         options["group_size"] = _group_size(settings, size)
     return Compared(name, f"DiLoCo({period}), {variant}", "DiLoCo", options, None)
+
+
+def _ksync(name: str, k: int) -> Compared:
+    label, home = ("K-sync", "KSync") if name.startswith("ksync") else ("K-async", "KAsync")
+    return Compared(name, f"{label}, K={k}", home, {"k": k}, None, least_ranks=k)
 
 
 def _sgp(name: str, neighbors: int) -> Compared:

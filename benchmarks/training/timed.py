@@ -15,7 +15,9 @@ import numpy.typing as npt
 import torch
 from mpi4py import MPI
 
+from wagma.collectives import Outcome
 from wagma.training.optimizer import DistributedOptimizer
+from wagma.training.strategies.kasync import KAsync
 
 __all__ = ["RankRecord", "Snapshots", "check_one_model", "mean_over_ranks", "run_steps"]
 
@@ -119,9 +121,7 @@ def run_steps(
         record.delayed.append(delayed)
         record.late.append(bool(outcome is not None and fresh and outcome.late))
         if outcome is not None and fresh:
-            newest = max(outcome.version, *outcome.versions, 0)
-            for contributed in outcome.versions:
-                age = newest - contributed
+            for age in _ages(optimizer, outcome):
                 record.staleness[age] = record.staleness.get(age, 0) + 1
         before = outcome
         flat = optimizer.algorithm.parameters.flat
@@ -131,6 +131,14 @@ def run_steps(
     optimizer.synchronize()
     record.end_seconds = time.perf_counter() - start
     return record
+
+
+def _ages(optimizer: DistributedOptimizer, outcome: Outcome) -> list[int]:
+    """Return how many versions the contributions of an average are old."""
+    if isinstance(optimizer.algorithm, KAsync):  # each rank counts its own
+        return [] if outcome.late else [outcome.staleness]
+    newest = max(outcome.version, *outcome.versions, 0)
+    return [newest - contributed for contributed in outcome.versions]
 
 
 def check_one_model(comm: MPI.Intracomm, model: torch.Tensor) -> None:

@@ -16,6 +16,7 @@ from torch import nn
 from wagma.inject import Fault, Injector
 from wagma.launch.ranks import meet
 from wagma.training.optimizer import DistributedOptimizer
+from wagma.training.strategies.base import Algorithm
 
 from .algorithms import Compared
 from .settings import Settings
@@ -25,8 +26,6 @@ from .timed import Snapshots, check_one_model, mean_over_ranks, run_steps
 
 if TYPE_CHECKING:
     from mpi4py import MPI
-
-    from wagma.algorithms import Algorithm
 
 __all__ = ["SNAPSHOTS", "Trained", "train"]
 
@@ -92,6 +91,8 @@ class _Computing:
         optimizer, parts = self.optimizer, self._settings.micro_batches
         assert optimizer is not None
         self.version = version
+        if optimizer.pending:
+            return False
         optimizer.zero_grad()
         numbers: Iterable[int] = range(version * parts, (version + 1) * parts)
         if self._stop is not None:
@@ -100,6 +101,8 @@ class _Computing:
             numbers, parts = optimizer.micro_batches(numbers), 1
         delayed = False
         for number in numbers:
+            if optimizer.should_stop():
+                break
             with optimizer.micro_batch() if self._boundary else nullcontext():
                 delayed |= self._compute(optimizer.algorithm, number, 1 / parts)
         return delayed
@@ -123,14 +126,19 @@ class _Computing:
         return delay > 0 or self._imbalance.strikes(algorithm.rank, number)
 
     def _sleep(self, seconds: float) -> None:
-        """Sleep in place of computing, which may end at the boundary of a module."""
+        """Sleep in place of computing: a policy may end it, or nobody may want it any more."""
+        assert self.optimizer is not None
+        cancels = type(self.optimizer.algorithm).should_stop is not Algorithm.should_stop
         end = time.perf_counter() + seconds
         while (left := end - time.perf_counter()) > 0:
-            if self._boundary is None:
+            if self._boundary is None and not cancels:
                 time.sleep(left)
                 break
             time.sleep(min(left, BOUNDARY_S))
-            self._boundary(torch.empty(0))
+            if self._boundary is not None:
+                self._boundary(torch.empty(0))
+            if self.optimizer.should_stop():
+                break
 
 
 class _Consensus:
