@@ -12,11 +12,14 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
+from scipy import stats
 
 from wagma.cli import Ended, main
-from wagma.reproduce import command, dropcompute
+from wagma.reproduce import command, dropcompute, fastest_k, ksync
 from wagma.reproduce.picture import Numbers, Picture, plain, png
 from wagma.theory.dropcompute import delays
+from wagma.theory.fastest_k import FastestKRun
+from wagma.theory.ksync import Simulation, update_time
 
 
 def compute(rng: np.random.Generator, quick: bool) -> Numbers:
@@ -125,8 +128,8 @@ def test_a_simulation_is_that_of_plain_loops(preempt: bool) -> None:
     assert found["predicted"] > 1
 
 
-def quick(name: str) -> tuple[Picture, Numbers]:
-    (picture,) = (each for each in dropcompute.PICTURES if each.name == name)
+def quick(name: str, method: ModuleType = dropcompute) -> tuple[Picture, Numbers]:
+    (picture,) = (each for each in method.PICTURES if each.name == name)
     return picture, plain(picture.compute(np.random.default_rng(1), True))
 
 
@@ -169,3 +172,96 @@ def test_a_quick_reproduction(tmp_path: Path) -> None:
             assert panel["ratio"] == pytest.approx(panel["ratio_of_the_paper"], rel=0.025)
     gains = [curve["best_speedup"] for curve in figures["fig4"]["workers"].values()]
     assert gains[0] < gains[-1]
+
+
+# ---- K-sync and fastest-k ------------------------------------------------------------------------
+
+
+def test_a_package_that_a_method_needs_is_named(
+    method: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    method.NEEDS = ("none_such",)  # type: ignore[attr-defined]
+    with pytest.raises(Ended):
+        main(["reproduce", "other", "--out", "x"])
+    assert "none_such is not installed: python -m pip install none_such" in capsys.readouterr().err
+
+
+def test_run_times_of_ksync() -> None:
+    numbers = quick("fig6", ksync)[1]
+    for name in ("Pareto(2, 1)", "1 + exp(1)"):
+        for kind in ("k-sync", "k-batch-async"):
+            # Pareto's largest of 8 has no variance: one value may be most of the sum.
+            exact = numbers[name][f"{kind}, exact"][:7]
+            assert numbers[name][kind][:7] == pytest.approx(exact, rel=0.05)
+    assert numbers["Pareto(2, 1)"]["k-async"][6] > numbers["Pareto(2, 1)"]["k-sync"][6]
+    assert numbers["1 + exp(1)"]["k-async"][3] < numbers["1 + exp(1)"]["k-sync"][3]
+
+
+def test_training_with_stale_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two gradients per update, one fresh and one two versions old, beside plain loops."""
+    staleness = np.array([[0, min(i, 2)] for i in range(200)])
+    made = Simulation(np.arange(1.0, 201.0), staleness, staleness == 0)
+    monkeypatch.setattr(ksync.ksync, "simulate", lambda *_: made)
+    times, expon = np.array([0.5, 40.5, 80.5]), stats.expon()
+    losses = ksync.train("k-async", 2, times, np.random.default_rng(3), expon)
+    rng = np.random.default_rng(3)
+    images, labels = ksync.load()
+    took = update_time("k-async", expon, 8, 2).mean
+    chosen = rng.integers(len(images), size=(int(1.1 * 80.5 / took) + 50, 2))
+    weights, expected = [rng.normal(scale=0.01, size=(65, 10))], []
+    for i in range(81):
+        if i in (0, 40, 80):
+            logits = images @ weights[i]
+            logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
+            expected.append(-logits[np.arange(len(labels)), labels].mean())
+        total = np.zeros((65, 10))
+        for row, old in zip(chosen[i], (i, max(i - 2, 0)), strict=True):
+            powers = np.exp(images[row] @ weights[old])
+            gradient = np.outer(images[row], powers / powers.sum())
+            gradient[:, labels[row]] -= images[row]
+            gradient[:64] += 0.02 * weights[old][:64]
+            total += gradient
+        weights.append(weights[i] - 0.01 * total / 2)
+    assert losses == pytest.approx(np.array(expected))
+    assert losses[-1] < losses[0] - 0.5
+
+
+def test_the_adaptive_bound_is_the_lowest() -> None:
+    picture, numbers = quick("fig1-2", fastest_k)
+    bounds = np.array(numbers["bounds"])
+    assert (np.array(numbers["adaptive_bound"]) <= bounds.min(axis=0) * (1 + 1e-5)).all()
+    with Image.open(io.BytesIO(png(picture, numbers))) as image:
+        assert min(image.size) > 300
+
+
+def test_runs_at_equal_distances_of_time() -> None:
+    whole = np.array([2, 4, 6, 8])
+    run = FastestKRun(
+        *(np.array([0.5, 1.0, 2.5, 3.5]), whole // 2, np.zeros(1)),
+        *(np.array([8.0, 2.0, 3.0, 5.0]), whole, 10 * whole),
+    )
+    found = fastest_k._binned(run, 4.0, 4)
+    assert found["times"].tolist() == [1, 2, 3, 4]
+    assert found["errors"] == pytest.approx([8, 2, 3, 5])
+    assert fastest_k._binned(run, 4.0, 2)["errors"] == pytest.approx([4, 15**0.5])
+    assert fastest_k._binned(run, 4.0, 2)["communicated"].tolist() == [44, 88]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("method", "names"),
+    [
+        ("ksync", ["fig5", "fig6", "fig7", "fig8", "fig9"]),
+        ("fastest-k", ["fig1-2", "fig3-4", "fig5-6"]),
+    ],
+)
+def test_quick_reproductions(method: str, names: list[str], tmp_path: Path) -> None:
+    assert main(["reproduce", method, "--out", str(tmp_path), "--quick"]) == 0
+    figures = json.loads((tmp_path / f"{method}.json").read_text())["figures"]
+    assert list(figures) == names
+    assert all((tmp_path / f"{name}.png").stat().st_size > 10_000 for name in names)
+    if method == "ksync":
+        ends = figures["fig8"]["at_the_end"]
+        assert ends["asynchronous"] < ends["4-batch-async"] < ends["synchronous"]
+    else:
+        assert figures["fig1-2"]["adaptive_k_changes_at"][0] == pytest.approx(496.9, abs=0.05)

@@ -1,7 +1,8 @@
 """Makes figures of a paper again, from simulations with wagma's own functions.
 
 For each figure there is a PNG, and one JSON file has the numbers of all. The same seed gives the
-same numbers. docs/reproduction.md has what came out, beside the paper's figures.
+same numbers. docs/reproduction.md has what came out, beside the paper's figures. Each method takes
+about half a minute of one core.
 
     python -m wagma reproduce dropcompute --out figures
 """
@@ -28,9 +29,12 @@ __all__ = ["METHODS", "SUMMARY", "add_arguments", "run"]
 
 SUMMARY = "figures of a paper, made again by simulation"
 
-# Each is a module of this package with `PICTURES`.
+# Each is a module of this package, with _ for -, with `PICTURES`, and `NEEDS`: the packages that it
+# imports, beside matplotlib and scipy.
 METHODS = {
     "dropcompute": "Figs. 1, 3, 4, 13 and 14 of DropCompute (Giladi et al., 2023)",
+    "fastest-k": "Figs. 1 to 6 of adaptive fastest-k SGD (Kas Hanna et al., 2022)",
+    "ksync": "Figs. 5 to 9 of K-sync and K-async SGD (Dutta et al., 2018)",
 }
 
 
@@ -56,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--quick",
         action="store_true",
-        help="few steps and workers: about half the time, and noisy figures",
+        help="fewer steps, workers and runs: about half the time, and noisy figures",
     )
     add_progress(add, "a bar")
 
@@ -67,10 +71,11 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
     if launched_rank(os.environ) != 0:
         return 0
-    if said := missing("matplotlib", "scipy"):
-        parser.error(said)
     method: str = arguments.method
-    pictures: tuple[Picture, ...] = import_module(f"wagma.reproduce.{method}").PICTURES
+    module = import_module(f"wagma.reproduce.{method.replace('-', '_')}")
+    if said := missing("matplotlib", "scipy", *getattr(module, "NEEDS", ())):
+        parser.error(said)
+    pictures: tuple[Picture, ...] = module.PICTURES
     out: Path = arguments.out
     try:
         _reproduce(method, pictures, arguments)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-__all__ = ["Numbers", "Picture", "plain", "png"]
+__all__ = ["Numbers", "Picture", "logarithmic", "plain", "png"]
 
 Numbers = dict[str, Any]
 
@@ -50,6 +51,19 @@ def plain(value: Any) -> Any:
         number = float(value)
         return float(f"{number:.{_DIGITS}g}") if math.isfinite(number) else None
     return int(value) if isinstance(value, np.integer) else value
+
+
+def logarithmic(axis: Axis, *, fine: bool = False) -> None:
+    """Label a logarithmic axis with plain numbers: powers of ten, if `fine` 2 and 5 times as well.
+
+    The axis has its scale already.
+    """
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    subs = (1.0, 2.0, 5.0) if fine else (1.0,)
+    axis.set_major_locator(LogLocator(subs=subs, numticks=7))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def png(picture: Picture, numbers: Numbers) -> bytes:

@@ -112,10 +112,12 @@ def _summed(distribution: Any, ks: npt.NDArray[Any], n: int) -> Floats:
             raise ValueError(_too_heavy(ks, n))
         values = np.arange(lowest, highest + 1)
     else:
-        values = np.unique(values) * 1.0 + parameters(distribution, distribution.dist)["loc"]
+        given = parameters(distribution, distribution.dist) or {}
+        values = np.unique(values) + given.get("loc", 0.0)
     above = distribution.sf(values[:-1])
     steps = np.diff(values)
-    return values[0] + np.array([steps @ betainc(n - k + 1, k, above) for k in ks.tolist()])
+    means: Floats = np.array([steps @ betainc(n - k + 1, k, above) for k in ks.tolist()])
+    return np.asarray(values[0] + means)
 
 
 def _integrated(distribution: Distribution, ks: npt.NDArray[Any], n: int) -> Floats:

@@ -101,16 +101,15 @@ def simulate(
     elif thresh != 0 or burnin != 0 or k_max is not None:
         raise ValueError("step is 0: k is fixed; leave thresh, burnin and k_max out, or give step")
     best = np.linalg.lstsq(data, labels, rcond=None)[0]
-    residuals = data @ best - labels
-    samples = len(data) // workers
+    triangle = np.linalg.qr(data, mode="r")  # |R v| = |X v|, with fewer rows
+    shards, shard_labels = data.reshape(workers, -1, data.shape[1]), labels.reshape(workers, -1)
 
     def loss(weights: Floats, chosen: Integers) -> tuple[Floats, float]:
-        off = data @ weights - labels
-        used = np.zeros((workers, samples))
-        used[chosen] = off.reshape(workers, samples)[chosen]
-        gradient = used.ravel() @ data / (len(chosen) * samples)
-        # At least squares F(w) - F* is this mean, without the rounding of a difference.
-        return gradient, float(((off - residuals) ** 2).mean() / 2)
+        rows = shards[chosen].reshape(-1, data.shape[1])
+        gradient = (rows @ weights - shard_labels[chosen].ravel()) @ rows / len(rows)
+        # At least squares F(w) - F* is |X (w - w*)|^2 / 2 m, without the rounding of a difference.
+        off = triangle @ (weights - best)
+        return gradient, float(off @ off) / (2 * len(data))
 
     return simulate_loss(
         loss, np.zeros(data.shape[1]), workers, k, eta=eta, steps=steps, rng=rng, policy=policy
