@@ -103,6 +103,7 @@ cdef class Handle:
     cdef bint dropped        # nobody can complete the request any more
     cdef bint ended          # a call over messages has ended in an error
     cdef int64_t last_version
+    cdef int32_t last_quorum
     cdef wagma_stats last_stats
     cdef tuple last_ranks    # what _ranks() said at the end
     cdef str last_state      # what dump_state() said then
@@ -492,6 +493,25 @@ cdef class Handle:
         """The next version that this rank calls; the first is 0."""
         return self.last_version if self.handle == NULL else wagma_version(self.handle)
 
+    def _get_quorum(self):
+        """Ranks that start the version which this rank calls next; QUORUM_MAJORITY: a drawn one."""
+        return self.last_quorum if self.handle == NULL else wagma_quorum(self.handle)
+
+    def _set_quorum(self, int32_t quorum):
+        """From the next version on; what is wrong with `quorum` is for the caller to find.
+
+        Raises:
+            ValueError: the handle's quorum cannot change.
+            HandleError: the handle cannot be used, or a request is pending.
+        """
+        cdef int status
+        self._enter()
+        with nogil:
+            status = wagma_set_quorum(self.handle, quorum)
+        self.busy = IDLE
+        if status != WAGMA_OK:
+            raise self._failure(status)
+
     def pinned(self):
         """Whether the version that this rank calls next has been pinned without it.
 
@@ -669,6 +689,7 @@ cdef class Handle:
 
     cdef int _release(self) except -1:
         self.last_version = wagma_version(self.handle)
+        self.last_quorum = wagma_quorum(self.handle)
         wagma_get_stats(self.handle, &self.last_stats)
         self.last_ranks = self._ranks()
         self.last_state = self._state(STATE_BYTES)
@@ -699,7 +720,7 @@ cdef class Handle:
         cdef wagma_options *o = &self.used
         name = "" if self.name is None else f"name={self.name!r}, "
         every = o.size if o.activation == WAGMA_ACTIVATION_WORLD else o.group_size
-        quorum = o.quorum
+        quorum = self._get_quorum()
         if quorum == WAGMA_QUORUM_MAJORITY:
             quorum = "majority"
         elif quorum == every:

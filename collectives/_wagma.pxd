@@ -145,6 +145,8 @@ cdef extern from "wagma.h" nogil:
     int wagma_test(wagma_handle *handle, void *x, wagma_outcome *outcome)
     int wagma_wait(wagma_handle *handle, void *x, double timeout, wagma_outcome *outcome)
     int wagma_next_contribution(wagma_handle *handle, void **buffer)
+    int wagma_set_quorum(wagma_handle *handle, int32_t quorum)
+    int32_t wagma_quorum(const wagma_handle *handle)
     int wagma_pinned(wagma_handle *handle)
     int64_t wagma_version(const wagma_handle *handle)
     void *wagma_shared_array(wagma_handle *handle)

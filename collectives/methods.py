@@ -13,6 +13,7 @@ AD-PSGD averages models in pairs: ``GroupAllreduce(comm, x, group_size=2, groupi
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from .partial_allreduce import PartialAllreduce
@@ -130,7 +131,7 @@ class QuorumAllreduce(PartialAllreduce):
         comm: an intracommunicator, None or "auto", see `PartialAllreduce`.
         x: array that gives shape and dtype, and this rank's first contribution.
         k: ranks that start a version, 1 to the number of ranks.
-        options: see `Options`; quorum is k, the group is the world, late is "skip" unless given.
+        options: see `Options`; quorum is `k`, the group is the world, late is "skip" unless given.
     """
 
     _quorum: ClassVar[str] = "k"
@@ -144,6 +145,33 @@ class QuorumAllreduce(PartialAllreduce):
     ) -> None:
         chosen: WorldArguments = {"late": "skip", **options}
         super().__init__(comm, x, **_choose(QuorumAllreduce, chosen, quorum=k, **_WORLD))
+
+    @property
+    def k(self) -> int:
+        """Ranks that start the version which this rank calls next.
+
+        Setting it: from that version on. All ranks have to call a version with the same k (sync
+        versions excepted): where they do not, every rank that still calls gets MismatchError, which
+        names the version, both k and the ranks. A version that a late rank gets as one of
+        `Outcome.results` was not called by it. Allowed with late="skip" and "carry", where the
+        collective was made with fewer than all ranks; what it is already is always allowed. By the
+        thread that calls, between calls; local, nothing is sent.
+
+        Raises:
+            TypeError: k is no integer.
+            ValueError: k is less than 1 or more than the number of ranks, or cannot change.
+            HandleError: the handle cannot be used, or a request is pending.
+        """
+        return self._get_quorum()
+
+    @k.setter
+    def k(self, k: SupportsIndex) -> None:
+        if isinstance(k, bool) or not hasattr(k, "__index__"):
+            raise TypeError(f"k={k!r} must be an integer, 1 to the number of ranks ({self.size})")
+        number = operator.index(k)
+        if not 1 <= number <= self.size:
+            raise ValueError(f"k={number} must be 1 to the number of ranks ({self.size})")
+        self._set_quorum(number)
 
 
 class SyncAllreduce(PartialAllreduce):

@@ -68,8 +68,7 @@ static void forward(struct activation *a, struct activation_version *v, int d) {
             continue;
         v->sent |= UINT32_C(1) << e;
         const int to = activation_partner(scope.index, scope.n, e);
-        activation_send(a, activation_member(scope.members, to), ACTIVATION_ACTIVATE, v->version,
-                        e);
+        activation_send_claim(a, activation_member(scope.members, to), ACTIVATION_ACTIVATE, v, e);
     }
 }
 
@@ -80,6 +79,7 @@ static int may_pin(const struct activation *a, int64_t version) {
 }
 
 void activation_activate(struct activation *a, struct activation_version *v, int d) {
+    v->activated = (uint8_t)a->config.varies;
     forward(a, v, d);
     if (v->state == ACTIVATION_IDLE && may_pin(a, v->version))
         pin(a, v, 0);
@@ -128,6 +128,8 @@ static void arrive(struct activation *a) {
         activation_trouble(a, ACTIVATION_MISMATCH, t, -1);
         return;
     }
+    if (!a->sync && activation_claim(a, v, a->config.rank, a->config.quorum))
+        return;
     a->arrived = 1;
     a->newest = t;
     activation_tales(a)[a->config.rank] = t;
@@ -197,6 +199,7 @@ static void be_nudged(struct activation *a, struct activation_version *v, int sy
 
 static void be_activated(struct activation *a, const struct activation_event *e) {
     const struct activation_message *m = &e->message;
+    const int dimension = m->detail & ((1 << ACTIVATION_CLAIMANT_SHIFT) - 1);
     struct activation_version *v = activation_open(a, m->version);
     if (!v)
         return; /* old */
@@ -204,10 +207,12 @@ static void be_activated(struct activation *a, const struct activation_event *e)
         be_nudged(a, v, m->sync);
     else if (v->state == ACTIVATION_PINNED && v->sync)
         activation_trouble(a, ACTIVATION_MISMATCH, m->version, e->from);
-    else if (m->detail < 0 || m->detail >= 32 || activation_is_sync(a, m->version))
+    else if (dimension < 0 || dimension >= 32 || activation_is_sync(a, m->version))
         activation_trouble(a, ACTIVATION_PROTOCOL, m->version, e->from);
-    else
-        activation_activate(a, v, m->detail);
+    else if (!activation_claim(a, v, m->detail >> ACTIVATION_CLAIMANT_SHIFT, m->quorum))
+        activation_activate(a, v, dimension);
+    if (a->config.varies)
+        activation_window(a); /* it may have waited for this */
 }
 
 /* Data that came for a version. That of an ordinary one was pinned by a member of the group, which
@@ -266,7 +271,7 @@ static void receive(struct activation *a, const struct activation_event *e) {
         return;
     case ACTIVATION_NOTICE:
         *tale = m->version > *tale ? m->version : *tale;
-        if ((v = activation_open(a, m->version)))
+        if ((v = activation_open(a, m->version)) && !activation_claim(a, v, e->from, m->quorum))
             activation_coordinate(a, v, m->kind, e->from);
         return;
     case ACTIVATION_EXPECT:
@@ -278,6 +283,9 @@ static void receive(struct activation *a, const struct activation_event *e) {
         *tale = m->version > *tale ? m->version : *tale;
         if ((v = activation_open(a, m->version)))
             activation_coordinate(a, v, m->kind, e->from);
+        return;
+    case ACTIVATION_DISPUTE:
+        activation_dispute(a, m);
         return;
     case ACTIVATION_BARRIER:
         activation_barrier(a, m->version, m->detail);

@@ -42,8 +42,12 @@ enum activation_kind {
     ACTIVATION_TELL,         /* the answer: the sender has arrived at `version`. From its executor:
                                 sync: it is in a call; detail: the rank whose data its exchange of
                                 the version asked about lacks, or -1 */
-    ACTIVATION_PASS, /* to the coordinator: the sender's counter has jumped over `version` */
+    ACTIVATION_PASS,    /* to the coordinator: the sender's counter has jumped over `version` */
+    ACTIVATION_DISPUTE, /* ranks called a version with different quorums: activation_disputed() */
 };
+/* Where quorums vary, ACTIVATE and NOTICE have in `quorum` what ranks call the version with, and
+ * ACTIVATE in `detail` the dimension and, from this bit on, one of these ranks. */
+#define ACTIVATION_CLAIMANT_SHIFT 8
 /* detail of ACTIVATE: a member of its data's scope has pinned it and waits for the receiver, which
  * pins it as well, whatever else it knows; nothing is forwarded. */
 #define ACTIVATION_NUDGE (-1)
@@ -60,11 +64,24 @@ enum activation_cause {
 struct activation_message {
     uint8_t kind;
     uint8_t sync; /* NUDGE, INQUIRE: the sender has pinned the version, which is over all ranks */
-    uint8_t cause;
-    uint8_t pad;
+    union {
+        struct {
+            uint8_t cause;
+            uint8_t pad;
+        };
+        uint16_t quorum;
+    };
     int32_t detail;
     int64_t version;
 };
+
+/* Two ranks that called `version` with different quorums. */
+struct activation_dispute {
+    int64_t version;
+    int32_t ranks[2], quorums[2];
+};
+/* What a DISPUTE says. */
+struct activation_dispute activation_disputed(const struct activation_message *m);
 
 /* ---- events ------------------------------------------------------------------------------------
  */
@@ -97,10 +114,12 @@ enum activation_action_kind {
     ACTIVATION_PIN,    /* begin the exchange of `version` with contribution `input` over its scope:
                           the world if `sync`, otherwise the rank's group */
     ACTIVATION_SPREAD, /* for grace "auto": `ns` from the first to the last awaited arrival */
-    ACTIVATION_TROUBLE /* `reason`; the handle is broken. `version`, `to`: the rank, or -1 */
+    ACTIVATION_TROUBLE /* `reason`; the handle is broken. `version`, `to`: the rank, or -1;
+                          ACTIVATION_QUORUMS: `message` says which */
 };
 enum activation_reason {
     ACTIVATION_MISMATCH = 1, /* this rank and `to` disagree on whether `version` is sync(x) */
+    ACTIVATION_QUORUMS,      /* ranks called `version` with different quorums; all are told */
     ACTIVATION_PROTOCOL,     /* cannot happen: a bug, or a message of something else */
 };
 
@@ -125,6 +144,7 @@ struct activation_config {
     int world;   /* activation "world" */
     int ordered; /* late "skip" or "carry" */
     int forward; /* missed "fast-forward" */
+    int varies;  /* activation_quorum() may be called: ordered, and no other group than all */
     int64_t window;
     int64_t sync_period; /* 0: none */
     uint64_t seed;
@@ -176,6 +196,8 @@ int activation_active(const struct activation *a);
 /* ns of the next TICK that matters; 0: none. */
 uint64_t activation_deadline(const struct activation *a);
 void activation_grace(struct activation *a, uint64_t ns);
+/* Between calls: the next ones are of versions with this quorum, 1 to size. */
+void activation_quorum(struct activation *a, int quorum);
 /* Ranks that the call in progress may be waiting for, into ranks[size]; their number, and in
  * *needed how many of them have to come. Best knowledge of this rank: exact once the answers to
  * INQUIRE are there. */

@@ -24,8 +24,9 @@ static int quorum_present(const struct activation *a, const struct activation_ve
     }
     if (living == 0 || present == 0)
         return 0;
-    if (a->config.quorum > 0)
-        return present >= (a->config.quorum < living ? a->config.quorum : living);
+    const int quorum = a->config.varies ? v->quorum : a->config.quorum;
+    if (quorum > 0)
+        return present >= (quorum < living ? quorum : living);
     int drawn = -1;
     uint64_t least = 0;
     for (int i = 0; i < scope->n; i++) {
@@ -134,7 +135,9 @@ void activation_tell_coordinator(struct activation *a, int64_t version, int kind
         return;
     const struct activation_scope scope = activation_scope_of(a, v);
     const int to = activation_coordinator(a->config.seed, version, scope.members, scope.n);
-    if (to != a->config.rank)
+    if (to != a->config.rank && kind == ACTIVATION_NOTICE)
+        activation_send_claim(a, to, kind, v, 0);
+    else if (to != a->config.rank)
         activation_send(a, to, kind, version, 0);
     else
         activation_coordinate(a, v, kind, to);

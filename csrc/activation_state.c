@@ -16,8 +16,9 @@ static void lay_out(struct activation *a, const struct activation_config *c) {
     a->words = (c->size + 63) / 64;
     a->slots = (int32_t)(4 * half + 4);
     /* A step sends to every rank once at most, or over the dimensions and to the members of a
-     * group; the rest are single. activation_next() looks at other slots when it is empty. */
-    a->capacity = 2 * c->size + 96;
+     * group, or tells all of a dispute besides; the rest are single. activation_next() looks at
+     * other slots when it is empty. */
+    a->capacity = (c->varies ? 3 : 2) * c->size + 96;
     const size_t members = c->topology.group_size < c->size ? (size_t)c->topology.group_size : 0;
     a->slot_bytes = aligned(sizeof(struct activation_version) +
                             3 * sizeof(uint64_t) * (size_t)a->words + members * sizeof(int32_t));
@@ -148,6 +149,22 @@ void activation_send(struct activation *a, int to, int kind, int64_t version, in
                            .version = version,
                            .message = {.kind = (uint8_t)kind, .detail = detail, .version = version},
                        });
+}
+
+void activation_send_claim(struct activation *a, int to, int kind,
+                           const struct activation_version *v, int detail) {
+    activation_push(
+        a, (struct activation_action){
+               .kind = ACTIVATION_SEND,
+               .to = to,
+               .version = v->version,
+               .message = {.kind = (uint8_t)kind,
+                           .quorum = v->quorum,
+                           .detail = kind == ACTIVATION_ACTIVATE
+                                         ? detail | v->claimant << ACTIVATION_CLAIMANT_SHIFT
+                                         : detail,
+                           .version = v->version},
+           });
 }
 
 void activation_trouble(struct activation *a, int reason, int64_t version, int rank) {

@@ -2,6 +2,7 @@
  *   activation.c              events: arrivals, activations, departures
  *   activation_coordinator.c  who has arrived, and when a version may start
  *   activation_state.c        versions in their slots, actions that wait to be taken, the graph
+ *   activation_quorum.c       quorums that change from version to version
  *   activation_window.c       the barriers that keep ranks within the window
  *   activation_ask.c          questions
  *
@@ -35,7 +36,10 @@ struct activation_version {
     uint8_t has_quorum; /* and waits for the end of the grace */
     uint8_t counted;    /* its spread was told */
     uint8_t sync_seen;  /* another rank called it as sync(x) */
-    uint8_t pad[3];
+    uint8_t activated;  /* varies: here, or by a message */
+    uint16_t quorum;    /* varies: with which it was called, as far as is known; 0: not yet */
+    int32_t claimant;   /* a rank that called it with that */
+    int32_t pad;
     /* uint64_t arrived[words], expected[words], passed[words]: of ranks, as its coordinator
      * int32_t members[group_size] */
 };
@@ -138,11 +142,22 @@ struct activation_version *activation_open(struct activation *a, int64_t version
 struct activation_version *activation_find(const struct activation *a, int64_t version);
 void activation_push(struct activation *a, struct activation_action action);
 void activation_send(struct activation *a, int to, int kind, int64_t version, int detail);
+/* With the quorum that the version is called with, where that varies. */
+void activation_send_claim(struct activation *a, int to, int kind,
+                           const struct activation_version *v, int detail);
 void activation_trouble(struct activation *a, int reason, int64_t version, int rank);
 
 /* Joins the barriers that this rank has come to, and goes on with the one under way. */
 void activation_window(struct activation *a);
 void activation_barrier(struct activation *a, int64_t barrier, int round);
+
+/* Where quorums vary: `rank` calls the version, which is no sync version, with `quorum`. 1: another
+ * rank does with another one, and all are told: the handle is broken. */
+int activation_claim(struct activation *a, struct activation_version *v, int rank, int quorum);
+/* All ranks are told. */
+void activation_dispute(struct activation *a, const struct activation_message *m);
+/* 1: another rank may still say with which quorum the version was called here. */
+int activation_is_unclaimed(const struct activation *a, const struct activation_version *v);
 
 /* The version is activated, over dimension d or (-1) here. */
 void activation_activate(struct activation *a, struct activation_version *v, int d);

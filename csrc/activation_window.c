@@ -15,11 +15,12 @@ static uint32_t *received(struct activation *a, int64_t barrier) {
     return &a->rounds[barrier & 1];
 }
 
-/* 1: nothing below `version` is PINNED here. */
+/* 1: nothing below `version` is PINNED here, or may still be found to have another quorum. */
 static int settled_below(const struct activation *a, int64_t version) {
-    for (int i = 0; a->active > 0 && i < a->slots; i++) {
+    for (int i = 0; (a->active > 0 || a->config.varies) && i < a->slots; i++) {
         const struct activation_version *v = activation_slot(a, i);
-        if (v->state == ACTIVATION_PINNED && v->version < version)
+        if ((v->state == ACTIVATION_PINNED || activation_is_unclaimed(a, v)) &&
+            v->version < version)
             return 0;
     }
     return 1;

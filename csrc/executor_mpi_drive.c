@@ -15,7 +15,7 @@ enum {
 
 /* Messages about trouble go to all ranks: the last events would hold nothing else. */
 static int is_chatter(int kind) {
-    return kind == ACTIVATION_INQUIRE || kind == ACTIVATION_TELL;
+    return kind == ACTIVATION_INQUIRE || kind == ACTIVATION_TELL || kind == ACTIVATION_DISPUTE;
 }
 
 int mpi_send(wagma_handle *h, int to, const struct activation_message *m) {
@@ -77,11 +77,21 @@ static int pin(wagma_handle *h, const struct activation_action *action) {
     return WAGMA_OK;
 }
 
+static int quorum_dispute(const struct activation_message *m) {
+    const struct activation_dispute d = activation_disputed(m);
+    return error_set(WAGMA_EMISMATCH,
+                     "rank %d called version %lld with quorum %d, and rank %d with quorum %d: "
+                     "every rank has to call a version with the same quorum",
+                     d.ranks[0], (long long)d.version, d.quorums[0], d.ranks[1], d.quorums[1]);
+}
+
 static int trouble(wagma_handle *h, const struct activation_action *action) {
     const call *c = &h->call;
     const int64_t now = c->active ? c->version : h->version; /* between calls: the next one fails */
     const int syncs = c->active && c->explicit_sync && c->version == action->version;
     char other[32] = "another rank";
+    if (action->reason == ACTIVATION_QUORUMS)
+        return quorum_dispute(&action->message);
     if (action->reason != ACTIVATION_MISMATCH)
         return error_set(WAGMA_ESYS,
                          "internal error of the activation at version %lld: please report it with "

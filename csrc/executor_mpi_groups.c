@@ -59,6 +59,10 @@ static int next_contribution(wagma_handle *h, void **buffer) {
     return WAGMA_OK;
 }
 
+static void set_quorum(wagma_handle *h) {
+    activation_quorum(h->mpi->activation, h->quorum);
+}
+
 static int is_pinned(const wagma_handle *h) {
     /* relaxed: nothing else is read on this answer; the next call has the mutex */
     return atomic_load_explicit(&h->mpi->pinned, memory_order_relaxed) == h->version;
@@ -101,6 +105,7 @@ static const struct executor in_place = {MPI_EXECUTOR, .array = array};
 static const struct executor wait_avoiding = {MPI_EXECUTOR,
                                               .array = array,
                                               .next_contribution = next_contribution,
+                                              .set_quorum = set_quorum,
                                               .pinned = pinned,
                                               .carried_weight = carried_weight,
                                               .grace = grace};
@@ -129,6 +134,7 @@ static struct activation_config config_of(const wagma_handle *h) {
         .quorum = e->in_place ? 0 : o->quorum,
         .world = o->activation == WAGMA_ACTIVATION_WORLD,
         .ordered = e->ordered,
+        .varies = handle_quorum_varies(o),
         .forward = o->missed == WAGMA_MISSED_FAST_FORWARD,
         .window = o->window,
         .sync_period = o->sync_period,

@@ -55,6 +55,8 @@ static int run(wagma_handle *h, enum shm_mode mode) {
             break;
         case ROUND_MISMATCH:
             return shm_mismatch(h);
+        case ROUND_DISPUTED:
+            return shm_disputed(h, e->local.w);
         case ROUND_RETURN:
             return WAGMA_OK;
         case ROUND_STEP: /* published: it may be the quorum, and this rank does not pin */
@@ -145,6 +147,13 @@ static int pinned(wagma_handle *h) {
     return round_version(atomic_load_explicit(slot, memory_order_relaxed)) == t;
 }
 
+static void set_quorum(wagma_handle *h) {
+    h->shm->context.quorum = (uint32_t)h->quorum;
+    /* relaxed: read once this rank has set DISPUTE; pairs with PC_DISPUTE_SET of round.c */
+    atomic_store_explicit(segment_quorum(h->segment, h->rank), (uint64_t)h->quorum,
+                          memory_order_relaxed);
+}
+
 static double carried_weight(const wagma_handle *h) {
     return h->shm->carries ? h->shm->carried_weight : 0;
 }
@@ -199,6 +208,7 @@ static const struct executor executor = {
     .poll = poll,
     .finish = finish,
     .next_contribution = next_contribution,
+    .set_quorum = set_quorum,
     .pinned = pinned,
     .array = shm_array,
     .carried_weight = carried_weight,
@@ -249,6 +259,7 @@ int shm_create(wagma_handle *h, const void *initial, double weight) {
         .world = s->options.activation == WAGMA_ACTIVATION_WORLD,
         .ordered = ordered,
         .forward = s->options.missed == WAGMA_MISSED_FAST_FORWARD,
+        .varies = handle_quorum_varies(&s->options),
         .quorum = s->options.quorum == WAGMA_QUORUM_MAJORITY ? 0 : (uint32_t)s->options.quorum,
         .slots = (uint32_t)s->slots,
         .rounds = (uint32_t)s->rounds,

@@ -74,6 +74,8 @@ void shm_resume(wagma_handle *h);
 void shm_leave(wagma_handle *h);
 /* The error for ranks that called sync(x) at different versions. */
 int shm_mismatch(wagma_handle *h);
+/* The error for ranks that called a version with different quorums; `dispute`: ROUND_DISPUTE. */
+int shm_disputed(const wagma_handle *h, uint64_t dispute);
 
 /* -- executor_shm_data.c ------------------------------------------------------------------------
  */

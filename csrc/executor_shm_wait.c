@@ -115,14 +115,14 @@ static int trouble(wagma_handle *h, enum round_why why) {
             e->missing[missing++] = r;
     }
     int needed = missing;
-    if (in_group && !h->call.sync && s->options.quorum == WAGMA_QUORUM_MAJORITY) {
+    if (in_group && !h->call.sync && h->quorum == WAGMA_QUORUM_MAJORITY) {
         const int drawn = starter(h);
         if (drawn < 0 || progress(s, drawn) >= t) /* it came meanwhile */
             return handle_interrupted(h, phase_of(h, why));
         e->missing[0] = drawn;
         missing = needed = 1;
     } else if (in_group && !h->call.sync) {
-        const int quorum = s->options.quorum < n - gone ? s->options.quorum : n - gone;
+        const int quorum = h->quorum < n - gone ? h->quorum : n - gone;
         needed = quorum - present;
     }
     return handle_heartbeat(h, phase_of(h, why), e->missing, missing, needed);
@@ -154,7 +154,14 @@ static uint64_t deadline(wagma_handle *h, enum round_why why) {
 static int look(wagma_handle *h, enum round_why why) {
     if (why == ROUND_WHY_SLICES) /* nobody has to come: the slice is computed again */
         return handle_interrupted(h, phase_of(h, why));
-    return why == ROUND_WHY_GRACE ? trouble_in_grace(h) : trouble(h, why);
+    const int status = why == ROUND_WHY_GRACE ? trouble_in_grace(h) : trouble(h, why);
+    if (status != WAGMA_EPEER || !h->shm->context.varies)
+        return status;
+    /* acquire: pairs with PC_DISPUTE_SET of round.c. The rank may have failed because it found one
+     */
+    const uint64_t dispute =
+        atomic_load_explicit(segment_dispute(h->segment), memory_order_acquire);
+    return dispute != 0 ? shm_disputed(h, dispute) : status;
 }
 
 /* Sleeps, or looks for trouble. */
@@ -269,4 +276,29 @@ int shm_mismatch(wagma_handle *h) {
                      h->rank, h->call.explicit_sync ? "sync(x)" : "allreduce(x)",
                      (long long)h->call.version, whom,
                      h->call.explicit_sync ? "allreduce(x)" : "sync(x)");
+}
+
+/* What rank r calls versions with. */
+static int quorum_of(const wagma_handle *h, int r) {
+    /* relaxed: ordered by the acquire of DISPUTE, which r has set */
+    const uint64_t quorum =
+        atomic_load_explicit(segment_quorum(h->segment, r), memory_order_relaxed);
+    return quorum != 0 ? (int)quorum : h->segment->options.quorum;
+}
+
+int shm_disputed(const wagma_handle *h, uint64_t dispute) {
+    const struct round_context *x = &h->shm->context;
+    const wagma_segment *s = h->segment;
+    const uint64_t t = round_version(dispute);
+    const int finder = (int)round_low(dispute) - 1;
+    /* acquire: HEAD; pairs with PC_PIN_SET. The finder stays at t, so the round does, too */
+    const uint64_t slot =
+        atomic_load_explicit(segment_slot(s, 0, (int)(t % x->slots)), memory_order_acquire);
+    const uint64_t head =
+        atomic_load_explicit(&segment_round_of(s, round_low(slot))->head, memory_order_relaxed);
+    return error_set(WAGMA_EMISMATCH,
+                     "rank %d called version %lld with quorum %d, and rank %d with quorum %d: "
+                     "every rank has to call a version with the same quorum",
+                     finder, (long long)t - 1, quorum_of(h, finder),
+                     (int)(round_low(slot) / x->rounds), (int)(round_low(head) >> 1));
 }

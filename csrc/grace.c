@@ -155,10 +155,10 @@ uint64_t grace_deadline(struct grace *g, const struct wagma_handle *h) {
         }
         present++;
     }
-    if (s->options.quorum == WAGMA_QUORUM_MAJORITY)
+    if (h->quorum == WAGMA_QUORUM_MAJORITY)
         return starter + grace_value(g);
     qsort(g->times, (size_t)present, sizeof *g->times, compare_times);
-    const int quorum = s->options.quorum < present ? s->options.quorum : present;
+    const int quorum = h->quorum < present ? h->quorum : present;
     return g->times[quorum - 1] + grace_value(g);
 }
 

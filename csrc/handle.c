@@ -311,6 +311,44 @@ int64_t wagma_version(const wagma_handle *h) {
     return h->version;
 }
 
+/* Why the quorum of the handle is what it was made with; NULL: it may change. */
+static const char *fixed_quorum(const wagma_options *o) {
+    if (o->graph != WAGMA_GRAPH_NONE)
+        return "the handle has a graph, where every neighbour is waited for";
+    if (o->quorum == WAGMA_QUORUM_MAJORITY)
+        return "it was made with WAGMA_QUORUM_MAJORITY (\"majority\")";
+    if (o->late == WAGMA_LATE_STALE)
+        return "late is WAGMA_LATE_STALE (\"stale\"): set it to WAGMA_LATE_SKIP or _CARRY";
+    if (o->group_size != o->size)
+        return "group_size is less than size: make the group the world";
+    return handle_quorum_varies(o) ? NULL
+                                   : "it was made with all of the ranks, which reduces in place: "
+                                     "make the handle with a smaller one";
+}
+
+int wagma_set_quorum(wagma_handle *h, int32_t quorum) {
+    const int status = check_ready(h);
+    if (status != WAGMA_OK)
+        return status;
+    if (quorum < 1 || quorum > h->size)
+        return error_set(WAGMA_EINVAL, "quorum is %d: it must be 1 to size (%d)", (int)quorum,
+                         h->size);
+    const char *fixed = fixed_quorum(h->options);
+    if (fixed && quorum != h->quorum)
+        return error_set(WAGMA_EINVAL, "quorum is %d and cannot become %d: %s", (int)h->quorum,
+                         (int)quorum, fixed);
+    if (quorum == h->quorum)
+        return WAGMA_OK;
+    enter(h);
+    h->quorum = quorum;
+    h->executor->set_quorum(h);
+    return leave(h, handle_check_open(h));
+}
+
+int32_t wagma_quorum(const wagma_handle *h) {
+    return h->quorum;
+}
+
 int wagma_pinned(wagma_handle *h) {
     const int status = check_ready(h);
     if (status != WAGMA_OK)

@@ -50,6 +50,7 @@ struct wagma_handle {
     uint32_t process;  /* process_serial() of the one that made it */
     char *first_error; /* what broke it; NULL: nothing has, or there was no memory */
     int64_t version;   /* next version */
+    int32_t quorum;    /* of that, as wagma_options.quorum */
     const reduce_kernels *kernels;
     wagma_hooks hooks;
     struct trace *trace;
@@ -104,9 +105,10 @@ struct executor {
     int (*poll)(wagma_handle *h);
     int (*finish)(wagma_handle *h);
     int (*next_contribution)(wagma_handle *h, void **buffer); /* NULL: it reduces in place */
-    int (*pinned)(wagma_handle *h);  /* wagma_pinned(), between calls; NULL: never */
-    void *(*array)(wagma_handle *h); /* wagma_shared_array(), which may be NULL: error_set();
-                                        NULL: it has no use for one */
+    void (*set_quorum)(wagma_handle *h); /* h->quorum is new; only if handle_quorum_varies() */
+    int (*pinned)(wagma_handle *h);      /* wagma_pinned(), between calls; NULL: never */
+    void *(*array)(wagma_handle *h);     /* wagma_shared_array(), which may be NULL: error_set();
+                                            NULL: it has no use for one */
     double (*carried_weight)(const wagma_handle *h); /* of what is carried; 0: nothing */
     double (*grace)(const wagma_handle *h);          /* seconds in force */
     uint64_t (*bytes)(const wagma_handle *h);        /* memory of this rank */
@@ -121,6 +123,13 @@ struct executor {
     void (*fail)(wagma_handle *h); /* tells the others that this rank has failed */
     void (*free)(wagma_handle *h);
 };
+
+/* 1: the quorum may change from version to version. All results reach all ranks, so that a rank
+ * that is late can find out with which quorum its version was started. */
+static inline int handle_quorum_varies(const wagma_options *o) {
+    return o->graph == WAGMA_GRAPH_NONE && o->late != WAGMA_LATE_STALE &&
+           o->group_size == o->size && o->quorum > 0 && o->quorum < o->size;
+}
 
 int inplace_create(wagma_handle *h);
 int neighbor_create(wagma_handle *h);

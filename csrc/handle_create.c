@@ -64,6 +64,7 @@ wagma_handle *handle_new(int rank, const wagma_options *options, const struct to
         h->rank = rank;
         h->size = options->size;
         h->options = options;
+        h->quorum = options->quorum;
         h->topology = topology;
         h->kernels = reduce_best();
         if (hooks)

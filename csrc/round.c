@@ -16,6 +16,7 @@
 
 enum round_pc {
     PC_UNVIEW,
+    PC_DISPUTE,
     PC_AT,
     PC_WINDOW,
     PC_WINDOW_AT,
@@ -54,6 +55,8 @@ enum round_pc {
     PC_FRESH_IN,
     PC_FRESH_HEAD,
     PC_LATE_HOLD,
+    PC_LATE_HEAD,
+    PC_DISPUTE_SET,
     PC_LATE_REFS,
     PC_LATE_ACQUIRE,
     PC_LATE_VERIFY,
@@ -104,12 +107,13 @@ static inline enum round_action pause_for(struct round_local *l, enum round_pc p
 }
 
 /* Waits, then goes on at `pc`, without a hold that has become useless: its round may be what the
- * rank that is waited for waits for, if fewer rounds than the bound were committed. */
-static inline enum round_action wait_for(struct round_local *l, enum round_pc pc,
-                                         enum round_why why) {
+ * rank that is waited for waits for, if fewer rounds than the bound were committed. Where quorums
+ * vary there are no holds, and the rank that is waited for may have found a dispute. */
+static inline enum round_action wait_for(const struct round_context *x, struct round_local *l,
+                                         enum round_pc pc, enum round_why why) {
     l->why = why;
     l->unref_return = pc;
-    return ask(l, PC_LET_GO, ROUND_WAIT);
+    return ask(l, x->varies ? PC_DISPUTE : PC_LET_GO, ROUND_WAIT);
 }
 
 /* Subroutine: gives back k references of round c, then goes on at `pc`. */
@@ -146,7 +150,7 @@ static inline enum round_action drop_over(struct round_local *l) {
 static uint32_t dropped_member(const struct round_context *x, const struct round_local *l,
                                uint32_t *n) {
     *n = x->size;
-    if (x->world || round_low(l->drop_head) & 1)
+    if (x->world || x->varies || round_low(l->drop_head) & 1)
         return l->drop_i; /* of all ranks */
     *n = (uint32_t)round_members_of(x, round_version(l->drop_head), round_low(l->drop_head) >> 1, 0,
                                     x->scratch);
@@ -250,7 +254,7 @@ static void scan_again(struct round_local *l) {
 static enum round_action passed(const struct round_context *x, struct round_local *l,
                                 uint64_t version) {
     if (version + x->window < l->t)
-        return wait_for(l, PC_WINDOW, ROUND_WHY_WINDOW);
+        return wait_for(x, l, PC_WINDOW, ROUND_WHY_WINDOW);
     if (version < l->low)
         l->low = version;
     if (++l->i < x->size)
@@ -280,6 +284,12 @@ static inline enum round_pc reduce_of(const struct round_context *x, const struc
     return l->fresh && l->takes ? PC_TO_ALL : result_of(x, l);
 }
 
+/* HEAD of the round of this version says that it was pinned with another quorum. */
+static inline int is_disputed(const struct round_context *x, const struct round_local *l,
+                              uint64_t head) {
+    return x->varies && !l->sync && round_low(head) >> 1 != x->quorum;
+}
+
 /* The first buffer from l->i on that is neither published nor promised to anybody. */
 static inline void skip_own(struct round_local *l) {
     while (l->i == l->own || l->i + 1 == l->reserved || l->i + 1 == l->array)
@@ -302,14 +312,28 @@ enum round_action round_step(const struct round_context *x, struct round_local *
     /* -- ordered: the results up to t - 1 are not looked at any more ----------------------------
      */
     case PC_AT:
-        l->pc = PC_WINDOW;
+        l->pc = x->varies ? PC_DISPUTE : PC_WINDOW;
+        l->unref_return = x->varies ? PC_WINDOW : 0;
         if (l->last + 1 == l->t && l->jumped) { /* others may wait for it at the window */
             /* seq_cst: the event before a ring; release is included: all reads of the results;
              * pairs with PC_WINDOW_AT */
             round_store(m, ROUND_AT, x->rank, 0, l->t - 1, memory_order_seq_cst);
-            return ask(l, PC_WINDOW, ROUND_PASSED);
+            return ask(l, (enum round_pc)l->pc, ROUND_PASSED);
         }
-        __attribute__((fallthrough)); /* nothing was accessed */
+        return ROUND_STEP; /* nothing was accessed */
+
+    /* -- varies: was a version called with different quorums? At the beginning, and after waits ---
+     */
+    case PC_DISPUTE: {
+        const enum round_pc pc = (enum round_pc)l->unref_return;
+        /* acquire: the quorum of the rank that found it; pairs with PC_DISPUTE_SET */
+        word = round_load(m, ROUND_DISPUTE, 0, 0, memory_order_acquire);
+        l->unref_return = 0;
+        if (word == 0)
+            return go(l, pc);
+        l->w = word;
+        return ask(l, PC_RETURN, ROUND_DISPUTED);
+    }
 
     /* -- run-ahead window -------------------------------------------------------------------- */
     case PC_WINDOW:
@@ -356,7 +380,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         skip_own(l);
         if (l->i >= x->buffers_usable) {
             l->i = 0;
-            return wait_for(l, pc, ROUND_WHY_BUFFER);
+            return wait_for(x, l, pc, ROUND_WHY_BUFFER);
         }
         /* seq_cst: Dekker with PC_PIN_REFER/PC_PIN_CHECK: either this load sees the pinner's
          * reference, or the pinner sees that PUB names another buffer. acquire is included: the
@@ -496,7 +520,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         if (!too_few && !awaiting)
             return go(l, PC_FREE);
         l->slot = 0;
-        return wait_for(l, PC_SLOT, too_few ? ROUND_WHY_QUORUM : ROUND_WHY_GRACE);
+        return wait_for(x, l, PC_SLOT, too_few ? ROUND_WHY_QUORUM : ROUND_WHY_GRACE);
     }
 
     /* -- pin: lock-free, the losers undo ------------------------------------------------------ */
@@ -504,7 +528,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         if (l->i >= x->rounds_usable) {
             l->i = 0;
             l->slot = 0;
-            return wait_for(l, x->ordered ? PC_HORIZON : PC_SLOT, ROUND_WHY_ROUND);
+            return wait_for(x, l, x->ordered ? PC_HORIZON : PC_SLOT, ROUND_WHY_ROUND);
         }
         l->c = x->rank * x->rounds + l->i;
         /* acquire: all users of its last life are gone; pairs with PC_UNREF_FREE */
@@ -556,7 +580,8 @@ enum round_action round_step(const struct round_context *x, struct round_local *
 
     case PC_HEAD:
         /* relaxed, but before IN (release): who reads an IN of this life sees this HEAD */
-        round_store(m, ROUND_HEAD, l->c, 0, round_pack(l->t, l->leader << 1 | l->sync),
+        round_store(m, ROUND_HEAD, l->c, 0,
+                    round_pack(l->t, (x->varies ? x->quorum : l->leader) << 1 | l->sync),
                     memory_order_relaxed);
         return go(l, PC_PIN_READ);
 
@@ -686,6 +711,8 @@ enum round_action round_step(const struct round_context *x, struct round_local *
             l->other = l->leader;
             return ask(l, PC_RETURN, ROUND_MISMATCH);
         }
+        if (is_disputed(x, l, word))
+            return go(l, PC_DISPUTE_SET);
         l->fresh = 1; /* and so one of its references is this rank's */
         l->slot = 0;
         return go(l, reduce_of(x, l));
@@ -699,7 +726,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         l->late = 1;
         if (x->ordered) { /* its results stay until this rank has gone past them */
             l->slot = 0;
-            return go(l, PC_USERS);
+            return go(l, x->varies ? PC_LATE_HEAD : PC_USERS);
         }
         l->view = 0; /* the result is merged with this rank's own */
         /* acquire: the round it names; pairs with PC_HAND_SWAP */
@@ -711,6 +738,22 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         if (l->u <= l->last)
             return finish(l, ROUND_UNMERGED);
         return go(l, PC_LATE_REFS);
+
+    /* -- varies: with which quorum was it pinned? -----------------------------------------------
+     */
+    case PC_LATE_HEAD:
+        /* relaxed: ordered by PC_SLOT, and the round is kept until this rank has gone past it */
+        word = round_load(m, ROUND_HEAD, l->c, 0, memory_order_relaxed);
+        return go(l, is_disputed(x, l, word) ? PC_DISPUTE_SET : PC_USERS);
+
+    case PC_DISPUTE_SET:
+        word = 0;
+        /* acq_rel: release: this rank's quorum, which others name; pairs with PC_DISPUTE; acquire:
+         * that of a rank that was first */
+        l->w = round_pack(l->t, x->rank + 1);
+        if (!round_cas(m, ROUND_DISPUTE, 0, 0, &word, l->w, memory_order_acq_rel))
+            l->w = word;
+        return ask(l, PC_RETURN, ROUND_DISPUTED);
 
     case PC_LATE_REFS:
         /* relaxed: only a guess, PC_LATE_ACQUIRE decides */

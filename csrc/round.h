@@ -14,8 +14,10 @@
  *                                                           a reference
  *     SLOT[L][v mod W]  (version, round)                    round of version v of L's group
  *     CREF[r][b]        rounds that have pinned contribution b of r
+ *     DISPUTE           (version, 1 + rank) 0: none         varies: the first rank found whose
+ *                                                           quorum is not that of the pin
  *   per round c (owner c / rounds, used only by its owner)
- *     HEAD   (version, leader 23 | sync flag 1)
+ *     HEAD   (version, leader 23 | sync flag 1); varies: (version, quorum 23 | sync flag 1)
  *     IN[i]  PUB word of member i, pinned; `left`: the member left the buffer that was to take its
  *            result to the round, and counted it in CREF
  *     REFS   life of the round and its result: one reference per member, counted beforehand
@@ -39,12 +41,16 @@
  *             round; leave -> NEXT -+-> return
  *                                   `-> USERS: the slot of u + 1 is set
  *   forward   QUORUM -> QUORUM_AT: who has gone past t does not count; leave -> JUMP -> return
- *   out of place   RESERVE before the call; UNVIEW -> WINDOW: the last result is looked at no more;
- *             COPY waits for all slices and copies none
- *   from the array   BUFFER finds the buffer that the array shows next; what it showed goes out.
- *             If all members of a round are there from their arrays (TO_ALL), each slice is written
- *             into what all arrays show next, and COPY waits for all slices. If one does not come:
- *             SPARE -> LEAVE_ARRAY -> LEAVE_IN -> COPY: into another buffer, what is done copied
+ *   varies    (and ordered, one group) AT -> DISPUTE -> WINDOW, and DISPUTE for LET_GO after a
+ * wait; the round says with which quorum it was pinned, and who takes it compares: FRESH_HEAD, LATE
+ * -> LATE_HEAD -> USERS; another one: DISPUTE_SET, and all ranks are told. Whoever has called t
+ * with a quorum q ends in one of the two: a version with arrivals of several quorums is pinned at
+ * the latest when all have come out of place   RESERVE before the call; UNVIEW -> WINDOW: the last
+ * result is looked at no more; COPY waits for all slices and copies none from the array   BUFFER
+ * finds the buffer that the array shows next; what it showed goes out. If all members of a round
+ * are there from their arrays (TO_ALL), each slice is written into what all arrays show next, and
+ * COPY waits for all slices. If one does not come: SPARE -> LEAVE_ARRAY -> LEAVE_IN -> COPY: into
+ * another buffer, what is done copied
  *
  * Why nothing deadlocks: a rank waits only (a) at WINDOW, for ranks at a lower version; (b) for a
  * quorum, for ranks that have not published this version, that is, at a lower version; (c) in a
@@ -65,12 +71,13 @@
 
 #include "topology.h"
 
-enum round_word {              /* of shared memory, addressed (word, i, j) */
-                  ROUND_PUB,   /* (r) */
-                  ROUND_AT,    /* (r) */
-                  ROUND_HOLD,  /* (r) */
-                  ROUND_SLOT,  /* (leader, v mod W) */
-                  ROUND_CREF,  /* (r, b) */
+enum round_word {             /* of shared memory, addressed (word, i, j) */
+                  ROUND_PUB,  /* (r) */
+                  ROUND_AT,   /* (r) */
+                  ROUND_HOLD, /* (r) */
+                  ROUND_SLOT, /* (leader, v mod W) */
+                  ROUND_CREF, /* (r, b) */
+                  ROUND_DISPUTE,
                   ROUND_HEAD,  /* (c) */
                   ROUND_IN,    /* (c, i) */
                   ROUND_REFS,  /* (c) */
@@ -143,7 +150,7 @@ static inline uint32_t round_rounds_bound(uint32_t size, int ordered, uint64_t w
 
 struct round_memory; /* the segment, or the explorer's model of it */
 
-/* Constant during a handle's life, except the two counts that grow on demand. */
+/* Constant during a handle's life, except the two counts that grow on demand, and the quorum. */
 struct round_context {
     struct round_memory *memory;
     uint32_t rank, size;
@@ -151,6 +158,7 @@ struct round_context {
     int world;       /* a round pins all ranks' inputs, whatever the groups */
     int ordered;     /* every rank gets every result, in order ("skip", "carry") */
     int forward;     /* after a late version u a rank goes on with u + 1 ("fast-forward") */
+    int varies;      /* `quorum` may change between calls: ordered, and no other group than all */
     uint32_t quorum; /* 0: a drawn member has to be present ("majority") */
     uint32_t slots;  /* W >= window + 1 */
     uint32_t rounds; /* per rank: numbering of rounds */
@@ -187,6 +195,8 @@ enum round_action {                /* what round_step() asks for before it is ca
                                      */
                     ROUND_COLLECT,  /* read contributors, versions and weights of local.c */
                     ROUND_RETURN,   /* the call is over: local.outcome */
+                    ROUND_DISPUTED, /* ranks called a version with different quorums: DISPUTE is
+                                       local.w */
                     ROUND_MISMATCH, /* sync(x) was called at another version by rank local.other */
 };
 

@@ -20,6 +20,8 @@ static inline segment_atomic *round_word_of(const struct round_memory *memory, e
         return segment_slot(s, (int)i, (int)j);
     case ROUND_CREF:
         return segment_cref(s, (int)i, (int)j);
+    case ROUND_DISPUTE:
+        return segment_dispute(s);
     case ROUND_HEAD:
         return &segment_round_of(s, i)->head;
     case ROUND_IN:

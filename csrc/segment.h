@@ -144,6 +144,14 @@ static inline segment_atomic *segment_at(const wagma_segment *s, int r) {
 static inline segment_atomic *segment_hold(const wagma_segment *s, int r) {
     return (segment_atomic *)(segment_region(s, r) + 1 * SEGMENT_LINE);
 }
+/* Where quorums vary nothing else of these lines is written before a rank departs. What r calls
+ * versions with, once it has changed it; 0: it has not. */
+static inline segment_atomic *segment_quorum(const wagma_segment *s, int r) {
+    return segment_hold(s, r) + 1;
+}
+static inline segment_atomic *segment_dispute(const wagma_segment *s) {
+    return segment_hold(s, 0) + 2;
+}
 typedef struct segment_presence { /* line C */
     _Atomic uint32_t bell;        /* futex */
     _Atomic uint32_t asleep;      /* not 0: sleeps on bell, or is about to (wait.c) */

@@ -72,6 +72,8 @@ const char *trace_message_name(int kind) {
         return "tell";
     case ACTIVATION_PASS:
         return "pass";
+    case ACTIVATION_DISPUTE:
+        return "dispute";
     case EXCHANGE_HEADER:
         return "header";
     case NEIGHBOR_ARRIVED:

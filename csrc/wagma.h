@@ -292,6 +292,16 @@ WAGMA_API int wagma_wait(wagma_handle *handle, void *x, double timeout, wagma_ou
  * graph, or the elements have 16 bits and average is 1. */
 WAGMA_API int wagma_next_contribution(wagma_handle *handle, void **buffer);
 
+/* From the next version on that this rank calls, `quorum` ranks start a version: 1 to size. All
+ * ranks have to call a version with the same one, sync versions excepted; who finds that they do
+ * not gets WAGMA_EMISMATCH, and so does every rank in its call then, or the next one. A version
+ * that is delivered by the call of an older one was called by others alone. Between calls; where
+ * late is SKIP or CARRY, the group is the world, and the handle was made with a quorum of less
+ * than all. WAGMA_EINVAL: otherwise, unless it is what it was, or a call is in progress. */
+WAGMA_API int wagma_set_quorum(wagma_handle *handle, int32_t quorum);
+/* What the next call has, as wagma_options.quorum. */
+WAGMA_API int32_t wagma_quorum(const wagma_handle *handle);
+
 /* 1: the version that this rank calls next has been pinned without it, as far as this rank knows:
  * its contributors are fixed, and a call will be late; work for it can end. 0: it has not been, or
  * never is: quorum is all, the next version is a sync version, the handle has a graph. Between

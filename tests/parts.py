@@ -26,12 +26,13 @@ SHORT_C = {
         "test_inplace",
         "test_mpi_calls",
         "test_mpi_missing",
+        "test_quorums",
         "test_reduce",
         "test_segment",
         "test_trace",
     ),
     "asan": ("test_engine_script",),
-    "tsan": ("test_engine_fuzz_threads",),
+    "tsan": ("test_engine_fuzz_threads", "test_quorums"),
 }
 # What starts threads, in a C test itself and in tests/c/support.h: the others have nothing for the
 # thread sanitizer.

@@ -2,6 +2,7 @@
 #include "activation_node.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 static struct oracle_player *player(const struct node *n) {
     return oracle_player(n->oracle, n->rank);
@@ -18,17 +19,24 @@ static void violate(const struct node *n, const char *invariant, const char *wha
 /* ---- words -------------------------------------------------------------------------------------
  */
 static const char *message_text(const struct activation_message *m, char text[64]) {
-    static const char *const names[] = {"?",        "ACTIVATE", "NOTICE",  "EXPECT", "BARRIER",
-                                        "DEPARTED", "FAILED",   "INQUIRE", "TELL",   "PASS"};
+    static const char *const names[] = {"?",       "ACTIVATE", "NOTICE", "EXPECT",
+                                        "BARRIER", "DEPARTED", "FAILED", "INQUIRE",
+                                        "TELL",    "PASS",     "DISPUTE"};
     const int known = m->kind < sizeof names / sizeof *names;
     if (m->kind == ACTIVATION_BARRIER)
         snprintf(text, 64, "BARRIER %" PRId64 "/%d", m->version, m->detail);
     else if (m->kind == ACTIVATION_ACTIVATE && m->detail == ACTIVATION_NUDGE)
         snprintf(text, 64, "NUDGE v%" PRId64 "%s", m->version, m->sync ? " of all" : "");
     else if (m->kind == ACTIVATION_ACTIVATE)
-        snprintf(text, 64, "ACTIVATE v%" PRId64 "/%d", m->version, m->detail);
+        snprintf(text, 64, "ACTIVATE v%" PRId64 "/%d", m->version,
+                 m->detail & ((1 << ACTIVATION_CLAIMANT_SHIFT) - 1));
+    else if (m->kind == ACTIVATION_DISPUTE)
+        snprintf(text, 64, "DISPUTE v%" PRId64, activation_disputed(m).version);
     else
         snprintf(text, 64, "%s v%" PRId64, names[known ? m->kind : 0], m->version);
+    const size_t n = strlen(text);
+    if ((m->kind == ACTIVATION_ACTIVATE || m->kind == ACTIVATION_NOTICE) && m->quorum)
+        snprintf(text + n, 64 - n, ", quorum %d", m->quorum);
     return text;
 }
 
@@ -169,6 +177,8 @@ static int outside(struct node *n, enum node_move next) {
         return 1;
     }
     oracle_call(n->oracle, n->rank);
+    if (n->rules->core.varies)
+        activation_quorum(n->core, n->rules->quorums[n->rank][version]);
     node_step(n, (struct activation_event){.kind = ACTIVATION_EVENT_CALL,
                                            .version = version,
                                            .sync = oracle_is_sync(n->rules, version),

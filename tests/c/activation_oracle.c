@@ -131,7 +131,8 @@ static int quorum_present(const struct oracle_rules *rules, struct oracle *o, in
         return here == left;
     if (rules->core.quorum < 0)
         return drawn >= 0 && flag(rules, o, drawn, version, ORACLE_HERE);
-    return here >= (rules->core.quorum < left ? rules->core.quorum : left);
+    const int quorum = rules->core.varies ? rules->quorums[rank][version] : rules->core.quorum;
+    return here >= (quorum < left ? quorum : left);
 }
 
 /* ---- the caller --------------------------------------------------------------------------------
@@ -263,9 +264,11 @@ void oracle_pin(const struct oracle_rules *rules, struct oracle *o, int rank,
     const int n = oracle_starters(rules, rank, v, members);
     for (int i = 0; i < n; i++)
         if (members[i] != rank && flag(rules, o, members[i], v, ORACLE_PINNED))
-            return; /* started before */
-    HOLD(quorum_present(rules, o, rank, v), "quorum", "rank %d starts version %d, phase %d", rank,
-         v, p->phase);
+            return;  /* started before */
+    int present = 0; /* where ranks do not agree: for one of them */
+    for (int i = 0; i < n; i++)
+        present |= quorum_present(rules, o, rules->core.varies ? members[i] : rank, v);
+    HOLD(present, "quorum", "rank %d starts version %d, phase %d", rank, v, p->phase);
 }
 
 void oracle_complete(const struct oracle_rules *rules, struct oracle *o, int rank, int version,
@@ -282,7 +285,8 @@ void oracle_complete(const struct oracle_rules *rules, struct oracle *o, int ran
 static void send_activate(const struct oracle_rules *rules, struct oracle *o, int rank,
                           const struct activation_action *action, struct oracle_violation *bad) {
     int32_t members[ORACLE_RANKS];
-    const int v = (int)action->message.version, d = action->message.detail;
+    const int v = (int)action->message.version, detail = action->message.detail;
+    const int d = detail < 0 ? detail : detail & ((1 << ACTIVATION_CLAIMANT_SHIFT) - 1);
     const int n = oracle_starters(rules, rank, v, members);
     int mine = -1, other = -1;
     for (int i = 0; i < n; i++) {

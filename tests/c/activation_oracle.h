@@ -25,6 +25,8 @@ struct oracle_rules {
     struct activation_config core; /* `rank` means nothing */
     int versions;                  /* that ranks may call */
     uint64_t explicit_sync;        /* bit v: version v is sync(x) */
+    /* core.varies: with what each rank calls each version */
+    uint8_t quorums[ORACLE_RANKS][ORACLE_VERSIONS];
 };
 
 /* ---- what is true -------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ static const char usage[] =
     "              d departure at the end; a rank whose word is over otherwise stays away for "
     "ever\n"
     "  --quorum N  members that start a version (1); 0: all\n"
+    "  --quorums W[,W...]  digits: members that start each version, the last digit the rest\n"
     "  --majority  a drawn member starts it             --grace     recent members are awaited\n"
     "  --window N  versions ahead (3)                   --period N  every N-th is a sync version\n"
     "  --world     ranks start all groups at once       --ordered   every result for every rank\n"
@@ -46,6 +47,11 @@ int activation_main(int argc, char **argv) {
     if (!error)
         error = command_programs(command.programs, g.ranks, g.program[0], sizeof g.program[0],
                                  ACTIVATION_PROGRAM);
+    if (!error && command.quorums) {
+        g.varies = 1;
+        error = command_programs(command.quorums, g.ranks, g.quorums[0], sizeof g.quorums[0],
+                                 ACTIVATION_PROGRAM);
+    }
     if (!error)
         error = activation_config_finish(&g);
     if (error)

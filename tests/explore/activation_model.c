@@ -30,8 +30,28 @@ static const char *set_programs(struct activation_space_config *g) {
     return any & ~all ? "--programs: all have to sync at the same versions" : NULL;
 }
 
+static const char *set_quorums(struct activation_space_config *g) {
+    if (!g->varies)
+        return NULL;
+    if (!g->ordered || g->group_size != g->ranks || g->majority || g->quorum == 0)
+        return "--quorums needs --ordered and all ranks in one group, and no --majority";
+    for (int r = 0; r < g->ranks; r++) {
+        const char *word = g->quorums[r];
+        if (!word[0] || strspn(word, "1234") != strlen(word))
+            return "--quorums: words of digits, as many as there are versions at most";
+        for (int v = 0; v < g->rules.versions; v++) {
+            g->rules.quorums[r][v] = (uint8_t)(*word - '0');
+            g->disagree |= g->rules.quorums[r][v] != g->rules.quorums[0][v];
+            word += word[1] != 0;
+        }
+    }
+    return NULL;
+}
+
 const char *activation_config_finish(struct activation_space_config *g) {
     const char *error = set_programs(g);
+    if (!error)
+        error = set_quorums(g);
     if (error)
         return error;
     if (g->group_size < 1 || g->group_size > g->ranks)
@@ -43,6 +63,7 @@ const char *activation_config_finish(struct activation_space_config *g) {
         .world = g->world,
         .ordered = g->ordered,
         .forward = g->forward,
+        .varies = g->varies,
         .window = g->window,
         .sync_period = g->period,
         .grace = g->grace ? ACTIVATION_GRACE_NS : 0,
@@ -94,15 +115,28 @@ void activation_world_initial(struct activation_world *w) {
 
 /* ---- messages ----------------------------------------------------------------------------------
  */
-static uint16_t packed(const struct activation_message *m) {
-    return (uint16_t)(m->kind | m->sync << 4 | (m->detail + 1) << 5 | (m->version + 1) << 9);
+static uint32_t packed(const struct activation_message *m) {
+    struct activation_dispute d = {
+        .version = m->version, .ranks = {m->detail, 0}, .quorums = {m->quorum, 0}};
+    if (m->kind == ACTIVATION_DISPUTE) {
+        d = activation_disputed(m);
+    } else if (m->detail >= 0) {
+        d.ranks[0] = m->detail & ((1 << ACTIVATION_CLAIMANT_SHIFT) - 1);
+        d.ranks[1] = m->detail >> ACTIVATION_CLAIMANT_SHIFT;
+    }
+    return (uint32_t)(m->kind | m->sync << 4 | (d.ranks[0] + 1) << 5 | (d.version + 1) << 9 |
+                      d.ranks[1] << 16 | d.quorums[0] << 20 | d.quorums[1] << 24);
 }
 
-static struct activation_message unpacked(uint16_t word) {
-    return (struct activation_message){.kind = word & 15,
-                                       .sync = word >> 4 & 1,
-                                       .detail = (word >> 5 & 15) - 1,
-                                       .version = (int64_t)(word >> 9) - 1};
+static struct activation_message unpacked(uint32_t word) {
+    const int first = (int)(word >> 5 & 15) - 1, second = (int)(word >> 16 & 15);
+    const int dispute = (word & 15) == ACTIVATION_DISPUTE;
+    return (struct activation_message){
+        .kind = word & 15,
+        .sync = word >> 4 & 1,
+        .quorum = word >> 20 & 15,
+        .detail = first | second << (dispute ? 16 : ACTIVATION_CLAIMANT_SHIFT),
+        .version = ((int64_t)(word >> 9 & 127) - 1) | (int64_t)(word >> 24 & 15) << 48};
 }
 
 static void send(struct node *n, int to, const struct activation_message *message) {
@@ -124,6 +158,15 @@ static struct activation_message fetch(struct activation_pair *pair) {
 }
 
 static void trouble(struct node *n, const struct activation_action *action) {
+    const struct activation_world *w = n->world;
+    if (action->reason == ACTIVATION_QUORUMS) {
+        const struct activation_dispute d = activation_disputed(&action->message);
+        rank_of(w, n->rank)->told = 1;
+        if (d.quorums[0] != d.quorums[1] &&
+            w->g->rules.quorums[d.ranks[0]][d.version] == d.quorums[0] &&
+            w->g->rules.quorums[d.ranks[1]][d.version] == d.quorums[1])
+            return;
+    }
     n->bad->invariant = "trouble";
     snprintf(n->bad->detail, sizeof n->bad->detail, "rank %d: reason %d", n->rank, action->reason);
 }
@@ -165,7 +208,7 @@ static enum node_move next_of(const struct activation_world *w, int rank) {
 
 int activation_is_running(const struct activation_world *w, int rank) {
     const struct oracle_player *p = oracle_player(activation_oracle(w), rank);
-    return p->phase != ORACLE_GONE &&
+    return !rank_of(w, rank)->told && p->phase != ORACLE_GONE &&
            (p->phase != ORACLE_OUTSIDE || next_of(w, rank) != NODE_STAYS);
 }
 
@@ -219,8 +262,14 @@ static int data(struct activation_world *w, int rank, int version) {
 }
 
 static int caller(struct activation_world *w, int rank, int *returned) {
+    if (rank_of(w, rank)->told)
+        return 0;
     struct node n = open_node(w, rank);
     return close_node(&n, node_caller(&n, next_of(w, rank), returned));
+}
+
+static int has_grace(const struct activation_world *w, int rank) {
+    return !rank_of(w, rank)->told && activation_deadline(kept(w, rank)) != 0;
 }
 
 static int tick(struct activation_world *w, int rank) {
@@ -237,7 +286,7 @@ static int alone(struct activation_world *w, int rank, int *returned) {
         for (int v = 0; v < w->g->rules.versions; v++)
             if (data(w, to, v))
                 return 1;
-        if (activation_deadline(kept(w, to)) && tick(w, to))
+        if (has_grace(w, to) && tick(w, to))
             return 1;
     }
     return caller(w, rank, returned);
@@ -248,7 +297,7 @@ int activation_is_enabled(const struct activation_world *w, int rank, int choice
     if (choice == ACTIVATION_CALLER)
         return activation_is_running(w, rank);
     if (choice == ACTIVATION_TIME)
-        return activation_deadline(kept(w, rank)) != 0;
+        return has_grace(w, rank);
     if (choice < ACTIVATION_DATA)
         return from < w->g->ranks && pair_of(w, from, rank)->queued;
     return data_due(w, rank, choice - ACTIVATION_DATA, &from) != 0;
@@ -282,14 +331,48 @@ static void collapse(struct activation_world *w) {
                 control(w, from, to);
 }
 
+static int told(const struct activation_world *w) {
+    int n = 0;
+    for (int r = 0; r < w->g->ranks; r++)
+        n += rank_of(w, r)->told != 0;
+    return n;
+}
+
+/* 1: two ranks have come to a version with different quorums. */
+static int is_disputed(const struct activation_world *w) {
+    const struct oracle_rules *rules = &w->g->rules;
+    for (int v = 0; v < rules->versions; v++)
+        for (int r = 1; r < w->g->ranks && !oracle_is_sync(rules, v); r++)
+            for (int q = 0; q < r; q++)
+                if (has(w, r, v, ORACLE_HERE) && has(w, q, v, ORACLE_HERE) &&
+                    rules->quorums[r][v] != rules->quorums[q][v])
+                    return 1;
+    return 0;
+}
+
+/* In quiet states all have been told, or nobody. 1: they have. */
+static int check_told(struct activation_world *w) {
+    const int n = told(w);
+    if (n == 0 && !(w->g->disagree && is_disputed(w)))
+        return 0;
+    if (n < w->g->ranks && !w->bad.invariant) {
+        w->bad.invariant = "dispute-told";
+        snprintf(w->bad.detail, sizeof w->bad.detail, "%d of %d ranks are told of a dispute", n,
+                 w->g->ranks);
+    }
+    return 1;
+}
+
 /* In states without control messages: what is pinned by some is pinned by all and ends; and when
  * all ranks are idle, which is when they close, no data is on its way. */
 static void check_quiet(struct activation_world *w) {
     const struct activation_space_config *g = w->g;
     int idle = 1, graces = 0, datas = 0, from;
+    if (told(w))
+        return;
     for (int r = 0; r < g->ranks; r++) {
         idle &= activation_idle(kept(w, r));
-        graces += activation_deadline(kept(w, r)) != 0;
+        graces += has_grace(w, r);
         for (int q = 0; q < g->ranks; q++)
             if (pair_of(w, r, q)->queued)
                 return;
@@ -327,12 +410,16 @@ int activation_world_move(struct activation_world *w, int rank, int choice, int 
 /* ---- where nothing goes on ---------------------------------------------------------------------
  */
 void activation_check_waiting(struct activation_world *w, int rank) {
+    if (check_told(w))
+        return;
     const struct node n = open_node(w, rank);
     node_check_waiting(&n);
 }
 
 void activation_check_terminal(struct activation_world *w) {
     int gone = 0, stay = 0;
+    if (check_told(w))
+        return;
     for (int r = 0; r < w->g->ranks; r++) {
         const int phase = oracle_player(activation_oracle(w), r)->phase;
         activation_check_waiting(w, r);

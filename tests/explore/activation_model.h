@@ -28,6 +28,9 @@ enum { ACTIVATION_GRACE_NS = 10 };
 struct activation_space_config {
     int ranks, group_size, quorum, majority, window, world, ordered, forward, period, grouping;
     int grace, gather;
+    int varies,
+        disagree; /* the quorum of a version is a digit of the rank's word, or the last one */
+    char quorums[ACTIVATION_RANKS][ACTIVATION_PROGRAM + 1];
     int single; /* messages that tell nothing are moves, too */
     char program[ACTIVATION_RANKS][ACTIVATION_PROGRAM + 1];
     /* filled in by activation_config_finish() */
@@ -41,11 +44,12 @@ struct activation_space_config {
 struct activation_rank { /* beside its core */
     uint64_t now;
     uint64_t heard; /* bit v: data of version v has come, before it was pinned */
+    uint64_t told;  /* 1: of a dispute about quorums: its core does nothing any more */
 };
 
 struct activation_pair { /* on the way from one rank to another */
-    uint16_t queue[ACTIVATION_QUEUE];
-    uint16_t queued;
+    uint32_t queue[ACTIVATION_QUEUE];
+    uint32_t queued;
 };
 
 /* One state, and the move that is made in it. */

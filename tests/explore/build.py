@@ -15,7 +15,7 @@ FLAGS = ("-std=gnu11", "-O3", "-Wall", "-Wextra", "-Werror")
 
 # Beside the core: what the simulation of its ranks is made of.
 SIMULATION = ("test_activation_random.c", "transport_sim*.c", ACTIVATION_ORACLE)
-SIMULATED = ("error.c", "topology.c")
+SIMULATED = ("error.c", "numbers.c", "topology.c")
 ENGINE_FLAGS = ("-ffp-contract=off", "-fvisibility=hidden")
 
 

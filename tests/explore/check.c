@@ -53,7 +53,7 @@ void check_freed(struct round_memory *m, int c) {
     const struct config *g = m->config;
     const uint64_t head = decode(*cell(m, ROUND_HEAD, c, 0));
     const int v = (int)round_version(head), sync = (int)round_low(head) & 1;
-    const int leader = (int)round_low(head) >> 1;
+    const int leader = g->varies ? 0 : (int)round_low(head) >> 1;
     if (!(*cell(m, KIND_LIFE, c, 0) & INSTALLED))
         return;
     for (int k = 0; k < g->count[sync][v][leader]; k++) {
@@ -117,6 +117,7 @@ void check_pinned(struct round_memory *m, int leader, uint64_t before, uint64_t 
     if ((*cell(m, KIND_LIFE, c, 0) & ~INSTALLED) != t)
         violate(m, "I1-agreement", "slot of version %d names round %d of another one", t, c);
     *cell(m, KIND_LIFE, c, 0) |= INSTALLED;
+    const int quorum = quorum_at(g, m->rank, t);
     int fresh = 0, all = 0;
     for (int k = 0; k < g->count[sync][t][m->rank]; k++) {
         const int q = g->members[sync][t][m->rank][k];
@@ -140,6 +141,6 @@ void check_pinned(struct round_memory *m, int leader, uint64_t before, uint64_t 
         violate(m, "I2-pinned-newest", "version %d is pinned without any arrival", t);
     if (g->majority && !sync)
         check_drawn(m, c);
-    if (!g->majority && !sync && fresh < (g->quorum < all ? g->quorum : all))
+    if (!g->majority && !sync && fresh < (quorum < all ? quorum : all))
         violate(m, "quorum", "version %d is pinned with %d of %d members", t, fresh, all);
 }

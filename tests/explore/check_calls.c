@@ -11,12 +11,49 @@ void check_lookup(struct round_memory *m) {
                 (int)m->local.u, (int)m->local.t);
 }
 
+/* Two ranks that have called a version without a dispute called it with the same quorum. */
+static void check_quorums(struct round_memory *m) {
+    const struct config *g = m->config;
+    const int t = (int)m->local.t;
+    if (!g->varies || t == 0)
+        return;
+    if (*own(m, R_WARNED))
+        violate(m, "dispute-told", "rank %d calls version %d after a dispute, and is not told",
+                m->rank, t);
+    if (m->local.sync)
+        return;
+    for (int q = 0; q < g->ranks; q++)
+        if ((rank_field(g, m->cells, q, R_CALLED) >> t & 1) &&
+            quorum_at(g, q, t) != quorum_at(g, m->rank, t))
+            violate(m, "quorum-agreement",
+                    "ranks %d and %d have called version %d with quorums %d and %d", q, m->rank, t,
+                    quorum_at(g, q, t), quorum_at(g, m->rank, t));
+    *own(m, R_CALLED) |= (uint16_t)(1u << t);
+}
+
+void check_disputed(struct round_memory *m) {
+    const struct config *g = m->config;
+    const uint64_t word = m->local.w;
+    const int t = (int)round_version(word), finder = (int)round_low(word) - 1;
+    const uint64_t slot = decode(*cell(m, ROUND_SLOT, 0, t % g->stride[ROUND_SLOT]));
+    if (!g->disagree || *cell(m, ROUND_DISPUTE, 0, 0) != encode(word)) {
+        violate(m, "mismatch", "rank %d is told of a dispute that there is not", m->rank);
+        return;
+    }
+    if ((int)round_version(slot) != t ||
+        (int)(round_low(decode(*cell(m, ROUND_HEAD, (int)round_low(slot), 0))) >> 1) ==
+            quorum_at(g, finder, t))
+        violate(m, "mismatch", "rank %d is told of version %d and rank %d, which do not disagree",
+                m->rank, t, finder);
+}
+
 void check_return(struct round_memory *m) {
     const struct round_local *l = &m->local;
     const int t = (int)l->t, u = (int)l->u;
     const unsigned all = (1u << m->config->slices) - 1, delivered = *own(m, R_DELIVERED);
     const int taken = *own(m, R_TAKEN);
     const int full = l->outcome == ROUND_FRESH || l->outcome == ROUND_LATE;
+    check_quorums(m);
     if (l->outcome == ROUND_RESERVED) {
         data_write(m, KIND_DATA, m->rank, (int)l->reserved - 1, (uint16_t)(TORN | t));
         return;
@@ -61,7 +98,8 @@ void check_return(struct round_memory *m) {
  */
 static int can_be_awaited(const struct round_memory *m, int q) {
     const int over = rank_field(m->config, m->cells, q, R_OVER);
-    return over == RUNNING || over == FAILED; /* a failed rank is a PeerError, not a hang */
+    /* a failed rank is a PeerError, not a hang; but who failed by a dispute has told all */
+    return over == RUNNING || (over == FAILED && !m->config->varies);
 }
 
 /* Has the member that is drawn to start the version arrived? */
@@ -112,7 +150,8 @@ void check_alone(struct round_memory *m) {
         behind += pub_version(m, q) < t && !past && can_be_awaited(m, q);
     }
     const int all = (int)l->members - gone;
-    int need = sync || g->quorum > all ? all : g->quorum;
+    const int quorum = quorum_at(g, m->rank, t);
+    int need = sync || quorum > all ? all : quorum;
     if (g->majority && !sync) {
         need = 1;
         present = starter_is_present(m);
@@ -141,7 +180,7 @@ void check_terminal(struct round_memory *m) {
     if (g->mismatch && !failed)
         violate(m, "mismatch", "the ranks disagreed and none was told");
     for (int r = 0; r < g->ranks; r++)
-        if (!failed && rank_field(g, m->cells, r, R_OVER) == RUNNING)
+        if ((!failed || g->varies) && rank_field(g, m->cells, r, R_OVER) == RUNNING)
             violate(m, "no-deadlock", "rank %d can never go on", r);
     if (failed)
         return;

@@ -28,6 +28,8 @@ const char *command_read(int argc, char **argv, const struct setting *settings, 
         }
         if (strcmp(name, "programs") == 0)
             command->programs = value;
+        else if (strcmp(name, "quorums") == 0)
+            command->quorums = value;
         else if (strcmp(name, "seconds") == 0)
             limits->seconds = atof(value);
         else if (strcmp(name, "walks") == 0)

@@ -15,6 +15,7 @@ struct setting { /* --name N, or --name, which means `set` */
 struct command {
     struct limits limits;
     const char *programs; /* NULL: not given */
+    const char *quorums;  /* likewise */
 };
 
 #define COMMAND_USAGE                                                                              \

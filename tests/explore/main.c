@@ -18,6 +18,7 @@ static const char usage[] =
     "              reserved in vain, x version from the rank's array, whose memory is published,\n"
     "              y sync version from it, d departure at the end\n"
     "  --quorum N  members that start a version (1)     --window N  versions ahead (3)\n"
+    "  --quorums W[,W...]  digits: members that start each version, the last digit the rest\n"
     "  --majority  a drawn member starts it             --world     rounds of all ranks\n"
     "  --ordered   every result for every rank (late = skip, carry)\n"
     "  --forward   on after the version merged          --pairs, --fixed  grouping\n"
@@ -62,6 +63,11 @@ int main(int argc, char **argv) {
     if (!error)
         error = command_programs(command.programs, g.ranks, g.program[0], sizeof g.program[0],
                                  MAX_PROGRAM);
+    if (!error && command.quorums) {
+        g.varies = 1;
+        error = command_programs(command.quorums, g.ranks, g.quorums[0], sizeof g.quorums[0],
+                                 MAX_PROGRAM);
+    }
     g.collapse &= !g.tso; /* with store buffers a store is visible later than its step */
     if (!error)
         error = config_finish(&g);

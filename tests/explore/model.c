@@ -48,6 +48,7 @@ static void begin_next(struct round_memory *m) {
         round_begin_reserve(l, (uint64_t)op + 1);
     } else if (program[op]) {
         const int t = ++f[R_OP], sync = is_sync(program[op]);
+        f[R_WARNED] = g->varies && *cell(m, ROUND_DISPUTE, 0, 0) != 0;
         const enum round_source source = program[op] == 'o'          ? ROUND_FROM_RESERVED
                                          : strchr("xy", program[op]) ? ROUND_FROM_ARRAY
                                                                      : ROUND_FROM_X;
@@ -57,7 +58,7 @@ static void begin_next(struct round_memory *m) {
             f[R_NEWEST] = 0; /* what the slot tells anyway */
     } else {
         f[R_OVER] = op && program[op - 1] == 'd' ? DEPARTED : FINISHED;
-        f[R_OP] = f[R_NEWEST] = f[R_TAKEN] = f[R_VIEW] = f[R_VIEW_LAST] = 0;
+        f[R_OP] = f[R_NEWEST] = f[R_TAKEN] = f[R_VIEW] = f[R_VIEW_LAST] = f[R_WARNED] = 0;
         *l = (struct round_local){.kept = l->kept, .array = l->array};
     }
 }
@@ -70,8 +71,9 @@ static void forget_left(struct round_memory *m) {
     int lowest = MAX_PROGRAM;
     for (int r = 0; r < g->ranks; r++) {
         const int t = rank_field(g, m->cells, r, R_t);
-        if (rank_field(g, m->cells, r, R_OVER) == RUNNING && t && t < lowest)
-            lowest = t;
+        const int over = rank_field(g, m->cells, r, R_OVER);
+        if ((over == RUNNING || (over == FAILED && g->varies)) && t && t < lowest)
+            lowest = t; /* a dispute is looked up for ever */
     }
     for (int r = 0; r < g->ranks; r++) {
         uint16_t *bits = cell(m, KIND_INSTALLED, r, 0);
@@ -116,6 +118,8 @@ void model_step(struct round_memory *m, struct round_input input) {
     struct round_context context = g->context[m->rank];
     context.memory = m;
     context.scratch = scratch;
+    if (g->varies)
+        context.quorum = (uint32_t)quorum_at(g, m->rank, f[R_t]);
     m->accesses = m->blocked = m->looked_up = 0;
     m->access.kind = ACCESS_NONE;
     unpack(f, &m->local);
@@ -160,6 +164,9 @@ void model_step(struct round_memory *m, struct round_input input) {
         f[R_OVER] = FAILED;
         if (!g->mismatch)
             violate(m, "mismatch", "reported although all ranks agree about the sync versions");
+    } else if (m->action == ROUND_DISPUTED) {
+        f[R_OVER] = FAILED;
+        check_disputed(m);
     }
     pack(&m->local, f);
     if (m->action == ROUND_RETURN && !g->mismatch)
@@ -181,6 +188,11 @@ static const char *check_numbers(const struct config *g) {
         return "--quorum is out of range";
     if (g->window < 1 || g->slices < 1 || g->slices > MAX_SLICES)
         return "--window or --slices is out of range";
+    for (int r = 0; r < g->ranks && g->varies; r++)
+        if (!g->quorums[r][0] || strspn(g->quorums[r], "12345") != strlen(g->quorums[r]))
+            return "--quorums: words of digits, as many as there are versions at most";
+    if (g->varies && (!g->ordered || g->group_size != g->ranks || g->majority || g->tso))
+        return "--quorums needs --ordered and all ranks in one group, and no --majority, no --tso";
     for (int r = 0; r < g->ranks; r++)
         if (strspn(g->program[r], "nzsopxyd") != strlen(g->program[r]) || !g->program[r][0])
             return "a program is a word of n, z, s, o, p, x, y and, at its end, d";
@@ -190,25 +202,16 @@ static const char *check_numbers(const struct config *g) {
 static void lay_out(struct config *g) {
     const int p = g->ranks, c = p * g->rounds;
     const int count[KINDS] = {
-        [ROUND_PUB] = p,
-        [ROUND_HOLD] = p,
-        [ROUND_SLOT] = p,
-        [ROUND_AT] = p,
-        [ROUND_CREF] = p,
-        [ROUND_HEAD] = c,
-        [ROUND_IN] = c,
-        [ROUND_REFS] = c,
-        [ROUND_USERS] = c,
-        [ROUND_NEXT] = c,
-        [ROUND_DONE] = c,
-        [ROUND_FREE] = c,
-        [KIND_DATA] = p,
-        [KIND_RESULT] = c,
-        [KIND_META] = c,
-        [KIND_LIFE] = c,
-        [KIND_INSTALLED] = p,
-        [KIND_RANK] = p,
-        [KIND_STORES] = g->tso ? p : 0,
+        [ROUND_PUB] = p,   [ROUND_HOLD] = p,
+        [ROUND_SLOT] = p,  [ROUND_AT] = p,
+        [ROUND_CREF] = p,  [ROUND_DISPUTE] = g->varies,
+        [ROUND_HEAD] = c,  [ROUND_IN] = c,
+        [ROUND_REFS] = c,  [ROUND_USERS] = c,
+        [ROUND_NEXT] = c,  [ROUND_DONE] = c,
+        [ROUND_FREE] = c,  [KIND_DATA] = p,
+        [KIND_RESULT] = c, [KIND_META] = c,
+        [KIND_LIFE] = c,   [KIND_INSTALLED] = p,
+        [KIND_RANK] = p,   [KIND_STORES] = g->tso ? p : 0,
     };
     for (int k = 0; k < KINDS; k++) {
         g->stride[k] = 1;
@@ -237,8 +240,10 @@ const char *config_finish(struct config *g) {
     for (int r = 0; r < g->ranks; r++) {
         const int n = versions_of(g->program[r]);
         g->versions = n > g->versions ? n : g->versions;
-        for (int k = 0; k < n && k < versions_of(g->program[0]); k++)
+        for (int k = 0; k < n && k < versions_of(g->program[0]); k++) {
             g->mismatch |= is_sync(g->program[r][k]) != is_sync(g->program[0][k]);
+            g->disagree |= quorum_at(g, r, k + 1) != quorum_at(g, 0, k + 1);
+        }
     }
     const struct topology topology = {g->ranks, g->group_size, g->grouping, (uint64_t)g->seed};
     int reserves = 0;
@@ -265,6 +270,7 @@ const char *config_finish(struct config *g) {
             .world = g->world,
             .ordered = g->ordered,
             .forward = g->forward,
+            .varies = g->varies,
             .quorum = g->majority ? 0 : (uint32_t)g->quorum,
             .slots = (uint32_t)round_slots((uint64_t)g->window),
             .rounds = (uint32_t)g->rounds,

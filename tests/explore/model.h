@@ -62,8 +62,10 @@ enum rank_field {
     R_NEWEST,    /* ghost: newest version whose round this rank must be able to find */
     R_VIEW,      /* ghost, ordered: first and last version whose results are looked at */
     R_VIEW_LAST,
-    R_OVER,  /* enum over */
-    R_FLOOR, /* ghost, per member: newest publication when the pin began */
+    R_CALLED, /* ghost, varies: bitmap of versions whose calls were over, without a dispute */
+    R_WARNED, /* ghost, varies: there was a dispute when the call began */
+    R_OVER,   /* enum over */
+    R_FLOOR,  /* ghost, per member: newest publication when the pin began */
     RANK_FIELDS = R_FLOOR + MAX_RANKS
 };
 
@@ -80,6 +82,9 @@ struct config {
     /* n: version, z: with weight 0, s: sync version, o: out of place, p: with a buffer reserved
      * that is not used, x: from the array, y: sync version from the array, d: departure */
     char program[MAX_RANKS][MAX_PROGRAM + 1];
+    int varies; /* the quorum of a version is a digit of the rank's word, or the last one */
+    char quorums[MAX_RANKS][MAX_PROGRAM + 1];
+    int disagree; /* the words do */
     int limited;  /* buffers or rounds are fewer than the bounds: waiting for them is allowed */
     int no_waits; /* who runs alone must not wait: for tests of the search, which has to find it */
     int spare;    /* and yet arrays take results, as when there is less memory than was said */
@@ -138,6 +143,16 @@ static inline uint64_t decode(uint16_t cell) {
 }
 void forget_round(struct round_memory *m, int c);
 
+/* With which rank r calls version t. */
+static inline int quorum_at(const struct config *g, int r, int t) {
+    if (!g->varies)
+        return g->quorum;
+    const char *word = g->quorums[r];
+    for (; t > 1 && word[1]; t--)
+        word++;
+    return *word - '0';
+}
+
 static inline int is_sync(char operation) {
     return operation == 's' || operation == 'y';
 }
@@ -182,6 +197,7 @@ void check_begin(struct round_memory *m);    /* an action was asked for */
 void check_end(struct round_memory *m);      /* the action in progress is over */
 void check_lookup(struct round_memory *m);   /* the rank has read its hold */
 void check_return(struct round_memory *m);   /* the call is over */
+void check_disputed(struct round_memory *m); /* it ended so */
 void check_alone(struct round_memory *m);    /* run alone, the rank asks for a wait */
 void check_terminal(struct round_memory *m); /* nobody can step */
 

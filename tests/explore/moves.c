@@ -24,8 +24,8 @@ static void report(const struct round_memory *m, struct outcome *out) {
 
 static const char *name_of(int kind) {
     static const char *const names[KINDS] = {
-        "PUB",  "AT",   "HOLD", "SLOT",   "CREF",    "HEAD", "IN",        "REFS", "USERS", "NEXT",
-        "DONE", "FREE", "data", "result", "weights", "life", "installed", "rank", "stores"};
+        "PUB",  "AT",   "HOLD", "SLOT", "CREF",   "DISPUTE", "HEAD", "IN",        "REFS", "USERS",
+        "NEXT", "DONE", "FREE", "data", "result", "weights", "life", "installed", "rank", "stores"};
     return names[kind];
 }
 
@@ -40,8 +40,8 @@ static void print_word(FILE *log, int kind, uint64_t word) {
     else if (kind == ROUND_HOLD || kind == ROUND_SLOT)
         fprintf(log, "(v%d, round %d)", (int)round_version(word), (int)round_low(word));
     else if (kind == ROUND_HEAD)
-        fprintf(log, "(v%d, leader %d%s)", (int)round_version(word), (int)round_low(word) >> 1,
-                round_low(word) & 1 ? ", sync" : "");
+        fprintf(log, "(v%d, leader or quorum %d%s)", (int)round_version(word),
+                (int)round_low(word) >> 1, round_low(word) & 1 ? ", sync" : "");
     else
         fprintf(log, "%d", (int)word);
 }
@@ -49,9 +49,10 @@ static void print_word(FILE *log, int kind, uint64_t word) {
 static void print_step(FILE *log, const struct round_memory *m, int t) {
     static const char *const orders[] = {"relaxed", "consume", "acquire",
                                          "release", "acq_rel", "seq_cst"};
-    static const char *const actions[] = {
-        "",          "WAIT",    "WRITE...", "PASSED",   "PINNED",     "GATHER...", "PRIVATE...",
-        "REDUCE...", "COPY...", "REDO...",  "COMPLETE", "COLLECT...", "RETURN",    "MISMATCH"};
+    static const char *const actions[] = {"",        "WAIT",      "WRITE...",   "PASSED",
+                                          "PINNED",  "GATHER...", "PRIVATE...", "REDUCE...",
+                                          "COPY...", "REDO...",   "COMPLETE",   "COLLECT...",
+                                          "RETURN",  "DISPUTED",  "MISMATCH"};
     static const char *const whys[] = {"window", "buffer", "quorum", "grace", "round", "slices"};
     const struct access *a = &m->access;
     fprintf(log, "    rank %d", m->rank);

@@ -98,6 +98,13 @@ QUICK = (
     Row("--ranks 2 --group 2 --programs nnnd --ordered --rounds 2 --limited"),
     Row("--ranks 3 --group 2 --programs nd,nn,n --ordered"),
     Row("--ranks 3 --group 3 --programs n --ordered --quorum 2"),
+    # a quorum that changes from version to version, and ranks that disagree about it
+    Row("--ranks 2 --group 2 --programs nnn --ordered --quorums 121", second=SINGLE_STEPS),
+    Row("--ranks 2 --group 2 --programs nnnd --ordered --quorums 121 --rounds 2 --limited"),
+    Row("--ranks 2 --group 2 --programs nnn --ordered --quorums 121,112", second=DFS),
+    Row("--ranks 2 --group 2 --programs nnn --ordered --quorums 112,122 --window 1", second=DFS),
+    Row("--ranks 2 --group 2 --programs nnsn,nnsd --ordered --quorums 12,1"),
+    Row("--ranks 3 --group 3 --programs n --ordered --quorums 1,2,3", second=DFS),
     # on after the version merged
     Row("--ranks 2 --group 2 --programs nnn --forward"),
     Row("--ranks 2 --group 2 --programs nnn --forward --window 1 --slices 2"),
@@ -157,6 +164,9 @@ QUICK = (
     Row("--ranks 4 --group 4 --programs nnnnsnnnnn --ordered --window 2 --quorum 2 --walks 300"),
     Row("--ranks 5 --group 3 --programs nnnnnnnnnd --ordered --window 3 --slices 2 --walks 150"),
     Row("--ranks 4 --group 2 --programs nnnnsnnnd --ordered --rounds 1 --limited --walks 150"),
+    Row("--ranks 3 --group 3 --programs nnnnnn --ordered --quorums 123 --walks 300"),
+    Row("--ranks 4 --group 4 --programs nnnnnn --ordered --quorums 123432 --window 2 --walks 300"),
+    Row("--ranks 4 --group 4 --programs nnnsnd --ordered --quorums 123,123,123,122 --walks 300"),
     Row("--ranks 4 --group 2 --programs nnnnsnnnnn --forward --window 2 --slices 2 --walks 300"),
     Row("--ranks 5 --group 3 --programs nnnnnnnd --forward --window 3 --quorum 2 --walks 150"),
     Row("--ranks 5 --group 3 --programs nnnnnnnd --forward --majority --world --walks 150"),
@@ -199,6 +209,9 @@ FULL = (
     Row("--ranks 3 --group 3 --programs nn --majority --dfs", bits=29),
     Row("--ranks 2 --group 2 --programs nnnn --ordered --dfs", bits=28),
     Row("--ranks 3 --group 3 --programs nn --ordered --quorum 2 --dfs", bits=29),
+    Row("--ranks 2 --group 2 --programs nnnn --ordered --quorums 1221"),
+    Row("--ranks 3 --group 3 --programs nn --ordered --quorums 23 --window 1", bits=25),
+    Row("--ranks 3 --group 3 --programs nn --ordered --quorums 12,12,22 --window 1", bits=25),
     Row("--ranks 2 --group 2 --programs nnnn --forward --dfs", bits=28),
     Row("--ranks 3 --group 2 --programs nnn --forward --window 1 --dfs", bits=28),
     Row("--ranks 3 --group 3 --programs on,n,n --dfs", bits=28),
@@ -222,8 +235,14 @@ for protocol, rows in (("--inplace", inplace_rows), ("--activation", activation_
     FULL += tuple(Row(f"{protocol} {arguments}", bits=26) for arguments in rows.FULL)
 
 
-# Some of every protocol, and the row whose invariant has to be found violated.
-SHORT = tuple(row for number, row in enumerate(QUICK) if number % 12 == 0 or row.violates)
+# Some of every protocol, the small rows of quorums that change, and the row whose invariant has to
+# be found violated.
+SMALL = ("nnn --ordered --quorums 121", "n --ordered --quorums 1,2,3", "nnd --ordered --quorums")
+SHORT = tuple(
+    row
+    for number, row in enumerate(QUICK)
+    if number % 12 == 0 or row.violates or any(words in row.arguments for words in SMALL)
+)
 
 
 def explore(arguments: str, bits: int) -> tuple[str, dict[str, float], str]:

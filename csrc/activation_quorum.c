@@ -1,0 +1,58 @@
+/* Quorums that change from version to version. What ranks call a version with goes to its
+ * coordinator with their notices, and to every rank with its activations: who is activated compares
+ * with what it knows, and so does who calls later. The graph reaches every rank on a path of
+ * growing dimensions; where two activations of the same version with different quorums meet, on
+ * such a path or at its end, a rank knows both. A rank that was told by data alone does not join
+ * the window's next barrier before the activation has come: until then the version has its slot. */
+#include "activation_state.h"
+
+enum { SECOND_SHIFT = 16, QUORUM_SHIFT = 48 };
+
+struct activation_dispute activation_disputed(const struct activation_message *m) {
+    const int64_t low = (INT64_C(1) << QUORUM_SHIFT) - 1;
+    return (struct activation_dispute){
+        .version = m->version & low,
+        .ranks = {m->detail & ((1 << SECOND_SHIFT) - 1), m->detail >> SECOND_SHIFT},
+        .quorums = {m->quorum, (int32_t)(m->version >> QUORUM_SHIFT)},
+    };
+}
+
+void activation_quorum(struct activation *a, int quorum) {
+    a->config.quorum = quorum;
+}
+
+void activation_dispute(struct activation *a, const struct activation_message *m) {
+    if (a->troubled)
+        return;
+    for (int r = 0; r < a->config.size; r++)
+        if (r != a->config.rank)
+            activation_push(
+                a, (struct activation_action){.kind = ACTIVATION_SEND, .to = r, .message = *m});
+    const struct activation_dispute dispute = activation_disputed(m);
+    a->troubled = 1;
+    activation_push(a, (struct activation_action){.kind = ACTIVATION_TROUBLE,
+                                                  .to = dispute.ranks[1],
+                                                  .reason = ACTIVATION_QUORUMS,
+                                                  .version = dispute.version,
+                                                  .message = *m});
+}
+
+int activation_claim(struct activation *a, struct activation_version *v, int rank, int quorum) {
+    if (!a->config.varies || v->quorum == quorum)
+        return 0;
+    if (v->quorum == 0) {
+        v->quorum = (uint16_t)quorum;
+        v->claimant = rank;
+        return 0;
+    }
+    activation_dispute(
+        a, &(struct activation_message){.kind = ACTIVATION_DISPUTE,
+                                        .quorum = v->quorum,
+                                        .detail = v->claimant | rank << SECOND_SHIFT,
+                                        .version = v->version | (int64_t)quorum << QUORUM_SHIFT});
+    return 1;
+}
+
+int activation_is_unclaimed(const struct activation *a, const struct activation_version *v) {
+    return a->config.varies && v->state != ACTIVATION_IDLE && !v->sync && !v->activated;
+}
