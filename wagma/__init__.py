@@ -36,6 +36,7 @@ _ALGORITHMS = (  # the names of wagma/algorithms.py
     "KAsync",
     "KSync",
     "LocalSGD",
+    "ParameterServerSGD",
     "SGP",
     "WAGMA",
 )

@@ -14,5 +14,6 @@ from wagma.training.strategies.fastest_k import FastestK as FastestK
 from wagma.training.strategies.kasync import KAsync as KAsync
 from wagma.training.strategies.ksync import KSync as KSync
 from wagma.training.strategies.local import LocalSGD as LocalSGD
+from wagma.training.strategies.parameter_server import ParameterServerSGD as ParameterServerSGD
 from wagma.training.strategies.sgp import SGP as SGP
 from wagma.training.strategies.wagma import WAGMA as WAGMA

@@ -66,7 +66,7 @@ class BlocksOptimizer(MicroBatchingOptimizer):
         Raises:
             TypeError: `steps` is no int; on every rank.
             ValueError: it is negative, or the inner optimizer needs a closure; on every rank.
-            RuntimeError: inside another `join` or `no_sync`.
+            RuntimeError: inside another `join` or `no_sync`; the algorithm needs no `join`.
         """
         self._check_call("join()")
         last = last_version(self._algorithm, self._inner, steps)

@@ -29,8 +29,13 @@ def last_version(algorithm: Algorithm, inner: Optimizer, steps: SupportsIndex) -
     """The version that all ranks reach when each makes its `steps`; collective.
 
     Raises:
-        TypeError, ValueError: see `wagma.DistributedOptimizer.join`; on every rank.
+        TypeError, ValueError, RuntimeError: see `wagma.DistributedOptimizer.join`; on every rank.
     """
+    if not algorithm.joins:
+        raise RuntimeError(
+            f"join() with {type(algorithm).__name__}, whose ranks need not make equally many "
+            "steps: let loops count versions, as in while opt.version < steps"
+        )
 
     def check() -> int:
         try:
@@ -63,7 +68,7 @@ def naming_join(algorithm: Algorithm, blocks: Sequence[str]) -> Iterator[None]:
         algorithm: whose collectives are called.
         blocks: the with blocks of the optimizer that this is in.
     """
-    joins = "join" in blocks
+    joins = "join" in blocks or not algorithm.joins
     algorithm.hint(None if joins else UNEVEN)
     try:
         yield

@@ -14,6 +14,7 @@ from wagma.training.strategies.diloco import DiLoCo
 from wagma.training.strategies.eager import EagerSGD
 from wagma.training.strategies.gradients import GradientAveraging
 from wagma.training.strategies.kasync import KAsync
+from wagma.training.strategies.parameter_server import ParameterServerSGD
 from wagma.training.strategies.wagma import WAGMA
 
 __all__ = ["Arguments", "Compensation", "Correction", "period_of"]
@@ -117,6 +118,11 @@ class Arguments:
             )
 
     def _check_algorithm(self, algorithm: Algorithm) -> None:
+        if isinstance(algorithm, ParameterServerSGD):
+            raise TypeError(
+                f"DropCompute around {algorithm!r}, which leaves slow learners out by itself: give "
+                "DistributedOptimizer the ParameterServerSGD alone"
+            )
         period = period_of(algorithm)
         if isinstance(algorithm, KAsync):
             raise TypeError(

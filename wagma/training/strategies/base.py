@@ -51,6 +51,7 @@ class Algorithm(Ranks, ABC):
             `DistributedOptimizer.weight`, which sets it; what averages hands it to its collective.
         wait_avoiding: a rank that calls early is not held up by the others, but makes them late.
             One without data of its own then keeps the pace of its last steps.
+        joins: ranks without data of their own can take part in the steps of the others.
 
     Raises:
         what `PartialAllreduce` raises for a wrong `comm`.
@@ -59,6 +60,7 @@ class Algorithm(Ranks, ABC):
     """
 
     wait_avoiding: bool = False
+    joins: bool = True
     _where_to_clip = (
         "averages models, and gradients are each rank's own: clip them after backward() and before "
         "step(), as in torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)"

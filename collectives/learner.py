@@ -1,0 +1,132 @@
+"""A rank that sends gradients to parameter servers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .errors import PeerError
+from .parameter_server import (
+    GRADIENT,
+    MODEL,
+    NEWS,
+    Bytes,
+    Code,
+    ParameterServer,
+    Shard,
+)
+from .partial_allreduce import PartialAllreduce
+from .patience import Patience
+from .selection import Counts
+from .transfers import finish
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["Learner"]
+
+
+class Learner(ParameterServer):
+    """A rank that computes gradients.
+
+    Args:
+        gradient: this rank's, as bytes; sent in place.
+
+    Attributes:
+        counts: of this rank's gradients, see `Counts`.
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        model: Bytes,
+        gradient: Bytes,
+        shards: Sequence[Shard],
+        ranks: PartialAllreduce,
+        patience: Patience,
+    ) -> None:
+        super().__init__(comm, model, shards, ranks, patience)
+        self._gradient = gradient
+        self.counts = Counts()
+        self._newest = 0  # version that this rank has heard of
+
+    def push(self, weight: float = 1.0, *, empty: bool = False) -> bool:
+        """Offer the gradient, which was computed from the parameters of `version`.
+
+        It is sent if a version can use it. Then the model becomes that of a newer version, if the
+        method says so.
+
+        Args:
+            weight: of the gradient.
+            empty: there is none: this rank takes its place in a version without.
+
+        Returns:
+            Whether the model was written.
+
+        Raises:
+            PeerError, StallError: a server is lost; too few learners are left; it took too long.
+        """
+        self._tell(self._first, Code.OFFER, self.version, weight, empty)
+        code, first, second, *_ = self._answer("step()")
+        if code == Code.TAKE:
+            if not empty:
+                self.counts.up += 1
+                self.counts.used += 1
+                self.counts.staleness += int(first)
+                self._move(GRADIENT, self._gradient, sends=True)
+            if not second:
+                return False
+            code, first, second, *_ = self._answer("step()")
+        self._receive(first, second)
+        return True
+
+    def pause(self) -> None:
+        """Say that this rank has left its loop, before a call that all ranks make."""
+        self._tell(self._first, Code.PAUSE)
+
+    def synchronize(self) -> None:
+        """Leave the loop, and receive the final parameters."""
+        self.pause()
+        _, version, cancelled, *_ = self._answer("synchronize()")
+        self._receive(version, cancelled)
+
+    def is_stale(self) -> bool:
+        """Return whether this rank has heard of a newer version, of a method that cancels."""
+        while (heard := self._heard(self._first, NEWS)) is not None:
+            self._newest = int(heard[1][1])
+        return self._newest > self.version
+
+    def _answer(self, what: str) -> list[float]:
+        """What the first server says."""
+        content = self._await(self._first, what)
+        if content[0] == Code.ENDED:
+            raise PeerError(
+                f"rank {int(content[1])} failed, died or left, and the learners that are left are "
+                "too few for k: make a new optimizer without it, or with a smaller k"
+            )
+        if content[0] == Code.LEFT:
+            self._left.add(self._first)
+            self._check_lost()
+        return content
+
+    def _receive(self, version: float, cancelled: float) -> None:
+        self.counts.down += 1
+        self.counts.cancelled += int(cancelled)
+        self._move(MODEL, self._model, sends=False)
+        self.version = int(version)
+        self.is_stale()
+
+    def _move(self, tag: int, memory: Bytes, *, sends: bool) -> None:
+        began = time.monotonic()
+        moved = [
+            self._transfer(server, tag, memory, index, sends=sends)
+            for index, server in enumerate(self._servers)
+        ]
+        for transfer in moved:
+            transfer.start()
+        finish(moved, self._watch)
+        self.waited += time.monotonic() - began
+
+    def _partners(self) -> list[int]:
+        return [self._first]

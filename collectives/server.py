@@ -1,0 +1,256 @@
+"""A rank that holds a part of the parameters, and steps with the gradients of learners."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .errors import PeerError
+from .parameter_server import (
+    GRADIENT,
+    MODEL,
+    NEWS,
+    Bytes,
+    Code,
+    Holder,
+    ParameterServer,
+    Shard,
+)
+from .partial_allreduce import PartialAllreduce
+from .patience import Patience, Wait
+from .reports import describe_ranks
+from .selection import Action, Kind, Selection
+from .transfers import finish, nap
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["Server"]
+
+
+class Server(ParameterServer):
+    """A rank that holds a part of the parameters.
+
+    Args:
+        holder: what it does with gradients.
+        gradient_bytes: of one.
+        method, k: see `Selection`.
+
+    Attributes:
+        counts: of all learners' gradients, on the first server; see `Counts`.
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        model: Bytes,
+        gradient_bytes: int,
+        shards: Sequence[Shard],
+        ranks: PartialAllreduce,
+        patience: Patience,
+        *,
+        holder: Holder,
+        method: str,
+        k: int,
+    ) -> None:
+        super().__init__(comm, model, shards, ranks, patience)
+        self._holder = holder
+        self._k = k
+        self._shard = self.rank - self._first
+        self._followers = self._servers[1:] if self.rank == self._first else range(0)
+        self._received = np.zeros(gradient_bytes, np.uint8)
+        self._selection = Selection(method, k, len(self._learners))
+        self._idle: Wait | None = None  # since the learners have left their loops
+        self.counts = self._selection.counts
+
+    def serve(self) -> None:
+        """Carry out what the learners need until all have left their loops.
+
+        Raises:
+            PeerError, StallError: too few learners are left; nothing came for too long.
+        """
+        if self.rank != self._first:
+            self._follow()
+            return
+        selection = self._selection
+        if selection.is_over():
+            self._idle = self._idle or self._wait("step(), after all learners ended their loops,")
+            self._idle.check(selection.live())
+        else:
+            self._idle = None
+            self._lead()
+        self._command(Code.RETURN, selection.version)
+
+    def resume(self) -> None:
+        """Take up the training after a call that all ranks have made."""
+        self._selection.resume()
+
+    def synchronize(self) -> None:
+        """Give all learners the final parameters, and the servers those of each other."""
+        self.serve()
+        if self.rank == self._first:
+            self._execute(self._selection.synchronize())
+            self._command(Code.RETURN, self._selection.version)
+        else:
+            self._follow()
+        self._finish_gives()
+        moved = []
+        for index, server in enumerate(self._servers):
+            if server != self.rank:
+                send = self._transfer(server, MODEL, self._model, self._shard, sends=True)
+                moved += [
+                    send,
+                    self._transfer(server, MODEL, self._model, index, sends=False),
+                ]
+        for transfer in moved:
+            transfer.start()
+        finish(moved, self._watch)
+        self.version = self._selection.version
+
+    # ---- the first server ------------------------------------------------------------------------
+    def _lead(self) -> None:
+        selection, lost = self._selection, set[int]()
+        wait = self._wait("step()")
+        while True:
+            for rank in self.lost():
+                if rank in self._learners and rank not in lost:
+                    lost.add(rank)
+                    self._execute(selection.lose(rank))
+            self._check_enough()
+            if selection.is_over():
+                return
+            heard = self._heard()
+            if heard is None:
+                wait.check(selection.computing())
+                self._progress()
+                self.waited += nap(wait.seconds)
+                continue
+            self._see(*heard)
+            wait = self._wait("step()")
+
+    def _see(self, rank: int, content: list[float]) -> None:
+        """Carry out what a learner says."""
+        selection = self._selection
+        code, version, weight, empty, *_ = content
+        if code == Code.LEFT:
+            self._left.add(rank)
+            self._execute(selection.leave(rank))
+        elif code == Code.PAUSE:
+            self._execute(selection.pause(rank))
+        elif code == Code.OFFER:
+            action = selection.offer(rank, int(version))
+            if action.kind is not Kind.TAKE:
+                self._execute([action])
+            elif self._take(action, bool(empty)):
+                if not empty:
+                    self._command(Code.ADD, weight)
+                    self._holder.add(self._received, weight)
+                self._execute(selection.taken(action, empty=bool(empty)))
+
+    def _take(self, action: Action, empty: bool) -> bool:
+        """Receive the gradient of a learner, on all servers; return whether it is there."""
+        self._tell(action.learner, Code.TAKE, action.staleness, action.waits)
+        if empty:
+            return True
+        self._command(Code.RECEIVE, action.learner)
+        here = self._receive(action.learner)
+        for rank in self._followers:
+            here &= bool(self._await(rank, "step()")[1])
+        return here
+
+    def _execute(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            if action.kind is Kind.GIVE:
+                version = self._selection.version
+                self._command(Code.SEND, action.learner, version)
+                self._tell(action.learner, Code.GIVE, version, action.cancelled)
+                self._give(action.learner)
+            elif action.kind is Kind.TELL:
+                self._tell(action.learner, Code.GIVE, self._selection.version, tag=NEWS)
+            elif action.kind is Kind.APPLY:
+                self._command(Code.APPLY)
+                self._apply()
+            else:
+                self._command(Code.DROP)
+                self._holder.drop()
+
+    def _command(self, code: Code, *numbers: float) -> None:
+        for rank in self._followers:
+            self._tell(rank, code, *numbers)
+
+    def _check_enough(self) -> None:
+        selection = self._selection
+        ended = selection.is_over() and (selection.live() or not selection.lost())
+        if ended or not selection.is_short():
+            return
+        gone = sorted({*selection.lost(), *(r for r in self._left if r in self._learners)})
+        for rank in selection.live():
+            self._tell(rank, Code.ENDED, gone[0])
+        raise PeerError(
+            f"{describe_ranks(gone)} failed, died or left, and {len(selection.live())} learners "
+            f"are too few for k={self._k}: make a new optimizer without it, or with a smaller k"
+        )
+
+    # ---- all servers -----------------------------------------------------------------------------
+    def _follow(self) -> None:
+        """Carry out what the first server says until it returns."""
+        selection = self._selection
+        while True:
+            code, number, version, *_ = self._await(self._first, "step()")
+            if code == Code.RECEIVE:
+                self._tell(self._first, Code.RECEIVED, self._receive(int(number)))
+            elif code == Code.ADD:
+                self._holder.add(self._received, number)
+            elif code == Code.APPLY:
+                selection.version += 1
+                self._apply()
+            elif code == Code.DROP:
+                self._holder.drop()
+            elif code == Code.SEND:
+                selection.version = int(version)
+                self._give(int(number))
+            else:
+                if code == Code.LEFT:
+                    self._left.add(self._first)
+                    self._check_lost()
+                selection.version = int(number)
+                return
+
+    def _receive(self, learner: int) -> bool:
+        transfer = self._transfer(learner, GRADIENT, self._received, self._shard, sends=False)
+        transfer.start()
+        finish([transfer], self._watch)
+        if not transfer.active:
+            return True
+        # What is under way may still be written some day: not to memory that is used.
+        for (_, tag, _), other in list(self._transfers.items()):
+            if tag == GRADIENT:
+                self._forget(other)
+        self._received = np.zeros_like(self._received)
+        return False
+
+    def _apply(self) -> None:
+        self._finish_gives()  # they read the parameters
+        self._holder.apply()
+        self.version = self._selection.version
+
+    def _give(self, learner: int) -> None:
+        transfer = self._transfer(learner, MODEL, self._model, self._shard, sends=True)
+        if transfer.active:
+            self._finish_gives()
+        transfer.start()
+
+    def _finish_gives(self) -> None:
+        for transfer in finish([t for t in self._transfers.values() if t.active], self._watch):
+            self._forget(transfer)
+
+    def _progress(self) -> None:
+        for transfer in self._transfers.values():
+            transfer.test()
+
+    def _partners(self) -> list[int]:
+        if self.rank == self._first:
+            return [*self._learners, *self._followers]
+        return [self._first]

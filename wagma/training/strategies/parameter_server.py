@@ -1,0 +1,282 @@
+"""K-sync, K-batch-sync, K-async and K-batch-async SGD with parameter servers."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, Unpack
+
+import torch
+from torch.optim import Optimizer
+
+from wagma.collectives import PartialAllreduce
+from wagma.collectives.learner import Learner
+from wagma.collectives.mpi import import_mpi
+from wagma.collectives.selection import METHODS
+from wagma.collectives.server import Server
+from wagma.launch.environment import meeting_place
+from wagma.training.closures import needs_closure
+from wagma.training.flat import FlatParameters
+from wagma.training.flat_gradients import FlatGradients
+from wagma.training.gradient_sum import GradientSum, bytes_of, cut, shards_of
+from wagma.training.ranks import Waits
+from wagma.training.strategies.base import Algorithm
+from wagma.training.strategies.collective import Collective
+from wagma.units import plural
+
+if TYPE_CHECKING:
+    from wagma.collectives.meeting import Comm, Meeting
+
+__all__ = ["ParameterServerSGD"]
+
+Method = Literal["k-sync", "k-batch-sync", "k-async", "k-batch-async"]
+
+
+class ParameterServerSGD(Algorithm):
+    """Learners send gradients to servers, which step with the first `k` of a version.
+
+    Of Dutta et al., "Slow and Stale Gradients Can Win the Race" (AISTATS 2018), Sec. 2:
+
+    - "k-sync": the first k at the current version, of different learners; the others are cancelled.
+    - "k-batch-sync": the first k mini-batches at the current version, of any learners.
+    - "k-async": k of different learners, at any version; one that has pushed waits for the update.
+    - "k-batch-async": any k; a learner gets the newest parameters at once, and waits for nobody.
+
+    The last `servers` ranks hold the parameters, each a contiguous part that is cut between
+    tensors, and step the user's optimizer with the mean of the k gradients (with weights
+    sum(w g) / sum(w)). All other ranks are learners, whose own inner optimizers are not stepped.
+    All ranks run the same loop. On a server one `step` serves until all learners have left their
+    loops (`synchronize`, `close`, or another call that all ranks make), so that a server computes
+    one gradient at most, which nobody uses; `pending` is True there, so that loops can skip it.
+    What has to happen once per version is a hook of the servers' inner step
+    (``opt.register_step_post_hook(lambda *_: schedule.step())``).
+
+    `version` is that of the parameters that a rank has. A gradient that has come when others had
+    ended their loops may make versions beyond the last one of a loop.
+
+    A rank without a gradient (overflow, weight 0, ``on_nonfinite="skip"``) takes its place among
+    the k of a version, with weight 0. A closure is evaluated once per step.
+
+    Args:
+        comm: the ranks that train together, over MPI; "auto": those that mpiexec started.
+        method: one of the four.
+        k: gradients of a version, 1 to the number of learners.
+        servers: how many ranks hold the parameters.
+        on_nonfinite: "error": a gradient that is not finite raises FloatingPointError on its rank,
+            before it is sent; "skip": it is not sent.
+        waits: timeout, stall_warning and transport (of the shared memory by which deaths are
+            noticed; gradients go over MPI), see `Algorithm`.
+
+    Raises:
+        what `Algorithm` does. What is wrong with the other arguments is raised, on every rank, when
+        the optimizer is made. A learner that dies or fails is done without, as long as k learners
+        are left (batch methods: one), or else all get PeerError.
+    """
+
+    wait_avoiding = True
+    joins = False
+    _where_to_clip = (
+        "averages gradients on servers: clip this rank's own after backward() and before step(), "
+        "or the mean, on a server, in a hook: opt.register_step_pre_hook(...)"
+    )
+
+    def __init__(
+        self,
+        comm: Comm = "auto",
+        method: Method = "k-sync",
+        *,
+        k: int = 1,
+        servers: int = 1,
+        on_nonfinite: Literal["error", "skip"] = "error",
+        **waits: Unpack[Waits],
+    ) -> None:
+        super().__init__(comm, **waits)
+        self.method = method
+        self.k = k
+        self.servers = servers
+        self.on_nonfinite = on_nonfinite
+        self._gradients: FlatGradients | None = None
+        self._began = self._ended = 0.0
+        self._skipped = 0
+
+    @property
+    def is_server(self) -> bool:
+        """Whether this rank holds parameters."""
+        return self.rank >= self.size - self.servers
+
+    def arguments(self) -> dict[str, object]:
+        """Return the own arguments, checked."""
+        if self.comm is None or (self.comm == "auto" and meeting_place(os.environ) == "variables"):
+            raise ValueError(
+                "ParameterServerSGD sends messages over MPI, and these ranks were started without: "
+                "start them with mpiexec and pass comm=MPI.COMM_WORLD, or train without a server, "
+                "as with KSync, KAsync or AllreduceSGD"
+            )
+        if self.method not in METHODS:
+            known = ", ".join(map(repr, METHODS))
+            raise ValueError(f"method={self.method!r} must be one of {known}")
+        for name in ("k", "servers"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name}={value!r} must be an int, 1 or more")
+        if self.size < self.servers + 1:
+            raise ValueError(
+                f"servers={self.servers} needs {self.servers + 1} ranks or more, for one learner "
+                f"at least, and there are {self.size}: start more ranks"
+            )
+        if self.k > self.size - self.servers:
+            raise ValueError(
+                f"k={self.k} is more than the {plural(self.size - self.servers, 'learner')} that "
+                f"{plural(self.size, 'rank')} with servers={self.servers} have: pass a smaller k"
+            )
+        if self.on_nonfinite not in ("error", "skip"):
+            raise ValueError(f"on_nonfinite={self.on_nonfinite!r} must be 'error' or 'skip'")
+        own = ("method", "k", "servers", "on_nonfinite")
+        return {name: getattr(self, name) for name in own}
+
+    def check_inner(self, inner: Optimizer) -> None:
+        """Check that `inner` makes one step per gradient."""
+        if needs_closure(inner):
+            raise TypeError(
+                f"ParameterServerSGD cannot train with {type(inner).__name__}, which evaluates its "
+                "closure several times per step: use an optimizer such as torch.optim.SGD"
+            )
+        self._inner = inner
+
+    def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
+        """Make what this rank talks through."""
+        layout = parameters.layout
+        shards = shards_of(layout, self.servers)
+        self._began = self._ended = time.monotonic()
+        comm: Any = import_mpi().COMM_WORLD if self.comm == "auto" else self.comm
+        ranks = PartialAllreduce(comm, torch.zeros(1), **self.waits)
+        model = bytes_of(parameters.flat)
+        memory = torch.zeros(FlatGradients.size_for(layout), dtype=layout.dtype)
+        if not self.is_server:
+            self._gradients = FlatGradients(parameters, memory)
+            return (Learner(comm, model, bytes_of(memory), shards, ranks, self._patience),)
+        own = cut(layout, self.servers)[self.rank - self.size + self.servers]
+        holder = GradientSum(parameters, self._inner, own)
+        server = Server(
+            *(comm, model, memory.nbytes, shards, ranks, self._patience),
+            holder=holder,
+            method=self.method,
+            k=self.k,
+        )
+        return (server,)
+
+    @property
+    def collective(self) -> Learner | Server:
+        """What this rank talks through; its own counter starts at 0 in every process."""
+        member = super().collective
+        assert isinstance(member, (Learner, Server))
+        return member
+
+    def step(self, inner: Optimizer, closure: Callable[[], Any] | None) -> Any:  # noqa: ARG002
+        """Evaluate `closure` and push the gradient; on a server serve, and return None."""
+        loss = None
+        if closure is not None and not self.is_server:
+            with torch.enable_grad():
+                loss = closure()
+        self._push(self.weight)
+        return loss
+
+    def passive_step(self, inner: Optimizer) -> None:  # noqa: ARG002
+        """Take a place in a version without a gradient; on a server serve."""
+        self._push(0.0)
+
+    def _push(self, weight: float) -> None:
+        member = self.collective
+        if isinstance(member, Server):
+            for parameter in self.parameters.parameters:
+                parameter.grad = None  # of the loop, which nobody uses
+            member.serve()
+        elif member.push(weight, empty=weight == 0 or not self._gathered()):
+            self.parameters.written()
+        self._ended = time.monotonic()
+
+    def _gathered(self) -> bool:
+        """Gather the gradient; return whether it is finite.
+
+        Raises:
+            FloatingPointError: it is not, and ``on_nonfinite="error"``.
+        """
+        assert self._gradients is not None
+        self._gradients.gather(None)
+        if math.isfinite(self._gradients.memory.sum(dtype=torch.float64).item()):
+            return True
+        if self.on_nonfinite == "skip":
+            self._skipped += 1
+            return False
+        parameters = enumerate(self.parameters.parameters)
+        wrong = (i for i, p in parameters if p.grad is not None and not p.grad.isfinite().all())
+        raise FloatingPointError(
+            f"the gradient of parameter {next(wrong)} at version {self.version} is not finite on "
+            f"rank {self.rank}, and was not sent: lower the learning rate, or leave such gradients "
+            'out with on_nonfinite="skip"'
+        )
+
+    def synchronize(self, *, final: bool = True) -> None:  # noqa: ARG002
+        """Give all ranks the servers' parameters, when all learners have left their loops."""
+        self.collective.synchronize()
+        self.parameters.written()
+        self._ended = time.monotonic()
+
+    def meet(self) -> Meeting:
+        """Return the ranks, when all learners have left their loops."""
+        if self._collectives:
+            member = self.collective
+            if isinstance(member, Server):
+                member.serve()
+                member.resume()
+            else:
+                member.pause()
+        return super().meet()
+
+    def average(self, array: torch.Tensor) -> None:
+        """Make `array` the mean of the learners' on every rank; collective."""
+        with self._once(array, average=True, name="averages") as collective:
+            collective.allreduce(array, weight=float(not self.is_server))
+
+    def should_stop(self) -> bool:
+        """Return whether this rank has heard of a newer version; on a server True."""
+        member = self.collective
+        return isinstance(member, Server) or member.is_stale()
+
+    @property
+    def pending(self) -> bool:
+        """Whether a gradient of this rank would not be used: on a server."""
+        return self.is_server
+
+    def stats(self) -> dict[str, int | float]:
+        """Return this rank's counts; those of the first server are of all learners.
+
+        "vectors_up" and "vectors_down", gradients and copies of the parameters that were sent;
+        "cancelled" and "dropped" gradients, "nonfinite" ones that were skipped; "staleness_mean" of
+        those that were used; "busy_share", the time since the optimizer was made, until the end of
+        the last step, in which this rank did not wait.
+        """
+        member = self.collective
+        counts, seconds = member.counts, self._ended - self._began
+        return {
+            "vectors_up": counts.up,
+            "vectors_down": counts.down,
+            "cancelled": counts.cancelled,
+            "dropped": counts.dropped,
+            "nonfinite": self._skipped,
+            "staleness_mean": counts.staleness / (counts.used or 1),
+            "waited_seconds": member.waited,
+            "busy_share": 1 - member.waited / seconds if seconds > 0 else 1.0,
+        }
+
+    def release(self) -> None:
+        """Let go of the memory for gradients."""
+        self._gradients = None
+
+    def __repr__(self) -> str:
+        return (
+            f"ParameterServerSGD({plural(self.size, 'rank')}, {self.method!r}, k={self.k}, "
+            f"servers={self.servers})"
+        )
