@@ -35,7 +35,8 @@ NAMES = (
 DEFAULT = ("wagma", "allreduce", "local10", "dpsgd", "sgp1", "eager-majority", "adpsgd")
 
 _NUMBERED = re.compile(
-    r"(dropcompute-local|local|diloco|diloco-overlap|diloco-groups|sgp|ksync|kasync)([1-9][0-9]{0,5})"
+    r"(dropcompute-local|local|diloco|diloco-overlap|diloco-groups|sgp|ksync|kasync|"
+    r"k-sync|k-async|k-batch-sync|k-batch-async)([1-9][0-9]{0,5})"
 )
 
 
@@ -130,8 +131,9 @@ def check_name(name: str) -> str:
         return name
     raise ValueError(
         f"unknown algorithm {name!r}: choose from {', '.join((*NAMES, *stopping.NAMES))}; localN, "
-        "dilocoN, diloco-overlapN, diloco-groupsN, dropcompute-localN, ksyncN and kasyncN with any "
-        f"N, sgpN with N up to {MAX_NEIGHBORS}; or package.module:Class of your own"
+        "dilocoN, diloco-overlapN, diloco-groupsN, dropcompute-localN, ksyncN, kasyncN, k-syncN, "
+        "k-asyncN, k-batch-syncN and k-batch-asyncN with any N, sgpN with N up to "
+        f"{MAX_NEIGHBORS}; or package.module:Class of your own"
     )
 
 
@@ -171,6 +173,8 @@ def find(name: str, settings: Settings, size: int) -> Compared:
         number = int(found[2])
         if found[1].startswith("diloco"):
             return _diloco(name, number, found[1], settings, size)
+        if found[1].startswith("k-"):
+            return _server(name, found[1], number)
         made = {"sgp": _sgp, "ksync": _ksync, "kasync": _ksync}.get(found[1], _local)
         return made(name, number)
     makers: dict[str, Callable[[], Compared]] = {
@@ -248,6 +252,12 @@ def _diloco(name: str, period: int, kind: str, settings: Settings, size: int) ->
 def _ksync(name: str, k: int) -> Compared:
     label, home = ("K-sync", "KSync") if name.startswith("ksync") else ("K-async", "KAsync")
     return Compared(name, f"{label}, K={k}", home, {"k": k}, None, least_ranks=k)
+
+
+def _server(name: str, method: str, k: int) -> Compared:
+    options = {"method": method, "k": k}
+    label = f"{method.replace('k-', 'K-', 1)}, K={k}, server"
+    return Compared(name, label, "ParameterServerSGD", options, None, least_ranks=k + 1)
 
 
 def _sgp(name: str, neighbors: int) -> Compared:

@@ -62,15 +62,19 @@ class Snapshots:
 
     Attributes:
         rows: the copies: [versions // every, elements of `like`].
+        start: when the training began, on the clock of `time.perf_counter`.
+        seconds: when each copy was taken, from then on.
     """
 
     def __init__(self, like: torch.Tensor, versions: int, every: int) -> None:
         self._every = every
         self._taken = 0
+        self.start = 0.0
+        self.seconds: list[float] = []
         self.rows = torch.zeros(versions // every, like.numel(), dtype=like.dtype)
 
-    def take(self, done: int, flat: torch.Tensor) -> int:
-        """Copies, if it is time; returns how often: more than once when versions were left out.
+    def take(self, done: int, flat: torch.Tensor) -> None:
+        """Copies, if it is time; more than once when versions were left out.
 
         Args:
             done: versions until now.
@@ -81,7 +85,7 @@ class Snapshots:
         if count > 0:
             self.rows[self._taken : due] = flat[: self.rows.shape[1]]
             self._taken = due
-        return count
+            self.seconds += [time.perf_counter() - self.start] * count
 
 
 def run_steps(
@@ -103,7 +107,8 @@ def run_steps(
         stopped: asked before every step; the rank then ends without the final averaging.
     """
     record = RankRecord(optimizer.algorithm.rank)
-    start = end = time.perf_counter()
+    snapshots.start = start = end = time.perf_counter()
+    record.snapshot_seconds = snapshots.seconds
     before = None
     while (version := optimizer.version) < steps:
         if stopped():
@@ -125,8 +130,7 @@ def run_steps(
                 record.staleness[age] = record.staleness.get(age, 0) + 1
         before = outcome
         flat = optimizer.algorithm.parameters.flat
-        for _ in range(snapshots.take(optimizer.version, flat)):
-            record.snapshot_seconds.append(time.perf_counter() - start)
+        snapshots.take(optimizer.version, flat)
         progress(optimizer.version)
     optimizer.synchronize()
     record.end_seconds = time.perf_counter() - start

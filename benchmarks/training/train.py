@@ -209,6 +209,9 @@ def train(
         hook = inner.register_step_post_hook(
             lambda *_: consensus.take(computing.version, parameters.flat)
         )
+        if getattr(optimizer.algorithm, "is_server", False):  # its versions are made in one step
+            made = count(1)
+            inner.register_step_post_hook(lambda *_: snapshots.take(next(made), parameters.flat))
         meet(comm)
         record = run_steps(optimizer, settings.steps, computing, snapshots, progress, stopped)
         found = optimizer.stats()

@@ -9,13 +9,11 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
-from mpi4py import MPI
 from started import validator
 from test_bound import SETTINGS
 
-import wagma
 from wagma.benchmarks.training import plots, table
-from wagma.benchmarks.training.algorithms import check_name, find
+from wagma.benchmarks.training.algorithms import find
 from wagma.benchmarks.training.document import document, write
 from wagma.benchmarks.training.measured import figures, recorded_compute
 from wagma.benchmarks.training.settings import Settings
@@ -113,25 +111,6 @@ def test_the_bound_of_others_is_unknown(tmp_path: Path) -> None:
     assert "Bound unknown: DiLoCo." in table.text(result)
     plots.draw(result, tmp_path)
     assert run("diloco10")["ideal_throughput"] == run("local10")["ideal_throughput"]
-
-
-@pytest.mark.parametrize(
-    ("name", "label", "overlap", "group_size"),
-    [
-        ("diloco-overlap10", "DiLoCo(10), overlap", True, None),
-        ("diloco-groups10", "DiLoCo(10), groups", False, 2),
-    ],
-)
-def test_diloco_that_does_not_wait(
-    name: str, label: str, overlap: bool, group_size: int | None
-) -> None:
-    """Each makes what its name says, and its bound is unknown."""
-    one = find(check_name(name), settings(group_size=2), RANKS)
-    made = one.make(MPI.COMM_SELF, settings(), parse("none", 1))
-    assert isinstance(made, wagma.DiLoCo)
-    assert (made.sync_period, made.overlap, made.group_size) == (10, overlap, group_size)
-    assert run(name)["label"] == one.label == label
-    assert run(name)["ideal_seconds"] is None
 
 
 def test_versions_that_were_left_out_have_the_usual_time_and_their_delay() -> None:

@@ -14,14 +14,13 @@ from mpi4py import MPI
 from tiny import batch, build_model, loss_of, on_all_ranks, step_on, values
 
 import wagma
-from wagma.collectives import MismatchError, QuorumAllreduce
+from wagma.collectives import MismatchError
 from wagma.theory.fastest_k import AdaptiveK
 from wagma.training.strategies.fastest_k import Progress
 
 COMM = MPI.COMM_WORLD
 RANK, SIZE = COMM.rank, COMM.size
 TRANSPORTS = ["shm", "mpi"]
-changing = pytest.mark.skipif(not hasattr(QuorumAllreduce, "k"), reason="k is fixed")
 several = pytest.mark.skipif(SIZE == 1, reason="nobody is late alone")
 
 
@@ -189,7 +188,6 @@ def test_cancelled_work_can_end(transport: Any) -> None:
 # ---- fastest-k -----------------------------------------------------------------------------------
 
 
-@changing
 @pytest.mark.parametrize("schedule", ["additive", "double"])
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_k_grows_as_algorithm_1_says(schedule: Any, transport: Any) -> None:
@@ -343,7 +341,6 @@ def test_other_arguments_on_another_rank_are_refused() -> None:
             wagma.DistributedOptimizer(torch.optim.SGD([weights], lr=0.1), made)
 
 
-@changing
 @several
 def test_ranks_that_set_another_k_are_told() -> None:
     algorithm = wagma.KSync(COMM, 1)

@@ -67,3 +67,24 @@ def test_its_memory_is_free_for_the_next_one(comm: MPI.Intracomm) -> None:
     assert trained is not None
     assert len(trained.consensus) == STEPS // 3
     assert segments() == before
+
+
+@pytest.mark.parametrize("name", ["ksync1", "kasync1", "fastest-k", "k-sync1", "k-batch-async1"])
+def test_ranks_that_do_not_compute_every_version(comm: MPI.Intracomm, name: str) -> None:
+    """Late ranks jump, and a server makes all versions in one step."""
+    torch.set_num_threads(1)
+    task, imbalance = load("digits", 1), parse("exponential:2ms", comm.size)
+    compared = find(name, SETTINGS, comm.size)
+    if comm.size < compared.least_ranks:
+        pytest.skip("too few ranks")
+    done: list[int] = []
+    trained = train(comm, SETTINGS, compared, 1, task, imbalance, done.append, lambda: False)
+    assert trained is not None
+    assert trained.snapshot_versions == list(range(1, STEPS + 1))
+    for record in trained.records:
+        seconds = record["snapshot_seconds"]
+        assert seconds == sorted(seconds)
+        assert len(seconds) == STEPS
+        assert seconds[0] < record["end_seconds"]
+        serves = name.startswith("k-") and record["rank"] == comm.size - 1
+        assert (record["micro_batches"] == 0) == serves
