@@ -41,16 +41,17 @@
  *             round; leave -> NEXT -+-> return
  *                                   `-> USERS: the slot of u + 1 is set
  *   forward   QUORUM -> QUORUM_AT: who has gone past t does not count; leave -> JUMP -> return
- *   varies    (and ordered, one group) AT -> DISPUTE -> WINDOW, and DISPUTE for LET_GO after a
- * wait; the round says with which quorum it was pinned, and who takes it compares: FRESH_HEAD, LATE
- * -> LATE_HEAD -> USERS; another one: DISPUTE_SET, and all ranks are told. Whoever has called t
- * with a quorum q ends in one of the two: a version with arrivals of several quorums is pinned at
- * the latest when all have come out of place   RESERVE before the call; UNVIEW -> WINDOW: the last
- * result is looked at no more; COPY waits for all slices and copies none from the array   BUFFER
- * finds the buffer that the array shows next; what it showed goes out. If all members of a round
- * are there from their arrays (TO_ALL), each slice is written into what all arrays show next, and
- * COPY waits for all slices. If one does not come: SPARE -> LEAVE_ARRAY -> LEAVE_IN -> COPY: into
- * another buffer, what is done copied
+ *   varies    (ordered, one group) AT -> DISPUTE -> WINDOW, and DISPUTE for LET_GO after a wait.
+ *             The round says with which quorum it was pinned, and who takes it compares:
+ *             FRESH_HEAD; LATE -> LATE_HEAD -> USERS. Another one: DISPUTE_SET, and all ranks are
+ *             told. A rank that has called t ends in one of the two: a version with arrivals of
+ *             several quorums is pinned at the latest when all have come.
+ *   out of place   RESERVE before the call; UNVIEW -> WINDOW: the last result is looked at no more;
+ *             COPY waits for all slices and copies none
+ *   from the array   BUFFER finds the buffer that the array shows next; what it showed goes out.
+ *             If all members of a round are there from their arrays (TO_ALL), each slice is written
+ *             into what all arrays show next, and COPY waits for all slices. If one does not come:
+ *             SPARE -> LEAVE_ARRAY -> LEAVE_IN -> COPY: into another buffer, what is done copied
  *
  * Why nothing deadlocks: a rank waits only (a) at WINDOW, for ranks at a lower version; (b) for a
  * quorum, for ranks that have not published this version, that is, at a lower version; (c) in a
