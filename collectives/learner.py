@@ -19,7 +19,6 @@ from .parameter_server import (
 from .partial_allreduce import PartialAllreduce
 from .patience import Patience
 from .selection import Counts
-from .transfers import finish
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -32,6 +31,7 @@ class Learner(ParameterServer):
 
     Args:
         gradient: this rank's, as bytes; sent in place.
+        always_taken: the server refuses no offer, so that a gradient is sent without an answer.
 
     Attributes:
         counts: of this rank's gradients, see `Counts`.
@@ -45,9 +45,12 @@ class Learner(ParameterServer):
         shards: Sequence[Shard],
         ranks: PartialAllreduce,
         patience: Patience,
+        *,
+        always_taken: bool,
     ) -> None:
         super().__init__(comm, model, shards, ranks, patience)
         self._gradient = gradient
+        self._always_taken = always_taken
         self.counts = Counts()
         self._newest = 0  # version that this rank has heard of
 
@@ -68,13 +71,16 @@ class Learner(ParameterServer):
             PeerError, StallError: a server is lost; too few learners are left; it took too long.
         """
         self._tell(self._first, Code.OFFER, self.version, weight, empty)
+        if self._always_taken and not empty:
+            self._move(GRADIENT, self._gradient, sends=True)
         code, first, second, *_ = self._answer("step()")
         if code == Code.TAKE:
             if not empty:
                 self.counts.up += 1
                 self.counts.used += 1
                 self.counts.staleness += int(first)
-                self._move(GRADIENT, self._gradient, sends=True)
+                if not self._always_taken:
+                    self._move(GRADIENT, self._gradient, sends=True)
             if not second:
                 return False
             code, first, second, *_ = self._answer("step()")
@@ -125,7 +131,7 @@ class Learner(ParameterServer):
         ]
         for transfer in moved:
             transfer.start()
-        finish(moved, self._watch)
+        self._finish(moved, "step()")
         self.waited += time.monotonic() - began
 
     def _partners(self) -> list[int]:

@@ -24,7 +24,7 @@ from .mpi import import_mpi
 from .partial_allreduce import PartialAllreduce
 from .patience import Patience, Wait
 from .reports import describe_ranks
-from .transfers import Transfer, nap
+from .transfers import Transfer, finish, nap
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -167,6 +167,13 @@ class ParameterServer:
             self._transfers[key] = Transfer(self._comm, memory, spans, peer, tag, sends=sends)
         return self._transfers[key]
 
+    def _free(self) -> None:
+        """Let go of all transfers."""
+        for transfer in self._transfers.values():
+            transfer.test()
+            transfer.free()
+        self._transfers = {}
+
     def _forget(self, transfer: Transfer) -> None:
         transfer.free()
         self._transfers = {k: t for k, t in self._transfers.items() if t is not transfer}
@@ -189,9 +196,15 @@ class ParameterServer:
                 "optimizer without it, from a checkpoint"
             )
 
-    def _watch(self) -> list[int]:
-        self._check_lost()
-        return self.lost()
+    def _finish(self, transfers: Sequence[Transfer], what: str) -> list[Transfer]:
+        """Wait until `transfers` have ended; return those whose ranks are lost."""
+        wait = self._wait(what)
+
+        def watch() -> list[int]:
+            wait.check(sorted({transfer.peer for transfer in transfers if transfer.active}))
+            return self.lost()
+
+        return finish(transfers, watch)
 
     def _wait(self, what: str) -> Wait:
         return Wait(
@@ -204,11 +217,12 @@ class ParameterServer:
 
     def _await(self, rank: int, what: str) -> list[float]:
         """The next control message of `rank`."""
-        wait = self._wait(what)
+        began, wait = time.monotonic(), self._wait(what)
         while (heard := self._heard(rank)) is None:
             wait.check([rank])
             self._progress()
-            self.waited += nap(wait.seconds)
+            nap(wait.seconds)
+        self.waited += time.monotonic() - began
         return heard[1]
 
     def _progress(self) -> None:
@@ -240,11 +254,9 @@ class ParameterServer:
                     self._take_leave(*heard)
                 wait.check(here)
                 nap(wait.seconds)
-        finally:
-            for transfer in self._transfers.values():
-                transfer.free()
-            self._transfers = {}
             orderly = not self._ranks.lost()
+        finally:
+            self._free()
             self._ranks.close()
         if orderly:
             self._comm.Free()
@@ -252,6 +264,12 @@ class ParameterServer:
     def _take_leave(self, rank: int, content: Sequence[float]) -> None:
         if content[0] == Code.LEFT:
             self._left.add(rank)
+        elif content[0] == Code.OFFER:  # by a rank that goes on, and needs this one
+            self._ranks.fail()
+            raise PeerError(
+                f"{describe_ranks([rank])} has not left its loop, and the server rank {self.rank} "
+                "is closed: call synchronize() on all ranks before the end"
+            )
 
     def _is_quiet(self) -> bool:
         """Whether nothing of this rank's is under way to a rank that lives."""
@@ -273,6 +291,7 @@ class ParameterServer:
         elif not self.closed:
             self.closed = True
             self._ranks.__exit__(kind, error, traceback)
+            self._free()  # MPICH lists at its end all that are left
 
     def __enter__(self) -> Self:
         return self

@@ -22,7 +22,7 @@ from .partial_allreduce import PartialAllreduce
 from .patience import Patience, Wait
 from .reports import describe_ranks
 from .selection import Action, Kind, Selection
-from .transfers import finish, nap
+from .transfers import nap
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -106,7 +106,7 @@ class Server(ParameterServer):
                 ]
         for transfer in moved:
             transfer.start()
-        finish(moved, self._watch)
+        self._finish(moved, "synchronize()")
         self.version = self._selection.version
 
     # ---- the first server ------------------------------------------------------------------------
@@ -221,7 +221,7 @@ class Server(ParameterServer):
     def _receive(self, learner: int) -> bool:
         transfer = self._transfer(learner, GRADIENT, self._received, self._shard, sends=False)
         transfer.start()
-        finish([transfer], self._watch)
+        self._finish([transfer], "step()")
         if not transfer.active:
             return True
         # What is under way may still be written some day: not to memory that is used.
@@ -243,7 +243,7 @@ class Server(ParameterServer):
         transfer.start()
 
     def _finish_gives(self) -> None:
-        for transfer in finish([t for t in self._transfers.values() if t.active], self._watch):
+        for transfer in self._finish([t for t in self._transfers.values() if t.active], "step()"):
             self._forget(transfer)
 
     def _progress(self) -> None:

@@ -19,9 +19,10 @@ __all__ = ["Transfer", "finish", "nap"]
 
 Bytes = npt.NDArray[np.uint8]
 
-CHUNK = 1 << 20  # bytes of a message
-_SHORTEST_S, _LONGEST_S = 2e-5, 1e-3  # between two looks for messages
+CHUNK = 4 << 20  # bytes of a message
+_SHORTEST_S, _LONGEST_S = 2e-5, 5e-4  # between two looks for messages
 _SHORT = 1 / 16  # of the time that a wait has taken, at most, is slept until the next look
+_SPIN_S = 1e-3  # an answer that comes at once is not slept for
 _BUSY_S = 0.02  # without anything done, until a transfer is waited for asleep
 _WATCH_S = 0.05  # between two looks whether a rank has died
 _abandoned: list[Any] = []  # what MPI may still read or write, of ranks that have failed
@@ -120,7 +121,10 @@ def finish(transfers: Sequence[Transfer], watch: Callable[[], Sequence[int]]) ->
 
 
 def nap(seconds: float) -> float:
-    """Sleep until the next look, in a wait of `seconds` so far; return for how long."""
-    length = min(max(_SHORTEST_S, _SHORT * seconds), _LONGEST_S)
-    time.sleep(length)
-    return length
+    """Leave the core until the next look, in a wait of `seconds` so far; return for how long."""
+    began = time.monotonic()
+    if seconds < _SPIN_S:
+        os.sched_yield()
+    else:
+        time.sleep(min(_SHORT * seconds, _LONGEST_S))
+    return time.monotonic() - began

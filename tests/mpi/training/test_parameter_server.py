@@ -212,6 +212,14 @@ def test_a_lost_server_is_an_error() -> None:
     assert RANK == SIZE - 1 or f"rank {SIZE - 1}" in str(caught.value)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_server_that_leaves_is_an_error(method: str) -> None:
+    """Its learners would go on; nobody waits for ever."""
+    with pytest.raises(PeerError, match=f"rank {SIZE - 1}|has not left"), training(method) as made:
+        if RANK < SIZE - 1:
+            train(*made, 5)
+
+
 def test_bad_input() -> None:
     def make(method: Any = "k-sync", **options: Any) -> None:
         with training(method, **options):

@@ -156,9 +156,10 @@ class ParameterServerSGD(Algorithm):
         memory = torch.zeros(FlatGradients.size_for(layout), dtype=layout.dtype)
         if not self.is_server:
             self._gradients = FlatGradients(parameters, memory)
-            return (Learner(comm, model, bytes_of(memory), shards, ranks, self._patience),)
-        own = cut(layout, self.servers)[self.rank - self.size + self.servers]
-        holder = GradientSum(parameters, self._inner, own)
+            own = (comm, model, bytes_of(memory), shards, ranks, self._patience)
+            return (Learner(*own, always_taken=self.method == "k-batch-async"),)
+        part = cut(layout, self.servers)[self.rank - self.size + self.servers]
+        holder = GradientSum(parameters, self._inner, part)
         server = Server(
             *(comm, model, memory.nbytes, shards, ranks, self._patience),
             holder=holder,
@@ -205,7 +206,7 @@ class ParameterServerSGD(Algorithm):
         """
         assert self._gradients is not None
         self._gradients.gather(None)
-        if math.isfinite(self._gradients.memory.sum(dtype=torch.float64).item()):
+        if all(map(math.isfinite, self._gradients.memory.aminmax())):  # NaN is both; no sum is safe
             return True
         if self.on_nonfinite == "skip":
             self._skipped += 1
