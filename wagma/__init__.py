@@ -23,56 +23,59 @@ if find_spec("wagma.collectives") is None:
         f"python -m pip install -e {_folder.parent}"
     )
 
-# What needs torch is imported when it is used: the collectives work without torch.
-_ALGORITHMS = (  # the names of wagma/algorithms.py
-    "ADPSGD",
-    "Algorithm",
-    "AllreduceSGD",
-    "DPSGD",
-    "DiLoCo",
-    "DropCompute",
-    "EagerSGD",
-    "FastestK",
-    "KAsync",
-    "KSync",
-    "LocalSGD",
-    "ParameterServerSGD",
-    "SGP",
-    "WAGMA",
-)
+# What needs torch is imported when it is used: the collectives work without torch. Other
+# capitalised names are those of algorithms.
+_ALGORITHMS = "wagma.algorithms"
 _HOMES = {
     "DistributedOptimizer": "wagma.training.optimizer",
     "broadcast": "wagma.training.broadcasting",
-    **dict.fromkeys(_ALGORITHMS, "wagma.algorithms"),
 }
 
 if TYPE_CHECKING:  # type checkers follow imports
     __version__: str
     from wagma import inject as inject
-    from wagma.algorithms import *  # noqa: F403 (those of _ALGORITHMS)
+    from wagma.algorithms import *  # noqa: F403 (all algorithms)
     from wagma.training.broadcasting import broadcast as broadcast
     from wagma.training.optimizer import DistributedOptimizer as DistributedOptimizer
-else:
-    __all__ = ["__version__", "inject", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return version(__name__)
+    if name == "__all__":
+        return _names()
     if name == "inject":  # imported when it is used, because it needs numpy
         return import_module("wagma.inject")
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        module = import_module(_HOMES[name])
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] != "torch":
-            raise
-        raise ImportError(
-            f"wagma.{name} needs PyTorch, which is not installed: python -m pip install torch"
-        ) from error
-    return getattr(module, name)
+    home = _HOMES.get(name, _ALGORITHMS if name[:1].isupper() else None)
+    if home is not None:
+        try:
+            module = import_module(home)
+        except ModuleNotFoundError as error:
+            if not _lacks_torch(error):
+                raise
+            raise ImportError(
+                f"wagma.{name} needs PyTorch, which is not installed: python -m pip install torch"
+            ) from error
+        if name in vars(module):
+            return vars(module)[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), "__version__", "inject", *_HOMES})
+    return sorted({*globals(), *_names()})
+
+
+def _names() -> list[str]:
+    """Return the public names: those that need torch only where it is installed."""
+    names = ["__version__", "inject"]
+    try:
+        algorithms = vars(import_module(_ALGORITHMS))
+    except ModuleNotFoundError as error:
+        if not _lacks_torch(error):
+            raise
+        return names
+    return [*names, *_HOMES, *(name for name in algorithms if name[:1].isupper())]
+
+
+def _lacks_torch(error: ModuleNotFoundError) -> bool:
+    return (error.name or "").split(".")[0] == "torch"

@@ -1,6 +1,6 @@
 """The training algorithms: what is averaged, with whom, and when; and how much is computed for it.
 
-Each has a line here, and its name in `wagma/__init__.py`, which imports this module when needed.
+Each has its file and one line here: what this module imports is what `wagma` has.
 """
 
 from wagma.training.policies.dropcompute import DropCompute as DropCompute

@@ -318,10 +318,13 @@ def test_default_group_size(size: int, expected: int) -> None:
 
 
 def test_package_lists_what_it_has() -> None:
-    assert set(wagma.__all__) <= set(dir(wagma))
     listed = {name for name in vars(wagma.algorithms) if not name.startswith("_")}
     others = {"__version__", "inject", "broadcast", "DistributedOptimizer"}
-    assert listed == set(wagma.__all__) - others  # wagma/__init__.py names what algorithms.py has
+    assert set(wagma.__all__) == listed | others
+    assert {"KSync", "DiLoCo", *wagma.__all__} <= set(dir(wagma))
+    starred: dict[str, Any] = {}
+    exec("from wagma import *", starred)
+    assert starred["KSync"] is wagma.algorithms.KSync
     with pytest.raises(AttributeError, match="no attribute 'Wagma'"):
         _: Any = wagma.Wagma
 
@@ -333,13 +336,27 @@ sys.modules["torch"] = None  # as if it were not installed
 import wagma
 from wagma.collectives import topology
 assert topology.groups(4, 2, 0)
-for name in set(wagma.__all__) - {"__version__", "inject"}:
+for name in ("KSync", "DistributedOptimizer", "broadcast"):
     try:
         getattr(wagma, name)
     except ImportError as error:
+        assert f"wagma.{name} needs" in str(error), error
         assert "python -m pip install torch" in str(error), error
     else:
         raise AssertionError(name)
+from wagma import *
+assert wagma.__all__ == ["__version__", "inject"], wagma.__all__
+assert "KSync" not in dir(wagma)
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60)
+
+
+def test_import_leaves_torch_alone(tmp_path: Path) -> None:
+    code = """
+import sys, wagma
+assert not hasattr(wagma, "foo")
+assert "torch" not in sys.modules
+assert "KSync" in wagma.__all__ and "torch" in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60)
 
