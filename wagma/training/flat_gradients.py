@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import weakref
 from typing import Any
@@ -99,6 +100,12 @@ class FlatGradients:
         """Multiply the gradients in `memory` by `weight`."""
         if weight != 1:
             self.content.mul_(weight)
+
+    def first_nonfinite(self) -> int | None:
+        """Return the first parameter whose gradient in `memory` has a NaN or an infinity."""
+        if all(map(math.isfinite, self.content.aminmax())):  # NaN is both
+            return None
+        return next(i for i, view in enumerate(self._views) if not bool(view.isfinite().all()))
 
     def clear(self) -> None:
         """Make `memory` a contribution without any gradient."""

@@ -14,7 +14,7 @@ from mpi4py import MPI
 from tiny import batch, build_model, loss_of, on_all_ranks, step_on, values
 
 import wagma
-from wagma.collectives import MismatchError
+from wagma.collectives import MismatchError, PeerError
 from wagma.theory.fastest_k import AdaptiveK
 from wagma.training.strategies.fastest_k import Progress
 
@@ -314,6 +314,7 @@ def test_a_pending_gradient_is_in_the_checkpoint() -> None:
         (lambda: wagma.KSync(COMM, 1.5), "k is 1.5: an integer"),  # type: ignore[arg-type]
         (lambda: wagma.FastestK(COMM, SIZE, k_max=SIZE - 1), "k_max is"),
         (lambda: wagma.FastestK(COMM, 1, thresh=-1), "thresh"),
+        (lambda: wagma.KSync(COMM, 1, on_nonfinite="drop"), "on_nonfinite='drop'"),  # type: ignore[arg-type]
         (lambda: wagma.FastestK(COMM, 1, schedule="triple"), "schedule='triple'"),  # type: ignore[arg-type]
         (lambda: wagma.FastestK(COMM, 1, schedule="bound-optimal"), "switch_times=None"),
         (
@@ -345,7 +346,7 @@ def test_other_arguments_on_another_rank_are_refused() -> None:
 def test_ranks_that_set_another_k_are_told() -> None:
     algorithm = wagma.KSync(COMM, 1)
     run = Recorded(algorithm)
-    with pytest.raises(MismatchError, match=r"version"), run.opt as opt:
+    with pytest.raises(MismatchError, match=r"opt\.algorithm\.k"), run.opt as opt:
         run.backward()
         opt.step()
         opt.synchronize()
@@ -353,6 +354,62 @@ def test_ranks_that_set_another_k_are_told() -> None:
         for _ in range(50):
             run.backward()
             opt.step()
+
+
+@pytest.mark.parametrize("kind", [wagma.KSync, wagma.KAsync, wagma.FastestK])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_a_gradient_that_is_not_finite_is_no_part_of_an_update(kind: Any, value: float) -> None:
+    run = Recorded(kind(COMM, SIZE, on_nonfinite="skip"))
+    with run.opt as opt:
+        for step in range(4):
+            run.backward()
+            if RANK == 0 and step == 1:
+                assert run.weights.grad is not None
+                run.weights.grad[0] = value
+            opt.step()
+        assert opt.stats()["nonfinite"] == (RANK == 0)
+    means = [[1 / SIZE] * SIZE] * 4
+    means[1] = [0.0] + [1 / (SIZE - 1)] * (SIZE - 1) if SIZE > 1 else []
+    assert run.updates == pytest.approx(np.array([mean for mean in means if mean]))
+
+
+@pytest.mark.parametrize("kind", [wagma.KSync, wagma.KAsync, wagma.FastestK])
+def test_it_is_an_error_by_default(kind: Any) -> None:
+    run = Recorded(kind(COMM, SIZE))
+    error = FloatingPointError if RANK == 0 else PeerError
+    with pytest.raises(error, match="parameter 0" if RANK == 0 else "rank 0"), run.opt as opt:
+        run.backward()
+        opt.step()
+        run.backward()
+        if RANK == 0:
+            assert run.weights.grad is not None
+            run.weights.grad[0] = torch.nan
+        opt.step()
+    assert len(run.updates) == 1
+
+
+@several
+def test_a_scaler_is_no_reason_to_warn(caplog: pytest.LogCaptureFixture) -> None:
+    run = Recorded(wagma.KAsync(COMM, 1))
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    with run.opt as opt, caplog.at_level(logging.WARNING):
+        while opt.version < 12:
+            time.sleep(0.01 * (RANK == 0))
+            if opt.pending:
+                opt.step()
+                continue
+            opt.zero_grad()
+            scaler.scale(run.weights[RANK]).backward()
+            scaler.step(opt)
+            scaler.update()
+        opt.synchronize()
+    assert not [one for one in caplog.records if "opt.pending" in one.getMessage()]
+    assert np.array(run.updates).sum(1) == pytest.approx(1.0)
+
+
+def test_k_of_a_schedule_is_not_set_by_hand() -> None:
+    with pytest.raises(AttributeError, match="schedule"):
+        wagma.FastestK(COMM, 1).k = 2
 
 
 def test_the_drawing_of_micro_batches_is_refused_around_k_async() -> None:

@@ -6,6 +6,7 @@ import math
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from operator import index
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, Unpack
 
 import torch
@@ -17,7 +18,7 @@ from wagma.training.flat import FlatParameters
 from wagma.training.ordered import ordered_dot
 from wagma.training.ranks import Waits
 from wagma.training.strategies.collective import Collective
-from wagma.training.strategies.ksync import KSync
+from wagma.training.strategies.ksync import KSync, Nonfinite
 
 if TYPE_CHECKING:
     from wagma.collectives.meeting import Comm
@@ -69,6 +70,7 @@ class FastestK(KSync):
         switch_times: seconds from the start of the training, ascending; "bound-optimal" alone takes
             them.
         window: see `KSync`; None: that of k0.
+        on_nonfinite: see `KSync`.
         waits: timeout, stall_warning and transport, see `Algorithm`.
 
     Raises:
@@ -87,9 +89,10 @@ class FastestK(KSync):
         schedule: Schedule | Callable[[Progress], int] = "additive",
         switch_times: Sequence[float] | None = None,
         window: int | None = None,
+        on_nonfinite: Nonfinite = "error",
         **waits: Unpack[Waits],
     ) -> None:
-        super().__init__(comm, k0, window=window, **waits)
+        super().__init__(comm, k0, window=window, on_nonfinite=on_nonfinite, **waits)
         self._options = {"step": step, "thresh": thresh, "burnin": burnin, "k_max": k_max}
         self._schedule = schedule
         self._switch_times = switch_times
@@ -99,6 +102,15 @@ class FastestK(KSync):
         self._seconds = 0.0  # of the training, until the latest update
         self._began = 0.0
         self._agreed = True  # whether the ranks are known to have the same k
+
+    @property
+    def k(self) -> int:
+        """Gradients that start the next version that this rank calls; the schedule sets it."""
+        return index(self._k)
+
+    @k.setter
+    def k(self, k: SupportsIndex) -> None:
+        raise AttributeError(f"k={k!r}: the schedule of FastestK sets it; KSync takes one from you")
 
     def arguments(self) -> dict[str, object]:
         """Return the own arguments, checked."""
@@ -146,6 +158,11 @@ class FastestK(KSync):
             grown = self._last.new_zeros(parameters.layout.numel)
             grown[: self._last.numel()] = self._last
             self._last = grown
+        if parameters.layout.dtype.itemsize == 2 and self._switch_times is not None:
+            raise ValueError(
+                f"schedule='bound-optimal' with parameters of {parameters.layout.dtype}: the "
+                "seconds that ranks share would have two digits; take 'additive' or 'double'"
+            )
         self._began = time.monotonic() - self._seconds
         return super().connect(parameters)
 
@@ -168,7 +185,7 @@ class FastestK(KSync):
             product = ordered_dot(self._last, gradient)
             self._last.copy_(gradient)
         product = None if product is None or math.isnan(product) else product
-        self.k = self._choose(Progress(version, number, product, self.k))
+        self._change_k(self._choose(Progress(version, number, product, self.k)))
 
     def _choose(self, progress: Progress) -> int:
         if self._policy is not None:
@@ -208,7 +225,7 @@ class FastestK(KSync):
         self._began = time.monotonic() - self._seconds
         if self._policy is not None:
             self._policy.load_state(numbers["policy"])
-        self.k = numbers["k"]
+        self._change_k(numbers["k"])
 
     def _agree(self) -> None:
         """Take rank 0's k where ranks have saved at different versions; collective."""

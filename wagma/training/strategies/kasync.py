@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from wagma.launch.logs import RankLogger
 from wagma.training.marks import GradientMarks
 from wagma.training.ranks import Waits
-from wagma.training.strategies.ksync import KSync
+from wagma.training.strategies.ksync import KSync, Nonfinite
 
 if TYPE_CHECKING:
     from wagma.collectives.meeting import Comm
@@ -69,9 +69,10 @@ class KAsync(KSync):
         k: SupportsIndex,
         *,
         window: int | None = None,
+        on_nonfinite: Nonfinite = "error",
         **waits: Unpack[Waits],
     ) -> None:
-        super().__init__(comm, k, window=window, **waits)
+        super().__init__(comm, k, window=window, on_nonfinite=on_nonfinite, **waits)
         self._kept: _Kept | None = None
         self._marks = GradientMarks()
         self._warned = False
@@ -98,7 +99,7 @@ class KAsync(KSync):
                 "a gradient was computed while an older one was pending, and is ignored: skip the "
                 "backward pass where opt.pending is true"
             )
-        self._offer(inner, kept)
+        self._offer_again(inner, kept)
         return kept.loss
 
     def passive_step(self, inner: Optimizer) -> None:
@@ -106,25 +107,31 @@ class KAsync(KSync):
         if self._kept is None:
             super().passive_step(inner)
         else:
-            self._offer(inner, self._kept)
+            self._offer_again(inner, self._kept)
 
     def _contribute(self, inner: Optimizer, loss: Any) -> None:
         gradients = [tensor.grad for tensor in self.parameters.parameters]
-        self._offer(inner, _Kept(gradients, self.weight, self.version, loss))
+        self.gradients.gather(self._number())
+        if self._is_usable():
+            self._offer(inner, _Kept(gradients, self.weight, self.version, loss))
+        else:
+            self.passive_step(inner)
 
-    def _offer(self, inner: Optimizer, offered: _Kept) -> None:
-        """Contribute a gradient, keep it if it comes too late, and apply the results."""
-        tensors, called = self.parameters.parameters, self.version
-        for tensor, gradient in zip(tensors, offered.gradients, strict=True):
+    def _offer_again(self, inner: Optimizer, kept: _Kept) -> None:
+        for tensor, gradient in zip(self.parameters.parameters, kept.gradients, strict=True):
             tensor.grad = gradient
         self.gradients.gather(self._number())
+        self._offer(inner, kept)
+
+    def _offer(self, inner: Optimizer, offered: _Kept) -> None:
+        """Contribute what was gathered, keep it if it comes too late, and apply the results."""
+        tensors, called = self.parameters.parameters, self.version
         self._average(inner, offered.weight)
         assert self.outcome is not None
         if self.outcome.late:
             self._kept = offered
-            for tensor, gradient in zip(tensors, offered.gradients, strict=True):
-                if tensor.grad is gradient:  # no average has taken its place
-                    tensor.grad = None
+            for tensor in tensors:  # what comes there is new
+                tensor.grad = None
         else:
             self._kept = None
             self.outcome.staleness = called - offered.version

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from operator import index
-from typing import TYPE_CHECKING, Any, SupportsIndex, Unpack
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack, get_args
 
 from torch.optim import Optimizer
 
-from wagma.collectives import QuorumAllreduce, SegmentError
+from wagma.collectives import MismatchError, QuorumAllreduce, SegmentError
 from wagma.inject.checks import check_count
 from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Waits
@@ -20,7 +20,9 @@ from wagma.units import plural, size_text
 if TYPE_CHECKING:
     from wagma.collectives.meeting import Comm
 
-__all__ = ["KSync"]
+__all__ = ["KSync", "Nonfinite"]
+
+Nonfinite = Literal["error", "skip"]
 
 # Without updates to wait for, a rank that computes for 8 times the mean holds nobody up.
 PATIENCE = 8
@@ -59,6 +61,8 @@ class KSync(GradientResults):
             all ranks at the same version.
         window: versions that a rank may be ahead of the slowest, and results that are kept for it;
             None: ceil(8 P / k).
+        on_nonfinite: what becomes of a gradient with a NaN or an infinity. "error":
+            FloatingPointError on its rank, which contributes nothing; "skip": it is left out.
         waits: timeout, stall_warning and transport, see `Algorithm`.
 
     Raises:
@@ -72,11 +76,14 @@ class KSync(GradientResults):
         k: SupportsIndex,
         *,
         window: int | None = None,
+        on_nonfinite: Nonfinite = "error",
         **waits: Unpack[Waits],
     ) -> None:
         super().__init__(comm, **waits)
         self._k: SupportsIndex = k
         self._window = window
+        self.on_nonfinite = on_nonfinite
+        self._skipped = 0  # gradients that were not finite
 
     @property
     def k(self) -> int:
@@ -92,6 +99,9 @@ class KSync(GradientResults):
 
     @k.setter
     def k(self, k: SupportsIndex) -> None:
+        self._change_k(k)
+
+    def _change_k(self, k: SupportsIndex) -> None:
         self._k = check_count("k", k, 1, self.size)
         if self._collectives:
             self.collective.k = self._k
@@ -104,13 +114,15 @@ class KSync(GradientResults):
     def arguments(self) -> dict[str, object]:
         """Return the own arguments, checked."""
         self._k = check_count("k", self._k, 1, self.size)
-        return {"k": self._k}
+        if self.on_nonfinite not in get_args(Nonfinite):
+            raise ValueError(f"on_nonfinite={self.on_nonfinite!r} must be 'error' or 'skip'")
+        return {"k": self._k, "on_nonfinite": self.on_nonfinite}
 
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
         """Make the collective."""
         memory = self._like(parameters.layout)
         window = -(-PATIENCE * self.size // self.k) if self._window is None else self._window
-        with self._naming_server():
+        with self._explaining():
             collective = QuorumAllreduce(
                 self.comm, memory, self.k, grace=0, window=window, **self.waits
             )
@@ -128,22 +140,42 @@ class KSync(GradientResults):
 
     def _contribute(self, inner: Optimizer, loss: Any) -> None:  # noqa: ARG002
         self.gradients.gather(self._number())
-        self._average(inner, self.weight)
+        if self._is_usable():
+            self._average(inner, self.weight)
+        else:
+            self.passive_step(inner)
+
+    def _is_usable(self) -> bool:
+        """Return whether the gradient that was gathered is finite.
+
+        Raises:
+            FloatingPointError: it is not, and ``on_nonfinite="error"``.
+        """
+        wrong = self.gradients.first_nonfinite()
+        if wrong is not None and self.on_nonfinite == "error":
+            raise self.not_finite(wrong)
+        self._skipped += wrong is not None
+        return wrong is None
 
     def _number(self) -> float:
         """Return what is averaged beside the gradients, see `FlatGradients.gather`."""
         return 0.0
 
     def _average(self, inner: Optimizer, weight: float) -> None:
-        with self._naming_server():
+        with self._explaining():
             self.outcome = self.collective.allreduce(self.gradients.memory, weight)
         self._apply(inner)
 
     @contextmanager
-    def _naming_server(self) -> Iterator[None]:
-        """Say in errors about too little memory which form needs less."""
+    def _explaining(self) -> Iterator[None]:
+        """Say in errors of the collective what they mean here."""
         try:
             yield
+        except MismatchError as error:
+            raise MismatchError(
+                f"{error}. The quorum is opt.algorithm.k: all ranks have to set it for the same "
+                "version"
+            ) from error
         except SegmentError as error:
             raise SegmentError(
                 f"{error}. {type(self).__name__} keeps up to `window` updates for slow ranks: "
@@ -151,8 +183,8 @@ class KSync(GradientResults):
             ) from error
 
     def stats(self) -> dict[str, int | float]:
-        """Return the k of the next version."""
-        return {"k": self.k}
+        """Return the k of the next version, and how many gradients were not finite."""
+        return {"k": self.k, "nonfinite": self._skipped}
 
     def __repr__(self) -> str:
         kept = ""

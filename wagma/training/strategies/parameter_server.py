@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from wagma.collectives.learner import Learner
 from wagma.collectives.mpi import import_mpi
 from wagma.collectives.selection import METHODS
 from wagma.collectives.server import Server
+from wagma.inject.checks import check_count
 from wagma.launch.environment import meeting_place
 from wagma.training.closures import needs_closure
 from wagma.training.flat import FlatParameters
@@ -117,10 +117,7 @@ class ParameterServerSGD(Algorithm):
         if self.method not in METHODS:
             known = ", ".join(map(repr, METHODS))
             raise ValueError(f"method={self.method!r} must be one of {known}")
-        for name in ("k", "servers"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name}={value!r} must be an int, 1 or more")
+        self.k, self.servers = check_count("k", self.k, 1), check_count("servers", self.servers, 1)
         if self.size < self.servers + 1:
             raise ValueError(
                 f"servers={self.servers} needs {self.servers + 1} ranks or more, for one learner "
@@ -206,18 +203,13 @@ class ParameterServerSGD(Algorithm):
         """
         assert self._gradients is not None
         self._gradients.gather(None)
-        if all(map(math.isfinite, self._gradients.memory.aminmax())):  # NaN is both; no sum is safe
+        wrong = self._gradients.first_nonfinite()
+        if wrong is None:
             return True
         if self.on_nonfinite == "skip":
             self._skipped += 1
             return False
-        parameters = enumerate(self.parameters.parameters)
-        wrong = (i for i, p in parameters if p.grad is not None and not p.grad.isfinite().all())
-        raise FloatingPointError(
-            f"the gradient of parameter {next(wrong)} at version {self.version} is not finite on "
-            f"rank {self.rank}, and was not sent: lower the learning rate, or leave such gradients "
-            'out with on_nonfinite="skip"'
-        )
+        raise self.not_finite(wrong)
 
     def synchronize(self, *, final: bool = True) -> None:  # noqa: ARG002
         """Give all ranks the servers' parameters, when all learners have left their loops."""
