@@ -19,11 +19,14 @@ from .parameter_server import (
 from .partial_allreduce import PartialAllreduce
 from .patience import Patience
 from .selection import Counts
+from .transfers import nap
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 __all__ = ["Learner"]
+
+_LAST_WORDS_S = 0.1  # until what a server sent before it failed has come
 
 
 class Learner(ParameterServer):
@@ -106,15 +109,30 @@ class Learner(ParameterServer):
     def _answer(self, what: str) -> list[float]:
         """What the first server says."""
         content = self._await(self._first, what)
+        self._check_ended(content)
+        if content[0] == Code.LEFT:
+            self._left.add(self._first)
+            self._check_lost()
+        return content
+
+    def _check_ended(self, content: Sequence[float]) -> None:
         if content[0] == Code.ENDED:
             raise PeerError(
                 f"rank {int(content[1])} failed, died or left, and the learners that are left are "
                 "too few for k: make a new optimizer without it, or with a smaller k"
             )
-        if content[0] == Code.LEFT:
-            self._left.add(self._first)
-            self._check_lost()
-        return content
+
+    def _check_lost(self) -> None:
+        """Raise if a server is lost: what it said before, if that is why."""
+        try:
+            super()._check_lost()
+        except PeerError:
+            until = time.monotonic() + _LAST_WORDS_S
+            while time.monotonic() < until:
+                if (heard := self._heard(self._first)) is not None:
+                    self._check_ended(heard[1])
+                nap(0.0)
+            raise
 
     def _receive(self, version: float, cancelled: float) -> None:
         self.counts.down += 1

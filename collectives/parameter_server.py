@@ -133,7 +133,7 @@ class ParameterServer:
         self._looked = 0.0
         self._gone: list[int] = []
         made, request = comm.Idup()
-        wait = Wait(self._patience, self.rank, self._check_lost)
+        wait = Wait(self._patience, self.rank, lambda: ParameterServer._check_lost(self))
         while not request.Test():
             wait.check(())
             nap(wait.seconds)

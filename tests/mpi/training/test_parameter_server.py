@@ -82,7 +82,10 @@ def test_every_method_ends_with_one_model(method: str) -> None:
 
 
 @pytest.mark.mpi(min_size=4)
-@pytest.mark.parametrize(("method", "k"), [("k-async", 1), ("k-async", 2), ("k-batch-async", 2)])
+@pytest.mark.parametrize(
+    ("method", "k"),
+    [("k-async", 1), pytest.param("k-async", 2, marks=pytest.mark.long), ("k-batch-async", 2)],
+)
 def test_staleness_is_that_of_theory(method: str, k: int) -> None:
     learners, draws = SIZE - 1, np.random.default_rng(RANK)
     with training(method, k=k, momentum=0.0) as (opt, model):
