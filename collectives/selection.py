@@ -168,9 +168,12 @@ class Selection:
         return not any(state in active for state in self._states.values())
 
     def is_short(self) -> bool:
-        """Return whether no version is possible any more: too many learners are gone."""
+        """Return whether no version is possible any more: too many learners are lost.
+
+        Those that have left in order have ended their training, as the others will.
+        """
         needed = self._k if self._method in _DISTINCT else 1
-        return len(self.live()) < needed
+        return len(self._states) - len(self.lost()) < needed
 
     def live(self) -> list[int]:
         """Return the learners that have not left the training."""

@@ -78,6 +78,7 @@ class Server(ParameterServer):
         if selection.is_over():
             self._idle = self._idle or self._wait("step(), after all learners ended their loops,")
             self._idle.check(selection.live())
+            nap(self._idle.seconds)
         else:
             self._idle = None
             self._lead()

@@ -223,13 +223,41 @@ def test_a_server_that_leaves_is_an_error(method: str) -> None:
             train(*made, 5)
 
 
+@pytest.mark.mpi(min_size=3)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_training_may_end_without_synchronize(method: str) -> None:
+    learners = SIZE - 1
+    with training(method, k=learners) as (opt, model):
+        while opt.version < 10:
+            opt.zero_grad()
+            loss_of(model, batch(opt.version, RANK)).backward()
+            opt.step()
+    assert opt.version >= 10
+
+
+@pytest.mark.mpi(min_size=3)
+def test_a_loop_that_goes_on_alone_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    learners = SIZE - 1
+    with training(k=learners) as (opt, model):
+        for step in range(4 + 4 * (RANK == 0)):
+            opt.zero_grad()
+            loss_of(model, batch(step, RANK)).backward()
+            opt.step()
+            if RANK == SIZE - 1:
+                break
+        opt.synchronize()
+        assert opt.version == 5
+    told = [one for one in caplog.records if "same version" in one.getMessage()]
+    assert len(told) == (RANK == 0)
+
+
 def test_bad_input() -> None:
     def make(method: Any = "k-sync", **options: Any) -> None:
         with training(method, **options):
             pass
 
     for options, kind, text in (
-        ({"k": 0}, ValueError, "k=0"),
+        ({"k": 0}, ValueError, "k is 0"),
         ({"k": SIZE}, ValueError, f"k={SIZE} is more than"),
         ({"servers": SIZE}, ValueError, f"servers={SIZE} needs {SIZE + 1} ranks"),
         ({"method": "sync"}, ValueError, "'k-batch-async'"),

@@ -17,6 +17,7 @@ from wagma.collectives.selection import METHODS
 from wagma.collectives.server import Server
 from wagma.inject.checks import check_count
 from wagma.launch.environment import meeting_place
+from wagma.launch.logs import RankLogger
 from wagma.training.closures import needs_closure
 from wagma.training.flat import FlatParameters
 from wagma.training.flat_gradients import FlatGradients
@@ -100,6 +101,7 @@ class ParameterServerSGD(Algorithm):
         self._gradients: FlatGradients | None = None
         self._began = self._ended = 0.0
         self._skipped = 0
+        self._warned = False
 
     @property
     def is_server(self) -> bool:
@@ -191,9 +193,22 @@ class ParameterServerSGD(Algorithm):
             for parameter in self.parameters.parameters:
                 parameter.grad = None  # of the loop, which nobody uses
             member.serve()
-        elif member.push(weight, empty=weight == 0 or not self._gathered()):
-            self.parameters.written()
+        else:
+            before = self.version
+            if member.push(weight, empty=weight == 0 or not self._gathered()):
+                self.parameters.written()
+                self._check_dropped(before)
         self._ended = time.monotonic()
+
+    def _check_dropped(self, before: int) -> None:
+        """Warn once if the parameters that came are those of `before`: no gradient is of use."""
+        if self.version == before and not self._warned:
+            self._warned = True
+            RankLogger(__name__, self.rank, self.size).warning(
+                "other learners have left their loops, and too few are left for k=%d: no update "
+                "takes this rank's gradients; let all loops end at the same version",
+                self.k,
+            )
 
     def _gathered(self) -> bool:
         """Gather the gradient; return whether it is finite.
