@@ -225,7 +225,9 @@ def test_a_server_that_leaves_is_an_error(method: str) -> None:
 
 @pytest.mark.mpi(min_size=3)
 @pytest.mark.parametrize("method", METHODS)
-def test_a_training_may_end_without_synchronize(method: str) -> None:
+def test_a_training_may_end_without_synchronize(
+    method: str, caplog: pytest.LogCaptureFixture
+) -> None:
     learners = SIZE - 1
     with training(method, k=learners) as (opt, model):
         while opt.version < 10:
@@ -233,6 +235,7 @@ def test_a_training_may_end_without_synchronize(method: str) -> None:
             loss_of(model, batch(opt.version, RANK)).backward()
             opt.step()
     assert opt.version >= 10
+    assert not [one for one in caplog.records if "same version" in one.getMessage()]
 
 
 @pytest.mark.mpi(min_size=3)

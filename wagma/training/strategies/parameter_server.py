@@ -194,15 +194,16 @@ class ParameterServerSGD(Algorithm):
                 parameter.grad = None  # of the loop, which nobody uses
             member.serve()
         else:
-            before = self.version
+            before = (member.version, member.counts.cancelled)
             if member.push(weight, empty=weight == 0 or not self._gathered()):
                 self.parameters.written()
-                self._check_dropped(before)
+                if before == (member.version, member.counts.cancelled - 1):
+                    self._warn_of_dropping()
         self._ended = time.monotonic()
 
-    def _check_dropped(self, before: int) -> None:
-        """Warn once if the parameters that came are those of `before`: no gradient is of use."""
-        if self.version == before and not self._warned:
+    def _warn_of_dropping(self) -> None:
+        """Warn once that the newest gradient at the newest version was of no use."""
+        if not self._warned:
             self._warned = True
             RankLogger(__name__, self.rank, self.size).warning(
                 "other learners have left their loops, and too few are left for k=%d: no update "
