@@ -20,6 +20,7 @@ from mpi4py import MPI
 from scipy import stats
 
 from wagma.algorithms import Algorithm, KAsync, KSync, ParameterServerSGD
+from wagma.launch.files import write_file
 from wagma.theory.ksync import METHODS, update_time
 from wagma.training.optimizer import DistributedOptimizer
 from wagma.units import parse_seconds, time_text
@@ -132,7 +133,7 @@ def main() -> None:
                     flush=True,
                 )
     if asked.json and world.rank == 0:
-        asked.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+        write_file(asked.json, json.dumps(rows, indent=1))
 
 
 if __name__ == "__main__":

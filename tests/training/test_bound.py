@@ -132,6 +132,9 @@ def test_results_are_delivered_in_order() -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 8])
 def test_every_algorithm_has_a_bound(name: str, size: int) -> None:
     one = find(name, replace(SETTINGS, group_size=None), size)
+    if one.rule is None:
+        assert name == "fastest-k"  # whom it waits for depends on the gradients
+        return
     if size < one.least_ranks:
         with pytest.raises(ValueError, match="neighbors"):
             bound(one.rule, np.ones((20, size)))

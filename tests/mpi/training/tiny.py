@@ -38,7 +38,6 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "EagerSGD-majority": lambda comm: wagma.EagerSGD(comm, "majority"),
     "KSync": lambda comm: wagma.KSync(comm, -(-comm.size // 2)),
     "KAsync": lambda comm: wagma.KAsync(comm, 1),
-    "FastestK": lambda comm: wagma.FastestK(comm, 1, thresh=1, burnin=3),
 }
 # Nobody is late if all call a version at one time (see `on_time`): what a run computes then depends
 # on no clock.
@@ -56,7 +55,6 @@ ON_TIME: dict[str, Callable[..., Algorithm]] = {
     "EagerSGD-majority": lambda comm: wagma.EagerSGD(comm, "majority", grace=20.0),
     "KSync": lambda comm: wagma.KSync(comm, comm.size),
     "KAsync": lambda comm: wagma.KAsync(comm, comm.size),
-    "FastestK": lambda comm: wagma.FastestK(comm, comm.size, thresh=1, burnin=3),
 }
 
 # Seconds between all ranks' meeting and their call of a version, in one attempt after the other.
