@@ -33,6 +33,8 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "KAsync": lambda: wagma.KAsync(COMM, 1),
     "FastestK": lambda: wagma.FastestK(COMM, 1, thresh=0, burnin=1),
 }
+# Updates from few gradients, or from stale ones, need all batches several times to do better.
+FEW_GRADIENTS = dict.fromkeys(("KSync", "KAsync", "FastestK"), 5 * STEPS)
 
 
 def everybodys_loss(model: torch.nn.Module) -> float:
@@ -42,24 +44,24 @@ def everybodys_loss(model: torch.nn.Module) -> float:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_it_trains_and_ends_with_one_model(name: str) -> None:
-    model = build_model()
+    model, last = build_model(), FEW_GRADIENTS.get(name, STEPS)
     before = everybodys_loss(model)
     inner = torch.optim.Adam(model.parameters(), lr=0.02)
     with wagma.DistributedOptimizer(inner, ALGORITHMS[name]()) as optimizer:
         steps = 0
-        while (version := optimizer.version) < STEPS:
+        while (version := optimizer.version) < last:
             time.sleep(0.002 * ((version + RANK) % 3))
-            step_on(model, optimizer, batch(version, RANK))
+            step_on(model, optimizer, batch(version % STEPS, RANK))
             assert optimizer.version > version
             steps += 1
-        assert optimizer.version == STEPS
+        assert optimizer.version == last
         alike = name.startswith(("EagerSGD", "K", "FastestK"))
         may_jump = alike or name == "WAGMA-fast-forward"
-        assert steps == STEPS or may_jump
+        assert steps == last or may_jump
         if alike or name == "AllreduceSGD":
             assert len(set(on_all_ranks(values(model)))) == 1  # at every version
         optimizer.synchronize()
-        assert optimizer.version == STEPS + 1
+        assert optimizer.version == last + 1
         assert len(set(on_all_ranks(values(model)))) == 1
         assert f"({plural(SIZE, 'rank')}" in repr(optimizer)
     assert everybodys_loss(model) < before
