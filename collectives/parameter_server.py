@@ -11,6 +11,7 @@ Control messages are a few numbers, arrays are sent by `Transfer`. No rank waits
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import IntEnum
 from types import TracebackType
@@ -83,7 +84,7 @@ class Holder(Protocol):
         """Begin a new sum."""
 
 
-class ParameterServer:
+class ParameterServer(ABC):
     """What learners and servers have in common.
 
     Making it is collective over `comm`, of which it uses a duplicate; `close` returns when the
@@ -147,7 +148,7 @@ class ParameterServer:
         self._sent.append(self._comm.Isend(content, rank, tag))
 
     def _heard(self, rank: int | None = None, tag: int = CONTROL) -> tuple[int, list[float]] | None:
-        """The next control message, with its sender; None: there is none."""
+        """Return the next control message, with its sender; None: there is none."""
         mpi = import_mpi()
         status = mpi.Status()
         source = mpi.ANY_SOURCE if rank is None else rank
@@ -159,7 +160,7 @@ class ParameterServer:
         return sender, content.tolist()
 
     def _transfer(self, peer: int, tag: int, memory: Bytes, shard: int, *, sends: bool) -> Transfer:
-        """What moves the part of a shard of `memory`, made once."""
+        """Return what moves the part of a shard of `memory`, made once."""
         key = (peer, tag, sends)
         if key not in self._transfers:
             its = self._shards[shard]
@@ -180,7 +181,7 @@ class ParameterServer:
 
     # ---- other ranks -----------------------------------------------------------------------------
     def lost(self) -> list[int]:
-        """The ranks that are known to have failed or died; does not wait."""
+        """Return the ranks that are known to have failed or died; do not wait."""
         now = time.monotonic()
         if now - self._looked >= _LOOK_S:
             self._looked = now
@@ -216,7 +217,7 @@ class ParameterServer:
         )
 
     def _await(self, rank: int, what: str) -> list[float]:
-        """The next control message of `rank`."""
+        """Wait for the next control message of `rank`, and return it."""
         began, wait = time.monotonic(), self._wait(what)
         while (heard := self._heard(rank)) is None:
             wait.check([rank])
@@ -230,12 +231,12 @@ class ParameterServer:
 
     # ---- the end ---------------------------------------------------------------------------------
     def stats(self) -> Stats:
-        """Counters of the collective by which deaths are noticed, which makes no versions."""
+        """Return counters of the collective that notices deaths, which makes no versions."""
         return self._ranks.stats()
 
+    @abstractmethod
     def _partners(self) -> list[int]:
-        """The ranks that send control messages to this one, and get them."""
-        raise NotImplementedError
+        """Return the ranks that send control messages to this one, and get them."""
 
     def close(self) -> None:
         """Leave; return when the ranks that this one talks to have left, or are lost."""

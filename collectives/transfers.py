@@ -29,7 +29,7 @@ _abandoned: list[Any] = []  # what MPI may still read or write, of ranks that ha
 
 
 class Transfer:
-    """The same part of an array, sent to or received from one rank as often as it is started.
+    """Send a part of an array to a rank, or receive it from there, as often as it is started.
 
     Args:
         comm: of the ranks.

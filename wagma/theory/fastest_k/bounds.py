@@ -74,7 +74,7 @@ def error_bound(
         mean_times: mu, of `mean_times`, in the unit of `t`: (n,).
 
     Returns:
-        Of the shape of `t`.
+        The bound, in the shape of `t`.
 
     Raises:
         ValueError: a value is out of its range.

@@ -55,7 +55,7 @@ def error_bound(
             times and K = 1 (Lemma 2).
 
     Returns:
-        Of the shape of `j`.
+        The bound, in the shape of `j`.
 
     Raises:
         ValueError: a value is out of its range, or gamma or p0 is given for fresh gradients.
@@ -103,7 +103,7 @@ def nonconvex_bound(
         p0: a lower bound on the probability that a gradient is fresh, 0 to 1.
 
     Returns:
-        Of the shape of `j`.
+        The bound, in the shape of `j`.
 
     Raises:
         ValueError: a value is out of its range, or gamma or p0 is given for fresh gradients.

@@ -55,8 +55,8 @@ def update_time(
       E[X] / P as k-batch-async does; others are simulated.
     - k-batch-async: K E[X] / P (Lemma 5), exact.
 
-    The same arguments give the same result. A simulation takes less than a second, with a tail
-    heavier than that of Pareto(2, 1) up to half a minute.
+    Equal arguments give equal results: simulations draw from a fixed seed. A simulation takes less
+    than a second, with a tail heavier than that of Pareto(2, 1) up to half a minute.
 
     Args:
         method: one of `METHODS`.
