@@ -227,7 +227,9 @@ class ParameterServer(ABC):
         return heard[1]
 
     def _progress(self) -> None:
-        """Move on what is under way."""
+        """Move on the transfers that are under way."""
+        for transfer in self._transfers.values():
+            transfer.test()
 
     # ---- the end ---------------------------------------------------------------------------------
     def stats(self) -> Stats:

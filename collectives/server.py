@@ -247,10 +247,6 @@ class Server(ParameterServer):
         for transfer in self._finish([t for t in self._transfers.values() if t.active], "step()"):
             self._forget(transfer)
 
-    def _progress(self) -> None:
-        for transfer in self._transfers.values():
-            transfer.test()
-
     def _partners(self) -> list[int]:
         if self.rank == self._first:
             return [*self._learners, *self._followers]
