@@ -309,21 +309,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         return unref(l, c, 1, l->t == 0 ? PC_DEPART : PC_WINDOW); /* ordered: nothing is kept */
     }
 
-    /* -- ordered: the results up to t - 1 are not looked at any more ----------------------------
-     */
-    case PC_AT:
-        l->pc = x->varies ? PC_DISPUTE : PC_WINDOW;
-        l->unref_return = x->varies ? PC_WINDOW : 0;
-        if (l->last + 1 == l->t && l->jumped) { /* others may wait for it at the window */
-            /* seq_cst: the event before a ring; release is included: all reads of the results;
-             * pairs with PC_WINDOW_AT */
-            round_store(m, ROUND_AT, x->rank, 0, l->t - 1, memory_order_seq_cst);
-            return ask(l, (enum round_pc)l->pc, ROUND_PASSED);
-        }
-        return ROUND_STEP; /* nothing was accessed */
-
-    /* -- varies: was a version called with different quorums? At the beginning, and after waits ---
-     */
+    /* -- varies, first and after each wait: was a version called with different quorums? ------- */
     case PC_DISPUTE: {
         const enum round_pc pc = (enum round_pc)l->unref_return;
         /* acquire: the quorum of the rank that found it; pairs with PC_DISPUTE_SET */
@@ -334,6 +320,20 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         l->w = word;
         return ask(l, PC_RETURN, ROUND_DISPUTED);
     }
+
+    /* -- ordered: the results up to t - 1 are not looked at any more --------------------------- */
+    case PC_AT:
+        l->pc = x->varies ? PC_DISPUTE : PC_WINDOW;
+        l->unref_return = x->varies ? PC_WINDOW : 0;
+        if (l->last + 1 == l->t && l->jumped) { /* others may wait for it at the window */
+            /* seq_cst: the event before a ring; release is included: all reads of the results;
+             * pairs with PC_WINDOW_AT */
+            round_store(m, ROUND_AT, x->rank, 0, l->t - 1, memory_order_seq_cst);
+            return ask(l, (enum round_pc)l->pc, ROUND_PASSED);
+        }
+        if (x->varies)
+            return ROUND_STEP;
+        __attribute__((fallthrough)); /* nothing was accessed */
 
     /* -- run-ahead window -------------------------------------------------------------------- */
     case PC_WINDOW:
