@@ -68,14 +68,11 @@ static int is_pinned(const wagma_handle *h) {
     return atomic_load_explicit(&h->mpi->pinned, memory_order_relaxed) == h->version;
 }
 
-/* Where the thread polls at this moment, it finds what there is to find. */
+/* Where the thread polls at this moment, it finds what there is to find. An error is kept for the
+ * next call. */
 static int pinned(wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
-    uint64_t deadline;
-    if (is_pinned(h) || !progress_try_enter(&e->progress))
-        return is_pinned(h);
-    (void)mpi_poll_progress(h, &deadline); /* an error is kept for the next call */
-    mpi_leave(h);
+    if (!is_pinned(h))
+        progress_peek(&h->mpi->progress);
     return is_pinned(h);
 }
 

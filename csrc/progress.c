@@ -228,29 +228,30 @@ void progress_destroy(struct progress *p) {
     p->exists = 0;
 }
 
-/* The owner has the mutex. */
-static void come_in(struct progress *p) {
-    if (!p->back_at_once)
-        p->away = wait_now() - p->left;
-    p->back_at_once = 0;
-}
-
 void progress_enter(struct progress *p) {
     if (!p->exists)
         return;
     /* relaxed: the mutex orders everything else; see run() */
     atomic_fetch_add_explicit(&p->wanted, 1, memory_order_relaxed);
     pthread_mutex_lock(&p->mutex);
-    come_in(p);
+    if (!p->back_at_once)
+        p->away = wait_now() - p->left;
+    p->back_at_once = 0;
 }
 
-int progress_try_enter(struct progress *p) {
+void progress_peek(struct progress *p) {
+    uint64_t deadline;
     if (!p->exists || pthread_mutex_trylock(&p->mutex) != 0)
-        return 0;
-    /* relaxed: as progress_enter() */
-    atomic_fetch_add_explicit(&p->wanted, 1, memory_order_relaxed);
-    come_in(p);
-    return 1;
+        return;
+    /* relaxed: see run() */
+    const int moved = !atomic_load_explicit(&p->stop, memory_order_relaxed) &&
+                      p->poll(p->context, &deadline) == PROGRESS_MOVED;
+    if (moved)
+        p->moved = wait_now();
+    const int rings = moved && p->mode == WAGMA_PROGRESS_SLEEP && p->away >= AWAY_NS;
+    pthread_mutex_unlock(&p->mutex);
+    if (rings)
+        ring(p);
 }
 
 /* Whether a thread that may sleep has to look now. */

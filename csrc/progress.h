@@ -68,8 +68,9 @@ void progress_join(struct progress *p);
 void progress_destroy(struct progress *p); /* joins */
 
 void progress_enter(struct progress *p);
-/* 1: the owner is in; 0: the thread polls at this moment. */
-int progress_try_enter(struct progress *p);
+/* Polls once for the owner between two calls, unless the thread polls at this moment. This is no
+ * call: it leaves `left` and `away` as they are, however often the owner looks. */
+void progress_peek(struct progress *p);
 enum progress_left {
     PROGRESS_NOTHING_LEFT, /* the thread goes on as it was */
     PROGRESS_WORK_LEFT,    /* it wakes up, if the owner takes its time between calls */
