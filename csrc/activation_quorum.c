@@ -1,9 +1,14 @@
-/* Quorums that change from version to version. What ranks call a version with goes to its
- * coordinator with their notices, and to every rank with its activations: who is activated compares
- * with what it knows, and so does who calls later. The graph reaches every rank on a path of
- * growing dimensions; where two activations of the same version with different quorums meet, on
- * such a path or at its end, a rank knows both. A rank that was told by data alone does not join
- * the window's next barrier before the activation has come: until then the version has its slot. */
+/* Quorums that change from version to version. A notice carries the quorum that its sender called
+ * the version with; an activation carries the quorum of one rank that called it. The coordinator
+ * compares the notices of a version. A rank that is activated compares with what it knows, and so
+ * does a rank that calls later. The graph reaches every rank on a path of growing dimensions: two
+ * activations of a version with different quorums meet on such a path or at its end, and the rank
+ * where they meet knows both.
+ * A rank may be told of a version by data alone. It does not join the window's next barrier before
+ * the activation has come: until then the version keeps its slot.
+ * Every rank that hears of a dispute passes it on before it fails. A rank may hear from the finder
+ * later than of such a failure; it has heard of the dispute by then, because the messages of one
+ * sender come in order. So every rank's error is about the quorums, and not about a lost rank. */
 #include "activation_state.h"
 
 enum { SECOND_SHIFT = 16, QUORUM_SHIFT = 48 };

@@ -1,7 +1,10 @@
 /* Quorums that change from version to version: every version has the one that all ranks called it
  * with, and its result is the same on all; ranks that do not agree are told, all of them. */
+#include "activation.h"
 #include "check.h"
+#include "fates.h"
 #include "support.h"
+#include "transport_sim.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -138,6 +141,35 @@ static void test_one_does_not(void) {
     }
 }
 
+/* Three ranks: the coordinator finds that another rank has another quorum. It can no longer reach
+ * the third, which learns of the dispute from a rank that has failed because of it. */
+static void hear_from_another(rank *me) {
+    fates *f = me->shared;
+    const int finder = activation_coordinator(0, 0, NULL, me->size);
+    const int last = (finder + 2) % me->size;
+    double x[RANKS_MAX] = {0};
+    wagma_handle *h = rank_join(me, NULL);
+    if (me->rank == finder)
+        sim_hold(me->sim, finder, last, 1);
+    atomic_fetch_add(&f->ready, 1);
+    while (atomic_load(&f->ready) < me->size + (me->rank == last ? 2 : 0))
+        sleep_ms(1);
+    EXPECT(wagma_set_quorum(h, me->rank == finder ? 2 : 3) == WAGMA_OK, "%s", wagma_last_error());
+    note(f, me->rank, wagma_allreduce(h, x, 1, NULL));
+    wagma_free(h);
+    atomic_fetch_add(&f->ready, 1);
+}
+
+static void test_a_dispute_outruns_failures(void) {
+    wagma_options o = options_at(3);
+    fates f = {.size = 3};
+    o.quorum = 2;
+    team_join(team_start(MESSAGES, &o, hear_from_another, &f));
+    for (int r = 0; r < f.size; r++)
+        expect_fate(&f, r, WAGMA_EMISMATCH, "called version 0 with quorum");
+    CHECK(expectations_failed() == 0, "not told");
+}
+
 static void refuse(wagma_options o, int32_t quorum, const char *words) {
     cast c;
     if (!cast_open(&c, &o, NULL, NULL))
@@ -171,5 +203,7 @@ int main(void) {
     RUN(test_what_is_refused);
     RUN(test_all_agree);
     RUN(test_one_does_not);
+    if (messages_for_threads)
+        RUN(test_a_dispute_outruns_failures);
     return check_summary();
 }
