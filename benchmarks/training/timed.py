@@ -74,7 +74,7 @@ class Snapshots:
         self.rows = torch.zeros(versions // every, like.numel(), dtype=like.dtype)
 
     def take(self, done: int, flat: torch.Tensor) -> None:
-        """Copies, if it is time; more than once when versions were left out.
+        """Copy, if it is time; more than once when versions were left out.
 
         Args:
             done: versions until now.
@@ -96,7 +96,7 @@ def run_steps(
     progress: Callable[[int], None],
     stopped: Callable[[], bool] = lambda: False,
 ) -> RankRecord:
-    """All steps and the final averaging, on the ranks of `optimizer`; all begin at once.
+    """Make all steps and the final averaging; collective, all ranks begin at once.
 
     Args:
         optimizer: at version 0.
@@ -146,7 +146,7 @@ def _ages(optimizer: DistributedOptimizer, outcome: Outcome) -> list[int]:
 
 
 def check_one_model(comm: MPI.Intracomm, model: torch.Tensor) -> None:
-    """Compares the ranks' final models, bit by bit; collective.
+    """Compare the ranks' final models, bit by bit; collective.
 
     Raises:
         RuntimeError: they differ.
@@ -157,7 +157,7 @@ def check_one_model(comm: MPI.Intracomm, model: torch.Tensor) -> None:
 
 
 def mean_over_ranks(comm: MPI.Intracomm, rows: torch.Tensor) -> npt.NDArray[np.float32]:
-    """The means over the ranks of rows of one shape and dtype, on every rank; collective."""
+    """Return the means over the ranks of rows of one shape and dtype; collective."""
     own = rows.numpy()
     total = np.empty_like(own)
     comm.Allreduce(own, total, op=MPI.SUM)

@@ -1,4 +1,4 @@
-"""Figures of papers, made again: the command, and DropCompute's simulation."""
+"""Figures of papers, made again: the command, and the simulations behind the pictures."""
 
 import io
 import json
@@ -190,7 +190,8 @@ def test_run_times_of_ksync() -> None:
     numbers = quick("fig6", ksync)[1]
     for name in ("Pareto(2, 1)", "1 + exp(1)"):
         for kind in ("k-sync", "k-batch-async"):
-            # Pareto's largest of 8 has no variance: one value may be most of the sum.
+            # The variance of the largest of 8 Pareto values is infinite: one value may be most of
+            # the sum.
             exact = numbers[name][f"{kind}, exact"][:7]
             assert numbers[name][kind][:7] == pytest.approx(exact, rel=0.05)
     assert numbers["Pareto(2, 1)"]["k-async"][6] > numbers["Pareto(2, 1)"]["k-sync"][6]
@@ -234,17 +235,42 @@ def test_the_adaptive_bound_is_the_lowest() -> None:
         assert min(image.size) > 300
 
 
-def test_runs_at_equal_distances_of_time() -> None:
-    whole = np.array([2, 4, 6, 8])
-    run = FastestKRun(
-        *(np.array([0.5, 1.0, 2.5, 3.5]), whole // 2, np.zeros(1)),
-        *(np.array([8.0, 2.0, 3.0, 5.0]), whole, 10 * whole),
+def made_run(*times: float) -> FastestKRun:
+    """A run whose errors are 8, 2, 3, 5 and 7, and whose iterations send 2 and 20 d-vectors."""
+    whole = 2 * np.arange(1, 6)
+    return FastestKRun(
+        times=np.array(times),
+        ks=np.array([1, 1, 2, 2, 2]),
+        weights=np.zeros(1),
+        errors=np.array([8.0, 2.0, 3.0, 5.0, 7.0]),
+        downloads=whole,
+        uploads=10 * whole,
     )
+
+
+def test_runs_in_intervals_of_time() -> None:
+    run = made_run(0.5, 1.0, 2.5, 3.5, 9.0)
     found = fastest_k._binned(run, 4.0, 4)
     assert found["times"].tolist() == [1, 2, 3, 4]
     assert found["errors"] == pytest.approx([8, 2, 3, 5])
-    assert fastest_k._binned(run, 4.0, 2)["errors"] == pytest.approx([4, 15**0.5])
-    assert fastest_k._binned(run, 4.0, 2)["communicated"].tolist() == [44, 88]
+    halves = fastest_k._binned(run, 4.0, 2)
+    assert halves["errors"] == pytest.approx([4, 15**0.5])
+    assert halves["communicated"].tolist() == [44, 88]
+    with pytest.raises(ValueError, match="ends at 9, 10 is needed"):
+        fastest_k._binned(run, 10.0, 4)
+
+
+def test_an_interval_without_an_iteration_has_the_error_before() -> None:
+    found = fastest_k._binned(made_run(1.2, 1.4, 4.5, 4.6, 9.0), 6.0, 6)
+    assert found["errors"] == pytest.approx([math.nan, 4, 2, 2, 15**0.5, 5], nan_ok=True)
+    assert found["downloads"].tolist() == [0, 4, 4, 4, 8, 8]
+    # The mean of runs is that at equal times, and of those times at which all errors are known.
+    runs = [made_run(1.2, 1.4, 4.5, 4.6, 9.0), made_run(0.2, 2.4, 2.5, 5.5, 9.0)]
+    curve = fastest_k._curve(runs, 6.0, 6)
+    assert curve["times"].tolist() == [2, 3, 4, 5, 6]
+    expected = [(4 + 8) / 2, (2 + 6**0.5) / 2, (2 + 3) / 2, (15**0.5 + 3) / 2, (5 + 5) / 2]
+    assert curve["errors"] == pytest.approx(expected)
+    assert curve["since"] == [0, 1.4]
 
 
 @pytest.mark.long

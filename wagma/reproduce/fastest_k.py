@@ -6,6 +6,7 @@ caption of Fig. 5 says 60), and is averaged over several draws of the response t
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from wagma.report.style import AMBER, BLUE, GREEN, INK, PURPLE, SKY, VERMILION
 from wagma.reproduce.digits import CLASSES, load
 from wagma.reproduce.picture import Numbers, Picture, logarithmic
 from wagma.theory import fastest_k
+from wagma.theory.order_statistics import exponential_mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -111,39 +113,49 @@ def _draw_example(figure: Figure, numbers: Numbers) -> None:
 
 
 def _binned(run: fastest_k.FastestKRun, last: float, points: int) -> dict[str, Floats]:
-    """Return a run at equal distances of time: the geometric mean of the errors in between."""
+    """Return a run in intervals of equal length: their ends, and what was reached in each.
+
+    The error of an interval is the geometric mean of those of its iterations. An interval in which
+    none ends has the error before it: the model stays as it is. Before the first iteration the
+    error is not known: NaN. The run must last until `last`.
+    """
     edges = np.linspace(0, last, points + 1)
     places = np.searchsorted(run.times, edges)
-    found = [i for i in range(points) if places[i + 1] > places[i]]
-    logs = np.log(run.errors)
-    means = [np.exp(logs[places[i] : places[i + 1]].mean()) for i in found]
-    ends = places[[i + 1 for i in found]] - 1
+    if places[-1] == len(run.times):
+        raise ValueError(f"the run ends at {run.times[-1]:g}, {last:g} is needed: simulate more")
+    logs, errors = np.log(run.errors), np.full(points, np.nan)
+    for i, (first, after) in enumerate(pairwise(places)):
+        if after > 0:
+            errors[i] = np.exp(logs[min(first, after - 1) : after].mean())
+    downloads, uploads = (np.append(0.0, sent)[places[1:]] for sent in (run.downloads, run.uploads))
     return {
-        "times": edges[[i + 1 for i in found]],
-        "errors": np.array(means),
-        "downloads": run.downloads[ends].astype(float),
-        "communicated": (run.downloads + run.uploads)[ends].astype(float),
+        "times": edges[1:],
+        "errors": errors,
+        "downloads": downloads,
+        "communicated": downloads + uploads,
     }
 
 
 def _steps(k: int, workers: int, last: float, mean: float = 1.0) -> int:
     """Return more than the iterations that waiting for k takes until then."""
-    waits = mean * sum(1 / i for i in range(workers - k + 1, workers + 1))
-    return int(1.05 * last / waits) + 100
+    return int(1.05 * last / exponential_mean(mean, k, workers)) + 100
 
 
 def _curve(runs: list[fastest_k.FastestKRun], last: float, points: int) -> dict[str, Any]:
-    """Return the mean of several runs, and when k changed in the first one."""
+    """Return the mean of several runs, and when k changed in the first one.
+
+    It begins with the first interval before whose end each run has made an iteration.
+    """
     binned = [_binned(run, last, points) for run in runs]
-    shortest = min(len(each["times"]) for each in binned)
+    unknown = max(int(np.isnan(each["errors"]).sum()) for each in binned)
     curve: dict[str, Any] = {
-        key: np.mean([each[key][-shortest:] for each in binned], axis=0) for key in binned[0]
+        key: np.mean([each[key][unknown:] for each in binned], axis=0) for key in binned[0]
     }
     changes = np.flatnonzero(np.diff(runs[0].ks)) + 1
     curve["k"] = runs[0].ks[[0, *changes]]
     curve["since"] = [0.0, *runs[0].times[changes - 1]]
-    curve["lowest"], tail = float(curve["errors"].min()), curve["errors"][-max(1, shortest // 10) :]
-    curve["at_the_end"] = float(np.median(tail))
+    curve["lowest"] = float(curve["errors"].min())
+    curve["at_the_end"] = float(np.median(curve["errors"][-max(1, points // 10) :]))
     return curve
 
 
@@ -170,8 +182,8 @@ def _regression(rng: np.random.Generator, quick: bool) -> Numbers:
     last = REGRESSION_LAST / (4 if quick else 1)
 
     def run(k: int, **policy: Any) -> dict[str, Any]:
-        # The adaptive one is as fast as k = 10 at most.
-        steps = _steps(k, 50, last if not policy else last / 2.2)
+        # Of an adaptive k, which only grows, this is more than enough.
+        steps = _steps(k, 50, last)
         return _curve(
             [fastest_k.simulate(X, y, 50, k, eta=5e-4, steps=steps, rng=rng, **policy)],
             last,

@@ -223,7 +223,7 @@ def _curves(
         name: np.mean([train(method, k, times, rng, distribution) for _ in range(count)], axis=0)
         for name, (method, k) in runs.items()
     }
-    # The first point lies far above all others: weights are random there.
+    # A median: the loss goes up and down from version to version.
     level = {name: float(np.median(losses[-POINTS // 6 :])) for name, losses in curves.items()}
     return {"times": times, "losses": curves, "at_the_end": level}
 

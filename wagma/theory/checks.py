@@ -1,4 +1,4 @@
-"""Arguments of formulas: what is wrong is named with its value. Pure."""
+"""Check the arguments of formulas, and shape their results. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ import numpy.typing as npt
 
 from wagma.inject.checks import as_number, check_count
 
-__all__ = ["check_numbers", "check_time", "check_workers"]
+__all__ = [
+    "check_numbers",
+    "check_passed",
+    "check_share",
+    "check_time",
+    "check_workers",
+    "shaped",
+]
+
+Floats = npt.NDArray[np.float64]
 
 
 def check_workers(workers: SupportsIndex) -> int:
@@ -38,9 +47,29 @@ def check_time(name: str, value: float, *, positive: bool = False) -> float:
     return seconds
 
 
-def check_numbers(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def check_numbers(name: str, values: npt.ArrayLike) -> Floats:
     """Return numbers as float64; raise TypeError where some are none."""
     try:
         return np.asarray(values, np.float64)
     except (TypeError, ValueError):
         raise TypeError(f"{name} is {values!r}: numbers are needed") from None
+
+
+def check_passed(name: str, values: npt.ArrayLike) -> Floats:
+    """Return times or iterations, each finite and at least 0, as float64; raise ValueError."""
+    passed = check_numbers(name, values)
+    if (wrong := passed[~(np.isfinite(passed) & (passed >= 0))]).size:
+        raise ValueError(f"{name} has {float(wrong[0])!r}: finite numbers, at least 0, are needed")
+    return passed
+
+
+def check_share(name: str, value: float) -> float:
+    """Return a number from 0 to 1 as a float; raise ValueError."""
+    if (share := check_time(name, value)) > 1:
+        raise ValueError(f"{name} is {share!r}: at most 1 is possible")
+    return share
+
+
+def shaped(values: Floats) -> float | Floats:
+    """Return a float for a single number, and an array as it is."""
+    return values if values.ndim else float(values)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from wagma.theory.checks import check_numbers, check_time
+from wagma.theory.checks import check_time
 
-__all__ = ["Descent", "check_passed", "check_share", "shaped"]
+__all__ = ["Descent"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -28,9 +28,10 @@ class Descent:
         sigma2: bound on the variance of a sample's gradient, >= 0.
         c: F is strongly convex with this parameter, > 0 and at most L.
         gap: F(w_0) - F* at the beginning, >= 0.
+        share: gamma', the share of the descent that staleness leaves, > 0; 1 for fresh gradients.
 
     Raises:
-        ValueError: a value is out of its range, or eta c is not below 1.
+        ValueError: a value is out of its range, or eta c gamma' is not below 1.
         TypeError: a value is no number.
     """
 
@@ -39,6 +40,7 @@ class Descent:
     sigma2: float
     c: float
     gap: float
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -49,36 +51,20 @@ class Descent:
             raise ValueError(
                 f"c is {self.c!r}: at most L = {self.L!r} is possible for an L-smooth objective"
             )
-        if not self.eta * self.c < 1:
+        if not self.eta * self.c * self.share < 1:
+            stale = self.share != 1
+            needed = f"eta c gamma' < 1 with gamma' = {self.share:g}" if stale else "eta c < 1"
             raise ValueError(
-                f"eta is {self.eta!r}: the bound needs eta c < 1, less than {1 / self.c:g}"
+                f"eta is {self.eta!r}: the bound needs {needed}, "
+                f"less than {1 / (self.c * self.share):g}"
             )
 
     def floor(self, batch: float) -> float:
-        """Return the error floor, eta L sigma^2 / (2 c batch), of gradients of `batch` samples."""
-        return self.eta * self.L * self.sigma2 / (2 * self.c * batch)
+        """Return the error floor, eta L sigma^2 / (2 c gamma' batch), of such mini-batches."""
+        return self.eta * self.L * self.sigma2 / (2 * self.c * self.share * batch)
 
-    def decayed(self, iterations: Floats, floor: float, gap: float, share: float = 1.0) -> Floats:
-        """Return floor + (1 - eta c share)^iterations (gap - floor)."""
-        result: Floats = floor + (1 - self.eta * self.c * share) ** iterations * (gap - floor)
-        return result
-
-
-def check_passed(name: str, values: npt.ArrayLike) -> Floats:
-    """Return times or iterations, each finite and at least 0, as float64; raise ValueError."""
-    passed = check_numbers(name, values)
-    if (wrong := passed[~(np.isfinite(passed) & (passed >= 0))]).size:
-        raise ValueError(f"{name} has {float(wrong[0])!r}: finite numbers, at least 0, are needed")
-    return passed
-
-
-def check_share(name: str, value: float) -> float:
-    """Return a number from 0 to 1 as a float; raise ValueError."""
-    if (share := check_time(name, value)) > 1:
-        raise ValueError(f"{name} is {share!r}: at most 1 is possible")
-    return share
-
-
-def shaped(values: Floats) -> float | Floats:
-    """Return a float for a single number, and an array as it is."""
-    return values if values.ndim else float(values)
+    def error(self, iterations: Floats, batch: float) -> Floats:
+        """Return floor + (1 - eta c gamma')^iterations (gap - floor)."""
+        floor = self.floor(batch)
+        left: Floats = (1 - self.eta * self.c * self.share) ** iterations
+        return floor + left * (self.gap - floor)

@@ -55,7 +55,7 @@ def order_statistic_mean(distribution: Distribution, k: SupportsIndex, n: Suppor
         n: number of values, >= 1.
 
     Returns:
-        In the unit of the distribution.
+        The mean, in the unit of the distribution.
 
     Raises:
         ValueError: a count is out of its range, or the mean is not finite or not to be had to

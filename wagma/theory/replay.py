@@ -25,7 +25,7 @@ class Replay:
 
 
 def replay(computing: npt.NDArray[np.float64], quorum: int, reduction: float) -> Replay:
-    """Runs late="skip", grace=0 in time that is only counted.
+    """Run late="skip", grace=0 in time that is only counted.
 
     Every rank computes for its version and arrives. A version is executed at the `quorum`-th
     arrival, and those that are present go on with the next one after the reduction. A rank that

@@ -57,6 +57,6 @@ def delays(mean: float, size: int | tuple[int, ...], rng: np.random.Generator) -
         rng: what draws.
 
     Returns:
-        In the unit of `mean`; of the shape `size`.
+        The delays, in the unit of `mean`, float64, of the shape `size`.
     """
     return check_time("mean", mean) * bounded_lognormal(rng.standard_normal(size))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wagma.inject.checks import check_count
-from wagma.theory.checks import check_time, check_workers
+from wagma.theory.checks import check_time, check_workers, shaped
 from wagma.theory.dropcompute.thresholds import EQUAL, Floats, check_thresholds
 from wagma.theory.scipy_needed import scipy
 
@@ -67,10 +67,10 @@ def expected_completed(
         threshold: tau, > 0, a number or an array; math.inf drops nothing.
 
     Returns:
-        0 to M; of the shape of `threshold`.
+        The expected number, 0 to M; of the shape of `threshold`.
     """
     mean, deviation, count = _statistics(mu, sigma, micro_batches)
-    return _shaped(_completed(mean, deviation, count, check_thresholds("threshold", threshold)))
+    return shaped(_completed(mean, deviation, count, check_thresholds("threshold", threshold)))
 
 
 @overload
@@ -120,16 +120,13 @@ def effective_speedup(
         A factor, > 1 where the threshold gains; of the shape of `threshold`.
     """
     mean, deviation, count = _statistics(mu, sigma, micro_batches)
-    taus, communication = (
-        check_thresholds("threshold", threshold),
-        check_time("comm_time", comm_time),
-    )
+    taus = check_thresholds("threshold", threshold)
+    communication = check_time("comm_time", comm_time)
     step = expected_step_time(mean, deviation, count, workers)
     if step_time is not None:
         step = check_time("step_time", step_time, positive=True)
     shares = _completed(mean, deviation, count, taus) / count
-    saved = (step + communication) / (np.minimum(taus, step) + communication)
-    return _shaped(shares * saved)
+    return shaped(_speedup(taus, shares, step, communication))
 
 
 def optimal_threshold(
@@ -158,9 +155,8 @@ def optimal_threshold(
     step = expected_step_time(mean, deviation, count, workers)
 
     def speedups(taus: Floats) -> Floats:
-        saved = (step + communication) / (np.minimum(taus, step) + communication)
-        speedup: Floats = saved * _completed(mean, deviation, count, taus) / count
-        return speedup
+        shares = _completed(mean, deviation, count, taus) / count
+        return _speedup(taus, shares, step, communication)
 
     # Above E[T] a larger threshold costs nothing and drops less: math.inf is the best one there.
     grid = _grid(mean, deviation, count, step)
@@ -197,6 +193,11 @@ def _completed(mean: float, deviation: float, count: int, taus: Floats) -> Float
     return total
 
 
+def _speedup(taus: Floats, shares: Floats, step: float, communication: float) -> Floats:
+    """Return (11), of the shares of micro-batches that are finished before the thresholds."""
+    return shares * (step + communication) / (np.minimum(taus, step) + communication)
+
+
 def _statistics(mu: float, sigma: float, micro_batches: SupportsIndex) -> tuple[float, float, int]:
     """Return mu, sigma and M, checked."""
     return (
@@ -204,8 +205,3 @@ def _statistics(mu: float, sigma: float, micro_batches: SupportsIndex) -> tuple[
         check_time("sigma", sigma),
         check_count("micro_batches", micro_batches, 1),
     )
-
-
-def _shaped(values: Floats) -> float | Floats:
-    """Return a float for a single threshold."""
-    return values if values.ndim else float(values)

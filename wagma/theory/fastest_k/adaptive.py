@@ -68,7 +68,7 @@ class AdaptiveK:
 
     @property
     def k(self) -> int:
-        """The k of the next iteration."""
+        """Return the k of the next iteration."""
         return self._k
 
     def update(self, inner_product: float | None) -> int:

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from wagma.inject.checks import check_count
-from wagma.theory.checks import check_numbers
-from wagma.theory.convergence import Descent, check_passed, shaped
+from wagma.theory.checks import check_numbers, check_passed, shaped
+from wagma.theory.convergence import Descent
 from wagma.theory.distributions import Distribution, check_times
 from wagma.theory.order_statistics import order_statistic_means
 from wagma.theory.scipy_needed import scipy
@@ -32,7 +32,7 @@ def mean_times(n: SupportsIndex, distribution: Distribution) -> Floats:
         distribution: of a response time, >= 0: a frozen distribution of scipy.stats.
 
     Returns:
-        In the unit of the distribution: (n,).
+        The mean times, in the unit of the distribution: (n,).
 
     Raises:
         ValueError: n is below 1, times are negative, or one of the means is not finite.
@@ -82,8 +82,7 @@ def error_bound(
     """
     descent, mu = Descent(eta, L, sigma2, c, gap), _times(mean_times)
     waits, times = check_count("k", k, 1, len(mu)), check_passed("t", t)
-    floor = descent.floor(waits * check_count("s", s, 1))
-    return shaped(descent.decayed(times / mu[waits - 1], floor, descent.gap))
+    return shaped(descent.error(times / mu[waits - 1], waits * check_count("s", s, 1)))
 
 
 def fixed_k_crossings(
@@ -111,7 +110,7 @@ def fixed_k_crossings(
         mean_times: mu, of `mean_times`: (n,).
 
     Returns:
-        In the unit of `mean_times`: (n - 1,).
+        The times, in the unit of `mean_times`: (n - 1,).
 
     Raises:
         ValueError: a value is out of its range.
@@ -179,7 +178,7 @@ def switch_times(
         mean_times: mu, of `mean_times`: (n,).
 
     Returns:
-        In the unit of `mean_times`, never decreasing: (n - 1,).
+        The times, in the unit of `mean_times`, never decreasing: (n - 1,).
 
     Raises:
         ValueError: a value is out of its range.

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from wagma.inject.checks import check_count
-from wagma.theory.checks import check_time
-from wagma.theory.convergence import Descent, check_passed, check_share, shaped
+from wagma.theory.checks import check_passed, check_share, check_time, shaped
+from wagma.theory.convergence import Descent
 from wagma.theory.ksync.methods import check_method
 
 __all__ = ["error_bound", "nonconvex_bound"]
@@ -36,8 +36,9 @@ def error_bound(
     floor + (1 - eta c gamma')^j (gap - floor), floor = eta L sigma^2 / (2 c gamma' K m), with
     gamma' = 1 for k-sync and k-batch-sync, and 1 - gamma + p0 / 2 for k-async and k-batch-async.
 
-    It holds for eta <= 1 / (2 L (M_G / (K m) + 1)), or 1 / K in place of 1 with stale gradients,
-    where M_G bounds how the variance grows with the gradient: M_G is the caller's to know.
+    It holds for eta <= 1 / (2 L (M_G / (K m) + 1)) where gradients are fresh, and for
+    eta <= 1 / (2 L (M_G / (K m) + 1 / K)) where they are stale. M_G bounds how the variance grows
+    with the gradient. It is not known here, so that neither is checked.
 
     Args:
         method: one of `METHODS`.
@@ -61,15 +62,8 @@ def error_bound(
         ValueError: a value is out of its range, or gamma or p0 is given for fresh gradients.
         TypeError: a value is no number.
     """
-    descent, iterations = Descent(eta, L, sigma2, c, gap), check_passed("j", j)
-    share = _share(method, gamma, p0)
-    if not descent.eta * descent.c * share < 1:
-        raise ValueError(
-            f"eta is {descent.eta!r}: the bound needs eta c gamma' < 1 with gamma' = {share:g}, "
-            f"less than {1 / (descent.c * share):g}"
-        )
-    floor = descent.floor(share * _batch(k, m))
-    return shaped(descent.decayed(iterations, floor, descent.gap, share))
+    descent = Descent(eta, L, sigma2, c, gap, _share(method, gamma, p0))
+    return shaped(descent.error(check_passed("j", j), _batch(k, m)))
 
 
 def nonconvex_bound(

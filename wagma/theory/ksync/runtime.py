@@ -48,11 +48,11 @@ def update_time(
     """Return the mean time of an update where communication takes no time.
 
     - k-sync: E[X_{K:P}] (Lemma 4), exact.
-    - k-batch-sync: exponential times: K mean / P, exact; others are simulated, which the paper
-      calls not tractable.
-    - k-async: exponential times: E[X_{K:P}], exact; shifted ones: the same as an upper bound
-      (Lemma 6: they are new-longer-than-used), which is far off where K is small, for K = 1 takes
-      E[X] / P as k-batch-async does; others are simulated.
+    - k-batch-sync: exponential times: K E[X] / P, exact; others, which the paper calls not
+      tractable, are simulated.
+    - k-async: exponential times: E[X_{K:P}], exact; shifted exponential times: E[X_{K:P}] as an
+      upper bound (Lemma 6: they are new-longer-than-used); others are simulated. The bound is far
+      off where K is small: for K = 1 an update takes E[X] / P, as that of k-batch-async does.
     - k-batch-async: K E[X] / P (Lemma 5), exact.
 
     Equal arguments give equal results: simulations draw from a fixed seed. A simulation takes less
