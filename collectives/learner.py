@@ -18,7 +18,7 @@ from .parameter_server import (
 )
 from .partial_allreduce import PartialAllreduce
 from .patience import Patience
-from .selection import Counts
+from .selection import Counts, Unused
 from .transfers import nap
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ class Learner(ParameterServer):
         always_taken: the server refuses no offer, so that a gradient is sent without an answer.
 
     Attributes:
-        counts: of this rank's gradients, see `Counts`.
+        counts: of this rank's gradients, see `Counts`; those that are dropped after this rank has
+            gone on count as used.
     """
 
     def __init__(
@@ -77,18 +78,32 @@ class Learner(ParameterServer):
         if self._always_taken and not empty:
             self._move(GRADIENT, self._gradient, sends=True)
         code, first, second, *_ = self._answer("step()")
+        staleness = 0
         if code == Code.TAKE:
+            staleness, waits = int(first), second
             if not empty:
                 self.counts.up += 1
-                self.counts.used += 1
-                self.counts.staleness += int(first)
                 if not self._always_taken:
                     self._move(GRADIENT, self._gradient, sends=True)
-            if not second:
+            if not waits:
+                self._count(Unused.NO, staleness, empty=empty)
                 return False
-            code, first, second, *_ = self._answer("step()")
-        self._receive(first, second)
+            _, first, second, *_ = self._answer("step()")
+        self._count(Unused(int(second)), staleness, empty=empty)
+        self._receive(first)
         return True
+
+    def _count(self, unused: Unused, staleness: int, *, empty: bool) -> None:
+        """Count what became of a gradient."""
+        if empty:
+            return
+        if unused is Unused.NO:
+            self.counts.used += 1
+            self.counts.staleness += staleness
+        elif unused is Unused.CANCELLED:
+            self.counts.cancelled += 1
+        else:
+            self.counts.dropped += 1
 
     def pause(self) -> None:
         """Say that this rank has left its loop, before a call that all ranks make."""
@@ -97,8 +112,8 @@ class Learner(ParameterServer):
     def synchronize(self) -> None:
         """Leave the loop, and receive the final parameters."""
         self.pause()
-        _, version, cancelled, *_ = self._answer("synchronize()")
-        self._receive(version, cancelled)
+        _, version, *_ = self._answer("synchronize()")
+        self._receive(version)
 
     def is_stale(self) -> bool:
         """Return whether this rank has heard of a newer version, of a method that cancels."""
@@ -107,7 +122,7 @@ class Learner(ParameterServer):
         return self._newest > self.version
 
     def _answer(self, what: str) -> list[float]:
-        """What the first server says."""
+        """Wait for the next control message of the first server, and return it."""
         content = self._await(self._first, what)
         self._check_ended(content)
         if content[0] == Code.LEFT:
@@ -134,9 +149,8 @@ class Learner(ParameterServer):
                 nap(0.0)
             raise
 
-    def _receive(self, version: float, cancelled: float) -> None:
+    def _receive(self, version: float) -> None:
         self.counts.down += 1
-        self.counts.cancelled += int(cancelled)
         self._move(MODEL, self._model, sends=False)
         self.version = int(version)
         self.is_stale()
@@ -149,8 +163,8 @@ class Learner(ParameterServer):
         ]
         for transfer in moved:
             transfer.start()
-        self._finish(moved, "step()")
+        self._need(self._finish(moved, "step()"))
         self.waited += time.monotonic() - began
 
-    def _partners(self) -> list[int]:
-        return [self._first]
+    def _partners(self) -> Sequence[int]:
+        return self._servers

@@ -25,7 +25,7 @@ from .mpi import import_mpi
 from .partial_allreduce import PartialAllreduce
 from .patience import Patience, Wait
 from .reports import describe_ranks
-from .transfers import Transfer, finish, nap
+from .transfers import Transfer, finish, keep, nap
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -47,7 +47,7 @@ class Code(IntEnum):
     PAUSE = 2  # by a learner: it has left its loop
     LEFT = 3  # its sender is closed
     TAKE = 4  # by the first server: send it (staleness, 1: parameters follow)
-    GIVE = 5  # parameters come (version, 1: the gradient that was offered is not used)
+    GIVE = 5  # parameters come (version, `Unused` of what was offered)
     ENDED = 6  # by the first server: no version is possible any more (a rank that is gone)
     # To other servers: carry out what the first one does; by them: whether that was possible.
     RECEIVE = 7  # the gradient of a learner (learner)
@@ -134,7 +134,7 @@ class ParameterServer(ABC):
         self._looked = 0.0
         self._gone: list[int] = []
         made, request = comm.Idup()
-        wait = Wait(self._patience, self.rank, lambda: ParameterServer._check_lost(self))
+        wait = Wait(self._patience, self.rank, lambda: self._need(self.lost()))
         while not request.Test():
             wait.check(())
             nap(wait.seconds)
@@ -174,6 +174,8 @@ class ParameterServer(ABC):
             transfer.test()
             transfer.free()
         self._transfers = {}
+        keep([request for request in self._sent if not request.Test()])
+        self._sent = []
 
     def _forget(self, transfer: Transfer) -> None:
         transfer.free()
@@ -189,32 +191,32 @@ class ParameterServer(ABC):
         return self._gone
 
     def _check_lost(self) -> None:
-        """Raise if a rank is lost that this one cannot do without."""
-        needed = [rank for rank in self._servers if rank in self.lost() or rank in self._left]
-        if needed:
+        """Raise PeerError if a server is lost."""
+        self._need([rank for rank in self._servers if rank in self.lost() or rank in self._left])
+
+    def _need(self, lost: Sequence[int]) -> None:
+        """Raise PeerError if there are any in `lost`, ranks that this one cannot do without."""
+        if lost:
+            held = all(rank in self._servers for rank in lost)
             raise PeerError(
-                f"{describe_ranks(needed)} failed, died or left, and held parameters: make a new "
-                "optimizer without it, from a checkpoint"
+                f"{describe_ranks(lost)} failed, died or left"
+                f"{', and held parameters' if held else ''}: make a new optimizer without it, from "
+                "a checkpoint"
             )
 
-    def _finish(self, transfers: Sequence[Transfer], what: str) -> list[Transfer]:
-        """Wait until `transfers` have ended; return those whose ranks are lost."""
+    def _finish(self, transfers: Sequence[Transfer], what: str) -> list[int]:
+        """Wait until `transfers` have ended; return the ranks of those that cannot: it is lost."""
         wait = self._wait(what)
 
         def watch() -> list[int]:
             wait.check(sorted({transfer.peer for transfer in transfers if transfer.active}))
             return self.lost()
 
-        return finish(transfers, watch)
+        return sorted({transfer.peer for transfer in finish(transfers, watch)})
 
-    def _wait(self, what: str) -> Wait:
-        return Wait(
-            self._patience,
-            self.rank,
-            self._check_lost,
-            what=what,
-            hint=self.hint or "every rank has to take part in the training until it closes",
-        )
+    def _wait(self, what: str, hint: str | None = None) -> Wait:
+        hint = hint or self.hint or "every rank has to take part in the training until it closes"
+        return Wait(self._patience, self.rank, self._check_lost, what=what, hint=hint)
 
     def _await(self, rank: int, what: str) -> list[float]:
         """Wait for the next control message of `rank`, and return it."""
@@ -237,11 +239,15 @@ class ParameterServer(ABC):
         return self._ranks.stats()
 
     @abstractmethod
-    def _partners(self) -> list[int]:
-        """Return the ranks that send control messages to this one, and get them."""
+    def _partners(self) -> Sequence[int]:
+        """Return the ranks that this one talks to: those that it sends to, and receives from."""
 
     def close(self) -> None:
-        """Leave; return when the ranks that this one talks to have left, or are lost."""
+        """Leave; return when the ranks that this one talks to have left, or are lost.
+
+        Raises:
+            PeerError: a learner has not left its loop.
+        """
         if self.closed:
             return
         self.closed = True
@@ -249,6 +255,7 @@ class ParameterServer(ABC):
         for rank in partners:
             self._tell(rank, Code.LEFT)
         wait = Wait(self._patience, self.rank, what="close()", hint="every rank has to close it")
+        orderly = False
         try:
             while (here := [r for r in partners if r not in self._left | set(self.lost())]) or (
                 not self._is_quiet()
@@ -260,22 +267,23 @@ class ParameterServer(ABC):
             orderly = not self._ranks.lost()
         finally:
             self._free()
-            self._ranks.close()
+            if not orderly:  # over messages closing would wait for all ranks
+                self._ranks.fail()
         if orderly:
+            self._ranks.close()
             self._comm.Free()
 
     def _take_leave(self, rank: int, content: Sequence[float]) -> None:
         if content[0] == Code.LEFT:
             self._left.add(rank)
         elif content[0] == Code.OFFER:  # by a rank that goes on, and needs this one
-            self._ranks.fail()
             raise PeerError(
                 f"{describe_ranks([rank])} has not left its loop, and the server rank {self.rank} "
                 "is closed: call synchronize() on all ranks before the end"
             )
 
     def _is_quiet(self) -> bool:
-        """Whether nothing of this rank's is under way to a rank that lives."""
+        """Return whether nothing of this rank's is under way to a rank that lives."""
         while self._heard(tag=NEWS) is not None:
             pass
         self._sent = [request for request in self._sent if not request.Test()]

@@ -1,19 +1,20 @@
 """Which gradients make which version of a parameter server: the rules, without any message.
 
-Of Dutta et al., "Slow and Stale Gradients Can Win the Race" (AISTATS 2018), Sec. 2. A server calls
-what happened (`offer`, `taken`, `pause`, `lose`) and carries out the actions that come back, in
-order.
+The rules are those of Dutta et al., "Slow and Stale Gradients Can Win the Race" (AISTATS 2018),
+Sec. 2. A server tells what happened (`offer`, `taken`, `pause`, `lose`) and carries out the actions
+that come back, in order.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
-__all__ = ["METHODS", "Action", "Counts", "Kind", "Selection"]
+__all__ = ["METHODS", "Action", "Counts", "Kind", "Method", "Selection", "Unused"]
 
-METHODS = ("k-sync", "k-batch-sync", "k-async", "k-batch-async")
+Method = Literal["k-sync", "k-batch-sync", "k-async", "k-batch-async"]
+METHODS: tuple[Method, ...] = get_args(Method)
 _CANCELLING = ("k-sync", "k-batch-sync")
 _DISTINCT = ("k-sync", "k-async")  # a version's gradients are of so many learners
 
@@ -28,6 +29,14 @@ class Kind(IntEnum):
     DROP = 5  # forget the gradients that were taken for the coming version
 
 
+class Unused(IntEnum):
+    """Whether what a learner offered is left out of all versions, and why."""
+
+    NO = 0
+    CANCELLED = 1  # it came after its version
+    DROPPED = 2  # too few learners are left for a version that it could be a part of
+
+
 class Action(NamedTuple):
     """One thing to do.
 
@@ -36,14 +45,14 @@ class Action(NamedTuple):
         staleness: of TAKE: versions between the one that the gradient comes from and the one that
             it is applied to.
         waits: of TAKE: the learner gets parameters next, and does not compute before.
-        cancelled: of GIVE: the gradient that was offered is not used.
+        unused: of GIVE: whether what the learner offered is left out.
     """
 
     kind: Kind
     learner: int = -1
     staleness: int = 0
     waits: bool = False
-    cancelled: bool = False
+    unused: Unused = Unused.NO
 
 
 @dataclass
@@ -54,8 +63,8 @@ class Counts:
         up: gradients that were sent to the servers.
         down: copies of the parameters that were sent to learners.
         cancelled: gradients that came after their version, of methods that cancel.
-        dropped: gradients that no version could use: it lacked the others at the end.
-        used: gradients that were taken, without those that had none in them.
+        dropped: gradients, sent or not, that no version could use: it lacked the others at the end.
+        used: gradients that are part of a version.
         staleness: summed over `used`.
     """
 
@@ -98,32 +107,37 @@ class Selection:
         self._k = k
         self._states = dict.fromkeys(range(learners), _State.COMPUTES)
         self._taken = 0
+        self._ages: list[int] = []  # staleness of the gradients among those that were taken
         self._told: set[int] = set()  # learners that know of a newer version than theirs
 
-    def offer(self, learner: int, version: int) -> Action:
+    def offer(self, learner: int, version: int, *, empty: bool = False) -> Action:
         """Decide on a gradient that `learner` has computed from the parameters of `version`.
+
+        Args:
+            learner: which one; not a lost one.
+            version: of the parameters.
+            empty: the learner has no gradient, and would take its place in a version.
 
         Returns:
             TAKE, which a call of `taken` or `lose` follows, or GIVE: the gradient is not used.
         """
         self._states[learner] = _State.COMPUTES
         if self._method in _CANCELLING and version < self.version:
-            self.counts.cancelled += 1
-            return self._give(learner, cancelled=True)
+            self.counts.cancelled += not empty
+            return self._give(learner, Unused.CANCELLED)
         if not self._is_reachable():
-            self.counts.dropped += 1
-            return self._give(learner, cancelled=True)
+            self.counts.dropped += not empty
+            return self._give(learner, Unused.DROPPED)
         self._states[learner] = _State.SENDS
         completes = self._taken + 1 == self._k
         waits = completes or self._method != "k-batch-sync"
         return Action(Kind.TAKE, learner, staleness=self.version - version, waits=waits)
 
     def taken(self, action: Action, *, empty: bool = False) -> list[Action]:
-        """Count a gradient that is there; `empty`: the learner has none, and takes its place."""
+        """Count a gradient that has come; `empty`: the learner takes a place without one."""
         if not empty:
             self.counts.up += 1
-            self.counts.used += 1
-            self.counts.staleness += action.staleness
+            self._ages.append(action.staleness)
         learner = action.learner
         self._taken += 1
         self._states[learner] = _State.WAITS if action.waits else _State.COMPUTES
@@ -195,12 +209,14 @@ class Selection:
         return [learner for learner, its in self._states.items() if its is state]
 
     def _is_reachable(self) -> bool:
-        """Whether the learners that compute can complete the coming version."""
+        """Return whether the learners that compute can complete the coming version."""
         return self._method not in _DISTINCT or self._taken + len(self.computing()) >= self._k
 
     def _apply(self) -> list[Action]:
         self.version += 1
-        self._taken = 0
+        self.counts.used += len(self._ages)
+        self.counts.staleness += sum(self._ages)
+        self._taken, self._ages = 0, []
         computing = self.computing()
         actions = [Action(Kind.APPLY)]
         actions += [self._give(learner) for learner in self._in(_State.WAITS)]
@@ -215,15 +231,16 @@ class Selection:
         waiting = self._in(_State.WAITS)
         if self._is_reachable() or not waiting:
             return []
-        return [*self._drop(), *(self._give(learner) for learner in waiting)]
+        return [*self._drop(), *(self._give(learner, Unused.DROPPED) for learner in waiting)]
 
     def _drop(self) -> list[Action]:
-        dropped, self._taken = self._taken, 0
-        self.counts.dropped += dropped
-        return [Action(Kind.DROP)] if dropped else []
+        taken, self._taken = self._taken, 0
+        self.counts.dropped += len(self._ages)
+        self._ages = []
+        return [Action(Kind.DROP)] if taken else []
 
-    def _give(self, learner: int, *, cancelled: bool = False) -> Action:
+    def _give(self, learner: int, unused: Unused = Unused.NO) -> Action:
         self.counts.down += 1
         self._states[learner] = _State.COMPUTES
         self._told.discard(learner)
-        return Action(Kind.GIVE, learner, cancelled=cancelled)
+        return Action(Kind.GIVE, learner, unused=unused)

@@ -76,7 +76,10 @@ class Server(ParameterServer):
             return
         selection = self._selection
         if selection.is_over():
-            self._idle = self._idle or self._wait("step(), after all learners ended their loops,")
+            self._idle = self._idle or self._wait(
+                "step(), after all learners have left their loops,",
+                hint="end the loops of the servers, too",
+            )
             self._idle.check(selection.live())
             nap(self._idle.seconds)
         else:
@@ -107,7 +110,7 @@ class Server(ParameterServer):
                 ]
         for transfer in moved:
             transfer.start()
-        self._finish(moved, "synchronize()")
+        self._need(self._finish(moved, "synchronize()"))
         self.version = self._selection.version
 
     # ---- the first server ------------------------------------------------------------------------
@@ -134,14 +137,17 @@ class Server(ParameterServer):
     def _see(self, rank: int, content: list[float]) -> None:
         """Carry out what a learner says."""
         selection = self._selection
+        if rank in selection.lost():  # what it said before it died
+            return
         code, version, weight, empty, *_ = content
         if code == Code.LEFT:
             self._left.add(rank)
+            self._check_lost()
             self._execute(selection.leave(rank))
         elif code == Code.PAUSE:
             self._execute(selection.pause(rank))
         elif code == Code.OFFER:
-            action = selection.offer(rank, int(version))
+            action = selection.offer(rank, int(version), empty=bool(empty))
             if action.kind is not Kind.TAKE:
                 self._execute([action])
             elif self._take(action, bool(empty)):
@@ -158,7 +164,11 @@ class Server(ParameterServer):
         self._command(Code.RECEIVE, action.learner)
         here = self._receive(action.learner)
         for rank in self._followers:
-            here &= bool(self._await(rank, "step()")[1])
+            code, received, *_ = self._await(rank, "step()")
+            if code == Code.LEFT:
+                self._left.add(rank)
+                self._check_lost()
+            here &= bool(received)
         return here
 
     def _execute(self, actions: Sequence[Action]) -> None:
@@ -166,7 +176,7 @@ class Server(ParameterServer):
             if action.kind is Kind.GIVE:
                 version = self._selection.version
                 self._command(Code.SEND, action.learner, version)
-                self._tell(action.learner, Code.GIVE, version, action.cancelled)
+                self._tell(action.learner, Code.GIVE, version, action.unused)
                 self._give(action.learner)
             elif action.kind is Kind.TELL:
                 self._tell(action.learner, Code.GIVE, self._selection.version, tag=NEWS)
@@ -244,10 +254,11 @@ class Server(ParameterServer):
         transfer.start()
 
     def _finish_gives(self) -> None:
-        for transfer in self._finish([t for t in self._transfers.values() if t.active], "step()"):
-            self._forget(transfer)
+        active = [transfer for transfer in self._transfers.values() if transfer.active]
+        lost = self._finish(active, "step()")
+        for transfer in active:
+            if transfer.peer in lost:
+                self._forget(transfer)
 
-    def _partners(self) -> list[int]:
-        if self.rank == self._first:
-            return [*self._learners, *self._followers]
-        return [self._first]
+    def _partners(self) -> Sequence[int]:
+        return [rank for rank in range(self.size) if rank != self.rank]

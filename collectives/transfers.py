@@ -15,7 +15,7 @@ from .mpi import import_mpi
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Transfer", "finish", "nap"]
+__all__ = ["Transfer", "finish", "keep", "nap"]
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -71,7 +71,7 @@ class Transfer:
 
     @property
     def active(self) -> bool:
-        """Whether it was begun, and has not ended as far as `test` has seen."""
+        """Return whether it was begun, and has not ended as far as `test` has seen."""
         return self.left > 0
 
     def test(self) -> int:
@@ -83,7 +83,7 @@ class Transfer:
     def free(self) -> None:
         """Let go of the requests, which are not used again."""
         if self.active:
-            _abandoned.append(self._requests)
+            keep(self._requests)
         else:
             for request in self._requests:
                 request.Free()
@@ -120,8 +120,13 @@ def finish(transfers: Sequence[Transfer], watch: Callable[[], Sequence[int]]) ->
     return []
 
 
+def keep(requests: Sequence[Any]) -> None:
+    """Keep requests, and what they read or write, until the process ends: they may never do."""
+    _abandoned.extend(requests)
+
+
 def nap(seconds: float) -> float:
-    """Leave the core until the next look, in a wait of `seconds` so far; return for how long."""
+    """Leave the core until the next look, in a wait of `seconds` so far; return the time slept."""
     began = time.monotonic()
     if seconds < _SPIN_S:
         os.sched_yield()

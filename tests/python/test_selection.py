@@ -5,7 +5,7 @@ import heapq
 import numpy as np
 import pytest
 
-from wagma.collectives.selection import METHODS, Action, Kind, Selection
+from wagma.collectives.selection import METHODS, Action, Kind, Selection, Unused
 
 
 def play(method: str, k: int, learners: int, updates: int, seed: int = 0) -> Selection:
@@ -82,7 +82,7 @@ def test_k_sync_cancels_the_rest_and_tells_once() -> None:
     assert made == [*gives, (Kind.TELL, 1), (Kind.TELL, 3)]
     take(selection, 2, 1)
     assert kinds(take(selection, 0, 1)) == gives
-    assert selection.offer(1, 0) == Action(Kind.GIVE, 1, cancelled=True)
+    assert selection.offer(1, 0) == Action(Kind.GIVE, 1, unused=Unused.CANCELLED)
     assert (selection.version, selection.counts.cancelled) == (2, 1)
 
 
@@ -91,9 +91,11 @@ def test_who_waits_for_a_version_that_cannot_come_goes_on(method: str) -> None:
     selection = Selection(method, 2, 3)
     take(selection, 0, 0)
     assert selection.pause(1) == []
-    assert kinds(selection.pause(2)) == [(Kind.DROP, -1), (Kind.GIVE, 0)]
-    assert selection.offer(0, 0).kind is Kind.GIVE
-    assert selection.counts.dropped == 2
+    drop, give = selection.pause(2)
+    assert (drop.kind, give) == (Kind.DROP, Action(Kind.GIVE, 0, unused=Unused.DROPPED))
+    assert selection.offer(0, 0) == give
+    selection.offer(0, 0, empty=True)
+    assert (selection.counts.dropped, selection.counts.used, selection.counts.up) == (2, 0, 1)
     selection.pause(0)
     assert selection.is_over()
     assert kinds(selection.synchronize()) == [(Kind.GIVE, learner) for learner in range(3)]
@@ -122,3 +124,7 @@ def test_a_lost_gradient_and_an_empty_one() -> None:
     action = selection.offer(1, 0)
     assert kinds(selection.taken(action, empty=True)) == [(Kind.APPLY, -1), (Kind.GIVE, 1)]
     assert (selection.counts.up, selection.counts.used) == (1, 1)
+    take(selection, 1, 1)  # the training ends without its version
+    selection.pause(1)
+    selection.synchronize()
+    assert (selection.counts.used, selection.counts.dropped) == (1, 1)

@@ -19,7 +19,7 @@ from wagma.training.flat import FlatParameters
 from wagma.training.joining import check_before_last, naming_join
 from wagma.training.policies.base import ComputePolicy
 from wagma.training.same_model import agree, share_rest
-from wagma.training.scaling import forget, unscale
+from wagma.training.scaling import check_pending, forget, unscale
 from wagma.training.strategies.base import Algorithm
 
 __all__ = ["DistributedOptimizer"]
@@ -125,7 +125,8 @@ class DistributedOptimizer(BlocksOptimizer):
             TypeError: the inner optimizer needs a closure, and none is given.
             ValueError: `weight` is 0, and the inner optimizer needs a closure.
             RuntimeError: a parameter's ``.data`` was replaced, or `param_groups` changed without
-                `add_param_group`; inside `no_sync`; all steps of a `join` are made.
+                `add_param_group`; inside `no_sync`; all steps of a `join` are made; by
+                ``scaler.step(opt)`` while `pending`, without a gradient.
             PeerError, StallError: see `wagma.collectives`.
         """
         try:
@@ -143,6 +144,8 @@ class DistributedOptimizer(BlocksOptimizer):
             self._step_on_averages(closure)
             return None
         self._check_step("step()")
+        if self.pending:
+            check_pending(self)
         self._policy.begin_step(tensors, closure)
         if self.weight == 0 or not unscale(self):
             self._passive_step()

@@ -12,7 +12,7 @@ import torch
 from torch.amp.grad_scaler import OptState
 from torch.optim import Optimizer
 
-__all__ = ["forget", "scale_of", "unscale"]
+__all__ = ["check_pending", "forget", "scale_of", "unscale"]
 
 
 def scale_of(scaler: torch.amp.GradScaler, optimizer: Optimizer) -> float:
@@ -34,6 +34,21 @@ def scale_of(scaler: torch.amp.GradScaler, optimizer: Optimizer) -> float:
             "its own, and some would make a step that others leave out. Average before unscale_()"
         )
     return scaler.get_scale()
+
+
+def check_pending(optimizer: Optimizer) -> None:
+    """Check that a scaler has not called the step of a `pending` optimizer without gradients.
+
+    Raises:
+        RuntimeError: it has, and ``scaler.update()`` would fail next.
+    """
+    checked = getattr(optimizer, "found_inf", None)
+    if checked is not None and not isinstance(checked, torch.Tensor):
+        raise RuntimeError(
+            "scaler.step(opt) where opt.pending is true and no gradient was computed: the scaler "
+            "has nothing to look at; call opt.step() there, and neither scaler.step() nor "
+            "scaler.update()"
+        )
 
 
 def unscale(optimizer: Optimizer) -> bool:

@@ -188,10 +188,12 @@ def test_not_finite() -> None:
 
 
 @pytest.mark.mpi(min_size=3)
-@pytest.mark.parametrize("method", METHODS)
-def test_goes_on_without_a_learner(method: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "transport"), [*((method, "auto") for method in METHODS), ("k-sync", "mpi")]
+)
+def test_goes_on_without_a_learner(method: str, transport: Any) -> None:
     try:
-        with training(method, k=1) as (opt, model):
+        with training(method, k=1, transport=transport) as (opt, model):
             while opt.version < 40:
                 opt.zero_grad()
                 loss_of(model, batch(0, RANK)).backward()
@@ -252,6 +254,24 @@ def test_a_loop_that_goes_on_alone_is_told(caplog: pytest.LogCaptureFixture) -> 
         assert opt.version == 5
     told = [one for one in caplog.records if "same version" in one.getMessage()]
     assert len(told) == (RANK == 0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_scaler_is_used_where_there_are_gradients(method: str) -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    with training(method) as (opt, model):
+        while opt.version < 5:
+            if opt.pending:
+                opt.step()
+                continue
+            opt.zero_grad()
+            scaler.scale(loss_of(model, batch(opt.version, RANK))).backward()
+            scaler.step(opt)
+            scaler.update()
+        opt.synchronize()
+        assert opt.version >= 6
+        assert opt.outcome is None
+        assert len(set(on_all_ranks(values(model)))) == 1
 
 
 def test_bad_input() -> None:

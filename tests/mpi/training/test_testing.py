@@ -247,6 +247,6 @@ def test_the_hooks_are_all_listed() -> None:
     listed = {name for row in rows for name in re.findall(r"`(\w+)\(", row)}
     public = {name for name in vars(Algorithm) if not name.startswith("_")}
     own = {"attach", "reattach", "resume", "meet", "close", "check_open", "hint"}  # of the base
-    called = {"count_versions", "not_finite"}  # by hooks
+    called = {"count_versions"}  # by hooks
     values = {"wait_avoiding", "joins", "pending", "parameters", "collective", "version"}
     assert listed == public - own - called - values

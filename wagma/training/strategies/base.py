@@ -244,14 +244,6 @@ class Algorithm(Ranks, ABC):
         """
         return {}
 
-    def not_finite(self, parameter: int) -> FloatingPointError:
-        """Return the error about a gradient that this rank does not contribute."""
-        return FloatingPointError(
-            f"the gradient of parameter {parameter} at version {self.version} is not finite on "
-            f"rank {self.rank}, and was not sent: lower the learning rate, or leave such gradients "
-            'out with on_nonfinite="skip"'
-        )
-
     @abstractmethod
     def synchronize(self, *, final: bool = True) -> None:
         """Make the parameters equal on all ranks; called by all of them at the same version.

@@ -18,7 +18,8 @@ from wagma.training.flat import FlatParameters
 from wagma.training.ordered import ordered_dot
 from wagma.training.ranks import Waits
 from wagma.training.strategies.collective import Collective
-from wagma.training.strategies.ksync import KSync, Nonfinite
+from wagma.training.strategies.ksync import KSync
+from wagma.training.strategies.nonfinite import Nonfinite
 
 if TYPE_CHECKING:
     from wagma.collectives.meeting import Comm
@@ -195,10 +196,6 @@ class FastestK(KSync):
         times = self._switch_times
         assert times is not None
         return min(self._k0 + bisect_right(times, progress.seconds), self._k_max)
-
-    def stats(self) -> dict[str, int | float]:
-        """Return the k of the next version, too."""
-        return {**super().stats(), "k": self.k}
 
     # ---- checkpoints -----------------------------------------------------------------------------
     def resume(self, version: int) -> None:

@@ -12,7 +12,8 @@ from torch.optim import Optimizer
 from wagma.launch.logs import RankLogger
 from wagma.training.marks import GradientMarks
 from wagma.training.ranks import Waits
-from wagma.training.strategies.ksync import KSync, Nonfinite
+from wagma.training.strategies.ksync import KSync
+from wagma.training.strategies.nonfinite import Nonfinite
 
 if TYPE_CHECKING:
     from wagma.collectives.meeting import Comm
@@ -112,7 +113,7 @@ class KAsync(KSync):
     def _contribute(self, inner: Optimizer, loss: Any) -> None:
         gradients = [tensor.grad for tensor in self.parameters.parameters]
         self.gradients.gather(self._number())
-        if self._is_usable():
+        if self._nonfinite.passes(self.gradients, self):
             self._offer(inner, _Kept(gradients, self.weight, self.version, loss))
         else:
             self.passive_step(inner)
@@ -155,14 +156,18 @@ class KAsync(KSync):
         return {**super().stats(), "staleness_mean": self._staleness / (self._taken or 1)}
 
     def state(self) -> dict[str, Any]:
-        """Return the gradient that waits."""
-        kept = self._kept
+        """Return k and the gradient that waits."""
+        kept, state = self._kept, super().state()
         if kept is None:
-            return {}
+            return state
+        loss = kept.loss.detach() if isinstance(kept.loss, torch.Tensor) else kept.loss
         copies = [None if one is None else one.clone() for one in kept.gradients]
-        return {"gradients": copies, "weight": kept.weight, "version": kept.version}
+        waiting = {"gradients": copies, "weight": kept.weight, "version": kept.version}
+        return {**state, "pending": {**waiting, "loss": loss}}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take up a gradient that waits."""
-        if state:
-            self._kept = _Kept(state["gradients"], state["weight"], state["version"])
+        """Take up k and a gradient that waits, unless all ranks continue at an older model."""
+        super().load_state(state)
+        waiting = state.get("pending")
+        if waiting is not None and waiting["version"] <= self.version:
+            self._kept = _Kept(**waiting)

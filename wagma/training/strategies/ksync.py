@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from operator import index
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack, get_args
+from typing import TYPE_CHECKING, Any, SupportsIndex, Unpack
 
 from torch.optim import Optimizer
 
@@ -14,15 +14,14 @@ from wagma.inject.checks import check_count
 from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Waits
 from wagma.training.strategies.collective import Collective
+from wagma.training.strategies.nonfinite import Nonfinite, NonfiniteGradients
 from wagma.training.strategies.results import GradientResults
 from wagma.units import plural, size_text
 
 if TYPE_CHECKING:
     from wagma.collectives.meeting import Comm
 
-__all__ = ["KSync", "Nonfinite"]
-
-Nonfinite = Literal["error", "skip"]
+__all__ = ["KSync"]
 
 # Without updates to wait for, a rank that computes for 8 times the mean holds nobody up.
 PATIENCE = 8
@@ -82,8 +81,7 @@ class KSync(GradientResults):
         super().__init__(comm, **waits)
         self._k: SupportsIndex = k
         self._window = window
-        self.on_nonfinite = on_nonfinite
-        self._skipped = 0  # gradients that were not finite
+        self._nonfinite = NonfiniteGradients(on_nonfinite)
 
     @property
     def k(self) -> int:
@@ -114,17 +112,17 @@ class KSync(GradientResults):
     def arguments(self) -> dict[str, object]:
         """Return the own arguments, checked."""
         self._k = check_count("k", self._k, 1, self.size)
-        if self.on_nonfinite not in get_args(Nonfinite):
-            raise ValueError(f"on_nonfinite={self.on_nonfinite!r} must be 'error' or 'skip'")
-        return {"k": self._k, "on_nonfinite": self.on_nonfinite}
+        self._nonfinite.check()
+        return {"k": self._k, "on_nonfinite": self._nonfinite.what}
 
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
         """Make the collective."""
         memory = self._like(parameters.layout)
-        window = -(-PATIENCE * self.size // self.k) if self._window is None else self._window
+        if self._window is None:  # once: new parameters do not change it
+            self._window = -(-PATIENCE * self.size // self.k)
         with self._explaining():
             collective = QuorumAllreduce(
-                self.comm, memory, self.k, grace=0, window=window, **self.waits
+                self.comm, memory, self.k, grace=0, window=self._window, **self.waits
             )
         self._place(parameters, memory)
         return (collective,)
@@ -140,22 +138,10 @@ class KSync(GradientResults):
 
     def _contribute(self, inner: Optimizer, loss: Any) -> None:  # noqa: ARG002
         self.gradients.gather(self._number())
-        if self._is_usable():
+        if self._nonfinite.passes(self.gradients, self):
             self._average(inner, self.weight)
         else:
             self.passive_step(inner)
-
-    def _is_usable(self) -> bool:
-        """Return whether the gradient that was gathered is finite.
-
-        Raises:
-            FloatingPointError: it is not, and ``on_nonfinite="error"``.
-        """
-        wrong = self.gradients.first_nonfinite()
-        if wrong is not None and self.on_nonfinite == "error":
-            raise self.not_finite(wrong)
-        self._skipped += wrong is not None
-        return wrong is None
 
     def _number(self) -> float:
         """Return what is averaged beside the gradients, see `FlatGradients.gather`."""
@@ -184,7 +170,15 @@ class KSync(GradientResults):
 
     def stats(self) -> dict[str, int | float]:
         """Return the k of the next version, and how many gradients were not finite."""
-        return {"k": self.k, "nonfinite": self._skipped}
+        return {"k": self.k, "nonfinite": self._nonfinite.skipped}
+
+    def state(self) -> dict[str, Any]:
+        """Return k."""
+        return {"k": self.k}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take up k."""
+        self._change_k(state["k"])
 
     def __repr__(self) -> str:
         kept = ""

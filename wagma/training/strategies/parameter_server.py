@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from torch.optim import Optimizer
@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from wagma.collectives import PartialAllreduce
 from wagma.collectives.learner import Learner
 from wagma.collectives.mpi import import_mpi
-from wagma.collectives.selection import METHODS
+from wagma.collectives.selection import METHODS, Method
 from wagma.collectives.server import Server
 from wagma.inject.checks import check_count
 from wagma.launch.environment import meeting_place
@@ -25,14 +25,13 @@ from wagma.training.gradient_sum import GradientSum, bytes_of, cut, shards_of
 from wagma.training.ranks import Waits
 from wagma.training.strategies.base import Algorithm
 from wagma.training.strategies.collective import Collective
+from wagma.training.strategies.nonfinite import Nonfinite, NonfiniteGradients
 from wagma.units import plural
 
 if TYPE_CHECKING:
     from wagma.collectives.meeting import Comm, Meeting
 
 __all__ = ["ParameterServerSGD"]
-
-Method = Literal["k-sync", "k-batch-sync", "k-async", "k-batch-async"]
 
 
 class ParameterServerSGD(Algorithm):
@@ -51,6 +50,7 @@ class ParameterServerSGD(Algorithm):
     All ranks run the same loop. On a server one `step` serves until all learners have left their
     loops (`synchronize`, `close`, or another call that all ranks make), so that a server computes
     one gradient at most, which nobody uses; `pending` is True there, so that loops can skip it.
+    `outcome` is None on all ranks: there are no averages.
     What has to happen once per version is a hook of the servers' inner step
     (``opt.register_step_post_hook(lambda *_: schedule.step())``).
 
@@ -90,17 +90,16 @@ class ParameterServerSGD(Algorithm):
         *,
         k: int = 1,
         servers: int = 1,
-        on_nonfinite: Literal["error", "skip"] = "error",
+        on_nonfinite: Nonfinite = "error",
         **waits: Unpack[Waits],
     ) -> None:
         super().__init__(comm, **waits)
         self.method = method
         self.k = k
         self.servers = servers
-        self.on_nonfinite = on_nonfinite
+        self._nonfinite = NonfiniteGradients(on_nonfinite)
         self._gradients: FlatGradients | None = None
         self._began = self._ended = 0.0
-        self._skipped = 0
         self._warned = False
 
     @property
@@ -114,7 +113,7 @@ class ParameterServerSGD(Algorithm):
             raise ValueError(
                 "ParameterServerSGD sends messages over MPI, and these ranks were started without: "
                 "start them with mpiexec and pass comm=MPI.COMM_WORLD, or train without a server, "
-                "as with KSync, KAsync or AllreduceSGD"
+                "with KSync or KAsync"
             )
         if self.method not in METHODS:
             known = ", ".join(map(repr, METHODS))
@@ -130,10 +129,9 @@ class ParameterServerSGD(Algorithm):
                 f"k={self.k} is more than the {plural(self.size - self.servers, 'learner')} that "
                 f"{plural(self.size, 'rank')} with servers={self.servers} have: pass a smaller k"
             )
-        if self.on_nonfinite not in ("error", "skip"):
-            raise ValueError(f"on_nonfinite={self.on_nonfinite!r} must be 'error' or 'skip'")
-        own = ("method", "k", "servers", "on_nonfinite")
-        return {name: getattr(self, name) for name in own}
+        self._nonfinite.check()
+        own = {"method": self.method, "k": self.k, "servers": self.servers}
+        return {**own, "on_nonfinite": self._nonfinite.what}
 
     def check_inner(self, inner: Optimizer) -> None:
         """Check that `inner` makes one step per gradient."""
@@ -146,26 +144,35 @@ class ParameterServerSGD(Algorithm):
 
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
         """Make what this rank talks through."""
-        layout = parameters.layout
-        shards = shards_of(layout, self.servers)
         self._began = self._ended = time.monotonic()
         comm: Any = import_mpi().COMM_WORLD if self.comm == "auto" else self.comm
         ranks = PartialAllreduce(comm, torch.zeros(1), **self.waits)
+        try:
+            return (self._join(comm, parameters, ranks),)
+        except BaseException as error:
+            ranks.__exit__(type(error), error, error.__traceback__)
+            raise
+
+    def _join(
+        self, comm: Any, parameters: FlatParameters, ranks: PartialAllreduce
+    ) -> Learner | Server:
+        """Make what this rank is."""
+        layout = parameters.layout
+        shards = shards_of(layout, self.servers)
         model = bytes_of(parameters.flat)
         memory = torch.zeros(FlatGradients.size_for(layout), dtype=layout.dtype)
         if not self.is_server:
             self._gradients = FlatGradients(parameters, memory)
             own = (comm, model, bytes_of(memory), shards, ranks, self._patience)
-            return (Learner(*own, always_taken=self.method == "k-batch-async"),)
+            return Learner(*own, always_taken=self.method == "k-batch-async")
         part = cut(layout, self.servers)[self.rank - self.size + self.servers]
         holder = GradientSum(parameters, self._inner, part)
-        server = Server(
+        return Server(
             *(comm, model, memory.nbytes, shards, ranks, self._patience),
             holder=holder,
             method=self.method,
             k=self.k,
         )
-        return (server,)
 
     @property
     def collective(self) -> Learner | Server:
@@ -194,15 +201,15 @@ class ParameterServerSGD(Algorithm):
                 parameter.grad = None  # of the loop, which nobody uses
             member.serve()
         else:
-            before = (member.version, member.counts.cancelled)
+            before = member.counts.dropped
             if member.push(weight, empty=weight == 0 or not self._gathered()):
                 self.parameters.written()
-                if before == (member.version, member.counts.cancelled - 1):
-                    self._warn_of_dropping()
+            if member.counts.dropped > before:
+                self._warn_of_dropping()
         self._ended = time.monotonic()
 
     def _warn_of_dropping(self) -> None:
-        """Warn once that the newest gradient at the newest version was of no use."""
+        """Warn once that no version could take this rank's gradient."""
         if not self._warned:
             self._warned = True
             RankLogger(__name__, self.rank, self.size).warning(
@@ -219,13 +226,7 @@ class ParameterServerSGD(Algorithm):
         """
         assert self._gradients is not None
         self._gradients.gather(None)
-        wrong = self._gradients.first_nonfinite()
-        if wrong is None:
-            return True
-        if self.on_nonfinite == "skip":
-            self._skipped += 1
-            return False
-        raise self.not_finite(wrong)
+        return self._nonfinite.passes(self._gradients, self)
 
     def synchronize(self, *, final: bool = True) -> None:  # noqa: ARG002
         """Give all ranks the servers' parameters, when all learners have left their loops."""
@@ -274,7 +275,7 @@ class ParameterServerSGD(Algorithm):
             "vectors_down": counts.down,
             "cancelled": counts.cancelled,
             "dropped": counts.dropped,
-            "nonfinite": self._skipped,
+            "nonfinite": self._nonfinite.skipped,
             "staleness_mean": counts.staleness / (counts.used or 1),
             "waited_seconds": member.waited,
             "busy_share": 1 - member.waited / seconds if seconds > 0 else 1.0,
