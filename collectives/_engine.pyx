@@ -16,7 +16,8 @@ import numpy as np
 
 from . import arrays
 from .errors import (
-    HandleError, MismatchError, PeerError, SegmentError, StallError, TransportError,
+    HandleError, MismatchError, PeerError, QuorumMismatchError, SegmentError, StallError,
+    TransportError,
 )
 from .stats import RankStats, Stats
 
@@ -146,6 +147,8 @@ cdef object _error(int status, str transport="shm"):
         return PeerError(text)
     if status == WAGMA_EMISMATCH:
         return MismatchError(text)
+    if status == WAGMA_EQUORUM:
+        return QuorumMismatchError(text)
     if status == WAGMA_ECLOSED or status == WAGMA_EINTERRUPTED:  # by the end of the interpreter
         return HandleError(text)
     return SegmentError(text) if transport == "shm" else TransportError(text)  # WAGMA_ESYS

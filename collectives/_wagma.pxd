@@ -26,6 +26,7 @@ cdef extern from "wagma.h" nogil:
         WAGMA_EMISMATCH
         WAGMA_EINTERRUPTED
         WAGMA_ETYPE
+        WAGMA_EQUORUM
 
     enum wagma_late:
         WAGMA_LATE_STALE

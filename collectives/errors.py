@@ -11,6 +11,7 @@ __all__ = [
     "HandleError",
     "MismatchError",
     "PeerError",
+    "QuorumMismatchError",
     "SegmentError",
     "StallError",
     "TransportError",
@@ -37,7 +38,14 @@ class PeerError(WagmaError, ConnectionError):
 
 
 class MismatchError(WagmaError, ValueError):
-    """The ranks disagree: other arguments at creation, or `sync` at other versions."""
+    """The ranks disagree: other arguments at creation, `sync` at other versions, other quorums."""
+
+
+class QuorumMismatchError(MismatchError):
+    """The ranks called a version with different quorums; the message names two ranks and theirs.
+
+    Every rank gets it, in its call then or in the next one: also in a call of another version.
+    """
 
 
 class HandleError(WagmaError, RuntimeError):

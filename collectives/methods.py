@@ -130,7 +130,8 @@ class QuorumAllreduce(PartialAllreduce):
     Args:
         comm: an intracommunicator, None or "auto", see `PartialAllreduce`.
         x: array that gives shape and dtype, and this rank's first contribution.
-        k: ranks that start a version, 1 to the number of ranks.
+        k: ranks that start a version, 1 to the number of ranks. It may change later, see `k`,
+            unless it is the number of ranks.
         options: see `Options`; quorum is `k`, the group is the world, late is "skip" unless given.
     """
 
@@ -150,12 +151,16 @@ class QuorumAllreduce(PartialAllreduce):
     def k(self) -> int:
         """Ranks that start the version which this rank calls next.
 
-        Setting it: from that version on. All ranks have to call a version with the same k (sync
-        versions excepted): where they do not, every rank that still calls gets MismatchError, which
-        names the version, both k and the ranks. A version that a late rank gets as one of
-        `Outcome.results` was not called by it. Allowed with late="skip" and "carry", where the
-        collective was made with fewer than all ranks; what it is already is always allowed. By the
-        thread that calls, between calls; local, nothing is sent.
+        Setting it counts from that version on; it sends nothing. The thread that calls sets it,
+        between calls. All ranks have to call a version with the same k, sync versions excepted:
+        otherwise every rank that still calls gets QuorumMismatchError, which names the version,
+        both k and the ranks. A late rank has not called the versions that it gets as
+        `Outcome.results`: its k need not be theirs.
+
+        k can change with late="skip" and "carry". A collective that was made with k = all ranks
+        reduces in place and keeps no results for late ranks: its k stays. To start with all ranks
+        and lower k later, make the collective with fewer and set k to all before the first call.
+        That k is what it is already can always be set.
 
         Raises:
             TypeError: k is no integer.

@@ -21,6 +21,7 @@ _ERRORS: dict[str, Callable[[str], Exception]] = {
         NotImplementedError,
         ImportError,
         errors.MismatchError,
+        errors.QuorumMismatchError,
         errors.HandleError,
         errors.StallError,
         errors.PeerError,

@@ -79,7 +79,7 @@ static int pin(wagma_handle *h, const struct activation_action *action) {
 
 static int quorum_dispute(const struct activation_message *m) {
     const struct activation_dispute d = activation_disputed(m);
-    return error_set(WAGMA_EMISMATCH,
+    return error_set(WAGMA_EQUORUM,
                      "rank %d called version %lld with quorum %d, and rank %d with quorum %d: "
                      "every rank has to call a version with the same quorum",
                      d.ranks[0], (long long)d.version, d.quorums[0], d.ranks[1], d.quorums[1]);

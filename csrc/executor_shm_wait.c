@@ -296,7 +296,7 @@ int shm_disputed(const wagma_handle *h, uint64_t dispute) {
         atomic_load_explicit(segment_slot(s, 0, (int)(t % x->slots)), memory_order_acquire);
     const uint64_t head =
         atomic_load_explicit(&segment_round_of(s, round_low(slot))->head, memory_order_relaxed);
-    return error_set(WAGMA_EMISMATCH,
+    return error_set(WAGMA_EQUORUM,
                      "rank %d called version %lld with quorum %d, and rank %d with quorum %d: "
                      "every rank has to call a version with the same quorum",
                      finder, (long long)t - 1, quorum_of(h, finder),

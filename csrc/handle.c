@@ -322,8 +322,9 @@ static const char *fixed_quorum(const wagma_options *o) {
     if (o->group_size != o->size)
         return "group_size is less than size: make the group the world";
     return handle_quorum_varies(o) ? NULL
-                                   : "it was made with all of the ranks, which reduces in place: "
-                                     "make the handle with a smaller one";
+                                   : "a handle that was made with all ranks reduces in place and "
+                                     "keeps no results for late ranks: make it with fewer ranks, "
+                                     "and set all before the first version";
 }
 
 int wagma_set_quorum(wagma_handle *h, int32_t quorum) {

@@ -93,6 +93,8 @@ const char *trace_status_name(int status) {
         return "peer lost";
     case WAGMA_EMISMATCH:
         return "mismatch";
+    case WAGMA_EQUORUM:
+        return "quorums differ";
     case WAGMA_EINTERRUPTED:
         return "interrupted";
     case WAGMA_ENOMEM:

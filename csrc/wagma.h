@@ -32,7 +32,7 @@ extern "C" {
 #endif
 
 /* Grows by one whenever a struct, a status, the meaning of a call or what ranks share changes. */
-#define WAGMA_ABI_VERSION 12
+#define WAGMA_ABI_VERSION 13
 
 /* 40 bits hold a version and 24 a round (2 per rank and rank), which limits the number of ranks. */
 #define WAGMA_MAX_RANKS 2896
@@ -57,6 +57,7 @@ enum wagma_status {
     WAGMA_EMISMATCH = -8,    /* ranks disagree: other options at creation, sync at other versions */
     WAGMA_EINTERRUPTED = -9, /* the interrupted() hook asked to stop waiting */
     WAGMA_ETYPE = -10, /* the dtype does not allow this: average or fractional weight of integers */
+    WAGMA_EQUORUM = -11, /* ranks called a version with different quorums; the message names them */
 };
 
 typedef enum wagma_dtype {
@@ -292,22 +293,24 @@ WAGMA_API int wagma_wait(wagma_handle *handle, void *x, double timeout, wagma_ou
  * graph, or the elements have 16 bits and average is 1. */
 WAGMA_API int wagma_next_contribution(wagma_handle *handle, void **buffer);
 
-/* From the next version on that this rank calls, `quorum` ranks start a version: 1 to size. All
- * ranks have to call a version with the same one, sync versions excepted; who finds that they do
- * not gets WAGMA_EMISMATCH, and so does every rank in its call then, or the next one. A version
- * that is delivered by the call of an older one was called by others alone. Between calls; where
- * late is SKIP or CARRY, the group is the world, and the handle was made with a quorum of less
- * than all. WAGMA_EINVAL: otherwise, unless it is what it was, or a call is in progress. */
+/* Sets the quorum of the versions that this rank calls from now on, 1 to size; sends nothing. All
+ * ranks have to call a version with the same quorum, sync versions excepted. Otherwise every rank
+ * gets WAGMA_EQUORUM, in its call then or in the next one. A late rank has not called the versions
+ * that it gets beside its own: its quorum need not be theirs.
+ * The owner calls this between calls. A quorum may change where late is SKIP or CARRY, the group is
+ * the world, and the handle was made with fewer than all ranks. WAGMA_EINVAL: it may not change,
+ * or a call is in progress. The present quorum may always be set. */
 WAGMA_API int wagma_set_quorum(wagma_handle *handle, int32_t quorum);
-/* What the next call has, as wagma_options.quorum. */
+/* Returns the quorum of the next call, as wagma_options.quorum. */
 WAGMA_API int32_t wagma_quorum(const wagma_handle *handle);
 
-/* 1: the version that this rank calls next has been pinned without it, as far as this rank knows:
- * its contributors are fixed, and a call will be late; work for it can end. 0: it has not been, or
- * never is: quorum is all, the next version is a sync version, the handle has a graph. Between
- * calls, as often as is wanted: in a segment two loads (below 1 us); over a transport it goes on
- * with what has come, where the progress thread does not do so at the moment. It changes no result.
- * WAGMA_ECLOSED, WAGMA_EINVAL: as for a call, also while one is in progress. */
+/* Tells whether the next version of this rank has been pinned without it. 1: it has, as far as this
+ * rank knows: the contributors are fixed, and the call will be late; work for it can end. 0: it has
+ * not; with quorum all, before a sync version and with a graph always.
+ * The owner calls this between calls, as often as it likes. In a segment it costs two loads (below
+ * 1 us). Over a transport it also takes what has come, unless the progress thread does so at the
+ * moment. No result depends on it. WAGMA_ECLOSED, WAGMA_EINVAL: as for a call; WAGMA_EINVAL also
+ * while a call is in progress. */
 WAGMA_API int wagma_pinned(wagma_handle *handle);
 
 /* The next version that this rank calls; -1 never occurs: the first is 0. */

@@ -92,7 +92,7 @@ static void disagree(rank *me) {
         jitter(me);
         status = call(me, h);
     }
-    EXPECT(status == WAGMA_EMISMATCH, "rank %d: %d %s", me->rank, status, wagma_last_error());
+    EXPECT(status == WAGMA_EQUORUM, "rank %d: %d %s", me->rank, status, wagma_last_error());
     int ranks[2] = {-1, -1}, quorums[2] = {0, 0};
     long long version = -1;
     const int found = sscanf(wagma_last_error(),
@@ -166,7 +166,7 @@ static void test_a_dispute_outruns_failures(void) {
     o.quorum = 2;
     team_join(team_start(MESSAGES, &o, hear_from_another, &f));
     for (int r = 0; r < f.size; r++)
-        expect_fate(&f, r, WAGMA_EMISMATCH, "called version 0 with quorum");
+        expect_fate(&f, r, WAGMA_EQUORUM, "called version 0 with quorum");
     CHECK(expectations_failed() == 0, "not told");
 }
 
@@ -190,7 +190,7 @@ static void test_what_is_refused(void) {
     refuse(o, 2, "late is");
     o = options_at(3);
     o.quorum = 3;
-    refuse(o, 2, "reduces in place");
+    refuse(o, 2, "make it with fewer ranks");
     o.quorum = WAGMA_QUORUM_MAJORITY;
     refuse(o, 2, "MAJORITY");
     o = options_at(3);

@@ -141,9 +141,15 @@ def test_where_k_cannot_change(comm: MPI.Intracomm) -> None:
     x = np.ones(3, np.float32)
     with QuorumAllreduce(comm, x, comm.size) as every:
         every.k = comm.size
-        with pytest.raises(ValueError, match="make the handle with a smaller one"):
+        with pytest.raises(ValueError, match="make it with fewer ranks"):
             every.k = 1
         assert not every.allreduce(x).late
+    with QuorumAllreduce(comm, x, comm.size - 1) as fewer:  # which is what the error says
+        fewer.k = comm.size
+        assert not fewer.allreduce(x).late
+        fewer.k = 1
+        fewer.allreduce(x)
+        fewer.sync(x)
     with QuorumAllreduce(comm, x, 1, late="stale") as stale:
         with pytest.raises(ValueError, match="late is"):
             stale.k = 2

@@ -12,7 +12,7 @@ from typing import SupportsIndex
 
 from torch.optim import Optimizer
 
-from wagma.collectives import MismatchError, PeerError, StallError
+from wagma.collectives import MismatchError, PeerError, QuorumMismatchError, StallError
 from wagma.training.closures import needs_closure
 from wagma.training.strategies.base import Algorithm
 
@@ -64,6 +64,8 @@ def last_version(algorithm: Algorithm, inner: Optimizer, steps: SupportsIndex) -
 def naming_join(algorithm: Algorithm, blocks: Sequence[str]) -> Iterator[None]:
     """Name `join` in warnings and errors about ranks that do not come.
 
+    Ranks whose quorums differ have come: their error is left alone.
+
     Args:
         algorithm: whose collectives are called.
         blocks: the with blocks of the optimizer that this is in.
@@ -72,6 +74,8 @@ def naming_join(algorithm: Algorithm, blocks: Sequence[str]) -> Iterator[None]:
     algorithm.hint(None if joins else UNEVEN)
     try:
         yield
+    except QuorumMismatchError:
+        raise
     except (StallError, PeerError, MismatchError) as error:
         if not joins:
             error.args = (f"{error}. {UNEVEN}", *error.args[1:])

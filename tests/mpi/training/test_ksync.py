@@ -14,7 +14,7 @@ from mpi4py import MPI
 from tiny import batch, build_model, loss_of, on_all_ranks, step_on, values
 
 import wagma
-from wagma.collectives import MismatchError, PeerError
+from wagma.collectives import MismatchError, PeerError, QuorumMismatchError
 from wagma.theory.fastest_k import AdaptiveK
 from wagma.training.strategies.fastest_k import Progress
 
@@ -220,14 +220,15 @@ def test_k_grows_as_algorithm_1_says(schedule: Any, transport: Any) -> None:
     assert len(set(map(str, COMM.allgather(run.updates)))) == 1
 
 
-def test_a_schedule_of_ones_own_sees_what_all_ranks_know() -> None:
+@pytest.mark.parametrize("first", [1, SIZE])
+def test_a_schedule_of_ones_own_sees_what_all_ranks_know(first: int) -> None:
     seen: list[Progress] = []
 
     def schedule(progress: Progress) -> int:
         seen.append(progress)
         return 1 + progress.version % SIZE
 
-    algorithm = wagma.FastestK(COMM, 1, schedule=schedule)
+    algorithm = wagma.FastestK(COMM, first, schedule=schedule)
     run = Recorded(algorithm)
     with run.opt as opt:
         while opt.version < 12:
@@ -357,10 +358,53 @@ def test_other_arguments_on_another_rank_are_refused() -> None:
 
 
 @several
+def test_k_of_all_ranks_stays() -> None:
+    algorithm = wagma.KSync(COMM, SIZE)
+    run = Recorded(algorithm)
+    with run.opt as opt:
+        algorithm.k = SIZE
+        with pytest.raises(ValueError, match=rf"made with all {SIZE} ranks"):
+            algorithm.k = SIZE - 1
+        run.backward()
+        opt.step()
+        assert algorithm.k == SIZE
+    with pytest.raises(AttributeError, match="FastestK"):
+        wagma.FastestK(COMM, SIZE).k = 1
+
+
+@several
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_k_can_be_lowered_from_all_ranks(early: bool, transport: Any) -> None:
+    """Set before the optimizer is made, or after; also when the collective is made again."""
+    algorithm = wagma.KSync(COMM, SIZE - 1, transport=transport)
+    if early:
+        algorithm.k = SIZE
+    run = Recorded(algorithm)
+    with run.opt as opt:
+        algorithm.k = SIZE
+        for _ in range(3):
+            run.backward()
+            opt.step()
+            assert opt.outcome is not None
+            assert len(opt.outcome.contributors) == SIZE
+        more = torch.nn.Parameter(torch.zeros(2, dtype=torch.float64))
+        opt.add_param_group({"params": [more]})
+        assert algorithm.k == SIZE
+        algorithm.k = 1
+        time.sleep(0.2 * (RANK == 0))
+        run.backward()
+        opt.step()
+        assert opt.outcome is not None
+        assert opt.outcome.late or RANK != 0
+        opt.synchronize()
+
+
+@several
 def test_ranks_that_set_another_k_are_told() -> None:
     algorithm = wagma.KSync(COMM, 1)
     run = Recorded(algorithm)
-    with pytest.raises(MismatchError, match=r"opt\.algorithm\.k"), run.opt as opt:
+    with pytest.raises(QuorumMismatchError, match=r"opt\.algorithm\.k") as caught, run.opt as opt:
         run.backward()
         opt.step()
         opt.synchronize()
@@ -368,6 +412,45 @@ def test_ranks_that_set_another_k_are_told() -> None:
         for _ in range(50):
             run.backward()
             opt.step()
+    assert "opt.join" not in str(caught.value)
+
+
+KSYNC = (wagma.KSync, "all ranks have to set it for the same version")
+FASTEST = (wagma.FastestK, "the schedule sets it, and has to be one function on all ranks")
+
+
+@pytest.mark.skipif(SIZE < 3, reason="two ranks disagree, and a third is told")
+@pytest.mark.parametrize(
+    ("made", "transport", "call"),
+    [
+        (KSYNC, "shm", "step"),
+        (KSYNC, "shm", "synchronize"),
+        (KSYNC, "mpi", "step"),
+        (KSYNC, "mpi", "synchronize"),
+        (KSYNC, "mpi", "close"),
+        (FASTEST, "shm", "step"),
+    ],
+)
+def test_the_remedy_is_k_whatever_a_rank_calls(made: Any, transport: Any, call: str) -> None:
+    """The last rank makes its call when the others have failed: it has not seen their quorums."""
+    kind, remedy = made
+    algorithm = kind(COMM, 1, transport=transport)
+    run = Recorded(algorithm)
+    algorithm._change_k(SIZE - 1 - (RANK == 0))
+    last = RANK == SIZE - 1
+    if last:
+        COMM.Barrier()
+    else:
+        call = "step"
+    if call == "step":
+        run.backward()
+    with pytest.raises(QuorumMismatchError) as caught, run.opt as opt:
+        getattr(opt, call)()
+        opt.synchronize()
+    if not last:
+        COMM.Barrier()
+    assert f"opt.algorithm.k: {remedy}" in str(caught.value)
+    assert "opt.join" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", [wagma.KSync, wagma.KAsync, wagma.FastestK])

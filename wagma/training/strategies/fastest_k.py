@@ -78,6 +78,10 @@ class FastestK(KSync):
         what `KSync` does.
     """
 
+    _who_sets_k = (
+        "the schedule sets it, and has to be one function on all ranks, of nothing but its Progress"
+    )
+
     def __init__(
         self,
         comm: Comm,
@@ -96,6 +100,7 @@ class FastestK(KSync):
         super().__init__(comm, k0, window=window, on_nonfinite=on_nonfinite, **waits)
         self._options = {"step": step, "thresh": thresh, "burnin": burnin, "k_max": k_max}
         self._schedule = schedule
+        self._k_varies = callable(schedule)  # the others never lower it
         self._switch_times = switch_times
         self._k0 = self._k_max = 0
         self._policy: AdaptiveK | None = None

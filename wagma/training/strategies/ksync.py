@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, Unpack
 
 from torch.optim import Optimizer
 
-from wagma.collectives import MismatchError, QuorumAllreduce, SegmentError
+from wagma.collectives import QuorumAllreduce, QuorumMismatchError, SegmentError
 from wagma.inject.checks import check_count
 from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Waits
@@ -56,10 +56,10 @@ class KSync(GradientResults):
     Args:
         comm: the ranks that train together; "auto": those that the launcher started, over MPI or as
             torchrun does; see `PartialAllreduce`.
-        k: gradients that start an update, 1 to the number of ranks; may change between steps, for
-            all ranks at the same version.
+        k: gradients that start an update, 1 to the number of ranks; it may change between steps,
+            see `k`, unless it is the number of ranks.
         window: versions that a rank may be ahead of the slowest, and results that are kept for it;
-            None: ceil(8 P / k).
+            None: ceil(8 P / k), of the k that this is made with.
         on_nonfinite: what becomes of a gradient with a NaN or an infinity. "error":
             FloatingPointError on its rank, which contributes nothing; "skip": it is left out.
         waits: timeout, stall_warning and transport, see `Algorithm`.
@@ -68,6 +68,8 @@ class KSync(GradientResults):
         what `Algorithm` does. What is wrong with the other arguments is raised, on every rank, when
         the optimizer is made.
     """
+
+    _who_sets_k = "all ranks have to set it for the same version"
 
     def __init__(
         self,
@@ -82,16 +84,22 @@ class KSync(GradientResults):
         self._k: SupportsIndex = k
         self._window = window
         self._nonfinite = NonfiniteGradients(on_nonfinite)
+        self._k_varies = False  # or may
+        self._in_place = False  # k is all ranks and stays: the collective keeps no updates
 
     @property
     def k(self) -> int:
         """Gradients that start the next version that this rank calls.
 
         Setting it is no collective call, but every rank has to have the same k for a version:
-        otherwise the ranks get MismatchError in its call.
+        otherwise every rank gets QuorumMismatchError, in its call then or in the next one.
+
+        An algorithm that was made with k = all ranks keeps no updates for slow ranks, and its k
+        stays. To start with all ranks and lower k later, make it with fewer and set k to all before
+        the first step.
 
         Raises:
-            TypeError, ValueError: it is no int, or out of its range.
+            TypeError, ValueError: it is no int, out of its range, or cannot change.
         """
         return index(self._k)
 
@@ -100,7 +108,15 @@ class KSync(GradientResults):
         self._change_k(k)
 
     def _change_k(self, k: SupportsIndex) -> None:
-        self._k = check_count("k", k, 1, self.size)
+        k = check_count("k", k, 1, self.size)
+        if self._in_place and k < self.size:
+            raise ValueError(
+                f"k={k}: this {type(self).__name__} was made with all {self.size} ranks, keeps no "
+                "updates for slow ranks, and cannot lower k: make it with fewer ranks; k can be "
+                "raised to all before the first step"
+            )
+        self._k = k
+        self._k_varies = True
         if self._collectives:
             self.collective.k = self._k
 
@@ -112,6 +128,7 @@ class KSync(GradientResults):
     def arguments(self) -> dict[str, object]:
         """Return the own arguments, checked."""
         self._k = check_count("k", self._k, 1, self.size)
+        self._in_place = self._k == self.size and not self._k_varies
         self._nonfinite.check()
         return {"k": self._k, "on_nonfinite": self._nonfinite.what}
 
@@ -120,12 +137,25 @@ class KSync(GradientResults):
         memory = self._like(parameters.layout)
         if self._window is None:  # once: new parameters do not change it
             self._window = -(-PATIENCE * self.size // self.k)
+        # One that is made with all ranks could never lower k, see QuorumAllreduce.k.
+        first = self.k if self._in_place else min(self.k, max(1, self.size - 1))
         with self._explaining():
             collective = QuorumAllreduce(
-                self.comm, memory, self.k, grace=0, window=self._window, **self.waits
+                self.comm, memory, first, grace=0, window=self._window, **self.waits
             )
+        collective.k = self.k
         self._place(parameters, memory)
         return (collective,)
+
+    def synchronize(self, *, final: bool = True) -> None:
+        """Average the parameters, one version."""
+        with self._explaining():
+            super().synchronize(final=final)
+
+    def _leave(self) -> None:
+        """Close the collective."""
+        with self._explaining():
+            super()._leave()
 
     def should_stop(self) -> bool:
         """Return whether the version that this rank calls next has started without it."""
@@ -157,10 +187,9 @@ class KSync(GradientResults):
         """Say in errors of the collective what they mean here."""
         try:
             yield
-        except MismatchError as error:
-            raise MismatchError(
-                f"{error}. The quorum is opt.algorithm.k: all ranks have to set it for the same "
-                "version"
+        except QuorumMismatchError as error:
+            raise QuorumMismatchError(
+                f"{error}. The quorum is opt.algorithm.k: {self._who_sets_k}"
             ) from error
         except SegmentError as error:
             raise SegmentError(
