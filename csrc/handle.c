@@ -12,50 +12,6 @@
 /* Seconds from which on a timeout is none: 30 years. */
 #define FOREVER 1e9
 
-/* The largest weight of one rank. */
-#define MOST_F64 1e300
-#define MOST_F32 1e30
-
-int handle_check_weight(const wagma_handle *h, double weight) {
-    const wagma_dtype dtype = (wagma_dtype)h->options->dtype;
-    if (!isfinite(weight) || weight < 0)
-        return error_set(WAGMA_EINVAL, "weight=%g: must be finite and not negative", weight);
-    if (reduce_dtype_is_integer(dtype) && weight != floor(weight))
-        return error_set(WAGMA_ETYPE,
-                         "weight=%g: integer arrays take whole weights only; use a floating dtype",
-                         weight);
-    if (reduce_dtype_is_integer(dtype) && weight > 1 && h->options->late == WAGMA_LATE_CARRY)
-        return error_set(
-            WAGMA_ETYPE,
-            "weight=%g: what integer arrays carry (late is WAGMA_LATE_CARRY, \"carry\") "
-            "takes the weights 0 and 1 only; use a floating dtype",
-            weight);
-    /* The sum over all ranks stays finite, and over what a rank carries: every rank can tell. */
-    if (weight > MOST_F64)
-        return error_set(WAGMA_EINVAL,
-                         "weight=%g: must be at most 1e300, so that the sum of all ranks' weights "
-                         "is finite; scale all weights alike",
-                         weight);
-    /* all but f64 are accumulated in f32, where smaller weights vanish and sums of larger ones are
-     * infinite */
-    if (!reduce_dtype_is_integer(dtype) && dtype != WAGMA_F64 && weight != 0 &&
-        (weight < 1 / MOST_F32 || weight > MOST_F32))
-        return error_set(WAGMA_EINVAL,
-                         "weight=%g: %s arrays take 0 and weights from 1e-30 to 1e30; scale all "
-                         "weights alike, or use float64",
-                         weight, reduce_dtype_name(dtype));
-    const double carried =
-        h->executor && h->executor->carried_weight ? h->executor->carried_weight(h) : 0;
-    const double ratio = carried / weight;
-    const double most = dtype == WAGMA_F64 ? MOST_F64 : MOST_F32;
-    if (carried != 0 && weight != 0 && (ratio < 1 / most || ratio > most))
-        return error_set(WAGMA_EINVAL,
-                         "weight=%g: what is carried has weight %g, and the two are too far apart "
-                         "to be added in %s; use weights of similar size",
-                         weight, carried, reduce_dtype_name(dtype));
-    return WAGMA_OK;
-}
-
 /* ---- calls ----------------------------------------------------------------------------------- */
 
 static int is_sync_version(const wagma_handle *h, int64_t version) {
@@ -100,8 +56,7 @@ static int check_idle(const wagma_handle *h) {
                      (long long)h->call.version);
 }
 
-/* For a new call. */
-static int check_ready(const wagma_handle *h) {
+int handle_check_ready(const wagma_handle *h) {
     if (!h)
         return error_set(WAGMA_EINVAL, "handle is NULL");
     const int status = check_usable(h);
@@ -147,10 +102,7 @@ static int conclude(wagma_handle *h, int status, wagma_outcome *outcome) {
     return WAGMA_OK;
 }
 
-/* Where an executor has a thread of its own, it stands aside while the owner is in a call. Where
- * there is a segment, wagma_fail() waits until the owner does not write into it; the owner asks
- * whether the handle is open after it has entered. */
-static void enter(wagma_handle *h) {
+void handle_enter_call(wagma_handle *h) {
     if (!h || is_inherited(h))
         return;
     if (h->segment)
@@ -158,7 +110,8 @@ static void enter(wagma_handle *h) {
     else
         h->executor->enter(h);
 }
-static int leave(wagma_handle *h, int status) {
+
+int handle_leave_call(wagma_handle *h, int status) {
     if (!h || is_inherited(h))
         return status;
     if (h->segment)
@@ -170,7 +123,7 @@ static int leave(wagma_handle *h, int status) {
 
 /* A new call, unless its arguments are wrong or another one is in progress. */
 static int begin(wagma_handle *h, void *x, double weight, int sync) {
-    int status = check_ready(h);
+    int status = handle_check_ready(h);
     if (status != WAGMA_OK)
         return status;
     if (sync && h->options->graph != WAGMA_GRAPH_NONE)
@@ -219,21 +172,22 @@ static int resume(const wagma_handle *h, const void *x) {
 }
 
 int wagma_start(wagma_handle *h, void *x, double weight, int sync, wagma_outcome *outcome) {
-    enter(h);
+    handle_enter_call(h);
     const int status = begin(h, x, weight, sync);
-    return leave(h, status != WAGMA_OK ? status : conclude(h, h->executor->start(h), outcome));
+    return handle_leave_call(h, status != WAGMA_OK ? status
+                                                   : conclude(h, h->executor->start(h), outcome));
 }
 
 int wagma_post(wagma_handle *h, void *x, double weight, int sync) {
-    enter(h);
+    handle_enter_call(h);
     int status = begin(h, x, weight, sync);
     if (status != WAGMA_OK)
-        return leave(h, status);
+        return handle_leave_call(h, status);
     h->call.posted = 1;
     status = conclude(h, h->executor->post(h), NULL);
     if (status == WAGMA_INPROGRESS)
         trace_left(h->trace);
-    return leave(h, status);
+    return handle_leave_call(h, status);
 }
 
 /* The caller is back. What it did elsewhere is no waiting, except for a heartbeat of it: a loop
@@ -254,16 +208,16 @@ static int go_away(wagma_handle *h, int status, wagma_outcome *outcome) {
 }
 
 int wagma_test(wagma_handle *h, void *x, wagma_outcome *outcome) {
-    enter(h);
+    handle_enter_call(h);
     int status = resume(h, x);
     if (status != WAGMA_OK)
-        return leave(h, status);
+        return handle_leave_call(h, status);
     const uint64_t now = come_back(h);
     h->call.testing = 1;
     status = h->executor->poll(h);
     if (status != WAGMA_INPROGRESS) /* looking whether it is over does not end the computing */
         trace_back(h->trace, now, h->call.version, 1);
-    return leave(h, go_away(h, status, outcome));
+    return handle_leave_call(h, go_away(h, status, outcome));
 }
 
 static int wait_until(wagma_handle *h, void *x, double timeout, wagma_outcome *outcome) {
@@ -283,8 +237,8 @@ static int wait_until(wagma_handle *h, void *x, double timeout, wagma_outcome *o
 }
 
 int wagma_wait(wagma_handle *h, void *x, double timeout, wagma_outcome *outcome) {
-    enter(h);
-    return leave(h, wait_until(h, x, timeout, outcome));
+    handle_enter_call(h);
+    return handle_leave_call(h, wait_until(h, x, timeout, outcome));
 }
 
 int wagma_finish(wagma_handle *h, void *x, wagma_outcome *outcome) {
@@ -311,47 +265,8 @@ int64_t wagma_version(const wagma_handle *h) {
     return h->version;
 }
 
-/* Why the quorum of the handle is what it was made with; NULL: it may change. */
-static const char *fixed_quorum(const wagma_options *o) {
-    if (o->graph != WAGMA_GRAPH_NONE)
-        return "the handle has a graph, where every neighbour is waited for";
-    if (o->quorum == WAGMA_QUORUM_MAJORITY)
-        return "it was made with WAGMA_QUORUM_MAJORITY (\"majority\")";
-    if (o->late == WAGMA_LATE_STALE)
-        return "late is WAGMA_LATE_STALE (\"stale\"): set it to WAGMA_LATE_SKIP or _CARRY";
-    if (o->group_size != o->size)
-        return "group_size is less than size: make the group the world";
-    return handle_quorum_varies(o) ? NULL
-                                   : "a handle that was made with all ranks reduces in place and "
-                                     "keeps no results for late ranks: make it with fewer ranks, "
-                                     "and set all before the first version";
-}
-
-int wagma_set_quorum(wagma_handle *h, int32_t quorum) {
-    const int status = check_ready(h);
-    if (status != WAGMA_OK)
-        return status;
-    if (quorum < 1 || quorum > h->size)
-        return error_set(WAGMA_EINVAL, "quorum is %d: it must be 1 to size (%d)", (int)quorum,
-                         h->size);
-    const char *fixed = fixed_quorum(h->options);
-    if (fixed && quorum != h->quorum)
-        return error_set(WAGMA_EINVAL, "quorum is %d and cannot become %d: %s", (int)h->quorum,
-                         (int)quorum, fixed);
-    if (quorum == h->quorum)
-        return WAGMA_OK;
-    enter(h);
-    h->quorum = quorum;
-    h->executor->set_quorum(h);
-    return leave(h, handle_check_open(h));
-}
-
-int32_t wagma_quorum(const wagma_handle *h) {
-    return h->quorum;
-}
-
 int wagma_pinned(wagma_handle *h) {
-    const int status = check_ready(h);
+    const int status = handle_check_ready(h);
     if (status != WAGMA_OK)
         return status;
     return h->executor->pinned && !is_sync_version(h, h->version) && h->executor->pinned(h);
@@ -367,7 +282,7 @@ void *wagma_shared_array(wagma_handle *h) {
 
 int wagma_next_contribution(wagma_handle *h, void **buffer) {
     *buffer = NULL;
-    int status = check_ready(h);
+    int status = handle_check_ready(h);
     if (status != WAGMA_OK)
         return status;
     const wagma_options *o = h->options;
@@ -386,14 +301,14 @@ int wagma_next_contribution(wagma_handle *h, void **buffer) {
                          "so there is no undivided result to hand out; use average=0 (False) or "
                          "float32",
                          reduce_dtype_name((wagma_dtype)o->dtype));
-    enter(h);
+    handle_enter_call(h);
     const uint64_t now = wait_now();
     h->call = (call){.version = h->version, .next = h->version, .began = now, .counted = now};
     status = h->executor->next_contribution(h, buffer);
     h->stats.waited += (double)h->call.waited * 1e-9;
     if (status != WAGMA_OK)
         give_up(h);
-    return leave(h, status);
+    return handle_leave_call(h, status);
 }
 
 void wagma_get_stats(const wagma_handle *h, wagma_stats *stats) {
@@ -408,13 +323,13 @@ int wagma_lost(wagma_handle *h, int32_t *ranks) {
     const int status = h ? check_usable(h) : error_set(WAGMA_EINVAL, "handle is NULL");
     if (status != WAGMA_OK)
         return status;
-    enter(h);
+    handle_enter_call(h);
     if (h->executor->look)
         h->executor->look(h);
     for (int r = 0; r < h->size; r++)
         if (r != h->rank && h->executor->lost(h, r) != HANDLE_PRESENT)
             ranks[n++] = r;
-    return leave(h, n);
+    return handle_leave_call(h, n);
 }
 
 int wagma_close(wagma_handle *h) {

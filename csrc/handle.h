@@ -1,5 +1,6 @@
 /* One rank's handle: what all executors share. handle.c checks arguments and fills outcomes,
- * handle_trouble.c turns trouble into errors; an executor only moves data. */
+ * handle_weight.c checks weights, handle_quorum.c has the quorum, handle_trouble.c turns trouble
+ * into errors; an executor only moves data. */
 #ifndef WAGMA_HANDLE_H
 #define WAGMA_HANDLE_H
 
@@ -50,7 +51,7 @@ struct wagma_handle {
     uint32_t process;  /* process_serial() of the one that made it */
     char *first_error; /* what broke it; NULL: nothing has, or there was no memory */
     int64_t version;   /* next version */
-    int32_t quorum;    /* of that, as wagma_options.quorum */
+    int32_t quorum;    /* of the next version, as wagma_options.quorum */
     const reduce_kernels *kernels;
     wagma_hooks hooks;
     struct trace *trace;
@@ -105,8 +106,10 @@ struct executor {
     int (*poll)(wagma_handle *h);
     int (*finish)(wagma_handle *h);
     int (*next_contribution)(wagma_handle *h, void **buffer); /* NULL: it reduces in place */
-    void (*set_quorum)(wagma_handle *h); /* h->quorum is new; only if handle_quorum_varies() */
-    int (*pinned)(wagma_handle *h);      /* wagma_pinned(), between calls; NULL: never */
+    void (*set_quorum)(wagma_handle *h); /* takes h->quorum from the next version on; called only if
+                                            handle_quorum_varies() */
+    int (*pinned)(wagma_handle *h);      /* wagma_pinned() of a version that is no sync version;
+                                            NULL: 0 always */
     void *(*array)(wagma_handle *h);     /* wagma_shared_array(), which may be NULL: error_set();
                                             NULL: it has no use for one */
     double (*carried_weight)(const wagma_handle *h); /* of what is carried; 0: nothing */
@@ -124,17 +127,21 @@ struct executor {
     void (*free)(wagma_handle *h);
 };
 
-/* 1: the quorum may change from version to version. All results reach all ranks, so that a rank
- * that is late can find out with which quorum its version was started. */
-static inline int handle_quorum_varies(const wagma_options *o) {
-    return o->graph == WAGMA_GRAPH_NONE && o->late != WAGMA_LATE_STALE &&
-           o->group_size == o->size && o->quorum > 0 && o->quorum < o->size;
-}
+/* 1: wagma_set_quorum() may change the quorum from version to version. */
+int handle_quorum_varies(const wagma_options *o);
 
 int inplace_create(wagma_handle *h);
 int neighbor_create(wagma_handle *h);
 int shm_create(wagma_handle *h, const void *initial, double weight);
 
+/* WAGMA_OK, or why the owner may not start a call: the handle is NULL, closed or inherited, or a
+ * call is in progress. */
+int handle_check_ready(const wagma_handle *h);
+/* Around every call of the owner. Where an executor has a thread of its own, it stands aside
+ * meanwhile. Where there is a segment, wagma_fail() waits until the owner does not write into it;
+ * the owner asks whether the handle is open after it has entered. The second returns `status`. */
+void handle_enter_call(wagma_handle *h);
+int handle_leave_call(wagma_handle *h, int status);
 /* WAGMA_OK, WAGMA_EINVAL or WAGMA_ETYPE. */
 int handle_check_weight(const wagma_handle *h, double weight);
 /* A handle without an executor for `rank` of `size`, its arrays allocated; NULL: error_set(). */

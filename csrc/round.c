@@ -112,7 +112,7 @@ static inline enum round_action pause_for(struct round_local *l, enum round_pc p
 static inline enum round_action wait_for(const struct round_context *x, struct round_local *l,
                                          enum round_pc pc, enum round_why why) {
     l->why = why;
-    l->unref_return = pc;
+    l->resume_pc = pc;
     return ask(l, x->varies ? PC_DISPUTE : PC_LET_GO, ROUND_WAIT);
 }
 
@@ -121,7 +121,7 @@ static inline enum round_action unref(struct round_local *l, uint32_t c, uint32_
                                       enum round_pc pc) {
     l->unref_c = c;
     l->unref_k = k;
-    l->unref_return = pc;
+    l->resume_pc = pc;
     return go(l, PC_UNREF);
 }
 
@@ -134,8 +134,8 @@ static inline enum round_action drop(struct round_local *l, uint32_t c, enum rou
 
 /* Ends a subroutine; forgets its arguments, so that equal situations are equal states. */
 static inline enum round_action unref_over(struct round_local *l) {
-    const uint32_t pc = l->unref_return;
-    l->unref_c = l->unref_k = l->unref_return = 0;
+    const uint32_t pc = l->resume_pc;
+    l->unref_c = l->unref_k = l->resume_pc = 0;
     return go(l, pc);
 }
 
@@ -311,10 +311,10 @@ enum round_action round_step(const struct round_context *x, struct round_local *
 
     /* -- varies, first and after each wait: was a version called with different quorums? ------- */
     case PC_DISPUTE: {
-        const enum round_pc pc = (enum round_pc)l->unref_return;
+        const enum round_pc pc = (enum round_pc)l->resume_pc;
         /* acquire: the quorum of the rank that found it; pairs with PC_DISPUTE_SET */
         word = round_load(m, ROUND_DISPUTE, 0, 0, memory_order_acquire);
-        l->unref_return = 0;
+        l->resume_pc = 0;
         if (word == 0)
             return go(l, pc);
         l->w = word;
@@ -324,7 +324,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
     /* -- ordered: the results up to t - 1 are not looked at any more --------------------------- */
     case PC_AT:
         l->pc = x->varies ? PC_DISPUTE : PC_WINDOW;
-        l->unref_return = x->varies ? PC_WINDOW : 0;
+        l->resume_pc = x->varies ? PC_WINDOW : 0;
         if (l->last + 1 == l->t && l->jumped) { /* others may wait for it at the window */
             /* seq_cst: the event before a ring; release is included: all reads of the results;
              * pairs with PC_WINDOW_AT */
@@ -361,7 +361,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
 
     case PC_PASSED:
         if (x->world) { /* a hold keeps the inputs of all ranks: not one that is of no use */
-            l->unref_return = PC_BUFFER;
+            l->resume_pc = PC_BUFFER;
             return go(l, PC_LET_GO);
         }
         __attribute__((fallthrough)); /* nothing was read */
@@ -424,22 +424,22 @@ enum round_action round_step(const struct round_context *x, struct round_local *
 
     /* -- give back a hold of an older version -------------------------------------------------- */
     case PC_LET_GO: {
-        const enum round_pc pc = (enum round_pc)l->unref_return;
+        const enum round_pc pc = (enum round_pc)l->resume_pc;
         /* acquire: the round that the hold names; pairs with PC_HAND_SWAP */
         word = round_load(m, ROUND_HOLD, x->rank, 0, memory_order_acquire);
         if (word != 0 && round_version(word) < l->t) {
             l->w = word;
             return go(l, PC_LET_GO_SWAP);
         }
-        l->unref_return = 0;
+        l->resume_pc = 0;
         return go(l, pc);
     }
 
     case PC_LET_GO_SWAP: {
-        const enum round_pc pc = (enum round_pc)l->unref_return;
+        const enum round_pc pc = (enum round_pc)l->resume_pc;
         word = l->w;
         l->w = 0;
-        l->unref_return = 0;
+        l->resume_pc = 0;
         const uint32_t c = round_low(word);
         /* acq_rel: pairs with PC_HAND_SWAP. Should it fail, a newer round was handed over */
         if (round_cas(m, ROUND_HOLD, x->rank, 0, &word, 0, memory_order_acq_rel))

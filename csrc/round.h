@@ -252,8 +252,9 @@ struct round_local {
     uint32_t drawn, drawn_here; /* 1 + index of the member that is drawn, and that it arrived */
     uint32_t other;
     uint32_t why, outcome;
-    /* subroutines: unref(round, k) and drop(round) */
-    uint32_t unref_c, unref_k, unref_return;
+    /* subroutines: unref(round, k), a look at the hold or at DISPUTE; and drop(round) */
+    uint32_t unref_c, unref_k;
+    uint32_t resume_pc; /* to go on at after UNREF, LET_GO or DISPUTE; 0: none of them */
     uint32_t drop_c, drop_i, drop_return;
     uint64_t drop_head, drop_in;
 };

@@ -45,7 +45,7 @@ enum kind {
     X(own)                                                                                         \
     X(pc)                                                                                          \
     X(sync) X(leader) X(members) X(position) X(i) X(present) X(gone) X(awaited) X(buffer) X(c)     \
-        X(s) X(inputs) X(fresh) X(other) X(unref_c) X(unref_k) X(unref_return) X(drop_c) X(drop_i) \
+        X(s) X(inputs) X(fresh) X(other) X(unref_c) X(unref_k) X(resume_pc) X(drop_c) X(drop_i) \
             X(drop_return) X(reserved) X(jumped) X(kept) X(late) X(out_of_place) X(view) X(copying) X(drawn) \
                 X(drawn_here) X(array) X(from_array) X(takes) X(to_all)
 /* clang-format on */

@@ -95,7 +95,7 @@ static int is_named(const struct config *g, const uint16_t *cells, int c, int ra
             return 1;
         if (q != rank &&
             ((f[R_u] && f[R_c] == c) || names(f[R_slot], c) || names(f[R_w], c) ||
-             (f[R_unref_return] && f[R_unref_c] == c) || (f[R_drop_return] && f[R_drop_c] == c)))
+             (f[R_resume_pc] && f[R_unref_c] == c) || (f[R_drop_return] && f[R_drop_c] == c)))
             return 1;
     }
     return 0;
