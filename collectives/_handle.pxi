@@ -494,11 +494,14 @@ cdef class Handle:
         return self.last_version if self.handle == NULL else wagma_version(self.handle)
 
     def _get_quorum(self):
-        """Ranks that start the version which this rank calls next; QUORUM_MAJORITY: a drawn one."""
+        """Return how many ranks start this rank's next version; QUORUM_MAJORITY: a drawn one."""
         return self.last_quorum if self.handle == NULL else wagma_quorum(self.handle)
 
     def _set_quorum(self, int32_t quorum):
-        """From the next version on; what is wrong with `quorum` is for the caller to find.
+        """Set how many ranks start a version, from this rank's next one on.
+
+        Args:
+            quorum: 1 to the number of ranks, which the caller has checked.
 
         Raises:
             ValueError: the handle's quorum cannot change.
@@ -513,20 +516,20 @@ cdef class Handle:
             raise self._failure(status)
 
     def pinned(self):
-        """Whether the version that this rank calls next has been pinned without it.
+        """Return whether the version that this rank calls next has been pinned without it.
 
-        Then its contributors are fixed, and a call of it will be late: work for it can end. False:
-        not as far as this rank knows; with quorum="all", before a sync version and for neighbours
-        always. For the thread that computes, between calls and as often as it likes: it takes less
-        than 1 us in shared memory; over messages it goes on with what has come. It waits for no
-        other rank, and no result depends on it.
+        Then its contributors are fixed, and the call will be late: work for it can end. The thread
+        that computes asks between calls, as often as it likes. In shared memory that takes less
+        than 1 us; over messages it also takes what has come. It waits for no other rank, and no
+        result depends on it.
 
         Returns:
-            bool.
+            bool: False where this rank does not know of a pin; with quorum="all", before a sync
+            version and for neighbours always.
 
         Raises:
-            HandleError: the handle cannot be used: closed, broken, in use by another thread, or a
-                request is pending.
+            HandleError: the handle is closed, broken, or in use by another thread, or a request is
+                pending.
         """
         cdef int status
         self._enter()

@@ -45,8 +45,9 @@ enum activation_kind {
     ACTIVATION_PASS,    /* to the coordinator: the sender's counter has jumped over `version` */
     ACTIVATION_DISPUTE, /* ranks called a version with different quorums: activation_disputed() */
 };
-/* Where quorums vary, ACTIVATE and NOTICE have in `quorum` what ranks call the version with, and
- * ACTIVATE in `detail` the dimension and, from this bit on, one of these ranks. */
+/* Where quorums vary, NOTICE and ACTIVATE carry a quorum that the version is called with: NOTICE
+ * that of its sender; ACTIVATE that of the rank that its `detail` names from this bit on, beside
+ * the dimension. */
 #define ACTIVATION_CLAIMANT_SHIFT 8
 /* detail of ACTIVATE: a member of its data's scope has pinned it and waits for the receiver, which
  * pins it as well, whatever else it knows; nothing is forwarded. */
@@ -80,7 +81,7 @@ struct activation_dispute {
     int64_t version;
     int32_t ranks[2], quorums[2];
 };
-/* What a DISPUTE says. */
+/* Reads a DISPUTE. */
 struct activation_dispute activation_disputed(const struct activation_message *m);
 
 /* ---- events ------------------------------------------------------------------------------------
@@ -115,12 +116,12 @@ enum activation_action_kind {
                           the world if `sync`, otherwise the rank's group */
     ACTIVATION_SPREAD, /* for grace "auto": `ns` from the first to the last awaited arrival */
     ACTIVATION_TROUBLE /* `reason`; the handle is broken. `version`, `to`: the rank, or -1;
-                          ACTIVATION_QUORUMS: `message` says which */
+                          ACTIVATION_QUORUMS: `message` is the DISPUTE */
 };
 enum activation_reason {
     ACTIVATION_MISMATCH = 1, /* this rank and `to` disagree on whether `version` is sync(x) */
-    ACTIVATION_QUORUMS,      /* ranks called `version` with different quorums; all are told */
-    ACTIVATION_PROTOCOL,     /* cannot happen: a bug, or a message of something else */
+    ACTIVATION_QUORUMS,  /* ranks called `version` with different quorums; this rank tells all */
+    ACTIVATION_PROTOCOL, /* cannot happen: a bug, or a message of something else */
 };
 
 /* `input` of ACTIVATION_PIN, where it is not the version of a contribution (-1: the first one). */
@@ -144,7 +145,7 @@ struct activation_config {
     int world;   /* activation "world" */
     int ordered; /* late "skip" or "carry" */
     int forward; /* missed "fast-forward" */
-    int varies;  /* activation_quorum() may be called: ordered, and no other group than all */
+    int varies;  /* activation_quorum() may be called: only if `ordered`, with the world as group */
     int64_t window;
     int64_t sync_period; /* 0: none */
     uint64_t seed;
@@ -185,8 +186,8 @@ struct activation_call activation_ask(const struct activation *a);
 
 /* 1: the result of `version`, which is complete, may still be asked for. */
 int activation_keeps(const struct activation *a, int64_t version);
-/* 1: `version`, which is no sync version, is PINNED here, or was: with what contribution is fixed.
- */
+/* 1: `version`, which is no sync version, is or was PINNED here: this rank's contribution to it is
+ * fixed. */
 int activation_pinned(const struct activation *a, int64_t version);
 /* The version of this rank's newest contribution, the only one that can still be pinned; -1: the
  * first. */
@@ -196,7 +197,7 @@ int activation_active(const struct activation *a);
 /* ns of the next TICK that matters; 0: none. */
 uint64_t activation_deadline(const struct activation *a);
 void activation_grace(struct activation *a, uint64_t ns);
-/* Between calls: the next ones are of versions with this quorum, 1 to size. */
+/* Sets the quorum of the versions that this rank calls from now on, 1 to size; between calls. */
 void activation_quorum(struct activation *a, int quorum);
 /* Ranks that the call in progress may be waiting for, into ranks[size]; their number, and in
  * *needed how many of them have to come. Best knowledge of this rank: exact once the answers to

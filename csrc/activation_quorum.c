@@ -4,11 +4,13 @@
  * does a rank that calls later. The graph reaches every rank on a path of growing dimensions: two
  * activations of a version with different quorums meet on such a path or at its end, and the rank
  * where they meet knows both.
+ *
  * A rank may be told of a version by data alone. It does not join the window's next barrier before
  * the activation has come: until then the version keeps its slot.
- * Every rank that hears of a dispute passes it on before it fails. A rank may hear from the finder
- * later than of such a failure; it has heard of the dispute by then, because the messages of one
- * sender come in order. So every rank's error is about the quorums, and not about a lost rank. */
+ *
+ * Every rank that hears of a dispute passes it on before it fails. Without that a rank could hear
+ * of such a failure before the finder's message, and report a lost rank. The messages of one sender
+ * come in order: a rank that hears of the failure has heard of the dispute. */
 #include "activation_state.h"
 
 enum { SECOND_SHIFT = 16, QUORUM_SHIFT = 48 };

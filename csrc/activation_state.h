@@ -36,9 +36,9 @@ struct activation_version {
     uint8_t has_quorum; /* and waits for the end of the grace */
     uint8_t counted;    /* its spread was told */
     uint8_t sync_seen;  /* another rank called it as sync(x) */
-    uint8_t activated;  /* varies: here, or by a message */
-    uint16_t quorum;    /* varies: with which it was called, as far as is known; 0: not yet */
-    int32_t claimant;   /* a rank that called it with that */
+    uint8_t activated;  /* varies: by this rank, or by a message that came here */
+    uint16_t quorum;    /* varies: what `claimant` called the version with; 0: none is known */
+    int32_t claimant;   /* the first rank whose quorum of the version this rank knows */
     int32_t pad;
     /* uint64_t arrived[words], expected[words], passed[words]: of ranks, as its coordinator
      * int32_t members[group_size] */
@@ -142,7 +142,7 @@ struct activation_version *activation_open(struct activation *a, int64_t version
 struct activation_version *activation_find(const struct activation *a, int64_t version);
 void activation_push(struct activation *a, struct activation_action action);
 void activation_send(struct activation *a, int to, int kind, int64_t version, int detail);
-/* With the quorum that the version is called with, where that varies. */
+/* Sends a message about the version with the quorum that is known of it and its claimant. */
 void activation_send_claim(struct activation *a, int to, int kind,
                            const struct activation_version *v, int detail);
 void activation_trouble(struct activation *a, int reason, int64_t version, int rank);
@@ -151,12 +151,14 @@ void activation_trouble(struct activation *a, int reason, int64_t version, int r
 void activation_window(struct activation *a);
 void activation_barrier(struct activation *a, int64_t barrier, int round);
 
-/* Where quorums vary: `rank` calls the version, which is no sync version, with `quorum`. 1: another
- * rank does with another one, and all are told: the handle is broken. */
+/* Notes that `rank` calls the version, which is no sync version, with `quorum`. 1: another rank
+ * calls it with another quorum; all ranks are told, and the handle is broken. 0: not as far as is
+ * known, or quorums do not vary. */
 int activation_claim(struct activation *a, struct activation_version *v, int rank, int quorum);
-/* All ranks are told. */
+/* Tells all ranks of a dispute that this rank has found or heard of, and breaks the handle. */
 void activation_dispute(struct activation *a, const struct activation_message *m);
-/* 1: another rank may still say with which quorum the version was called here. */
+/* 1: the activation of the version may still come, with a quorum to compare: the version began here
+ * by data alone. Where quorums do not vary, 0 always. */
 int activation_is_unclaimed(const struct activation *a, const struct activation_version *v);
 
 /* The version is activated, over dimension d or (-1) here. */

@@ -64,11 +64,11 @@ static void set_quorum(wagma_handle *h) {
 }
 
 static int is_pinned(const wagma_handle *h) {
-    /* relaxed: nothing else is read on this answer; the next call has the mutex */
+    /* relaxed: the answer orders no other read; the next call takes the mutex */
     return atomic_load_explicit(&h->mpi->pinned, memory_order_relaxed) == h->version;
 }
 
-/* Where the thread polls at this moment, it finds what there is to find. An error is kept for the
+/* Takes what has come, unless the progress thread does so at the moment. Keeps an error for the
  * next call. */
 static int pinned(wagma_handle *h) {
     if (!is_pinned(h))

@@ -278,9 +278,9 @@ int shm_mismatch(wagma_handle *h) {
                      h->call.explicit_sync ? "allreduce(x)" : "sync(x)");
 }
 
-/* What rank r calls versions with. */
+/* The quorum that rank r, which has set DISPUTE, calls versions with. */
 static int quorum_of(const wagma_handle *h, int r) {
-    /* relaxed: ordered by the acquire of DISPUTE, which r has set */
+    /* relaxed: ordered by the acquire load of DISPUTE. 0: r has never set its quorum */
     const uint64_t quorum =
         atomic_load_explicit(segment_quorum(h->segment, r), memory_order_relaxed);
     return quorum != 0 ? (int)quorum : h->segment->options.quorum;
@@ -291,7 +291,8 @@ int shm_disputed(const wagma_handle *h, uint64_t dispute) {
     const wagma_segment *s = h->segment;
     const uint64_t t = round_version(dispute);
     const int finder = (int)round_low(dispute) - 1;
-    /* acquire: HEAD; pairs with PC_PIN_SET. The finder stays at t, so the round does, too */
+    /* acquire: HEAD; pairs with PC_PIN_SET. No rank reuses the round or its slot while the finder
+     * is at version t, and the finder never leaves it */
     const uint64_t slot =
         atomic_load_explicit(segment_slot(s, 0, (int)(t % x->slots)), memory_order_acquire);
     const uint64_t head =

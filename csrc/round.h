@@ -14,7 +14,7 @@
  *                                                           a reference
  *     SLOT[L][v mod W]  (version, round)                    round of version v of L's group
  *     CREF[r][b]        rounds that have pinned contribution b of r
- *     DISPUTE           (version, 1 + rank) 0: none         varies: the first rank found whose
+ *     DISPUTE           (version, 1 + rank), 0: none        varies: the first rank to find that its
  *                                                           quorum is not that of the pin
  *   per round c (owner c / rounds, used only by its owner)
  *     HEAD   (version, leader 23 | sync flag 1); varies: (version, quorum 23 | sync flag 1)
@@ -41,11 +41,12 @@
  *             round; leave -> NEXT -+-> return
  *                                   `-> USERS: the slot of u + 1 is set
  *   forward   QUORUM -> QUORUM_AT: who has gone past t does not count; leave -> JUMP -> return
- *   varies    (ordered, one group) AT -> DISPUTE -> WINDOW, and DISPUTE for LET_GO after a wait.
- *             The round says with which quorum it was pinned, and who takes it compares:
- *             FRESH_HEAD; LATE -> LATE_HEAD -> USERS. Another one: DISPUTE_SET, and all ranks are
- *             told. A rank that has called t ends in one of the two: a version with arrivals of
- *             several quorums is pinned at the latest when all have come.
+ *   varies    (ordered, one group) AT -> DISPUTE -> WINDOW; after a wait DISPUTE in place of
+ *             LET_GO. A round's HEAD has the quorum that it was pinned with. A rank that called the
+ *             version compares its own with that, when it takes the round: FRESH_HEAD, or LATE ->
+ *             LATE_HEAD -> USERS. If they differ: DISPUTE_SET, and every rank sees it at its next
+ *             DISPUTE. Every rank that has called t comes to one of the two: also a version whose
+ *             ranks have different quorums is pinned, at the latest when all have arrived.
  *   out of place   RESERVE before the call; UNVIEW -> WINDOW: the last result is looked at no more;
  *             COPY waits for all slices and copies none
  *   from the array   BUFFER finds the buffer that the array shows next; what it showed goes out.
