@@ -144,7 +144,7 @@ static inline segment_atomic *segment_at(const wagma_segment *s, int r) {
 static inline segment_atomic *segment_hold(const wagma_segment *s, int r) {
     return (segment_atomic *)(segment_region(s, r) + 1 * SEGMENT_LINE);
 }
-/* Where quorums vary: the quorum that rank r has set; 0: it has set none. Nothing else in its cache
+/* Where quorums vary: the quorum that rank r has set; 0: it has set none. Nothing else in its
  * line is written before r departs. */
 static inline segment_atomic *segment_quorum(const wagma_segment *s, int r) {
     return segment_hold(s, r) + 1;
