@@ -120,17 +120,20 @@ def check(name: str, run: dict[str, Any], size: int, steps: int) -> None:
     if name in EVERY_VERSION:
         assert run["steps_per_rank"] == [steps] * size
         assert len(run["consensus_distances"]) == steps // PERIOD
-    assert sum(run["steps_per_rank"]) * TASKS["digits"].batch / run["wall_seconds"] == (
-        pytest.approx(run["throughput"])
-    )
-    assert run["throughput"] <= possibly(name) * run["ideal_throughput"]
+    steps_per_second = sum(run["steps_per_rank"]) / run["wall_seconds"]
+    most = steps_per_second * TASKS["digits"].batch * (1 + 1e-6)
+    if name == "fastest-k":  # which ends what would be dropped, and has no bound
+        assert run["throughput"] <= most
+    else:
+        assert run["throughput"] == pytest.approx(most, rel=1e-5)
+        assert run["throughput"] <= possibly(name) * run["ideal_throughput"]
     assert run["behind_share"] == 0, "nothing is emulated"
     if name in SYNCHRONOUS:
         assert run["late_share"] == 0
         assert run["staleness_mean"] in (0, None)
     if name in ("wagma", "wagma-fixed", "wagma-world", "wagma-small"):
         assert max(map(int, run["staleness_histogram"])) <= PERIOD + 1
-    if name in ("allreduce", "eager-majority", "eager-solo"):
+    if name in ("allreduce", "fastest-k", "eager-majority", "eager-solo"):
         assert max(run["consensus_distances"], default=0) < 1e-6, "one model at one version"
     elif name not in ("wagma-ff", "adpsgd"):
         assert min(run["consensus_distances"]) > 1e-4, "models are taken before their average"
