@@ -21,12 +21,24 @@ from scipy import stats
 
 from wagma.algorithms import Algorithm, KAsync, KSync, ParameterServerSGD
 from wagma.launch.files import write_file
+from wagma.launch.values import integer
 from wagma.theory.ksync import METHODS, update_time
+from wagma.theory.ksync.methods import check_method
 from wagma.training.optimizer import DistributedOptimizer
-from wagma.units import parse_seconds, time_text
+from wagma.units import parse_seconds, plural, time_text
 
 POLL_S = 1e-3  # between two questions whether the gradient is wanted
-HEADER = ("form", "method", "K", "per update", "theory", "ratio", "staleness", "theory", "busy")
+FORMS = ("serverless", "server")
+HEADER = [
+    "method",
+    "K",
+    "theory",
+    *FORMS,
+    "staleness: theory",
+    *FORMS,
+    "busy, serverless",
+    "server",
+]
 
 Make = Callable[[MPI.Intracomm], Algorithm]
 
@@ -87,8 +99,35 @@ def measure(
     return dict(zip(("seconds", "staleness", "busy"), means, strict=True))
 
 
-def arguments() -> argparse.Namespace:
-    """Return the command line."""
+def row(
+    method: str, k: int, theory: float, stale: float, found: dict[str, dict[str, float]]
+) -> str:
+    """Return a line of the table.
+
+    Args:
+        method: one of `METHODS`.
+        k: gradients of an update.
+        theory: seconds of an update.
+        stale: mean staleness of theory.
+        found: what `measure` returned, by form; a form that the method does not have is left out.
+    """
+
+    def cells(figure: str, text: Callable[[float], str]) -> list[str]:
+        return [text(found[form][figure]) if form in found else "-" for form in FORMS]
+
+    words = [method, str(k), _milliseconds(theory)]
+    words += cells("seconds", lambda took: f"{_milliseconds(took)} ({took / theory:.2f}x)")
+    words += [f"{stale:.2f}", *cells("staleness", "{:.2f}".format)]
+    words += cells("busy", "{:.1%}".format)
+    return f"| {' | '.join(words)} |"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:#.3g}".rstrip(".")
+
+
+def arguments(comm: MPI.Intracomm) -> argparse.Namespace:
+    """Return the command line; end the program where it is wrong for so many ranks."""
     parser = argparse.ArgumentParser(
         prog="mpiexec -n RANKS python -m wagma.benchmarks.ksync", description=__doc__
     )
@@ -96,42 +135,50 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--updates", default=500, type=int, help="of each training; 500")
     parser.add_argument("--parameters", default=10_000, type=int, help="of the model; 10000")
     parser.add_argument("--k", default="1,2,4", help="gradients of an update; 1,2,4")
-    parser.add_argument("--methods", default=",".join(METHODS), help=f"{','.join(METHODS)}")
+    parser.add_argument("--methods", default=",".join(METHODS), help=",".join(METHODS))
     parser.add_argument("--json", type=Path, help="file for the figures")
-    return parser.parse_args()
+    asked = parser.parse_args()
+    try:
+        asked.methods = [check_method(name) for name in asked.methods.split(",")]
+        asked.k = [integer(word, 1) for word in asked.k.split(",")]
+        if max(asked.k) >= comm.size:
+            raise ValueError(
+                f"k is {max(asked.k)}: at most {comm.size - 1} is possible with "
+                f"{plural(comm.size, 'rank')}, of which the last is the server; start more ranks, "
+                "or pass a smaller --k"
+            )
+    except ValueError as error:
+        if comm.rank == 0:
+            parser.error(str(error))
+        raise SystemExit(2) from None
+    return asked
 
 
 def main() -> None:
     """Measure each form, and print a table on rank 0."""
-    asked = arguments()
+    asked = arguments(MPI.COMM_WORLD)
     torch.set_num_threads(1)
     world = MPI.COMM_WORLD
     learners = world.size - 1
     without = MPI.Intracomm(world.Split(0 if world.rank < learners else 1))
     rows = []
     if world.rank == 0:
-        print(f"{learners} learners, sleep {time_text(asked.mean)} on average")
-        print("| " + " | ".join(HEADER) + " |\n|" + "---|" * len(HEADER))
-    for method in asked.methods.split(","):
-        for k in map(int, asked.k.split(",")):
+        print(f"{learners} learners, sleep {time_text(asked.mean)} on average; times in ms")
+        print("| " + " | ".join(HEADER) + " |\n|" + "---|" * len(HEADER), flush=True)
+    for method in asked.methods:
+        for k in asked.k:
             theory = update_time(method, stats.expon(scale=asked.mean), learners, k).mean
+            found: dict[str, dict[str, float]] = {}
             for form, make in forms(method, k).items():
                 comm = world if form == "server" else without
-                found = None
                 if form == "server" or world.rank < learners:
-                    found = measure(comm, make, asked.updates, asked.mean, asked.parameters)
+                    its = measure(comm, make, asked.updates, asked.mean, asked.parameters)
+                    found |= {} if its is None else {form: its}
                 world.Barrier()
-                if found is None or world.rank:
-                    continue
-                row = {"form": form, "method": method, "k": k, "theory": theory, **found}
-                rows.append(row)
-                print(
-                    f"| {form} | {method} | {k} | {time_text(found['seconds'])} | "
-                    f"{time_text(theory)} | {found['seconds'] / theory:.2f} | "
-                    f"{found['staleness']:.2f} | {staleness(method, learners, k):.2f} | "
-                    f"{found['busy']:.0%} |",
-                    flush=True,
-                )
+            if world.rank == 0:
+                known = {"method": method, "k": k, "theory": theory}
+                rows += [{"form": form, **known, **its} for form, its in found.items()]
+                print(row(method, k, theory, staleness(method, learners, k), found), flush=True)
     if asked.json and world.rank == 0:
         write_file(asked.json, json.dumps(rows, indent=1))
 

@@ -1,7 +1,7 @@
 """What a step of AllreduceSGD costs one process beside plain torch's, and its copies beside memcpy.
 
-``python -m wagma.benchmarks.step_cost [MEBIBYTES ...]``: for models of one parameter and of 40, in
-float32, medians of five steps.
+``python -m wagma.benchmarks.step_cost [SIZE ...]``: for models of such sizes, as 4KiB or 1MiB, in
+one parameter and in 40, float32, medians of five steps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from wagma.algorithms import AllreduceSGD
 from wagma.training.flat import FlatParameters, Layout
 from wagma.training.flat_gradients import FlatGradients
 from wagma.training.optimizer import DistributedOptimizer
+from wagma.units import parse_size, size_text
 
+SIZES = ("1MiB", "16MiB", "100MiB")
 REPEATS = 5
 PARTS = (1, 40)  # parameters of a model
 
@@ -76,15 +78,21 @@ def steps(nbytes: int, parts: int) -> tuple[float, float]:
 
 def main() -> None:
     """Print a line for each model."""
+    try:
+        sizes = [parse_size(word) for word in sys.argv[1:] or SIZES]
+        if min(sizes) < (least := 4 * max(PARTS)):
+            raise ValueError(f"{min(sizes)} B is too small: at least {least} B are needed")
+    except ValueError as error:
+        sys.exit(f"python -m wagma.benchmarks.step_cost: {error}")
     torch.set_num_threads(1)
-    print("MiB  parameters  copies ms  2 memcpy ms  ratio  step ms  plain ms")
-    for mebibytes in [int(word) for word in sys.argv[1:]] or [1, 16, 100]:
+    print("    size  parameters  copies ms  2 memcpy ms  ratio  step ms  plain ms")
+    for nbytes in sizes:
         for parts in PARTS:
-            ours, memcpy = copies(model(mebibytes << 20, parts))
-            step, plain = steps(mebibytes << 20, parts)
+            ours, memcpy = copies(model(nbytes, parts))
+            step, plain = steps(nbytes, parts)
             print(
-                f"{mebibytes:3} {parts:11} {ours:10.2f} {memcpy:12.2f} {ours / memcpy:6.2f}"
-                f" {step:8.2f} {plain:9.2f}"
+                f"{size_text(nbytes):>8} {parts:11} {ours:10.2f} {memcpy:12.2f}"
+                f" {ours / memcpy:6.2f} {step:8.2f} {plain:9.2f}"
             )
 
 

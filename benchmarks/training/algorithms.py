@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from .settings import Settings
 
-__all__ = ["DEFAULT", "NAMES", "Compared", "check_name", "find"]
+__all__ = ["DEFAULT", "NAMES", "NUMBERED", "Compared", "check_name", "find"]
 
 # The window where there are no synchronisations, and that of gradients, see `Options.window`.
 WINDOW, WINDOW_OF_INCREMENTS = 64, 8
@@ -34,6 +34,12 @@ NAMES = (
 )
 DEFAULT = ("wagma", "allreduce", "local10", "dpsgd", "sgp1", "eager-majority", "adpsgd")
 
+# Names with a number, in words.
+NUMBERED = (
+    "localN, dilocoN, diloco-overlapN, diloco-groupsN and dropcompute-localN with any N, ksyncN "
+    "and kasyncN with N from 1 to P, k-syncN, k-asyncN, k-batch-syncN and k-batch-asyncN with N "
+    f"from 1 to P - 1, sgpN with N up to {MAX_NEIGHBORS}"
+)
 _NUMBERED = re.compile(
     r"(dropcompute-local|local|diloco|diloco-overlap|diloco-groups|sgp|ksync|kasync|"
     r"k-sync|k-async|k-batch-sync|k-batch-async)([1-9][0-9]{0,5})"
@@ -130,10 +136,8 @@ def check_name(name: str) -> str:
     ):
         return name
     raise ValueError(
-        f"unknown algorithm {name!r}: choose from {', '.join((*NAMES, *stopping.NAMES))}; localN, "
-        "dilocoN, diloco-overlapN, diloco-groupsN, dropcompute-localN, ksyncN, kasyncN, k-syncN, "
-        "k-asyncN, k-batch-syncN and k-batch-asyncN with any N, sgpN with N up to "
-        f"{MAX_NEIGHBORS}; or package.module:Class of your own"
+        f"unknown algorithm {name!r}: choose from {', '.join((*NAMES, *stopping.NAMES))}; "
+        f"{NUMBERED}; or package.module:Class of your own"
     )
 
 

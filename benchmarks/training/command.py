@@ -35,7 +35,7 @@ from wagma.launch.together import on_world
 from wagma.units import parse_duration
 
 from . import stopping
-from .algorithms import DEFAULT, NAMES, check_name
+from .algorithms import DEFAULT, NAMES, NUMBERED, check_name
 from .settings import Settings
 from .tasks import TASKS
 
@@ -114,10 +114,9 @@ def _add_algorithms(parser: argparse.ArgumentParser) -> None:
         default=",".join(DEFAULT),
         metavar="NAMES",
         help="comma-separated, in the order in which they run: "
-        f"{', '.join((*NAMES, *stopping.NAMES))}; localN, dilocoN, diloco-overlapN, "
-        "diloco-groupsN, dropcompute-localN and sgpN with other N; or package.module:Class of your "
-        "own; the bound of this and of the last two DiLoCo is unknown "
-        "(default: %(default)s)",
+        f"{', '.join((*NAMES, *stopping.NAMES))}; {NUMBERED}; or package.module:Class of your own. "
+        "The bound of your own is unknown, and that of diloco-overlapN, diloco-groupsN, fastest-k, "
+        "and all K-sync and K-async (default: %(default)s)",
     )
     add(
         "--sync-period",

@@ -43,6 +43,7 @@ def test_those_that_wait_for_k_gradients(name: str, kind: Any, label: str) -> No
     made = one.make(MPI.COMM_SELF, settings(), parse("none", 1))
     assert type(made) is kind
     assert one.label == label
+    assert one.rule is None, "its bound is unknown, as the help and the page say"
 
 
 @pytest.mark.parametrize("method", ["k-sync", "k-async", "k-batch-sync", "k-batch-async"])
@@ -50,8 +51,9 @@ def test_those_with_a_server_need_one_rank_more(method: str) -> None:
     one = find(check_name(f"{method}3"), settings(), 4)
     assert (one.home, one.options) == ("ParameterServerSGD", {"method": method, "k": 3})
     assert one.least_ranks == 4
+    assert one.rule is None
 
 
 def test_a_k_of_nothing_is_no_name() -> None:
-    with pytest.raises(ValueError, match="k-batch-asyncN with any N"):
+    with pytest.raises(ValueError, match="ksyncN and kasyncN with N from 1 to P, "):
         check_name("ksync0")

@@ -31,6 +31,8 @@ CHECKPOINT, SCHEDULER, STATS = blocks("checkpoints.md", "python")
 SHARD, SEEDS, EVALUATION = blocks("migrating.md", "python")
 (DIFF,) = blocks("migrating.md", "diff")
 (CHOICE,) = blocks("algorithms.md", "python")
+(FIRST_K,) = blocks("ksync.md", "python")
+(SERVER,) = blocks("parameter-server.md", "python")
 
 
 def build_model() -> torch.nn.Sequential:
@@ -93,6 +95,19 @@ def test_loops_train(code: str, tmp_path: Path) -> None:
         assert len(set(on_all_ranks(*known["model"].buffers()))) == 1
     if code == SCHEDULER:
         assert known["opt"].param_groups[0]["lr"] == pytest.approx(0.1 * 0.99**version)
+
+
+@pytest.mark.parametrize("code", [FIRST_K, pytest.param(SERVER, marks=pytest.mark.mpi(min_size=3))])
+def test_loops_of_first_gradients_train(code: str) -> None:
+    known: dict[str, Any] = {}
+    torch.manual_seed(RANK)
+    exec(code, known)
+    version = known["opt"].version
+    assert version > 100
+    assert set(COMM.allgather(version)) == {version}
+    assert len(set(on_all_ranks(*known["model"].parameters()))) == 1
+    # The sum of the inputs, which is learnt, has the weights 1.
+    assert (known["model"].weight - 1).abs().max() < 0.1
 
 
 def test_checkpoint(tmp_path: Path) -> None:
