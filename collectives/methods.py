@@ -160,7 +160,7 @@ class QuorumAllreduce(PartialAllreduce):
         k can change with late="skip" and "carry". A collective that was made with k = all ranks
         reduces in place and keeps no results for late ranks: its k stays. To start with all ranks
         and lower k later, make the collective with fewer and set k to all before the first call.
-        That k is what it is already can always be set.
+        Setting the present k is always allowed.
 
         Raises:
             TypeError: k is no integer.

@@ -432,7 +432,7 @@ FASTEST = (wagma.FastestK, "the schedule sets it, and has to be one function on 
     ],
 )
 def test_the_remedy_is_k_whatever_a_rank_calls(made: Any, transport: Any, call: str) -> None:
-    """The last rank makes its call when the others have failed: it has not seen their quorums."""
+    """The last rank makes its call after the others have failed, and has not called with them."""
     kind, remedy = made
     algorithm = kind(COMM, 1, transport=transport)
     run = Recorded(algorithm)

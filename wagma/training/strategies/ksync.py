@@ -84,8 +84,8 @@ class KSync(GradientResults):
         self._k: SupportsIndex = k
         self._window = window
         self._nonfinite = NonfiniteGradients(on_nonfinite)
-        self._k_varies = False  # or may
-        self._in_place = False  # k is all ranks and stays: the collective keeps no updates
+        self._k_varies = False  # k was set since, or a schedule may lower it
+        self._in_place = False  # k stays at all ranks: the collective keeps no updates
 
     @property
     def k(self) -> int:
