@@ -22,6 +22,7 @@ Times are seconds, or any other unit as long as it is the same. Planning takes w
 
 from wagma.theory.cannikin.cluster import ClusterModel, NodeModel, batch_time
 from wagma.theory.cannikin.first_epochs import distinct_batches, initial_batches
+from wagma.theory.cannikin.noise import NoiseScale, NoiseScaleAverage, noise_scale
 from wagma.theory.cannikin.optimum import OptPerf, integer_batches, opt_perf
 from wagma.theory.cannikin.total_batch import (
     BatchChoice,
@@ -35,6 +36,8 @@ __all__ = [
     "BatchChoice",
     "ClusterModel",
     "NodeModel",
+    "NoiseScale",
+    "NoiseScaleAverage",
     "OptPerf",
     "adascale",
     "batch_time",
@@ -43,6 +46,7 @@ __all__ = [
     "goodput",
     "initial_batches",
     "integer_batches",
+    "noise_scale",
     "opt_perf",
     "sqrt_scaling",
 ]
