@@ -22,6 +22,7 @@ Times are seconds, or any other unit as long as it is the same. Planning takes w
 
 from wagma.theory.cannikin.cluster import ClusterModel, NodeModel, batch_time
 from wagma.theory.cannikin.first_epochs import distinct_batches, initial_batches
+from wagma.theory.cannikin.learner import PerformanceLearner, StandardErrors, combine_gamma
 from wagma.theory.cannikin.noise import NoiseScale, NoiseScaleAverage, noise_scale
 from wagma.theory.cannikin.optimum import OptPerf, integer_batches, opt_perf
 from wagma.theory.cannikin.total_batch import (
@@ -39,9 +40,12 @@ __all__ = [
     "NoiseScale",
     "NoiseScaleAverage",
     "OptPerf",
+    "PerformanceLearner",
+    "StandardErrors",
     "adascale",
     "batch_time",
     "choose_total_batch",
+    "combine_gamma",
     "distinct_batches",
     "goodput",
     "initial_batches",
