@@ -98,8 +98,8 @@ def _algorithms(settings: Settings, comm: MPI.Intracomm) -> list[Compared]:
         one.check(comm)
         if one.least_ranks > size:
             raise ValueError(
-                f"--algorithms {one.name}: a rank of {one.label} has that many neighbours only "
-                f"among {one.least_ranks} ranks or more, this run has {size}; leave it out"
+                f"--algorithms {one.name}: {one.label} needs {one.least_ranks} ranks or more, this "
+                f"run has {size}; leave it out"
             )
     return compared
 

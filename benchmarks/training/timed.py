@@ -109,7 +109,7 @@ def run_steps(
     record = RankRecord(optimizer.algorithm.rank)
     snapshots.start = start = end = time.perf_counter()
     record.snapshot_seconds = snapshots.seconds
-    before = None
+    before, waited = None, 0.0
     while (version := optimizer.version) < steps:
         if stopped():
             return record
@@ -122,7 +122,12 @@ def run_steps(
         record.versions.append(version)
         record.step_seconds.append(end - begin)
         record.called_seconds.append(end - called)
-        record.waited_seconds.append(outcome.waited if outcome is not None and fresh else 0.0)
+        if outcome is not None and fresh:
+            record.waited_seconds.append(outcome.waited)
+        else:  # parameter servers and their learners have no outcomes, and a sum instead
+            total = optimizer.algorithm.stats().get("waited_seconds", waited)
+            record.waited_seconds.append(total - waited)
+            waited = total
         record.delayed.append(delayed)
         record.late.append(bool(outcome is not None and fresh and outcome.late))
         if outcome is not None and fresh:

@@ -60,7 +60,7 @@ def test_wrong_options_are_named(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--algorithms", "sgp4"], "sgp4: a rank of SGP(4) has that many neighbours only among 5"),
+        (["--algorithms", "sgp4"], "sgp4: SGP(4) needs 5 ranks or more"),
         (["--algorithms", "own:policy"], "own:policy returns a DropCompute, and steps of somebody"),
         (["--algorithms", "own:nothing"], "own:nothing returns a NoneType: it has to return an ob"),
         (["--algorithms", "own:broken"], "own:broken cannot be made (ZeroDivisionError: no algor"),

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.long
 # Steps, samples, and what a model is worth that has learned; one that has not: 0 and 15.
 TASKS = {"charlm": (60, 16, 0.2), "episodes": (80, 4, 75.0)}
 BOTH = ("--algorithms", "wagma,allreduce")
+SERVED = ["--algorithms", "k-sync1", "--steps", "10", "--compute", "20ms"]
 SEEDS = ["--algorithms", "local1,allreduce", "--imbalance", "one-server:0:0.001"]
 LINES = {
     **{
@@ -18,6 +19,7 @@ LINES = {
         for task, (steps, batch, _) in TASKS.items()
     },
     "seeds": ["--seeds", "3,4", *SEEDS, "--steps", "20"],
+    "served": SERVED,
 }
 
 Runs = dict[str, tuple[dict[str, Any], str]]
@@ -39,6 +41,14 @@ def test_other_tasks(task: str, runs: Runs) -> None:
     for run in document["runs"]:
         assert run["accuracy"] > least, run["label"]
         assert run["steps_per_rank"] == [steps] * 2
+
+
+def test_a_server_waits_while_its_learner_computes(runs: Runs) -> None:
+    (run,) = runs["served"][0]["runs"]
+    learner, server = run["waited_seconds_per_rank"]
+    assert server > 10 * 0.015
+    assert 0 < learner < server
+    assert run["ideal_throughput"] is None
 
 
 def test_seeds_are_trained_one_after_the_other(runs: Runs, tmp_path: Path) -> None:
