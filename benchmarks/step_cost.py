@@ -51,7 +51,8 @@ def backward(parameters: list[torch.nn.Parameter]) -> None:
 def copies(parameters: list[torch.nn.Parameter]) -> tuple[float, float]:
     """Return the time of both copies of the gradients, and of two memcpys of as many bytes."""
     flat = FlatParameters(parameters, Layout.of(parameters))
-    gradients = FlatGradients(flat, torch.empty(FlatGradients.size_for(flat.layout)))
+    memory = torch.empty(FlatGradients.size_for(flat.layout))
+    gradients = FlatGradients(parameters, flat.layout, memory)
 
     def both() -> None:
         gradients.gather(None)

@@ -16,7 +16,8 @@ def parameter(*shape: int, dtype: torch.dtype = torch.float32) -> torch.nn.Param
 def flatten(*tensors: torch.nn.Parameter) -> FlatGradients:
     flat = FlatParameters(tensors, Layout.of(tensors))
     size = FlatGradients.size_for(flat.layout)
-    return FlatGradients(flat, torch.full((size,), torch.nan, dtype=flat.layout.dtype))
+    memory = torch.full((size,), torch.nan, dtype=flat.layout.dtype)
+    return FlatGradients(tensors, flat.layout, memory)
 
 
 @pytest.fixture

@@ -33,11 +33,17 @@ class BlocksOptimizer(MicroBatchingOptimizer):
     def no_sync(self) -> Iterator[None]:
         """Accumulation of gradients, as with DDP: backward passes inside, the step after the block.
 
-        Only steps communicate, so that the block costs and changes nothing; without it gradients
-        accumulate as well. A step inside, which with DDP would make the models differ, is refused.
+        Where only steps communicate the block costs and changes nothing, and without it gradients
+        accumulate as well. With ``AllreduceSGD(bucket_bytes=...)``, whose gradients leave in
+        backward(), it is needed. A step inside, which with DDP would make the models differ, is
+        refused.
         """
         with self._inside("no_sync"):
-            yield
+            self._algorithm.hold(holding=True)
+            try:
+                yield
+            finally:
+                self._algorithm.hold(holding="no_sync" in self._blocks[:-1])
 
     @contextmanager
     def join(self, steps: SupportsIndex) -> Iterator[int]:

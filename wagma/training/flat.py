@@ -11,7 +11,7 @@ import hashlib
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import is_
 
@@ -101,6 +101,17 @@ class Layout:
             slots.append(Slot(offset, tuple(parameter.shape), tuple(stride)))
             offset += -(-parameter.numel() // step) * step
         return cls(tuple(slots), offset, dtype)
+
+    def part(self, first: int, end: int) -> Layout:
+        """Return the layout of the parameters from `first` to before `end` alone, from 0 on."""
+        start, stop = self.span(first, end)
+        slots = (replace(slot, offset=slot.offset - start) for slot in self.slots[first:end])
+        return Layout(tuple(slots), stop - start, self.dtype)
+
+    def span(self, first: int, end: int) -> tuple[int, int]:
+        """Return (start, stop) of the elements in which the parameters from `first` on lie."""
+        starts = [slot.offset for slot in self.slots[first : end + 1]]
+        return starts[0], starts[end - first] if end < len(self.slots) else self.numel
 
     def describe(self) -> list[str]:
         """One line per parameter: dtype, shape and strides."""

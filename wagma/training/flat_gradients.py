@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 
 from wagma.collectives import MismatchError
 from wagma.training.agreed import Agreed
-from wagma.training.flat import FlatParameters, Layout
+from wagma.training.flat import Layout
 
 __all__ = ["FlatGradients"]
 
@@ -39,7 +40,9 @@ class FlatGradients:
 
     Args:
         parameters: the parameters that the gradients are of.
-        memory: 1-d tensor of `size_for(parameters.layout)` elements of the parameters' dtype.
+        layout: how they lie in `memory`.
+        memory: 1-d tensor of `size_for(layout)` elements of the parameters' dtype.
+        first: number of the first parameter, in errors.
 
     Attributes:
         memory: as given.
@@ -53,10 +56,16 @@ class FlatGradients:
         """Return the elements of `memory` for parameters that lie like `layout`."""
         return layout.numel + len(layout.slots) + Agreed.SIZE + 1
 
-    def __init__(self, parameters: FlatParameters, memory: torch.Tensor) -> None:
-        layout = parameters.layout
+    def __init__(
+        self,
+        parameters: Sequence[torch.Tensor],
+        layout: Layout,
+        memory: torch.Tensor,
+        first: int = 0,
+    ) -> None:
         self.memory = memory
-        self._parameters = parameters.parameters
+        self._parameters = parameters
+        self._first = first
         self._views = [slot.view(memory) for slot in layout.slots]
         self.content = memory[: layout.numel]
         self._present = memory[layout.numel : -1 - Agreed.SIZE]
@@ -85,8 +94,9 @@ class FlatGradients:
                 continue
             if gradient.layout != torch.strided:
                 raise ValueError(
-                    f"the gradient of parameter {index} has layout {gradient.layout}: only dense "
-                    "gradients can be averaged; make the embedding with sparse=False"
+                    f"the gradient of parameter {self._first + index} has layout "
+                    f"{gradient.layout}: only dense gradients can be averaged; make the embedding "
+                    "with sparse=False"
                 )
             views.append(view)
             found.append(gradient)

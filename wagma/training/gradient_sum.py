@@ -59,7 +59,7 @@ class GradientSum:
         self._parameters = parameters
         self._inner = inner
         self._own = own
-        start, end = _span(layout, own)
+        start, end = layout.span(*own)
         self._parts = [(start, end), (layout.numel, layout.numel + len(layout.slots))]
         dtype = torch.float32 if layout.dtype.itemsize == 2 else layout.dtype
         self._sum = torch.empty(layout.numel + len(layout.slots), dtype=dtype)
@@ -104,17 +104,11 @@ class GradientSum:
         self._weight = None
 
 
-def _span(layout: Layout, own: tuple[int, int]) -> tuple[int, int]:
-    """The elements of the flat array in which some of the parameters lie."""
-    ends = [slot.offset for slot in layout.slots] + [layout.numel]
-    return ends[own[0]], ends[own[1]]
-
-
 def shards_of(layout: Layout, servers: int) -> list[Shard]:
     """Return the part of the model, and of a gradient, that each server needs, in bytes."""
     size = layout.dtype.itemsize
     flags = (layout.numel * size, (layout.numel + len(layout.slots)) * size)
-    models = [_span(layout, own) for own in cut(layout, servers)]
+    models = [layout.span(*own) for own in cut(layout, servers)]
     return [
         Shard((start * size, end * size), ((start * size, end * size), flags))
         for start, end in models

@@ -9,14 +9,22 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-__all__ = ["GradientMarks"]
+__all__ = ["GradientMarks", "Mark", "is_same", "mark_of"]
 
 
 Mark = tuple["weakref.ref[torch.Tensor]", int]  # a gradient, and its version counter
 
 
-def _is(gradient: torch.Tensor, mark: Mark | None) -> bool:
-    return mark is not None and mark[0]() is gradient and mark[1] == gradient._version
+def mark_of(gradient: torch.Tensor | None) -> Mark | None:
+    """Return what recognises a gradient as it is now; None where there is none."""
+    return None if gradient is None else (weakref.ref(gradient), gradient._version)
+
+
+def is_same(gradient: torch.Tensor | None, mark: Mark | None) -> bool:
+    """Return whether a gradient is the one of `mark`, and was not written since."""
+    if gradient is None or mark is None:
+        return gradient is None and mark is None
+    return mark[0]() is gradient and mark[1] == gradient._version
 
 
 class GradientMarks:
@@ -37,10 +45,7 @@ class GradientMarks:
     def use(self, parameters: Sequence[torch.Tensor]) -> None:
         """Note that a step has used the gradients."""
         self.drop()
-        self._used = [
-            None if gradient is None else (weakref.ref(gradient), gradient._version)
-            for gradient in (parameter.grad for parameter in parameters)
-        ]
+        self._used = [mark_of(parameter.grad) for parameter in parameters]
 
     def check_none_wait(self, parameters: Sequence[torch.Tensor]) -> None:
         """Check that no gradient but zeros has come since the last step.
@@ -62,7 +67,7 @@ class GradientMarks:
         for index, parameter in enumerate(parameters):
             gradient = parameter.grad
             used = self._used[index] if index < len(self._used) else None
-            if gradient is None or _is(gradient, used):
+            if gradient is None or is_same(gradient, used):
                 continue
             if bool(gradient.detach().any()):
                 return True

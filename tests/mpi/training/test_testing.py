@@ -221,7 +221,8 @@ def test_a_rank_that_does_not_come_is_waited_for_not_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(places, "TIMEOUT_S", 1.0)
-    with pytest.raises(AssertionError, match=r"^check 'join' failed on rank 0: StallError: "):
+    # The rank whose time is over first ends the other's wait.
+    with pytest.raises(AssertionError, match=r"^check 'join' failed on rank 0: (Stall|Peer)Error"):
         check_algorithm(StaysAway, COMM, skip=CHECKS.keys() - {"join"})
 
 

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 import torch
 
+from wagma.training.strategies.allreduce import AllreduceSGD
 from wagma.training.strategies.base import Algorithm
 from wagma.training.strategies.diloco import DiLoCo
 from wagma.training.strategies.eager import EagerSGD
@@ -128,6 +129,12 @@ class Arguments:
             raise TypeError(
                 "DropCompute around KAsync, whose ranks compute nothing while a gradient is "
                 "pending: use AllreduceSGD, EagerSGD or KSync"
+            )
+        if isinstance(algorithm, AllreduceSGD) and algorithm.bucket_bytes is not None:
+            raise ValueError(
+                f"DropCompute around AllreduceSGD(bucket_bytes={algorithm.bucket_bytes}): which "
+                "micro-batch is the last, whose gradients could leave in backward(), is known "
+                "after it; leave bucket_bytes out"
             )
         if isinstance(algorithm, EagerSGD) and self.correction == "stochastic":
             raise ValueError(

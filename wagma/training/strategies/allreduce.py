@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Unpack
+
 import torch
 from torch.optim import Optimizer
 
 from wagma.collectives import SyncAllreduce
+from wagma.inject.checks import check_count
+from wagma.training.buckets import Bucket, Buckets, cut
 from wagma.training.flat import FlatParameters
+from wagma.training.flat_gradients import FlatGradients
+from wagma.training.ranks import Waits
 from wagma.training.strategies.collective import Collective
 from wagma.training.strategies.gradients import GradientAveraging
+
+if TYPE_CHECKING:
+    from wagma.collectives.meeting import Comm, Meeting
 
 __all__ = ["AllreduceSGD"]
 
@@ -24,18 +33,70 @@ class AllreduceSGD(GradientAveraging):
     averaging: with a closure one evaluation of it. With weights the averages of gradients and loss
     are sum(w g) / sum(w).
 
+    With `bucket_bytes` gradients leave while ``backward()`` computes others, as DDP's do, and their
+    averaging overlaps with it; only the last bucket leaves in the step. Averages are the same to
+    the bit in shared memory; over messages where all sizes are reduced by one schedule. What DDP
+    asks for holds then:
+
+    - ``opt.weight`` is set before ``backward()``;
+    - gradients that accumulate over several backward passes do so in ``opt.no_sync()``, and the
+      last pass follows the block;
+    - between ``backward()`` and the step nothing may change the gradients but
+      ``opt.average_gradients()`` and ``opt.clip_grad_norm_()``, which act on averages.
+
+    What breaks this raises RuntimeError.
+
     Args:
         comm: the ranks that train together; "auto": those that the launcher
             started, over MPI or as torchrun does; see `PartialAllreduce`.
+        bucket_bytes: bytes of gradients that leave together, such as DDP's ``25 << 20``; a thread
+            of this process sends them. None: all leave in the step.
         waits: timeout, stall_warning and transport, see `Algorithm`.
+
+    Raises:
+        what `Algorithm` does; TypeError, ValueError: `bucket_bytes` is no int, or below 1; when the
+        optimizer is made.
     """
 
+    def __init__(
+        self,
+        comm: Comm = "auto",
+        bucket_bytes: int | None = None,
+        **waits: Unpack[Waits],
+    ) -> None:
+        super().__init__(comm, **waits)
+        self.bucket_bytes = bucket_bytes
+        self._buckets: Buckets | None = None
+
+    def arguments(self) -> dict[str, object]:
+        """Return the own arguments, checked."""
+        if self.bucket_bytes is not None:
+            self.bucket_bytes = check_count("bucket_bytes", self.bucket_bytes, 1)
+        return {"bucket_bytes": self.bucket_bytes}
+
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
-        """Make the collective."""
-        dtype = parameters.layout.dtype
-        collective = SyncAllreduce(self.comm, self._like(parameters.layout), **self.waits)
-        self._place(parameters, torch.from_numpy(collective.empty()).view(dtype))
-        return (collective,)
+        """Make the collectives, one per bucket; that of the last one counts the versions."""
+        whole = parameters.layout
+        made = []
+        for first, end in cut(whole, self.bucket_bytes):
+            layout = whole.part(first, end)
+            collective = SyncAllreduce(self.comm, self._like(layout), **self.waits)
+            memory = torch.from_numpy(collective.empty()).view(whole.dtype)
+            made.append(Bucket(parameters.parameters[first:end], first, layout, collective, memory))
+        self._buckets = Buckets(made, lambda: self.weight)
+        return tuple(bucket.collective for bucket in reversed(made))
+
+    @property
+    def gradients(self) -> FlatGradients:
+        """The memory that is averaged; with `bucket_bytes` that of the last bucket."""
+        return self.buckets.each[-1].gradients
+
+    @property
+    def buckets(self) -> Buckets:
+        """The gradients that are averaged, in the order in which they leave."""
+        if self._buckets is None:
+            raise RuntimeError(f"{type(self).__name__} serves no optimizer: it is new, or closed")
+        return self._buckets
 
     def before_step(self, loss: torch.Tensor | float | None) -> torch.Tensor | float | None:
         """Averages gradients and loss over all ranks."""
@@ -56,10 +117,43 @@ class AllreduceSGD(GradientAveraging):
     def _average(
         self, loss: torch.Tensor | float | None, weight: float, scale: float = 1.0
     ) -> float:
-        gradients = self.gradients
-        if weight > 0:
-            gradients.gather(loss, scale)
-        else:  # the gradients may be anything
-            gradients.clear()
-        self.outcome = self.collective.allreduce(gradients.memory, weight)
-        return gradients.hand_out()
+        mean = self.buckets.finish(weight, loss, scale)
+        self.outcome = self.buckets.sent[-1].outcome
+        return mean
+
+    def hold(self, *, holding: bool) -> None:
+        """Send nothing in a `no_sync` block."""
+        self.buckets.holding = holding
+
+    def meet(self) -> Meeting:
+        """Return the ranks.
+
+        Raises:
+            RuntimeError: gradients have left in ``backward()`` that no step has used.
+        """
+        self._check_none_left()
+        return super().meet()
+
+    def synchronize(self, *, final: bool = True) -> None:  # noqa: ARG002
+        """Average the parameters, in the memory for gradients."""
+        self._check_none_left()
+        self.outcome = self.buckets.average(self.parameters.flat)
+        self.parameters.written()
+
+    def _leave(self) -> None:
+        if self._buckets is not None:
+            self._buckets.drain()
+        super()._leave()
+
+    def _check_none_left(self) -> None:
+        if self._buckets is not None and self._buckets.are_under_way:
+            raise RuntimeError(
+                "gradients have left in backward() (bucket_bytes), and no step has used them: call "
+                "step() first"
+            )
+
+    def release(self) -> None:
+        """Let go of the collectives' memory."""
+        if self._buckets is not None:
+            self._buckets.close()
+        self._buckets = None

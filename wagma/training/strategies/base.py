@@ -225,6 +225,9 @@ class Algorithm(Ranks, ABC):
     def after_step(self) -> None:
         """Called when the inner optimizer has changed the parameters."""
 
+    def hold(self, *, holding: bool) -> None:
+        """See that a `no_sync` block begins, or ends: gradients inside it are not complete."""
+
     def should_stop(self) -> bool:
         """Return whether a gradient that is being computed would not be used any more.
 

@@ -31,7 +31,7 @@ class GradientAveraging(Algorithm):
 
     def _place(self, parameters: FlatParameters, memory: torch.Tensor) -> None:
         """Average the gradients of `parameters` in `memory` from now on."""
-        self._gradients = FlatGradients(parameters, memory)
+        self._gradients = FlatGradients(parameters.parameters, parameters.layout, memory)
 
     @property
     def collective(self) -> PartialAllreduce:

@@ -162,7 +162,7 @@ class ParameterServerSGD(Algorithm):
         model = bytes_of(parameters.flat)
         memory = torch.zeros(FlatGradients.size_for(layout), dtype=layout.dtype)
         if not self.is_server:
-            self._gradients = FlatGradients(parameters, memory)
+            self._gradients = FlatGradients(parameters.parameters, parameters.layout, memory)
             own = (comm, model, bytes_of(memory), shards, ranks, self._patience)
             return Learner(*own, always_taken=self.method == "k-batch-async")
         part = cut(layout, self.servers)[self.rank - self.size + self.servers]

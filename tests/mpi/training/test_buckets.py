@@ -1,0 +1,216 @@
+"""Gradients of AllreduceSGD that leave in backward(), in buckets."""
+
+import time
+from typing import Any
+
+import pytest
+import torch
+from mpi4py import MPI
+from tiny import batch, build_model, loss_of, on_all_ranks, values
+
+import wagma
+from wagma.collectives import MismatchError, PeerError
+from wagma.training.buckets import cut
+from wagma.training.flat import Layout
+
+COMM = MPI.COMM_WORLD
+RANK, SIZE = COMM.rank, COMM.size
+several = pytest.mark.skipif(SIZE == 1, reason="alone nobody is waited for")
+
+
+def make(
+    model: torch.nn.Module, bucket_bytes: Any, adam: bool = False, **waits: Any
+) -> wagma.DistributedOptimizer:
+    kind = torch.optim.AdamW if adam else torch.optim.SGD
+    algorithm = wagma.AllreduceSGD(COMM, bucket_bytes, **waits)
+    return wagma.DistributedOptimizer(kind(model.parameters(), lr=0.05), algorithm)
+
+
+def train(bucket_bytes: int | None, transport: Any) -> list[torch.Tensor]:
+    """Every way in which a step can come about."""
+    model = build_model()
+    found = []
+    with make(model, bucket_bytes, adam=True, transport=transport) as opt:
+        assert opt.version == 0
+        for step in range(8):
+            opt.zero_grad(set_to_none=step % 2 == 0)
+            opt.weight = float((RANK + step) % 3)
+            if step == 3:
+                with opt.no_sync():
+                    loss_of(model, batch(step, RANK)).backward()
+            if step == 4 and RANK == 0:  # the first layer has no gradient on this rank
+                next(iter(model.parameters())).requires_grad_(False)
+            loss_of(model, batch(step, RANK)).backward()
+            if step == 4 and RANK == 0:
+                next(iter(model.parameters())).requires_grad_(True)
+            if step == 5:
+                opt.clip_grad_norm_(0.1)
+            opt.step()
+            assert opt.version == step + 1
+            assert opt.outcome is not None
+            assert opt.outcome.weight == sum((rank + step) % 3 for rank in range(SIZE))
+            found.append(values(model))
+        with opt.join(2 + RANK % 2):
+            for step in range(2 + RANK % 2):
+                opt.zero_grad()
+                loss_of(model, batch(step, RANK)).backward()
+                opt.step()
+        found.append(values(model))
+
+        def closure() -> torch.Tensor:
+            opt.zero_grad()
+            loss = loss_of(model, batch(9, RANK))
+            loss.backward()
+            return loss
+
+        loss = opt.step(closure)
+        found.append(torch.as_tensor(float(loss)).reshape(1))
+        opt.synchronize()
+        found.append(values(model))
+    return found
+
+
+@pytest.mark.parametrize("transport", ["shm", "mpi"])
+def test_they_are_those_of_one_piece_to_the_bit(transport: Any) -> None:
+    whole = train(None, transport)
+    for bucket_bytes in (1, 200):
+        parts = train(bucket_bytes, transport)
+        assert all(map(torch.equal, whole, parts))
+        assert len(set(on_all_ranks(parts[-1]))) == 1
+
+
+def test_buckets_are_cut_from_the_end() -> None:
+    tensors = [torch.nn.Parameter(torch.zeros(n)) for n in (100, 1, 0, 50, 30)]
+    layout = Layout.of(tensors)
+    assert cut(layout, None) == [(0, 5)]
+    assert cut(layout, 1) == [(4, 5), (3, 4), (1, 3), (0, 1)]
+    assert cut(layout, 320) == [(3, 5), (0, 3)]
+    assert cut(layout, 1 << 20) == [(0, 5)]
+    part = layout.part(1, 4)
+    assert [slot.offset for slot in part.slots] == [0, 16, 16]
+    assert layout.span(3, 5) == (layout.slots[3].offset, layout.numel)
+
+
+class Slow(torch.autograd.Function):
+    """Takes its time in backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, seconds: float) -> torch.Tensor:
+        ctx.seconds = seconds
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        time.sleep(ctx.seconds)
+        return gradient, None
+
+
+@several
+@pytest.mark.parametrize("transport", ["shm", "mpi"])
+def test_the_first_is_averaged_before_backward_ends(transport: Any) -> None:
+    first, last = (torch.nn.Parameter(torch.full((4,), float(RANK))) for _ in range(2))
+    model = torch.nn.ParameterList([first, last])
+    with make(model, 1, transport=transport) as opt:
+        for _ in range(2):
+            opt.zero_grad()
+            (last * Slow.apply(first, 0.3)).sum().backward()
+            ended = time.perf_counter()
+            opt.step()
+        averages = opt.algorithm.buckets.sent  # type: ignore[attr-defined]
+        assert averages[0].ended < ended - 0.1
+        assert averages[1].began >= ended
+
+
+@pytest.mark.parametrize(
+    "what", ["changed", "replaced", "again", "weight", "scaler", "synchronize"]
+)
+def test_what_breaks_the_rules_is_told(what: str) -> None:
+    model = build_model()
+    texts = {
+        "weight": "set opt.weight before backward",
+        "synchronize": "gradients wait|no step has used",
+        "again": r"no_sync\(\)",
+        "scaler": r"average_gradients\(scaler\)",
+        "changed": r"clip_grad_norm_\(\)",
+        "replaced": r"clip_grad_norm_\(\)",
+    }
+    with pytest.raises(RuntimeError, match=texts[what]), make(model, 1) as opt:
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+        loss = loss_of(model, batch(0, RANK))
+        (scaler.scale(loss) if what == "scaler" else loss).backward()
+        if what == "changed":
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+        elif what == "replaced":
+            for parameter in model.parameters():
+                parameter.grad = 2 * parameter.grad
+        elif what == "again":
+            loss_of(model, batch(1, RANK)).backward()
+        elif what == "weight":
+            opt.weight = 2.0
+        elif what == "scaler":
+            scaler.step(opt)
+        elif what == "synchronize":
+            opt.synchronize()
+        opt.step()
+
+
+def test_a_scaler_acts_on_averages() -> None:
+    model, one = build_model(), build_model()
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    with make(model, 1) as opt:
+        for step in range(3):
+            opt.zero_grad()
+            scaler.scale(loss_of(model, batch(step, RANK))).backward()
+            opt.average_gradients(scaler)
+            scaler.unscale_(opt)
+            scaler.step(opt)
+            scaler.update()
+    sgd = torch.optim.SGD(one.parameters(), lr=0.05)
+    for step in range(3):
+        sgd.zero_grad()
+        sum(loss_of(one, batch(step, rank)) / SIZE for rank in range(SIZE)).backward()
+        sgd.step()
+    assert torch.allclose(values(model), values(one), rtol=1e-12)
+
+
+@several
+def test_a_rank_that_fails_ends_the_others() -> None:
+    model = build_model()
+    kind = InterruptedError if RANK == 0 else PeerError
+    with pytest.raises(kind), make(model, 1) as opt:
+        for step in range(100):
+            opt.zero_grad()
+            loss_of(model, batch(step, RANK)).backward()
+            if RANK == 0 and step == 3:
+                raise InterruptedError
+            opt.step()
+
+
+@several
+def test_a_rank_may_leave_with_gradients_under_way() -> None:
+    model = build_model()
+    with make(model, 1) as opt:
+        for step in range(3 + (RANK > 0)):
+            opt.zero_grad()
+            loss_of(model, batch(step, RANK)).backward()
+            if RANK == 0 and step == 2:
+                break
+            opt.step()
+
+
+@several
+def test_other_buckets_on_another_rank_are_refused() -> None:
+    with pytest.raises(MismatchError, match="bucket_bytes"):
+        make(build_model(), 1 + RANK)
+
+
+@pytest.mark.parametrize(("value", "kind"), [(0, ValueError), (1.5, TypeError)])
+def test_wrong_sizes_are_refused(value: Any, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match="bucket_bytes"):
+        make(build_model(), value)
+
+
+def test_drop_compute_is_refused() -> None:
+    inner = torch.optim.SGD(build_model().parameters(), lr=0.1)
+    with pytest.raises(ValueError, match="leave bucket_bytes out"):
+        wagma.DistributedOptimizer(inner, wagma.DropCompute(wagma.AllreduceSGD(COMM, 1), 4))
