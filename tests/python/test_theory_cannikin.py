@@ -232,6 +232,7 @@ def test_initial_batches() -> None:
     assert (found > 3000 / times / (1 / times).sum() - 1).all()
 
 
+@pytest.mark.long
 @quick
 @given(
     st.lists(st.tuples(st.integers(4, 50), st.floats(0.5, 2)), min_size=2, max_size=9),
@@ -261,6 +262,7 @@ def test_distinct_batches_are_those_of_the_speeds() -> None:
 CANDIDATES = np.unique(np.geomspace(64, 8192, 32).astype(int)).tolist()
 
 
+@pytest.mark.long
 @quick
 @given(
     problems(),

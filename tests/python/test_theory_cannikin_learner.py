@@ -94,6 +94,7 @@ def test_more_batches_keep_an_exact_model() -> None:
     assert numbers(learner) == pytest.approx(TRUE, rel=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_errors_of_measurement(seed: int) -> None:
     """1 % of the times: predictions within 3 %, and standard errors that say how good they are."""
@@ -150,6 +151,7 @@ def test_a_slow_drift_is_followed() -> None:
     )
 
 
+@pytest.mark.long
 def test_large_errors_are_not_taken_for_other_speeds() -> None:
     cluster, learner = Cluster(0.08, 7), PerformanceLearner(4)
     changes = 0
