@@ -12,7 +12,7 @@ BENCHMARKS = "wagma.benchmarks"
 BENCHMARKS_FROM = "wagma/cli.py"
 # What these import when they are imported, beside Python's standard library: neither torch nor MPI.
 AT_IMPORT = {
-    "wagma/data/": ("numpy",),
+    "wagma/data/": ("numpy", "wagma.data", "wagma.inject"),
     "wagma/inject/": ("numpy", "wagma.inject", "wagma.units"),
     "wagma/theory/": (
         *("numpy", "scipy", "wagma.inject", "wagma.theory", "wagma.units"),

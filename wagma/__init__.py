@@ -3,8 +3,8 @@
 ``wagma.collectives`` holds the collectives; this package holds what trains with them:
 `DistributedOptimizer` with `WAGMA` or one of the algorithms that it is compared with
 (`AllreduceSGD`, `LocalSGD`, `DiLoCo`, `DPSGD`, `SGP`, `ADPSGD`, `EagerSGD`, `KSync`, `KAsync`,
-`FastestK`) or an `Algorithm` of your own, ``wagma.inject``, which makes stragglers and faults on
-purpose, and ``python -m wagma``.
+`FastestK`) or an `Algorithm` of your own, ``wagma.data``, whose samplers deal out the samples,
+``wagma.inject``, which makes stragglers and faults on purpose, and ``python -m wagma``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ if find_spec("wagma.collectives") is None:
         f"python -m pip install -e {_folder.parent}"
     )
 
+# Imported when they are used, because they need numpy.
+_ROOMS = ("data", "inject")
 # What needs torch is imported when it is used: the collectives work without torch. Other
 # capitalised names are those of algorithms.
 _ALGORITHMS = "wagma.algorithms"
@@ -33,6 +35,7 @@ _HOMES = {
 
 if TYPE_CHECKING:  # type checkers follow imports
     __version__: str
+    from wagma import data as data
     from wagma import inject as inject
     from wagma.algorithms import *  # noqa: F403 (all algorithms)
     from wagma.training.broadcasting import broadcast as broadcast
@@ -44,8 +47,8 @@ def __getattr__(name: str) -> Any:
         return version(__name__)
     if name == "__all__":
         return _names()
-    if name == "inject":  # imported when it is used, because it needs numpy
-        return import_module("wagma.inject")
+    if name in _ROOMS:
+        return import_module(f"wagma.{name}")
     home = _HOMES.get(name, _ALGORITHMS if name[:1].isupper() else None)
     if home is not None:
         try:
@@ -67,7 +70,7 @@ def __dir__() -> list[str]:
 
 def _names() -> list[str]:
     """Return the public names: those that need torch only where it is installed."""
-    names = ["__version__", "inject"]
+    names = ["__version__", *_ROOMS]
     try:
         algorithms = vars(import_module(_ALGORITHMS))
     except ModuleNotFoundError as error:

@@ -319,7 +319,7 @@ def test_default_group_size(size: int, expected: int) -> None:
 
 def test_package_lists_what_it_has() -> None:
     listed = {name for name in vars(wagma.algorithms) if not name.startswith("_")}
-    others = {"__version__", "inject", "broadcast", "DistributedOptimizer"}
+    others = {"__version__", "data", "inject", "broadcast", "DistributedOptimizer"}
     assert set(wagma.__all__) == listed | others
     assert {"KSync", "DiLoCo", *wagma.__all__} <= set(dir(wagma))
     starred: dict[str, Any] = {}
@@ -345,7 +345,7 @@ for name in ("KSync", "DistributedOptimizer", "broadcast"):
     else:
         raise AssertionError(name)
 from wagma import *
-assert wagma.__all__ == ["__version__", "inject"], wagma.__all__
+assert wagma.__all__ == ["__version__", "data", "inject"], wagma.__all__
 assert "KSync" not in dir(wagma)
 """
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60)

@@ -1,0 +1,96 @@
+"""Batches of no samples, in the shapes of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Collate", "collate"]
+
+
+def collate(dataset: Any, collate_fn: Callable[[list[Any]], Any] | None = None) -> Collate:
+    """Return a ``collate_fn`` for a DataLoader whose batches may be empty.
+
+    A batch of samples is that of `collate_fn`. An empty one is the batch of ``dataset[0]`` alone,
+    with every tensor and array cut to the shape (0, ...): types, and all dimensions but the first
+    one, are those of other batches, as far as these do not depend on the samples.
+
+    A model gives an empty output for an empty batch, but the mean of an empty loss is NaN; a rank
+    whose weight is 0 does not spoil the average with it.
+
+    Args:
+        dataset: that of the DataLoader, with ``dataset[0]``, which is loaded once the first empty
+            batch is asked for.
+        collate_fn: makes a batch of a list of samples: tensors or arrays with the samples along the
+            first dimension, or lists of one item per sample, in lists, tuples and mappings. None:
+            torch's ``default_collate``.
+
+    Raises:
+        TypeError: ``dataset[0]`` is not possible. When an empty batch is asked for: a batch holds
+            something that has no first dimension.
+    """
+    if not hasattr(dataset, "__getitem__"):
+        raise TypeError(
+            f"dataset is {dataset!r}, which has no __getitem__: dataset[0] tells which shapes an "
+            "empty batch has"
+        )
+    return Collate(dataset, collate_fn)
+
+
+class Collate:
+    """What `collate` returns; it can be pickled if dataset and `collate_fn` can."""
+
+    def __init__(self, dataset: Any, collate_fn: Callable[[list[Any]], Any] | None) -> None:
+        self._dataset, self._collate = dataset, collate_fn
+        self._empty: Any = None
+
+    def __call__(self, samples: list[Any]) -> Any:
+        """Return the batch of these samples, maybe none."""
+        if samples:
+            return self._batch(samples)
+        if self._empty is None:
+            self._empty = _cut(self._batch([self._dataset[0]]))
+        return _cut(self._empty)  # lists and mappings that the caller may change
+
+    def _batch(self, samples: list[Any]) -> Any:
+        if self._collate is not None:
+            return self._collate(samples)
+        from torch.utils.data import default_collate
+
+        return default_collate(samples)
+
+
+def _cut(batch: Any) -> Any:
+    """Return a batch without its samples."""
+    if _has_shape(batch):
+        if not len(batch.shape):
+            raise TypeError(
+                f"a batch holds {batch!r}, which has no dimension for samples, so that it can not "
+                "be made empty: give a collate_fn whose batches have the samples along the first "
+                "dimension"
+            )
+        return batch[:0]
+    if isinstance(batch, Mapping):
+        return type(batch)({name: _cut(part) for name, part in batch.items()})  # type: ignore[call-arg]
+    if isinstance(batch, Sequence) and not isinstance(batch, (str, bytes)):
+        if not (batch and all(map(_is_batch, batch))):
+            return type(batch)()  # one item per sample
+        parts = [_cut(part) for part in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)  # type: ignore[call-arg]
+    raise TypeError(
+        f"a batch holds {batch!r}, and how to make it empty is not known: give a collate_fn whose "
+        "batches are tensors, arrays, lists, tuples and mappings of these"
+    )
+
+
+def _has_shape(batch: Any) -> bool:
+    """Tell whether something is a tensor or an array."""
+    return isinstance(batch, np.ndarray) or (hasattr(batch, "shape") and hasattr(batch, "dtype"))
+
+
+def _is_batch(part: Any) -> bool:
+    """Tell whether a part of a batch holds the samples itself."""
+    container = isinstance(part, (Mapping, Sequence)) and not isinstance(part, (str, bytes))
+    return container or _has_shape(part)
