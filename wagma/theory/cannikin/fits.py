@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 __all__ = ["Line", "NodeFit"]
 
-# Batch sizes that a node remembers: those it had lately.
+# Batch sizes that a node remembers.
 _SIZES = 8
 # Relative error of an observation: taken for granted at first, and the least that is believed.
 _NOISE, _LEAST_NOISE = 0.02, 0.002
 # A deviation shows another speed if it is above both: a share of the time, and standard deviations.
-_SHARE, _DEVIATIONS = 0.03, 3.0
+_SHARE, _DEVIATIONS = 0.03, 3.5
 # The mean of the last deviations follows the newest one by this share.
 _TREND = 0.3
-# What observations made at another speed weigh then, scaled to the new one.
-_SCALED_WEIGHT = 0.2
-_LEAST_WEIGHT = 1e-6  # two sizes always give a line
+# However old, observations weigh so much: those at a far batch size tell the slope best, and they
+# are scaled where the speed changes.
+_LEAST_WEIGHT = 0.05
 # The least seconds per sample of backward, relative to all its seconds over all its samples. A node
 # whose times happen not to grow with its batch would be given all samples otherwise.
 _LEAST_SLOPE = 0.1
@@ -47,14 +48,23 @@ class _Size:
     P: float
     weight: float
 
+    def add(self, other: _Size) -> None:
+        """Become the mean of both. Where both are on a line, this is too."""
+        self.weight += other.weight
+        part = other.weight / self.weight
+        self.batch += part * (other.batch - self.batch)
+        self.a += part * (other.a - self.a)
+        self.P += part * (other.P - self.P)
+
 
 @dataclass
 class NodeFit:
     """Fit a = q b + s and P = k b + m to the observations of one node, online.
 
-    There is one entry for each of the last few batch sizes, so that what a size has shown is not
-    forgotten while the node has another one. Weights fall with the age of the observations, and
-    with the square of the time, because errors of measured times grow with these.
+    There is one entry for each of a few batch sizes, so that what a size has shown is not forgotten
+    while the node has another one; of more sizes, the closest ones are merged. Weights fall with
+    the age of the observations, and with the square of the time, because errors of measured times
+    grow with these.
 
     A node that gets slower or faster computes everything so much slower or faster. So where an
     observation deviates from the fit by more than errors explain, what was observed before is
@@ -83,10 +93,10 @@ class NodeFit:
         others = [size for size in self.sizes if size.batch != batch]
         same = [size for size in self.sizes if size.batch == batch]
         entry = same[0] if same else _Size(batch, a, P, 0.0)
-        self.sizes = [*others[-(_SIZES - 1) :], entry]
-        entry.weight += 1
-        entry.a += (a - entry.a) / entry.weight
-        entry.P += (P - entry.P) / entry.weight
+        self.sizes = [*others, entry]
+        entry.add(_Size(batch, a, P, 1.0))
+        if len(self.sizes) > _SIZES:
+            self._merge()
 
     def lines(self) -> tuple[Line, Line] | None:
         """Return the lines of a and of P; None until there were two batch sizes."""
@@ -140,8 +150,19 @@ class NodeFit:
             for size in self.sizes:
                 size.a *= a / expected_a if expected_a > 0 else 1.0
                 size.P *= P / expected_P
-                size.weight *= _SCALED_WEIGHT
         return changed
+
+    def _merge(self) -> None:
+        """Merge the two batch sizes that are closest to each other."""
+        by_batch = sorted(range(len(self.sizes)), key=lambda i: self.sizes[i].batch)
+        older, newer = sorted(
+            min(
+                pairwise(by_batch),
+                key=lambda pair: self.sizes[pair[1]].batch / self.sizes[pair[0]].batch,
+            )
+        )
+        self.sizes[newer].add(self.sizes[older])
+        del self.sizes[older]
 
     def _information(self, size: _Size) -> float:
         """Return the weight of an entry in a fit, relative to the noise: 1 / seconds^2."""
