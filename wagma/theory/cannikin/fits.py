@@ -155,12 +155,11 @@ class NodeFit:
     def _merge(self) -> None:
         """Merge the two batch sizes that are closest to each other."""
         by_batch = sorted(range(len(self.sizes)), key=lambda i: self.sizes[i].batch)
-        older, newer = sorted(
-            min(
-                pairwise(by_batch),
-                key=lambda pair: self.sizes[pair[1]].batch / self.sizes[pair[0]].batch,
-            )
+        closest = min(
+            pairwise(by_batch),
+            key=lambda pair: self.sizes[pair[1]].batch / self.sizes[pair[0]].batch,
         )
+        older, newer = sorted(closest)
         self.sizes[newer].add(self.sizes[older])
         del self.sizes[older]
 
