@@ -230,5 +230,5 @@ lint-gcc lint-clang: lint-%: $(VENV)/engine
 
 clean: ## what was built; `rm -rf .venv*` removes the environments
 	rm -rf build dist *.egg-info collectives/_engine.c collectives/_*.so \
-	    benchmarks/_loop.c benchmarks/_loop*.so .mypy_cache .ruff_cache .pytest_cache
+	    benchmarks/_loop.c benchmarks/_loop*.so .hypothesis .mypy_cache .ruff_cache .pytest_cache
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
