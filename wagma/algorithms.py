@@ -7,6 +7,7 @@ from wagma.training.policies.dropcompute import DropCompute as DropCompute
 from wagma.training.strategies.adpsgd import ADPSGD as ADPSGD
 from wagma.training.strategies.allreduce import AllreduceSGD as AllreduceSGD
 from wagma.training.strategies.base import Algorithm as Algorithm
+from wagma.training.strategies.cannikin import Cannikin as Cannikin
 from wagma.training.strategies.diloco import DiLoCo as DiLoCo
 from wagma.training.strategies.dpsgd import DPSGD as DPSGD
 from wagma.training.strategies.eager import EagerSGD as EagerSGD

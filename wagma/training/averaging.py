@@ -114,7 +114,7 @@ class AveragingOptimizer(OptimizerWrapper):
         self._policy.begin_step(tensors, None)
         with naming_join(self._algorithm, self._blocks):
             self._algorithm.average_gradients(scale)
-        self._algorithm.weight = 1.0
+        self._algorithm.weight = self._algorithm.default_weight
         self._counters.see(self._algorithm.outcome)
         if self._nobody_had_samples():  # a scaler has to find gradients
             for tensor in tensors:

@@ -125,17 +125,23 @@ class Buckets:
     Args:
         buckets: in order; one alone needs no thread, and leaves in `finish`.
         weight: returns that of this rank's gradients.
+        timed: whether `first` is noted, also of one bucket.
 
     Attributes:
         each: the buckets.
         holding: whether backward passes leave gradients incomplete, so that none is sent.
         sent: the latest average of each bucket.
+        first: when the first gradient of the coming step was there, by time.perf_counter; None: it
+            is not, or it is not noted.
 
     Not thread-safe, but for backward passes.
     """
 
-    def __init__(self, buckets: Sequence[Bucket], weight: Callable[[], float]) -> None:
+    def __init__(
+        self, buckets: Sequence[Bucket], weight: Callable[[], float], *, timed: bool = False
+    ) -> None:
         self.holding = False
+        self.first: float | None = None
         self.sent: list[Sent] = []
         self.each = buckets
         self._weight = weight
@@ -145,10 +151,11 @@ class Buckets:
         self._under_way: list[Future[Sent]] = []
         self._left_with = 1.0  # the weight of those that are under way
         self._queue: SimpleQueue[tuple[Future[Sent], Bucket, float] | None] = SimpleQueue()
-        if len(buckets) > 1:
+        if len(buckets) > 1 or timed:
             for number, bucket in enumerate(buckets):
                 for parameter in bucket.parameters:
                     self._watch(parameter, number)
+        if len(buckets) > 1:
             threading.Thread(target=_send, args=(self._queue,), daemon=True).start()
         self._begin()
 
@@ -160,6 +167,7 @@ class Buckets:
     def _begin(self) -> None:
         """Wait for the gradients of the next step."""
         self._under_way = []
+        self.first = None
         if not self._hooks:
             return
         self._missing = [
@@ -169,6 +177,8 @@ class Buckets:
     def _see(self, parameter: torch.Tensor, number: int) -> None:
         """Send what is complete with the gradient of `parameter`; called by backward()."""
         with self._lock:
+            if self.first is None:
+                self.first = time.perf_counter()
             if number < len(self._under_way):
                 bucket = self.each[number]
                 same = [one is parameter for one in bucket.parameters]

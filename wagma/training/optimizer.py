@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import torch
 from torch.optim import Optimizer
@@ -21,6 +21,9 @@ from wagma.training.policies.base import ComputePolicy
 from wagma.training.same_model import agree, share_rest
 from wagma.training.scaling import check_pending, forget, unscale
 from wagma.training.strategies.base import Algorithm
+
+if TYPE_CHECKING:
+    from wagma.theory.cannikin import Plan
 
 __all__ = ["DistributedOptimizer"]
 
@@ -168,7 +171,7 @@ class DistributedOptimizer(BlocksOptimizer):
 
     def _finish_step(self) -> None:
         self._policy.end_step(self._inner, self._last)
-        self._algorithm.weight = 1.0
+        self._algorithm.weight = self._algorithm.default_weight
         self._counters.see(self.outcome)
         self._marks.use(self._parameters.parameters)
 
@@ -235,6 +238,11 @@ class DistributedOptimizer(BlocksOptimizer):
         it may become true right after it was asked.
         """
         return self._algorithm.should_stop()
+
+    @property
+    def plan(self) -> Plan | None:
+        """How a total batch is divided among the ranks, see `wagma.Cannikin`; else None."""
+        return self._algorithm.plan
 
     @property
     def algorithm(self) -> Algorithm:

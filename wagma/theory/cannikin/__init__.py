@@ -25,6 +25,7 @@ from wagma.theory.cannikin.first_epochs import distinct_batches, initial_batches
 from wagma.theory.cannikin.learner import PerformanceLearner, StandardErrors, combine_gamma
 from wagma.theory.cannikin.noise import NoiseScale, NoiseScaleAverage, noise_scale
 from wagma.theory.cannikin.optimum import OptPerf, integer_batches, opt_perf
+from wagma.theory.cannikin.planners import Measured, Plan, Planner, make_planner
 from wagma.theory.cannikin.total_batch import (
     BatchChoice,
     adascale,
@@ -36,11 +37,14 @@ from wagma.theory.cannikin.total_batch import (
 __all__ = [
     "BatchChoice",
     "ClusterModel",
+    "Measured",
     "NodeModel",
     "NoiseScale",
     "NoiseScaleAverage",
     "OptPerf",
     "PerformanceLearner",
+    "Plan",
+    "Planner",
     "StandardErrors",
     "adascale",
     "batch_time",
@@ -50,6 +54,7 @@ __all__ = [
     "goodput",
     "initial_batches",
     "integer_batches",
+    "make_planner",
     "noise_scale",
     "opt_perf",
     "sqrt_scaling",

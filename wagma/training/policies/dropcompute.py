@@ -19,8 +19,8 @@ from wagma.training.policies.base import ComputePolicy
 from wagma.training.policies.calibration import Gain
 from wagma.training.policies.draws import Draws, Laps, source_of
 from wagma.training.policies.preemption import Preemption
-from wagma.training.policies.slower import Slower
 from wagma.training.policies.threshold import Threshold
+from wagma.training.rates import ScaledRates
 from wagma.training.strategies.base import Algorithm
 
 __all__ = ["DropCompute"]
@@ -107,7 +107,7 @@ class DropCompute(ComputePolicy):
         self._threshold: Threshold | None = None
         self._model: torch.nn.Module | None = None
         self._preemption: Preemption | None = None
-        self._slower: Slower | None = None
+        self._rates: ScaledRates | None = None
         self._period: int | None = None
         self._parameters: Sequence[torch.Tensor] = ()
         self._gain = Gain()
@@ -139,7 +139,7 @@ class DropCompute(ComputePolicy):
         self._threshold = threshold
         self.reattach(self.algorithm.parameters.parameters)
         if self._arguments.correction == "constant":
-            self._slower = Slower(inner, lambda: threshold.kept)
+            self._rates = ScaledRates(inner, lambda: threshold.kept)
 
     def reattach(self, parameters: Sequence[torch.Tensor]) -> None:
         """Draw, divide and end micro-batches for these parameters."""
@@ -251,8 +251,8 @@ class DropCompute(ComputePolicy):
 
     def fail_step(self) -> None:
         """Make the learning rates what they were."""
-        if self._slower is not None:
-            self._slower.restore()
+        if self._rates is not None:
+            self._rates.restore()
 
     def _see(self, step: int, now: float) -> None:
         """Note what a step took, or a period."""
@@ -287,7 +287,7 @@ class DropCompute(ComputePolicy):
 
     def close(self) -> None:
         """Remove the hooks of model and optimizer."""
-        for hooks in (self._preemption, self._slower):
+        for hooks in (self._preemption, self._rates):
             if hooks is not None:
                 hooks.close()
 

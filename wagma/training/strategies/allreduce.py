@@ -58,6 +58,8 @@ class AllreduceSGD(GradientAveraging):
         optimizer is made.
     """
 
+    _timed = False  # whether backward passes are
+
     def __init__(
         self,
         comm: Comm = "auto",
@@ -83,7 +85,7 @@ class AllreduceSGD(GradientAveraging):
             collective = SyncAllreduce(self.comm, self._like(layout), **self.waits)
             memory = torch.from_numpy(collective.empty()).view(whole.dtype)
             made.append(Bucket(parameters.parameters[first:end], first, layout, collective, memory))
-        self._buckets = Buckets(made, lambda: self.weight)
+        self._buckets = Buckets(made, lambda: self.weight, timed=self._timed)
         return tuple(bucket.collective for bucket in reversed(made))
 
     @property

@@ -21,6 +21,7 @@ from wagma.training.strategies.collective import Collective
 
 if TYPE_CHECKING:
     from wagma.collectives.meeting import Comm
+    from wagma.theory.cannikin import Plan
 
 __all__ = ["Algorithm"]
 
@@ -52,6 +53,7 @@ class Algorithm(Ranks, ABC):
         wait_avoiding: a rank that calls early is not held up by the others, but makes them late.
             One without data of its own then keeps the pace of its last steps.
         joins: ranks without data of their own can take part in the steps of the others.
+        default_weight: what `weight` is again after each step.
 
     Raises:
         what `PartialAllreduce` raises for a wrong `comm`.
@@ -61,6 +63,7 @@ class Algorithm(Ranks, ABC):
 
     wait_avoiding: bool = False
     joins: bool = True
+    default_weight: float = 1.0
     _where_to_clip = (
         "averages models, and gradients are each rank's own: clip them after backward() and before "
         "step(), as in torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)"
@@ -68,7 +71,7 @@ class Algorithm(Ranks, ABC):
 
     def __init__(self, comm: Comm = "auto", **waits: Unpack[Waits]) -> None:
         super().__init__(comm, **waits)
-        self.weight = 1.0
+        self.weight = self.default_weight
         self.outcome: Outcome | None = None
         self._base = 0
         self._parameters: FlatParameters | None = None
@@ -239,6 +242,11 @@ class Algorithm(Ranks, ABC):
     def pending(self) -> bool:
         """Whether a gradient of this rank waits to be used, so that a new one would be ignored."""
         return False
+
+    @property
+    def plan(self) -> Plan | None:
+        """How a total batch is divided among the ranks; None: the loop decides."""
+        return None
 
     def stats(self) -> dict[str, int | float]:
         """Return what this algorithm counts beside `DistributedOptimizer.stats`; local and cheap.

@@ -1,4 +1,4 @@
-"""Learning rates that are smaller in a step, and for schedulers as they were."""
+"""Learning rates that are multiplied in a step, and for schedulers are as they were."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-__all__ = ["Slower"]
+__all__ = ["ScaledRates"]
 
 
-class Slower:
+class ScaledRates:
     """Multiplies the learning rates of all groups while `inner` steps.
 
     Args:
@@ -22,7 +22,7 @@ class Slower:
         self._factor = factor
         self._before: list[tuple[dict[str, Any], Any]] = []
         self._hooks = (
-            inner.register_step_pre_hook(self._reduce),
+            inner.register_step_pre_hook(self._scale),
             inner.register_step_post_hook(self.restore),
         )
 
@@ -31,7 +31,8 @@ class Slower:
         for hook in self._hooks:
             hook.remove()
 
-    def _reduce(self, inner: Optimizer, *_: object) -> None:
+    def _scale(self, inner: Optimizer, *_: object) -> None:
+        self.restore()  # after a step that has failed
         factor = self._factor()
         self._before = [(group, group["lr"]) for group in inner.param_groups if "lr" in group]
         for group, rate in self._before:

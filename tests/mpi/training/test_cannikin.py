@@ -1,0 +1,224 @@
+"""Cannikin on real ranks, whose speeds are emulated."""
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from mpi4py import MPI
+from refusals import error_everywhere
+from tiny import on_all_ranks, values
+
+import wagma
+from wagma.collectives import MismatchError
+
+COMM = MPI.COMM_WORLD
+RANK, SIZE = COMM.rank, COMM.size
+several = pytest.mark.skipif(SIZE == 1, reason="one rank has all")
+SAMPLES = torch.randn(4096, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+
+
+def build(layers: int = 3) -> torch.nn.Module:
+    torch.manual_seed(RANK)
+    return torch.nn.Sequential(
+        *(torch.nn.Linear(6, 6, dtype=torch.float64) for _ in range(layers)),
+        torch.nn.Linear(6, 1, dtype=torch.float64),
+    )
+
+
+def loss_of(model: torch.nn.Module, samples: torch.Tensor) -> torch.Tensor:
+    return (model(samples) - samples.sum(1, keepdim=True)).square().mean()
+
+
+def own(batches: tuple[int, ...], step: int) -> torch.Tensor:
+    """This rank's samples of a step."""
+    start = step * sum(batches) + sum(batches[:RANK])
+    return SAMPLES[torch.arange(start, start + batches[RANK]) % len(SAMPLES)]
+
+
+def make(model: torch.nn.Module, batch_range: Any, **options: Any) -> wagma.DistributedOptimizer:
+    inner = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.5)
+    return wagma.DistributedOptimizer(inner, wagma.Cannikin(COMM, batch_range, **options))
+
+
+def train(
+    opt: wagma.DistributedOptimizer,
+    model: torch.nn.Module,
+    steps: int,
+    times: tuple[float, float] = (0.0, 0.0),
+) -> None:
+    """Steps of a rank that sleeps so long in each: a constant, and for each sample."""
+    for _ in range(steps):
+        opt.zero_grad()
+        assert opt.plan is not None
+        samples = own(opt.plan.batches, opt.version)
+        time.sleep(times[0] + times[1] * len(samples))
+        if len(samples):
+            loss_of(model, samples).backward()
+        opt.step()
+
+
+@pytest.mark.parametrize("bucket_bytes", [None, 1])
+@pytest.mark.parametrize("transport", ["shm", "mpi"])
+def test_gradients_are_those_of_one_process(transport: Any, bucket_bytes: Any) -> None:
+    """Whatever the shares are; the weight is the planned batch unless the loop sets it."""
+    total = 8 * SIZE + 3
+    model = build()
+    one = build()
+    with make(model, total, bucket_bytes=bucket_bytes, transport=transport) as opt:
+        one.load_state_dict(model.state_dict())
+        sgd = torch.optim.SGD(one.parameters(), lr=0.01, momentum=0.5)
+        algorithm = opt.algorithm
+        assert isinstance(algorithm, wagma.Cannikin)
+        for epoch in range(4):
+            assert opt.plan is not None
+            batches = opt.plan.batches
+            assert sum(batches) == total
+            assert opt.weight == batches[RANK]
+            for _ in range(4):
+                version = opt.version
+                train(opt, model, 1, (0.0, 0.0005 * (1 + RANK)))
+                sgd.zero_grad()
+                start = version * total
+                loss_of(one, SAMPLES[torch.arange(start, start + total) % len(SAMPLES)]).backward()
+                sgd.step()
+            assert torch.allclose(values(model), values(one), rtol=1e-12, atol=1e-13), epoch
+            rest = SAMPLES[: RANK + (epoch % 2)]  # the last of an epoch is smaller
+            opt.zero_grad()
+            opt.weight = len(rest)
+            if len(rest):
+                loss_of(model, rest).backward()
+            opt.step()
+            sgd.zero_grad()
+            count = sum(rank + (epoch % 2) for rank in range(SIZE))
+            for rank in range(SIZE):
+                if size := rank + (epoch % 2):
+                    (loss_of(one, SAMPLES[:size]) * size / count).backward()
+            if count:
+                sgd.step()
+            algorithm.replan()
+            assert len(set(COMM.allgather(str(opt.plan)))) == 1
+
+
+@several
+def test_all_ranks_finish_together_and_a_slower_one_is_noticed() -> None:
+    speeds = np.array([1.0 + 2.0 * (rank == 0) for rank in range(SIZE)])
+    model = build()
+    total = 20 * SIZE
+    with make(model, total, epoch_steps=6) as opt:
+        for epoch in range(4):
+            train(opt, model, 6, (0.01, 0.001 * speeds[RANK]))
+            if epoch == 0:
+                assert opt.plan is not None
+                assert opt.plan.batches[0] < 20
+        assert isinstance(opt.algorithm, wagma.Cannikin)
+        seconds = [took for _, took in opt.algorithm.plans if took]
+        ideal = 0.01 + 0.001 * total / (1 / speeds).sum()
+        assert seconds[0] == pytest.approx(0.01 + 0.003 * 20, rel=0.25)
+        assert seconds[3] == pytest.approx(ideal, rel=0.3)
+        stats = opt.stats()
+        assert abs(stats["prediction_error"]) < 0.25
+        speeds[SIZE - 1] *= 4
+        train(opt, model, 12, (0.01, 0.001 * speeds[RANK]))
+        found = opt.plan
+        ideal = total / (1 / speeds).sum() / speeds
+        assert found.batches[SIZE - 1] == pytest.approx(ideal[SIZE - 1], abs=0.25 * ideal.max())
+
+
+def test_the_total_batch_is_chosen_and_learning_rates_follow() -> None:
+    model = build()
+    with make(model, (2 * SIZE, 64 * SIZE), epoch_steps=4, scaling="sqrt") as opt:
+        rates = []
+        opt.register_step_post_hook(lambda *_: rates.append(0))
+        inner = opt._inner
+        inner.register_step_pre_hook(lambda one, *_: rates.append(one.param_groups[0]["lr"]))
+        for _ in range(6):
+            train(opt, model, 4, (0.02, 0.0))
+        stats = opt.stats()
+        if SIZE > 1:  # a step takes as long with any batch
+            assert stats["total_batch"] > 2 * SIZE
+            assert stats["noise_scale"] > 0
+        factor = math.sqrt(opt.plan.total_batch / (2 * SIZE))
+        assert stats["rate_factor"] == pytest.approx(factor)
+        train(opt, model, 1)
+        assert inner.param_groups[0]["lr"] == 0.01
+        used = [one for one in rates if one]
+        assert used[-1] == pytest.approx(0.01 * factor)
+        opt.synchronize()
+        assert len(set(on_all_ranks(values(model)))) == 1
+
+
+@pytest.mark.parametrize("baseline", ["even", "lb-bsp", "adaptdl"])
+def test_baselines(baseline: Any) -> None:
+    model = build()
+    total = (10 * SIZE, 20 * SIZE) if baseline == "adaptdl" else 10 * SIZE
+    with make(model, total, epoch_steps=3, baseline=baseline) as opt:
+        for _ in range(3):
+            train(opt, model, 3, (0.0, 0.002 * (1 + 2 * (RANK == 0))))
+            batches = np.array(opt.plan.batches)
+            if baseline == "even":
+                assert (batches == 10).all()
+            elif baseline == "adaptdl":
+                assert np.ptp(batches) <= 1
+        if baseline == "lb-bsp" and SIZE > 1:
+            assert batches[0] <= 5
+        assert batches.sum() == 10 * SIZE or baseline == "adaptdl"
+
+
+def test_a_checkpoint_has_what_was_learned() -> None:
+    model, again = build(), build()
+    with make(model, 10 * SIZE, epoch_steps=3) as opt:
+        for _ in range(3):
+            train(opt, model, 3, (0.001, 0.0005 * (1 + RANK)))
+        opt.synchronize()
+        state, plan = opt.state_dict(), opt.plan
+    with make(again, 10 * SIZE, epoch_steps=3) as opt:
+        again.load_state_dict(model.state_dict())
+        opt.load_state_dict(state)
+        assert opt.plan == plan
+        assert opt.weight == plan.batches[RANK]
+        train(opt, again, 3, (0.001, 0.0005 * (1 + RANK)))
+        assert opt.plan.predicted is not None or SIZE == 1
+        if RANK == SIZE - 1 > 0:  # it has saved something else
+            state["wagma"]["state"]["planner"]["noise"]["weight"] = 0.5
+    with make(build(), 10 * SIZE, epoch_steps=3) as opt:
+        opt.load_state_dict(state)
+        train(opt, again, 3)
+        assert opt.plan.batches == (10,) * SIZE or SIZE == 1
+
+
+def test_too_few_steps_leave_the_plan_as_it_is() -> None:
+    model = build()
+    with make(model, 10 * SIZE) as opt:
+        plan = opt.plan
+        assert isinstance(opt.algorithm, wagma.Cannikin)
+        train(opt, model, 2)
+        assert opt.algorithm.replan() == plan
+        assert [took for _, took in opt.algorithm.plans] == [None, None]
+
+
+def test_bad_input() -> None:
+    model = build()
+    for batch_range, options, kind, text in (
+        (0, {}, ValueError, "batch_range is 0"),
+        ((8, 4), {}, ValueError, "(smallest, largest)"),
+        ((1, 2, 3), {}, ValueError, "(smallest, largest)"),
+        (2.5, {}, TypeError, "batch_range is 2.5"),
+        (64, {"scaling": "linear"}, ValueError, "'adascale'"),
+        (64, {"baseline": "ddp"}, ValueError, "'lb-bsp'"),
+        ((64, 128), {"baseline": "even"}, ValueError, "one total batch"),
+        (64, {"epoch_steps": 0}, ValueError, "epoch_steps is 0"),
+        (64, {"max_batch": 64 // SIZE - 1}, ValueError, "max_batch"),
+        (64, {"max_batch": 0}, ValueError, "max_batch is 0"),
+    ):
+        call: Any = lambda b=batch_range, o=options: make(model, b, **o)  # noqa: E731
+        assert text in error_everywhere(COMM, call, kind)
+    if SIZE > 1:
+        call = lambda: make(model, SIZE - 1)  # noqa: E731
+        assert "one sample for each rank" in error_everywhere(COMM, call, ValueError)
+        call = lambda: make(model, 64 + RANK)  # noqa: E731
+        assert "batch_range differs" in error_everywhere(COMM, call, MismatchError)
+    with pytest.raises(RuntimeError, match="serves no optimizer"):
+        _ = wagma.Cannikin(COMM, 64).plan

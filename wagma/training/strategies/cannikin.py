@@ -1,0 +1,352 @@
+"""Cannikin: batches as uneven as the ranks are, so that all finish together."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
+
+import numpy as np
+import torch
+from torch.optim import Optimizer
+
+from wagma.collectives import SyncAllreduce
+from wagma.inject.checks import check_count
+from wagma.launch.logs import RankLogger
+from wagma.theory.cannikin import (
+    Measured,
+    NoiseScale,
+    Plan,
+    Planner,
+    adascale,
+    make_planner,
+    noise_scale,
+    sqrt_scaling,
+)
+from wagma.theory.cannikin.planners import Baseline, check_range
+from wagma.training.flat import FlatParameters
+from wagma.training.ranks import Waits
+from wagma.training.rates import ScaledRates
+from wagma.training.strategies.allreduce import AllreduceSGD
+from wagma.training.strategies.collective import Collective
+from wagma.training.strategies.step_clock import Parts, StepClock
+from wagma.units import plural
+
+if TYPE_CHECKING:
+    from wagma.collectives.meeting import Comm
+
+__all__ = ["Cannikin"]
+
+Scaling = Literal["adascale", "sqrt", "none"]
+
+_LEAST_STEPS = 2  # that have to be measured for a plan
+_NORMS = 2  # of this rank's gradient and of the mean, in a row of the table
+_STATE = 1  # a checksum of what the planner knows
+
+
+class Cannikin(AllreduceSGD):
+    """`AllreduceSGD` that divides the total batch so that all ranks finish together.
+
+    Cannikin of Nie et al. (2024): each rank's times are learned while it trains, and the fastest
+    batches follow from them. The gradient is that of the whole batch in one process: each rank's
+    counts as many samples as it has. In the first epoch the batch is divided evenly, in the second
+    by the time per sample, (8), then by the model. A rank that becomes slower is noticed in an
+    epoch, and gets less from the next one on.
+
+    The batches are in `plan`, also as ``opt.plan``, which the loop's sampler takes::
+
+        algorithm = wagma.Cannikin(comm, 256)
+        with wagma.DistributedOptimizer(inner, algorithm) as opt:
+            sampler = wagma.data.UnevenBatchSampler(len(data), opt.plan.batches, rank, seed=0)
+            loader = DataLoader(data, batch_sampler=sampler, collate_fn=wagma.data.collate(data))
+            for epoch in range(epochs):
+                sampler.set_epoch(epoch)
+                sampler.set_batches(opt.plan.batches, from_step=0)
+                for inputs, targets in loader:
+                    opt.zero_grad()
+                    opt.weight = len(inputs)
+                    loss(model(inputs), targets).backward()  # the mean over the samples
+                    opt.step()
+                algorithm.replan()
+
+    ``opt.weight`` is this rank's planned batch after each step: it is set where a batch has another
+    size, as the last one of an epoch, before ``backward()``.
+
+    With a range as `batch_range` the total batch is chosen, too: the one with the largest goodput,
+    throughput times the progress that a sample makes by the gradient noise scale, which is measured
+    on the way. Learning rates belong to the smallest batch, and are multiplied while the inner
+    optimizer steps; `scaling` says by what. Schedulers see them as they were.
+
+    Args:
+        comm: the ranks that train together; "auto": those that the launcher started, over MPI or as
+            torchrun does; see `PartialAllreduce`.
+        batch_range: samples of all ranks in a step; or (smallest, largest).
+        epoch_steps: a new plan is made after so many steps; None: by `replan` alone.
+        scaling: of learning rates with the total batch. "adascale", for SGD, and "sqrt", for Adam
+            and its kin, as `wagma.theory.cannikin` has them. "none": by nothing.
+        baseline: None, or what Cannikin is compared with: "even", "lb-bsp", "adaptdl", see
+            `wagma.theory.cannikin.make_planner`.
+        max_batch: samples that fit into this rank's memory; each rank passes its own. None: all.
+        bucket_bytes: see `AllreduceSGD`.
+        waits: timeout, stall_warning and transport, see `Algorithm`.
+
+    Attributes:
+        plans: all plans so far with the seconds that a step has taken with each, the latest last:
+            (plan, seconds); None while they are measured, or where too few steps were.
+
+    Raises:
+        what `AllreduceSGD` does; TypeError, ValueError: an argument is wrong; MismatchError: ranks
+        have different ones; when the optimizer is made.
+    """
+
+    _timed = True
+
+    def __init__(
+        self,
+        comm: Comm,
+        batch_range: int | tuple[int, int],
+        *,
+        epoch_steps: int | None = None,
+        scaling: Scaling = "adascale",
+        baseline: Baseline | None = None,
+        max_batch: int | None = None,
+        bucket_bytes: int | None = 25 << 20,
+        **waits: Unpack[Waits],
+    ) -> None:
+        super().__init__(comm, bucket_bytes, **waits)
+        self.batch_range = batch_range
+        self.epoch_steps = epoch_steps
+        self.scaling = scaling
+        self.baseline = baseline
+        self.max_batch = max_batch
+        self.plans: list[tuple[Plan, float | None]] = []
+        self._planner: Planner | None = None
+        self._rates: ScaledRates | None = None
+        self._clock = StepClock()
+        self._norms: list[tuple[float, float]] = []  # of this rank's gradients and the means
+        self._adapts = False  # whether the total batch is chosen
+        self._steps = 0  # since the latest plan
+        self._factor = 1.0
+
+    @property
+    def plan(self) -> Plan:
+        """How the batch of the coming steps is divided.
+
+        Raises:
+            RuntimeError: this serves no optimizer yet.
+        """
+        if not self.plans:
+            raise RuntimeError(
+                "this Cannikin serves no optimizer yet, and has no plan: give it to "
+                "wagma.DistributedOptimizer first"
+            )
+        return self.plans[-1][0]
+
+    def arguments(self) -> dict[str, object]:
+        """Return the own arguments, checked."""
+        smallest, largest = check_range(self.batch_range, self.baseline)
+        self._adapts = smallest < largest
+        if self.epoch_steps is not None:
+            self.epoch_steps = check_count("epoch_steps", self.epoch_steps, 1)
+        if self.scaling not in get_args(Scaling):
+            known = ", ".join(map(repr, get_args(Scaling)))
+            raise ValueError(f"scaling={self.scaling!r} must be one of {known}")
+        if self.max_batch is not None:
+            self.max_batch = check_count("max_batch", self.max_batch, 1)
+        own = ("batch_range", "epoch_steps", "scaling", "baseline")
+        return {**super().arguments(), **{name: getattr(self, name) for name in own}}
+
+    def attach(self, parameters: FlatParameters, inner: Optimizer) -> None:
+        """Begin to serve the training of `inner`."""
+        super().attach(parameters, inner)
+        if self._adapts and self.scaling != "none":
+            self._rates = ScaledRates(inner, lambda: self._factor)
+
+    def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
+        """Make the collectives, and the first plan."""
+        if self._planner is None:
+            with self.meet() as meeting:
+                limits = meeting.exchange(lambda: self.max_batch, last=True)
+            self._planner = make_planner(self.size, self.batch_range, limits, self.baseline)
+            self._take(self._planner.first())
+        row = len(Parts._fields) + 1 + _NORMS + _STATE
+        self._table = SyncAllreduce(
+            self.comm, np.zeros((self.size, row)), average=False, **self.waits
+        )
+        return (*super().connect(parameters), self._table)
+
+    # ---- a step ----------------------------------------------------------------------------------
+    def _average(
+        self, loss: torch.Tensor | float | None, weight: float, scale: float = 1.0
+    ) -> float:
+        own = self.plan.batches[self.rank]
+        counts = weight == own
+        self._clock.call(self.buckets)
+        before = self._squares(scale) if counts and own else 0.0
+        mean = super()._average(loss, weight, scale)
+        self._clock.end(self.buckets, counts=counts)
+        if counts:
+            self._norms.append((before, self._squares(scale)))
+        self._steps += 1
+        return mean
+
+    def _squares(self, scale: float) -> float:
+        """Return the squared norm of the gradients, where the total batch is chosen."""
+        if not self._adapts:
+            return 0.0
+        found = [one.grad for one in self.parameters.parameters if one.grad is not None]
+        if not found:
+            return 0.0
+        norms = torch.stack(torch._foreach_norm(found))
+        return float(norms.double().square().sum()) / scale**2
+
+    def after_step(self) -> None:
+        """Make a new plan when it is due."""
+        if self.epoch_steps is not None and self._steps >= self.epoch_steps:
+            self.replan()
+
+    def passive_step(self, inner: Optimizer) -> None:
+        """Apply the mean of the other ranks' gradients."""
+        super().passive_step(inner)
+        self.after_step()
+
+    # ---- plans -----------------------------------------------------------------------------------
+    def replan(self) -> Plan:
+        """Make the plan of the coming steps from what was measured in the last ones; collective.
+
+        Called at the end of an epoch, or by itself after `epoch_steps`. Where a rank has measured
+        fewer than two steps (with its planned batch, and not the first after a plan), the plan
+        stays.
+
+        Returns:
+            The plan.
+        """
+        assert self._planner is not None
+        rows, same = self._share()
+        if not same:
+            self._log.warning(
+                "the ranks have loaded different states of Cannikin: their times are learned anew"
+            )
+            limits = self._planner.max_batches
+            self._planner = make_planner(self.size, self.batch_range, limits, self.baseline)
+            self._take(self._planner.first())
+            return self.plan
+        plan = self.plan
+        parts = [Parts(*row[: len(Parts._fields)]) for row in rows]
+        if min(int(row[len(Parts._fields)]) for row in rows) < _LEAST_STEPS:
+            self._take(plan)
+            return plan
+        local, mean = zip(*(row[-_NORMS - _STATE : -_STATE] for row in rows), strict=True)
+        busy = [batch > 0 for batch in plan.batches]
+        seconds = float(np.mean([part.step for part in parts]))
+        self.plans[-1] = (plan, seconds)
+        new = self._planner.next(
+            Measured(
+                plan.batches,
+                [part.a * has for part, has in zip(parts, busy, strict=True)],
+                [part.P * has for part, has in zip(parts, busy, strict=True)],
+                [part.gamma for part in parts],
+                [part.overlap for part in parts],
+                [part.last for part in parts],
+                seconds,
+                self._noise(plan.batches, local, mean[0]),
+            )
+        )
+        self._take(new)
+        return new
+
+    def _noise(
+        self, batches: tuple[int, ...], local: tuple[float, ...], mean: float
+    ) -> NoiseScale | None:
+        """Return an estimate of the noise scale where it is needed, and defined."""
+        if not self._adapts or sum(batch > 0 for batch in batches) < 2:
+            return None
+        return noise_scale(batches, local, mean)
+
+    def _share(self) -> tuple[list[list[float]], bool]:
+        """Return what each rank has measured, and whether all know the same."""
+        assert self._planner is not None
+        state = repr((self._planner.state_dict(), self.plan)).encode()
+        norms = np.mean(self._norms, axis=0) if self._norms else np.zeros(_NORMS)
+        table = np.zeros((self.size, len(Parts._fields) + 1 + _NORMS + _STATE))
+        own = (*self._clock.typical(), self._clock.count, *norms, zlib.crc32(state))
+        table[self.rank] = own
+        self._table.allreduce(table)
+        return table.tolist(), bool((table[:, -1] == table[0, -1]).all())
+
+    def _take(self, plan: Plan) -> None:
+        """Train by `plan` from now on."""
+        assert self._planner is not None
+        self.plans.append((plan, None))
+        self._clock.restart()
+        self._norms.clear()
+        self._steps = 0
+        self.weight = self.default_weight = float(plan.batches[self.rank])
+        self._factor = self._gain(plan)
+
+    def _gain(self, plan: Plan) -> float:
+        """Return by what learning rates are multiplied."""
+        assert self._planner is not None
+        base, total = self._planner.smallest, plan.total_batch
+        if self.scaling == "none" or total == base:
+            return 1.0
+        if self.scaling == "sqrt":
+            return sqrt_scaling(total, base)
+        return adascale(total, self._planner.noise.average.scale, base)
+
+    def stats(self) -> dict[str, int | float]:
+        """Return the plan's figures, and how well the one before was predicted.
+
+        "batch" and "total_batch", samples; "predicted_seconds" of a step, NaN while the ranks are
+        not known; "measured_seconds" of the latest plan that was measured, and "prediction_error",
+        its share by which the prediction was wrong; "noise_scale", samples; "rate_factor", by which
+        learning rates are multiplied.
+        """
+        assert self._planner is not None
+        plan, nan = self.plan, float("nan")
+        old, seconds = next(
+            ((one, took) for one, took in reversed(self.plans) if took is not None), (plan, None)
+        )
+        predicted = old.predicted if seconds else None
+        return {
+            "batch": plan.batches[self.rank],
+            "total_batch": plan.total_batch,
+            "predicted_seconds": nan if plan.predicted is None else plan.predicted,
+            "measured_seconds": seconds or nan,
+            "prediction_error": predicted / seconds - 1 if predicted and seconds else nan,
+            "noise_scale": self._planner.noise.average.scale,
+            "rate_factor": self._factor,
+        }
+
+    # ---- checkpoints, the end --------------------------------------------------------------------
+    def state(self) -> dict[str, Any]:
+        """Return the plan and what was learned of the ranks."""
+        assert self._planner is not None
+        return {"planner": self._planner.state_dict(), "plan": vars(self.plan).copy()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take up what was learned, where there are as many ranks."""
+        assert self._planner is not None
+        plan = Plan(**state["plan"])
+        if len(plan.batches) != self.size:
+            self._log.warning(
+                "the state is of %s, and there are %s: their times are learned anew",
+                plural(len(plan.batches), "rank"),
+                plural(self.size, "rank"),
+            )
+            return
+        self._planner.load_state_dict(state["planner"])
+        self._take(plan)
+
+    @property
+    def _log(self) -> RankLogger:
+        return RankLogger(__name__, self.rank, self.size)
+
+    def release(self) -> None:
+        """Let go of the collectives' memory."""
+        super().release()
+        if self._closed and self._rates is not None:
+            self._rates.close()
+
+    def __repr__(self) -> str:
+        kind = "" if self.baseline is None else f", baseline={self.baseline!r}"
+        return f"Cannikin({plural(self.size, 'rank')}, {self.batch_range!r}{kind})"

@@ -1,0 +1,90 @@
+"""What the parts of a synchronous step take on this rank."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+
+from wagma.training.buckets import Buckets
+
+__all__ = ["Parts", "StepClock"]
+
+_MOST = 1000  # steps that are remembered
+
+
+class Parts(NamedTuple):
+    """Seconds of the parts of a step, in the terms of Nie et al. (2024), Sec. 3.2.
+
+    Attributes:
+        a: before backward: the update, loading, forward. From the end of the last averaging.
+        P: of backward, from its first gradient to the call of the step.
+        gamma: share of P after which the first bucket left; no time: 1 if there is one bucket.
+        overlap: T_o, of averaging all buckets but the last, without waiting for other ranks.
+        last: T_u, of averaging the last one, in the same way.
+        step: all, waiting included.
+    """
+
+    a: float
+    P: float
+    gamma: float
+    overlap: float
+    last: float
+    step: float
+
+
+class StepClock:
+    """Measures the steps of an `AllreduceSGD` with timed buckets.
+
+    A step counts when it follows another one and `restart` was not called between them.
+    """
+
+    def __init__(self) -> None:
+        self._ended: float | None = None  # the averaging before
+        self._called = 0.0
+        self._first: float | None = None
+        self._steps: deque[Parts] = deque(maxlen=_MOST)
+
+    def call(self, buckets: Buckets) -> None:
+        """Note that the gradients are there."""
+        self._called = time.perf_counter()
+        self._first = buckets.first
+
+    def end(self, buckets: Buckets, *, counts: bool) -> None:
+        """Note that they are averaged; `counts`: the step had the samples that were planned."""
+        ended, before = time.perf_counter(), self._ended
+        self._ended = ended
+        if before is None or not counts:
+            return
+        took = [max(sent.ended - sent.began - sent.outcome.waited, 0.0) for sent in buckets.sent]
+        first = self._called if self._first is None else self._first
+        backward = max(self._called - first, 1e-9)
+        left = buckets.sent[0].began - first
+        self._steps.append(
+            Parts(
+                a=max(first - before, 0.0),
+                P=backward,
+                gamma=min(max(left / backward, 0.0), 1.0),
+                overlap=sum(took[:-1]),
+                last=took[-1],
+                step=ended - before,
+            )
+        )
+
+    def restart(self) -> None:
+        """Forget all steps, and do not count what lies before the next one."""
+        self._steps.clear()
+        self._ended = None
+
+    @property
+    def count(self) -> int:
+        """Steps that count."""
+        return len(self._steps)
+
+    def typical(self) -> Parts:
+        """Return the median of each part; zeros without a step."""
+        if not self._steps:
+            return Parts(*[0.0] * 6)
+        return Parts(*np.median(np.array(self._steps), axis=0).tolist())
