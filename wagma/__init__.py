@@ -2,8 +2,8 @@
 
 ``wagma.collectives`` holds the collectives; this package holds what trains with them:
 `DistributedOptimizer` with `WAGMA` or one of the algorithms that it is compared with
-(`AllreduceSGD`, `LocalSGD`, `DiLoCo`, `DPSGD`, `SGP`, `ADPSGD`, `EagerSGD`, `KSync`, `KAsync`,
-`FastestK`) or an `Algorithm` of your own, ``wagma.data``, whose samplers deal out the samples,
+(`AllreduceSGD`, `Cannikin`, `LocalSGD`, `DiLoCo`, `DPSGD`, `SGP`, `ADPSGD`, `EagerSGD`, `KSync`,
+`KAsync`, `FastestK`) or an `Algorithm` of your own, ``wagma.data``, whose samplers deal out the samples,
 ``wagma.inject``, which makes stragglers and faults on purpose, and ``python -m wagma``.
 """
 

@@ -60,7 +60,7 @@ class Cannikin(AllreduceSGD):
             loader = DataLoader(data, batch_sampler=sampler, collate_fn=wagma.data.collate(data))
             for epoch in range(epochs):
                 sampler.set_epoch(epoch)
-                sampler.set_batches(opt.plan.batches, from_step=0)
+                sampler.set_batches(opt.plan.batches, from_step=sampler.next_step)
                 for inputs, targets in loader:
                     opt.zero_grad()
                     opt.weight = len(inputs)

@@ -1,0 +1,35 @@
+"""The first block of a page of docs/, as a reader would run it."""
+
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from launched import finished
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+MPIEXEC = os.environ.get("WAGMA_TEST_MPIEXEC", str(Path(sys.executable).with_name("mpiexec")))
+NUMBER = r"\d\.\d+"
+PRINTED = {
+    "dropcompute": (
+        r"accuracy 9\d\.\d%, \d+\.\d s\nthreshold [\d.einf]+ s, dropped \d+\.\d%, speed-up "
+        rf"({NUMBER}|nan), expected {NUMBER}\n"
+    ),
+    "cannikin": (
+        rf"(96 = \d+ \+ \d+ samples, learning, measured {NUMBER} s\n){{2}}"
+        rf"(96 = \d+ \+ \d+ samples, predicted {NUMBER} s, measured {NUMBER} s\n){{3}}"
+    ),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", PRINTED)
+def test_the_page_runs(name: str, tmp_path: Path) -> None:
+    page = (DOCS / f"{name}.md").read_text()
+    program = tmp_path / "page.py"
+    program.write_text(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0])
+    done = finished([*shlex.split(MPIEXEC), "-n", "2", sys.executable, str(program)], 100.0)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(PRINTED[name], done.stdout), done.stdout
