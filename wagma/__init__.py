@@ -3,8 +3,8 @@
 ``wagma.collectives`` holds the collectives; this package holds what trains with them:
 `DistributedOptimizer` with `WAGMA` or one of the algorithms that it is compared with
 (`AllreduceSGD`, `Cannikin`, `LocalSGD`, `DiLoCo`, `DPSGD`, `SGP`, `ADPSGD`, `EagerSGD`, `KSync`,
-`KAsync`, `FastestK`) or an `Algorithm` of your own, ``wagma.data``, whose samplers deal out the samples,
-``wagma.inject``, which makes stragglers and faults on purpose, and ``python -m wagma``.
+`KAsync`, `FastestK`) or an `Algorithm` of your own, ``wagma.data``, whose samplers deal out the
+samples, ``wagma.inject``, which makes stragglers and faults on purpose, and ``python -m wagma``.
 """
 
 from __future__ import annotations
