@@ -1,6 +1,7 @@
 """Planners, against clusters that are known and times that are measured with errors."""
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,20 @@ def test_the_third_epoch_is_the_fastest(total: int) -> None:
         assert plan.predicted == pytest.approx(took, rel=0.03)
         assert plan.total_batch == total
     assert times[0] > 1.3 * times[2]
+
+
+@pytest.mark.parametrize("baseline", [None, "adaptdl"])
+def test_what_the_nodes_see_too_little_of_is_predicted(baseline: Any) -> None:
+    """Averaging that counts as waiting, and that another node is the slowest in each step."""
+    cluster, errors = cluster_of(), np.random.default_rng(3)
+    planner = make_planner(4, (200, 230) if baseline else 200, baseline=baseline)
+    plan = planner.first()
+    for _ in range(2):
+        seen = measure(cluster, plan, errors, NoiseScale(1.0, 1.0))
+        nothing, step = [1e-5] * 4, 0.02 + batch_time(cluster, plan.batches)
+        seen = replace(seen, overlap_times=nothing, last_bucket_times=nothing, step=step)
+        plan = planner.next(seen)
+    assert plan.predicted == pytest.approx(0.02 + batch_time(cluster, plan.batches), rel=0.02)
 
 
 def test_equal_nodes_and_one_alone_get_a_plan() -> None:

@@ -98,11 +98,14 @@ class NodeFit:
         if len(self.sizes) > _SIZES:
             self._merge()
 
+    @property
+    def is_known(self) -> bool:
+        """Whether there were two batch sizes."""
+        return len(self.sizes) > 1
+
     def lines(self) -> tuple[Line, Line] | None:
-        """Return the lines of a and of P; None until there were two batch sizes."""
-        return (
-            None if len(self.sizes) < 2 else (self._line("a", 0.0), self._line("P", _LEAST_SLOPE))
-        )
+        """Return the lines of a and of P; None where these are not known."""
+        return (self._line("a", 0.0), self._line("P", _LEAST_SLOPE)) if self.is_known else None
 
     def sample_time(self) -> float | None:
         """Return the newest seconds per sample; None before the first observation."""

@@ -159,7 +159,7 @@ class PerformanceLearner:
     @property
     def unknown(self) -> tuple[int, ...]:
         """The nodes that have not been observed with two different batches yet."""
-        return tuple(node for node, fit in enumerate(self._fits) if fit.lines() is None)
+        return tuple(node for node, fit in enumerate(self._fits) if not fit.is_known)
 
     @property
     def changed(self) -> tuple[int, ...]:

@@ -193,7 +193,7 @@ class _Learning(Planner):
             measured.P,
             gammas=measured.gammas,
             overlap_times=measured.overlap_times,
-            last_bucket_times=measured.last_bucket_times,
+            last_bucket_times=[_last_bucket_time(measured)] * len(measured.a),
         )
         return super().next(measured)
 
@@ -253,6 +253,19 @@ class _AdaptDL(_Learning):
             cluster.bottlenecks(np.array(batches, np.float64)),
             noise,
         )
+
+
+def _last_bucket_time(measured: Measured) -> float:
+    """Return T_u as what (7) leaves of the step.
+
+    What a node sees of it is too little: while others reduce their part, or are not woken yet, it
+    waits, and it does not know that this is no waiting for their gradients. What is left also has
+    by how much the slowest node of a step is slower than each node usually is.
+    """
+    a, P = np.array(measured.a), np.array(measured.P)
+    syncs = a + np.array(measured.gammas) * P + min(measured.overlap_times)
+    left = measured.step - float(np.maximum(a + P, syncs).max())
+    return max(left, min(measured.last_bucket_times))
 
 
 def check_range(
