@@ -1,6 +1,7 @@
 """Times allreduce: wagma's beside MPI's, gloo's and NCCL's, also when ranks do not arrive together.
 
-The kind `training` compares algorithms that train with it.
+The kind `training` compares algorithms that train with it, `heterogeneous` divisions of the batch
+among ranks of different speeds.
 
     mpiexec -n 4 python -m wagma bench allreduce
     mpiexec -n 4 python -m wagma bench group-allreduce --arrival one-late:1ms -z --baseline mpi
@@ -19,6 +20,7 @@ from wagma.launch.agreement import refuse
 from wagma.launch.together import on_world
 
 from . import arguments as options
+from .heterogeneous import command as heterogeneous
 from .settings import KINDS
 from .table import command as table
 from .training import command as training
@@ -47,7 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         sub = kinds.add_parser(kind, help=DESCRIPTIONS[kind], description=DESCRIPTIONS[kind] + ".")
         options.add_arguments(sub, kind)
         sub.set_defaults(run=run, parser=sub)
-    for kind, module in (("training", training), ("table", table)):
+    for kind, module in (
+        ("training", training),
+        ("heterogeneous", heterogeneous),
+        ("table", table),
+    ):
         sub = kinds.add_parser(kind, help=module.SUMMARY, description=module.__doc__)
         sub.formatter_class = argparse.RawDescriptionHelpFormatter
         module.add_arguments(sub)

@@ -1,1 +1,1 @@
-"""Emulated clusters of unequal nodes: how long a step takes with each way to divide the batch."""
+"""Emulated clusters of unequal nodes, and divisions of a batch: ``wagma bench heterogeneous``."""

@@ -1,0 +1,60 @@
+"""The benchmark of uneven batches on real ranks: three nodes of cluster A."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from started import ENVIRONMENT, LIVENESS_S, wagma
+
+
+def launched(folder: Path, ranks: int, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        wagma(ranks, "bench", "heterogeneous", *options),
+        cwd=folder,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=LIVENESS_S,
+        check=False,
+    )
+
+
+def test_cannikin_is_faster_than_an_even_split(tmp_path: Path) -> None:
+    options = ("--cluster", "A", "--methods", "even,cannikin", "--epochs", "3", "--steps", "4")
+    done = launched(tmp_path, 3, *options, "--step-time", "40ms", "--out", "out")
+    assert done.returncode == 0, done.stderr
+    assert "cluster A: 3 nodes, times per sample 1, 1.71, 3.16;" in done.stderr
+    assert done.stdout.count("speed-up against the even split") == 1, "only rank 0 reports"
+    assert "Picture: out/shares.png" in done.stdout
+    result = json.loads((tmp_path / "out/heterogeneous.json").read_text())
+    even, cannikin = result["runs"]
+    assert [one["batches"] for one in even["epochs"]] == [[32, 32, 32]] * 3
+    last = cannikin["epochs"][2]
+    assert sum(last["batches"]) == 96
+    assert last["batches"][0] > 40 > 25 > last["batches"][2]
+    # A step is never faster than the nodes; slower it is by what this machine makes of it.
+    assert even["epochs"][2]["seconds"] > 1.6 * last["ideal"]
+    assert last["seconds"] > last["ideal"]
+    assert last["seconds"] < 0.9 * even["epochs"][2]["seconds"]
+    assert not result["interrupted"]
+
+
+@pytest.mark.long
+def test_all_ranks_refuse_together(tmp_path: Path) -> None:
+    done = launched(tmp_path, 4, "--cluster", "A", "--out", "out")
+    assert done.returncode == 2
+    assert done.stderr.count("--cluster A has 3 nodes, and this run has 4 ranks") == 1, done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.long
+def test_the_total_batch_is_chosen(tmp_path: Path) -> None:
+    options = ("--cluster", "C", "--batch-range", "24:200", "--epochs", "6", "--steps", "4")
+    done = launched(tmp_path, 3, *options, "--step-time", "20ms", "--out", "out")
+    assert done.returncode == 0, done.stderr
+    even, adaptdl, cannikin = json.loads((tmp_path / "out/heterogeneous.json").read_text())["runs"]
+    assert {one["total_batch"] for one in even["epochs"]} == {24}
+    for run in (adaptdl, cannikin):  # fixed times are worth a larger batch
+        assert run["epochs"][-1]["total_batch"] > 24
+        assert run["epochs"][-1]["pace"] < even["epochs"][-1]["pace"]
