@@ -148,7 +148,8 @@ def test_where_k_cannot_change(comm: MPI.Intracomm) -> None:
         fewer.k = comm.size
         assert not fewer.allreduce(x).late
         fewer.k = 1
-        fewer.allreduce(x)
+        while fewer.version < 2:  # unless the first call has brought both
+            fewer.allreduce(x)
         fewer.sync(x)
     with QuorumAllreduce(comm, x, 1, late="stale") as stale:
         with pytest.raises(ValueError, match="late is"):
