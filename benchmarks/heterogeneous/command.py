@@ -19,7 +19,8 @@ and Cannikin. A table compares the epochs, counted from 1:
 
   step: the median of an epoch's steps.
   best division without communication: in theory, on the nodes as they are.
-  error of predictions: of the plan's time of a step, relative to the measured one.
+  error of predictions: of the plan's time of a step, relative to the measured one; but for epochs
+    in which a slowdown begins.
   epochs to within 3% of the best: of all methods; counted anew after each slowdown.
   planning: wagma.Cannikin.replan() after an epoch, exchange of measurements included.
 

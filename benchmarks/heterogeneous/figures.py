@@ -91,10 +91,11 @@ def _summary(
     settings: Settings, nodes: Sequence[NodeModel], run: Run, every: Sequence[Run]
 ) -> dict[str, Any]:
     epochs = run["epochs"]
+    starts = [first for first, _ in _phases(settings, len(epochs))]  # which no plan can foresee
     known = [
         abs(epoch["prediction_error"])
-        for epoch in epochs[FROM - 1 :]
-        if epoch["prediction_error"] is not None
+        for number, epoch in enumerate(epochs)
+        if number >= FROM - 1 and number not in starts and epoch["prediction_error"] is not None
     ]
     last = epochs[-1]
     slower = factors(settings.slowdown, len(nodes), len(epochs))
