@@ -52,7 +52,14 @@ def _title(result: Result) -> str:
     return f"cluster {settings['cluster']}, {ranks}{some} emulated nodes"
 
 
+def _from_zero(axes: Axes, result: Result) -> None:
+    """Begin the values at 0, and leave a strip above them for the words of slowdowns."""
+    strip = 1.1 if result["settings"]["slowdown"] else 1.0
+    axes.set_ylim(0, strip * axes.get_ylim()[1])
+
+
 def _epochs(axes: Axes, result: Result) -> None:
+    """Prepare the axis of epochs, and mark the slowdowns."""
     axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid()
@@ -95,7 +102,7 @@ def _times(figure: Figure, result: Result) -> None:
         (axes, *more), ("step, ms", "total batch", "ms per sample's progress"), strict=False
     ):
         each.set_ylabel(label)
-        each.set_ylim(bottom=0)
+        _from_zero(each, result)
         _epochs(each, result)
     axes.legend(loc="lower left" if not adapts else "best")
     figure.suptitle(f"Step time by epoch: {_title(result)}", fontsize=11)
@@ -114,7 +121,7 @@ def _shares(figure: Figure, result: Result) -> None:
         shares *= 100 / shares.sum(axis=1, keepdims=True)
         seen: set[str] = set()
         for rank, time in enumerate(times):
-            label = f"{time:.2f}"
+            label = f"{time:.2f}" + (", slowed" if rank in slowed else "")
             axes.plot(
                 np.arange(1, len(shares) + 1),
                 shares[:, rank],
@@ -126,7 +133,7 @@ def _shares(figure: Figure, result: Result) -> None:
             seen.add(label)
         axes.set_title(LABELS[run["method"]])
         _epochs(axes, result)
-    every[0].set_ylim(bottom=0)
+    _from_zero(every[0], result)  # the others share its axis
     every[0].set_ylabel("share of the total batch, %")
     handles, labels = every[-1].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper", title="time per\nsample")
