@@ -58,8 +58,7 @@ class Outcome:
     @property
     def weight(self) -> float: ...
     staleness: int
-    @property
-    def waited(self) -> float: ...
+    waited: float
     @property
     def contributors(self) -> tuple[int, ...]: ...
     @property

@@ -16,7 +16,8 @@ cdef class Outcome:
             weights sum to 0.
         skipped: versions that the counter jumped over.
         weight: divisor that average=True uses.
-        waited: seconds spent waiting for others.
+        waited: seconds spent waiting for others; `wagma.AllreduceSGD` sets it to those of all buckets
+            that held up the step.
         staleness: versions between the model that this rank's contribution was computed at and this
             version; 0, unless what offers a contribution again sets it (`wagma.KAsync`).
         contributors: ranks whose contribution is in the result, ascending.
@@ -36,7 +37,7 @@ cdef class Outcome:
     cdef readonly int64_t version
     cdef readonly int64_t skipped
     cdef readonly double weight
-    cdef readonly double waited
+    cdef public double waited
     cdef public int64_t staleness
     cdef readonly bint late
     cdef readonly bint merged

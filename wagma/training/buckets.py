@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from queue import SimpleQueue
@@ -56,11 +57,17 @@ class Sent(NamedTuple):
         outcome: of its collective.
         began: when its averaging began, by time.perf_counter.
         ended: when it had ended, the waiting for other ranks included.
+        waited: seconds of that waiting.
     """
 
     outcome: Outcome
     began: float
     ended: float
+    waited: float
+
+    def waited_after(self, time: float) -> float:
+        """Return the seconds that it waited for other ranks, at most those after `time`."""
+        return min(self.waited, max(0.0, self.ended - time))
 
 
 class Bucket:
@@ -107,7 +114,7 @@ class Bucket:
         """Average what was gathered."""
         began = time.perf_counter()
         outcome = self.collective.allreduce(self.gradients.memory, weight)
-        return Sent(outcome, began, time.perf_counter())
+        return Sent(outcome, began, time.perf_counter(), outcome.waited)
 
     def check_unchanged(self) -> None:
         """Raise RuntimeError if a gradient is another one than when they were gathered."""
@@ -121,6 +128,9 @@ class Buckets:
 
     Every rank sends the buckets in the same order: one that is complete waits for those before it.
     The last one leaves in `finish`, and with it what has no gradient on this rank.
+
+    Nothing that lives longer keeps this alive, the parameters and the thread included: ranks that
+    need this one are told of its end when it is dropped, too.
 
     Args:
         buckets: in order; one alone needs no thread, and leaves in `finish`.
@@ -146,36 +156,46 @@ class Buckets:
         self.each = buckets
         self._weight = weight
         self._lock = threading.Lock()
-        self._hooks: list[RemovableHandle] = []
+        self._hooks: dict[torch.Tensor, RemovableHandle] = {}
         self._missing: list[set[torch.Tensor]] = []  # gradients that a bucket waits for
         self._under_way: list[Future[Sent]] = []
         self._left_with = 1.0  # the weight of those that are under way
-        self._queue: SimpleQueue[tuple[Future[Sent], Bucket, float] | None] = SimpleQueue()
+        self._queue: _Queue = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._end = weakref.finalize(self, _end, self._hooks, self._queue)
+        self._end.atexit = False
         if len(buckets) > 1 or timed:
-            for number, bucket in enumerate(buckets):
-                for parameter in bucket.parameters:
-                    self._watch(parameter, number)
+            self._expect()
+            self._begin()
         if len(buckets) > 1:
-            threading.Thread(target=_send, args=(self._queue,), daemon=True).start()
-        self._begin()
+            self._thread = threading.Thread(target=_send, args=(self._queue,), daemon=True)
+            self._thread.start()
 
-    def _watch(self, parameter: torch.Tensor, number: int) -> None:
-        if parameter.requires_grad:
-            register: Any = parameter.register_post_accumulate_grad_hook
-            self._hooks.append(register(lambda tensor: self._see(tensor, number)))
-
-    def _begin(self) -> None:
-        """Wait for the gradients of the next step."""
-        self._under_way = []
-        self.first = None
-        if not self._hooks:
-            return
+    def _expect(self) -> None:
+        """Wait for the gradients of all parameters that are trained now."""
         self._missing = [
             {one for one in bucket.parameters if one.requires_grad} for bucket in self.each
         ]
+        for number, trained in enumerate(self._missing):
+            for parameter in trained - self._hooks.keys():
+                register: Any = parameter.register_post_accumulate_grad_hook
+                self._hooks[parameter] = register(_seeing(weakref.ref(self), number))
 
-    def _see(self, parameter: torch.Tensor, number: int) -> None:
+    def _begin(self) -> None:
+        """Begin the next step, whose parameters are known when its first gradient comes."""
+        self._under_way = []
+        self._missing = []
+        self.first = None
+
+    @property
+    def _is_forked(self) -> bool:
+        """Whether this is a copy in a forked child, which has no thread."""
+        return self._thread is not None and not self._thread.is_alive()
+
+    def see(self, parameter: torch.Tensor, number: int) -> None:
         """Send what is complete with the gradient of `parameter`; called by backward()."""
+        if self._is_forked:
+            return
         with self._lock:
             if self.first is None:
                 self.first = time.perf_counter()
@@ -185,6 +205,8 @@ class Buckets:
                 raise RuntimeError(CHANGED.format(index=bucket.first + same.index(True)))
             if self.holding:
                 return
+            if not self._missing:
+                self._expect()
             self._missing[number].discard(parameter)
             while (ready := len(self._under_way)) < len(self.each) - 1:
                 if self._missing[ready]:
@@ -225,19 +247,27 @@ class Buckets:
 
         Raises:
             RuntimeError: gradients, or the weight, were changed after gradients had left.
-            what the collectives do.
+            what the collectives do; what one of several buckets has raised each later step does.
         """
+        last = self.each[-1]
+        if self._is_forked:
+            last.send(weight)  # raises HandleError
         with self._lock:
             self._check_weight(weight)
             for bucket in self.each[: len(self._under_way)]:
                 bucket.check_unchanged()
             while len(self._under_way) < len(self.each) - 1:
                 self._leave(weight)
-        last = self.each[-1]
         last.gather(weight, loss, scale)
-        before = [future.result() for future in self._under_way]
-        self.sent = [*before, last.send(weight)]
+        began = time.perf_counter()
+        try:
+            before = [future.result() for future in self._under_way]
+            self.sent = [*before, last.send(weight)]
+        except Exception:  # of a collective, which is broken; after Ctrl-C they are still under way
+            self._begin()
+            raise
         self._begin()
+        self.sent[-1].outcome.waited += sum(one.waited_after(began) for one in before)
         for bucket in self.each:
             number = bucket.gradients.hand_out()
         return number
@@ -262,23 +292,49 @@ class Buckets:
 
     def drain(self) -> None:
         """Wait until what is under way has ended, well or not."""
-        wait(self._under_way)
+        if not self._is_forked:
+            wait(self._under_way)
 
     def close(self) -> None:
         """Remove the hooks, and end the thread when it has sent what is under way."""
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
-        self._queue.put(None)
+        self._end()
 
 
-def _send(queue: SimpleQueue[tuple[Future[Sent], Bucket, float] | None]) -> None:
-    """Send buckets one after the other; the thread's function."""
+_Queue = SimpleQueue[tuple[Future[Sent], Bucket, float] | None]
+
+
+def _seeing(buckets: weakref.ref[Buckets], number: int) -> Callable[[torch.Tensor], None]:
+    """Return the hook of a parameter of bucket `number`."""
+
+    def see(parameter: torch.Tensor) -> None:
+        if (found := buckets()) is not None:
+            found.see(parameter, number)
+
+    return see
+
+
+def _end(hooks: dict[torch.Tensor, RemovableHandle], queue: _Queue) -> None:
+    for hook in hooks.values():
+        hook.remove()
+    hooks.clear()
+    queue.put(None)
+
+
+def _send(queue: _Queue) -> None:
+    """Send buckets one after the other; the thread's function.
+
+    After an error none is sent any more: that of one collective ends the training, and waiting in
+    each of the others would take its timeout again.
+    """
+    broken: BaseException | None = None
     while (task := queue.get()) is not None:
         future, bucket, weight = task
         try:
+            if broken is not None:
+                raise broken
             sent = bucket.send(weight)
         except BaseException as error:  # the step raises it
+            broken = error
             future.set_exception(error)
         else:
             future.set_result(sent)

@@ -1,15 +1,18 @@
 """Gradients of AllreduceSGD that leave in backward(), in buckets."""
 
+import os
+import signal
+import threading
 import time
 from typing import Any
 
 import pytest
 import torch
 from mpi4py import MPI
-from tiny import batch, build_model, loss_of, on_all_ranks, values
+from tiny import batch, build_model, loss_of, on_all_ranks, step_on, values
 
 import wagma
-from wagma.collectives import MismatchError, PeerError
+from wagma.collectives import HandleError, MismatchError, PeerError, StallError
 from wagma.training.buckets import cut
 from wagma.training.flat import Layout
 
@@ -214,3 +217,153 @@ def test_drop_compute_is_refused() -> None:
     inner = torch.optim.SGD(build_model().parameters(), lr=0.1)
     with pytest.raises(ValueError, match="leave bucket_bytes out"):
         wagma.DistributedOptimizer(inner, wagma.DropCompute(wagma.AllreduceSGD(COMM, 1), 4))
+
+
+def test_parameters_may_be_frozen_and_trained_again() -> None:
+    """Which of them have gradients is known when backward() begins."""
+    models = []
+    for bucket_bytes in (None, 1):
+        model = build_model()
+        layer = list(model.parameters())[:2]
+        for parameter in layer:
+            parameter.requires_grad_(False)
+        with make(model, bucket_bytes) as opt:
+            for step in range(6):
+                for parameter in layer:
+                    parameter.requires_grad_(step in (0, 2, 3, 5))
+                step_on(model, opt, batch(step, RANK))
+        models.append(values(model))
+    assert torch.equal(*models)
+
+
+def test_parameters_may_be_used_twice_and_added() -> None:
+    models = []
+    for bucket_bytes in (None, 1):
+        model, more = build_model(), build_model(1)
+        with make(model, bucket_bytes) as opt:
+            both = torch.nn.ModuleList([model, more])
+            for step in range(4):
+                if step == 2:
+                    opt.add_param_group({"params": more.parameters()})
+                opt.zero_grad()
+                one, two = batch(step, RANK), batch(step + 9, RANK)
+                (loss_of(model, one) + loss_of(model, two) + loss_of(more, one)).backward()
+                opt.step()
+        models.append(values(both))
+    assert torch.equal(*models)
+
+
+class Failing(torch.autograd.Function):
+    """Raises in backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # noqa: ARG004
+        raise ArithmeticError
+
+
+@several
+def test_an_error_in_backward_ends_the_others() -> None:
+    first, last = (torch.nn.Parameter(torch.ones(4)) for _ in range(2))
+    kind = ArithmeticError if RANK == 0 else PeerError
+    with pytest.raises(kind), make(torch.nn.ParameterList([first, last]), 1) as opt:
+        x = Failing.apply(first) if RANK == 0 else first
+        (last * x).sum().backward()
+        opt.step()
+
+
+@several
+@pytest.mark.parametrize("transport", ["shm", "mpi"])
+def test_a_stall_is_told_in_each_step(transport: Any) -> None:
+    """By the first bucket, once: the timeouts of the others do not add to it."""
+    model = build_model()
+    opt = make(model, 1, transport=transport, timeout=0.3)
+    if RANK == 0:
+        began = time.perf_counter()
+        for _ in range(2):
+            with pytest.raises(StallError):
+                step_on(model, opt, batch(0, 0))
+        assert time.perf_counter() - began < 0.9
+    COMM.Barrier()
+    with pytest.raises(InterruptedError), opt:
+        raise InterruptedError
+
+
+@several
+def test_the_keyboard_interrupts_a_step() -> None:
+    model = build_model()
+    kind = KeyboardInterrupt if RANK == 0 else PeerError
+    with pytest.raises(kind), make(model, 1) as opt:
+        if RANK == 0:
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        else:
+            COMM.recv(source=0)
+        step_on(model, opt, batch(0, RANK))
+    if RANK == 0:
+        for rank in range(1, SIZE):
+            COMM.send(None, rank)
+
+
+def test_a_forked_child_is_refused() -> None:
+    model = build_model()
+    with make(model, 1) as opt:
+        loss_of(model, batch(0, RANK)).backward()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)  # it must not wait for ever
+            try:
+                opt.zero_grad()
+                loss_of(model, batch(0, RANK)).backward()
+                with pytest.raises(HandleError, match="forked child"):
+                    opt.step()
+                opt.close()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        opt.step()
+
+
+@several
+@pytest.mark.parametrize("transport", ["shm", "mpi"])
+def test_a_rank_may_leave_early(transport: Any) -> None:
+    model = build_model()
+    with make(model, 1, transport=transport) as opt:
+        for step in range(2 + 2 * (RANK > 0)):
+            step_on(model, opt, batch(step, RANK))
+
+
+@several
+def test_a_training_that_is_dropped_ends_the_others() -> None:
+    model = build_model()
+    opt = make(model, 1)
+    step_on(model, opt, batch(0, RANK))
+    if RANK == 0:
+        del opt
+    else:
+        with pytest.raises(PeerError), opt:
+            step_on(model, opt, batch(1, RANK))
+    COMM.Barrier()
+
+
+@several
+def test_waits_for_all_buckets_are_told() -> None:
+    model = build_model()
+    with make(model, 1) as opt:
+        COMM.Barrier()
+        if RANK > 0:
+            time.sleep(0.3)
+        step_on(model, opt, batch(0, RANK))
+        assert opt.outcome is not None
+        waited = opt.outcome.waited
+        assert (waited > 0.2) == (RANK == 0), waited
+        assert opt.stats()["waited_seconds"] == waited
+
+
+def test_an_mpi_without_threads_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MPI, "Query_thread", lambda: MPI.THREAD_SERIALIZED)
+    with pytest.raises(RuntimeError, match="MPI_THREAD_MULTIPLE"):
+        make(build_model(), 1, transport="mpi")

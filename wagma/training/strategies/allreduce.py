@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Unpack
 
 import torch
@@ -13,7 +14,7 @@ from wagma.training.buckets import Bucket, Buckets, cut
 from wagma.training.flat import FlatParameters
 from wagma.training.flat_gradients import FlatGradients
 from wagma.training.ranks import Waits
-from wagma.training.strategies.collective import Collective
+from wagma.training.strategies.collective import Collective, close_all, threads_may_call
 from wagma.training.strategies.gradients import GradientAveraging
 
 if TYPE_CHECKING:
@@ -85,7 +86,14 @@ class AllreduceSGD(GradientAveraging):
             collective = SyncAllreduce(self.comm, self._like(layout), **self.waits)
             memory = torch.from_numpy(collective.empty()).view(whole.dtype)
             made.append(Bucket(parameters.parameters[first:end], first, layout, collective, memory))
-        self._buckets = Buckets(made, lambda: self.weight, timed=self._timed)
+            if self.bucket_bytes is not None and not threads_may_call(collective):
+                raise RuntimeError(
+                    "bucket_bytes over MPI: a thread sends the buckets, for which MPI has to be "
+                    "initialised with MPI_THREAD_MULTIPLE, mpi4py's default; do so, or leave "
+                    "bucket_bytes out"
+                )
+        algorithm = weakref.proxy(self)
+        self._buckets = Buckets(made, lambda: algorithm.weight, timed=self._timed)
         return tuple(bucket.collective for bucket in reversed(made))
 
     @property
@@ -143,9 +151,14 @@ class AllreduceSGD(GradientAveraging):
         self.parameters.written()
 
     def _leave(self) -> None:
-        if self._buckets is not None:
-            self._buckets.drain()
-        super()._leave()
+        try:
+            if self._buckets is not None:
+                self._buckets.drain()
+        except BaseException as error:  # Ctrl-C: the others would wait for what is not sent
+            for collective in self._collectives:
+                collective.__exit__(type(error), error, None)
+            raise
+        close_all(self._collectives)
 
     def _check_none_left(self) -> None:
         if self._buckets is not None and self._buckets.are_under_way:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Unpack
 
 from wagma.collectives import NeighborExchange, Outcome, SyncAllreduce
@@ -10,7 +9,7 @@ from wagma.collectives.neighbor_options import Graph
 from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Waits
 from wagma.training.strategies.base import Algorithm
-from wagma.training.strategies.collective import Collective
+from wagma.training.strategies.collective import Collective, close_all
 
 if TYPE_CHECKING:
     from wagma.collectives.meeting import Comm
@@ -74,19 +73,7 @@ class NeighborAveraging(Algorithm):
             self.collective.exchange(self.parameters.flat, 0.0)
 
     def _leave(self) -> None:
-        """Closes both at once: over MPI each returns when all ranks have left it.
-
-        One after the other, a rank that leaves early would be in the first while the others wait
-        for it in the second.
-        """
-        first, second = self._collectives
-        if first.transport == "mpi" and _threads_may_call_mpi():
-            other = threading.Thread(target=second.close)
-            other.start()
-            first.close()
-            other.join()
-        else:
-            super()._leave()
+        close_all(self._collectives)
 
     def resume(self, version: int) -> None:
         """Continues the count at `version`, with its neighbours."""
@@ -94,9 +81,3 @@ class NeighborAveraging(Algorithm):
         empty = (version - self.collective.version) % self._cycle
         self._pass_versions(empty)
         self.count_versions(-empty)
-
-
-def _threads_may_call_mpi() -> bool:
-    from mpi4py import MPI  # where MPI carries the messages, it is there
-
-    return MPI.Query_thread() == MPI.THREAD_MULTIPLE

@@ -58,7 +58,7 @@ class StepClock:
         self._ended = ended
         if before is None or not counts:
             return
-        took = [max(sent.ended - sent.began - sent.outcome.waited, 0.0) for sent in buckets.sent]
+        took = [max(sent.ended - sent.began - sent.waited, 0.0) for sent in buckets.sent]
         first = self._called if self._first is None else self._first
         backward = max(self._called - first, 1e-9)
         left = buckets.sent[0].began - first
