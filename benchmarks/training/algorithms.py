@@ -30,18 +30,19 @@ WINDOW, WINDOW_OF_INCREMENTS = 64, 8
 NAMES = (
     *("wagma", "wagma-ff", "wagma-nosync", "wagma-fixed", "wagma-world", "wagma-small"),
     *("allreduce", "local1", "local10", "dpsgd", "sgp1", "sgp2", "sgp4"),
-    *("eager-majority", "eager-solo", "adpsgd", "fastest-k"),
+    *("eager-majority", "eager-solo", "adpsgd", "fastest-k", "ddp"),
 )
 DEFAULT = ("wagma", "allreduce", "local10", "dpsgd", "sgp1", "eager-majority", "adpsgd")
 
 # Names with a number, in words.
 NUMBERED = (
-    "localN, dilocoN, diloco-overlapN, diloco-groupsN and dropcompute-localN with any N, ksyncN "
-    "and kasyncN with N from 1 to P, k-syncN, k-asyncN, k-batch-syncN and k-batch-asyncN with N "
+    "allreduce-bucketsN (of N KiB), localN, dilocoN, diloco-overlapN, diloco-groupsN and "
+    "dropcompute-localN with any N, ksyncN and kasyncN with N from 1 to P, k-syncN, k-asyncN, "
+    "k-batch-syncN and k-batch-asyncN with N "
     f"from 1 to P - 1, sgpN with N up to {MAX_NEIGHBORS}"
 )
 _NUMBERED = re.compile(
-    r"(dropcompute-local|local|diloco|diloco-overlap|diloco-groups|sgp|ksync|kasync|"
+    r"(allreduce-buckets|dropcompute-local|local|diloco|diloco-overlap|diloco-groups|sgp|ksync|kasync|"
     r"k-sync|k-async|k-batch-sync|k-batch-async)([1-9][0-9]{0,5})"
 )
 
@@ -58,6 +59,7 @@ class Compared:
         rule: whom its calls wait for; None: not known.
         least_ranks: that it needs.
         stop: what ends a step, beside its micro-batches.
+        by_ddp: PyTorch averages the gradients, and what `home` makes nothing.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Compared:
     rule: Rule | None
     least_ranks: int = 1
     stop: stopping.Stop | None = None
+    by_ddp: bool = False
 
     def check(self, comm: MPI.Intracomm) -> None:
         """Check that what somebody else has written makes an algorithm; local.
@@ -175,6 +178,8 @@ def find(name: str, settings: Settings, size: int) -> Compared:
         return Compared(name, name.partition(":")[2], _load(name), {}, None)
     if found := _NUMBERED.fullmatch(name):
         number = int(found[2])
+        if found[1] == "allreduce-buckets":
+            return _allreduce(name, f"AllreduceSGD, {number} KiB", bucket_bytes=number << 10)
         if found[1].startswith("diloco"):
             return _diloco(name, number, found[1], settings, size)
         if found[1].startswith("k-"):
@@ -202,6 +207,11 @@ def find(name: str, settings: Settings, size: int) -> Compared:
         ),
         "eager-solo": lambda: _eager(name, "solo", Rule("solo", window=WINDOW_OF_INCREMENTS)),
         "adpsgd": lambda: Compared(name, "AD-PSGD", "ADPSGD", {}, Rule("none", None, WINDOW)),
+        "ddp": lambda: Compared(
+            # It waits in backward(), which counts as computing: its bound is not known.
+            *(name, "DDP, gloo", "LocalSGD", {"sync_period": None}, None),
+            by_ddp=True,
+        ),
         "fastest-k": lambda: Compared(
             name, "fastest-k", "FastestK", {"k0": 1, "thresh": 5, "burnin": 20}, None
         ),
@@ -235,9 +245,9 @@ def _local(name: str, period: int) -> Compared:
     return Compared(name, label, "LocalSGD", options, Rule("none", period), stop=stop)
 
 
-def _allreduce(name: str, label: str) -> Compared:
+def _allreduce(name: str, label: str, **options: Any) -> Compared:
     return Compared(
-        *(name, label, "AllreduceSGD", {}, Rule("none", 1)), stop=stopping.stop_of(name)
+        *(name, label, "AllreduceSGD", options, Rule("none", 1)), stop=stopping.stop_of(name)
     )
 
 

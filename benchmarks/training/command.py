@@ -116,7 +116,7 @@ def _add_algorithms(parser: argparse.ArgumentParser) -> None:
         help="comma-separated, in the order in which they run: "
         f"{', '.join((*NAMES, *stopping.NAMES))}; {NUMBERED}; or package.module:Class of your own. "
         "The bound of your own is unknown, and that of diloco-overlapN, diloco-groupsN, fastest-k, "
-        "and all K-sync and K-async (default: %(default)s)",
+        "ddp, and all K-sync and K-async (default: %(default)s)",
     )
     add(
         "--sync-period",

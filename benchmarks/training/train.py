@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from wagma.inject import Fault, Injector
 from wagma.launch.ranks import meet
 from wagma.training.optimizer import DistributedOptimizer
 from wagma.training.strategies.base import Algorithm
 
+from . import ddp
 from .algorithms import Compared
 from .settings import Settings
 from .stopping import FIGURES
@@ -77,7 +79,7 @@ class _Computing:
         self._settings = settings
         self._imbalance = imbalance
         self._task = task
-        self._model = model
+        self.model = model
         self._seed = seed
         self._faults = Injector(
             imbalance.size, tuple(one for one in imbalance.events if isinstance(one, Fault))
@@ -103,9 +105,21 @@ class _Computing:
         for number in numbers:
             if optimizer.should_stop():
                 break
-            with optimizer.micro_batch() if self._boundary else nullcontext():
+            accumulates = self._stop is None and (number + 1) % parts > 0
+            with ExitStack() as blocks:
+                if self._boundary is not None:
+                    blocks.enter_context(optimizer.micro_batch())
+                if accumulates:
+                    self._hold(blocks)
                 delayed |= self._compute(optimizer.algorithm, number, 1 / parts)
         return delayed
+
+    def _hold(self, blocks: ExitStack) -> None:
+        """Keep gradients that are not complete from leaving, until `blocks` end."""
+        assert self.optimizer is not None
+        blocks.enter_context(self.optimizer.no_sync())
+        if isinstance(self.model, DistributedDataParallel):
+            blocks.enter_context(self.model.no_sync())
 
     def _compute(self, algorithm: Algorithm, number: int, factor: float) -> bool:
         """Add the gradient of a micro-batch, times `factor`; return whether it was delayed."""
@@ -113,7 +127,7 @@ class _Computing:
         settings = self._settings
         samples = settings.batch // settings.micro_batches
         batch = Batch(algorithm.rank, algorithm.size, number, samples, self._seed)
-        loss, cost = self._task.loss(self._model, batch)
+        loss, cost = self._task.loss(self.model, batch)
         (factor * loss).backward()  # type: ignore[no-untyped-call]
         if settings.compute is not None:
             left = begin + settings.compute / settings.micro_batches * cost - time.perf_counter()
@@ -193,7 +207,8 @@ def train(
     """
     model = task.build_model(seed)
     used = list(model.parameters())
-    inner = task.optimizer([*used, *_padding(used, settings.parameters)], settings.learning_rate)
+    padding = _padding(used, settings.parameters)
+    inner = task.optimizer([*used, *padding], settings.learning_rate)
     computing = _Computing(settings, compared, imbalance, task, model, seed)
     _warm_up(task, settings, comm.rank, comm.size, seed)
     algorithm = compared.make(comm, settings, imbalance)
@@ -213,7 +228,13 @@ def train(
             made = count(1)
             inner.register_step_post_hook(lambda *_: snapshots.take(next(made), parameters.flat))
         meet(comm)
-        record = run_steps(optimizer, settings.steps, computing, snapshots, progress, stopped)
+        with ExitStack() as block:
+            if compared.by_ddp:
+                computing.model = block.enter_context(ddp.wrapped(comm, model, padding))
+                together = ddp.Together(comm, stopped)
+                block.callback(together.close)
+                stopped = together.now
+            record = run_steps(optimizer, settings.steps, computing, snapshots, progress, stopped)
         found = optimizer.stats()
     hook.remove()
     # Every rank has left the training: for one that was stopped in it nobody waits there.

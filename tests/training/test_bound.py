@@ -133,7 +133,8 @@ def test_results_are_delivered_in_order() -> None:
 def test_every_algorithm_has_a_bound(name: str, size: int) -> None:
     one = find(name, replace(SETTINGS, group_size=None), size)
     if one.rule is None:
-        assert name == "fastest-k"  # whom it waits for depends on the gradients
+        # Whom fastest-k waits for depends on the gradients; DDP waits in what counts as computing.
+        assert name in ("fastest-k", "ddp")
         return
     if size < one.least_ranks:
         with pytest.raises(ValueError, match="neighbors"):

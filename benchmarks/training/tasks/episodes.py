@@ -58,7 +58,7 @@ class EpisodesTask(Task):
 
 def _policy(model: nn.Module) -> Callable[[Floats], Floats]:
     """The model without torch, which takes longer for so few numbers at a time."""
-    first, _, last = (module for module in model.children())
+    first, last = (module for module in model.modules() if isinstance(module, nn.Linear))
     w, b, v, c = (p.detach().double().numpy() for p in (*first.parameters(), *last.parameters()))
 
     def chances(states: Floats) -> Floats:
