@@ -249,5 +249,14 @@ def test_the_hooks_are_all_listed() -> None:
     public = {name for name in vars(Algorithm) if not name.startswith("_")}
     own = {"attach", "reattach", "resume", "meet", "close", "check_open", "hint"}  # of the base
     called = {"count_versions"}  # by hooks
-    values = {"wait_avoiding", "joins", "default_weight", "plan", "pending", "parameters", "collective", "version"}
+    values = {
+        "wait_avoiding",
+        "joins",
+        "default_weight",
+        "plan",
+        "pending",
+        "parameters",
+        "collective",
+        "version",
+    }
     assert listed == public - own - called - values
