@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=integer(1),
         metavar="N",
         help="of the gradients, in samples, which decides how large a total batch is worth its "
-        "time (default: MAX of --batch-range)",
+        "time (default: ten times MAX of --batch-range)",
     )
     add(
         "--epochs",

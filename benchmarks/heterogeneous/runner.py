@@ -35,6 +35,7 @@ __all__ = ["JSON", "run_on"]
 
 JSON = "heterogeneous.json"
 SAMPLES = 32  # per rank, unless a total batch was asked for
+NOISE = 10  # times the largest total batch: fixed times are worth a larger one then
 EMULATED = (
     "computing is emulated by sleeping, so that ranks may share cores; averaging and planning are "
     "real, and take longer where ranks share cores"
@@ -61,7 +62,7 @@ def run_on(
     smallest = settings.batch or SAMPLES * comm.size
     if settings.batch_range is not None:
         smallest = settings.batch_range[0]
-    noise_scale = settings.noise_scale or (settings.batch_range or (0, smallest))[1]
+    noise_scale = settings.noise_scale or NOISE * (settings.batch_range or (0, smallest))[1]
     nodes = _nodes(settings, comm.size, smallest)
     fastest = min(node.q + node.k for node in nodes)
     places = environment.gather(comm)

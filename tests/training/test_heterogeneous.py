@@ -1,11 +1,15 @@
 """The benchmark of uneven batches on real ranks: three nodes of cluster A."""
 
 import json
+import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 from started import ENVIRONMENT, LIVENESS_S, wagma
+from test_input import one_rank
 
 
 def launched(folder: Path, ranks: int, *options: str) -> subprocess.CompletedProcess[str]:
@@ -58,3 +62,33 @@ def test_the_total_batch_is_chosen(tmp_path: Path) -> None:
     for run in (adaptdl, cannikin):  # fixed times are worth a larger batch
         assert run["epochs"][-1]["total_batch"] > 24
         assert run["epochs"][-1]["pace"] < even["epochs"][-1]["pace"]
+
+
+@pytest.mark.long
+def test_finished_epochs_are_kept_after_ctrl_c(tmp_path: Path) -> None:
+    options = ("--cluster", "A", "--epochs", "100", "--steps", "4", "--step-time", "40ms")
+    process = subprocess.Popen(
+        wagma(3, "bench", "heterogeneous", *options, "--methods", "cannikin", "--out", "out"),
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    try:
+        assert process.stderr is not None
+        while not process.stderr.readline().startswith("cluster A"):
+            assert process.poll() is None
+        time.sleep(2.0)
+        os.kill(one_rank(process.pid), signal.SIGINT)
+        output, errors = process.communicate(timeout=LIVENESS_S)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130, errors
+    assert "interrupted: what is above is not all that was asked for" in errors
+    result = json.loads((tmp_path / "out/heterogeneous.json").read_text())
+    assert result["interrupted"]
+    assert 0 < len(result["runs"][0]["epochs"]) < 100
+    assert "step, last epoch, ms" in output
