@@ -106,6 +106,7 @@ class Planner(ABC):
         self.max_batches = list(max_batches)
         self._limits = [largest if one is None else min(one, largest) for one in max_batches]
         self.noise = NoiseScaleAverage(_SMOOTHING)
+        self._evens: dict[int, tuple[int, ...]] = {}  # by total batch
         if smallest < nodes:
             raise ValueError(
                 f"a total batch of {smallest} is below {nodes}, one sample for each rank: raise it"
@@ -132,7 +133,10 @@ class Planner(ABC):
 
     def _even(self, total: int) -> tuple[int, ...]:
         """Return an even split of a total batch, as far as the limits allow."""
-        return tuple(initial_batches(np.ones(self._nodes), total, self._limits).tolist())
+        if total not in self._evens:
+            batches = initial_batches(np.ones(self._nodes), total, self._limits)
+            self._evens[total] = tuple(batches.tolist())
+        return self._evens[total]
 
     def _candidates(self) -> list[int]:
         """Return the total batches that are compared."""
