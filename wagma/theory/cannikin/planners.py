@@ -9,6 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, SupportsIndex, get_args
 
 import numpy as np
@@ -28,6 +29,9 @@ BASELINES: tuple[Baseline, ...] = get_args(Baseline)
 
 CANDIDATES = 32  # total batches that are compared
 _SMOOTHING = 0.8  # of the noise scale, from one epoch to the next
+# By which share the goodput has to grow for another total batch. Integers make it a jagged function
+# of the total, with maxima that are far apart and equal but for errors of measurement.
+_WORTH = 0.01
 
 
 @dataclass(frozen=True)
@@ -221,7 +225,10 @@ class _Learning(Planner):
 
 
 class _Cannikin(_Learning):
-    """The fastest batches, of the total batch with the largest goodput."""
+    """The fastest batches, of the total batch with the largest goodput.
+
+    The total stays as it is where another one would be hardly better.
+    """
 
     def _plan(self, measured: Measured) -> Plan:
         if self.learner.unknown:
@@ -231,12 +238,19 @@ class _Cannikin(_Learning):
             best, noise = integer_batches(cluster, self.smallest), None
         else:
             noise = self._scale
-            best = choose_total_batch(cluster, self._candidates(), noise, self.smallest).plan
+            choose = partial(
+                choose_total_batch, cluster, noise_scale=noise, base_batch=self.smallest
+            )
+            found, now = choose(self._candidates()), choose([sum(measured.batches)])
+            best = (found if found.goodput > (1 + _WORTH) * now.goodput else now).plan
         return Plan(tuple(best.batches.tolist()), best.time, best.bottlenecks, noise)
 
 
 class _AdaptDL(_Learning):
-    """AdaptDL-like: even splits, of the total batch with the largest goodput."""
+    """AdaptDL-like: even splits, of the total batch with the largest goodput.
+
+    The total stays as it is where another one would be hardly better.
+    """
 
     def _plan(self, measured: Measured) -> Plan:
         if self.learner.unknown:
@@ -246,11 +260,17 @@ class _AdaptDL(_Learning):
             return Plan(self._even(total))
         cluster, noise = self.learner.cluster(), self._scale
 
-        def of(total: int) -> tuple[float, int]:
+        def of(total: int) -> float:
             time = batch_time(cluster, self._even(total))
-            return goodput(total, time, noise, self.smallest), -total
+            return goodput(total, time, noise, self.smallest)
 
-        batches = self._even(max(self._candidates(), key=of))
+        # As many samples on each rank: a step takes as long as its largest batch.
+        whole = {
+            min(max(round(total / self._nodes) * self._nodes, self.smallest), self._largest)
+            for total in self._candidates()
+        }
+        total, now = max(sorted(whole), key=of), sum(measured.batches)
+        batches = self._even(total if of(total) > (1 + _WORTH) * of(now) else now)
         return Plan(
             batches,
             batch_time(cluster, batches),
