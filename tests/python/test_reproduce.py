@@ -63,6 +63,24 @@ def test_a_method_is_a_module_and_a_line(
     assert figures["a"]["quick"] is True
 
 
+def test_claims_are_printed(
+    method: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def claims(figures: dict[str, Numbers]) -> list[tuple[str, str, str]]:
+        return [("x grows", "yes", f"{figures['a']['x'][0]:g}")]
+
+    method.CLAIMS = claims  # type: ignore[attr-defined]
+    assert main(["reproduce", "other", "--out", str(tmp_path)]) == 0
+    document = json.loads((tmp_path / "other.json").read_text())
+    here = f"{document['figures']['a']['x'][0]:g}"
+    assert document["claims"] == [{"claim": "x grows", "paper": "yes", "here": here}]
+    assert capsys.readouterr().out.splitlines()[:-1] == [
+        "| claim | paper | here |",
+        "| --- | --- | --- |",
+        f"| x grows | yes | {here} |",
+    ]
+
+
 @pytest.mark.usefixtures("method")
 def test_help_names_the_methods(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(Ended):

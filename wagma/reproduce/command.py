@@ -1,8 +1,8 @@
 """Makes figures of a paper again, from simulations with wagma's own functions.
 
 For each figure there is a PNG, and one JSON file has the numbers of all. The same seed gives the
-same numbers. docs/reproduction.md has what came out, beside the paper's figures. Each method takes
-about half a minute of one core.
+same numbers, but for times that are measured. docs/reproduction.md has what came out, beside the
+paper's figures. Each method takes half a minute of one core, cannikin a whole one.
 
     python -m wagma reproduce dropcompute --out figures
 """
@@ -23,19 +23,28 @@ from wagma.launch.packages import missing
 from wagma.units import plural
 
 if TYPE_CHECKING:
-    from wagma.reproduce.picture import Picture
+    from collections.abc import Callable
+
+    from wagma.reproduce.picture import Numbers, Picture
+
+    Claim = tuple[str, str, str]
+    Claims = Callable[[dict[str, Numbers]], list[Claim]]
 
 __all__ = ["METHODS", "SUMMARY", "add_arguments", "run"]
 
 SUMMARY = "figures of a paper, made again by simulation"
 
-# Each is a module of this package, with _ for -, with `PICTURES`, and `NEEDS`: the packages that it
-# imports, beside matplotlib and scipy.
+# Each is a module of this package, with _ for -, with `PICTURES`. It may have `NEEDS`: the packages
+# that it imports, beside matplotlib and scipy; and `CLAIMS`, which makes rows of claim, what the
+# paper says and what came out, from the numbers of all figures.
 METHODS = {
+    "cannikin": "Figs. 5 and 7 to 10 of Cannikin (Nie et al., 2024)",
     "dropcompute": "Figs. 1, 3, 4, 13 and 14 of DropCompute (Giladi et al., 2023)",
     "fastest-k": "Figs. 1 to 6 of adaptive fastest-k SGD (Kas Hanna et al., 2022)",
     "ksync": "Figs. 5 to 9 of K-sync and K-async SGD (Dutta et al., 2018)",
 }
+
+_COLUMNS = ("claim", "paper", "here")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,14 +87,23 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     pictures: tuple[Picture, ...] = module.PICTURES
     out: Path = arguments.out
     try:
-        _reproduce(method, pictures, arguments)
+        rows = _reproduce(method, pictures, getattr(module, "CLAIMS", None), arguments)
     except OSError as error:
         parser.error(f"{error.filename} cannot be written: {error.strerror}")
+    if rows:
+        lines = [_COLUMNS, ("---",) * 3, *rows]
+        sys.stdout.write("".join(f"| {' | '.join(line)} |\n" for line in lines))
     sys.stdout.write(f"{out / method}.json, {plural(len(pictures), 'picture')} in {out}\n")
     return 0
 
 
-def _reproduce(method: str, pictures: tuple[Picture, ...], arguments: argparse.Namespace) -> None:
+def _reproduce(
+    method: str,
+    pictures: tuple[Picture, ...],
+    claims: Claims | None,
+    arguments: argparse.Namespace,
+) -> list[Claim]:
+    """Compute, draw and write; return the rows of claims."""
     import numpy as np
 
     from wagma.launch.files import check_writable, write_file
@@ -103,6 +121,7 @@ def _reproduce(method: str, pictures: tuple[Picture, ...], arguments: argparse.N
             figures[picture.name] = plain(picture.compute(rng, quick))
             write_file(out / f"{picture.name}.png", png(picture, figures[picture.name]))
             advance()
+    rows = claims(figures) if claims else []
     document = {
         "method": method,
         "wagma": version("wagma"),
@@ -110,4 +129,9 @@ def _reproduce(method: str, pictures: tuple[Picture, ...], arguments: argparse.N
         "quick": quick,
         "figures": figures,
     }
+    if rows:
+        document["claims"] = [
+            dict(zip(("claim", "paper", "here"), row, strict=True)) for row in rows
+        ]
     write_file(out / f"{method}.json", json.dumps(document, indent=1, allow_nan=False) + "\n")
+    return rows

@@ -1,0 +1,144 @@
+"""Training on scikit-learn's digits by a cluster's clock: Figs. 5, 7 and 8.
+
+Gradients are real, and so is the noise scale; only the time is simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from wagma.reproduce.cannikin.network import Network
+from wagma.reproduce.cannikin.simulated import Clock
+from wagma.theory.cannikin import NoiseScale, Planner, adascale, noise_scale
+
+__all__ = ["Curve", "Data", "split", "train"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+HIDDEN = 64
+FEWEST_STEPS = 3  # of an epoch: fewer measure too little
+TEST_SHARE = 0.25
+
+
+class Data(NamedTuple):
+    """Images with a last column of 1, and their digits, (N,).
+
+    Attributes:
+        images: to train on, as they are and shifted by a pixel: (9, N, 65).
+        labels: their digits, (N,).
+        test_images: (M, 65).
+        test_labels: (M,).
+    """
+
+    images: Floats
+    labels: Ints
+    test_images: Floats
+    test_labels: Ints
+
+
+class Curve(NamedTuple):
+    """A run of training: what was reached after each step, and how each epoch was planned.
+
+    Attributes:
+        seconds: by the cluster's clock, (steps,).
+        accuracy: on the images that are not trained on, (steps,).
+        epoch: that the step belongs to, counted from 0, (steps,).
+        samples: taken so far, (steps,).
+        total_batch: of each epoch.
+        noise_scale: average after each epoch.
+        gain: by which the learning rate was multiplied in each epoch.
+    """
+
+    seconds: Floats
+    accuracy: Floats
+    epoch: Ints
+    samples: Ints
+    total_batch: list[int]
+    noise_scale: list[float]
+    gain: list[float]
+
+
+def split(images: Floats, labels: Ints, rng: np.random.Generator) -> Data:
+    """Return images to train on, and others to test; (N, 65) with (N,) digits."""
+    order = rng.permutation(len(images))
+    tested, trained = np.split(order, [round(TEST_SHARE * len(order))])
+    padded = np.pad(images[trained, :-1].reshape(-1, 8, 8), ((0, 0), (1, 1), (1, 1)))
+    ones = images[trained, -1:]
+    shifted = [
+        np.hstack([padded[:, y : y + 8, x : x + 8].reshape(-1, 64), ones])
+        for y in range(3)
+        for x in range(3)
+    ]
+    return Data(np.array(shifted), labels[trained], images[tested], labels[tested])
+
+
+def train(
+    planner: Planner,
+    clock: Clock,
+    data: Data,
+    rng: np.random.Generator,
+    *,
+    rate: float,
+    seconds: float,
+    target: float = 1.0,
+) -> Curve:
+    """Train until the clock shows so many seconds, or a little beyond a target.
+
+    Each node computes the gradient of its own samples; the learning rate is multiplied by
+    AdaScale's gain.
+
+    Args:
+        planner: of the batches.
+        clock: of the cluster.
+        data: to train on, and to test.
+        rng: of the first weights and of the order of the samples.
+        rate: learning rate with the smallest total batch.
+        seconds: to train, at least.
+        target: mean accuracy over an epoch with which the training ends sooner.
+    """
+    network = Network(data.images.shape[2], HIDDEN, rng)
+    order = _shuffled(len(data.labels), rng)
+    plan, now, drawn = planner.first(), 0.0, 0
+    rows: list[tuple[float, float, int, int]] = []
+    totals: list[int] = []
+    scales: list[float] = []
+    gains: list[float] = []
+    while now < seconds:
+        total = plan.total_batch
+        gain = 1.0
+        if total > planner.smallest:
+            gain = adascale(total, planner.noise.average.scale, planner.smallest)
+        epoch = clock.epoch(plan.batches, max(FEWEST_STEPS, round(len(data.labels) / total)))
+        noise, reached = [], []
+        for took in epoch.seconds.tolist():
+            chosen = np.fromiter(order, np.int64, total)
+            images = data.images[rng.integers(len(data.images), size=total), chosen]
+            gradient = network.gradient(images, data.labels[chosen], plan.batches)
+            network.step(gradient, gain * rate)
+            estimate = noise_scale(plan.batches, gradient.local_sqnorms, gradient.sqnorm)
+            noise.append((estimate.sqnorm, estimate.trace))
+            now, drawn = now + took, drawn + total
+            reached.append(network.accuracy(data.test_images, data.test_labels))
+            rows.append((now, reached[-1], len(totals), drawn))
+        totals.append(total)
+        gains.append(gain)
+        plan = planner.next(
+            replace(epoch.measured, noise=NoiseScale(*np.mean(noise, axis=0).tolist()))
+        )
+        scales.append(planner.noise.average.scale)
+        if np.mean(reached) >= target:
+            break
+    times, accuracy, epochs, samples = (np.array(column) for column in zip(*rows, strict=True))
+    return Curve(times, accuracy, epochs, samples, totals, scales, gains)
+
+
+def _shuffled(count: int, rng: np.random.Generator) -> Iterator[int]:
+    """Yield samples, each once before any comes again, in a new order every time."""
+    while True:
+        yield from rng.permutation(count).tolist()
