@@ -29,6 +29,7 @@ __all__ = [
     "Quorum",
     "Transport",
     "WorldArguments",
+    "check_switch",
 ]
 
 Quorum: TypeAlias = SupportsIndex | Literal["all", "majority"]
@@ -196,8 +197,7 @@ class Options:
                 know, or one that does not go with another's. What is left is for the engine.
         """
         _check_word("transport", self.transport, _TRANSPORTS)
-        if not isinstance(self.average, bool):
-            raise TypeError(f"average={self.average!r} must be True or False")
+        check_switch("average", self.average)
         options: dict[str, int | float] = {
             "size": size,
             "count": count,
@@ -301,6 +301,12 @@ def _alternatives(values: Iterable[str]) -> str:
     """'a', 'b' or 'c'."""
     *others, last = map(repr, values)
     return f"{', '.join(others)} or {last}"
+
+
+def check_switch(name: str, value: object) -> None:
+    """Check that `value` is True or False; raise TypeError where it is not."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name}={value!r} must be True or False")
 
 
 def _check_word(name: str, value: Any, known: Iterable[str]) -> None:

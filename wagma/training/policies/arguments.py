@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 import torch
 
+from wagma.collectives.options import check_switch
 from wagma.training.strategies.allreduce import AllreduceSGD
 from wagma.training.strategies.base import Algorithm
 from wagma.training.strategies.diloco import DiLoCo
@@ -62,8 +63,7 @@ class Arguments:
         _check_number("recalibrate", self.recalibrate, optional=True)
         _check_name("correction", self.correction, get_args(Correction))
         _check_name("compensation", self.compensation, get_args(Compensation))
-        if not isinstance(self.preempt, bool):
-            raise TypeError(f"preempt={self.preempt!r} must be True or False")
+        check_switch("preempt", self.preempt)
         if self.preempt and model is None:
             raise ValueError(
                 "preempt=True needs the model, whose passes it ends: "

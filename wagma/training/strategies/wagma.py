@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, Unpack
 
 from wagma.collectives import PartialAllreduce
-from wagma.collectives.options import Activation, Missed
+from wagma.collectives.options import Activation, Missed, check_switch
 from wagma.training.ranks import Waits
 from wagma.training.strategies.groups import GroupAveraging
 from wagma.units import plural
@@ -107,8 +107,7 @@ class WAGMA(GroupAveraging):
         """Return the own arguments, checked."""
         switches = {"dynamic_groups": self.dynamic_groups, "wait_avoiding": self.wait_avoiding}
         for name, value in switches.items():
-            if not isinstance(value, bool):
-                raise TypeError(f"{name}={value!r} must be True or False")
+            check_switch(name, value)
         if not self.wait_avoiding:
             for name, chosen, default in (
                 ("grace", self._grace, "auto"),
