@@ -322,7 +322,15 @@ class Algorithm(Ranks, ABC):
                 f"state can only be loaded when all ranks are at one version, they are at "
                 f"{versions}: load it before the first step, or after synchronize()"
             )
+        self.restart(version)
         self._base = version - self.counter()
+
+    def restart(self, version: int) -> None:
+        """Bring the collectives to where `version` can be called next; collective.
+
+        A collective's own counter starts at 0 in every process: where what it does depends on it,
+        such as its groups, it passes through versions without contributions.
+        """
 
     def state(self) -> dict[str, Any]:
         """What this rank has to save beside parameters and version: tensors, numbers and texts.

@@ -33,21 +33,19 @@ def group_cycle(size: int, group_size: int, grouping: Grouping) -> int:
     return max(1, steps * groups)
 
 
-def pass_empty(collective: PartialAllreduce, array: torch.Tensor, version: int, cycle: int) -> int:
-    """Pass through versions without weight until groups are those of `version`; collective.
+def pass_empty(collective: PartialAllreduce, array: torch.Tensor, version: int) -> None:
+    """Pass through versions without weight until those of `version` are next; collective.
 
-    They are one at least, so that no average ever holds what ranks had published before.
+    Groups and synchronisations are then those of `version` (pairs, which are drawn, stay others).
+    One version at least is passed, so that no average ever holds what ranks had published before.
 
     Args:
         collective: of all ranks.
         array: for the calls, which leave it as it is.
         version: of the collective, in some process.
-        cycle: versions after which groups are the same.
-
-    Returns:
-        How many they were.
     """
-    empty = (version - collective.version) % cycle or cycle
-    for _ in range(empty):
+    used = collective.options
+    groups = group_cycle(collective.size, int(used.group_size or 1), used.grouping)
+    cycle = math.lcm(groups, int(used.sync_period or 1))
+    for _ in range((version - collective.version) % cycle or cycle):
         collective.sync(array, weight=0.0)
-    return empty

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from torch.optim import Optimizer
 
-from wagma.collectives import Options, Outcome, PartialAllreduce
-from wagma.training.agreed import Agreed
+from wagma.collectives import Options, PartialAllreduce
+from wagma.collectives.options import Quorum, check_switch
+from wagma.training.agreed import VersionedArray
 from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Waits
 from wagma.training.strategies.anchor import Anchor, MakeOuter, nesterov
 from wagma.training.strategies.collective import Collective
-from wagma.training.strategies.cycles import group_cycle, pass_empty
+from wagma.training.strategies.cycles import pass_empty
 from wagma.training.strategies.local import LocalSGD
+from wagma.training.strategies.posted import PostedAveraging
 from wagma.units import plural
 
 if TYPE_CHECKING:
-    from wagma.collectives import Request
-    from wagma.collectives.meeting import Comm, Meeting
+    from wagma.collectives.meeting import Comm
 
 __all__ = ["DiLoCo"]
 
 
-class DiLoCo(LocalSGD):
+class DiLoCo(PostedAveraging, LocalSGD):
     """Makes `sync_period` steps of its own, and then an outer step with what they changed.
 
     Of Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models" (2023).
@@ -77,10 +77,6 @@ class DiLoCo(LocalSGD):
         if outer is None:
             outer = nesterov(0.3, 0.5) if overlap or self.wait_avoiding else nesterov(0.7, 0.9)
         self._anchor = Anchor(outer)
-        self._changes = torch.empty(0)  # of the rank, and then their average
-        self._request: Request | None = None  # that averages them
-        self._given: Outcome | None = None  # what the average has come from
-        self._due = False  # it is there, and no outer step has used it
 
     @property
     def outer(self) -> Optimizer:
@@ -89,35 +85,21 @@ class DiLoCo(LocalSGD):
 
     def arguments(self) -> dict[str, object]:
         """Return the own arguments, checked."""
-        if not isinstance(self.overlap, bool):
-            raise TypeError(f"overlap={self.overlap!r} must be True or False")
+        check_switch("overlap", self.overlap)
         Options(group_size=self.group_size).engine(self.size, 0, 0)  # raises what is wrong with it
         own = {"overlap": self.overlap, "group_size": self.group_size}
         return super().arguments() | own | {"outer": self._anchor.describe()}
 
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
         """Make the collective; the anchor and the state of the outer optimizer grow."""
-        quorum: Literal["all", 1] = "all" if self.group_size is None else 1
-        flat = parameters.flat
-        like = flat.new_zeros(flat.numel() + Agreed.SIZE)
+        like = VersionedArray.like(parameters.flat).memory
+        quorum: Quorum = 1 if self.wait_avoiding else "all"
         collective = PartialAllreduce(
             self.comm, like, group_size=self.group_size, quorum=quorum, **self.waits
         )
-        self._memory = torch.from_numpy(collective.empty()).view(flat.dtype).zero_()
-        changes = self._memory[: flat.numel()]
-        changes[: self._changes.numel()] = self._changes
-        self._changes, self._at = changes, Agreed(self._memory[flat.numel() :])
-        self._anchor.grow(flat)
+        self._keep_in(collective, like.dtype)
+        self._anchor.grow(parameters.flat)
         return (collective,)
-
-    @property
-    def collective(self) -> PartialAllreduce:
-        """The collective; its own counter starts at 0 in every process."""
-        return self._connected(PartialAllreduce)
-
-    def counter(self) -> int:
-        """Return the versions of the collective, a posted one with them, and the local steps."""
-        return super().counter() + (self._request is not None)
 
     def before_step(self, loss: torch.Tensor | float | None) -> torch.Tensor | float | None:
         """Remember where a period begins."""
@@ -132,60 +114,33 @@ class DiLoCo(LocalSGD):
     def synchronize(self, *, final: bool = True) -> None:
         """End the period: average the changes, and step the anchor, which is the new model."""
         self.before_step(None)
-        flat, anchor = self.parameters.flat, self._anchor.flat
-        weight = fmean(self._weights or [1.0])
-        changes = anchor - flat
-        self._step_outer()  # with those of the last period, where one was posted
-        self._changes.copy_(changes)
-        self._tell_version()
-        if self.overlap and not final:
-            self._request = self.collective.iallreduce(self._memory, weight)
-        else:
-            call = self.collective.sync if final else self.collective.allreduce
-            self._take(call(self._memory, weight), everybody=final)
+        model, anchor, later = self.parameters.flat, self._anchor.flat, self.overlap and not final
+        changes = anchor - model
+        self._step_outer()  # with the changes of the last period, where they were posted
+        self._average(changes, self._mean_weight(), later=later, everybody=final)
+        if not later:
             self._due &= bool(self._weights)  # of no step no change is applied
             self._step_outer()
-        if final and self.group_size is not None:
-            self._changes.copy_(anchor)
-            self.collective.sync(self._memory)
-            anchor.copy_(self._changes)
+        if final and self.wait_avoiding:  # anchors differ
+            self._array.content.copy_(anchor)
+            self.collective.sync(self._array.memory)
+            anchor.copy_(self._array.content)
             self.count_versions(-1)
-        flat.copy_(anchor)
+        model.copy_(anchor)
         self.parameters.written()
         self._weights.clear()
         self._anchor.begun = False
 
     def _step_outer(self) -> None:
-        """Step the anchor with the average that was posted, if there is one."""
-        self._finish()
-        if self._due:
-            self._anchor.step(self._changes)
-            self._due = False
-        self.outcome = self._given
+        """Step the anchor with the average, if there is one."""
+        changes = self._take()
+        if changes is not None:
+            self._anchor.step(changes)
 
-    def _finish(self) -> None:
-        """Wait for what was posted."""
-        if self._request is not None:
-            request, self._request = self._request, None
-            self._take(request.wait())
-
-    def _take(self, outcome: Outcome, *, everybody: bool = False) -> None:
-        self._given, self._due = outcome, outcome.weight > 0
-        if everybody or self.group_size is None:
-            self._check_versions()
-
-    def meet(self) -> Meeting:
-        """Return the ranks, when what was posted is complete: the collective is free then."""
-        self._finish()
-        return super().meet()
-
-    def resume(self, version: int) -> None:
-        """Continue the count at `version`; groups are those of its period."""
-        super().resume(version)
-        if self.group_size is not None:
-            cycle = group_cycle(self.size, self.group_size, "dynamic")
-            at = version // (self.sync_period or 1)
-            self.count_versions(-pass_empty(self.collective, self._memory, at, cycle))
+    def restart(self, version: int) -> None:
+        """Pass through versions until groups are those of the period of `version`."""
+        if self.wait_avoiding:
+            pass_empty(self.collective, self._array.memory, version // (self.sync_period or 1))
 
     def state(self) -> dict[str, Any]:
         """Return the outer optimizer's state, and what there is of a period; waits for its average.
@@ -193,28 +148,12 @@ class DiLoCo(LocalSGD):
         What others could still use in groups cannot be saved, nor with `overlap` the outcome of the
         average that was posted: `outcome` is None at the first period's end after a resume.
         """
-        self._finish()
-        average = self._changes.clone() if self._due else None
-        return super().state() | self._anchor.state() | {"average": average}
+        return super().state() | self._anchor.state()
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Take up what was saved."""
         super().load_state(state)
         self._anchor.load_state(state)
-        self._due = state["average"] is not None
-        if self._due:
-            self._changes.copy_(state["average"])
-
-    def release(self) -> None:
-        """Let go of the collective's memory, with a copy of an average that is not used yet."""
-        self._request = None
-        self._changes = self._changes.clone() if self._due else torch.empty(0)
-
-    def _leave(self) -> None:
-        try:
-            self._finish()
-        finally:
-            super()._leave()
 
     def __repr__(self) -> str:
         return (

@@ -126,11 +126,9 @@ class EagerSGD(GradientResults):
         super().synchronize(final=final)
         self.count_versions(-1)
 
-    def resume(self, version: int) -> None:
-        """Continues the count at `version`; what is carried, of models of before, is dropped."""
-        super().resume(version)
+    def restart(self, version: int) -> None:  # noqa: ARG002
+        """Drops what is carried, of models of before."""
         self._flush()
-        self.count_versions(-1)
 
     def _flush(self) -> None:
         """Averages what is carried, over all ranks."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Unpack
 
@@ -14,7 +13,7 @@ from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Waits
 from wagma.training.strategies.base import Algorithm
 from wagma.training.strategies.collective import Collective
-from wagma.training.strategies.cycles import group_cycle, pass_empty
+from wagma.training.strategies.cycles import pass_empty
 
 if TYPE_CHECKING:
     from wagma.collectives.meeting import Comm
@@ -88,15 +87,6 @@ class GroupAveraging(Algorithm):
         self.outcome = self.collective.sync(self.parameters.flat)
         self.parameters.written()
 
-    def resume(self, version: int) -> None:
-        """Continues the count at `version`, with its groups and synchronisations.
-
-        The collective passes through versions without weight until its groups and synchronisations
-        are those of `version` (pairs, which are drawn, stay others): at least one, so that no
-        average ever holds what the ranks had published before, which is older than what is loaded.
-        """
-        super().resume(version)
-        groups = group_cycle(self.size, self.group_size, self._grouping)
-        cycle = math.lcm(groups, self.sync_period or 1)
-        empty = pass_empty(self.collective, self.parameters.flat, version, cycle)
-        self.count_versions(-empty)
+    def restart(self, version: int) -> None:
+        """Passes through versions until groups and synchronisations are those of `version`."""
+        pass_empty(self.collective, self.parameters.flat, version)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Unpack
 
-import torch
-
-from wagma.collectives import MismatchError, Options, SyncAllreduce
-from wagma.training.agreed import Agreed
+from wagma.collectives import Options, SyncAllreduce
+from wagma.training.agreed import VersionedArray
 from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Waits
 from wagma.training.strategies.base import Algorithm
@@ -54,9 +52,6 @@ class LocalSGD(Algorithm):
         super().__init__(comm, **waits)
         self.sync_period = sync_period
         self._weights: list[float] = []  # of the steps of this period
-        self._memory = torch.empty(0)  # that is averaged: the model, and its version
-        self._at = Agreed(self._memory)
-        self._told = 0  # version that was told last
 
     def arguments(self) -> dict[str, object]:
         """Return the own arguments, checked."""
@@ -65,11 +60,9 @@ class LocalSGD(Algorithm):
 
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
         """Make the collective."""
-        elements = parameters.layout.numel
-        memory = torch.zeros(elements + Agreed.SIZE, dtype=parameters.layout.dtype)
-        collective = SyncAllreduce(self.comm, memory, **self.waits)
-        parameters.move(memory[:elements])
-        self._memory, self._at = memory, Agreed(memory[elements:])
+        self._model = VersionedArray.like(parameters.flat)
+        collective = SyncAllreduce(self.comm, self._model.memory, **self.waits)
+        parameters.move(self._model.content)
         return (collective,)
 
     def after_step(self) -> None:
@@ -88,30 +81,15 @@ class LocalSGD(Algorithm):
             MismatchError: they are of different versions; on every rank, but those whose weight is
                 0 are not compared with on the others.
         """
-        weight = fmean(self._weights) if self._weights else 1.0
-        self._tell_version()
-        self.outcome = self._connected(SyncAllreduce).sync(self._memory, weight)
+        self._model.tell(self.version)
+        self.outcome = self._connected(SyncAllreduce).sync(self._model.memory, self._mean_weight())
         self._weights.clear()
         self.parameters.written()
-        self._check_versions()
+        self._model.check(self.rank)
 
-    def _tell_version(self) -> None:
-        """Put this rank's version beside what is averaged next."""
-        self._told = self.version
-        self._at.tell(self._told)
-
-    def _check_versions(self) -> None:
-        """Check that what was averaged was of one version.
-
-        Raises:
-            MismatchError: it was not.
-        """
-        if not self._at.is_own():
-            raise MismatchError(
-                f"the ranks have averaged models of different versions, rank {self.rank} that of "
-                f"version {self._told}: every rank has to make as many steps as the others before "
-                "it calls synchronize()"
-            )
+    def _mean_weight(self) -> float:
+        """Return what this rank's changes count: the mean of the period's steps; 1 without any."""
+        return fmean(self._weights or [1.0])
 
     def state(self) -> dict[str, Any]:
         """Return the weights of the period's steps."""

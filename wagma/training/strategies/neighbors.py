@@ -75,9 +75,6 @@ class NeighborAveraging(Algorithm):
     def _leave(self) -> None:
         close_all(self._collectives)
 
-    def resume(self, version: int) -> None:
-        """Continues the count at `version`, with its neighbours."""
-        super().resume(version)
-        empty = (version - self.collective.version) % self._cycle
-        self._pass_versions(empty)
-        self.count_versions(-empty)
+    def restart(self, version: int) -> None:
+        """Passes through versions until neighbours are those of `version`."""
+        self._pass_versions((version - self.collective.version) % self._cycle)
