@@ -91,6 +91,16 @@ def test_equal_nodes_and_one_alone_get_a_plan() -> None:
     assert run(make_planner(1, 60), 4, cluster_of([1]))[-1].batches == (60,)
 
 
+@pytest.mark.parametrize(
+    ("nodes", "smallest", "largest"), [(4, 4, 256), (2, 2, 1024), (1, 32, 256)]
+)
+def test_a_small_batch_grows_until_the_nodes_are_known(
+    nodes: int, smallest: int, largest: int
+) -> None:
+    plans = run(make_planner(nodes, (smallest, largest)), 4, cluster_of(SPEEDS[:nodes]))
+    assert plans[-1].predicted is not None
+
+
 def test_limits_hold() -> None:
     plans = run(make_planner(4, 200, [40, None, None, 30]), 5)
     for plan in plans:

@@ -40,12 +40,14 @@ class AveragingOptimizer(OptimizerWrapper):
 
     @property
     def weight(self) -> float:
-        """How much this rank's gradient counts in the coming step; 1 again after each.
+        """How much this rank's gradient counts in the coming step.
+
+        After each step it is 1 again; with `wagma.Cannikin` the batch that is planned.
 
         ``.grad`` is the mean over this rank's own samples, w of them, or tokens, or micro-batches::
 
-            loss(model(inputs), targets).backward()
             opt.weight = len(inputs)
+            loss(model(inputs), targets).backward()
             opt.step()
 
         What averages gradients makes of them sum(w g) / sum(w), the mean over the samples of all
@@ -149,7 +151,7 @@ class AveragingOptimizer(OptimizerWrapper):
         """Make the inner step with ``.grad`` as it is, the same on all ranks."""
         self._algorithm.check_open("step()")
         self._parameters.check()
-        if self.weight != 1:
+        if self.weight != self._algorithm.default_weight:
             raise RuntimeError(
                 f"weight={self.weight} after average_gradients(), which has averaged: set it before"
             )
@@ -159,5 +161,6 @@ class AveragingOptimizer(OptimizerWrapper):
             self._counters.steps += 1
         else:  # on all ranks
             self._counters.passive_steps += 1
+        self._algorithm.after_step()
         self._policy.end_step(self._inner, None)
         self._marks.use(self._parameters.parameters)

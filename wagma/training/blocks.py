@@ -82,7 +82,7 @@ class BlocksOptimizer(MicroBatchingOptimizer):
             with self._inside("join"):
                 yield last
             self._algorithm.check_open("join()")
-            self.weight = 1.0
+            self._algorithm.weight = self._algorithm.default_weight
             while self._algorithm.version < last:
                 if self._algorithm.wait_avoiding:
                     self._pace.keep()

@@ -189,14 +189,66 @@ def test_a_checkpoint_has_what_was_learned() -> None:
         assert opt.plan.batches == (10,) * SIZE or SIZE == 1
 
 
-def test_too_few_steps_leave_the_plan_as_it_is() -> None:
+def test_too_few_steps_leave_the_plan_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    """What was measured is kept for the next plan."""
     model = build()
     with make(model, 10 * SIZE) as opt:
         plan = opt.plan
         assert isinstance(opt.algorithm, wagma.Cannikin)
-        train(opt, model, 2)
-        assert opt.algorithm.replan() == plan
-        assert [took for _, took in opt.algorithm.plans] == [None, None]
+        for _ in range(3):
+            assert opt.algorithm.replan() == plan
+        told = [one for one in caplog.records if "set_batches" in one.getMessage()]
+        assert len(told) == (RANK == 0)
+        for _ in range(2):
+            train(opt, model, 2)
+            opt.algorithm.replan()
+        assert [took is None for _, took in opt.algorithm.plans] == [False, True]
+
+
+def test_averages_may_be_clipped_and_plans_are_made_all_the_same() -> None:
+    model = build()
+    with make(model, (4 * SIZE, 16 * SIZE), epoch_steps=4) as opt:
+        assert isinstance(opt.algorithm, wagma.Cannikin)
+        for step in range(9):
+            opt.zero_grad()
+            loss = loss_of(model, own(opt.plan.batches, step))
+            if step == 1 and RANK == 0:
+                loss = loss * math.nan
+            loss.backward()
+            norm = opt.clip_grad_norm_(1e9)
+            if step == 1:  # nobody's model becomes NaN
+                assert norm.isnan()
+                opt.zero_grad()
+                continue
+            opt.step()
+        assert len(opt.algorithm.plans) == 3
+        assert values(model).isfinite().all()
+        weight = opt.weight
+        with opt.join(1 + RANK % 2):
+            train(opt, model, 1 + RANK % 2)
+        assert opt.weight == opt.plan.batches[RANK]
+        assert weight == opt.weight or len(opt.algorithm.plans) > 3
+
+
+def test_a_state_of_other_arguments_is_not_taken_blindly(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = build()
+    with make(model, 10 * SIZE, epoch_steps=3) as opt:
+        train(opt, model, 9)
+        opt.synchronize()
+        state = opt.state_dict()
+    told = []
+    for batch_range, options, text in (
+        ((20 * SIZE, 40 * SIZE), {}, "out of batch_range"),
+        (20 * SIZE, {"baseline": "even"}, "learned anew"),
+    ):
+        with make(build(), batch_range, **options) as opt:
+            opt.load_state_dict(state)
+            assert sum(opt.plan.batches) == 20 * SIZE
+            train(opt, model, 1)
+        told.append(text in caplog.text)
+    assert told == [RANK == 0] * 2
 
 
 def test_bad_input() -> None:
@@ -209,7 +261,8 @@ def test_bad_input() -> None:
         (64, {"scaling": "linear"}, ValueError, "'adascale'"),
         (64, {"baseline": "ddp"}, ValueError, "'lb-bsp'"),
         ((64, 128), {"baseline": "even"}, ValueError, "one total batch"),
-        (64, {"epoch_steps": 0}, ValueError, "epoch_steps is 0"),
+        (64, {"epoch_steps": 2}, ValueError, "epoch_steps is 2: at least 3"),
+        ("64", {}, TypeError, "batch_range='64'"),
         (64, {"max_batch": 64 // SIZE - 1}, ValueError, "max_batch"),
         (64, {"max_batch": 0}, ValueError, "max_batch is 0"),
     ):
@@ -220,5 +273,10 @@ def test_bad_input() -> None:
         assert "one sample for each rank" in error_everywhere(COMM, call, ValueError)
         call = lambda: make(model, 64 + RANK)  # noqa: E731
         assert "batch_range differs" in error_everywhere(COMM, call, MismatchError)
-    with pytest.raises(RuntimeError, match="serves no optimizer"):
-        _ = wagma.Cannikin(COMM, 64).plan
+    for call in (
+        lambda: wagma.Cannikin(COMM, 64).plan,
+        lambda: wagma.Cannikin(COMM, 64).replan(),
+        lambda: wagma.Cannikin(COMM, 64).stats(),
+    ):
+        with pytest.raises(RuntimeError, match="serves no optimizer"):
+            call()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, SupportsIndex, get_args
 
@@ -43,12 +43,15 @@ class Plan:
         predicted: seconds of a step; None: the nodes are not known yet.
         bottlenecks: of each rank, "compute" or "communication"; None: as above.
         noise_scale: B_noise, samples, that the total batch was chosen by; None: it was given.
+        measured: seconds of a step with it, so far; None: too few were measured. It does not count
+            where plans are compared.
     """
 
     batches: tuple[int, ...]
     predicted: float | None = None
     bottlenecks: tuple[str, ...] | None = None
     noise_scale: float | None = None
+    measured: float | None = field(default=None, compare=False)
 
     @property
     def total_batch(self) -> int:
@@ -59,7 +62,8 @@ class Plan:
         shares = " + ".join(map(str, self.batches[:16]))
         more = f" + ... ({len(self.batches)} ranks)" if len(self.batches) > 16 else ""
         known = "learning" if self.predicted is None else f"predicted {self.predicted:.4g} s"
-        return f"{self.total_batch} = {shares}{more} samples, {known}"
+        took = "" if self.measured is None else f", measured {self.measured:.4g} s"
+        return f"{self.total_batch} = {shares}{more} samples, {known}{took}"
 
 
 @dataclass(frozen=True)
@@ -151,6 +155,11 @@ class Planner(ABC):
     def _scale(self) -> float:
         return self.noise.average.scale
 
+    def allows(self, batches: Sequence[int]) -> bool:
+        """Return whether these batches are within all limits."""
+        fit = all(batch <= most for batch, most in zip(batches, self._limits, strict=True))
+        return fit and self.smallest <= sum(batches) <= self._largest
+
     def state_dict(self) -> dict[str, Any]:
         """Return what was learned, as plain lists and numbers."""
         return {"noise": self.noise.state_dict()}
@@ -208,11 +217,15 @@ class _Learning(Planner):
     def _distinct(self, measured: Measured) -> Plan:
         """Return batches that make the nodes known."""
         times, total = self.learner.sample_times(), sum(measured.batches)
-        try:
-            batches = distinct_batches(measured.batches, times, total, self._limits)
-        except ValueError:  # there are none: the total batch is small, or there is one node
-            batches = initial_batches(times, total, self._limits)
-        return Plan(tuple(batches.tolist()))
+        others = (math.ceil(1.5 * total), 2 * total, self._largest, math.floor(total / 1.5))
+        for one in (total, *others):
+            if self.smallest <= one <= self._largest:
+                try:
+                    batches = distinct_batches(measured.batches, times, one, self._limits)
+                except ValueError:  # there are none: the total is small, or there is one node
+                    continue
+                return Plan(tuple(batches.tolist()))
+        return Plan(tuple(initial_batches(times, total, self._limits).tolist()))
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was learned, as plain lists and numbers."""
@@ -296,6 +309,8 @@ def check_range(
     batch_range: int | tuple[int, int], baseline: Baseline | None = None
 ) -> tuple[int, int]:
     """Return the smallest and the largest total batch; see `make_planner`."""
+    if isinstance(batch_range, str):
+        raise TypeError(f"batch_range={batch_range!r} must be a number, or (smallest, largest)")
     ends = batch_range if isinstance(batch_range, Sequence) else (batch_range, batch_range)
     if len(ends) != 2:
         raise ValueError(f"batch_range={batch_range!r} must be a number, or (smallest, largest)")

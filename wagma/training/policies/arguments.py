@@ -132,9 +132,9 @@ class Arguments:
             )
         if isinstance(algorithm, AllreduceSGD) and algorithm.bucket_bytes is not None:
             raise ValueError(
-                f"DropCompute around AllreduceSGD(bucket_bytes={algorithm.bucket_bytes}): which "
-                "micro-batch is the last, whose gradients could leave in backward(), is known "
-                "after it; leave bucket_bytes out"
+                f"DropCompute around {type(algorithm).__name__} with bucket_bytes="
+                f"{algorithm.bucket_bytes}: which micro-batch is the last, whose gradients could "
+                "leave in backward(), is known after it; pass bucket_bytes=None"
             )
         if isinstance(algorithm, EagerSGD) and self.correction == "stochastic":
             raise ValueError(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import zlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 import numpy as np
@@ -68,8 +70,8 @@ class Cannikin(AllreduceSGD):
                     opt.step()
                 algorithm.replan()
 
-    ``opt.weight`` is this rank's planned batch after each step: it is set where a batch has another
-    size, as the last one of an epoch, before ``backward()``.
+    ``opt.weight`` is set in every step, before ``backward()``: the last step of an epoch has fewer
+    samples, and loaders that draw ahead have some of an older plan. Not set it is the planned one.
 
     With a range as `batch_range` the total batch is chosen, too: the one with the largest goodput,
     throughput times the progress that a sample makes by the gradient noise scale, which is measured
@@ -125,6 +127,7 @@ class Cannikin(AllreduceSGD):
         self._norms: list[tuple[float, float]] = []  # of this rank's gradients and the means
         self._adapts = False  # whether the total batch is chosen
         self._steps = 0  # since the latest plan
+        self._kept = 0  # how often in turn a plan could not be made
         self._factor = 1.0
 
     @property
@@ -139,14 +142,26 @@ class Cannikin(AllreduceSGD):
                 "this Cannikin serves no optimizer yet, and has no plan: give it to "
                 "wagma.DistributedOptimizer first"
             )
+        seconds = self._clock.typical().step if self._clock.count else None
+        return replace(self._current, measured=seconds)
+
+    @property
+    def _current(self) -> Plan:
         return self.plans[-1][0]
+
+    @property
+    def _planning(self) -> Planner:
+        if self._planner is None:
+            _ = self.plan  # which raises what is wrong
+        assert self._planner is not None
+        return self._planner
 
     def arguments(self) -> dict[str, object]:
         """Return the own arguments, checked."""
         smallest, largest = check_range(self.batch_range, self.baseline)
         self._adapts = smallest < largest
         if self.epoch_steps is not None:
-            self.epoch_steps = check_count("epoch_steps", self.epoch_steps, 1)
+            self.epoch_steps = check_count("epoch_steps", self.epoch_steps, 3)
         if self.scaling not in get_args(Scaling):
             known = ", ".join(map(repr, get_args(Scaling)))
             raise ValueError(f"scaling={self.scaling!r} must be one of {known}")
@@ -160,6 +175,12 @@ class Cannikin(AllreduceSGD):
         super().attach(parameters, inner)
         if self._adapts and self.scaling != "none":
             self._rates = ScaledRates(inner, lambda: self._factor)
+        if self._adapts and self.scaling == "adascale" and "betas" in inner.defaults:
+            self._warn(
+                "scaling='adascale' is for SGD, and %s divides by the size of its gradients: take "
+                "scaling='sqrt'",
+                type(inner).__name__,
+            )
 
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
         """Make the collectives, and the first plan."""
@@ -178,15 +199,17 @@ class Cannikin(AllreduceSGD):
     def _average(
         self, loss: torch.Tensor | float | None, weight: float, scale: float = 1.0
     ) -> float:
-        own = self.plan.batches[self.rank]
-        counts = weight == own
+        plan = self._current
         self._clock.call(self.buckets)
-        before = self._squares(scale) if counts and own else 0.0
+        before = self._squares(scale) if weight == plan.batches[self.rank] > 0 else 0.0
         mean = super()._average(loss, weight, scale)
+        assert self.outcome is not None
+        counts = self.outcome.weight == plan.total_batch and weight == plan.batches[self.rank]
         self._clock.end(self.buckets, counts=counts)
-        if counts:
-            self._norms.append((before, self._squares(scale)))
-        self._steps += 1
+        if counts and self._adapts:
+            after = self._squares(scale)
+            if math.isfinite(before + after):
+                self._norms.append((before, after))
         return mean
 
     def _squares(self, scale: float) -> float:
@@ -201,6 +224,7 @@ class Cannikin(AllreduceSGD):
 
     def after_step(self) -> None:
         """Make a new plan when it is due."""
+        self._steps += 1
         if self.epoch_steps is not None and self._steps >= self.epoch_steps:
             self.replan()
 
@@ -214,32 +238,39 @@ class Cannikin(AllreduceSGD):
         """Make the plan of the coming steps from what was measured in the last ones; collective.
 
         Called at the end of an epoch, or by itself after `epoch_steps`. Where a rank has measured
-        fewer than two steps (with its planned batch, and not the first after a plan), the plan
-        stays.
+        fewer than two steps (all ranks with their planned batches, and not the first after a plan),
+        the plan stays, and what was measured is kept.
 
         Returns:
             The plan.
+
+        Raises:
+            RuntimeError: there is no optimizer yet, or no more; gradients have left in
+                ``backward()`` that no step has used.
+            PeerError, StallError: a rank does not come.
         """
-        assert self._planner is not None
+        planner = self._planning
+        self.check_open("replan()")
+        self._check_none_left()
         rows, same = self._share()
         if not same:
-            self._log.warning(
+            self._warn(
                 "the ranks have loaded different states of Cannikin: their times are learned anew"
             )
-            limits = self._planner.max_batches
+            limits = planner.max_batches
             self._planner = make_planner(self.size, self.batch_range, limits, self.baseline)
             self._take(self._planner.first())
             return self.plan
-        plan = self.plan
+        plan = self._current
         parts = [Parts(*row[: len(Parts._fields)]) for row in rows]
         if min(int(row[len(Parts._fields)]) for row in rows) < _LEAST_STEPS:
-            self._take(plan)
-            return plan
+            self._keep()
+            return self.plan
         local, mean = zip(*(row[-_NORMS - _STATE : -_STATE] for row in rows), strict=True)
         busy = [batch > 0 for batch in plan.batches]
         seconds = float(np.mean([part.step for part in parts]))
         self.plans[-1] = (plan, seconds)
-        new = self._planner.next(
+        new = planner.next(
             Measured(
                 plan.batches,
                 [part.a * has for part, has in zip(parts, busy, strict=True)],
@@ -254,44 +285,61 @@ class Cannikin(AllreduceSGD):
         self._take(new)
         return new
 
+    def _keep(self) -> None:
+        """Go on with the plan, for which too little was measured; warn if that happens often."""
+        self._clock.pause()
+        self._steps = 0
+        self._kept += 1
+        if self._kept == 3:
+            self._warn(
+                "no new plan: in three epochs fewer than %d steps were measured. A step counts "
+                "where all ranks have as many samples as opt.plan says (does the loop call "
+                "sampler.set_batches(opt.plan.batches, ...), and set opt.weight?), and is not the "
+                "first one after replan()",
+                _LEAST_STEPS,
+            )
+
     def _noise(
         self, batches: tuple[int, ...], local: tuple[float, ...], mean: float
     ) -> NoiseScale | None:
         """Return an estimate of the noise scale where it is needed, and defined."""
-        if not self._adapts or sum(batch > 0 for batch in batches) < 2:
+        undefined = sum(batch > 0 for batch in batches) < 2
+        if not self._adapts or undefined or min(*local, mean) < 0:
             return None
         return noise_scale(batches, local, mean)
 
     def _share(self) -> tuple[list[list[float]], bool]:
         """Return what each rank has measured, and whether all know the same."""
-        assert self._planner is not None
-        state = repr((self._planner.state_dict(), self.plan)).encode()
-        norms = np.mean(self._norms, axis=0) if self._norms else np.zeros(_NORMS)
+        state = repr((self._planning.state_dict(), self._current)).encode()
+        norms = np.mean(self._norms, axis=0) if self._norms else np.full(_NORMS, -1.0)
         table = np.zeros((self.size, len(Parts._fields) + 1 + _NORMS + _STATE))
         own = (*self._clock.typical(), self._clock.count, *norms, zlib.crc32(state))
         table[self.rank] = own
+        self._table.hint = "replan() is collective: call it on all ranks after the same step"
         self._table.allreduce(table)
         return table.tolist(), bool((table[:, -1] == table[0, -1]).all())
 
     def _take(self, plan: Plan) -> None:
         """Train by `plan` from now on."""
-        assert self._planner is not None
         self.plans.append((plan, None))
         self._clock.restart()
         self._norms.clear()
-        self._steps = 0
-        self.weight = self.default_weight = float(plan.batches[self.rank])
+        self._steps = self._kept = 0
+        own = float(plan.batches[self.rank])
+        if self.weight == self.default_weight:  # or else the loop has set it
+            self.weight = own
+        self.default_weight = own
         self._factor = self._gain(plan)
 
     def _gain(self, plan: Plan) -> float:
         """Return by what learning rates are multiplied."""
-        assert self._planner is not None
-        base, total = self._planner.smallest, plan.total_batch
+        planner = self._planning
+        base, total = planner.smallest, plan.total_batch
         if self.scaling == "none" or total == base:
             return 1.0
         if self.scaling == "sqrt":
             return sqrt_scaling(total, base)
-        return adascale(total, self._planner.noise.average.scale, base)
+        return adascale(total, planner.noise.average.scale, base)
 
     def stats(self) -> dict[str, int | float]:
         """Return the plan's figures, and how well the one before was predicted.
@@ -301,8 +349,7 @@ class Cannikin(AllreduceSGD):
         its share by which the prediction was wrong; "noise_scale", samples; "rate_factor", by which
         learning rates are multiplied.
         """
-        assert self._planner is not None
-        plan, nan = self.plan, float("nan")
+        planner, plan, nan = self._planning, self._current, float("nan")
         old, seconds = next(
             ((one, took) for one, took in reversed(self.plans) if took is not None), (plan, None)
         )
@@ -313,33 +360,38 @@ class Cannikin(AllreduceSGD):
             "predicted_seconds": nan if plan.predicted is None else plan.predicted,
             "measured_seconds": seconds or nan,
             "prediction_error": predicted / seconds - 1 if predicted and seconds else nan,
-            "noise_scale": self._planner.noise.average.scale,
+            "noise_scale": planner.noise.average.scale,
             "rate_factor": self._factor,
         }
 
     # ---- checkpoints, the end --------------------------------------------------------------------
     def state(self) -> dict[str, Any]:
         """Return the plan and what was learned of the ranks."""
-        assert self._planner is not None
-        return {"planner": self._planner.state_dict(), "plan": vars(self.plan).copy()}
+        known = {"planner": self._planning.state_dict(), "baseline": self.baseline}
+        return {**known, "plan": vars(self._current).copy()}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take up what was learned, where there are as many ranks."""
-        assert self._planner is not None
+        """Take up what was learned of as many ranks, and the plan where it is within the limits."""
         plan = Plan(**state["plan"])
-        if len(plan.batches) != self.size:
-            self._log.warning(
-                "the state is of %s, and there are %s: their times are learned anew",
-                plural(len(plan.batches), "rank"),
-                plural(self.size, "rank"),
+        there, here = (len(plan.batches), state["baseline"]), (self.size, self.baseline)
+        if there != here:
+            self._warn(
+                "the state is of %s and baseline=%r, and this is of %s and %r: times are learned "
+                "anew",
+                *(plural(there[0], "rank"), there[1], plural(here[0], "rank"), here[1]),
             )
             return
-        self._planner.load_state_dict(state["planner"])
+        planner = self._planning
+        planner.load_state_dict(state["planner"])
+        if not planner.allows(plan.batches):
+            self._warn("the plan that was saved, %s, is out of batch_range or max_batch", plan)
+            plan = planner.first()
         self._take(plan)
 
-    @property
-    def _log(self) -> RankLogger:
-        return RankLogger(__name__, self.rank, self.size)
+    def _warn(self, text: str, *args: object) -> None:
+        """Log what all ranks know, once."""
+        if self.rank == 0:
+            RankLogger(__name__, self.rank, self.size).warning(text, *args)
 
     def release(self) -> None:
         """Let go of the collectives' memory."""

@@ -73,10 +73,14 @@ class StepClock:
             )
         )
 
-    def restart(self) -> None:
-        """Forget all steps, and do not count what lies before the next one."""
-        self._steps.clear()
+    def pause(self) -> None:
+        """Do not count what lies before the next step."""
         self._ended = None
+
+    def restart(self) -> None:
+        """Forget all steps, too."""
+        self._steps.clear()
+        self.pause()
 
     @property
     def count(self) -> int:
