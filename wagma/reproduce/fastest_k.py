@@ -182,7 +182,7 @@ def _regression(rng: np.random.Generator, quick: bool) -> Numbers:
     last = REGRESSION_LAST / (4 if quick else 1)
 
     def run(k: int, **policy: Any) -> dict[str, Any]:
-        # Of an adaptive k, which only grows, this is more than enough.
+        # An adaptive k only grows, and needs fewer steps than this.
         steps = _steps(k, 50, last)
         return _curve(
             [fastest_k.simulate(X, y, 50, k, eta=5e-4, steps=steps, rng=rng, **policy)],

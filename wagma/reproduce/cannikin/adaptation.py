@@ -63,7 +63,7 @@ def _adapt(name: ClusterName, total: int, rng: np.random.Generator, quick: bool)
             "slowest_run": np.max(times, axis=0),
             "measured": np.median(measured, axis=0),
             "least": np.median(times, axis=0).min(),
-            # Of a run that does not come so far in all its epochs: infinite.
+            # Infinite where a run never comes so far.
             "first_epoch_near_the_best": float(np.median(first)),
             "last_first_epoch_near_the_best": max(first),
             "first_epoch_near_its_own_best": float(np.median(own)),

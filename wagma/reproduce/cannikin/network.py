@@ -17,7 +17,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class Gradient(NamedTuple):
-    """Of a total batch that nodes have divided.
+    """The gradient of a total batch that nodes have divided.
 
     Attributes:
         mean: over all samples, one array for each weight matrix: sum_i (b_i / B) g_i.

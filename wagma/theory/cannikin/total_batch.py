@@ -62,7 +62,7 @@ def choose_total_batch(
 ) -> BatchChoice:
     """Return the candidate with the largest goodput, divided by `integer_batches`.
 
-    Of equally good ones it is the smallest.
+    The smallest one wins a tie.
 
     Args:
         cluster: the model.
