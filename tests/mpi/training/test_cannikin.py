@@ -229,6 +229,39 @@ def test_averages_may_be_clipped_and_plans_are_made_all_the_same() -> None:
         assert weight == opt.weight or len(opt.algorithm.plans) > 3
 
 
+def test_a_weight_that_was_set_outlasts_a_plan() -> None:
+    model = build()
+    with make(model, 10 * SIZE) as opt:
+        assert isinstance(opt.algorithm, wagma.Cannikin)
+        train(opt, model, 4)
+        opt.weight = 3.0
+        opt.algorithm.replan()
+        assert opt.weight == 3.0
+        loss_of(model, SAMPLES[:3]).backward()
+        opt.step()
+        assert opt.outcome is not None
+        assert opt.outcome.weight == 3 * SIZE
+        assert opt.weight == opt.plan.batches[RANK]
+
+
+def test_epochs_are_counted_in_steps_and_not_in_evaluations() -> None:
+    model = build()
+    inner = torch.optim.LBFGS(model.parameters(), max_iter=3)
+    with wagma.DistributedOptimizer(inner, wagma.Cannikin(COMM, 10 * SIZE, epoch_steps=4)) as opt:
+        assert isinstance(opt.algorithm, wagma.Cannikin)
+        for _ in range(3):
+
+            def closure() -> torch.Tensor:
+                opt.zero_grad()
+                loss = loss_of(model, SAMPLES[:10])
+                loss.backward()
+                return loss
+
+            opt.step(closure)
+        assert opt.version > 4  # evaluations
+        assert len(opt.algorithm.plans) == 1
+
+
 def test_a_state_of_other_arguments_is_not_taken_blindly(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
