@@ -17,7 +17,8 @@ The methods train one after the other: an even split, as with DDP; LB-BSP, which
 per epoch from the slowest rank to the fastest; AdaptDL, an even split whose total batch is chosen;
 and Cannikin. A table compares the epochs, counted from 1:
 
-  step: the median of an epoch's steps.
+  step: the median of an epoch's steps. Best epoch, and median from epoch 3 on: of the epochs after
+    the last slowdown; the speed-up is that of these medians.
   best division without communication: in theory, on the nodes as they are.
   error of predictions: of the plan's time of a step, relative to the measured one; but for epochs
     in which a slowdown begins.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from statistics import fmean
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["FROM", "NEAR", "runs"]
 
 NEAR = 0.03  # so close to the best is called as good
-FROM = 3  # the first epoch of which a prediction counts
+FROM = 3  # the first epoch of which a prediction counts, and which is no learning
 
 Run = dict[str, Any]
 
@@ -56,7 +56,7 @@ def runs(
         run |= _summary(settings, nodes, run, found)
         run["speedup"] = None
         if even is not None and len(even["epochs"]) == len(run["epochs"]):
-            run["speedup"] = even["epochs"][-1]["pace"] / run["epochs"][-1]["pace"]
+            run["speedup"] = _settled(settings, even, "pace") / _settled(settings, run, "pace")
     return found
 
 
@@ -98,10 +98,14 @@ def _summary(
         if number >= FROM - 1 and number not in starts and epoch["prediction_error"] is not None
     ]
     last = epochs[-1]
+    begun = [epochs[start]["seconds"] for start in starts[1:]]
     slower = factors(settings.slowdown, len(nodes), len(epochs))
     speeds = [factor * (node.q + node.k) for factor, node in zip(slower, nodes, strict=True)]
     share = np.array(last["batches"]) / last["total_batch"]
     return {
+        "seconds_best": min(epoch["seconds"] for epoch in epochs[starts[-1] :]),
+        "seconds_settled": _settled(settings, run, "seconds"),
+        "seconds_slowed": begun,
         "prediction_error_median": float(np.median(known)) if known else None,
         "prediction_error_worst": max(known, default=None),
         "reached": [
@@ -113,6 +117,13 @@ def _summary(
         "planning_cpu": fmean(epoch["planning_cpu"] for epoch in epochs),
         "planning_share": fmean(epoch["planning"] / epoch["total"] for epoch in epochs),
     }
+
+
+def _settled(settings: Settings, run: Run, figure: str) -> float:
+    """Return the median since the last slowdown, from the third epoch on; or the last epoch's."""
+    epochs = run["epochs"]
+    first, _ = _phases(settings, len(epochs))[-1]
+    return float(median(epoch[figure] for epoch in epochs[first + FROM - 1 :] or epochs[-1:]))
 
 
 def _phases(settings: Settings, epochs: int) -> list[tuple[int, int]]:

@@ -46,13 +46,22 @@ def _reached(run: Run) -> str:
     return ", ".join("-" if one is None else str(one) for one in run["reached"])
 
 
+def _slowed(run: Run) -> str:
+    return ", ".join(f"{1e3 * one:,.1f}" for one in run["seconds_slowed"])
+
+
 def _rows(result: dict[str, Any]) -> list[_Row]:
     phases = len(result["runs"][0]["reached"])
     after = "" if phases == 1 else "; after each slowdown"
+    since = "" if phases == 1 else " after the last slowdown"
+    slowed = [] if phases == 1 else [_Row("step, first epoch of each slowdown, ms", _slowed)]
     batches = result["settings"]["batch_range"]
     chosen = [_Row("total batch, last epoch", _epoch(-1, "total_batch", 1, 0))] if batches else []
     return [
         _Row("step, first epoch, ms", _epoch(0, "seconds", 1e3, 1)),
+        *slowed,
+        _Row(f"step, best epoch{since}, ms", _of("seconds_best", 1e3)),
+        _Row(f"step, median from epoch {FROM}{since}, ms", _of("seconds_settled", 1e3)),
         _Row("step, last epoch, ms", _epoch(-1, "seconds", 1e3, 1)),
         _Row("best division without communication, ms", _epoch(-1, "ideal", 1e3, 1)),
         *chosen,
@@ -62,8 +71,8 @@ def _rows(result: dict[str, Any]) -> list[_Row]:
         _Row(f"epochs to within {NEAR:.0%} of the best{after}", _reached),
         _Row("share of the fastest rank, %", _of("fastest_share", 100)),
         _Row("share of the slowest rank, %", _of("slowest_share", 100)),
-        _Row("planning, slowest rank, ms per epoch", _of("planning", 1e3, 2)),
-        _Row("  CPU of it, ms", _of("planning_cpu", 1e3, 2)),
+        _Row("planning, slowest rank, ms per plan", _of("planning", 1e3, 2)),
+        _Row("  CPU, busiest rank, ms per plan", _of("planning_cpu", 1e3, 2)),
         _Row("  of an epoch, %", _of("planning_share", 100, 2)),
         _Row("speed-up against the even split", _of("speedup", 1, 2)),
     ]
