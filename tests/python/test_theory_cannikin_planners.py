@@ -101,6 +101,13 @@ def test_a_small_batch_grows_until_the_nodes_are_known(
     assert plans[-1].predicted is not None
 
 
+def test_what_cannot_be_divided_in_two_ways_keeps_its_plan() -> None:
+    for nodes, total in ((2, 2), (4, 5), (3, 3)):
+        plans = run(make_planner(nodes, total), 5, cluster_of(SPEEDS[:nodes]))
+        assert min(min(plan.batches) for plan in plans) == 1
+        assert {sum(plan.batches) for plan in plans} == {total}
+
+
 def test_limits_hold() -> None:
     plans = run(make_planner(4, 200, [40, None, None, 30]), 5)
     for plan in plans:

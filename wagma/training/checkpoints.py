@@ -52,3 +52,4 @@ def load(
 
     with algorithm.meet() as meeting:
         meeting.exchange(restore, last=True)
+    algorithm.after_load()

@@ -27,7 +27,8 @@ class ScaledRates:
         )
 
     def close(self) -> None:
-        """Leave the learning rates alone from now on."""
+        """Leave the learning rates alone from now on, as they were."""
+        self.restore()
         for hook in self._hooks:
             hook.remove()
 

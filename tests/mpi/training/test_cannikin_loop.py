@@ -55,7 +55,7 @@ def test_each_sample_is_used_once_in_an_epoch() -> None:
     for indices in used.values():
         everywhere = sorted(index for own in COMM.allgather(indices) for index in own)
         assert everywhere == list(range(len(data)))
-    plans = [plan for plan, _ in names["algorithm"].plans]
+    plans = names["algorithm"].plans
     assert [plan.total_batch for plan in plans] == [total] * (EPOCHS + 1)
     assert COMM.size == 1 or plans[2].predicted is not None
     assert len(set(COMM.allgather(str(plans)))) == 1

@@ -225,7 +225,7 @@ class _Learning(Planner):
                 except ValueError:  # there are none: the total is small, or there is one node
                     continue
                 return Plan(tuple(batches.tolist()))
-        return Plan(tuple(initial_batches(times, total, self._limits).tolist()))
+        return Plan(tuple(measured.batches))
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was learned, as plain lists and numbers."""

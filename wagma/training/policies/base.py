@@ -92,6 +92,7 @@ class ComputePolicy:
 
     def fail_step(self) -> None:
         """See that a step has raised an exception."""
+        self.algorithm.fail_step()
 
     def reattach(self, parameters: Sequence[torch.Tensor]) -> None:
         """Take notice of parameters that were added."""

@@ -251,6 +251,7 @@ class DropCompute(ComputePolicy):
 
     def fail_step(self) -> None:
         """Make the learning rates what they were."""
+        super().fail_step()
         if self._rates is not None:
             self._rates.restore()
 

@@ -343,6 +343,12 @@ class Algorithm(Ranks, ABC):
     def load_state(self, state: dict[str, Any]) -> None:
         """Takes up what `state` gave on this rank; called after `resume`."""
 
+    def after_load(self) -> None:
+        """See that all ranks have loaded their states, to compare them; collective."""
+
+    def fail_step(self) -> None:
+        """See that a step has raised an exception."""
+
     def release(self) -> None:
         """Lets go of the collective's memory; called once for each that was made."""
 

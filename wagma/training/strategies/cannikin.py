@@ -31,6 +31,7 @@ from wagma.training.rates import ScaledRates
 from wagma.training.strategies.allreduce import AllreduceSGD
 from wagma.training.strategies.collective import Collective
 from wagma.training.strategies.step_clock import Parts, StepClock
+from wagma.training.strategies.step_table import REMEMBERED, StepTable
 from wagma.units import plural
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ __all__ = ["Cannikin"]
 Scaling = Literal["adascale", "sqrt", "none"]
 
 _LEAST_STEPS = 2  # that have to be measured for a plan
-_NORMS = 2  # of this rank's gradient and of the mean, in a row of the table
-_STATE = 1  # a checksum of what the planner knows
+_NORMS = 2  # of this rank's gradient and of the mean
+_ROW = len(Parts._fields) + _NORMS  # of the table that ranks share
 
 
 class Cannikin(AllreduceSGD):
@@ -92,8 +93,7 @@ class Cannikin(AllreduceSGD):
         waits: timeout, stall_warning and transport, see `Algorithm`.
 
     Attributes:
-        plans: all plans so far with the seconds that a step has taken with each, the latest last:
-            (plan, seconds); None while they are measured, or where too few steps were.
+        plans: all plans so far, the latest last; `measured` is there once the next one was made.
 
     Raises:
         what `AllreduceSGD` does; TypeError, ValueError: an argument is wrong; MismatchError: ranks
@@ -120,11 +120,11 @@ class Cannikin(AllreduceSGD):
         self.scaling = scaling
         self.baseline = baseline
         self.max_batch = max_batch
-        self.plans: list[tuple[Plan, float | None]] = []
+        self.plans: list[Plan] = []
         self._planner: Planner | None = None
         self._rates: ScaledRates | None = None
         self._clock = StepClock()
-        self._norms: list[tuple[float, float]] = []  # of this rank's gradients and the means
+        self._norms: dict[int, tuple[float, float]] = {}  # of its gradient and the mean, by version
         self._adapts = False  # whether the total batch is chosen
         self._steps = 0  # since the latest plan
         self._kept = 0  # how often in turn a plan could not be made
@@ -142,12 +142,11 @@ class Cannikin(AllreduceSGD):
                 "this Cannikin serves no optimizer yet, and has no plan: give it to "
                 "wagma.DistributedOptimizer first"
             )
-        seconds = self._clock.typical().step if self._clock.count else None
-        return replace(self._current, measured=seconds)
+        return replace(self._current, measured=self._clock.mean)
 
     @property
     def _current(self) -> Plan:
-        return self.plans[-1][0]
+        return self.plans[-1]
 
     @property
     def _planning(self) -> Planner:
@@ -189,27 +188,28 @@ class Cannikin(AllreduceSGD):
                 limits = meeting.exchange(lambda: self.max_batch, last=True)
             self._planner = make_planner(self.size, self.batch_range, limits, self.baseline)
             self._take(self._planner.first())
-        row = len(Parts._fields) + 1 + _NORMS + _STATE
-        self._table = SyncAllreduce(
-            self.comm, np.zeros((self.size, row)), average=False, **self.waits
+        ranks = SyncAllreduce(
+            self.comm, np.zeros(StepTable.size_for(self.size, _ROW)), average=False, **self.waits
         )
-        return (*super().connect(parameters), self._table)
+        self._shared, self._table = ranks, StepTable(ranks, _ROW)
+        return (*super().connect(parameters), ranks)
 
     # ---- a step ----------------------------------------------------------------------------------
     def _average(
         self, loss: torch.Tensor | float | None, weight: float, scale: float = 1.0
     ) -> float:
         plan = self._current
+        version = self.version
         self._clock.call(self.buckets)
         before = self._squares(scale) if weight == plan.batches[self.rank] > 0 else 0.0
         mean = super()._average(loss, weight, scale)
-        assert self.outcome is not None
-        counts = self.outcome.weight == plan.total_batch and weight == plan.batches[self.rank]
-        self._clock.end(self.buckets, counts=counts)
+        counts = weight == plan.batches[self.rank]
+        self._clock.end(self.buckets, version, counts=counts)
+        self._norms.pop(version - REMEMBERED, None)
         if counts and self._adapts:
             after = self._squares(scale)
             if math.isfinite(before + after):
-                self._norms.append((before, after))
+                self._norms[version] = (before, after)
         return mean
 
     def _squares(self, scale: float) -> float:
@@ -252,24 +252,17 @@ class Cannikin(AllreduceSGD):
         planner = self._planning
         self.check_open("replan()")
         self._check_none_left()
-        rows, same = self._share()
-        if not same:
-            self._warn(
-                "the ranks have loaded different states of Cannikin: their times are learned anew"
-            )
-            limits = planner.max_batches
-            self._planner = make_planner(self.size, self.batch_range, limits, self.baseline)
-            self._take(self._planner.first())
-            return self.plan
-        plan = self._current
-        parts = [Parts(*row[: len(Parts._fields)]) for row in rows]
-        if min(int(row[len(Parts._fields)]) for row in rows) < _LEAST_STEPS:
+        self._shared.hint = "replan() is collective: call it on all ranks after the same step"
+        steps = self._table.common(self._clock.steps)
+        if len(steps) < _LEAST_STEPS:
             self._keep()
             return self.plan
-        local, mean = zip(*(row[-_NORMS - _STATE : -_STATE] for row in rows), strict=True)
+        plan, rows = self._current, self._share(steps)
+        parts = [Parts(*row[:-_NORMS]) for row in rows]
+        local, mean = zip(*(row[-_NORMS:] for row in rows), strict=True)
         busy = [batch > 0 for batch in plan.batches]
         seconds = float(np.mean([part.step for part in parts]))
-        self.plans[-1] = (plan, seconds)
+        self.plans[-1] = replace(plan, measured=seconds)
         new = planner.next(
             Measured(
                 plan.batches,
@@ -283,7 +276,18 @@ class Cannikin(AllreduceSGD):
             )
         )
         self._take(new)
+        if new.predicted is None and new.batches == plan.batches and self._learns:
+            self._warn(
+                "%d samples cannot be divided among %s in two ways, so that their times cannot be "
+                "learned, and the plan stays: raise batch_range",
+                plan.total_batch,
+                plural(self.size, "rank"),
+            )
         return new
+
+    @property
+    def _learns(self) -> bool:
+        return self.size > 1 and self.baseline in (None, "adaptdl")
 
     def _keep(self) -> None:
         """Go on with the plan, for which too little was measured; warn if that happens often."""
@@ -308,20 +312,15 @@ class Cannikin(AllreduceSGD):
             return None
         return noise_scale(batches, local, mean)
 
-    def _share(self) -> tuple[list[list[float]], bool]:
-        """Return what each rank has measured, and whether all know the same."""
-        state = repr((self._planning.state_dict(), self._current)).encode()
-        norms = np.mean(self._norms, axis=0) if self._norms else np.full(_NORMS, -1.0)
-        table = np.zeros((self.size, len(Parts._fields) + 1 + _NORMS + _STATE))
-        own = (*self._clock.typical(), self._clock.count, *norms, zlib.crc32(state))
-        table[self.rank] = own
-        self._table.hint = "replan() is collective: call it on all ranks after the same step"
-        self._table.allreduce(table)
-        return table.tolist(), bool((table[:, -1] == table[0, -1]).all())
+    def _share(self, steps: list[int]) -> list[list[float]]:
+        """Return what each rank has measured in these steps."""
+        found = [self._norms[version] for version in steps if version in self._norms]
+        norms = np.mean(found, axis=0) if found else np.full(_NORMS, -1.0)
+        return self._table.share([*self._clock.typical(steps), *norms])
 
     def _take(self, plan: Plan) -> None:
         """Train by `plan` from now on."""
-        self.plans.append((plan, None))
+        self.plans.append(plan)
         self._clock.restart()
         self._norms.clear()
         self._steps = self._kept = 0
@@ -350,10 +349,8 @@ class Cannikin(AllreduceSGD):
         learning rates are multiplied.
         """
         planner, plan, nan = self._planning, self._current, float("nan")
-        old, seconds = next(
-            ((one, took) for one, took in reversed(self.plans) if took is not None), (plan, None)
-        )
-        predicted = old.predicted if seconds else None
+        old = next((one for one in reversed(self.plans) if one.measured is not None), plan)
+        predicted, seconds = old.predicted, old.measured
         return {
             "batch": plan.batches[self.rank],
             "total_batch": plan.total_batch,
@@ -388,8 +385,24 @@ class Cannikin(AllreduceSGD):
             plan = planner.first()
         self._take(plan)
 
+    def after_load(self) -> None:
+        """Start anew where ranks have loaded different states."""
+        known = repr((self._planning.state_dict(), self._current))
+        with self.meet() as meeting:
+            all_known = meeting.exchange(lambda: zlib.crc32(known.encode()), last=True)
+        if len(set(all_known)) > 1:
+            self._warn("the ranks have loaded different states: their times are learned anew")
+            limits = self._planning.max_batches
+            self._planner = make_planner(self.size, self.batch_range, limits, self.baseline)
+            self._take(self._planner.first())
+
+    def fail_step(self) -> None:
+        """Make the learning rates what they were."""
+        if self._rates is not None:
+            self._rates.restore()
+
     def _warn(self, text: str, *args: object) -> None:
-        """Log what all ranks know, once."""
+        """Log a warning on rank 0, of what all ranks know."""
         if self.rank == 0:
             RankLogger(__name__, self.rank, self.size).warning(text, *args)
 

@@ -107,7 +107,6 @@ class FastestK(KSync):
         self._last: torch.Tensor | None = None  # the gradient of the latest update
         self._seconds = 0.0  # of the training, until the latest update
         self._began = 0.0
-        self._agreed = True  # whether the ranks are known to have the same k
 
     @property
     def k(self) -> int:
@@ -176,8 +175,6 @@ class FastestK(KSync):
         return time.monotonic() - self._began
 
     def _average(self, inner: Optimizer, weight: float) -> None:
-        if not self._agreed:
-            self._agree()
         super()._average(inner, weight)
 
     def _see(self, version: int, number: float) -> None:
@@ -203,11 +200,6 @@ class FastestK(KSync):
         return min(self._k0 + bisect_right(times, progress.seconds), self._k_max)
 
     # ---- checkpoints -----------------------------------------------------------------------------
-    def resume(self, version: int) -> None:
-        """Continue the count at `version`; the ranks compare their k in the next step."""
-        super().resume(version)
-        self._agreed = False
-
     def state(self) -> dict[str, Any]:
         """Return k, what it is chosen by, and the gradient of the latest update."""
         last = None if self._last is None else self._last.clone()
@@ -229,11 +221,10 @@ class FastestK(KSync):
             self._policy.load_state(numbers["policy"])
         self._change_k(numbers["k"])
 
-    def _agree(self) -> None:
-        """Take rank 0's k where ranks have saved at different versions; collective."""
+    def after_load(self) -> None:
+        """Take rank 0's k where ranks have saved at different versions."""
         with self.meet() as meeting:
             states = meeting.exchange(self._numbers, last=True)
         if any(state != states[0] for state in states):
             self._take(states[0])
             self._last = None
-        self._agreed = True

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from wagma.training.buckets import Buckets
+from wagma.training.strategies.step_table import REMEMBERED
 
 __all__ = ["Parts", "StepClock"]
-
-_MOST = 1000  # steps that are remembered
 
 
 class Parts(NamedTuple):
@@ -38,40 +37,52 @@ class Parts(NamedTuple):
 class StepClock:
     """Measures the steps of an `AllreduceSGD` with timed buckets.
 
-    A step counts when it follows another one and `restart` was not called between them.
+    A step counts when it follows another one and `pause` was not called between them.
+
+    Attributes:
+        steps: those that count, by version; the newest `REMEMBERED` versions.
     """
 
     def __init__(self) -> None:
+        self.steps: dict[int, Parts] = {}
+        self._seconds = 0.0  # of all steps that count
+        self._count = 0
         self._ended: float | None = None  # the averaging before
         self._called = 0.0
         self._first: float | None = None
-        self._steps: deque[Parts] = deque(maxlen=_MOST)
 
     def call(self, buckets: Buckets) -> None:
         """Note that the gradients are there."""
         self._called = time.perf_counter()
         self._first = buckets.first
 
-    def end(self, buckets: Buckets, *, counts: bool) -> None:
-        """Note that they are averaged; `counts`: the step had the samples that were planned."""
+    def end(self, buckets: Buckets, version: int, *, counts: bool) -> None:
+        """Note that they are averaged.
+
+        Args:
+            buckets: that were averaged.
+            version: of the average.
+            counts: this rank had the samples that were planned.
+        """
         ended, before = time.perf_counter(), self._ended
         self._ended = ended
+        self.steps.pop(version - REMEMBERED, None)
         if before is None or not counts:
             return
         took = [max(sent.ended - sent.began - sent.waited, 0.0) for sent in buckets.sent]
         first = self._called if self._first is None else self._first
         backward = max(self._called - first, 1e-9)
         left = buckets.sent[0].began - first
-        self._steps.append(
-            Parts(
-                a=max(first - before, 0.0),
-                P=backward,
-                gamma=min(max(left / backward, 0.0), 1.0),
-                overlap=sum(took[:-1]),
-                last=took[-1],
-                step=ended - before,
-            )
+        self.steps[version] = Parts(
+            a=max(first - before, 0.0),
+            P=backward,
+            gamma=min(max(left / backward, 0.0), 1.0),
+            overlap=sum(took[:-1]),
+            last=took[-1],
+            step=ended - before,
         )
+        self._seconds += ended - before
+        self._count += 1
 
     def pause(self) -> None:
         """Do not count what lies before the next step."""
@@ -79,16 +90,16 @@ class StepClock:
 
     def restart(self) -> None:
         """Forget all steps, too."""
-        self._steps.clear()
-        self.pause()
+        self.__init__()  # type: ignore[misc]
 
     @property
-    def count(self) -> int:
-        """Steps that count."""
-        return len(self._steps)
+    def mean(self) -> float | None:
+        """Mean seconds of the steps that count; None without one."""
+        return self._seconds / self._count if self._count else None
 
-    def typical(self) -> Parts:
-        """Return the median of each part; zeros without a step."""
-        if not self._steps:
-            return Parts(*[0.0] * 6)
-        return Parts(*np.median(np.array(self._steps), axis=0).tolist())
+    def typical(self, versions: Iterable[int]) -> Parts:
+        """Return the median of each part over these versions; zeros without any."""
+        rows = [self.steps[version] for version in versions]
+        if not rows:
+            return Parts(*[0.0] * len(Parts._fields))
+        return Parts(*np.median(np.array(rows), axis=0).tolist())
