@@ -102,8 +102,8 @@ def test_a_small_batch_grows_until_the_nodes_are_known(
 
 
 def test_what_cannot_be_divided_in_two_ways_keeps_its_plan() -> None:
-    for nodes, total in ((2, 2), (4, 5), (3, 3)):
-        plans = run(make_planner(nodes, total), 5, cluster_of(SPEEDS[:nodes]))
+    for speeds, total in (([1, 20], 2), ([1, 1, 1, 30], 5), ([1, 1, 1], 3)):
+        plans = run(make_planner(len(speeds), total), 5, cluster_of(speeds))
         assert min(min(plan.batches) for plan in plans) == 1
         assert {sum(plan.batches) for plan in plans} == {total}
 
