@@ -11,6 +11,7 @@ DEMO_ARGS ?=
 BENCH_ARGS ?= --page docs/results.md --quoted-in README.md
 # Under mpiexec standard error is a pipe, and make's own says whether somebody is looking.
 DEMO_PROGRESS := $(if $(MAKE_TERMERR),--progress always)
+SLURM_ARGS ?=
 PARTS ?=
 RANKS ?=
 
@@ -49,7 +50,7 @@ MPI_FILES := $(LIBRARY_MPI) $(MPI_MODULE) $(wildcard tests/mpi_c/*.c tests/insta
     $(EXAMPLES_MPI))
 WARNINGS := -Wall -Wextra
 
-.PHONY: help environment demo test test-all oracle lint bench explore mutants install lib clean
+.PHONY: help environment demo test test-all test-slurm oracle lint bench explore mutants install lib clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -66,6 +67,11 @@ test: $(VENV)/engine ## the short run of the tests, minutes; PARTS="c mpi": thes
 
 test-all: $(VENV)/engine ## the rest of the tests, half an hour: all that `make test` leaves out
 	$(TESTS) --rest $(CHOSEN)
+
+# Each of pytest's workers has a Slurm of its own: jobs mostly wait for being started again.
+test-slurm: $(VENV)/engine ## batch jobs on a private Slurm: Debian's, which root's run installs (minutes)
+	$(RUN) tests/slurm/packages.py
+	$(RUN) -m pytest -q -p no:pytest_mpi -n 3 --durations=5 $(SLURM_ARGS) tests/slurm
 
 oracle: $(VENV)/engine ## mpi4py's own tests of Allreduce, with wagma's sums
 	$(TESTS) --rest oracle

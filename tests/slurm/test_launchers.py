@@ -1,0 +1,76 @@
+"""The demo and the benchmark as batch jobs, by srun and by mpiexec; ranks that lack a launcher."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cluster import Cluster
+
+ROOT = Path(__file__).resolve().parents[2]
+DEMO_S = 90.0
+BATCH = "#!/bin/bash\n#SBATCH --nodes=1 --ntasks=4\nset -e\n"
+DEMO = '"$PYTHON" -m wagma demo --steps 8 --algorithms allreduce,wagma --json demo-$SLURM_JOB_ID'
+LAUNCHERS = {
+    "srun": "srun --mpi=pmi2",
+    "mpiexec": '"$MPIEXEC" -n "$SLURM_NTASKS"',
+}
+REFUSED = """
+import sys
+from mpi4py import MPI
+import wagma.collectives, numpy
+wagma.collectives.SyncAllreduce(MPI.COMM_WORLD, numpy.zeros(1, numpy.float32))
+"""
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_the_demo(cluster: Cluster, launcher: str) -> None:
+    job = cluster.submit(f"{BATCH}{LAUNCHERS[launcher]} {DEMO}.json\n", "--ntasks=3")
+    assert "3 ranks" in job.complete(DEMO_S)
+    demo = json.loads((cluster.work / f"demo-{job.number}.json").read_text())
+    assert len(demo["runs"]) == 2, demo
+
+
+def test_ranks_of_two_nodes(cluster: Cluster) -> None:
+    script = f"#!/bin/bash\n{LAUNCHERS['srun']} {DEMO}.json\n"
+    job = cluster.submit(script, "--nodes=2", "--ntasks=2", "--ntasks-per-node=1")
+    assert "2 ranks" in job.complete(DEMO_S)
+
+
+def test_the_benchmark_template(cluster: Cluster) -> None:
+    settings = {
+        "KINDS": "allreduce skew",
+        "BENCH_ARGS": "-c --baseline mpi -i 5 -x 1 -m 64:64",
+        "RESULTS": str(cluster.work / "results"),
+    }
+    job = cluster.submit(ROOT / "slurm/bench.sbatch", "--ntasks-per-node=2", env=settings)
+    said = job.complete(DEMO_S)
+    for kind in ("allreduce", "skew"):
+        results = json.loads((cluster.work / f"results/{kind}.json").read_text())
+        assert results["settings"]["kind"] == kind
+    assert (cluster.work / "results/report.html").exists()
+    assert "report.html" in said
+
+
+@pytest.mark.parametrize("option", ["", "--mpi=none"])
+def test_a_world_of_one_in_a_step_of_several_is_refused(cluster: Cluster, option: str) -> None:
+    program = cluster.work / "refused.py"
+    program.write_text(REFUSED)
+    job = cluster.submit(f'{BATCH}srun {option} "$PYTHON" {program}\n')
+    assert job.await_end(DEMO_S)["JobState"] == "FAILED"
+    assert "SLURM_STEP_NUM_TASKS is 4" in job.output
+    assert "srun --mpi=pmi2" in job.output
+
+
+def test_a_program_in_the_batch_shell_goes_on(cluster: Cluster) -> None:
+    program = cluster.work / "prepare.py"
+    program.write_text(REFUSED + "print('prepared')\n")
+    assert "prepared" in cluster.submit(f'{BATCH}"$PYTHON" {program}\n').complete(DEMO_S)
+
+
+@pytest.mark.parametrize("option", ["--mpi=none", "--mpi=pmi2"])
+def test_doctor_tells_the_wrong_launch(cluster: Cluster, option: str) -> None:
+    job = cluster.submit(f'{BATCH}srun {option} "$PYTHON" -m wagma doctor\n')
+    state = job.await_end(DEMO_S)["JobState"]
+    wrong = option == "--mpi=none"
+    assert state == ("FAILED" if wrong else "COMPLETED"), job.output
+    assert ("SLURM_STEP_NUM_TASKS is 4" in job.output) == wrong, job.output
