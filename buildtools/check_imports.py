@@ -14,6 +14,7 @@ BENCHMARKS_FROM = "wagma/cli.py"
 AT_IMPORT = {
     "wagma/data/": ("numpy", "wagma.data", "wagma.inject"),
     "wagma/inject/": ("numpy", "wagma.inject", "wagma.units"),
+    "wagma/logs/": ("wagma.launch", "wagma.logs", "wagma.units"),
     "wagma/theory/": (
         *("numpy", "scipy", "wagma.inject", "wagma.theory", "wagma.units"),
         "wagma.collectives.topology",  # pure

@@ -4,7 +4,8 @@
 `DistributedOptimizer` with `WAGMA` or one of the algorithms that it is compared with
 (`AllreduceSGD`, `Cannikin`, `LocalSGD`, `DiLoCo`, `DPSGD`, `SGP`, `ADPSGD`, `EagerSGD`, `KSync`,
 `KAsync`, `FastestK`) or an `Algorithm` of your own, ``wagma.data``, whose samplers deal out the
-samples, ``wagma.inject``, which makes stragglers and faults on purpose, and ``python -m wagma``.
+samples, ``wagma.inject``, which makes stragglers and faults on purpose, ``wagma.logs``, what each
+rank writes down, and ``python -m wagma``.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ if find_spec("wagma.collectives") is None:
         f"python -m pip install -e {_folder.parent}"
     )
 
-# Imported when they are used, because they need numpy.
-_ROOMS = ("data", "inject")
+# Imported when they are used: most need numpy.
+_ROOMS = ("data", "inject", "logs")
 # What needs torch is imported when it is used: the collectives work without torch. Other
 # capitalised names are those of algorithms.
 _ALGORITHMS = "wagma.algorithms"
@@ -37,6 +38,7 @@ if TYPE_CHECKING:  # type checkers follow imports
     __version__: str
     from wagma import data as data
     from wagma import inject as inject
+    from wagma import logs as logs
     from wagma.algorithms import *  # noqa: F403 (all algorithms)
     from wagma.training.broadcasting import broadcast as broadcast
     from wagma.training.optimizer import DistributedOptimizer as DistributedOptimizer

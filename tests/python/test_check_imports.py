@@ -33,7 +33,9 @@ def test_only_the_command_line_imports_benchmarks(statement: str, where: str) ->
 @pytest.mark.parametrize(
     "statement", ["import torch.nn", "from mpi4py import MPI", "from wagma import collectives"]
 )
-@pytest.mark.parametrize("room", ["wagma/data/x.py", "wagma/inject/x.py", "wagma/theory/x.py"])
+@pytest.mark.parametrize(
+    "room", ["wagma/data/x.py", "wagma/inject/x.py", "wagma/logs/x.py", "wagma/theory/x.py"]
+)
 def test_rooms_without_torch_and_mpi(room: str, statement: str) -> None:
     (found,) = check_imports.violations(room, f"try:\n    {statement}\nexcept ImportError: pass")
     assert found.startswith(f"{room}:2: imports "), found

@@ -19,6 +19,7 @@ __all__ = [
     "local_rank",
     "meeting_place",
     "mpi_launcher",
+    "restart_count",
     "started_by_mpiexec",
     "started_ranks",
 ]
@@ -57,6 +58,7 @@ VARIABLES = tuple(
 _OF_MPI = (OPEN_MPI, HYDRA, PMIX)
 _RUN = "TORCHELASTIC_RUN_ID"  # set by torchrun alone, in each process that it starts
 _STEP = "SLURM_STEP_ID"
+_RESTARTS = "SLURM_RESTART_COUNT"  # unset before the first restart
 # Slurm numbers the steps that srun starts from 0; batch scripts and interactive shells, which are
 # steps as well, have the last of the 32-bit numbers.
 _SRUN_STEPS = 0xFFFFFFF0
@@ -99,6 +101,11 @@ def local_rank(environ: Mapping[str, str]) -> int | None:
 def mpi_launcher(environ: Mapping[str, str]) -> Launcher | None:
     """Return the launcher of an MPI that started this process; None: there is none."""
     return next((launcher for launcher in _OF_MPI if launcher.rank in environ), None)
+
+
+def restart_count(environ: Mapping[str, str]) -> int:
+    """Return how often Slurm has requeued this job; 0 without Slurm."""
+    return _number(environ, _RESTARTS) or 0
 
 
 def started_by_mpiexec(environ: Mapping[str, str]) -> int:

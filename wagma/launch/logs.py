@@ -6,7 +6,12 @@ import logging
 from collections.abc import MutableMapping
 from typing import Any
 
-__all__ = ["RankLogger"]
+__all__ = ["RankLogger", "rank_prefix"]
+
+
+def rank_prefix(rank: int, size: int) -> str:
+    """Return how log lines name their rank: ``[rank 2/4]``."""
+    return f"[rank {rank}/{size}]"
 
 
 class RankLogger(logging.LoggerAdapter[logging.Logger]):
@@ -20,7 +25,7 @@ class RankLogger(logging.LoggerAdapter[logging.Logger]):
 
     def __init__(self, name: str, rank: int, size: int) -> None:
         super().__init__(logging.getLogger(name))
-        self._prefix = f"[rank {rank}/{size}]"
+        self._prefix = rank_prefix(rank, size)
 
     def process(
         self, msg: Any, kwargs: MutableMapping[str, Any]

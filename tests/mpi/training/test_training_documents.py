@@ -1,6 +1,5 @@
 """The code of the documents about training, run as it stands."""
 
-import csv
 import random
 import re
 from pathlib import Path
@@ -27,7 +26,8 @@ LOOP, ACCUMULATION, WEIGHTED, UNEVEN = blocks("training.md", "python")
 _, EPOCH = blocks("dropcompute.md", "python")
 CLIPPING, SCALING = blocks("clipping.md", "python")
 (LATE,) = blocks("parameters.md", "python")
-CHECKPOINT, SCHEDULER, STATS = blocks("checkpoints.md", "python")
+CHECKPOINT, SCHEDULER = blocks("checkpoints.md", "python")
+(LOGS,) = blocks("logs.md", "python")
 SHARD, SEEDS, EVALUATION = blocks("migrating.md", "python")
 (DIFF,) = blocks("migrating.md", "diff")
 (CHOICE,) = blocks("algorithms.md", "python")
@@ -116,21 +116,17 @@ def test_checkpoint(tmp_path: Path) -> None:
     assert known["opt"].version == 6
 
 
-def test_stats(tmp_path: Path) -> None:
-    class Writer:
-        calls: list[tuple[str, float, int]] = []  # noqa: RUF012 (of this test)
-
-        def add_scalar(self, name: str, value: float, step: int) -> None:
-            self.calls.append((name, value, step))
-
-    known = names(tmp_path) | {"writer": Writer()}
-    exec(STATS, known)
-    with (tmp_path / f"rank{RANK}.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == len(known["loader"])
-    assert int(rows[-1]["steps"]) == len(rows)
-    assert ("wagma/steps", 1, 1) in Writer.calls
-    listed = re.findall(r"`(\w+)`", (DOCS / "checkpoints.md").read_text().split("| name | |")[1])
+def test_logs(tmp_path: Path) -> None:
+    folder = COMM.bcast(str(tmp_path))
+    known = names(tmp_path) | {"folder": folder}
+    exec(LOGS, known)
+    found = wagma.logs.read_metrics(folder)
+    rows = [row for row in found if row["rank"] == RANK]
+    assert len(rows) == len(known["loader"]) == rows[-1]["steps"]
+    assert rows[-1]["loss"] == known["loss"].item()
+    assert {row["rank"] for row in found} == set(range(SIZE))
+    assert f"[rank {RANK}/{SIZE}]" in (Path(folder) / f"rank-{RANK:05d}.log").read_text() or RANK
+    listed = re.findall(r"`(\w+)`", (DOCS / "logs.md").read_text().split("| name | |")[1])
     assert set(known["opt"].stats()) <= set(listed)
 
 

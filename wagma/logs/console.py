@@ -1,0 +1,103 @@
+"""What a console shows of many ranks: each kind of message once, not once per rank."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from collections.abc import Collection
+from hashlib import sha256
+from pathlib import Path
+from typing import TextIO
+
+__all__ = ["ConsoleHandler", "Shown", "check_ranks"]
+
+_MOST_KINDS = 1000  # of messages that a rank remembers; it shows no further ones
+_LONGEST = 1000  # characters of another rank's message
+
+
+class Shown:
+    """Which kinds of messages a console has shown of any rank, as empty files in a folder.
+
+    Messages that differ in their numbers only are of one kind.
+
+    Args:
+        folder: that all ranks share; made when it is needed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen: set[str] = set()
+
+    def is_new(self, record: logging.LogRecord) -> bool:
+        """Return whether no rank has shown a message of this kind, which now counts as shown."""
+        text = re.sub(r"\d+", "#", f"{record.name} {record.levelname} {_first_line(record)}")
+        if text in self._seen or len(self._seen) >= _MOST_KINDS:
+            return False
+        self._seen.add(text)
+        name = sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(self._folder / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        except FileExistsError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    def clear(self) -> None:
+        """Forget what was shown, if this can be done."""
+        try:
+            for file in self._folder.iterdir():
+                file.unlink(missing_ok=True)
+            self._folder.rmdir()
+        except OSError:
+            pass
+
+
+class ConsoleHandler(logging.StreamHandler[TextIO]):
+    """Show all records of some ranks, and of the others what nobody has shown.
+
+    Args:
+        shown: what was.
+        level: from which records of the chosen ranks are shown.
+        is_chosen: whether this rank is one of them. Others show warnings and what is worse.
+    """
+
+    def __init__(self, shown: Shown, level: int, *, is_chosen: bool) -> None:
+        super().__init__(sys.stderr)
+        self.setLevel(level if is_chosen else max(level, logging.WARNING))
+        self._shown = shown
+        self._is_chosen = is_chosen
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show a record, or leave it to the file of its rank."""
+        is_new = record.levelno < logging.WARNING or self._shown.is_new(record)
+        if self._is_chosen or is_new:
+            super().emit(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the whole record, or of another rank's what fits a line."""
+        text = super().format(record)
+        return text if self._is_chosen else text.split("\n")[0][:_LONGEST]
+
+
+def _first_line(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage().split("\n")[0]
+    except Exception:  # its arguments do not fit: logging says so where it is shown
+        return str(record.msg)
+
+
+def check_ranks(ranks: Collection[int]) -> frozenset[int]:
+    """Return the ranks as a set.
+
+    Raises:
+        TypeError: they are no whole numbers.
+    """
+    found = frozenset(ranks)
+    for rank in found:
+        if type(rank) is not int:
+            raise TypeError(f"console_ranks has {rank!r}: give ranks, such as (0,)")
+    return found

@@ -1,0 +1,114 @@
+"""A file to which one process appends lines, and whose disk may fail."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from pathlib import Path
+
+__all__ = ["LineFile", "rank_file"]
+
+_MANY_BYTES = 1 << 16  # that are written before their time
+_MOST_BYTES = 1 << 20  # that wait for a disk that does not take them
+_log = logging.getLogger("wagma")
+
+
+def rank_file(folder: Path, rank: int, suffix: str) -> Path:
+    """Return the file of a rank in a folder that all ranks share."""
+    return folder / f"rank-{rank:05d}.{suffix}"
+
+
+class LineFile:
+    """A file to which lines are appended; an error of its disk is logged once and never raised.
+
+    Lines wait in memory until `flush_seconds` after the latest flush, and are then written by the
+    next `add`. What a disk does not take is tried again, as long as it is not too much; then new
+    lines are lost and counted. A forked process does not write what its parent has waiting.
+
+    Args:
+        path: of the file; a line that an earlier process left torn is ended.
+        flush_seconds: 0: every line is written at once.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+
+    def __init__(self, path: Path, flush_seconds: float = 0.0) -> None:
+        self.path = path
+        self._flush_s = flush_seconds
+        self._waiting: list[bytes] = []
+        self._bytes = 0
+        self._flushed = time.monotonic()
+        self._failed = False
+        self._lost = 0
+        self._process = os.getpid()
+        flags = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+        self._descriptor = os.open(path, flags, 0o666)
+        size = os.fstat(self._descriptor).st_size
+        if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
+            self._keep(b"\n")
+
+    def add(self, line: str) -> None:
+        """Append a line, which has no line break at its end yet."""
+        if os.getpid() != self._process:
+            self._forget()
+        if self._bytes > _MOST_BYTES:
+            self._lost += 1
+        else:
+            self._keep(line.encode(errors="backslashreplace") + b"\n")
+        many = self._bytes > _MANY_BYTES and not self._failed
+        if many or time.monotonic() - self._flushed >= self._flush_s:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits, if the disk takes it."""
+        if os.getpid() != self._process:
+            self._forget()
+        self._flushed = time.monotonic()
+        if not self._waiting or self._descriptor < 0:
+            return
+        content = b"".join(self._waiting)
+        written = 0
+        try:
+            while written < len(content):
+                written += os.write(self._descriptor, content[written:])
+        except OSError as error:
+            self._report(error)
+        self._waiting, self._bytes = [], 0
+        if written < len(content):
+            self._keep(content[written:])
+        elif self._failed and self._lost:
+            lost, self._lost = self._lost, 0
+            _log.warning("%s can be written again; %d lines are missing in it", self.path, lost)
+
+    def close(self) -> None:
+        """Write what waits and close the file; may be called again."""
+        self.flush()
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor < 0:
+            return
+        try:
+            os.close(descriptor)
+        except OSError as error:
+            self._report(error)
+
+    def _keep(self, content: bytes) -> None:
+        self._waiting.append(content)
+        self._bytes += len(content)
+
+    def _forget(self) -> None:
+        """Leave to the parent process what it has waiting."""
+        self._process = os.getpid()
+        self._waiting, self._bytes = [], 0
+
+    def _report(self, error: OSError) -> None:
+        if self._failed:
+            return
+        self._failed = True  # before it is logged, perhaps to this file
+        _log.error(
+            "%s cannot be written: %s. The training goes on, and what is to be written is tried "
+            "again later",
+            self.path,
+            error.strerror or error,
+        )

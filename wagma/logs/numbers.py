@@ -1,0 +1,59 @@
+"""Numbers as a training loop has them, and as lines of JSON have them. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+import numbers
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["NOT_FINITE", "as_number", "dump", "restore"]
+
+# JSON has neither NaN nor infinity: such values are null, and this key says which is what.
+NOT_FINITE = "not_finite"
+_WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+def as_number(name: str, value: Any) -> int | float:
+    """Return a number, or a tensor or array without dimensions, as a number of Python.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if type(value) in (int, float):
+        return value  # type: ignore[no-any-return]
+    found = value
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        found = value.item()
+    if isinstance(found, numbers.Integral):
+        return int(found)
+    if isinstance(found, numbers.Real):
+        return float(found)
+    shape = getattr(value, "shape", None)
+    what = type(value).__name__
+    if shape:
+        what += f" of shape {tuple(shape)}"
+    raise TypeError(
+        f"{name} is a {what}: give a number, or a tensor without dimensions such as loss.mean()"
+    )
+
+
+def dump(line: Mapping[str, Any]) -> str:
+    """Return a line of JSON that every reader of JSON takes."""
+    try:
+        return json.dumps(line, allow_nan=False)
+    except ValueError:
+        pass
+    odd = {
+        name: str(value)
+        for name, value in line.items()
+        if isinstance(value, float) and not math.isfinite(value)
+    }
+    return json.dumps({**line, **dict.fromkeys(odd), NOT_FINITE: odd}, allow_nan=False)
+
+
+def restore(line: dict[str, Any]) -> dict[str, Any]:
+    """Return what `dump` was given, from the content of its line."""
+    odd = line.pop(NOT_FINITE, {})
+    return {**line, **{name: _WORDS[word] for name, word in odd.items()}}
