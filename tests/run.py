@@ -17,6 +17,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import unfinished
 from commands import Runner
 from parts import LOGS, RANKS, ROOT, SIZES, Command, Launcher, all_parts
 
@@ -77,13 +78,24 @@ def shown(command: Command) -> list[str]:
     return [line for line in lines_of(command.logs()[1]) if line.startswith(command.shown)]
 
 
+def unfinished_on(command: Command) -> list[str]:
+    """In which tests its ranks were ended, and which rank had failed there."""
+    logs = dict(enumerate(command.logs()[1:]))
+    return unfinished.describe({rank: lines_of(log) for rank, log in logs.items()})
+
+
 def show(command: Command) -> None:
-    """Prints the logs of a command that failed, without the ranks that did not."""
+    """Prints the logs of a command that failed, without the ranks that did not.
+
+    The last lines tell in which test ranks were ended.
+    """
     output, *ranks = command.logs()
     for log in [output, *(rank for rank in ranks if not succeeded(counted(rank)))]:
         lines = lines_of(log)
         print(f"---- {log.relative_to(ROOT)}, {len(lines)} lines, the last {SHOWN_LINES}:")
         print(*lines[-SHOWN_LINES:], sep="\n")
+    for line in unfinished_on(command):
+        print(f"---- {command.name}: {line}")
 
 
 def run_part(commands: list[Command], runner: Runner) -> Result:
@@ -98,6 +110,7 @@ def run_part(commands: list[Command], runner: Runner) -> Result:
             reasons += [] if succeeded(counts) else [describe(counts)]
         if reasons:
             show(command)
+            reasons += unfinished_on(command)
             result.reasons.append(f"{command.name}: {', '.join(reasons)}")
         result.cpu_seconds += ended.cpu_seconds
     result.seconds = time.monotonic() - start

@@ -1,18 +1,21 @@
 """Tests that every rank runs: `mpiexec -n P python -m pytest --with-mpi tests/mpi`.
 
 A test fails on all ranks when it fails on one. A test that hangs is ended, with the stacks of its
-threads, and takes the MPI job with it. `@pytest.mark.mpi(min_size=n)` is of pytest-mpi: it skips
-with fewer ranks.
+threads, and takes the MPI job with it. Often a rank has failed, and the others wait for it in the
+test: it says so in its log. `@pytest.mark.mpi(min_size=n)` is of pytest-mpi: it skips with fewer
+ranks.
 
 `--transport mpi` makes all collectives over messages; `@pytest.mark.shm(why)` skips there.
 """
 
 import os
 import time
+import traceback
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+import unfinished
 import watchdog
 from mpi4py import MPI
 
@@ -21,6 +24,8 @@ _ONLY_WITHOUT = {"auto": {"test_messages.py"}, "mpi": {"test_doctor.py", "test_t
 
 # They import torch, which takes seconds on each rank: the short run has them on two.
 _WITH_TORCH = ("dropcompute", "test_weights.py")
+
+_LATE_S = 10.0  # after a rank has failed in a test, for the others to come to its end
 
 _world = MPI.COMM_WORLD.Dup()  # the tests' own traffic stays off COMM_WORLD
 
@@ -60,7 +65,7 @@ def pytest_pyfunc_call() -> Generator[None, object, object]:
         result = yield
     except BaseException as caught:
         error = caught
-    wait_for_everyone(_world)
+    wait_for_everyone(_world, error)
     text = None if error is None else f"{type(error).__name__}: {error}"
     failed = {r: t for r, t in enumerate(_world.allgather(text)) if t is not None}
     if error is not None:
@@ -70,10 +75,20 @@ def pytest_pyfunc_call() -> Generator[None, object, object]:
     return result
 
 
-def wait_for_everyone(comm: MPI.Intracomm) -> None:
-    """A barrier that sleeps: idle ranks leave the cores to those that still work."""
+def wait_for_everyone(comm: MPI.Intracomm, error: BaseException | None) -> None:
+    """A barrier that sleeps: idle ranks leave the cores to those that still work.
+
+    Args:
+        comm: the ranks.
+        error: with which the test has failed on this one.
+    """
     request = comm.Ibarrier()
+    late = time.monotonic() + _LATE_S
     while not request.Test():
+        if error is not None and time.monotonic() > late:
+            shown = "".join(traceback.format_exception(error))
+            watchdog.tell(f"\n{shown}{unfinished.alone(comm.rank, error)}\n")
+            error = None
         time.sleep(0.001)
 
 
