@@ -83,15 +83,18 @@ def test_no_infinity_reaches_any_rank(name: str) -> None:
     parameter = torch.nn.Parameter(torch.ones(4, 3, dtype=torch.float64))
     inner = torch.optim.SGD([parameter], lr=RATE, momentum=0.5)
     scaler = torch.amp.GradScaler("cpu", init_scale=SCALE)
+    overflowed = 0
     with wagma.DistributedOptimizer(inner, ALGORITHMS[name](COMM)) as optimizer:
         while optimizer.version < 2 * len(OVERFLOWS):
+            step = optimizer.version % len(OVERFLOWS)  # some are left out by a rank that is late
+            overflowed += RANK in OVERFLOWS[step]
             optimizer.zero_grad()
-            backward(parameter, scaler, optimizer.version % len(OVERFLOWS))
+            backward(parameter, scaler, step)
             scaler.step(optimizer)
             scaler.update()
             assert bool(parameter.isfinite().all())
         optimizer.synchronize()
-        assert optimizer.stats()["passive_steps"] >= (RANK == 0 and "Eager" not in name)
+        assert optimizer.stats()["passive_steps"] == overflowed
         assert bool(parameter.isfinite().all())
         assert len(set(on_all_ranks(parameter))) == 1
 
