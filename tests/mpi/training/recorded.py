@@ -1,9 +1,12 @@
 """A training whose updates say which ranks' gradients they took."""
 
+import time
+
 import torch
 from tiny import RANK, SIZE
 
 import wagma
+from wagma.collectives import QuorumAllreduce
 
 
 class Recorded:
@@ -23,3 +26,12 @@ class Recorded:
     def backward(self) -> None:
         self.opt.zero_grad()
         self.weights[RANK].backward()
+
+    def wait_until_started(self) -> None:
+        """Wait until others have started the version that this rank calls next: it is late then."""
+        collective = self.opt.algorithm.collective
+        assert isinstance(collective, QuorumAllreduce)
+        begin = time.monotonic()
+        while not collective.pinned():
+            assert time.monotonic() - begin < 60
+            time.sleep(0.001)

@@ -280,14 +280,18 @@ def test_an_error_in_backward_ends_the_others() -> None:
 def test_a_stall_is_told_in_each_step(transport: Any) -> None:
     """By the first bucket, once: the timeouts of the others do not add to it."""
     model = build_model()
-    opt = make(model, 1, transport=transport, timeout=0.3)
-    if RANK == 0:
-        began = time.perf_counter()
-        for _ in range(2):
-            with pytest.raises(StallError):
-                step_on(model, opt, batch(0, 0))
-        assert time.perf_counter() - began < 0.9
-    COMM.Barrier()
+    timeout = 0.8
+    opt = make(model, 1, transport=transport, timeout=timeout)
+    began = time.perf_counter()
+    try:
+        if RANK == 0:
+            for _ in range(2):
+                with pytest.raises(StallError):
+                    step_on(model, opt, batch(0, 0))
+    finally:
+        seconds = time.perf_counter() - began
+        COMM.Barrier()
+    assert seconds < 3 * timeout
     with pytest.raises(InterruptedError), opt:
         raise InterruptedError
 
