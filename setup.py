@@ -73,7 +73,8 @@ def extensions() -> list[Extension]:
     return made
 
 
-# wagma.include holds the header for extensions that are built against the installed package.
+# wagma.include holds the header for extensions that are built against the installed package,
+# wagma.slurm.templates the batch scripts of slurm/.
 setup(
     packages=[
         *find_packages(include=["wagma", "wagma.*"]),
@@ -81,11 +82,13 @@ setup(
         "wagma.benchmarks",
         *(f"wagma.benchmarks.{package}" for package in find_packages("benchmarks")),
         "wagma.include",
+        "wagma.slurm.templates",
     ],
     package_dir={
         "wagma.collectives": "collectives",
         "wagma.benchmarks": "benchmarks",
         "wagma.include": "csrc",
+        "wagma.slurm.templates": "slurm",
     },
     package_data={
         "wagma": ["py.typed"],
@@ -93,6 +96,7 @@ setup(
         "wagma.report": ["*.html", "*.css", "*.json"],
         "wagma.benchmarks": ["*.pyi"],
         "wagma.include": ["wagma.h"],
+        "wagma.slurm.templates": ["*.sbatch", "env/*.sh"],
     },
     include_package_data=False,
     cmdclass={"build_ext": BuildWithMPI},

@@ -57,7 +57,14 @@ def _number(text: str) -> float | None:
 
 
 def _core(text: str) -> int | None:
-    return None if text.lower() == "none" else int(text)
+    """Return the core that a variable names; "last": that of the rank's own cores."""
+    if text.lower() == "none":
+        return None
+    if text.lower() != "last":
+        return int(text)
+    mine = os.sched_getaffinity(0)
+    # Ranks that are not bound would all have the same last core.
+    return max(mine) if len(mine) < (os.cpu_count() or 1) else None
 
 
 # A variable that is set overrides the argument: it is for whoever runs the program.

@@ -33,6 +33,7 @@ COMMANDS = {
     "trace": "wagma.trace.command",
     "report": "wagma.report.command",
     "reproduce": "wagma.reproduce.command",
+    "slurm": "wagma.slurm.command",
 }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from under_mpiexec import CLEAN, launcher
 
-SCRIPT = Path(__file__).resolve().parents[2] / "slurm/bench.sbatch"
+ROOT = Path(__file__).resolve().parents[2]
 LIVENESS_S = 120.0
 SRUN = """#!/bin/bash
 while [[ $1 == --* ]]; do shift; done
@@ -27,13 +27,14 @@ def test_each_kind_leaves_a_file_and_a_report_is_made(tmp_path: Path) -> None:
     asked = {
         "PATH": f"{srun.parent}:{os.environ['PATH']}",
         "VENV": sys.prefix,
-        "SLURM_SUBMIT_DIR": str(tmp_path),
         "SLURM_JOB_ID": "7",
+        "RESULTS": str(tmp_path / "wagma-bench-7"),
         "KINDS": "allreduce skew",
         "BENCH_ARGS": "-c --baseline mpi -i 5 -x 1 -m 64:64",
     }
     done = subprocess.run(
-        ["bash", str(SCRIPT)],
+        ["bash", "slurm/bench.sbatch"],
+        cwd=ROOT,
         env=CLEAN | asked,
         capture_output=True,
         text=True,

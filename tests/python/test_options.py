@@ -290,6 +290,14 @@ def test_the_environment_overrides() -> None:
     assert Options().with_environment({}) == Options()
 
 
+def test_the_last_core_of_a_rank_that_is_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {4, 5})
+    for cores, core in ((8, 5), (2, None)):
+        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
+        used = Options().with_environment({"WAGMA_PROGRESS_CPU": "last"})
+        assert used.progress_cpu == core
+
+
 @pytest.mark.parametrize(
     "variable",
     ["WAGMA_STALL_WARNING", "WAGMA_REDO_AFTER", "WAGMA_SHM_LIMIT", "WAGMA_PROGRESS_CPU"],

@@ -1,0 +1,10 @@
+# Open MPI, as pip installs it or as a module: the batch scripts source this.
+#
+# VENV: environment with wagma, mpi4py and torch (default: .venv in the folder of the submission).
+
+# module load openmpi
+source "${VENV:-.venv}/bin/activate"
+
+# Of srun --mpi. srun --mpi=list has to show pmix; where it does not, take mpiexec.
+MPI_TYPE=${MPI_TYPE:-pmix}
+MPIEXEC=(mpiexec -n "${SLURM_NTASKS:-1}" --map-by "slot:PE=${SLURM_CPUS_PER_TASK:-1}" --bind-to core)

@@ -1,0 +1,103 @@
+"""Checks of the file and of what it asks Slurm for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from wagma.slurm.checks.findings import Finding, Job
+from wagma.slurm.options import duration_text
+from wagma.slurm.plan import array_tasks, time_limit
+
+__all__ = ["array_output", "file", "gpus", "time"]
+
+_BINDINGS = {"gpus-per-task", "gpu-bind", "ntasks-per-gpu", "tres-per-task"}
+
+
+def file(job: Job) -> Iterator[Finding]:
+    """Lines that Slurm or bash do not read as they were meant."""
+    script = job.script
+    if script.has_crlf:
+        yield Finding(
+            1,
+            "crlf",
+            "lines end with CR LF, as on Windows: sbatch refuses the file",
+            f"sed -i 's/\\r$//' {script.path}",
+        )
+    if not script.text.startswith("#!"):
+        yield Finding(
+            1, "shebang", "the first line names no interpreter", "begin the file with #!/bin/bash"
+        )
+    for line in script.ignored:
+        yield Finding(
+            line,
+            "late-option",
+            "an option behind the first command, which Slurm ignores",
+            "move the line up, above everything that is no comment",
+        )
+    for line, text in enumerate(script.text.splitlines(), 1):
+        if re.match(r"#\s+SBATCH\s|#sbatch\s|#SBATCH-|\s+#SBATCH\s", text):
+            yield Finding(
+                line,
+                "no-option",
+                f"Slurm takes this line for a comment: {text.strip()[:40]}",
+                "write #SBATCH in capitals at the line's beginning, and a space behind it; or "
+                "delete the line",
+            )
+
+
+def time(job: Job) -> Iterator[Finding]:
+    """A time limit, and a signal that fits into it."""
+    limit = time_limit(job.options)
+    if "time" not in job.options:
+        yield Finding(
+            job.script.last_directive,
+            "no-time",
+            "there is no time limit: it is the partition's, which may be minutes or days, and the "
+            "job starts later than a short one",
+            "#SBATCH --time=04:00:00",
+        )
+    elif limit and job.signal and job.signal.seconds >= limit:
+        yield Finding(
+            job.script.line_of("signal"),
+            "signal-at-start",
+            f"the signal comes {duration_text(job.signal.seconds)} before a limit of "
+            f"{duration_text(limit)}: at the start",
+            f"#SBATCH --signal={job.options['signal'].partition('@')[0]}@{max(1, limit // 10)}, or "
+            "a longer --time",
+        )
+
+
+def array_output(job: Job) -> Iterator[Finding]:
+    """Tasks of an array that write into one file."""
+    if "array" not in job.options:
+        return
+    if (array_tasks(job.options["array"]) or (2, None))[0] < 2:
+        return
+    for name in ("output", "error"):
+        pattern = job.options.get(name)
+        if pattern is not None and not re.search(r"%\d*[aj]", pattern) and pattern != "/dev/null":
+            yield Finding(
+                job.script.line_of(name),
+                "array-output",
+                f"all tasks of the array write into one file, {pattern}",
+                f"#SBATCH --{name}=%x-%A-%a.out",
+            )
+
+
+def gpus(job: Job) -> Iterator[Finding]:
+    """Ranks that all use the first GPU of a node."""
+    if not any(one.gpus and (one.per_node or one.tasks) > 1 for one in job.components):
+        return
+    launches = [one for one in job.ranks if not one.has_torchrun]
+    is_chosen = re.search(r"SLURM_LOCALID|CUDA_VISIBLE_DEVICES|LOCAL_RANK|ROCR_VISIBLE", job.code)
+    if job.script.has(*_BINDINGS) or is_chosen or not launches:
+        return
+    for launch in launches:
+        if not _BINDINGS.intersection(launch.options):
+            yield Finding(
+                launch.line,
+                "gpu-unbound",
+                "GPUs are not bound to ranks: each rank sees all of its node, and takes the first",
+                "#SBATCH --gpus-per-task=1, and srun --gpus-per-task=1 --gpu-bind=per_task:1",
+            )

@@ -1,0 +1,189 @@
+"""Batch scripts for Slurm: written from a template, checked, explained.
+
+    python -m wagma slurm init --nodes 2 --tasks-per-node 16 --time 4:00:00  # train-cpu.sbatch
+    python -m wagma slurm lint train-cpu.sbatch     # mistakes and remedies; exit status 1 if any
+    python -m wagma slurm explain train-cpu.sbatch  # what would run where
+
+Slurm need not be there. docs/slurm.md says which templates there are, and how a job survives its
+time limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from wagma.launch.options import integer, reader
+from wagma.slurm.script import Script, read
+from wagma.units import plural
+
+__all__ = ["SUMMARY", "add_arguments", "run"]
+
+SUMMARY = "batch scripts for Slurm: write one, find its mistakes, explain it"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what can be done with batch scripts to the command's parser."""
+    kinds = parser.add_subparsers(title="what to do", metavar="WHAT", required=True)
+    _add_init(kinds)
+    lint = kinds.add_parser(
+        "lint",
+        help="the classic mistakes in a script, each with its remedy",
+        description="Prints the mistakes in batch scripts, each with its line and its remedy. The "
+        "exit status is 1 if there are any, and 2 if a file cannot be read.",
+    )
+    lint.add_argument("files", type=Path, nargs="+", metavar="FILE")
+    lint.add_argument(
+        "--checkpoint-seconds",
+        type=reader(_seconds),
+        metavar="SECONDS",
+        help="how long a checkpoint takes (default: what a comment in the script says, such as "
+        "'# checkpoint-seconds: 90')",
+    )
+    lint.add_argument("--json", action="store_true", help="print the findings as JSON")
+    lint.set_defaults(run=_lint, parser=lint)
+    explain = kinds.add_parser(
+        "explain",
+        help="what a script would run where, and what happens at its time limit",
+        description="Says what a batch script would run where. Slurm is not asked.",
+    )
+    explain.add_argument("file", type=Path, metavar="FILE")
+    explain.set_defaults(run=_explain, parser=explain)
+
+
+def _add_init(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    from wagma.slurm.templates import LAUNCHERS, MPIS, names
+
+    init = kinds.add_parser(
+        "init",
+        help="write a script from a template",
+        description="Writes a batch script that works as it is once its numbered lines are set.",
+    )
+    add = init.add_argument
+    add("template", nargs="?", default="train-cpu", choices=names(), help="(default: train-cpu)")
+    add("-o", "--output", type=Path, metavar="FILE", help="(default: TEMPLATE.sbatch)")
+    add("--nodes", type=integer(1), metavar="N")
+    add("--tasks-per-node", type=integer(1), metavar="N", help="ranks of a node")
+    add("--cpus-per-task", type=integer(1), metavar="N", help="cores of a rank")
+    add("--gpus-per-task", type=integer(1), metavar="N", help="of train-gpu")
+    add("--time", metavar="LIMIT", help="such as 30, 4:00:00 or 2-0 (days-hours)")
+    add("--signal-seconds", type=integer(1), metavar="N", help="signal's time before the limit")
+    add("--array", metavar="TASKS", help="of arrays, such as 0-9 or 0-99%%8")
+    add("--name", metavar="NAME", help="of the job, and of its folder of checkpoints")
+    add("--partition", metavar="NAME")
+    add("--account", metavar="NAME")
+    add("--mpi", choices=MPIS, default="mpich", help="(default: mpich)")
+    add("--launcher", choices=LAUNCHERS, default="srun", help="(default: srun)")
+    add(
+        "--script",
+        metavar="FILE",
+        help="your training script (default: an example, train.py, is written beside the script)",
+    )
+    add("--venv", metavar="DIR", help="environment with wagma (default: .venv)")
+    add("--force", action="store_true", help="overwrite files that are there")
+    init.set_defaults(run=_init, parser=init)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"{text!r} is no number of seconds")
+    return seconds
+
+
+def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    """Refuse a command line without what to do: the parsers of `init` and so on run."""
+    del arguments
+    parser.error("nothing to do")
+
+
+def _read(path: Path, parser: argparse.ArgumentParser) -> Script:
+    try:
+        return read(path)
+    except OSError as error:
+        parser.error(f"{path} cannot be read: {error.strerror}")
+    except ValueError as error:
+        parser.error(str(error))
+
+
+def _lint(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    from wagma.slurm.checks import lint
+
+    scripts = [_read(path, parser) for path in arguments.files]
+    found = [
+        (script.path, finding)
+        for script in scripts
+        for finding in lint(script, arguments.checkpoint_seconds)
+    ]
+    if arguments.json:
+        rows = [{"file": str(path), **asdict(finding)} for path, finding in found]
+        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+        return 1 if found else 0
+    for path, one in found:
+        sys.stdout.write(f"{path}:{one.line}: {one.text} [{one.code}]\n    -> {one.remedy}\n")
+    files = plural(len(scripts), "file")
+    sys.stdout.write(f"{files}: {plural(len(found), 'mistake') if found else 'nothing found'}\n")
+    return 1 if found else 0
+
+
+def _explain(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    from wagma.slurm.explain import explain
+
+    sys.stdout.write(explain(_read(arguments.file, parser)))
+    return 0
+
+
+def _init(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    from wagma.slurm.templates import Choice, fill
+
+    output: Path = arguments.output or Path(f"{arguments.template}.sbatch")
+    choice = Choice(
+        options={
+            "nodes": arguments.nodes,
+            "ntasks-per-node": arguments.tasks_per_node,
+            "cpus-per-task": arguments.cpus_per_task,
+            "gpus-per-task": arguments.gpus_per_task,
+            "time": arguments.time,
+            "array": arguments.array,
+            "job-name": arguments.name,
+            "partition": arguments.partition,
+            "account": arguments.account,
+        },
+        signal_s=arguments.signal_seconds,
+        mpi=arguments.mpi,
+        launcher=arguments.launcher,
+        script=arguments.script,
+        venv=arguments.venv,
+    )
+    try:
+        files = fill(arguments.template, choice, output)
+    except ValueError as error:
+        parser.error(str(error))
+    there = [path for path, text in files.items() if path.exists() and _differs(path, text)]
+    if there and not arguments.force:
+        parser.error(f"{', '.join(map(str, there))} would be overwritten: --force, or another -o")
+    from wagma.launch.files import write_file
+
+    for path, text in files.items():
+        try:
+            write_file(path, text)
+        except OSError as error:
+            parser.error(f"{path} cannot be written: {error.strerror}")
+    sys.stdout.write(
+        f"{', '.join(map(str, files))} written. Check the numbered lines, then: sbatch {output}\n"
+    )
+    return 0
+
+
+def _differs(path: Path, text: str) -> bool:
+    """Return whether writing would change what is there; a second script there is no harm."""
+    try:
+        return path.suffix == ".sbatch" or path.read_text() != text
+    except (OSError, UnicodeDecodeError):
+        return True
