@@ -16,6 +16,7 @@ from wagma.launch.environment import restart_count
 from wagma.logs.board import Board, is_wanted
 from wagma.logs.lines import LineFile, rank_file
 from wagma.logs.numbers import NOT_FINITE, as_number, dump
+from wagma.logs.opening import open_on_all
 from wagma.logs.reading import latest_run
 from wagma.logs.summary import Summary, own_figures, summarize, table
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MetricsWriter"]
 
-_OWN = {"event", "rank", "run", "time", NOT_FINITE}  # names of a line that are no metrics
+_OWN = {"event", "rank", "run", "time", "version", NOT_FINITE}  # names that lines have anyway
 _log = logging.getLogger("wagma")
 
 
@@ -95,7 +96,7 @@ class MetricsWriter:
 
         try:
             with algorithm.meet() as meeting:
-                self.run = max(meeting.exchange(open_file, last=True)) + 1
+                self.run = max(open_on_all(meeting, open_file)) + 1
         except BaseException:
             for file in opened:
                 file.close()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 from wagma.launch.logs import rank_prefix
 from wagma.logs.console import ConsoleHandler, Shown, check_ranks
 from wagma.logs.lines import LineFile, rank_file
+from wagma.logs.opening import open_on_all
 from wagma.units import plural
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class RankLogs:
         try:
             with Meeting(comm, Patience()) as meeting:
                 self.rank, self.size = meeting.rank, meeting.size
-                run = meeting.exchange(open_file, last=True)[0]
+                run = open_on_all(meeting, open_file)[0]
         except BaseException:
             for file in opened:
                 file.close()
