@@ -54,6 +54,7 @@ class Algorithm(Ranks, ABC):
             One without data of its own then keeps the pace of its last steps.
         joins: ranks without data of their own can take part in the steps of the others.
         default_weight: what `weight` is again after each step.
+        made_with: what `arguments` gave when the optimizer was made; empty before.
 
     Raises:
         what `PartialAllreduce` raises for a wrong `comm`.
@@ -73,6 +74,7 @@ class Algorithm(Ranks, ABC):
         super().__init__(comm, **waits)
         self.weight = self.default_weight
         self.outcome: Outcome | None = None
+        self.made_with: dict[str, object] = {}
         self._base = 0
         self._parameters: FlatParameters | None = None
         self._collectives: tuple[Collective, ...] = ()
@@ -94,7 +96,8 @@ class Algorithm(Ranks, ABC):
 
         def arguments() -> dict[str, object]:
             self.check_inner(inner)
-            return kind | self.arguments()
+            self.made_with = self.arguments()
+            return kind | self.made_with
 
         with self.meet() as meeting:
             meeting.agree(arguments, last=True)

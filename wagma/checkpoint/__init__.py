@@ -1,0 +1,6 @@
+"""Checkpoints of a training on all ranks, that survive a crash at any moment."""
+
+from wagma.checkpoint.checkpointer import Checkpointer
+from wagma.checkpoint.errors import CheckpointError, CheckpointMismatchError
+
+__all__ = ["CheckpointError", "CheckpointMismatchError", "Checkpointer"]

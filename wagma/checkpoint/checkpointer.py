@@ -1,0 +1,463 @@
+"""Checkpoints of a distributed training in a folder that all ranks share."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Self, SupportsIndex
+
+import torch
+
+from wagma.checkpoint.contents import Copies, compact, snapshot
+from wagma.checkpoint.errors import CheckpointError
+from wagma.checkpoint.export import export_mean
+from wagma.checkpoint.files import make_folder
+from wagma.checkpoint.folder import Folder
+from wagma.checkpoint.lock import FolderLock, read_token
+from wagma.checkpoint.names import TEMPORARY, Place
+from wagma.checkpoint.parts import Parts, Stateful, load_random
+from wagma.checkpoint.reading import Read, merge, read_newest
+from wagma.checkpoint.together import describe, together
+from wagma.checkpoint.writing import Writer
+from wagma.collectives.options import check_switch
+from wagma.inject.checks import check_count
+from wagma.launch.logs import RankLogger
+from wagma.training.optimizer import DistributedOptimizer
+from wagma.training.strategies.parameter_server import ParameterServerSGD
+from wagma.units import plural, size_text, time_text
+
+__all__ = ["Checkpointer"]
+
+_SEEN_AFTER_S = (0.0, 0.1, 0.5, 2.0, 5.0)  # NFS shows other hosts' files with a delay
+
+
+class Checkpointer:
+    """Saves a training so that a crash at any moment leaves the last checkpoint whole.
+
+    ::
+
+        with wagma.DistributedOptimizer(inner, wagma.WAGMA(), model=model) as opt:
+            saver = Checkpointer(
+                "checkpoints", opt, model=model, every=100, extra={"sampler": sampler}
+            )
+            saver.load()
+            while opt.version < steps:
+                ...
+                opt.step()
+                saver.maybe_save()
+
+    Each rank writes a file of its own: the model, the inner optimizer's state, that of algorithm
+    and policy with the version, the random numbers of Python, numpy and torch, and the states of
+    `extra`. Then it writes a manifest with the checksum. All is brought to the disk before it gets
+    its name. A checkpoint counts when the manifests of all ranks are there. ``docs/checkpoints.md``
+    says how exactly a training resumes, and on another number of ranks.
+
+    Making it is collective. Rank 0 locks the folder, for as long as its process lives or until
+    `close`.
+
+    Args:
+        directory: seen by all ranks; made if it is not there.
+        optimizer: of the training, which is open.
+        model: that it trains. None: only the optimizer's parameters are saved, and no buffers.
+        every: versions from one save of `maybe_save` to the next; None: it never saves.
+        keep: whole checkpoints that stay; older ones are removed.
+        asynchronous: saving copies the state and returns; a thread writes. Takes memory for one
+            copy, which stays.
+        extra: objects with ``state_dict()`` and ``load_state_dict()``, such as samplers and
+            learning-rate schedulers: a dict of them by name, or a list, where each has the name of
+            its class.
+
+    Attributes:
+        directory: its path.
+        restarts: how often the job was restarted, as `note_restart` has counted.
+        started_version: at which this run began: that of the checkpoint that was loaded.
+
+    Raises:
+        TypeError: an argument is not what it should be; objects in `extra` without both methods
+            are named.
+        ValueError: `every` or `keep` is below 1; parameters are not the model's; the ranks have
+            different arguments; `every` with ParameterServerSGD, whose servers make one step.
+        CheckpointError: the folder cannot be written or is not the same on all ranks, or another
+            job uses it.
+        All on every rank.
+
+    Not thread-safe: one thread at a time, that of the optimizer. Of no use in a forked process.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        optimizer: DistributedOptimizer,
+        *,
+        model: torch.nn.Module | None = None,
+        every: SupportsIndex | None = None,
+        keep: SupportsIndex = 2,
+        asynchronous: bool = False,
+        extra: Mapping[str, Stateful] | Iterable[Stateful] = (),
+    ) -> None:
+        if not isinstance(optimizer, DistributedOptimizer):
+            raise TypeError(
+                f"optimizer is a {type(optimizer).__name__}: it has to be a "
+                "wagma.DistributedOptimizer"
+            )
+        self._algorithm = algorithm = optimizer.algorithm
+        self._log = RankLogger(__name__, algorithm.rank, algorithm.size)
+        self._process = os.getpid()
+        self.directory = Path()
+        self.every: int | None = None
+        self.keep = 1
+        self._asynchronous = False
+
+        def arguments() -> dict[str, object]:
+            self._parts = Parts(optimizer, model, extra)
+            self.directory = Path(os.path.abspath(os.fspath(directory)))  # noqa: PTH100
+            self.every = None if every is None else check_count("every", every, 1)
+            self.keep = check_count("keep", keep, 1)
+            check_switch("asynchronous", asynchronous)
+            self._asynchronous = asynchronous
+            if self.every is not None and isinstance(algorithm, ParameterServerSGD):
+                raise ValueError(
+                    f"every={self.every} with ParameterServerSGD, whose servers make one step for "
+                    "all versions and cannot save in between: leave it out, and call save() after "
+                    "synchronize()"
+                )
+            named = {"every": self.every, "keep": self.keep, "asynchronous": asynchronous}
+            return {**named, "extra": list(self._parts.extra)}
+
+        optimizer._check_call("Checkpointer()")
+        with algorithm.meet() as meeting:
+            meeting.agree(arguments, last=True)
+        self._folder = Folder(self.directory)
+        self._lock: FolderLock | None = None
+        try:
+            self._open()
+        except BaseException:
+            if self._lock is not None:
+                self._lock.release()
+            raise
+        self._writer = Writer(asynchronous=self._asynchronous)
+        self._copies = Copies()
+        self._begin_at_version()
+
+    def _open(self) -> None:
+        """Lock the folder, and see that all ranks can write to it."""
+
+        def lock() -> list[object] | None:
+            if self._algorithm.rank != 0:
+                return None
+            self.directory.mkdir(parents=True, exist_ok=True)
+            make_folder(self.directory)
+            self._lock = FolderLock(self.directory)
+            # In reference cycles it would wait for the collector.
+            self._release = weakref.finalize(self, self._lock.release)
+            if not self._lock.shared:
+                self._log.warning(
+                    "%s lies on a file system without locks: nothing keeps two jobs from saving "
+                    "there",
+                    self.directory,
+                )
+            return [self._lock.token, self._folder.restarts(), self._next_run()]
+
+        what = f"save checkpoints in {self.directory}"
+        found = together(self._algorithm, lock, what)[0]
+        self._token, self._restarts, self._run = found
+
+        def probe() -> None:
+            if self._algorithm.rank == 0:
+                return
+            self._see_token()
+            path = self.directory / f"probe-{self._algorithm.rank}-{os.getpid()}{TEMPORARY}"
+            try:
+                path.write_bytes(b"")
+            finally:
+                with suppress(OSError):
+                    path.unlink()
+
+        together(self._algorithm, probe, what)
+
+    def _see_token(self) -> None:
+        """Check that this rank sees the folder of rank 0.
+
+        Raises:
+            CheckpointError: it sees another one, or none.
+        """
+        for pause in _SEEN_AFTER_S:
+            time.sleep(pause)
+            if read_token(self.directory) == self._token:
+                return
+        raise CheckpointError(
+            f"this rank does not see what rank 0 has written into {self.directory}: save into a "
+            "folder that all hosts share"
+        )
+
+    def _next_run(self) -> int:
+        """Return the number of a new run, on rank 0."""
+        assert self._lock is not None
+        return self._lock.next_run(max([0, *(place.run for place in self._folder.places())]))
+
+    def _begin_at_version(self) -> None:
+        self.started_version = self._algorithm.version
+        self._saved = 0 if self.every is None else self.started_version // self.every
+        self._has_saved = False
+
+    # ---- saving ----------------------------------------------------------------------------------
+    def save(self) -> None:
+        """Save now; collective, all ranks call it at the same boundary.
+
+        The checkpoint has the number of the largest of their versions; in one run it replaces that
+        of the same number. With `asynchronous` the files are not there yet when this returns: see
+        `wait`.
+
+        Raises:
+            CheckpointError: a rank could not write, now or the last time; on every rank. The
+                checkpoints before it stay.
+            TypeError: a state has something that could not be read back, which is named; on every
+                rank.
+            RuntimeError: inside `join` or `no_sync`, after `close`, or in a forked process.
+        """
+        self._check("save()")
+        with self._algorithm.meet() as meeting:
+            versions = meeting.exchange(lambda: self._algorithm.version, last=True)
+        place = Place(self._run, max(versions))
+
+        def write() -> None:
+            error = self._writer.wait()
+            self._start(place)
+            for raised in (error, None if self._asynchronous else self._writer.wait()):
+                if raised is not None:
+                    raise raised
+
+        together(self._algorithm, write, f"save {place}")
+
+    def maybe_save(self) -> bool:
+        """Save if `version` has passed a multiple of `every` since the last time; local.
+
+        Each rank calls it after each of its steps: nobody waits for the others. A checkpoint that
+        could not be written, because the disk is full, is logged as an error, and the training goes
+        on. With `asynchronous` that is told at the next call, which also waits for the writing that
+        is under way when the next save begins.
+
+        Returns:
+            Whether this rank has saved, or begun to.
+
+        Raises:
+            TypeError: a state has something that could not be read back, which is named.
+            RuntimeError: after `close`, or in a forked process.
+        """
+        self._check_process("maybe_save()")
+        passed = 0 if self.every is None else self._algorithm.version // self.every
+        if self.every is None or passed <= self._saved:
+            return False
+        self._tell(self._writer.wait())
+        self._start(Place(self._run, passed * self.every))
+        if not self._asynchronous:
+            return self._tell(self._writer.wait())
+        return True
+
+    def _tell(self, error: Exception | None) -> bool:
+        """Log an error; return whether there is none."""
+        if error is None:
+            return True
+        if not isinstance(error, OSError):
+            raise error
+        self._log.error(
+            "a checkpoint was not saved, the training goes on: %s",
+            describe(error),
+            exc_info=error,
+        )
+        return False
+
+    def _start(self, place: Place) -> None:
+        """Save this rank's part, or begin to."""
+        began = time.perf_counter()
+        algorithm = self._algorithm
+        if self.every is not None:
+            self._saved = max(self._saved, algorithm.version // self.every)
+        state, version, training = self._parts.state(), algorithm.version, self._parts.training()
+        taken = self._copies.of(state) if self._asynchronous else snapshot(state, compact)
+        self._has_saved = True
+
+        def job() -> None:
+            size = self._folder.write(
+                place,
+                taken,
+                rank=algorithm.rank,
+                size=algorithm.size,
+                token=self._token,
+                version=version,
+                training=training,
+            )
+            seconds = time.perf_counter() - began
+            if algorithm.rank == 0:
+                self._log.info(
+                    "saved %s: %s by this rank in %s, %s/s",
+                    *(place, size_text(size), time_text(seconds), size_text(size / seconds)),
+                )
+                self._prune()
+
+        self._writer.start(job)
+
+    def _prune(self) -> None:
+        try:
+            self._folder.prune(self.keep, self._run)
+        except OSError as error:
+            self._log.warning("an old checkpoint cannot be removed: %s", describe(error))
+
+    def wait(self) -> None:
+        """Wait until everything that was saved is on the disk of all ranks; collective.
+
+        Raises:
+            CheckpointError: a rank could not write; on every rank.
+            RuntimeError: as by `save`.
+        """
+        self._check("wait()")
+
+        def finish() -> None:
+            error = self._writer.wait()
+            if error is not None:
+                raise error
+
+        together(self._algorithm, finish, f"save checkpoints in {self.directory}")
+
+    # ---- loading ---------------------------------------------------------------------------------
+    def load(self) -> bool:
+        """Load the newest checkpoint that is whole on all ranks; collective, at one version.
+
+        One that is damaged, or that a job was killed in, is named in a warning, and the one before
+        is taken. Nothing is changed before all ranks have read theirs. No code in a file is run.
+
+        Returns:
+            Whether there was one.
+
+        Raises:
+            CheckpointMismatchError: it is of another training; lists what does not match.
+            CheckpointError: the folder cannot be read, or the last checkpoint was not written.
+            RuntimeError: as by `save`; the ranks are at different versions.
+            what ``load_state_dict`` of a model or an object raises; then the training is
+            undefined.
+            All on every rank.
+        """
+        self.wait()
+        self._check("load()")
+        read = read_newest(self._folder, self._algorithm, self._parts.training(), self._log)
+        if read is not None:
+            self._take(read)
+        self._begin_again()
+        return read is not None
+
+    def _take(self, read: Read) -> None:
+        """Continue the training that was read; collective."""
+        algorithm, parts = self._algorithm, self._parts
+        parts.optimizer.load_state_dict(merge(read))
+        model = read.own["model"] if read.newest is None else read.newest["model"]
+        if read.models is not None:
+            model = read.models.mean(algorithm, len(read.versions))
+
+        def restore() -> None:
+            parts.load_model(model)
+            parts.load_extra(read.own["extra"])
+            if not read.plan.resized:
+                load_random(read.own["random"])
+
+        with algorithm.meet() as meeting:
+            meeting.exchange(restore, last=True)
+        if algorithm.rank == 0:
+            self._log.info("continues at version %d, of %s", algorithm.version, read.place)
+            if read.plan.resized:
+                self._log.warning(
+                    "%s is of %s: the model is %s, what the algorithm remembers and random numbers "
+                    "begin anew, inner state and other objects are those of rank r mod %d",
+                    read.place,
+                    plural(len(read.versions), "rank"),
+                    "that of the newest version" if read.models is None else "the mean of theirs",
+                    len(read.versions),
+                )
+
+    def _begin_again(self) -> None:
+        """Begin a run at this version: files of before are not mixed with later ones."""
+        if self._has_saved:
+
+            def number() -> int | None:
+                return self._next_run() if self._algorithm.rank == 0 else None
+
+            what = f"save checkpoints in {self.directory}"
+            self._run = together(self._algorithm, number, what)[0]
+        self._begin_at_version()
+
+    # ---- what else -------------------------------------------------------------------------------
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write the average model as one safetensors file; collective, the training is unchanged.
+
+        Parameters are the mean of the ranks'; those that the optimizer does not have, and buffers,
+        are rank 0's. Weights that are tied are written once: the file's metadata has the names of
+        the others, each with the name that it is the same as.
+
+        Args:
+            path: of the file, which rank 0 writes, at once or not at all.
+
+        Raises:
+            ImportError: safetensors is not installed on rank 0.
+            CheckpointError: the file cannot be written.
+            RuntimeError: as by `save`.
+            All on every rank.
+        """
+        self._check("export()")
+        export_mean(self._parts, Path(os.fspath(path)))
+
+    @property
+    def restarts(self) -> int:
+        """How often the job was restarted, the same on all ranks."""
+        return int(self._restarts)
+
+    def note_restart(self) -> None:
+        """Count a restart that is about to happen; each rank calls it, and rank 0 writes.
+
+        Raises:
+            OSError: on rank 0: it cannot be written.
+        """
+        self._restarts += 1
+        if self._algorithm.rank == 0:
+            self._folder.write_restarts(self._restarts)
+
+    def close(self) -> None:
+        """Wait for the writing, and let other jobs into the folder; local, may be called again.
+
+        Raises:
+            CheckpointError: the last checkpoint of this rank was not written.
+        """
+        error = self._writer.wait()
+        if self._lock is not None and self._process == os.getpid():
+            self._release()
+        self._closed = True
+        if error is not None:
+            if isinstance(error, OSError):
+                raise CheckpointError(
+                    f"the last checkpoint was not saved: {describe(error)}"
+                ) from error
+            raise error
+
+    _closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _check(self, call: str) -> None:
+        """Check that all ranks can meet."""
+        self._check_process(call)
+        self._parts.optimizer._check_call(call)
+
+    def _check_process(self, call: str) -> None:
+        if self._process != os.getpid():
+            raise RuntimeError(
+                f"{call} in a forked process: only the process that trains saves checkpoints"
+            )
+        if self._closed:
+            raise RuntimeError(f"{call} after close(): make a new Checkpointer")
+        self._algorithm.check_open(call)

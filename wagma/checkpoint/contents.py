@@ -1,0 +1,128 @@
+"""What a checkpoint can hold: values that can be read back without running code from the file."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+__all__ = ["Copies", "compact", "safe_globals", "snapshot"]
+
+_PLAIN = (
+    *(type(None), bool, int, float, complex, str, bytes, bytearray),
+    *(torch.Size, torch.dtype, torch.device, torch.layout),
+)
+_SEQUENCES = (list, tuple, set)
+_MAPPINGS = (dict, collections.OrderedDict, collections.Counter)
+_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+_REMEDY = "save numbers, texts, tensors, numpy arrays, and lists, tuples, sets and dicts of these"
+
+
+def safe_globals() -> list[Any]:
+    """Return what `torch.load` may call besides its own, for `torch.serialization.safe_globals`.
+
+    They make arrays and scalars of numpy, under the names that numpy 1 and 2 give them.
+    """
+    core = np._core if hasattr(np, "_core") else np.core  # type: ignore[attr-defined]
+    named = [
+        (getattr(core.multiarray, name), f"numpy.{module}.multiarray.{name}")
+        for name in ("_reconstruct", "scalar")
+        for module in ("core", "_core")
+    ]
+    kinds = [vars(np.dtypes)[name] for name in dir(np.dtypes) if name.endswith("DType")]
+    return [*named, *kinds, np.ndarray, np.dtype, bytes]
+
+
+def snapshot(state: dict[str, Any], take: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, Any]:
+    """Return a copy of a state's containers, with what `take` makes of its tensors.
+
+    Raises:
+        TypeError: something could not be read back; names everything that could not.
+    """
+    faults: list[str] = []
+
+    def copy(value: Any, path: str, inside: tuple[int, ...]) -> Any:
+        kind = type(value)
+        if kind in _PLAIN:
+            return value
+        if kind in _TENSORS:
+            return take(value.detach())
+        if kind is np.ndarray and not value.dtype.hasobject:
+            return value.copy()
+        if isinstance(value, np.generic) and not value.dtype.hasobject:
+            return value
+        if id(value) in inside:
+            faults.append(f"{path} contains itself")
+        elif kind in _SEQUENCES:
+            inside = (*inside, id(value))
+            return kind(copy(one, f"{path}[{i}]", inside) for i, one in enumerate(value))
+        elif kind in _MAPPINGS:
+            inside = (*inside, id(value))
+            made = kind()
+            for key, one in value.items():
+                made[copy(key, f"{path}, key {key!r}", inside)] = copy(
+                    one, f"{path}[{key!r}]", inside
+                )
+            return made
+        else:
+            faults.append(f"{path} is a {kind.__module__}.{kind.__qualname__}")
+        return None
+
+    made = {name: copy(value, name, ()) for name, value in state.items()}
+    if faults:
+        raise TypeError(
+            f"{'; '.join(faults)}: reading that back would run code from the file, which is never "
+            f"done: {_REMEDY}"
+        )
+    return made
+
+
+def compact(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor, or a copy where its storage holds more: whole storages are written."""
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
+        return tensor
+    held = tensor.untyped_storage().nbytes()
+    return tensor.clone() if held > tensor.numel() * tensor.itemsize else tensor
+
+
+class Copies:
+    """Copies of a state's tensors, in memory that later states of the same training use again.
+
+    Not thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._memory: list[torch.Tensor] = []
+        self._next = 0
+
+    def of(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return a copy of a state, good until the next call.
+
+        Raises:
+            TypeError: see `snapshot`.
+        """
+        self._next = 0
+        made = snapshot(state, self._take)
+        del self._memory[self._next :]
+        return made
+
+    def _take(self, tensor: torch.Tensor) -> torch.Tensor:
+        place, self._next = self._next, self._next + 1
+        if place < len(self._memory) and _alike(self._memory[place], tensor):
+            return self._memory[place].copy_(tensor)
+        self._memory[place : place + 1] = [tensor.clone()]
+        return self._memory[place]
+
+
+def _alike(memory: torch.Tensor, tensor: torch.Tensor) -> bool:
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
+        return False
+    return (
+        memory.layout == tensor.layout
+        and memory.dtype == tensor.dtype
+        and memory.shape == tensor.shape
+        and memory.stride() == tensor.stride()
+    )

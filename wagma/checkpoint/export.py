@@ -1,0 +1,75 @@
+"""One file with the average model, for whatever comes after the training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from wagma.checkpoint.errors import CheckpointError
+from wagma.checkpoint.files import write_bytes
+from wagma.checkpoint.parts import Parts
+from wagma.checkpoint.together import together
+from wagma.training.ranks import Ranks
+
+__all__ = ["export_mean"]
+
+
+def export_mean(parts: Parts, path: Path) -> None:
+    """Write the mean of the ranks' parameters; collective. See `Checkpointer.export`."""
+    algorithm = parts.optimizer.algorithm
+
+    def prepare() -> None:
+        if algorithm.rank == 0:
+            _safetensors()
+
+    together(algorithm, prepare, f"export {path}")
+    mean = parts.optimizer.algorithm.parameters.flat.detach().clone()
+    Ranks.average(algorithm, mean)
+
+    def write() -> None:
+        if algorithm.rank == 0:
+            tensors, aliases = _tensors(parts, mean)
+            write_bytes(path, _safetensors().save(tensors, metadata={"format": "pt", **aliases}))
+
+    together(algorithm, write, f"export {path}")
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.torch
+    except ImportError as error:
+        raise ImportError(
+            "export() needs safetensors: python -m pip install 'wagma[checkpoint]'"
+        ) from error
+    return safetensors.torch
+
+
+def _tensors(parts: Parts, mean: torch.Tensor) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """Return the tensors of the model by name, and for others that are the same those names."""
+    layout = parts.optimizer.algorithm.parameters.layout
+    trained = {
+        id(tensor): slot.view(mean)
+        for tensor, slot in zip(parts.parameters(), layout.slots, strict=True)
+    }
+    if parts.model is None:
+        named = {f"parameter {i}": tensor for i, tensor in enumerate(parts.parameters())}
+    else:
+        named = dict(parts.model.named_parameters(remove_duplicate=False))
+        saved = parts.model.state_dict()
+        buffers = parts.model.named_buffers(remove_duplicate=False)
+        named |= {name: one for name, one in buffers if name in saved}
+    tensors: dict[str, torch.Tensor] = {}
+    aliases: dict[str, str] = {}
+    first: dict[int, str] = {}
+    for name, tensor in named.items():
+        if (known := first.setdefault(id(tensor), name)) != name:
+            aliases[name] = known
+            continue
+        value = trained.get(id(tensor), tensor.detach())
+        # A copy: nothing shares memory, as the format wants it.
+        tensors[name] = value.contiguous().clone()
+    if "format" in tensors or "format" in aliases:
+        raise CheckpointError("a tensor of the name 'format' cannot be exported: rename it")
+    return tensors, aliases

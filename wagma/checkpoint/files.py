@@ -1,0 +1,231 @@
+"""Files that are there as a whole or not at all, with a checksum."""
+
+from __future__ import annotations
+
+import errno
+import os
+import queue
+import threading
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from wagma.checkpoint.contents import safe_globals
+from wagma.checkpoint.names import TEMPORARY
+
+__all__ = ["DamagedError", "make_folder", "read_data", "sync_folder", "write_bytes", "write_data"]
+
+_SMALL = 1 << 16  # bytes that are not worth another thread
+_EARLY = 1 << 25  # bytes after which the disk begins
+_PIECE = 1 << 20  # bytes that are read at a time
+_saving = threading.Lock()  # torch's option is the process's
+
+
+class DamagedError(Exception):
+    """A file does not hold what was written."""
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder that survives a crash, unless it is there.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    if not path.is_dir():
+        path.mkdir(exist_ok=True)
+        sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Bring the names in a folder to the disk.
+
+    Raises:
+        OSError: that fails.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that keep names anyway
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file and bring it to the disk; it takes the place of one that is there.
+
+    Raises:
+        OSError: it cannot be written; what was there is as before.
+    """
+
+    def fill(descriptor: int) -> None:
+        _write_all(descriptor, memoryview(content))
+
+    _replace(path, fill)
+
+
+def write_data(path: Path, value: object) -> tuple[int, str]:
+    """Write a value as `torch.save` does and bring it to the disk, as `write_bytes`.
+
+    Returns:
+        Its bytes and their checksum.
+
+    Raises:
+        OSError: it cannot be written; what was there is as before.
+    """
+    sink: _Sink | None = None
+
+    def fill(descriptor: int) -> None:
+        nonlocal sink
+        with _Sink(descriptor) as sink, _saving:
+            computed = torch.serialization.get_crc32_options()
+            # The checksum of all is enough.
+            torch.serialization.set_crc32_options(False)
+            try:
+                torch.save(value, sink)  # type: ignore[arg-type]
+            except Exception as error:
+                raise sink.error or error from error
+            finally:
+                torch.serialization.set_crc32_options(computed)
+
+    _replace(path, fill)
+    assert sink is not None
+    return sink.bytes, _text(sink.checksum)
+
+
+def read_data(path: Path, size: int, checksum: str) -> dict[str, Any]:
+    """Read what `write_data` wrote; no code in the file is run.
+
+    Raises:
+        DamagedError: it is missing, or not what was written.
+    """
+    try:
+        with path.open("rb") as file:
+            found = os.fstat(file.fileno()).st_size
+            if found != size:
+                raise DamagedError(f"has {found} bytes, and {size} were written")
+            known, piece = 0, bytearray(_PIECE)
+            while count := file.readinto(piece):
+                known = zlib.crc32(memoryview(piece)[:count], known)
+            if _text(known) != checksum:
+                raise DamagedError(f"has checksum {_text(known)}, and {checksum} was written")
+            file.seek(0)
+            with torch.serialization.safe_globals(safe_globals()):
+                loaded: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise DamagedError("is missing") from error
+    except DamagedError:
+        raise
+    except Exception as error:  # whatever torch makes of such a file
+        lines = f"{type(error).__name__}: {error}".splitlines()
+        raise DamagedError(f"cannot be read: {lines[0]}") from error
+    return loaded
+
+
+def _text(checksum: int) -> str:
+    return f"crc32:{checksum:08x}"
+
+
+def _replace(path: Path, fill: Callable[[int], None]) -> None:
+    """Make a file, and give it its name when it is on the disk."""
+    new = path.with_name(path.name + TEMPORARY)
+    descriptor = os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            fill(descriptor)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        new.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            new.unlink()
+        raise
+    sync_folder(path.parent)
+
+
+def _write_all(descriptor: int, content: memoryview) -> None:
+    while content:
+        content = content[os.write(descriptor, content) :]
+
+
+class _Sink:
+    """What `torch.save` writes to: a file, whose checksum is computed beside the writing.
+
+    The disk begins with what is there while more is written. No exception leaves `write`: torch's
+    writer, which is C++, would not survive it.
+
+    Args:
+        descriptor: of the file.
+
+    Attributes:
+        bytes, checksum: of what was written.
+        error: why not all was.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.bytes = 0
+        self.checksum = 0
+        self.error: BaseException | None = None
+        self._to_sum: queue.SimpleQueue[memoryview | None] = queue.SimpleQueue()
+        self._summed: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._to_sync: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._threads = [threading.Thread(target=run) for run in (self._sum, self._sync)]
+
+    def _sum(self) -> None:
+        while (content := self._to_sum.get()) is not None:
+            self.checksum = zlib.crc32(content, self.checksum)
+            self._summed.put(None)
+
+    def _sync(self) -> None:
+        while self._to_sync.get():
+            try:
+                os.fdatasync(self._descriptor)
+            except OSError as error:  # told once: the last fsync may not fail any more
+                self.error = self.error or error
+
+    def __enter__(self) -> _Sink:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._to_sum.put(None)
+        self._to_sync.put(False)
+        for thread in self._threads:
+            thread.join()
+        if kind is None and self.error is not None:
+            raise self.error
+
+    def write(self, content: memoryview) -> int:
+        """Write bytes, that may change when this returns."""
+        size = len(content)
+        if self.error is None:
+            try:
+                self._write(content)
+            except BaseException as error:
+                self.error = error
+        return size
+
+    def _write(self, content: memoryview) -> None:
+        if len(content) < _SMALL:
+            self.checksum = zlib.crc32(content, self.checksum)
+            _write_all(self._descriptor, content)
+        else:
+            self._to_sum.put(content)
+            try:
+                _write_all(self._descriptor, content)
+            finally:
+                self._summed.get()
+        before, self.bytes = self.bytes, self.bytes + len(content)
+        if before // _EARLY != self.bytes // _EARLY:
+            self._to_sync.put(True)
+
+    def flush(self) -> None:
+        """Do nothing: `torch.save` asks for it."""

@@ -1,0 +1,181 @@
+"""What a rank says of its part of a checkpoint: whether it is whole, and of which training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import PurePath
+from typing import Any
+
+from wagma.units import rank_list
+
+__all__ = ["FORMAT", "Manifest", "Training", "differences", "why_not_whole"]
+
+FORMAT = 1
+_SHOWN = 20  # tensors that do not match, of each kind
+
+
+@dataclass(frozen=True)
+class Training:
+    """What has to be the same when a checkpoint is loaded.
+
+    Attributes:
+        algorithm: name of its class.
+        arguments: it was made with, as text.
+        policy: name of the class of the compute policy.
+        inner: name of the class of the inner optimizer.
+        groups: numbers of parameters in its groups.
+        tensors: of the model, or of the optimizer where no model was given: name, dtype, shape.
+        extra: names of the other objects.
+    """
+
+    algorithm: str
+    arguments: dict[str, str]
+    policy: str
+    inner: str
+    groups: list[int]
+    tensors: dict[str, str]
+    extra: list[str]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What lies beside a rank's data, and is written last.
+
+    Attributes:
+        rank, size: which rank, of how many.
+        run: of the folder, see `names.Place`.
+        token: drawn for the run; tells apart the files of two jobs that took one number.
+        version: at which the rank was.
+        file: name of its data.
+        bytes, checksum: of the data.
+        training: what it belongs to.
+    """
+
+    rank: int
+    size: int
+    run: int
+    token: str
+    version: int
+    file: str
+    bytes: int
+    checksum: str
+    training: Training
+
+    def text(self) -> str:
+        """Return it as JSON."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
+
+    @classmethod
+    def read(cls, text: str) -> Manifest:
+        """Return the manifest of a text.
+
+        Raises:
+            ValueError: it is none.
+        """
+        content = json.loads(text)
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            found = content.get("format") if isinstance(content, dict) else None
+            raise ValueError(f"is of format {found!r}, and this wagma reads format {FORMAT}")
+        training = Training(**_checked(Training, content.get("training")))
+        made = cls(**{**_checked(cls, content), "training": training})
+        if not 0 <= made.rank < made.size:
+            raise ValueError(f"is of rank {made.rank} of {made.size}")
+        if PurePath(made.file).name != made.file:
+            raise ValueError(f"names a file outside its folder, {made.file!r}")
+        return made
+
+
+_KINDS: dict[str, type] = {
+    "int": int,
+    "str": str,
+    "list[int]": list,
+    "list[str]": list,
+    "dict[str, str]": dict,
+    "Training": dict,
+}
+
+
+def _checked(kind: type, content: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass, as JSON has them."""
+    if not isinstance(content, dict):
+        raise ValueError(f"has no {kind.__name__}")
+    made = {}
+    for field in fields(kind):
+        value = content.get(field.name)
+        if not isinstance(value, _KINDS[str(field.type)]):
+            raise ValueError(f"has {field.name}={value!r}")
+        made[field.name] = value
+    return made
+
+
+def why_not_whole(manifests: Mapping[int, Manifest | str]) -> str | None:
+    """Return what is wrong with a checkpoint as its manifests tell; None: nothing.
+
+    Args:
+        manifests: by rank; a text: why one cannot be read.
+    """
+    unreadable = {rank: text for rank, text in manifests.items() if isinstance(text, str)}
+    if unreadable:
+        rank = min(unreadable)
+        return f"the manifest of rank {rank} {unreadable[rank]}"
+    found = {rank: one for rank, one in manifests.items() if isinstance(one, Manifest)}
+    if not found:
+        return "no rank has finished its part"
+    wrong = [rank for rank, one in found.items() if one.rank != rank]
+    if wrong:
+        return f"the manifest of rank {wrong[0]} is that of rank {found[wrong[0]].rank}"
+    if len({(one.size, one.token, one.run) for one in found.values()}) > 1:
+        return "its parts were saved by different jobs"
+    size = next(iter(found.values())).size
+    missing = [rank for rank in range(size) if rank not in found]
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        return f"the part of {rank_list(missing)} of {size} {verb} missing"
+    return None
+
+
+def differences(saved: Training, mine: Training, *, same_size: bool = True) -> list[str]:
+    """Return a line for everything that does not match.
+
+    Args:
+        saved: of the checkpoint.
+        mine: that is to load it.
+        same_size: as many ranks have saved it; of other numbers of ranks arguments may depend.
+    """
+    lines = []
+    for what, then, now in (
+        ("algorithm", saved.algorithm, mine.algorithm),
+        ("compute policy", saved.policy, mine.policy),
+        ("inner optimizer", saved.inner, mine.inner),
+    ):
+        if then != now:
+            lines.append(f"{what}: saved {then}, here {now}")
+    if same_size and saved.algorithm == mine.algorithm:
+        lines += _of_mappings(f"argument of {mine.algorithm}", saved.arguments, mine.arguments)
+    if saved.groups != mine.groups:
+        lines.append(f"parameters in each group: saved {saved.groups}, here {mine.groups}")
+    lines += _of_mappings("tensor", saved.tensors, mine.tensors)
+    lines += [f"extra {name!r}: saved, not here" for name in _without(saved.extra, mine.extra)]
+    lines += [f"extra {name!r}: here, not saved" for name in _without(mine.extra, saved.extra)]
+    return lines
+
+
+def _without(names: Sequence[str], others: Sequence[str]) -> list[str]:
+    return [name for name in names if name not in others]
+
+
+def _of_mappings(what: str, saved: Mapping[str, str], mine: Mapping[str, str]) -> list[str]:
+    lines = []
+    for name in [*saved, *(name for name in mine if name not in saved)]:
+        then, now = saved.get(name), mine.get(name)
+        if then is None:
+            lines.append(f"{what} {name}: here {now}, not saved")
+        elif now is None:
+            lines.append(f"{what} {name}: saved {then}, not here")
+        elif then != now:
+            lines.append(f"{what} {name}: saved {then}, here {now}")
+    if len(lines) > _SHOWN:
+        lines[_SHOWN:] = [f"and {len(lines) - _SHOWN} more"]
+    return lines

@@ -1,0 +1,194 @@
+"""What a rank saves of its training, and how it is put back."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+
+from wagma.checkpoint.manifest import Training
+from wagma.training.optimizer import DistributedOptimizer
+
+__all__ = ["Parts", "Stateful", "load_random", "named"]
+
+# Of the options of a collective, what changes the training's course.
+_OPTIONS = (
+    *("group_size", "grouping", "missed", "activation", "sync_period", "seed"),
+    *("graph", "neighbors"),
+)
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """An object whose state can be saved, and loaded into one that was made alike."""
+
+    def state_dict(self) -> Any:
+        """Return the state."""
+        ...
+
+    def load_state_dict(self, state: Any, /) -> Any:
+        """Take up a state."""
+        ...
+
+
+def named(extra: Mapping[str, Stateful] | Iterable[Stateful]) -> dict[str, Stateful]:
+    """Return the objects by name; without names those of their classes.
+
+    Raises:
+        TypeError: some have no state_dict() and load_state_dict(), or a name is no text.
+        ValueError: two of a class have no names.
+    """
+    if isinstance(extra, Mapping):
+        found = dict(extra)
+        wrong = [name for name in found if not isinstance(name, str)]
+        if wrong:
+            raise TypeError(f"extra has the name {wrong[0]!r}: names are texts")
+    else:
+        try:
+            listed = list(extra)
+        except TypeError:
+            raise TypeError(
+                f"extra is a {type(extra).__name__}: pass a dict of objects by name, or a list"
+            ) from None
+        found = {}
+        for value in listed:
+            name = type(value).__name__
+            if name in found:
+                raise ValueError(
+                    f"extra has two objects of class {name}: give them names, as extra={{'first': "
+                    "..., 'second': ...}"
+                )
+            found[name] = value
+    lacking = [
+        f"{name!r} is a {type(value).__name__}"
+        for name, value in found.items()
+        if not (
+            callable(getattr(value, "state_dict", None))
+            and callable(getattr(value, "load_state_dict", None))
+        )
+    ]
+    if lacking:
+        raise TypeError(
+            f"extra: {', '.join(lacking)} without state_dict() and load_state_dict(): pass objects "
+            "that have both"
+        )
+    return found
+
+
+class Parts:
+    """A training, as a state that can be written and put back.
+
+    Args:
+        optimizer: of the training.
+        model: that it trains; None: only the parameters of the optimizer are saved.
+        extra: other objects by name, see `named`.
+
+    Raises:
+        TypeError: one is not what it should be.
+        ValueError: the optimizer has parameters that are not the model's.
+
+    Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        optimizer: DistributedOptimizer,
+        model: torch.nn.Module | None,
+        extra: Mapping[str, Stateful] | Iterable[Stateful],
+    ) -> None:
+        if not isinstance(optimizer, DistributedOptimizer):
+            raise TypeError(
+                f"optimizer is a {type(optimizer).__name__}: it has to be a "
+                "wagma.DistributedOptimizer"
+            )
+        if model is not None and not isinstance(model, torch.nn.Module):
+            raise TypeError(f"model is a {type(model).__name__}: it has to be a torch.nn.Module")
+        self.optimizer = optimizer
+        self.model = model
+        self.extra = named(extra)
+        if model is not None:
+            known = set(model.parameters())
+            others = sum(tensor not in known for tensor in self.parameters())
+            if others:
+                raise ValueError(
+                    f"{others} parameters of the optimizer are not the model's, and would not be "
+                    "saved: pass the model that the optimizer trains"
+                )
+
+    def parameters(self) -> list[torch.Tensor]:
+        """Return those of the optimizer, in its order."""
+        return [tensor for group in self.optimizer.param_groups for tensor in group["params"]]
+
+    # ---- saving ----------------------------------------------------------------------------------
+    def state(self) -> dict[str, Any]:
+        """Return what this rank saves; its tensors are those of the training."""
+        return {
+            "model": self._model_state(),
+            "optimizer": self.optimizer.state_dict(),
+            "random": _random_state(),
+            "extra": {name: value.state_dict() for name, value in self.extra.items()},
+        }
+
+    def _model_state(self) -> dict[str, Any]:
+        if self.model is not None:
+            return dict(self.model.state_dict())
+        return {f"parameter {i}": one.detach() for i, one in enumerate(self.parameters())}
+
+    def training(self) -> Training:
+        """Return what has to be the same when this is loaded."""
+        algorithm = self.optimizer.algorithm
+        options = getattr(algorithm.collective, "options", None)
+        arguments = {
+            name: repr(getattr(options, name)) for name in _OPTIONS if hasattr(options, name)
+        }
+        arguments |= {name: repr(value) for name, value in algorithm.made_with.items()}
+        return Training(
+            algorithm=type(algorithm).__name__,
+            arguments=arguments,
+            policy=type(self.optimizer._policy).__name__,
+            inner=type(self.optimizer._inner).__name__,
+            groups=[len(group["params"]) for group in self.optimizer.param_groups],
+            tensors={
+                name: f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+                for name, value in self._model_state().items()
+                if isinstance(value, torch.Tensor)
+            },
+            extra=list(self.extra),
+        )
+
+    # ---- loading ---------------------------------------------------------------------------------
+    def load_model(self, state: dict[str, Any]) -> None:
+        """Put the model back, in place."""
+        if self.model is not None:
+            self.model.load_state_dict(state)
+            return
+        with torch.no_grad():
+            for tensor, value in zip(self.parameters(), state.values(), strict=True):
+                tensor.copy_(value)
+
+    def load_extra(self, states: dict[str, Any]) -> None:
+        """Put the other objects back."""
+        for name, value in self.extra.items():
+            value.load_state_dict(states[name])
+
+
+def _random_state() -> dict[str, Any]:
+    """Return the states of the generators of Python, numpy and torch."""
+    kind, key, *rest = np.random.get_state(legacy=True)  # noqa: NPY002 (the one that all share)
+    assert isinstance(key, np.ndarray)
+    return {
+        "python": random.getstate(),
+        "numpy": [kind, torch.from_numpy(key.astype(np.int64)), *rest],
+        "torch": torch.get_rng_state(),
+    }
+
+
+def load_random(state: dict[str, Any]) -> None:
+    """Put the generators of Python, numpy and torch back."""
+    random.setstate(state["python"])
+    kind, key, *rest = state["numpy"]
+    np.random.set_state((kind, key.numpy().astype(np.uint32), *rest))  # noqa: NPY002
+    torch.set_rng_state(state["torch"])
