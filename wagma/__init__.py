@@ -3,9 +3,10 @@
 ``wagma.collectives`` holds the collectives; this package holds what trains with them:
 `DistributedOptimizer` with `WAGMA` or one of the algorithms that it is compared with
 (`AllreduceSGD`, `Cannikin`, `LocalSGD`, `DiLoCo`, `DPSGD`, `SGP`, `ADPSGD`, `EagerSGD`, `KSync`,
-`KAsync`, `FastestK`) or an `Algorithm` of your own, ``wagma.data``, whose samplers deal out the
-samples, ``wagma.inject``, which makes stragglers and faults on purpose, ``wagma.logs``, what each
-rank writes down, and ``python -m wagma``.
+`KAsync`, `FastestK`) or an `Algorithm` of your own, ``wagma.checkpoint``, which saves and resumes
+trainings, ``wagma.data``, whose samplers deal out the samples, ``wagma.inject``, which makes
+stragglers and faults on purpose, ``wagma.logs``, what each rank writes down, and
+``python -m wagma``.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ if find_spec("wagma.collectives") is None:
 _ROOMS = ("data", "inject", "logs")
 # What needs torch is imported when it is used: the collectives work without torch. Other
 # capitalised names are those of algorithms.
+_TORCH_ROOMS = ("checkpoint",)
 _ALGORITHMS = "wagma.algorithms"
 _HOMES = {
     "DistributedOptimizer": "wagma.training.optimizer",
@@ -36,6 +38,7 @@ _HOMES = {
 
 if TYPE_CHECKING:  # type checkers follow imports
     __version__: str
+    from wagma import checkpoint as checkpoint
     from wagma import data as data
     from wagma import inject as inject
     from wagma import logs as logs
@@ -51,7 +54,8 @@ def __getattr__(name: str) -> Any:
         return _names()
     if name in _ROOMS:
         return import_module(f"wagma.{name}")
-    home = _HOMES.get(name, _ALGORITHMS if name[:1].isupper() else None)
+    room = f"wagma.{name}" if name in _TORCH_ROOMS else None
+    home = room or _HOMES.get(name, _ALGORITHMS if name[:1].isupper() else None)
     if home is not None:
         try:
             module = import_module(home)
@@ -61,6 +65,8 @@ def __getattr__(name: str) -> Any:
             raise ImportError(
                 f"wagma.{name} needs PyTorch, which is not installed: python -m pip install torch"
             ) from error
+        if room is not None:
+            return module
         if name in vars(module):
             return vars(module)[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -79,7 +85,7 @@ def _names() -> list[str]:
         if not _lacks_torch(error):
             raise
         return names
-    return [*names, *_HOMES, *(name for name in algorithms if name[:1].isupper())]
+    return [*names, *_TORCH_ROOMS, *_HOMES, *(name for name in algorithms if name[:1].isupper())]
 
 
 def _lacks_torch(error: ModuleNotFoundError) -> bool:

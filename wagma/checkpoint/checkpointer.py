@@ -140,6 +140,7 @@ class Checkpointer:
                 self._lock.release()
             raise
         self._writer = Writer(asynchronous=self._asynchronous)
+        self._cleaner = Writer(asynchronous=True)  # to free a large file takes long
         self._copies = Copies()
         self._begin_at_version()
 
@@ -277,7 +278,7 @@ class Checkpointer:
         algorithm = self._algorithm
         if self.every is not None:
             self._saved = max(self._saved, algorithm.version // self.every)
-        state, version, training = self._parts.state(), algorithm.version, self._parts.training()
+        state, version = self._parts.state(), algorithm.version
         taken = self._copies.of(state) if self._asynchronous else snapshot(state, compact)
         self._has_saved = True
 
@@ -289,7 +290,7 @@ class Checkpointer:
                 size=algorithm.size,
                 token=self._token,
                 version=version,
-                training=training,
+                training=self._parts.training(taken["model"]),
             )
             seconds = time.perf_counter() - began
             if algorithm.rank == 0:
@@ -297,7 +298,8 @@ class Checkpointer:
                     "saved %s: %s by this rank in %s, %s/s",
                     *(place, size_text(size), time_text(seconds), size_text(size / seconds)),
                 )
-                self._prune()
+                self._cleaner.wait()
+                self._cleaner.start(self._prune)
 
         self._writer.start(job)
 
@@ -318,6 +320,7 @@ class Checkpointer:
 
         def finish() -> None:
             error = self._writer.wait()
+            self._cleaner.wait()
             if error is not None:
                 raise error
 
@@ -343,7 +346,8 @@ class Checkpointer:
         """
         self.wait()
         self._check("load()")
-        read = read_newest(self._folder, self._algorithm, self._parts.training(), self._log)
+        mine = self._parts.training(self._parts.model_state())
+        read = read_newest(self._folder, self._algorithm, mine, self._log)
         if read is not None:
             self._take(read)
         self._begin_again()
@@ -430,6 +434,7 @@ class Checkpointer:
             CheckpointError: the last checkpoint of this rank was not written.
         """
         error = self._writer.wait()
+        self._cleaner.wait()
         if self._lock is not None and self._process == os.getpid():
             self._release()
         self._closed = True

@@ -26,7 +26,7 @@ def safe_globals() -> list[Any]:
 
     They make arrays and scalars of numpy, under the names that numpy 1 and 2 give them.
     """
-    core = np._core if hasattr(np, "_core") else np.core  # type: ignore[attr-defined]
+    core = np._core if hasattr(np, "_core") else np.core
     named = [
         (getattr(core.multiarray, name), f"numpy.{module}.multiarray.{name}")
         for name in ("_reconstruct", "scalar")
@@ -51,7 +51,7 @@ def snapshot(state: dict[str, Any], take: Callable[[torch.Tensor], torch.Tensor]
         if kind in _TENSORS:
             return take(value.detach())
         if kind is np.ndarray and not value.dtype.hasobject:
-            return value.copy()
+            return value.astype(value.dtype.newbyteorder("="))
         if isinstance(value, np.generic) and not value.dtype.hasobject:
             return value
         if id(value) in inside:
@@ -61,7 +61,7 @@ def snapshot(state: dict[str, Any], take: Callable[[torch.Tensor], torch.Tensor]
             return kind(copy(one, f"{path}[{i}]", inside) for i, one in enumerate(value))
         elif kind in _MAPPINGS:
             inside = (*inside, id(value))
-            made = kind()
+            made: dict[Any, Any] = kind()
             for key, one in value.items():
                 made[copy(key, f"{path}, key {key!r}", inside)] = copy(
                     one, f"{path}[{key!r}]", inside

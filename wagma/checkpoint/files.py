@@ -6,7 +6,6 @@ import errno
 import os
 import queue
 import threading
-import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -14,14 +13,14 @@ from typing import Any
 
 import torch
 
+from wagma.checkpoint.checksum import Checksum
 from wagma.checkpoint.contents import safe_globals
 from wagma.checkpoint.names import TEMPORARY
 
 __all__ = ["DamagedError", "make_folder", "read_data", "sync_folder", "write_bytes", "write_data"]
 
-_SMALL = 1 << 16  # bytes that are not worth another thread
-_EARLY = 1 << 25  # bytes after which the disk begins
-_PIECE = 1 << 20  # bytes that are read at a time
+_EARLY = 1 << 24  # bytes after which the disk begins
+_PIECE = 1 << 19  # bytes that stay in a core's cache
 _saving = threading.Lock()  # torch's option is the process's
 
 
@@ -95,7 +94,7 @@ def write_data(path: Path, value: object) -> tuple[int, str]:
 
     _replace(path, fill)
     assert sink is not None
-    return sink.bytes, _text(sink.checksum)
+    return sink.checksum.bytes, sink.checksum.text()
 
 
 def read_data(path: Path, size: int, checksum: str) -> dict[str, Any]:
@@ -109,11 +108,11 @@ def read_data(path: Path, size: int, checksum: str) -> dict[str, Any]:
             found = os.fstat(file.fileno()).st_size
             if found != size:
                 raise DamagedError(f"has {found} bytes, and {size} were written")
-            known, piece = 0, bytearray(_PIECE)
+            known, piece = Checksum(), memoryview(bytearray(_PIECE))
             while count := file.readinto(piece):
-                known = zlib.crc32(memoryview(piece)[:count], known)
-            if _text(known) != checksum:
-                raise DamagedError(f"has checksum {_text(known)}, and {checksum} was written")
+                known.update(piece[:count])
+            if known.text() != checksum:
+                raise DamagedError(f"has checksum {known.text()}, and {checksum} was written")
             file.seek(0)
             with torch.serialization.safe_globals(safe_globals()):
                 loaded: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
@@ -125,10 +124,6 @@ def read_data(path: Path, size: int, checksum: str) -> dict[str, Any]:
         lines = f"{type(error).__name__}: {error}".splitlines()
         raise DamagedError(f"cannot be read: {lines[0]}") from error
     return loaded
-
-
-def _text(checksum: int) -> str:
-    return f"crc32:{checksum:08x}"
 
 
 def _replace(path: Path, fill: Callable[[int], None]) -> None:
@@ -155,33 +150,24 @@ def _write_all(descriptor: int, content: memoryview) -> None:
 
 
 class _Sink:
-    """What `torch.save` writes to: a file, whose checksum is computed beside the writing.
+    """What `torch.save` writes to: a file, of which the disk begins with what is there.
 
-    The disk begins with what is there while more is written. No exception leaves `write`: torch's
-    writer, which is C++, would not survive it.
+    No exception leaves `write`: torch's writer, which is C++, would not survive it.
 
     Args:
         descriptor: of the file.
 
     Attributes:
-        bytes, checksum: of what was written.
+        checksum: of what was written.
         error: why not all was.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self.bytes = 0
-        self.checksum = 0
+        self.checksum = Checksum()
         self.error: BaseException | None = None
-        self._to_sum: queue.SimpleQueue[memoryview | None] = queue.SimpleQueue()
-        self._summed: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._to_sync: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self._threads = [threading.Thread(target=run) for run in (self._sum, self._sync)]
-
-    def _sum(self) -> None:
-        while (content := self._to_sum.get()) is not None:
-            self.checksum = zlib.crc32(content, self.checksum)
-            self._summed.put(None)
+        self._thread = threading.Thread(target=self._sync)
 
     def _sync(self) -> None:
         while self._to_sync.get():
@@ -191,15 +177,12 @@ class _Sink:
                 self.error = self.error or error
 
     def __enter__(self) -> _Sink:
-        for thread in self._threads:
-            thread.start()
+        self._thread.start()
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._to_sum.put(None)
         self._to_sync.put(False)
-        for thread in self._threads:
-            thread.join()
+        self._thread.join()
         if kind is None and self.error is not None:
             raise self.error
 
@@ -214,17 +197,12 @@ class _Sink:
         return size
 
     def _write(self, content: memoryview) -> None:
-        if len(content) < _SMALL:
-            self.checksum = zlib.crc32(content, self.checksum)
-            _write_all(self._descriptor, content)
-        else:
-            self._to_sum.put(content)
-            try:
-                _write_all(self._descriptor, content)
-            finally:
-                self._summed.get()
-        before, self.bytes = self.bytes, self.bytes + len(content)
-        if before // _EARLY != self.bytes // _EARLY:
+        before = self.checksum.bytes
+        while content:  # a piece is read from memory once, and then from the cache
+            piece, content = content[:_PIECE], content[_PIECE:]
+            self.checksum.update(piece)
+            _write_all(self._descriptor, piece)
+        if before // _EARLY != self.checksum.bytes // _EARLY:
             self._to_sync.put(True)
 
     def flush(self) -> None:

@@ -126,19 +126,24 @@ class Parts:
     def state(self) -> dict[str, Any]:
         """Return what this rank saves; its tensors are those of the training."""
         return {
-            "model": self._model_state(),
+            "model": self.model_state(),
             "optimizer": self.optimizer.state_dict(),
             "random": _random_state(),
             "extra": {name: value.state_dict() for name, value in self.extra.items()},
         }
 
-    def _model_state(self) -> dict[str, Any]:
+    def model_state(self) -> dict[str, Any]:
+        """Return the model's part of `state`."""
         if self.model is not None:
             return dict(self.model.state_dict())
         return {f"parameter {i}": one.detach() for i, one in enumerate(self.parameters())}
 
-    def training(self) -> Training:
-        """Return what has to be the same when this is loaded."""
+    def training(self, model: dict[str, Any]) -> Training:
+        """Return what has to be the same when this is loaded.
+
+        Args:
+            model: its part of `state`.
+        """
         algorithm = self.optimizer.algorithm
         options = getattr(algorithm.collective, "options", None)
         arguments = {
@@ -153,7 +158,7 @@ class Parts:
             groups=[len(group["params"]) for group in self.optimizer.param_groups],
             tensors={
                 name: f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
-                for name, value in self._model_state().items()
+                for name, value in model.items()
                 if isinstance(value, torch.Tensor)
             },
             extra=list(self.extra),

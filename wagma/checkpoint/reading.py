@@ -41,7 +41,8 @@ class Plan:
         """Return what a rank reads.
 
         Args:
-            rank, size: which one, of how many.
+            rank: which one.
+            size: how many there are.
             versions: at which the ranks were that saved.
             replicas: models and inner states are equal at equal versions.
         """
