@@ -319,7 +319,9 @@ def test_default_group_size(size: int, expected: int) -> None:
 
 def test_package_lists_what_it_has() -> None:
     listed = {name for name in vars(wagma.algorithms) if not name.startswith("_")}
-    others = {"__version__", "data", "inject", "broadcast", "DistributedOptimizer"}
+    rooms = {*wagma._ROOMS, *wagma._TORCH_ROOMS}
+    assert {"checkpoint", "data", "inject", "logs"} <= rooms
+    others = {"__version__", *rooms, "broadcast", "DistributedOptimizer"}
     assert set(wagma.__all__) == listed | others
     assert {"KSync", "DiLoCo", *wagma.__all__} <= set(dir(wagma))
     starred: dict[str, Any] = {}
@@ -336,7 +338,7 @@ sys.modules["torch"] = None  # as if it were not installed
 import wagma
 from wagma.collectives import topology
 assert topology.groups(4, 2, 0)
-for name in ("KSync", "DistributedOptimizer", "broadcast"):
+for name in ("KSync", "DistributedOptimizer", "broadcast", "checkpoint"):
     try:
         getattr(wagma, name)
     except ImportError as error:
@@ -345,7 +347,7 @@ for name in ("KSync", "DistributedOptimizer", "broadcast"):
     else:
         raise AssertionError(name)
 from wagma import *
-assert wagma.__all__ == ["__version__", "data", "inject"], wagma.__all__
+assert wagma.__all__ == ["__version__", *wagma._ROOMS], wagma.__all__
 assert "KSync" not in dir(wagma)
 """
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60)
