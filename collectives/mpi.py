@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..launch.environment import alone_by_mistake
+from ..launch.libraries import several_mpis
 from .errors import PeerError
 from .link import encode
 from .patience import Wait
@@ -288,7 +289,8 @@ def check_communicator(comm: Any) -> None:
     Raises:
         ImportError: there is no mpi4py, or it finds no MPI.
         TypeError, ValueError: `comm` is not an intracommunicator.
-        RuntimeError: MPI is not running, or does not know of the other ranks of the job.
+        RuntimeError: MPI is not running, or does not know of the other ranks of the job, or is one
+            of several in this process.
     """
     if any(kind.__name__ == "ProcessGroup" for kind in type(comm).__mro__):
         raise TypeError(f"comm is a ProcessGroup of torch, which wagma does not use: {_COMM}")
@@ -303,6 +305,9 @@ def check_communicator(comm: Any) -> None:
         raise ValueError("comm is MPI.COMM_NULL: this rank is in no communicator")
     if not isinstance(comm, mpi.Intracomm):
         raise TypeError("comm is an intercommunicator; Merge() it first")
-    alone = comm == mpi.COMM_WORLD and comm.Get_size() == 1
-    if alone and (wrong := alone_by_mistake(os.environ)):
+    if comm != mpi.COMM_WORLD:
+        return
+    if comm.Get_size() == 1 and (wrong := alone_by_mistake(os.environ)):
+        raise RuntimeError(wrong)
+    if wrong := several_mpis():
         raise RuntimeError(wrong)

@@ -357,6 +357,21 @@ def test_a_launcher_that_mpi_did_not_notice(
     PartialAllreduce(MPI.COMM_SELF, x_of()).close()
 
 
+def test_several_mpis_in_one_process(
+    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What /proc/self/maps shows where a package has loaded another MPI than mpi4py."""
+    maps = tmp_path / "maps"
+    row = "7f0000000000-7f0000001000 r-xp 00000000 08:01 7    "
+    monkeypatch.setattr("wagma.launch.libraries._MAPS", maps)
+    maps.write_text(f"{row}/opt/mpich/lib/libmpi.so.12\n{row}\n{row}/usr/lib/libmpi.so.40.1\n")
+    with pytest.raises(RuntimeError, match=r"several MPI.*so\.12, /usr/.*MPI4PY_LIBMPI"):
+        PartialAllreduce(comm, x_of())
+    PartialAllreduce(MPI.COMM_SELF, x_of()).close()
+    maps.write_text(f"{row}/opt/mpich/lib/libmpi.so.12\n")
+    PartialAllreduce(comm, x_of()).close()
+
+
 def test_auto_under_mpiexec() -> None:
     with PartialAllreduce("auto", x_of()) as coll:
         assert (coll.rank, coll.size) == (MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size)

@@ -17,12 +17,12 @@ from typing import Any
 from wagma.doctor.facts import Engine, Mpi
 from wagma.doctor.texts import one_line
 from wagma.launch import environment
+from wagma.launch.libraries import are_several, mapped, mpi_libraries
 
 __all__ = ["OTHER_VARIABLES", "engine", "mpi", "version_of", "versions"]
 
 PACKAGES = ("wagma", "numpy", "mpi4py", "torch")
 OPEN_MPI = "Open MPI"  # as mpi4py calls it
-MPI_LIBRARIES = ("libmpi.so", "libmpi_abi.so", "libmpich.so", "libmpi_cray.so")
 LEVELS = ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
 # Variables of wagma that set no option, and what they set.
 OTHER_VARIABLES = {
@@ -68,16 +68,18 @@ def mpi() -> Mpi:
     loaded = Mpi(
         family=family,
         version=".".join(map(str, version)),
-        paths=_mapped(*MPI_LIBRARIES),
+        paths=mpi_libraries(),
         standard=mpi.Get_version(),
         mpiexec=mpiexec,
     )
     if not mpi.Is_initialized():
-        foreign = _foreign_launcher(family, os.environ, pmix=bool(_mapped("libpmix.so")))
+        foreign = _foreign_launcher(family, os.environ, pmix=bool(mapped("libpmix.so")))
         if foreign:
             return replace(loaded, foreign=foreign)
         _start_mpi(mpi)
-    refused, srun = _refused(mpi.COMM_WORLD)
+    srun = environment.in_srun_step(os.environ)
+    # Several MPIs are refused as well, and are a finding of their own.
+    refused = "" if are_several(loaded.paths) else _refused(mpi.COMM_WORLD)
     level = mpi.Query_thread()
     return replace(
         loaded,
@@ -140,28 +142,17 @@ def _mpiexec() -> list[str]:
     return found + ([on_path] if on_path and on_path not in found else [])
 
 
-def _mapped(*names: str) -> list[str]:
-    """Files in this process's memory whose names begin with one of these."""
-    paths = set()
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        path = line.partition("/")[2]
-        if path.rpartition("/")[2].startswith(names):
-            paths.add(f"/{path}")
-    return sorted(paths)
-
-
-def _refused(world: Any) -> tuple[str, bool]:
-    """Why a collective refuses the communicator, and whether srun started this process."""
+def _refused(world: Any) -> str:
+    """Why a collective refuses the communicator; empty if it does not."""
     try:
         from wagma.collectives.mpi import check_communicator
     except ImportError:  # the engine is missing, which is a finding of its own
-        return "", False
-    srun = environment.in_srun_step(os.environ)
+        return ""
     try:
         check_communicator(world)
     except RuntimeError as error:
-        return str(error), srun
-    return "", srun
+        return str(error)
+    return ""
 
 
 def _messages_error() -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import prod
-from pathlib import Path
 
 from wagma.doctor.checks.software import holders
 from wagma.doctor.facts import Facts, Finding, Level, RankFacts, by_node, over_messages, which_ranks
 from wagma.launch.environment import PMIX, started_by_mpiexec
+from wagma.launch.libraries import are_several
 from wagma.units import plural
 
 __all__ = ["launch", "messages", "mpi", "nodes", "trial"]
@@ -52,7 +51,7 @@ def _library(rank: RankFacts) -> Iterator[Finding]:
         Level.OK,
         f"{found.family} {found.version}{where}, standard {major}.{minor}, {level}",
     )
-    if _several(found.paths):
+    if are_several(found.paths):
         yield Finding(
             "MPI",
             Level.PROBLEM,
@@ -70,16 +69,6 @@ def _library(rank: RankFacts) -> Iterator[Finding]:
         )
     if not found.mpiexec:
         yield Finding("MPI", Level.NOTE, "there is no mpiexec beside Python, nor on PATH")
-
-
-def _several(paths: Sequence[str]) -> bool:
-    """Whether these are files of more than one MPI; one may consist of several.
-
-    Debian has all MPIs in one folder: libmpi.so.40 is Open MPI's there, libmpich.so.12 MPICH's.
-    """
-    folders = {Path(path).parent for path in paths}
-    names = (re.match(r"libmpi(?:ch|_cray)?\.so\.(\d+)", Path(path).name) for path in paths)
-    return len(folders) > 1 or len({found[1] for found in names if found}) > 1
 
 
 def launch(facts: Facts) -> Iterator[Finding]:
