@@ -28,6 +28,8 @@ LEVELS = ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
 OTHER_VARIABLES = {
     "WAGMA_CMA": "whether ranks may read private arrays from each other's memory",
     "WAGMA_JOB": "the name of a job without MPI",
+    "WAGMA_LOG_CONSOLE": "the level of what RankLogs shows",
+    "WAGMA_LOG_LEVEL": "the level of RankLogs' files",
     "WAGMA_SIMD": "the level of the kernels",
     "WAGMA_TRACE": "the folder for timelines",
     "WAGMA_TRACE_LIMIT": "how many events a timeline keeps",
