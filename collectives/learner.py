@@ -74,10 +74,11 @@ class Learner(ParameterServer):
         Raises:
             PeerError, StallError: a server is lost; too few learners are left; it took too long.
         """
-        self._tell(self._first, Code.OFFER, self.version, weight, empty)
+        self._tell(self._first, Code.OFFER, self.version, weight, empty, self.wants_stop())
         if self._always_taken and not empty:
             self._move(GRADIENT, self._gradient, sends=True)
-        code, first, second, *_ = self._answer("step()")
+        content = self._answer("step()")
+        code, first, second, *_ = content
         staleness = 0
         if code == Code.TAKE:
             staleness, waits = int(first), second
@@ -88,7 +89,9 @@ class Learner(ParameterServer):
             if not waits:
                 self._count(Unused.NO, staleness, empty=empty)
                 return False
-            _, first, second, *_ = self._answer("step()")
+            content = self._answer("step()")
+        _, first, second, stops, *_ = content
+        self.stopped |= bool(stops)
         self._count(Unused(int(second)), staleness, empty=empty)
         self._receive(first)
         return True

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
@@ -43,11 +43,11 @@ _LOOK_S = 0.02  # between two looks whether a rank has died
 class Code(IntEnum):
     """What a control message says; the numbers behind it are in brackets."""
 
-    OFFER = 1  # by a learner: a gradient (version, weight, 1: there is none)
+    OFFER = 1  # by a learner: a gradient (version, weight, 1: there is none, 1: it wants to stop)
     PAUSE = 2  # by a learner: it has left its loop
     LEFT = 3  # its sender is closed
     TAKE = 4  # by the first server: send it (staleness, 1: parameters follow)
-    GIVE = 5  # parameters come (version, `Unused` of what was offered)
+    GIVE = 5  # parameters come (version, `Unused` of what was offered, 1: all stop there)
     ENDED = 6  # by the first server: no version is possible any more (a rank that is gone)
     # To other servers: carry out what the first one does; by them: whether that was possible.
     RECEIVE = 7  # the gradient of a learner (learner)
@@ -55,8 +55,8 @@ class Code(IntEnum):
     APPLY = 9
     DROP = 10
     SEND = 11  # the parameters to a rank (rank, version)
-    RETURN = 12  # to what called (version)
-    RECEIVED = 13  # (1: yes)
+    RETURN = 12  # to what called (version, 1: all stop)
+    RECEIVED = 13  # (1: yes, 1: it wants to stop)
 
 
 class Shard(NamedTuple):
@@ -103,6 +103,8 @@ class ParameterServer(ABC):
         version: of the parameters that this rank has.
         hint: what warnings about waits that last say besides.
         waited: seconds that this rank has waited for others so far.
+        wants_stop: returns whether this rank wants the training to end, at any moment.
+        stopped: all ranks are told to stop at the version that this one has.
 
     Not thread-safe.
     """
@@ -121,6 +123,8 @@ class ParameterServer(ABC):
         self.rank, self.size = ranks.rank, ranks.size
         self.hint: str | None = None
         self.waited = 0.0
+        self.wants_stop: Callable[[], bool] = lambda: False
+        self.stopped = False
         self.version = 0
         self.closed = False
         self._patience = patience

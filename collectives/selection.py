@@ -96,6 +96,9 @@ class Selection:
     Attributes:
         version: versions made so far, which is the version of the parameters.
         counts: see `Counts`.
+        stop: somebody wants the training to end.
+        stopped: the version at which it ends is there: no learner that has not heard of it gives
+            gradients to another one.
 
     Not thread-safe.
     """
@@ -103,6 +106,8 @@ class Selection:
     def __init__(self, method: str, k: int, learners: int) -> None:
         self.version = 0
         self.counts = Counts()
+        self.stop = self.stopped = False
+        self._heard: set[int] = set()  # learners that know that it has stopped
         self._method = method
         self._k = k
         self._states = dict.fromkeys(range(learners), _State.COMPUTES)
@@ -125,7 +130,8 @@ class Selection:
         if self._method in _CANCELLING and version < self.version:
             self.counts.cancelled += not empty
             return self._give(learner, Unused.CANCELLED)
-        if not self._is_reachable():
+        if not self._is_reachable() or self._ends_for(learner):
+            self.stopped |= self.stop
             self.counts.dropped += not empty
             return self._give(learner, Unused.DROPPED)
         self._states[learner] = _State.SENDS
@@ -208,12 +214,18 @@ class Selection:
     def _in(self, state: _State) -> list[int]:
         return [learner for learner, its in self._states.items() if its is state]
 
+    def _ends_for(self, learner: int) -> bool:
+        """Return whether what a learner offers is left out, since the others stop."""
+        sent = self._method == "k-batch-async"  # without an answer: it has to be taken
+        return self.stopped and learner not in self._heard and not sent
+
     def _is_reachable(self) -> bool:
         """Return whether the learners that compute can complete the coming version."""
         return self._method not in _DISTINCT or self._taken + len(self.computing()) >= self._k
 
     def _apply(self) -> list[Action]:
         self.version += 1
+        self.stopped |= self.stop
         self.counts.used += len(self._ages)
         self.counts.staleness += sum(self._ages)
         self._taken, self._ages = 0, []
@@ -243,4 +255,6 @@ class Selection:
         self.counts.down += 1
         self._states[learner] = _State.COMPUTES
         self._told.discard(learner)
+        if self.stopped:
+            self._heard.add(learner)
         return Action(Kind.GIVE, learner, unused=unused)

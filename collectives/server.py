@@ -85,7 +85,7 @@ class Server(ParameterServer):
         else:
             self._idle = None
             self._lead()
-        self._command(Code.RETURN, selection.version)
+        self._return()
 
     def resume(self) -> None:
         """Take up the training after a call that all ranks have made."""
@@ -96,7 +96,7 @@ class Server(ParameterServer):
         self.serve()
         if self.rank == self._first:
             self._execute(self._selection.synchronize())
-            self._command(Code.RETURN, self._selection.version)
+            self._return()
         else:
             self._follow()
         self._finish_gives()
@@ -114,6 +114,11 @@ class Server(ParameterServer):
         self.version = self._selection.version
 
     # ---- the first server ------------------------------------------------------------------------
+    def _return(self) -> None:
+        """Have all servers return to what called."""
+        self.stopped |= self._selection.stopped
+        self._command(Code.RETURN, self._selection.version, self._selection.stopped)
+
     def _lead(self) -> None:
         selection, lost = self._selection, set[int]()
         wait = self._wait("step()")
@@ -139,7 +144,7 @@ class Server(ParameterServer):
         selection = self._selection
         if rank in selection.lost():  # what it said before it died
             return
-        code, version, weight, empty, *_ = content
+        code, version, weight, empty, stops = content
         if code == Code.LEFT:
             self._left.add(rank)
             self._check_lost()
@@ -147,6 +152,7 @@ class Server(ParameterServer):
         elif code == Code.PAUSE:
             self._execute(selection.pause(rank))
         elif code == Code.OFFER:
+            selection.stop |= bool(stops) or self.wants_stop()
             action = selection.offer(rank, int(version), empty=bool(empty))
             if action.kind is not Kind.TAKE:
                 self._execute([action])
@@ -164,11 +170,12 @@ class Server(ParameterServer):
         self._command(Code.RECEIVE, action.learner)
         here = self._receive(action.learner)
         for rank in self._followers:
-            code, received, *_ = self._await(rank, "step()")
+            code, received, stops, *_ = self._await(rank, "step()")
             if code == Code.LEFT:
                 self._left.add(rank)
                 self._check_lost()
             here &= bool(received)
+            self._selection.stop |= bool(stops)
         return here
 
     def _execute(self, actions: Sequence[Action]) -> None:
@@ -176,7 +183,8 @@ class Server(ParameterServer):
             if action.kind is Kind.GIVE:
                 version = self._selection.version
                 self._command(Code.SEND, action.learner, version)
-                self._tell(action.learner, Code.GIVE, version, action.unused)
+                told = (version, action.unused, self._selection.stopped)
+                self._tell(action.learner, Code.GIVE, *told)
                 self._give(action.learner)
             elif action.kind is Kind.TELL:
                 self._tell(action.learner, Code.GIVE, self._selection.version, tag=NEWS)
@@ -211,7 +219,8 @@ class Server(ParameterServer):
         while True:
             code, number, version, *_ = self._await(self._first, "step()")
             if code == Code.RECEIVE:
-                self._tell(self._first, Code.RECEIVED, self._receive(int(number)))
+                received = self._receive(int(number))
+                self._tell(self._first, Code.RECEIVED, received, self.wants_stop())
             elif code == Code.ADD:
                 self._holder.add(self._received, number)
             elif code == Code.APPLY:
@@ -227,6 +236,7 @@ class Server(ParameterServer):
                     self._left.add(self._first)
                     self._check_lost()
                 selection.version = int(number)
+                self.stopped |= bool(version)
                 return
 
     def _receive(self, learner: int) -> bool:

@@ -178,6 +178,22 @@ def _check_average_gradients(place: Place) -> bool:
     return True
 
 
+def _check_stop(place: Place) -> None:
+    asked = False
+    with Run(place) as run:
+        run.opt.watch_stops()
+        while not run.opt.stopping and run.opt.version < 4 * MANY:
+            if not asked and run.opt.version >= HALF and place.rank == place.size - 1:
+                run.opt.request_stop()
+                asked = True
+            run.step()
+        with run.algorithm.meet() as meeting:
+            ends = meeting.exchange(lambda: [run.opt.stopping, run.opt.version], last=True)
+        _demand(all(stopping for stopping, _ in ends), f"not all have stopped by then: {ends}")
+        if run.repeats():
+            _demand(all(end == ends[0] for end in ends), f"not all at one version: {ends}")
+
+
 def _check_errors(place: Place) -> bool:
     if place.size == 1:
         return False
@@ -249,6 +265,11 @@ CHECKS: dict[str, tuple[Callable[[Place], bool | None], str]] = {
         _check_average_gradients,
         "average_gradients() has to make .grad the mean of all ranks, which is the version of the "
         "step that follows, or to raise RuntimeError",
+    ),
+    "stop": (
+        _check_stop,
+        "A rank asks before version 5: `carries_stops` may be true only where all ranks see what "
+        "`stops` has told at one version, and stop_period() has to be the same on all",
     ),
     "errors": (
         _check_errors,

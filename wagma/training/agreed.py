@@ -55,22 +55,26 @@ class VersionedArray:
     Local steps call no collective, which would notice that a rank has made more than another.
 
     Args:
-        memory: 1-d tensor, `Agreed.SIZE` elements longer than the content.
+        memory: 1-d tensor, `TOLD` elements longer than the content.
 
     Attributes:
         memory: as given: what a collective averages.
         content: the array, a view of it.
+        stop: one element for what ranks want to stop, see `wagma.training.stopping.Stops`.
     """
+
+    TOLD = Agreed.SIZE + 1
 
     def __init__(self, memory: torch.Tensor) -> None:
         self.memory = memory
-        self.content = memory[: -Agreed.SIZE]
-        self._version = Agreed(memory[-Agreed.SIZE :])
+        self.content = memory[: -self.TOLD]
+        self._version = Agreed(memory[-self.TOLD : -1])
+        self.stop = memory[-1:]
 
     @classmethod
     def like(cls, content: torch.Tensor) -> VersionedArray:
         """Return one of zeros whose content has the elements and the dtype of `content`."""
-        return cls(content.new_zeros(content.numel() + Agreed.SIZE))
+        return cls(content.new_zeros(content.numel() + cls.TOLD))
 
     def tell(self, version: int) -> None:
         """Make `version` this rank's, before the array is averaged."""

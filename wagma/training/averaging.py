@@ -16,6 +16,7 @@ from wagma.training.joining import naming_join
 from wagma.training.marks import GradientMarks
 from wagma.training.policies.base import ComputePolicy
 from wagma.training.scaling import scale_of, unscale
+from wagma.training.stopping import had_samples
 from wagma.training.wrapper import OptimizerWrapper
 
 __all__ = ["AveragingOptimizer"]
@@ -145,7 +146,7 @@ class AveragingOptimizer(OptimizerWrapper):
 
     def _nobody_had_samples(self) -> bool:
         outcome = self._algorithm.outcome
-        return outcome is not None and outcome.weight == 0
+        return outcome is not None and not had_samples(outcome.weight)
 
     def _step_on_averages(self, closure: Callable[[], float] | None) -> None:
         """Make the inner step with ``.grad`` as it is, the same on all ranks."""
@@ -164,3 +165,4 @@ class AveragingOptimizer(OptimizerWrapper):
         self._algorithm.after_step()
         self._policy.end_step(self._inner, None)
         self._marks.use(self._parameters.parameters)
+        self._algorithm.see_version()

@@ -59,7 +59,8 @@ class BlocksOptimizer(MicroBatchingOptimizer):
         until all are at one version, without gradients: averaging models it contributes the one it
         has, at the pace of its own last steps; averaging gradients it contributes none, so that
         the mean is over those that have one, and applies the others'. After an exception it takes
-        part in nothing.
+        part in nothing. Where the ranks agree to stop (`stopping`) the block ends there: loops test
+        that, too.
 
         Args:
             steps: >= 0, versions that this rank has data for.
@@ -83,7 +84,7 @@ class BlocksOptimizer(MicroBatchingOptimizer):
                 yield last
             self._algorithm.check_open("join()")
             self._algorithm.weight = self._algorithm.default_weight
-            while self._algorithm.version < last:
+            while self._algorithm.version < last and not self._algorithm.stops.agreed:
                 if self._algorithm.wait_avoiding:
                     self._pace.keep()
                 self._passive_step()

@@ -17,6 +17,7 @@ from wagma.collectives import Outcome, PartialAllreduce
 from wagma.training.flat import Layout
 from wagma.training.flat_gradients import FlatGradients
 from wagma.training.marks import Mark, is_same, mark_of
+from wagma.training.stopping import Stops
 
 __all__ = ["Bucket", "Buckets", "Sent", "cut"]
 
@@ -79,6 +80,7 @@ class Bucket:
         layout: of these.
         collective: over all ranks.
         memory: its array.
+        stops: see `FlatGradients`.
 
     Attributes:
         parameters, first, collective: as given.
@@ -92,9 +94,10 @@ class Bucket:
         layout: Layout,
         collective: PartialAllreduce,
         memory: torch.Tensor,
+        stops: Stops | None = None,
     ) -> None:
         self.parameters = parameters
-        self.gradients = FlatGradients(parameters, layout, memory, first)
+        self.gradients = FlatGradients(parameters, layout, memory, first, stops)
         self.collective = collective
         self.first = first
         self._marks: list[Mark | None] = []  # of the gradients that were gathered
@@ -262,7 +265,7 @@ class Buckets:
         began = time.perf_counter()
         try:
             before = [future.result() for future in self._under_way]
-            self.sent = [*before, last.send(weight)]
+            self.sent = [*before, last.send(last.gradients.stops.weigh(weight))]
         except Exception:  # of a collective, which is broken; after Ctrl-C they are still under way
             self._begin()
             raise

@@ -15,6 +15,7 @@ import torch
 from wagma.collectives import MismatchError
 from wagma.training.agreed import Agreed
 from wagma.training.flat import Layout
+from wagma.training.stopping import Stops
 
 __all__ = ["FlatGradients"]
 
@@ -33,7 +34,8 @@ class FlatGradients:
       alike);
     - the scale of the gradients, as float32, which has to be that of all ranks;
     - one for a number that is averaged as well, such as the loss, which a line search has to see
-      alike on every rank.
+      alike on every rank;
+    - one for what ranks want to stop, see `Stops`.
 
     The memory stays with the collective. A ``.grad`` is the user's before and after: the averages
     are new tensors, so that one that was kept does not change.
@@ -43,9 +45,10 @@ class FlatGradients:
         layout: how they lie in `memory`.
         memory: 1-d tensor of `size_for(layout)` elements of the parameters' dtype.
         first: number of the first parameter, in errors.
+        stops: what this rank wants, and is told; None: nothing.
 
     Attributes:
-        memory: as given.
+        memory, stops: as given.
         content: the part of it that has the gradients.
 
     Not thread-safe.
@@ -54,7 +57,7 @@ class FlatGradients:
     @staticmethod
     def size_for(layout: Layout) -> int:
         """Return the elements of `memory` for parameters that lie like `layout`."""
-        return layout.numel + len(layout.slots) + Agreed.SIZE + 1
+        return layout.numel + len(layout.slots) + Agreed.SIZE + 2
 
     def __init__(
         self,
@@ -62,15 +65,18 @@ class FlatGradients:
         layout: Layout,
         memory: torch.Tensor,
         first: int = 0,
+        stops: Stops | None = None,
     ) -> None:
         self.memory = memory
+        self.stops = stops or Stops()
         self._parameters = parameters
         self._first = first
         self._views = [slot.view(memory) for slot in layout.slots]
         self.content = memory[: layout.numel]
-        self._present = memory[layout.numel : -1 - Agreed.SIZE]
-        self._scale = Agreed(memory[-1 - Agreed.SIZE : -1])
-        self._number = memory[-1:]
+        self._present = memory[layout.numel : -2 - Agreed.SIZE]
+        self._scale = Agreed(memory[-2 - Agreed.SIZE : -2])
+        self._number = memory[-2:-1]
+        self._stop = memory[-1:]
         self._spares: dict[int, _Spare] = {}  # of large gradients, by parameter
         memory.zero_()
 
@@ -105,6 +111,7 @@ class FlatGradients:
         self._present.copy_(torch.tensor([gradient is not None for gradient in gradients]))
         self._scale.tell(*struct.unpack("i", struct.pack("f", scale)))
         self._number.fill_(number.item() if isinstance(number, torch.Tensor) else number or 0.0)
+        self.stops.tell(self._stop)
 
     def weigh(self, weight: float) -> None:
         """Multiply the gradients in `memory` by `weight`."""
@@ -120,6 +127,7 @@ class FlatGradients:
     def clear(self) -> None:
         """Make `memory` a contribution without any gradient."""
         self.memory.zero_()
+        self.stops.tell(self._stop)
 
     @torch.no_grad()
     def hand_out(self) -> float:
@@ -128,6 +136,7 @@ class FlatGradients:
         Raises:
             MismatchError: the ranks have scaled their gradients by different factors.
         """
+        self.stops.see(self._stop)
         if self._scale.differs():
             raise MismatchError(
                 "the ranks have averaged gradients of different scales: GradScalers must be made "

@@ -11,10 +11,10 @@ from torch.optim import Optimizer
 
 from wagma.collectives import Outcome
 from wagma.launch.logs import RankLogger
-from wagma.training.blocks import BlocksOptimizer
 from wagma.training.buffers import average_buffers
 from wagma.training.checkpoints import load, save
 from wagma.training.closures import check_given
+from wagma.training.ending import EndingOptimizer
 from wagma.training.flat import FlatParameters
 from wagma.training.joining import check_before_last, naming_join
 from wagma.training.policies.base import ComputePolicy
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["DistributedOptimizer"]
 
 
-class DistributedOptimizer(BlocksOptimizer):
+class DistributedOptimizer(EndingOptimizer):
     """An optimizer whose steps are averaged over the ranks as `algorithm` says.
 
     ::
@@ -170,10 +170,14 @@ class DistributedOptimizer(BlocksOptimizer):
         self._finish_step()
 
     def _finish_step(self) -> None:
+        while self._algorithm.unheard and (self._last is None or self.version < self._last):
+            self._counters.see(self.outcome)
+            self._algorithm.passive_step(self._inner)
         self._policy.end_step(self._inner, self._last)
         self._algorithm.weight = self._algorithm.default_weight
         self._counters.see(self.outcome)
         self._marks.use(self._parameters.parameters)
+        self._algorithm.see_version()
 
     def _check_step(self, call: str) -> None:
         self._algorithm.check_open(call)
@@ -207,6 +211,7 @@ class DistributedOptimizer(BlocksOptimizer):
             if buffers is not None:
                 average_buffers(self._algorithm, buffers)
             self._algorithm.synchronize()
+            self._algorithm.see_version()
         self._counters.see(self.outcome)
         self._marks.use(self._parameters.parameters)
 

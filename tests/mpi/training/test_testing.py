@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 import wagma
 from wagma.algorithms import Algorithm
 from wagma.testing import CHECKS, check_algorithm, places
+from wagma.training.strategies.ending import AgreedEnd
 
 COMM = MPI.COMM_WORLD
 
@@ -130,6 +131,15 @@ class AveragesNoGradients(wagma.AllreduceSGD):
         pass
 
 
+class SaysThatItTells(Base):
+    """Its averages carry no wish to stop."""
+
+    def synchronize(self, *, final: bool = True) -> None:
+        wanted, self.stops.wanted = self.stops.wanted, False
+        super().synchronize(final=final)
+        self.stops.wanted = wanted
+
+
 class HidesErrors(Base):
     def __exit__(
         self,
@@ -182,6 +192,7 @@ BROKEN: list[Any] = [
     ("weights", DividesByWeight),
     pytest.param("equal weights", MultipliesByWeight, marks=long),
     pytest.param("average_gradients", AveragesNoGradients, marks=long),
+    pytest.param("stop", SaysThatItTells, marks=long),
     pytest.param("errors", HidesErrors, marks=long),
     pytest.param("close", StaysOpen, marks=long),
 ]
@@ -247,10 +258,15 @@ def test_the_documented_example_passes(capsys: pytest.CaptureFixture[str]) -> No
 def test_the_hooks_are_all_listed() -> None:
     rows = re.findall(r"^\| (`.*?) \|", PAGE, re.MULTILINE)
     listed = {name for row in rows for name in re.findall(r"`(\w+)\(", row)}
-    public = {name for name in vars(Algorithm) if not name.startswith("_")}
+    public = {
+        name for kind in (Algorithm, AgreedEnd) for name in vars(kind) if not name.startswith("_")
+    }
     own = {"attach", "reattach", "resume", "meet", "close", "check_open", "hint"}  # of the base
+    own |= {"request_stop", "watch_stops", "see_version"}
     called = {"count_versions"}  # by hooks
     values = {
+        "carries_stops",
+        "unheard",
         "wait_avoiding",
         "joins",
         "default_weight",

@@ -85,7 +85,9 @@ class AllreduceSGD(GradientAveraging):
             layout = whole.part(first, end)
             collective = SyncAllreduce(self.comm, self._like(layout), **self.waits)
             memory = torch.from_numpy(collective.empty()).view(whole.dtype)
-            made.append(Bucket(parameters.parameters[first:end], first, layout, collective, memory))
+            stops = self.stops if first == 0 else None  # in the last one, which leaves in the step
+            part = parameters.parameters[first:end]
+            made.append(Bucket(part, first, layout, collective, memory, stops))
             if self.bucket_bytes is not None and not threads_may_call(collective):
                 raise RuntimeError(
                     "bucket_bytes over MPI: a thread sends the buckets, for which MPI has to be "

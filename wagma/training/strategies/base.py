@@ -16,8 +16,9 @@ from wagma.collectives.meeting import Meeting
 from wagma.collectives.reports import describe_ranks
 from wagma.training.closures import step_with
 from wagma.training.flat import FlatParameters
-from wagma.training.ranks import Ranks, Waits
-from wagma.training.strategies.collective import Collective
+from wagma.training.ranks import Waits
+from wagma.training.strategies.collective import Collective, close_all
+from wagma.training.strategies.ending import AgreedEnd
 
 if TYPE_CHECKING:
     from wagma.collectives.meeting import Comm
@@ -29,7 +30,7 @@ __all__ = ["Algorithm"]
 C = TypeVar("C")
 
 
-class Algorithm(Ranks, ABC):
+class Algorithm(AgreedEnd, ABC):
     """What a `wagma.DistributedOptimizer` averages, and when; for one optimizer.
 
     A step of the optimizer is: `before_step` (the gradients are there), the inner optimizer's step,
@@ -77,7 +78,6 @@ class Algorithm(Ranks, ABC):
         self.made_with: dict[str, object] = {}
         self._base = 0
         self._parameters: FlatParameters | None = None
-        self._collectives: tuple[Collective, ...] = ()
         self._closed = False
 
     def attach(self, parameters: FlatParameters, inner: Optimizer) -> None:
@@ -114,6 +114,7 @@ class Algorithm(Ranks, ABC):
         self._leave()
         self._parameters = parameters
         self._collectives = self.connect(parameters)
+        self._watch_again()
         self.resume(version)
 
     def meet(self) -> Meeting:
@@ -166,8 +167,7 @@ class Algorithm(Ranks, ABC):
 
     def _leave(self) -> None:
         """Closes the collectives."""
-        for collective in self._collectives:
-            collective.close()
+        close_all(self._collectives)
 
     @abstractmethod
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
@@ -327,6 +327,7 @@ class Algorithm(Ranks, ABC):
             )
         self.restart(version)
         self._base = version - self.counter()
+        self._restart_watch()
 
     def restart(self, version: int) -> None:
         """Bring the collectives to where `version` can be called next; collective.

@@ -83,6 +83,15 @@ class DiLoCo(PostedAveraging, LocalSGD):
         """The outer optimizer, of one parameter, the flat anchor; made with the inner one's."""
         return self._anchor.optimizer
 
+    @property
+    def carries_stops(self) -> bool:
+        """Whether all ranks average together: every `sync_period` versions."""
+        return self.group_size is None and super().carries_stops
+
+    def stop_period(self) -> int:
+        """Return two periods in groups, where a rank may be 64 ahead: few are."""
+        return 2 * (self.sync_period or 0) or super().stop_period()
+
     def arguments(self) -> dict[str, object]:
         """Return the own arguments, checked."""
         check_switch("overlap", self.overlap)

@@ -110,7 +110,8 @@ class EagerSGD(GradientResults):
     def passive_step(self, inner: Optimizer) -> None:
         """Contributes what is carried, or nothing, and applies the results."""
         self.gradients.clear()
-        counts = self._carries or self.weight == 0  # P divides, not those that have samples
+        # P divides, not those that have samples; what is told has to be heard.
+        counts = self._carries or self.weight == 0 or self.stops.told
         self._average(inner, float(counts))
 
     def _average(self, inner: Optimizer, weight: float) -> None:

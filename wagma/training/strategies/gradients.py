@@ -24,6 +24,11 @@ class GradientAveraging(Algorithm):
 
     _gradients: FlatGradients | None = None
 
+    @property
+    def carries_stops(self) -> bool:
+        """Whether all ranks average together: every version."""
+        return True
+
     @staticmethod
     def _like(layout: Layout) -> torch.Tensor:
         """A new array for gradients of parameters that lie like `layout`."""
@@ -31,7 +36,8 @@ class GradientAveraging(Algorithm):
 
     def _place(self, parameters: FlatParameters, memory: torch.Tensor) -> None:
         """Average the gradients of `parameters` in `memory` from now on."""
-        self._gradients = FlatGradients(parameters.parameters, parameters.layout, memory)
+        tensors, layout = parameters.parameters, parameters.layout
+        self._gradients = FlatGradients(tensors, layout, memory, stops=self.stops)
 
     @property
     def collective(self) -> PartialAllreduce:

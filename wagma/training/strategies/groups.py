@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Unpack
 
 import torch
 
-from wagma.collectives import PartialAllreduce
+from wagma.collectives import Outcome, PartialAllreduce
 from wagma.collectives.options import Grouping
 from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Waits
@@ -41,6 +42,7 @@ class GroupAveraging(Algorithm):
     """
 
     group_size: int
+    _array = torch.empty(0)  # the model, and behind it what ranks want to stop
 
     def __init__(
         self,
@@ -61,13 +63,21 @@ class GroupAveraging(Algorithm):
 
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
         """Make the collective."""
-        collective = self._make(parameters.flat)
+        size = parameters.layout.numel
+        collective = self._make(torch.cat([parameters.flat, parameters.flat.new_zeros(1)]))
         try:
-            parameters.move(torch.from_numpy(collective.empty()).view(parameters.layout.dtype))
+            self._array = torch.from_numpy(collective.empty()).view(parameters.layout.dtype)
+            self._array[size:] = 0
+            parameters.move(self._array[:size])
         except BaseException as error:  # the others, who go on, are told
             collective.__exit__(type(error), error, None)
             raise
         return (collective,)
+
+    @property
+    def carries_stops(self) -> bool:
+        """Whether all ranks average together: every `sync_period` versions."""
+        return self.sync_period is not None
 
     @abstractmethod
     def _make(self, like: torch.Tensor) -> PartialAllreduce:
@@ -76,17 +86,28 @@ class GroupAveraging(Algorithm):
     def release(self) -> None:
         """Let go of the collective's memory."""
         self.parameters.move(torch.empty_like(self.parameters.flat))
+        self._array = self._array.new_empty(0)
 
     def after_step(self) -> None:
         """Averages the new model with the group's."""
-        self.outcome = self.collective.allreduce(self.parameters.flat, self.weight)
+        average = self.collective.allreduce
+        if self.carries_stops and (self.collective.version + 1) % int(self.sync_period or 0) == 0:
+            self.outcome = self._average_all(average, self.weight)
+        else:
+            self.outcome = average(self._array, self.weight)
         self.parameters.written()
+
+    def _average_all(
+        self, call: Callable[[torch.Tensor, float], Outcome], weight: float
+    ) -> Outcome:
+        """Average the models of all ranks, who tell whether they want to stop."""
+        return self.stops.average(call, self._array, self._array[-1:], weight)
 
     def synchronize(self, *, final: bool = True) -> None:  # noqa: ARG002
         """Averages the models of all ranks."""
-        self.outcome = self.collective.sync(self.parameters.flat)
+        self.outcome = self._average_all(self.collective.sync, 1.0)
         self.parameters.written()
 
     def restart(self, version: int) -> None:
         """Passes through versions until groups and synchronisations are those of `version`."""
-        pass_empty(self.collective, self.parameters.flat, version)
+        pass_empty(self.collective, self._array, version)

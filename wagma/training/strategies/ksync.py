@@ -164,7 +164,7 @@ class KSync(GradientResults):
     def passive_step(self, inner: Optimizer) -> None:
         """Contribute no gradient, and apply the results."""
         self.gradients.clear()
-        self._average(inner, 0.0)
+        self._average(inner, self.stops.weigh(0.0))
 
     def _contribute(self, inner: Optimizer, loss: Any) -> None:  # noqa: ARG002
         self.gradients.gather(self._number())

@@ -53,6 +53,11 @@ class LocalSGD(Algorithm):
         self.sync_period = sync_period
         self._weights: list[float] = []  # of the steps of this period
 
+    @property
+    def carries_stops(self) -> bool:
+        """Whether all ranks average together: every `sync_period` versions."""
+        return self.sync_period is not None
+
     def arguments(self) -> dict[str, object]:
         """Return the own arguments, checked."""
         Options(sync_period=self.sync_period).engine(1, 0, 0)  # raises what is wrong with it
@@ -82,7 +87,8 @@ class LocalSGD(Algorithm):
                 0 are not compared with on the others.
         """
         self._model.tell(self.version)
-        self.outcome = self._connected(SyncAllreduce).sync(self._model.memory, self._mean_weight())
+        average, model = self._connected(SyncAllreduce).sync, self._model
+        self.outcome = self.stops.average(average, model.memory, model.stop, self._mean_weight())
         self._weights.clear()
         self.parameters.written()
         self._model.check(self.rank)

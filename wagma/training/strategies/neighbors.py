@@ -60,6 +60,10 @@ class NeighborAveraging(Algorithm):
         """The exchange with neighbours; its own counter starts at 0 in every process."""
         return self._connected(NeighborExchange)
 
+    def stop_period(self) -> int:
+        """Return more than one rank can be ahead of another: each is at most one of a neighbour."""
+        return 1 + self.size
+
     def _average_all(self, weight: float) -> Outcome:
         """The models of all ranks become their weighted mean: one version."""
         outcome = self._connected(SyncAllreduce).sync(self.parameters.flat, weight)

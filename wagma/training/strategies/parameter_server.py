@@ -103,6 +103,11 @@ class ParameterServerSGD(Algorithm):
         self._warned = False
 
     @property
+    def carries_stops(self) -> bool:
+        """Whether servers tell all learners."""
+        return True
+
+    @property
     def is_server(self) -> bool:
         """Whether this rank holds parameters."""
         return self.rank >= self.size - self.servers
@@ -148,7 +153,9 @@ class ParameterServerSGD(Algorithm):
         comm: Any = import_mpi().COMM_WORLD if self.comm == "auto" else self.comm
         ranks = PartialAllreduce(comm, torch.zeros(1), **self.waits)
         try:
-            return (self._join(comm, parameters, ranks),)
+            member, stops = self._join(comm, parameters, ranks), self.stops
+            member.wants_stop = lambda: stops.wanted and not stops.agreed
+            return (member,)
         except BaseException as error:
             ranks.__exit__(type(error), error, error.__traceback__)
             raise
@@ -162,7 +169,7 @@ class ParameterServerSGD(Algorithm):
         model = bytes_of(parameters.flat)
         memory = torch.zeros(FlatGradients.size_for(layout), dtype=layout.dtype)
         if not self.is_server:
-            self._gradients = FlatGradients(parameters.parameters, parameters.layout, memory)
+            self._gradients = FlatGradients(parameters.parameters, layout, memory)
             own = (comm, model, bytes_of(memory), shards, ranks, self._patience)
             return Learner(*own, always_taken=self.method == "k-batch-async")
         part = cut(layout, self.servers)[self.rank - self.size + self.servers]
@@ -204,8 +211,9 @@ class ParameterServerSGD(Algorithm):
             before = member.counts.dropped
             if member.push(weight, empty=weight == 0 or not self._gathered()):
                 self.parameters.written()
-            if member.counts.dropped > before:
+            if member.counts.dropped > before and not member.stopped:
                 self._warn_of_dropping()
+        self.stops.agreed |= member.stopped
         self._ended = time.monotonic()
 
     def _warn_of_dropping(self) -> None:

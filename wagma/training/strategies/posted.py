@@ -8,6 +8,7 @@ import torch
 
 from wagma.collectives import Outcome, PartialAllreduce, Request
 from wagma.training.agreed import VersionedArray
+from wagma.training.stopping import had_samples
 from wagma.training.strategies.base import Algorithm
 
 if TYPE_CHECKING:
@@ -62,6 +63,9 @@ class PostedAveraging(Algorithm):
         """
         self._array.content.copy_(values)
         self._array.tell(self.version)
+        if self.carries_stops:
+            self.stops.tell(self._array.stop)
+            weight = self.stops.weigh(weight)
         if later:
             self._request = self.collective.iallreduce(self._array.memory, weight)
         else:
@@ -75,7 +79,7 @@ class PostedAveraging(Algorithm):
             self._receive(request.wait())
 
     def _receive(self, outcome: Outcome, *, everybody: bool = False) -> None:
-        self._given, self._due = outcome, outcome.weight > 0
+        self._given, self._due = outcome, had_samples(outcome.weight)
         if everybody or self.collective.options.quorum == "all":
             self._array.check(self.rank)
 
@@ -83,6 +87,8 @@ class PostedAveraging(Algorithm):
         """Wait for the average and return it; None: there is none, or all its weights were 0."""
         self._finish()
         self.outcome = self._given
+        if self.carries_stops:  # not earlier: this, all ranks do at the same version
+            self.stops.see(self._array.stop)
         due, self._due = self._due, False
         return self._array.content if due else None
 

@@ -79,6 +79,12 @@ class GradientResults(GradientAveraging):
                 inner.step()
             self._see(version, number)
 
+    @property
+    def unheard(self) -> bool:
+        """Whether this rank came too late with its wish to stop."""
+        stops, outcome = self.stops, self.outcome
+        return stops.told and not stops.agreed and outcome is not None and outcome.late
+
     def _see(self, version: int, number: float) -> None:
         """Look at a result, which lies in the memory for gradients, after the step with it.
 

@@ -1,0 +1,67 @@
+"""What the agreement on a stop costs while nobody asks: no call of a collective, and no wait."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+from ending import CASES, backward, new_optimizer
+from tiny import COMM, RANK, SIZE
+
+import wagma
+
+STEPS = 12
+POSTED = [name for name, case in CASES.items() if not case.make(COMM).carries_stops]
+
+
+def calls(name: str, *, watches: bool) -> list[int]:
+    """Return the versions that each collective has made in some steps."""
+    with new_optimizer(CASES[name].make(COMM)) as opt:
+        if watches:
+            opt.watch_stops()
+        while opt.version < STEPS:
+            if not opt.pending:
+                backward(opt)
+            opt.step()
+        return [one.version for one in opt.algorithm._collectives]
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in POSTED])
+def test_what_is_averaged_anyway_carries_it(name: str) -> None:
+    with_it, without = calls(name, watches=True), calls(name, watches=False)
+    assert len(with_it) == len(without)
+    if CASES[name].stops_at is not None:  # or one call may make several versions
+        assert with_it == without
+
+
+@pytest.mark.parametrize("name", POSTED)
+def test_others_post_one_number_per_period(name: str) -> None:
+    with_it, without = calls(name, watches=True), calls(name, watches=False)
+    case = CASES[name]
+    assert case.stops_at is not None
+    every = case.stops_at(0) // 2
+    assert with_it[:-1] == without
+    assert with_it[-1] == 1 + STEPS // every
+
+
+@pytest.mark.shm("over messages a rank is stopped earlier by the window")
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("start", range(6))
+@pytest.mark.parametrize("make", [wagma.ADPSGD, partial(wagma.WAGMA, sync_period=None)])
+def test_nobody_waits_for_a_rank_within_the_window(start: int, make: Any) -> None:
+    """The others go as far as their collective lets them, while a rank computes."""
+    window = 4
+    with new_optimizer(make(COMM, window=window)) as opt:
+        opt.watch_stops()
+        for _ in range(start):
+            backward(opt)
+            opt.step()
+        opt.synchronize()
+        if RANK == 0:
+            for rank in range(1, SIZE):
+                COMM.recv(source=rank)  # it computes until the others are as far ahead as they may
+        for step in range(2 * window):
+            backward(opt)
+            opt.step()
+            if RANK > 0 and step == window - 1:
+                COMM.send(None, 0)
+        opt.synchronize()
