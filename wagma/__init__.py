@@ -5,8 +5,8 @@
 (`AllreduceSGD`, `Cannikin`, `LocalSGD`, `DiLoCo`, `DPSGD`, `SGP`, `ADPSGD`, `EagerSGD`, `KSync`,
 `KAsync`, `FastestK`) or an `Algorithm` of your own, ``wagma.checkpoint``, which saves and resumes
 trainings, ``wagma.data``, whose samplers deal out the samples, ``wagma.inject``, which makes
-stragglers and faults on purpose, ``wagma.logs``, what each rank writes down, and
-``python -m wagma``.
+stragglers and faults on purpose, ``wagma.logs``, what each rank writes down,
+``wagma.preemption``, which ends trainings in time, and ``python -m wagma``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if find_spec("wagma.collectives") is None:
     )
 
 # Imported when they are used: most need numpy.
-_ROOMS = ("data", "inject", "logs")
+_ROOMS = ("data", "inject", "logs", "preemption")
 # What needs torch is imported when it is used: the collectives work without torch. Other
 # capitalised names are those of algorithms.
 _TORCH_ROOMS = ("checkpoint",)
@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # type checkers follow imports
     from wagma import data as data
     from wagma import inject as inject
     from wagma import logs as logs
+    from wagma import preemption as preemption
     from wagma.algorithms import *  # noqa: F403 (all algorithms)
     from wagma.training.broadcasting import broadcast as broadcast
     from wagma.training.optimizer import DistributedOptimizer as DistributedOptimizer

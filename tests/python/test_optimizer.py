@@ -320,7 +320,7 @@ def test_default_group_size(size: int, expected: int) -> None:
 def test_package_lists_what_it_has() -> None:
     listed = {name for name in vars(wagma.algorithms) if not name.startswith("_")}
     rooms = {*wagma._ROOMS, *wagma._TORCH_ROOMS}
-    assert {"checkpoint", "data", "inject", "logs"} <= rooms
+    assert {"checkpoint", "data", "inject", "logs", "preemption"} <= rooms
     others = {"__version__", *rooms, "broadcast", "DistributedOptimizer"}
     assert set(wagma.__all__) == listed | others
     assert {"KSync", "DiLoCo", *wagma.__all__} <= set(dir(wagma))

@@ -1,7 +1,9 @@
 """The code of the documents about training, run as it stands."""
 
+import os
 import random
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from tiny import COMM, RANK, SIZE, on_all_ranks
 from torch.utils.data import DataLoader, TensorDataset
 
 import wagma
+from wagma.preemption import EXIT_RESTART
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
@@ -27,6 +30,7 @@ _, EPOCH = blocks("dropcompute.md", "python")
 CLIPPING, SCALING = blocks("clipping.md", "python")
 (LATE,) = blocks("parameters.md", "python")
 CHECKPOINT, SCHEDULER = blocks("checkpoints.md", "python")
+(PREEMPTION,) = blocks("preemption.md", "python")
 (LOGS,) = blocks("logs.md", "python")
 SHARD, SEEDS, EVALUATION = blocks("migrating.md", "python")
 (DIFF,) = blocks("migrating.md", "diff")
@@ -181,3 +185,26 @@ def test_evaluation_without_stopping(tmp_path: Path) -> None:
         assert torch.equal(evaluated[-1], final), "version 29 was a synchronisation"
         assert not torch.equal(evaluated[0], final)
         assert [future.result() > 0 for future in known["accuracies"]] == [True] * 3
+
+
+def test_preemption(tmp_path: Path) -> None:
+    """The program is ended by a signal to one rank, and goes on when it is started again."""
+    folder = Path(COMM.bcast(str(tmp_path)))
+    known = {**names(folder), "steps": 7}
+    losses = 0
+
+    def loss_function(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        nonlocal losses
+        losses += 1
+        if losses == 3 and RANK == SIZE - 1:
+            os.kill(os.getpid(), signal.SIGUSR2)
+        return torch.nn.functional.cross_entropy(outputs, targets)
+
+    known["loss_function"] = loss_function
+    with pytest.raises(SystemExit) as ended:
+        exec(PREEMPTION.replace("wagma.WAGMA(comm)", "wagma.WAGMA(comm, sync_period=2)"), known)
+    assert ended.value.code == EXIT_RESTART
+    assert known["opt"].version == 4
+    exec(PREEMPTION.replace("wagma.WAGMA(comm)", "wagma.WAGMA(comm, sync_period=2)"), known)
+    assert known["opt"].version == 8
+    assert losses == 7

@@ -1,0 +1,278 @@
+"""A training that ends in time, is saved, and goes on in another job."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import time
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self, SupportsIndex
+
+from wagma.inject.checks import check_count
+from wagma.launch.logs import RankLogger
+from wagma.preemption.requeue import EXIT_RESTART, job_of, requeue, restarts_of
+from wagma.preemption.signals import Handlers
+
+if TYPE_CHECKING:
+    from wagma.collectives.meeting import Comm
+    from wagma.training.optimizer import DistributedOptimizer
+
+__all__ = ["Preemption", "Saver"]
+
+SIGNALS = (signal.SIGUSR2, signal.SIGTERM)  # NCCL takes SIGUSR1
+
+
+class Saver(Protocol):
+    """What is asked of a `wagma.checkpoint.Checkpointer`.
+
+    Attributes:
+        restarts: how often trainings in its folder were started again.
+        started_version: at which this run began.
+    """
+
+    @property
+    def restarts(self) -> int:  # noqa: D102 (above)
+        ...
+
+    @property
+    def started_version(self) -> int:  # noqa: D102 (above)
+        ...
+
+    def save(self) -> None:
+        """Save a checkpoint; collective."""
+
+    def wait(self) -> None:
+        """Wait until it is on the disks of all ranks; collective."""
+
+    def note_restart(self) -> None:
+        """Count a restart."""
+
+    def close(self) -> None:
+        """Let other jobs into the folder."""
+
+
+class Preemption:
+    """Makes of a signal to any rank one end for all ranks, a checkpoint, and a new start.
+
+    ::
+
+        with wagma.DistributedOptimizer(inner, wagma.WAGMA(), model=model) as opt:
+            saver = Checkpointer("checkpoints", opt, model=model, every=100)
+            with Preemption(optimizer=opt, checkpointer=saver) as preemption:
+                saver.load()
+                while opt.version < steps and not preemption.stopping:
+                    ...
+                    opt.step()
+                    saver.maybe_save()
+                preemption.finish()
+            opt.synchronize()
+
+    A signal handler only notes that this rank wants to stop, and calls the one that was there
+    before. The wish travels with the next versions, see `DistributedOptimizer.request_stop`, and
+    all ranks find `stopping` after the same one. `finish` then saves, and has Slurm requeue this
+    job; or the program ends with exit code 85, which asks its batch script for it.
+
+    Made before the optimizer, it catches signals that come while that is made::
+
+        with Preemption() as preemption:
+            with wagma.DistributedOptimizer(...) as opt:
+                saver = Checkpointer("checkpoints", opt, model=model)
+                preemption.attach(opt, saver)
+
+    Making it with an optimizer is collective, and so is `attach`. Handlers are installed in the
+    main thread only, by this process and not for those that it forks, and removed at the end of
+    the with block.
+
+    Args:
+        comm: the ranks, as of the optimizer's algorithm; "auto": these.
+        signals: that end the training.
+        optimizer: of the training; None: see `attach`.
+        checkpointer: `finish` saves with it; None: what is to be saved the program has saved.
+        max_restarts: after so many starts again `finish` gives up, with exit status 1.
+        margin: seconds before the end of a Slurm job, by SLURM_JOB_END_TIME, at which this rank
+            wants to stop without a signal; looked at by `stopping`. None: never.
+        every: see `DistributedOptimizer.watch_stops`.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong.
+        what `watch_stops` does.
+
+    Attributes:
+        received: the signals that were caught, in order.
+    """
+
+    def __init__(
+        self,
+        comm: Comm = "auto",
+        signals: Iterable[int] = SIGNALS,
+        *,
+        optimizer: DistributedOptimizer | None = None,
+        checkpointer: Saver | None = None,
+        max_restarts: SupportsIndex = 100,
+        margin: float | None = None,
+        every: SupportsIndex | None = None,
+    ) -> None:
+        self.received: list[signal.Signals] = []
+        self._comm = comm
+        self._max_restarts = check_count("max_restarts", max_restarts, 0)
+        self._every = every
+        self._deadline = _deadline(margin)
+        self._asked = False
+        self._optimizer: DistributedOptimizer | None = None
+        self._saver: Saver | None = None
+        self._began = 0
+        self._handlers = Handlers(signals, self._receive)
+        if optimizer is None:
+            return
+        try:
+            self.attach(optimizer, checkpointer)
+        except BaseException:
+            self.close()
+            raise
+
+    def attach(self, optimizer: DistributedOptimizer, checkpointer: Saver | None = None) -> None:
+        """Serve this training; collective. What was caught before counts."""
+        algorithm = optimizer.algorithm
+        if self._comm != "auto":
+            from wagma.collectives.meeting import rank_and_size
+
+            given, used = rank_and_size(self._comm), (algorithm.rank, algorithm.size)
+            if given != used:
+                raise ValueError(
+                    f"comm has this process as rank {given[0]} of {given[1]}, and {algorithm!r} as "
+                    f"{used[0]} of {used[1]}: leave comm out, or pass the same one to both"
+                )
+        algorithm.stops.wanted |= self._asked
+        optimizer.watch_stops(self._every)
+        self._began = optimizer.version
+        self._saver = checkpointer
+        self._optimizer = optimizer
+        log = RankLogger(__name__, algorithm.rank, algorithm.size)
+        if not self._handlers.installed:
+            log.warning(
+                "signals are not caught: Preemption was made in a thread, and Python runs handlers "
+                "in the main one"
+            )
+        if self._deadline is not None and not math.isfinite(self._deadline):
+            log.warning("SLURM_JOB_END_TIME is not set, so that margin has no effect")
+        if self._asked:
+            optimizer.request_stop()
+
+    def _receive(self, number: signal.Signals) -> None:
+        self.received.append(number)
+        self.request_stop()
+
+    def request_stop(self) -> None:
+        """Do what a signal does."""
+        self._asked = True
+        if self._optimizer is not None:
+            self._optimizer.request_stop()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether all ranks end the training here: ask after every step, or before it."""
+        if not self._asked and self._deadline is not None and time.monotonic() >= self._deadline:
+            self.request_stop()
+        return self._optimizer is not None and self._optimizer.stopping
+
+    def finish(self) -> None:
+        """Save, and have the job started again, if the ranks are `stopping`; else do nothing.
+
+        Collective, after the loop. Rank 0 asks Slurm to requeue the job, of an array this task
+        alone. Where there is no Slurm, or it refuses, exit code `EXIT_RESTART`, 85, tells the
+        batch script to start it again. The optimizer and the checkpointer are closed.
+
+        Raises:
+            SystemExit: always, where they are stopping: 0, the job is requeued; 85; or 1: it was
+                started again too often, or has made no step since its start, and would for ever.
+            what ``checkpointer.save`` raises; then nothing is started again.
+            RuntimeError: no optimizer was given.
+        """
+        optimizer, saver = self._optimizer, self._saver
+        if optimizer is None:
+            raise RuntimeError(
+                "finish() of a Preemption without an optimizer: pass one, or attach()"
+            )
+        if not self.stopping:
+            return
+        algorithm = optimizer.algorithm
+        if not algorithm.joins:  # parameters lie on servers
+            optimizer.synchronize()
+        if saver is not None:
+            saver.save()
+            saver.wait()
+        log = RankLogger(__name__, algorithm.rank, algorithm.size)
+        progress = optimizer.version > (self._began if saver is None else saver.started_version)
+        restarts = max(restarts_of(), 0 if saver is None else saver.restarts)
+
+        def decide() -> int:
+            if algorithm.rank != 0:
+                return 0
+            return self._start_again(log, restarts, progress=progress)
+
+        with algorithm.meet() as meeting:
+            status = meeting.exchange(decide, last=True)[0]
+        if saver is not None:
+            saver.close()
+        optimizer.close()
+        raise SystemExit(status)
+
+    def _start_again(self, log: RankLogger, restarts: int, *, progress: bool) -> int:
+        """Return the exit status, after what can be done on rank 0."""
+        assert self._optimizer is not None
+        if not progress:
+            log.error(
+                "no step was made since the job started at version %d, and it is not started "
+                "again: it would come here again. Give it more time, or ask it to stop later "
+                "(--signal, margin)",
+                self._optimizer.version,
+            )
+            return 1
+        if restarts >= self._max_restarts:
+            log.error(
+                "the job was started again %d times, and max_restarts=%d: it is saved, and not "
+                "started again",
+                *(restarts, self._max_restarts),
+            )
+            return 1
+        names = ", ".join(number.name for number in self.received) or "by request"
+        log.info("stops at version %d (%s)", self._optimizer.version, names)
+        if self._saver is not None:
+            try:
+                self._saver.note_restart()
+            except OSError as error:
+                log.warning("the restart cannot be counted: %s", error)
+        job = job_of()
+        return 0 if job is not None and requeue(job, log) else EXIT_RESTART
+
+    def close(self) -> None:
+        """Remove the handlers; may be called again."""
+        self._handlers.restore()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _deadline(margin: float | None) -> float | None:
+    """Return when to stop by time.monotonic, which never goes back; infinity: it is not known."""
+    if margin is None:
+        return None
+    if isinstance(margin, (str, bool)) or not isinstance(margin, (int, float)):
+        raise TypeError(f"margin={margin!r} must be a number of seconds, or None")
+    if not 0 <= margin < math.inf:
+        raise ValueError(f"margin={margin} must be 0 or more seconds")
+    try:
+        end = float(os.environ.get("SLURM_JOB_END_TIME", ""))
+    except ValueError:
+        return math.inf
+    return time.monotonic() + (end - time.time()) - margin

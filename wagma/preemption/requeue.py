@@ -1,0 +1,65 @@
+"""Start a job again that has saved its training: by Slurm, or by whoever looks at its exit code."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+
+from wagma.launch.logs import RankLogger
+
+__all__ = ["EXIT_RESTART", "job_of", "requeue", "restarts_of"]
+
+EXIT_RESTART = 85  # of a program that wants to be started again; ERESTART of Linux
+_PATIENCE_S = 60.0
+
+
+def job_of(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return what Slurm calls this job, of an array this task alone; None: it is none of Slurm's.
+
+    A heterogeneous job is requeued as a whole, by its leader's number.
+    """
+    array, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
+    if array and task:
+        return f"{array}_{task}"
+    return environ.get("SLURM_HET_JOB_ID") or environ.get("SLURM_JOB_ID")
+
+
+def restarts_of(environ: Mapping[str, str] = os.environ) -> int:
+    """Return how often Slurm has started this job again."""
+    text = environ.get("SLURM_RESTART_COUNT", "")
+    return int(text) if text.isdecimal() else 0
+
+
+def requeue(job: str, log: RankLogger) -> bool:
+    """Have Slurm start this job again, and end it now; return whether it will."""
+    if shutil.which("scontrol") is None:  # as in many containers
+        log.warning(
+            "scontrol is not found, and job %s is not requeued: exit code %d asks the batch script "
+            "to do that",
+            *(job, EXIT_RESTART),
+        )
+        return False
+    try:
+        done = subprocess.run(
+            ["scontrol", "requeue", job],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        why = str(error)
+    else:
+        if done.returncode == 0:
+            log.info("job %s is requeued", job)
+            return True
+        why = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
+    log.warning(
+        "scontrol requeue %s: %s; exit code %d asks the batch script to start the job again. Was "
+        "it submitted with --requeue?",
+        *(job, why, EXIT_RESTART),
+    )
+    return False

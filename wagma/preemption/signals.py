@@ -1,0 +1,84 @@
+"""Signal handlers that only remember, and leave what was there before in its place."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Any
+
+__all__ = ["Handlers"]
+
+
+class Handlers:
+    """Handlers of some signals: each calls a function, and then the handler that was there before.
+
+    What was there comes back with `restore`, and in children that are forked: workers of a data
+    loader end by the same signals as without. In a thread that is not the main one nothing is
+    installed.
+
+    Args:
+        signals: which.
+        function: called in a handler, between any two instructions of the main thread.
+
+    Attributes:
+        installed: whether there are handlers.
+
+    Raises:
+        TypeError, ValueError: a signal is none, or cannot be caught.
+    """
+
+    def __init__(self, signals: Iterable[int], function: Callable[[signal.Signals], None]) -> None:
+        self._signals = list(dict.fromkeys(map(_checked, signals)))
+        self._function = function
+        self._process = os.getpid()
+        self._before: dict[signal.Signals, Any] = {}
+        self.installed = threading.current_thread() is threading.main_thread()
+        if self.installed:
+            _ALL.add(self)
+            for number in self._signals:
+                self._before[number] = signal.getsignal(number)
+                signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() == self._process and self in _ALL:
+            self._function(signal.Signals(number))
+        before = self._before[signal.Signals(number)]
+        if callable(before):
+            before(number, frame)
+
+    def restore(self) -> None:
+        """Put back what was there, but where another handler has come since; may be called again.
+
+        One that has come since calls this one, which is without effect from now on.
+        """
+        _ALL.discard(self)
+        for number, before in self._before.items():
+            if signal.getsignal(number) == self._handle:
+                signal.signal(number, signal.SIG_DFL if before is None else before)
+
+
+# Those that are installed. Not in a WeakSet: handlers are kept by the signal module.
+_ALL: set[Handlers] = set()
+
+
+def _restore_in_child() -> None:
+    for handlers in list(_ALL):
+        handlers.restore()
+
+
+os.register_at_fork(after_in_child=_restore_in_child)
+
+
+def _checked(number: int) -> signal.Signals:
+    try:
+        known = signal.Signals(number)
+    except ValueError:
+        raise ValueError(
+            f"signals: {number!r} is no signal of this system; pass such as signal.SIGUSR2"
+        ) from None
+    if known in (signal.SIGKILL, signal.SIGSTOP):
+        raise ValueError(f"signals: {known.name} cannot be caught; leave it out")
+    return known
