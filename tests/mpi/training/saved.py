@@ -71,7 +71,7 @@ class Training:
         numbers = torch.Generator().manual_seed(7)
         data = TensorDataset(torch.randn(60, 4, generator=numbers).double())
         size = comm.size
-        self.sampler = UnevenBatchSampler(data, [3 + r for r in range(size)], comm.rank, seed=1)
+        self.sampler = UnevenBatchSampler(data, [6 + 2 * r for r in range(size)], comm.rank, seed=1)
         # A generator of its own: a loader that begins again draws one number more.
         self.loader = DataLoader(
             data, batch_sampler=self.sampler, generator=torch.Generator().manual_seed(1)
