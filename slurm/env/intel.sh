@@ -11,3 +11,5 @@ MPI_TYPE=${MPI_TYPE:-pmi2}
 export I_MPI_PMI_LIBRARY=${I_MPI_PMI_LIBRARY:-/usr/lib64/libpmi2.so}
 export I_MPI_PIN_DOMAIN=${SLURM_CPUS_PER_TASK:-1} # cores of a rank under mpiexec
 MPIEXEC=(env -u I_MPI_PMI_LIBRARY mpiexec -bootstrap slurm -n "${SLURM_NTASKS:-1}")
+export I_MPI_JOB_SIGNAL_PROPAGATION=on
+MPIEXEC_SIGNAL=TERM

@@ -16,7 +16,7 @@ SEEDS = """\
 {path}: an array of 5 jobs (0-4) named seeds
 
   where         1 node with 8 tasks; 2 cores for each task, 16 on a node
-  runs          line 40: 8 ranks of python slurm/train.py --seed $SLURM_ARRAY_TASK_ID \
+  runs          line 41: 8 ranks of python slurm/train.py --seed $SLURM_ARRAY_TASK_ID \
 --checkpoints checkpoints/$SLURM_JOB_NAME-$SLURM_ARRAY_TASK_ID
                   by srun, --mpi=pmi2, --cpu-bind=cores, \
 OMP_NUM_THREADS=$((SLURM_CPUS_PER_TASK - messages))

@@ -27,6 +27,7 @@ class Case(NamedTuple):
 
 PIPED = changed(BODY, "train.py", "train.py | tee log")
 B = "B:USR2@120"
+BY_MPIEXEC = changed(BY_SHELL, "srun --mpi=pmi2", "mpiexec -n 8")
 FUNCTION = """
 stop() {
     kill -USR2 "$job"
@@ -125,9 +126,15 @@ CASES = {
     ),
     "mpiexec-signal": Case(
         script(changed(BODY, "srun --mpi=pmi2", "mpiexec -n 8")),
-        script(changed(BY_SHELL, "srun --mpi=pmi2", "mpiexec -n 8"), signal=B),
+        script(changed(BY_MPIEXEC, "kill -USR2", "kill -TERM"), signal=B),
         "mpiexec",
         "--signal=B:USR2@120",
+    ),
+    "mpiexec-usr2": Case(
+        script(BY_MPIEXEC, signal=B),
+        script(changed(BY_MPIEXEC, "-n 8", "--map-by core -n 8"), signal=B),
+        "trap",
+        "kill -TERM",
     ),
     "trap-never": Case(
         script(BY_SHELL),

@@ -21,8 +21,8 @@ LAUNCHERS = ("srun", "mpiexec")
 EXAMPLE = "train.py"
 
 _SOURCE = re.compile(r"^source slurm/env/\w+\.sh$", re.MULTILINE)
-_SRUN = re.compile(r"^ranks=\(srun .*?\)\n(?=\S|\n)", re.MULTILINE | re.DOTALL)
-_MPIEXEC = '# ranks=("${MPIEXEC[@]}")\n'
+_SRUN = re.compile(r"^ranks=\(srun .*?\)\n(?:tell=USR2\n)?", re.MULTILINE | re.DOTALL)
+_MPIEXEC = '# ranks=("${MPIEXEC[@]}") tell=$MPIEXEC_SIGNAL\n'
 _OF_MPI = re.compile(r"MPI_TYPE=\$\{MPI_TYPE:-(\w+)\}")
 
 

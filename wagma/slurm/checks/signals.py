@@ -15,6 +15,8 @@ __all__ = ["asked", "background", "forwarded", "requeued"]
 _HEARD = ("USR2", "TERM")  # by wagma.preemption.Preemption
 _NUMBERS = {"10": "USR1", "12": "USR2", "15": "TERM"}
 _FORWARDS = re.compile(r"\b(?:kill|pkill|scancel)\b")
+_USR2 = re.compile(r"\bkill\s+(?:-s\s*|-)(?:SIG)?(?:USR2|12)\b")
+_OPEN_MPI = re.compile(r"open-?mpi|ompi|prte|--?mca|oversubscribe|--map-by", re.IGNORECASE)
 _REQUEUE = re.compile(r"\bscontrol\s+requeue\b")
 _LOOKS = re.compile(r"\bsqueue\b|\bscontrol\s+(?:-\S+\s+)*show\b")
 
@@ -169,13 +171,26 @@ def _by_batch(
             'while kill -0 "$job"; do wait "$job" || true; done',
         )
     for command, handler in traps:
-        if handler and not launch.is_exec and not _FORWARDS.search(_body(job, handler)):
+        body = _body(job, handler) if handler and not launch.is_exec else ""
+        if body and not _FORWARDS.search(body):
             yield Finding(
                 command.line,
                 "trap-forward",
                 f"the trap does not pass {name} on: the ranks hear nothing",
                 f"trap 'kill -{name} \"$job\"' {name}, where job=$! of the launcher",
             )
+        elif launch.kind == "mpiexec" and _USR2.search(body) and not _is_open_mpi(job, launch):
+            yield Finding(
+                command.line,
+                "mpiexec-usr2",
+                "mpiexec of MPICH dies of USR2, and its ranks with it",
+                f"trap 'kill -TERM \"$job\"' {name} (MPICH, Intel MPI; Open MPI passes USR2 on)",
+            )
+
+
+def _is_open_mpi(job: Job, launch: Launch) -> bool:
+    """Return whether something says that this is Open MPI's mpiexec."""
+    return bool(_OPEN_MPI.search(f"{job.code} {' '.join(launch.options)}"))
 
 
 def _trap(command: Command, name: str) -> tuple[str, str] | None:
