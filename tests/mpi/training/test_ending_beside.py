@@ -216,3 +216,35 @@ def test_dropped_computation(name: str) -> None:
             asked = train(opt, asker, WHEN, step=step)
             check_alike(opt, asked, asker, Case(None, stops_at))
             opt.state_dict()
+
+
+@pytest.mark.parametrize("make", [wagma.LocalSGD, wagma.WAGMA])
+def test_models_that_count_nothing_stay_what_they_are(make: Any) -> None:
+    """Also that of the rank that asks, which is heard by its weight."""
+    with new_optimizer(make(COMM, sync_period=1)) as opt:
+        (first, _) = opt.param_groups[0]["params"]
+        with torch.no_grad():
+            first.add_(RANK)
+        before = values(opt)
+        asked = train(opt, ASKER, WHEN, step=weighing(lambda _: 0.0))
+        check_alike(opt, asked, ASKER, Case(make, exactly(1)))
+        assert opt.outcome is not None
+        assert all(map(torch.equal, before, values(opt)))
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("name", ["KSync-1", "KAsync", "EagerSGD-solo"])
+def test_a_rank_that_is_always_late_is_heard(name: str) -> None:
+    """After a late gradient it goes on at once, without one."""
+
+    def step(opt: wagma.DistributedOptimizer) -> None:
+        time.sleep(0.02 if RANK == ASKER else 0.001)
+        if not opt.pending:
+            backward(opt)
+        opt.step()
+
+    with new_optimizer(CASES[name].make(COMM)) as opt:
+        asked = train(opt, ASKER, WHEN, step=step)
+        check_alike(opt, asked, ASKER, CASES[name])
+        steps = COMM.bcast(opt.stats()["steps"], ASKER)
+        assert steps <= WHEN + 1  # the first one after the request
