@@ -73,3 +73,16 @@ def test_no_scontrol(
     with caplog.at_level(logging.WARNING):
         assert not requeue("12", LOG)
     assert "scontrol is not found, and job 12 is not requeued: exit code 85" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("squeue", "requeued"), [("echo COMPLETING", False), ("echo RUNNING", True), ("exit 1", True)]
+)
+def test_what_scancel_ends_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, squeue: str, requeued: bool
+) -> None:
+    noted = fake(tmp_path, "exit 0", monkeypatch)
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\n[ \"$*\" = '-h -j 12_2 -o %T' ] && {squeue}\n")
+    (tmp_path / "squeue").chmod(0o755)
+    assert requeue("12_2", LOG) == requeued
+    assert noted.exists() == requeued

@@ -1,5 +1,6 @@
 """Handlers that only remember: chained, not for children, and gone at the end."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -191,6 +192,16 @@ def test_a_handler_that_a_child_has_kept_does_nothing_but_what_was_there() -> No
 
         assert in_child(child) == 0
     signal.signal(USR2, original)
+
+
+def test_a_child_that_a_library_forks_asks_for_nothing() -> None:
+    """Python does not see that it is one."""
+    with Preemption() as preemption:
+        pid = ctypes.CDLL(None).fork()
+        if pid == 0:
+            send(USR2)
+            os._exit(0 if not preemption.received else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def test_a_program_that_is_started_ends_by_the_signal_as_without() -> None:

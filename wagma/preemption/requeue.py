@@ -33,7 +33,10 @@ def restarts_of(environ: Mapping[str, str] = os.environ) -> int:
 
 
 def requeue(job: str, log: RankLogger) -> bool:
-    """Have Slurm start this job again, and end it now; return whether it will."""
+    """Have Slurm start this job again, and end it now; return whether it will.
+
+    Not one that scancel ends, or its time limit, whose signal came too late: it would come back.
+    """
     if shutil.which("scontrol") is None:  # as in many containers
         log.warning(
             "scontrol is not found, and job %s is not requeued: exit code %d asks the batch script "
@@ -41,9 +44,33 @@ def requeue(job: str, log: RankLogger) -> bool:
             *(job, EXIT_RESTART),
         )
         return False
+    if _state(job) == "COMPLETING":
+        log.warning("job %s is ending, by scancel or its time limit: it is not requeued", job)
+        return False
+    done, said = _ask("scontrol", "requeue", job)
+    if done:
+        log.info("job %s is requeued", job)
+    else:
+        log.warning(
+            "scontrol requeue %s: %s; exit code %d asks the batch script to start the job again. "
+            "Was it submitted with --requeue?",
+            *(job, said, EXIT_RESTART),
+        )
+    return done
+
+
+def _state(job: str) -> str | None:
+    if shutil.which("squeue") is None:
+        return None
+    known, said = _ask("squeue", "-h", "-j", job, "-o", "%T")
+    return said if known else None
+
+
+def _ask(*command: str) -> tuple[bool, str]:
+    """Return whether a command succeeds, and what it says."""
     try:
         done = subprocess.run(
-            ["scontrol", "requeue", job],
+            command,
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
@@ -51,15 +78,7 @@ def requeue(job: str, log: RankLogger) -> bool:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        why = str(error)
-    else:
-        if done.returncode == 0:
-            log.info("job %s is requeued", job)
-            return True
-        why = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
-    log.warning(
-        "scontrol requeue %s: %s; exit code %d asks the batch script to start the job again. Was "
-        "it submitted with --requeue?",
-        *(job, why, EXIT_RESTART),
-    )
-    return False
+        return False, str(error)
+    if done.returncode == 0:
+        return True, done.stdout.strip()
+    return False, (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"

@@ -27,8 +27,8 @@ __all__ = ["DropCompute"]
 
 B = TypeVar("B")
 # The weight of a rank that has finished none and has more: no sum of weights changes by it, and a
-# sum of 0 says that the data of all ranks have run out.
-MORE = 2.0**-100
+# sum of 0 says that the data of all ranks have run out. Float32 arrays take no less than 1e-30.
+MORE = 2.0**-99
 
 
 class DropCompute(ComputePolicy):
