@@ -55,10 +55,12 @@ def test_a_manifest_is_read_as_it_was_written() -> None:
         ("", "Expecting value"),
         ("[]", "format None"),
         (part(0).text().replace('"format": 1', '"format": 2'), "format 2"),
-        (part(0).text().replace('"size": 2', '"size": "2"'), "size='2'"),
-        (part(0).text().replace('"rank": 0', '"rank": 2'), "rank 2 of 2"),
-        (part(0).text().replace("rank-00000.pt", "../rank-00000.pt"), "outside its folder"),
-        (part(0).text().replace('"groups"', '"grops"'), "groups=None"),
+        (part(0).text().replace('"size": 2', '"size": 3'), "not as it was written"),
+        ('{"format": 1}', "not as it was written"),
+        (replace(part(0), size="2").text(), "size='2'"),
+        (part(2).text(), "rank 2 of 2"),
+        (replace(part(0), file="../rank-00000.pt").text(), "outside its folder"),
+        (replace(part(0), training=replace(TRAINING, groups=None)).text(), "groups=None"),
     ],
 )
 def test_a_text_that_is_no_manifest_is_refused(text: str, what: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import PurePath
@@ -65,7 +66,10 @@ class Manifest:
 
     def text(self) -> str:
         """Return it as JSON."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
+        content = asdict(self)
+        return json.dumps(
+            {"format": FORMAT, "checksum": _checksum(content), "manifest": content}, indent=1
+        )
 
     @classmethod
     def read(cls, text: str) -> Manifest:
@@ -78,13 +82,20 @@ class Manifest:
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             found = content.get("format") if isinstance(content, dict) else None
             raise ValueError(f"is of format {found!r}, and this wagma reads format {FORMAT}")
-        training = Training(**_checked(Training, content.get("training")))
-        made = cls(**{**_checked(cls, content), "training": training})
+        says = content.get("manifest")
+        if not isinstance(says, dict) or content.get("checksum") != _checksum(says):
+            raise ValueError("is not as it was written")
+        training = Training(**_checked(Training, says.get("training")))
+        made = cls(**{**_checked(cls, says), "training": training})
         if not 0 <= made.rank < made.size:
             raise ValueError(f"is of rank {made.rank} of {made.size}")
         if PurePath(made.file).name != made.file:
             raise ValueError(f"names a file outside its folder, {made.file!r}")
         return made
+
+
+def _checksum(content: object) -> str:
+    return f"crc32:{zlib.crc32(json.dumps(content, sort_keys=True).encode()):08x}"
 
 
 _KINDS: dict[str, type] = {
