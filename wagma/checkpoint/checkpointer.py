@@ -383,12 +383,12 @@ class Checkpointer:
 
     def _begin_again(self) -> None:
         """Begin a run at this version: files of before are not mixed with later ones."""
-        if self._has_saved:
+        what = f"save checkpoints in {self.directory}"
+        if any(together(self._algorithm, lambda: self._has_saved, what)):
 
             def number() -> int | None:
                 return self._next_run() if self._algorithm.rank == 0 else None
 
-            what = f"save checkpoints in {self.directory}"
             self._run = together(self._algorithm, number, what)[0]
         self._begin_at_version()
 
