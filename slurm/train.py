@@ -54,27 +54,31 @@ def predict(samples: torch.Tensor) -> torch.Tensor:
     return torch.func.functional_call(model, parameters, (samples.to(device),))
 
 
-with wagma.DistributedOptimizer(inner, algorithm, model=model) as opt:
-    saver = Checkpointer(args.checkpoints, opt, model=model, every=args.every)
-    with Preemption(optimizer=opt, checkpointer=saver) as preemption:
-        if saver.load() and rank == 0:
-            print(f"resumed at version {opt.version}", flush=True)
-        while opt.version < args.steps and not preemption.stopping:
-            batches = list(opt.plan.batches) if args.algorithm == "cannikin" else even
-            mine = draw(opt.version, batches)
-            opt.zero_grad()
-            opt.weight = len(mine)
-            loss = torch.nn.functional.cross_entropy(predict(inputs[mine]), labels[mine].to(device))
-            loss.backward()
-            time.sleep(args.pause)
-            opt.step()
-            if rank == 0 and opt.version % 100 == 0:
-                print(f"version {opt.version}: loss {loss.item():.4f}", flush=True)
-            saver.maybe_save()
-        preemption.finish()  # where it stops: writes a checkpoint, and has the job run again
+with (
+    Preemption() as preemption,  # keeps signals from here on
+    wagma.DistributedOptimizer(inner, algorithm, model=model) as opt,
+    Checkpointer(args.checkpoints, opt, model=model, every=args.every) as saver,
+):
+    preemption.attach(opt, saver)
+    if saver.load() and rank == 0:
+        print(f"resumed at version {opt.version}", flush=True)
+    while opt.version < args.steps and not preemption.stopping:
+        batches = list(opt.plan.batches) if args.algorithm == "cannikin" else even
+        mine = draw(opt.version, batches)
+        opt.zero_grad()
+        opt.weight = len(mine)
+        loss = torch.nn.functional.cross_entropy(predict(inputs[mine]), labels[mine].to(device))
+        loss.backward()
+        time.sleep(args.pause)
+        opt.step()
+        if rank == 0 and opt.version % 100 == 0:
+            print(f"version {opt.version}: loss {loss.item():.4f}", flush=True)
+        saver.maybe_save()
+    preemption.finish()  # where it stops: writes a checkpoint, and has the job run again
+    versions = opt.version
     opt.synchronize()  # one model everywhere
     if args.export:
         saver.export(args.export)
 if rank == 0:
     accuracy = (predict(inputs).argmax(1).cpu() == labels).float().mean()
-    print(f"{size} ranks: {opt.version} versions, accuracy {accuracy:.1%}", flush=True)
+    print(f"{size} ranks: {versions} versions, accuracy {accuracy:.1%}", flush=True)
