@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -216,6 +217,12 @@ def test_every_code_has_a_case() -> None:
                 texts = [one for one in ast.walk(node.args[1]) if isinstance(one, ast.Constant)]
                 codes |= {text.value for text in texts}
     assert codes == set(CASES)
+
+
+def test_the_page_lists_every_code() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/slurm.md").read_text()
+    listed = page.partition("| it finds | codes |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`([a-z0-9]+(?:-[a-z0-9]+)*)`", listed)) == set(CASES)
 
 
 ALSO: dict[str, tuple[Callable[[], str], list[str]]] = {
