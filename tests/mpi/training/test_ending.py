@@ -11,6 +11,7 @@ from wagma.collectives import SyncAllreduce
 from wagma.training.policies.dropcompute import MORE
 from wagma.training.stopping import LEAST, had_samples
 
+LONG = pytest.mark.long
 PHASES = 7  # more than the longest period of the cases and one
 
 
@@ -36,7 +37,7 @@ def test_all_stop_at_one_version(name: str) -> None:
         end(CASES[name], asker, when, Delays(seed))
 
 
-@pytest.mark.long
+@LONG
 @pytest.mark.parametrize("name", CASES)
 def test_all_stop_at_one_version_in_every_phase(name: str) -> None:
     for asker, when, seed in list(trials(range(1, 4)))[:: max(1, SIZE - 1)]:
@@ -53,7 +54,10 @@ def test_everybody_asks(name: str) -> None:
         assert ends == [(True, ends[0][1])] * SIZE
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float16, *(pytest.param(x, marks=LONG) for x in (torch.bfloat16, torch.float32))],
+)
 @pytest.mark.parametrize("name", ["AllreduceSGD", "EagerSGD-solo", "KSync-half", "DiLoCo", "WAGMA"])
 def test_dtypes(name: str, dtype: torch.dtype) -> None:
     case = CASES[name]

@@ -13,6 +13,7 @@ EXACT = [
     *("AllreduceSGD", "AllreduceSGD-buckets", "KSync-all", "LocalSGD", "DiLoCo"),
     *("DiLoCo-overlap", "WAGMA-waiting", "DPSGD", "SGP"),
 ]
+SHORT = ["AllreduceSGD-buckets", "DiLoCo-overlap", "SGP"]
 LAST = 24
 
 
@@ -24,7 +25,10 @@ def finish(opt: wagma.DistributedOptimizer) -> list[torch.Tensor]:
     return [one.detach().clone() for one in opt.param_groups[0]["params"]]
 
 
-@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize(
+    "name",
+    [name if name in SHORT else pytest.param(name, marks=pytest.mark.long) for name in EXACT],
+)
 def test_a_resumed_run_is_the_one_that_went_on(name: str) -> None:
     make = CASES[name].make
     with new_optimizer(make(COMM)) as opt:
