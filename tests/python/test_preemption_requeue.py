@@ -86,3 +86,8 @@ def test_what_scancel_ends_does_not_come_back(
     (tmp_path / "squeue").chmod(0o755)
     assert requeue("12_2", LOG) == requeued
     assert noted.exists() == requeued
+
+
+def test_a_scontrol_that_ends_with_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(tmp_path, "kill -TERM $$", monkeypatch)
+    assert requeue("12", LOG)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping
 
@@ -79,6 +80,7 @@ def _ask(*command: str) -> tuple[bool, str]:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return False, str(error)
-    if done.returncode == 0:
+    # Slurm ends a job that it requeues with all its processes: scontrol may be among them.
+    if done.returncode in (0, -signal.SIGTERM):
         return True, done.stdout.strip()
     return False, (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
