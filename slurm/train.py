@@ -6,6 +6,7 @@ The job's ranks are those that srun or mpiexec started. Run by hand it is:
 """
 
 import argparse
+import logging
 import time
 
 import torch
@@ -24,6 +25,7 @@ parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--pause", type=float, default=0.0, help="seconds of sleep in each step")
 parser.add_argument("--export", metavar="FILE", help="write the average model (safetensors)")
 args = parser.parse_args()
+logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")  # on standard error
 
 # Where each task has a GPU of its own, gradients are computed there. Parameters stay on the CPU.
 device = "cuda" if torch.cuda.is_available() else "cpu"
