@@ -16,9 +16,15 @@ from wagma.launch import files
 from wagma.launch.files import check_writable, write_file
 
 ROOT = Path(__file__).resolve().parents[2]
-# What opens files to write: names that nobody else knows, in folders of this user's own.
+# What opens files to write: names that nobody else knows, in folders of this user's own; or files
+# that are no links, which are appended to, locked or brought to the disk.
 PRIVATE = {
     "wagma/launch/files.py",
+    "wagma/checkpoint/files.py",
+    "wagma/checkpoint/lock.py",
+    "wagma/logs/console.py",
+    "wagma/logs/lines.py",
+    "benchmarks/checkpoint_cost.py",
     "benchmarks/start.py",
     "benchmarks/table/launch.py",
     "benchmarks/table/rank.py",

@@ -6,7 +6,6 @@ import os
 import time
 import weakref
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Self, SupportsIndex
 
@@ -18,13 +17,14 @@ from wagma.checkpoint.export import export_mean
 from wagma.checkpoint.files import make_folder
 from wagma.checkpoint.folder import Folder
 from wagma.checkpoint.lock import FolderLock, read_token
-from wagma.checkpoint.names import TEMPORARY, Place
+from wagma.checkpoint.names import Place
 from wagma.checkpoint.parts import Parts, Stateful, load_random
 from wagma.checkpoint.reading import Read, merge, read_newest
 from wagma.checkpoint.together import describe, together
 from wagma.checkpoint.writing import Writer
 from wagma.collectives.options import check_switch
 from wagma.inject.checks import check_count
+from wagma.launch.files import check_writable
 from wagma.launch.logs import RankLogger
 from wagma.training.optimizer import DistributedOptimizer
 from wagma.training.strategies.parameter_server import ParameterServerSGD
@@ -171,12 +171,7 @@ class Checkpointer:
             if self._algorithm.rank == 0:
                 return
             self._see_token()
-            path = self.directory / f"probe-{self._algorithm.rank}-{os.getpid()}{TEMPORARY}"
-            try:
-                path.write_bytes(b"")
-            finally:
-                with suppress(OSError):
-                    path.unlink()
+            check_writable(self.directory / f"probe-{self._algorithm.rank}")
 
         together(self._algorithm, probe, what)
 

@@ -129,7 +129,8 @@ def read_data(path: Path, size: int, checksum: str) -> dict[str, Any]:
 def _replace(path: Path, fill: Callable[[int], None]) -> None:
     """Make a file, and give it its name when it is on the disk."""
     new = path.with_name(path.name + TEMPORARY)
-    descriptor = os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+    flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(new, flags, 0o666)
     try:
         try:
             fill(descriptor)

@@ -43,7 +43,7 @@ class LineFile:
         self._failed = False
         self._lost = 0
         self._process = os.getpid()
-        flags = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+        flags = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self._descriptor = os.open(path, flags, 0o666)
         size = os.fstat(self._descriptor).st_size
         if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
