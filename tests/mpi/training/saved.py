@@ -91,6 +91,7 @@ class Training:
     def train(self, last: int, after_step: Callable[[], object] = lambda: None) -> None:
         for inputs in self.batches():
             self.opt.zero_grad()
+            self.model[1].train(len(inputs) > 1)  # one sample has no variance
             self.model(inputs).square().mean().backward()
             self.opt.step()
             self.schedule.step()

@@ -29,7 +29,7 @@ LOOP, ACCUMULATION, WEIGHTED, UNEVEN = blocks("training.md", "python")
 _, EPOCH = blocks("dropcompute.md", "python")
 CLIPPING, SCALING = blocks("clipping.md", "python")
 (LATE,) = blocks("parameters.md", "python")
-CHECKPOINT, SCHEDULER = blocks("checkpoints.md", "python")
+SAVER, CHECKPOINT, SCHEDULER = blocks("checkpoints.md", "python")
 (PREEMPTION,) = blocks("preemption.md", "python")
 (LOGS,) = blocks("logs.md", "python")
 SHARD, SEEDS, EVALUATION = blocks("migrating.md", "python")
@@ -185,6 +185,22 @@ def test_evaluation_without_stopping(tmp_path: Path) -> None:
         assert torch.equal(evaluated[-1], final), "version 29 was a synchronisation"
         assert not torch.equal(evaluated[0], final)
         assert [future.result() > 0 for future in known["accuracies"]] == [True] * 3
+
+
+def test_the_checkpointer(tmp_path: Path) -> None:
+    """A program that is started again goes on where the last one has ended."""
+    pytest.importorskip("safetensors")
+    folder = Path(COMM.bcast(str(tmp_path)))
+    for steps, versions in ((4, 5), (9, 10)):
+        known = {**names(folder), "steps": steps}
+        exec(SAVER.replace("every=100", "every=2"), known)
+        known["saver"].close()
+        assert known["opt"].version == versions
+        assert known["scheduler"].last_epoch == versions - (1 if steps == 4 else 2)
+    assert known["saver"].started_version == 5
+    COMM.Barrier()
+    places = sorted(path.name for path in folder.glob("run-*"))
+    assert places[-2:] == ["run-002-version-00000008", "run-002-version-00000010"]
 
 
 def test_preemption(tmp_path: Path) -> None:
