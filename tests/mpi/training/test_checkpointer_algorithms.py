@@ -15,7 +15,7 @@ from wagma.checkpoint import Checkpointer
 TO_THE_BIT: dict[str, Callable[..., Algorithm]] = {
     **ON_TIME,
     "FastestK": lambda comm: wagma.FastestK(comm, comm.size, thresh=0, burnin=2),
-    "Cannikin": lambda comm: wagma.Cannikin(comm, total_batch=8 * comm.size),
+    "Cannikin": lambda comm: wagma.Cannikin(comm, 8 * comm.size),
 }
 SHORT = ("WAGMA", "SGP", "DiLoCo-overlap")
 

@@ -122,7 +122,11 @@ def test_a_model_of_another_kind_on_one_rank_is_told_to_all(folder: Path) -> Non
 
 
 @pytest.mark.mpi(min_size=2)
-def test_ranks_that_disagree_are_refused(folder: Path) -> None:  # noqa: F811
+def test_ranks_that_disagree_are_refused(
+    folder: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("wagma.checkpoint.checkpointer._SEEN_AFTER_S", (0.0,))
     with Training(folder) as training:
         model, opt = training.model, training.opt
         with pytest.raises(MismatchError, match="every differs between ranks"):
