@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wagma.checkpoint.manifest import Manifest, Training, differences, why_not_whole
@@ -23,6 +23,7 @@ def whole(size: int) -> dict[int, Manifest | str]:
     return {rank: part(rank, size) for rank in range(size)}
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.lists(st.tuples(st.integers(0, 10**4), st.integers(0, 10**12)), unique=True))
 def test_later_runs_and_versions_come_first_whatever_the_order(
     places: list[tuple[int, int]],
@@ -126,6 +127,7 @@ def test_a_long_list_is_cut() -> None:
     assert lines[-1] == "and 80 more"
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.integers(1, 9), st.integers(1, 9), st.data())
 def test_each_saved_model_is_added_up_by_one_rank(
     saved: int, size: int, data: st.DataObject

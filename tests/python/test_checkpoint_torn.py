@@ -72,7 +72,7 @@ def saves_until(call: int, folder: Path, *, again: bool) -> list[str]:
     return done
 
 
-@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_torn_at_every_step(again: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     whole = saves_until(10**6, tmp_path / "whole", again=again)
     assert loaded(tmp_path / "whole") == (2 if again else 3)
