@@ -71,7 +71,7 @@ test-all: $(VENV)/engine ## the rest of the tests, half an hour: all that `make 
 # Each of pytest's workers has a Slurm of its own: jobs mostly wait for being started again.
 test-slurm: $(VENV)/engine ## batch jobs on a private Slurm: Debian's, which root's run installs (minutes)
 	$(RUN) tests/slurm/packages.py
-	$(RUN) -m pytest -q -p no:pytest_mpi -n 3 --durations=5 $(SLURM_ARGS) tests/slurm
+	$(RUN) -m pytest -q -p no:pytest_mpi -n 4 --durations=5 $(SLURM_ARGS) tests/slurm
 
 oracle: $(VENV)/engine ## mpi4py's own tests of Allreduce, with wagma's sums
 	$(TESTS) --rest oracle

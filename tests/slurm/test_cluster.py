@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -25,11 +26,10 @@ with Cluster(nodes=1, isolated={isolated}) as cluster:
 
 def running(mark: str) -> list[str]:
     """The processes that have a text in their command line."""
-    lines = [
-        file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        for file in Path("/proc").glob("[0-9]*/cmdline")
-        if file.exists()
-    ]
+    lines = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended
+            lines.append(file.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
     return [line for line in lines if mark in line]
 
 
