@@ -1,16 +1,19 @@
 """Handlers that only remember: chained, not for children, and gone at the end."""
 
 import ctypes
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 import pytest
+import torch
 
 from wagma.preemption import Preemption
 from wagma.preemption.signals import Handlers
@@ -162,13 +165,41 @@ def in_child(function: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_a_forked_child_ends_by_the_signal_as_without() -> None:
+def test_a_forked_child_ends_by_sigterm_alone() -> None:
     with Preemption() as preemption:
         assert in_child(lambda: send(TERM)) == -TERM
-        assert in_child(lambda: send(USR2)) == -USR2
+        assert in_child(lambda: send(USR2)) == 7
         assert preemption.received == []
         send(USR2)
         assert preemption.received == [USR2]
+
+
+class Slow(torch.utils.data.Dataset[int]):
+    def __len__(self) -> int:
+        return 400
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(0.001)
+        return index
+
+
+@pytest.mark.parametrize("number", [USR2, TERM])
+def test_workers_of_a_data_loader_outlive_the_signal(number: signal.Signals) -> None:
+    """Launchers send it to all processes of a rank; as the page says for SIGTERM."""
+    ignore = (lambda _: signal.signal(TERM, signal.SIG_IGN)) if number == TERM else None
+    loader = torch.utils.data.DataLoader(
+        Slow(), num_workers=2, multiprocessing_context="fork", worker_init_fn=ignore
+    )
+    with Preemption() as preemption:
+        seen = []
+        for (value,) in loader:
+            seen.append(int(value))
+            if len(seen) == 20:
+                for worker in multiprocessing.active_children():
+                    os.kill(worker.pid or 0, number)
+                send(number)
+        assert preemption.received == [number]
+    assert seen == list(range(400))
 
 
 def test_a_forked_child_has_the_handler_of_before() -> None:

@@ -15,9 +15,10 @@ __all__ = ["Handlers"]
 class Handlers:
     """Handlers of some signals: each calls a function, and then the handler that was there before.
 
-    What was there comes back with `restore`, and in children that are forked: workers of a data
-    loader end by the same signals as without. In a thread that is not the main one nothing is
-    installed.
+    What was there comes back with `restore`, and in children that are forked. Where that is to
+    end the process, children ignore it, but for SIGTERM, by which parents end them: launchers send
+    a signal to all processes of a rank, and a data loader whose workers die raises an error. In a
+    thread that is not the main one nothing is installed.
 
     Args:
         signals: which.
@@ -65,8 +66,13 @@ _ALL: set[Handlers] = set()
 
 
 def _restore_in_child() -> None:
+    caught: set[signal.Signals] = set()
     for handlers in list(_ALL):
         handlers.restore()
+        caught.update(handlers._before)
+    for number in caught - {signal.SIGTERM, signal.SIGINT}:
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, signal.SIG_IGN)
 
 
 os.register_at_fork(after_in_child=_restore_in_child)
