@@ -200,10 +200,9 @@ class Preemption:
         algorithm = optimizer.algorithm
         if not algorithm.joins:  # parameters lie on servers
             optimizer.synchronize()
-        if saver is not None:
-            saver.save()
-            saver.wait()
         log = RankLogger(__name__, algorithm.rank, algorithm.size)
+        if saver is not None:
+            _save(saver, log)
         progress = optimizer.version > (self._began if saver is None else saver.started_version)
         restarts = max(restarts_of(), 0 if saver is None else saver.restarts)
 
@@ -261,6 +260,17 @@ class Preemption:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _save(saver: Saver, log: RankLogger) -> None:
+    """Save, a second time if it fails: it may be the error of an earlier save that was told."""
+    try:
+        saver.save()
+        saver.wait()
+    except OSError as error:  # on every rank
+        log.warning("saving is tried again: %s", error)
+        saver.save()
+        saver.wait()
 
 
 def _deadline(margin: float | None) -> float | None:

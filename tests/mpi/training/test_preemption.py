@@ -172,6 +172,22 @@ def test_what_cannot_be_saved_is_not_started_again(scontrol: Callable[[int], Pat
     assert not noted.exists()
 
 
+def test_an_error_of_an_earlier_save_does_not_keep_the_training_from_going_on() -> None:
+    """A saver that writes in a thread tells it in the next call, which itself succeeds."""
+    told: list[bool] = []
+
+    def change(saver: FakeSaver) -> None:
+        def save() -> None:
+            told.append(True)
+            if len(told) == 1:
+                raise OSError("was full")
+
+        saver.save = save  # type: ignore[method-assign]
+
+    assert finish(change=change)[0] == EXIT_RESTART
+    assert len(told) == 2
+
+
 def test_a_signal_before_there_is_an_optimizer() -> None:
     with Preemption() as preemption:
         if RANK == 0:
