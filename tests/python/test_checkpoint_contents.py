@@ -149,10 +149,12 @@ def test_a_view_of_a_large_tensor_is_written_alone(tmp_path: Path) -> None:
 
 def test_copies_hold_the_values_of_their_moment_and_use_their_memory_again() -> None:
     copies = Copies()
-    tensor, numbers = torch.ones(3), [1]
-    first = copies.of({"t": tensor, "n": numbers})
+    tensor, numbers, raw = torch.ones(3), [1], bytearray(b"1")
+    first = copies.of({"t": tensor, "n": numbers, "raw": raw})
     tensor.add_(1)
     numbers.append(2)
+    raw[:] = b"2"
+    assert first["raw"] == b"1"
     assert first["t"].tolist() == [1, 1, 1]
     assert first["n"] == [1]
     second = copies.of({"t": tensor, "n": numbers})

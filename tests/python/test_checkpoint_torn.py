@@ -148,6 +148,18 @@ def test_damage_is_told_and_the_checkpoint_before_taken(
     assert told in message
 
 
+def test_one_that_could_not_be_read_is_not_among_those_that_stay(tmp_path: Path) -> None:
+    """Its manifest is there, but only the one before it can be loaded."""
+    saved_at(tmp_path, 1, 2)
+    damage(tmp_path / "run-001-version-00000002/rank-00000.pt")
+    with Alone(tmp_path, keep=2) as alone:
+        assert alone.saver.load()
+        alone.step()
+        alone.saver.save()
+        alone.saver.wait()
+        assert Place(1, 1) in Folder(tmp_path).places()
+
+
 def test_a_clock_that_goes_backwards_changes_nothing(tmp_path: Path) -> None:
     saved_at(tmp_path, 1, 2)
     with Alone(tmp_path) as alone:

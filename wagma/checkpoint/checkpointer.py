@@ -274,6 +274,7 @@ class Checkpointer:
         if self.every is not None:
             self._saved = max(self._saved, algorithm.version // self.every)
         state, version = self._parts.state(), algorithm.version
+        training = self._parts.training(state["model"])
         taken = self._copies.of(state) if self._asynchronous else snapshot(state, compact)
         self._has_saved = True
 
@@ -285,7 +286,7 @@ class Checkpointer:
                 size=algorithm.size,
                 token=self._token,
                 version=version,
-                training=self._parts.training(taken["model"]),
+                training=training,
             )
             seconds = time.perf_counter() - began
             if algorithm.rank == 0:

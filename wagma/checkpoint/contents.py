@@ -47,7 +47,7 @@ def snapshot(state: dict[str, Any], take: Callable[[torch.Tensor], torch.Tensor]
     def copy(value: Any, path: str, inside: tuple[int, ...]) -> Any:
         kind = type(value)
         if kind in _PLAIN:
-            return value
+            return bytearray(value) if kind is bytearray else value
         if kind in _TENSORS:
             return take(value.detach())
         if kind is np.ndarray and not value.dtype.hasobject:

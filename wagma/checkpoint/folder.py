@@ -29,12 +29,17 @@ class Folder:
     Args:
         path: of the folder; made when something is written.
 
+    Attributes:
+        path: as given.
+        damaged: checkpoints that could not be read: `prune` does not count them.
+
     Not thread-safe.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._whole: set[Place] = set()  # that were found to be
+        self.damaged: set[Place] = set()  # that could not be read, whatever their manifests say
         self._swept = False
 
     def places(self) -> list[Place]:
@@ -128,6 +133,8 @@ class Folder:
         return removed
 
     def _is_whole(self, place: Place) -> bool:
+        if place in self.damaged:
+            return False
         if place not in self._whole and why_not_whole(self.manifests(place)) is None:
             self._whole.add(place)
         return place in self._whole

@@ -100,6 +100,7 @@ def read_newest(
         if isinstance(got, Read):
             return got
         refused.append(str(place))
+        folder.damaged.add(place)
         if algorithm.rank == 0:
             log.warning("%s is damaged, the checkpoint before it is taken: %s", place, got)
 
