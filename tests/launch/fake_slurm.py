@@ -231,7 +231,7 @@ class FakeSlurm:
             if len(manifests) == self.size:
                 numbers = PLACE.fullmatch(folder.name)
                 assert numbers is not None
-                version = max(manifest["version"] for manifest in manifests)
+                version = max(manifest["manifest"]["version"] for manifest in manifests)
                 whole.append((int(numbers[1]), int(numbers[2]), version))
         return max(whole)[2] if whole else 0
 
