@@ -24,7 +24,8 @@ OMP_NUM_THREADS=$((SLURM_CPUS_PER_TASK - messages))
 %a: the task's number)
                 a job that runs again goes on in the same file
   time limit    4 h
-  signal        USR2, 2 min before the limit, or up to 60 s sooner: 3 h 58 min after the start
+  signal        USR2, 2 min before the limit, or up to 60 s sooner
+                that is 3 h 57 min to 3 h 58 min after the start
                 to the batch shell alone, which passes it on by its trap
   at the limit  before it: a training with wagma.preemption stops, writes a checkpoint, and has
                 the job queued again, or ends with code 85

@@ -166,3 +166,22 @@ def test_an_environment_gives_what_templates_need(mpi: str, tmp_path: Path) -> N
     kind, *command = done.stdout.split()
     assert kind == {"openmpi": "pmix", "cray": "cray_shasta"}.get(mpi, "pmi2")
     assert command == [] if mpi == "cray" else "-n 6" in " ".join(command)
+
+
+def test_what_is_missing_or_does_not_fit_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    written("--script", "my.py", "--signal-seconds", "3600", "--time", "60", "--name", "mine")
+    out = capsys.readouterr().out
+    assert "my.py is not there" in out
+    assert "--script" in out
+    assert ".venv/bin/activate is not there" in out
+    assert "signal-at-start" in out
+    assert "checkpoints/mine" in Path("run.sbatch").read_text().split("--nodes")[0]
+    activate = Path("env/bin/activate")
+    activate.parent.mkdir(parents=True)
+    activate.touch()
+    written("--venv", "env", output="other.sbatch")
+    assert "is not there" not in capsys.readouterr().out
+
+
+def test_a_refusal_names_the_option_as_it_was_given(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--name 'a b'" in refused(capsys, "--name", "a b")

@@ -329,3 +329,12 @@ def test_files_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_all_checks_are_run() -> None:
     assert len(set(CHECKS)) == len(CHECKS) == 14
+
+
+def test_a_short_job_may_be_signalled_at_its_start(tmp_path: Path) -> None:
+    path = tmp_path / "short.sbatch"
+    path.write_text(script(time="1", signal="B:USR2@15"))
+    (finding,) = [one for one in lint(read(path)) if one.code == "signal-at-start"]
+    assert finding.remedy == "a longer --time"
+    path.write_text(script(time="2", signal="B:USR2@15"))
+    assert "signal-at-start" not in {one.code for one in lint(read(path))}

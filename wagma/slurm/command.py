@@ -12,13 +12,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wagma.launch.options import integer, reader
 from wagma.slurm.script import Script, read
 from wagma.units import plural
+
+if TYPE_CHECKING:
+    from wagma.slurm.checks import Finding
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
@@ -125,8 +131,7 @@ def _lint(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int
         rows = [{"file": str(path), **asdict(finding)} for path, finding in found]
         sys.stdout.write(json.dumps(rows, indent=2) + "\n")
         return 1 if found else 0
-    for path, one in found:
-        sys.stdout.write(f"{path}:{one.line}: {one.text} [{one.code}]\n    -> {one.remedy}\n")
+    _tell_findings(found)
     files = plural(len(scripts), "file")
     sys.stdout.write(f"{files}: {plural(len(found), 'mistake') if found else 'nothing found'}\n")
     return 1 if found else 0
@@ -140,6 +145,7 @@ def _explain(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> 
 
 
 def _init(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    from wagma.slurm.checks import lint
     from wagma.slurm.templates import Choice, fill
 
     output: Path = arguments.output or Path(f"{arguments.template}.sbatch")
@@ -178,7 +184,26 @@ def _init(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int
     sys.stdout.write(
         f"{', '.join(map(str, files))} written. Check the numbered lines, then: sbatch {output}\n"
     )
+    _tell_missing(files[output], choice.script)
+    _tell_findings([(output, finding) for finding in lint(read(output))])
     return 0
+
+
+def _tell_missing(text: str, program: str | None) -> None:
+    """Print which files the job will look for in vain, if it is submitted from this folder."""
+    environment = re.search(r'^source "(?:\$\{VENV:-)?([^"$}]+)\}?(/bin/activate)"', text, re.M)
+    wanted = {
+        "--venv": environment and "".join(environment.groups()),
+        "--script": program,
+    }
+    for option, path in wanted.items():
+        if path is not None and not Path(path).exists():
+            sys.stdout.write(f"{path} is not there, seen from this folder: see {option}\n")
+
+
+def _tell_findings(found: Sequence[tuple[Path, Finding]]) -> None:
+    for path, one in found:
+        sys.stdout.write(f"{path}:{one.line}: {one.text} [{one.code}]\n    -> {one.remedy}\n")
 
 
 def _differs(path: Path, text: str) -> bool:

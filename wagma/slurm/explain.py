@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from wagma.slurm.checks import lint
 from wagma.slurm.checks.findings import Job
 from wagma.slurm.options import duration_text
-from wagma.slurm.plan import Component, array_tasks, time_limit
+from wagma.slurm.plan import SIGNAL_EARLY_S, Component, array_tasks, time_limit
 from wagma.slurm.script import Launch, Script
 from wagma.units import plural
 
@@ -149,14 +149,16 @@ def _signal(job: Job) -> Iterator[str]:
         yield "none: ranks are not told that the time limit comes"
         return
     limit = time_limit(job.options)
-    when = f"{duration_text(job.signal.seconds)} before the limit, or up to 60 s sooner"
-    if limit is not None and limit > job.signal.seconds:
-        when += f": {duration_text(limit - job.signal.seconds)} after the start"
+    early = f"or up to {SIGNAL_EARLY_S} s sooner"
+    yield f"{job.signal.name}, {duration_text(job.signal.seconds)} before the limit, {early}"
+    if limit is not None:
+        last = max(0, limit - job.signal.seconds)
+        first = max(0, last - SIGNAL_EARLY_S)
+        yield f"that is {duration_text(first)} to {duration_text(last)} after the start"
     whom = "to the batch shell alone, " if job.signal.to_batch else "to all that srun started"
     if job.signal.to_batch:
         has_trap = any(one.words[:1] == ["trap"] for one in job.script.commands)
         whom += "which passes it on by its trap" if has_trap else "which dies of it"
-    yield f"{job.signal.name}, {when}"
     yield whom
 
 

@@ -11,6 +11,7 @@ from wagma.slurm.script import Script
 
 __all__ = [
     "DEFAULT_SIGNAL_S",
+    "SIGNAL_EARLY_S",
     "Component",
     "Signal",
     "array_tasks",
@@ -20,6 +21,7 @@ __all__ = [
 ]
 
 DEFAULT_SIGNAL_S = 60
+SIGNAL_EARLY_S = 60  # Slurm may signal so much sooner than it was asked to
 _GPU = re.compile(r"(?:gres[:/])?gpu(?:[:/][\w.-]+)??(?:[:=](\d+))?", re.ASCII)
 
 

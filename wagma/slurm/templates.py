@@ -23,6 +23,7 @@ EXAMPLE = "train.py"
 _SOURCE = re.compile(r"^source slurm/env/\w+\.sh$", re.MULTILINE)
 _SRUN = re.compile(r"^ranks=\(srun .*?\)\n(?:tell=USR2\n)?", re.MULTILINE | re.DOTALL)
 _MPIEXEC = '# ranks=("${MPIEXEC[@]}") tell=$MPIEXEC_SIGNAL\n'
+_ASKED = {"job-name": "name", "ntasks-per-node": "tasks-per-node"}  # as init calls them
 _OF_MPI = re.compile(r"MPI_TYPE=\$\{MPI_TYPE:-(\w+)\}")
 
 
@@ -94,14 +95,18 @@ def _with_option(name: str, text: str, option: str, value: str) -> str:
         raise ValueError(f"--time {value}: write minutes, 4:00:00 or 2-0 (days-hours)")
     if option == "array" and array_tasks(value) is None:
         raise ValueError(f"--array {value}: write 0-9, 1,3,5 or 0-99%8")
+    asked = _ASKED.get(option, option)
     if re.search(r"[\s#'\"\\]", value) or not value:
-        raise ValueError(f"--{option} {value!r}: a value without blanks and quotes is needed")
+        raise ValueError(f"--{asked} {value!r}: a value without blanks and quotes is needed")
 
     def changed(found: re.Match[str]) -> str:
         start = f"#SBATCH --{option}={value}"
-        return f"{start:<{len(found[1])}}{found[2]}" if found[2] else start
+        comment = found[3]
+        if comment and option == "job-name":
+            comment = comment.replace(f"checkpoints/{found[2]}", f"checkpoints/{value}")
+        return f"{start:<{len(found[1])}}{comment}" if comment else start
 
-    line = re.compile(rf"^(#SBATCH --{option}=\S+ *)(#.*)?$", re.MULTILINE)
+    line = re.compile(rf"^(#SBATCH --{option}=(\S+) *)(#.*)?$", re.MULTILINE)
     # One srun starts the ranks of all groups: with as many cores for each.
     text, count = line.subn(changed, text, count=0 if option == "cpus-per-task" else 1)
     if count:
@@ -114,7 +119,7 @@ def _with_option(name: str, text: str, option: str, value: str) -> str:
         for other in names()
         if f"#SBATCH --{option}=" in (folder() / f"{other}.sbatch").read_text()
     )
-    raise ValueError(f"{name} has no --{option}: templates that have it are {others}")
+    raise ValueError(f"{name} has no --{asked}: templates that have it are {others}")
 
 
 def _with_launcher(name: str, text: str, choice: Choice) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from wagma.slurm.checks.findings import Finding, Job
 from wagma.slurm.options import duration_text
-from wagma.slurm.plan import array_tasks, time_limit
+from wagma.slurm.plan import SIGNAL_EARLY_S, array_tasks, time_limit
 
 __all__ = ["array_output", "file", "gpus", "time"]
 
@@ -57,14 +57,16 @@ def time(job: Job) -> Iterator[Finding]:
             "job starts later than a short one",
             "#SBATCH --time=04:00:00",
         )
-    elif limit and job.signal and job.signal.seconds >= limit:
+    elif limit and job.signal and job.signal.seconds + SIGNAL_EARLY_S >= limit:
+        shorter = max(1, limit // 10)
+        signal = f"#SBATCH --signal={job.options['signal'].partition('@')[0]}@{shorter}, or "
         yield Finding(
             job.script.line_of("signal"),
             "signal-at-start",
             f"the signal comes {duration_text(job.signal.seconds)} before a limit of "
-            f"{duration_text(limit)}: at the start",
-            f"#SBATCH --signal={job.options['signal'].partition('@')[0]}@{max(1, limit // 10)}, or "
-            "a longer --time",
+            f"{duration_text(limit)}, or up to {SIGNAL_EARLY_S} s sooner: at the start, where it "
+            "kills the ranks",
+            (signal if shorter + SIGNAL_EARLY_S < limit else "") + "a longer --time",
         )
 
 
