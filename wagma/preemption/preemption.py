@@ -236,15 +236,19 @@ class Preemption:
                 *(restarts, self._max_restarts),
             )
             return 1
-        names = ", ".join(number.name for number in self.received) or "by request"
-        log.info("stops at version %d (%s)", self._optimizer.version, names)
+        names = ", ".join(number.name for number in self.received)
+        reason = names or "another rank got a signal, or request_stop was called"
+        log.info("stops at version %d (%s)", self._optimizer.version, reason)
         if self._saver is not None:
             try:
                 self._saver.note_restart()
             except OSError as error:
                 log.warning("the restart cannot be counted: %s", error)
         job = job_of()
-        return 0 if job is not None and requeue(job, log) else EXIT_RESTART
+        if job is None:
+            log.info("there is no Slurm job: start the program again (exit code %d)", EXIT_RESTART)
+            return EXIT_RESTART
+        return 0 if requeue(job, log) else EXIT_RESTART
 
     def close(self) -> None:
         """Remove the handlers; may be called again."""
