@@ -216,6 +216,7 @@ class Preemption:
         if saver is not None:
             saver.close()
         optimizer.close()
+        self._handlers.ignore()  # Slurm may signal twice: the exit status would be lost
         raise SystemExit(status)
 
     def _start_again(self, log: RankLogger, restarts: int, *, progress: bool) -> int:

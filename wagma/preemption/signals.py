@@ -60,6 +60,12 @@ class Handlers:
             if signal.getsignal(number) == self._handle:
                 signal.signal(number, signal.SIG_DFL if before is None else before)
 
+    def ignore(self) -> None:
+        """Ignore the signals from now on, where what was there would end the process."""
+        for number, before in self._before.items():
+            if signal.getsignal(number) == self._handle and before == signal.SIG_DFL:
+                signal.signal(number, signal.SIG_IGN)
+
 
 # Those that are installed. Not in a WeakSet: handlers are kept by the signal module.
 _ALL: set[Handlers] = set()

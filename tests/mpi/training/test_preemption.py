@@ -5,7 +5,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,15 @@ class FakeSaver:
 def no_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in SLURM:
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Put back what a program that ends leaves: it ignores further signals."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGUSR2, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
@@ -102,6 +111,7 @@ def finish(
                 run(opt, preemption)
                 change(saver)
                 preemption.finish()
+    kill()  # Slurm may signal again, while the program ends
     with pytest.raises(RuntimeError, match="closed"):
         opt.step()
     return ended.value.code, saver.done, opt.version
