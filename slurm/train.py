@@ -5,15 +5,18 @@ The job's ranks are those that srun or mpiexec started. Run by hand it is:
     mpiexec -n 4 python slurm/train.py --checkpoints checkpoints/test
 """
 
-import argparse
-import logging
-import time
-
-import torch
-
-import wagma
-from wagma.checkpoint import Checkpointer
 from wagma.preemption import Preemption
+
+preemption = Preemption()  # keeps signals from here on: what follows takes seconds to import
+
+import argparse  # noqa: E402
+import logging  # noqa: E402
+import time  # noqa: E402
+
+import torch  # noqa: E402
+
+import wagma  # noqa: E402
+from wagma.checkpoint import Checkpointer  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
 parser.add_argument("--checkpoints", default="checkpoints", help="folder: one per run")
@@ -57,7 +60,6 @@ def predict(samples: torch.Tensor) -> torch.Tensor:
 
 
 with (
-    Preemption() as preemption,  # keeps signals from here on
     wagma.DistributedOptimizer(inner, algorithm, model=model) as opt,
     Checkpointer(args.checkpoints, opt, model=model, every=args.every) as saver,
 ):
