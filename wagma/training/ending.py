@@ -18,6 +18,10 @@ class EndingOptimizer(BlocksOptimizer):
         It travels with what the next versions send anyway, and `stopping` becomes true on all ranks
         alike. Loops test that, see `wagma.preemption.Preemption`.
 
+        Without `watch_stops` a rank of EagerSGD, KSync, KAsync or FastestK that came too late with
+        it makes passive versions in the same step until it is heard: ask before the last versions
+        of the training, which others may have left by then.
+
         Raises:
             RuntimeError: no average is over all ranks, and `watch_stops` was not called.
         """
@@ -39,7 +43,9 @@ class EndingOptimizer(BlocksOptimizer):
 
         These (ADPSGD, DPSGD, SGP, WAGMA and LocalSGD without `sync_period`, DiLoCo in groups, and
         your own) sum one number beside their averages, which is posted every so many versions and
-        looked at when the next one is. Others need no call, and it changes nothing.
+        looked at when the next one is. So do those that go on without late ranks (EagerSGD, KSync,
+        KAsync, FastestK), of which one may always be late. Others need no call, and it changes
+        nothing.
 
         Args:
             every: versions; None: so many that nobody waits, as no rank can be so far behind: the

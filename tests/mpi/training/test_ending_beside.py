@@ -234,8 +234,9 @@ def test_models_that_count_nothing_stay_what_they_are(make: Any) -> None:
 
 @pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("name", ["KSync-1", "KAsync", "EagerSGD-solo"])
-def test_a_rank_that_is_always_late_is_heard(name: str) -> None:
-    """After a late gradient it goes on at once, without one."""
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_rank_that_is_always_late_is_heard(name: str, watched: bool) -> None:
+    """After a late gradient it goes on at once, without one, where nothing else tells it."""
 
     def step(opt: wagma.DistributedOptimizer) -> None:
         time.sleep(0.02 if RANK == ASKER else 0.001)
@@ -244,7 +245,31 @@ def test_a_rank_that_is_always_late_is_heard(name: str) -> None:
         opt.step()
 
     with new_optimizer(CASES[name].make(COMM)) as opt:
+        if watched:
+            opt.watch_stops()
         asked = train(opt, ASKER, WHEN, step=step)
         check_alike(opt, asked, ASKER, CASES[name])
-        steps = COMM.bcast(opt.stats()["steps"], ASKER)
-        assert steps <= WHEN + 1  # the first one after the request
+        if watched:
+            assert opt.version <= COMM.bcast(asked, ASKER) + 2 * opt.algorithm.stop_period()
+        else:
+            steps = COMM.bcast(opt.stats()["steps"], ASKER)
+            assert steps <= WHEN + 1  # the first one after the request
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("name", ["KSync-1", "KAsync", "EagerSGD-solo", "FastestK"])
+def test_a_late_rank_that_asks_at_the_end_makes_no_version_more_than_the_others(name: str) -> None:
+    """They have left the loop, and are in synchronize()."""
+    steps = 4
+    with new_optimizer(CASES[name].make(COMM)) as opt:
+        opt.watch_stops()
+        while opt.version < steps and not opt.stopping:
+            if not opt.pending:
+                backward(opt)
+            if RANK == ASKER:
+                time.sleep(0.3)  # meanwhile the others make all their versions
+                opt.request_stop()
+            opt.step()
+        opt.synchronize()
+        ends = COMM.allgather(opt.version)
+        assert ends == [ends[0]] * SIZE

@@ -266,6 +266,7 @@ def test_the_hooks_are_all_listed() -> None:
     called = {"count_versions"}  # by hooks
     values = {
         "carries_stops",
+        "may_be_late",
         "unheard",
         "wait_avoiding",
         "joins",

@@ -52,6 +52,11 @@ class AgreedEnd(Ranks):
         return False
 
     @property
+    def may_be_late(self) -> bool:
+        """Whether a rank may come too late with all that it tells: that is watched, too."""
+        return False
+
+    @property
     def unheard(self) -> bool:
         """Whether this rank's latest version has told nobody that it wants to stop: it was late."""
         return False
@@ -76,7 +81,8 @@ class AgreedEnd(Ranks):
 
     def watch_stops(self, every: SupportsIndex | None = None) -> None:
         """See `wagma.DistributedOptimizer.watch_stops`."""
-        if self.carries_stops or self._stop_watch is not None:
+        told = self.carries_stops and not self.may_be_late
+        if told or self._stop_watch is not None:
             return
 
         def chosen() -> tuple[int, int]:

@@ -80,8 +80,15 @@ class GradientResults(GradientAveraging):
             self._see(version, number)
 
     @property
+    def may_be_late(self) -> bool:
+        """Whether results may do without this rank, every time."""
+        return True
+
+    @property
     def unheard(self) -> bool:
-        """Whether this rank came too late with its wish to stop."""
+        """Whether this rank came too late with its wish to stop, and nothing else tells it."""
+        if self._stop_watch is not None:
+            return False
         stops, outcome = self.stops, self.outcome
         return stops.told and not stops.agreed and outcome is not None and outcome.late
 
