@@ -63,10 +63,11 @@ def test_reentrant_in_its_process(tmp_path: Path) -> None:
             second.step()
             second.saver.save()  # another run
             assert not can_be_had_by_another_process(tmp_path)
-        first.saver.save()
+        first.saver.save()  # another run, and not one that has a number already
+        first.saver.wait()
         assert not can_be_had_by_another_process(tmp_path)
         names = sorted(path.name for path in tmp_path.glob("run-*"))
-        assert names == ["run-001-version-00000001", "run-002-version-00000002"]
+        assert names == ["run-002-version-00000002", "run-003-version-00000001"]
     assert can_be_had_by_another_process(tmp_path)
 
 

@@ -40,10 +40,6 @@ def test_names_of_a_ranks_files() -> None:
         3,
         123456,
     }
-    first = data_name(3)
-    second = data_name(3, first)
-    assert second != first
-    assert data_name(3, second) == first
 
 
 def test_a_manifest_is_read_as_it_was_written() -> None:

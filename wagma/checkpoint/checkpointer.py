@@ -198,14 +198,14 @@ class Checkpointer:
     def _begin_at_version(self) -> None:
         self.started_version = self._algorithm.version
         self._saved = 0 if self.every is None else self.started_version // self.every
-        self._has_saved = False
+        self._begun = -1  # the latest version of this run that this rank has begun to save
 
     # ---- saving ----------------------------------------------------------------------------------
     def save(self) -> None:
         """Save now; collective, all ranks call it at the same boundary.
 
-        The checkpoint has the number of the largest of their versions; in one run it replaces that
-        of the same number. With `asynchronous` the files are not there yet when this returns: see
+        The checkpoint has the number of the largest of their versions, and replaces that of the
+        same number. With `asynchronous` the files are not there yet when this returns: see
         `wait`.
 
         Raises:
@@ -217,8 +217,11 @@ class Checkpointer:
         """
         self._check("save()")
         with self._algorithm.meet() as meeting:
-            versions = meeting.exchange(lambda: self._algorithm.version, last=True)
-        place = Place(self._run, max(versions))
+            told = meeting.exchange(lambda: (self._algorithm.version, self._begun), last=True)
+        version = max(own for own, _ in told)
+        if max(begun for _, begun in told) >= version:
+            self._number_run()  # or a rank that dies would leave parts of two saves under one name
+        place = Place(self._run, version)
 
         def write() -> None:
             error = self._writer.wait()
@@ -276,7 +279,7 @@ class Checkpointer:
         state, version = self._parts.state(), algorithm.version
         training = self._parts.training(state["model"])
         taken = self._copies.of(state) if self._asynchronous else snapshot(state, compact)
-        self._has_saved = True
+        self._begun = place.version
 
         def job() -> None:
             size = self._folder.write(
@@ -380,13 +383,17 @@ class Checkpointer:
     def _begin_again(self) -> None:
         """Begin a run at this version: files of before are not mixed with later ones."""
         what = f"save checkpoints in {self.directory}"
-        if any(together(self._algorithm, lambda: self._has_saved, what)):
-
-            def number() -> int | None:
-                return self._next_run() if self._algorithm.rank == 0 else None
-
-            self._run = together(self._algorithm, number, what)[0]
+        if any(together(self._algorithm, lambda: self._begun >= 0, what)):
+            self._number_run()
         self._begin_at_version()
+
+    def _number_run(self) -> None:
+        """Save in folders that no rank has written to; collective."""
+
+        def number() -> int | None:
+            return self._next_run() if self._algorithm.rank == 0 else None
+
+        self._run = together(self._algorithm, number, f"save checkpoints in {self.directory}")[0]
 
     # ---- what else -------------------------------------------------------------------------------
     def export(self, path: str | os.PathLike[str]) -> None:

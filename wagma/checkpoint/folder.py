@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from contextlib import suppress
 from pathlib import Path
 
 from wagma.checkpoint.files import make_folder, write_bytes, write_data
@@ -81,8 +80,6 @@ class Folder:
     ) -> int:
         """Write a rank's part: its data and, when that is on the disk, its manifest.
 
-        A part that is there already stays whole until the new one is.
-
         Returns:
             Bytes of the data.
 
@@ -91,22 +88,19 @@ class Folder:
         """
         folder = self.of(place)
         make_folder(folder)
-        current = self.manifest(place, rank)
-        before = current.file if isinstance(current, Manifest) else None
-        name = data_name(rank, before)
+        name = data_name(rank)
         size_in_bytes, checksum = write_data(folder / name, state)
         manifest = Manifest(
             *(rank, size, place.run, token, version, name, size_in_bytes, checksum, training)
         )
         write_bytes(folder / manifest_name(rank), manifest.text().encode())
-        if before is not None:
-            with suppress(OSError):
-                (folder / before).unlink()
         return size_in_bytes
 
     # ---- what goes -------------------------------------------------------------------------------
     def prune(self, keep: int, run: int) -> list[Place]:
         """Remove what is older than the `keep` newest whole checkpoints; return what was removed.
+
+        What a later run has saved whole at the same version counts as replaced.
 
         Args:
             keep: >= 1.
@@ -116,14 +110,14 @@ class Folder:
             OSError: something cannot be removed.
         """
         places = self.places()
-        kept = 0
+        kept: set[int] = set()
         removed: list[Place] = []
         for place in places:
-            if kept >= keep:
+            if len(kept) >= keep or place.version in kept:
                 self._remove(place)
                 removed.append(place)
             elif self._is_whole(place):
-                kept += 1
+                kept.add(place.version)
         if not self._swept:
             self._swept = True
             for place in places:

@@ -46,16 +46,9 @@ def manifest_name(rank: int) -> str:
     return f"rank-{rank:05d}.json"
 
 
-def data_name(rank: int, current: str | None = None) -> str:
-    """Return a name for a rank's data.
-
-    Args:
-        rank: whose.
-        current: name that the rank's manifest refers to, which has to stay as it is until another
-            manifest has taken its place.
-    """
-    first = f"rank-{rank:05d}.pt"
-    return f"rank-{rank:05d}.again.pt" if current == first else first
+def data_name(rank: int) -> str:
+    """Return the name of a rank's data."""
+    return f"rank-{rank:05d}.pt"
 
 
 def ranks_of(names: Iterable[str]) -> set[int]:

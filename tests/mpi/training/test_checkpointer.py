@@ -40,7 +40,7 @@ def test_saved_by_all_at_once_and_loaded_in_the_same_process(folder: Path) -> No
         at_3 = training.everything()
         training.train(5)
         saver.save()
-        saver.save()  # replaces its own
+        saver.save()  # replaces that of this version
         training.train(7)
         assert saver.load()
         assert training.opt.version == 5
@@ -52,10 +52,10 @@ def test_saved_by_all_at_once_and_loaded_in_the_same_process(folder: Path) -> No
             saver._prune()
         COMM.Barrier()
         names = sorted(path.name for path in folder.glob("run-*"))
-        assert names == ["run-001-version-00000005", "run-002-version-00000006"]
+        assert names == ["run-002-version-00000005", "run-003-version-00000006"]
         files = sorted(path.name for path in (folder / names[0]).iterdir())
         assert files == sorted(
-            f"rank-{r:05d}{end}" for r in range(SIZE) for end in (".again.pt", ".json")
+            f"rank-{r:05d}{end}" for r in range(SIZE) for end in (".pt", ".json")
         )
         assert not equal(at_3, training.everything())
 

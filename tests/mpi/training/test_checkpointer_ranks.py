@@ -122,6 +122,31 @@ def test_a_model_of_another_kind_on_one_rank_is_told_to_all(folder: Path) -> Non
 
 
 @pytest.mark.mpi(min_size=2)
+def test_parts_of_two_saves_at_one_version_are_not_mixed(
+    folder: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*_: object, **__: object) -> int:
+        raise OSError(errno.EIO, "the disk is gone")
+
+    with Training(folder) as training:
+        training.train(2)
+        training.saver.save()
+        expected = training.everything()
+        with torch.no_grad():
+            training.model[0].weight.add_(1)
+        if RANK == LAST:
+            monkeypatch.setattr(Folder, "write", broken)
+        with pytest.raises(CheckpointError, match="the disk is gone"):
+            training.saver.save()
+    monkeypatch.undo()
+    with Training(folder) as training:
+        assert training.saver.load()
+        assert training.opt.version == 2
+        assert equal(training.everything(), expected)
+
+
+@pytest.mark.mpi(min_size=2)
 def test_ranks_that_disagree_are_refused(
     folder: Path,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
