@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 from tiny import COMM, RANK, SIZE, on_all_ranks
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import wagma
+from wagma.checkpoint import Checkpointer
 from wagma.preemption import EXIT_RESTART
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -32,7 +33,7 @@ CLIPPING, SCALING = blocks("clipping.md", "python")
 SAVER, CHECKPOINT, SCHEDULER = blocks("checkpoints.md", "python")
 (PREEMPTION,) = blocks("preemption.md", "python")
 (LOGS,) = blocks("logs.md", "python")
-SHARD, SEEDS, EVALUATION = blocks("migrating.md", "python")
+SHARD, WITHIN, SEEDS, EVALUATION = blocks("migrating.md", "python")
 (DIFF,) = blocks("migrating.md", "diff")
 (CHOICE,) = blocks("algorithms.md", "python")
 (FIRST_K,) = blocks("ksync.md", "python")
@@ -158,6 +159,48 @@ def test_migrated(tmp_path: Path) -> None:
     drawn = COMM.allgather((torch.rand(1).item(), np.random.rand(), random.random()))  # noqa: NPY002 (as users do)
     assert len({one for three in drawn for one in three}) == 3 * SIZE
     known["optimizer"].close()
+
+
+def test_going_on_within_an_epoch(tmp_path: Path) -> None:
+    """All batches of two epochs come once, in the order of a run that is not stopped."""
+    folder = Path(COMM.bcast(str(tmp_path)))
+    data = samples(12 * SIZE, seed=1)
+
+    def run(folder: Path, stops: int) -> list[torch.Tensor]:
+        known = names(folder)
+        seen: list[torch.Tensor] = []
+
+        def loss_function(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            seen.append(targets)
+            return torch.nn.functional.cross_entropy(outputs, targets)
+
+        sampler = DistributedSampler(data, num_replicas=SIZE, rank=RANK)
+        loader = DataLoader(
+            data, batch_size=4, sampler=sampler, generator=torch.Generator().manual_seed(2)
+        )
+        model = known["model"]
+        inner = torch.optim.SGD(model.parameters(), lr=0.1)
+        with wagma.DistributedOptimizer(inner, wagma.AllreduceSGD(COMM), model=model) as optimizer:
+
+            class Stops:
+                @property
+                def stopping(self) -> bool:
+                    return optimizer.version == stops
+
+                def finish(self) -> None:
+                    if self.stopping:
+                        saver.save()
+
+            with Checkpointer(folder, optimizer, model=model) as saver:
+                known |= {"optimizer": optimizer, "saver": saver, "preemption": Stops()}
+                known |= {"sampler": sampler, "loader": loader, "steps": 6}
+                exec(WITHIN, known | {"loss_function": loss_function})
+        return seen
+
+    whole = run(folder / "whole", stops=6)
+    parts = [*run(folder / "parts", stops=4), *run(folder / "parts", stops=6)]
+    assert len(whole) == 6
+    assert torch.equal(torch.cat(whole), torch.cat(parts))
 
 
 def test_evaluation_without_stopping(tmp_path: Path) -> None:
