@@ -41,7 +41,7 @@ def _safetensors() -> Any:
         import safetensors.torch
     except ImportError as error:
         raise ImportError(
-            "export() needs safetensors: python -m pip install 'wagma[checkpoint]'"
+            "export() needs safetensors: python -m pip install safetensors"
         ) from error
     return safetensors.torch
 
