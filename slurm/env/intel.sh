@@ -6,7 +6,7 @@
 source "${VENV:-.venv}/bin/activate"
 export MPI4PY_LIBMPI=${MPI4PY_LIBMPI:-${I_MPI_ROOT:?load the module of Intel MPI}/lib/libmpi.so.12}
 
-# Of srun --mpi. srun needs Slurm's own PMI library, with which mpiexec does not work.
+# Name the kind of srun --mpi. srun needs Slurm's own PMI library, with which mpiexec does not work.
 MPI_TYPE=${MPI_TYPE:-pmi2}
 export I_MPI_PMI_LIBRARY=${I_MPI_PMI_LIBRARY:-/usr/lib64/libpmi2.so}
 export I_MPI_PIN_DOMAIN=${SLURM_CPUS_PER_TASK:-1} # cores of a rank under mpiexec

@@ -5,7 +5,7 @@
 # module load mpich
 source "${VENV:-.venv}/bin/activate"
 
-# Of srun --mpi: pmi2, or pmix where this MPICH was built with it; srun --mpi=list shows what there is.
+# Name the kind of srun --mpi: pmi2, or pmix if this MPICH was built with it; see srun --mpi=list.
 MPI_TYPE=${MPI_TYPE:-pmi2}
 MPIEXEC=(mpiexec -n "${SLURM_NTASKS:-1}" -bind-to "core:${SLURM_CPUS_PER_TASK:-1}")
 MPIEXEC_SIGNAL=TERM # it dies of USR2

@@ -5,7 +5,7 @@
 # module load openmpi
 source "${VENV:-.venv}/bin/activate"
 
-# Of srun --mpi. srun --mpi=list has to show pmix; where it does not, take mpiexec.
+# Name the kind of srun --mpi. Take mpiexec where srun --mpi=list does not show pmix.
 MPI_TYPE=${MPI_TYPE:-pmix}
 MPIEXEC=(mpiexec -n "${SLURM_NTASKS:-1}" --map-by "slot:PE=${SLURM_CPUS_PER_TASK:-1}" --bind-to core)
 MPIEXEC_SIGNAL=USR2 # it ends the ranks by TERM

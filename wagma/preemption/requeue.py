@@ -17,7 +17,7 @@ _PATIENCE_S = 60.0
 
 
 def job_of(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return what Slurm calls this job, of an array this task alone; None: it is none of Slurm's.
+    """Return the number of this job, or of this task of an array; None: Slurm did not start it.
 
     A heterogeneous job is requeued as a whole, by its leader's number.
     """
@@ -28,7 +28,7 @@ def job_of(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def restarts_of(environ: Mapping[str, str] = os.environ) -> int:
-    """Return how often Slurm has started this job again."""
+    """Return how often Slurm has restarted this job."""
     text = environ.get("SLURM_RESTART_COUNT", "")
     return int(text) if text.isdecimal() else 0
 
@@ -36,7 +36,7 @@ def restarts_of(environ: Mapping[str, str] = os.environ) -> int:
 def requeue(job: str, log: RankLogger) -> bool:
     """Have Slurm start this job again, and end it now; return whether it will.
 
-    Not one that scancel ends, or its time limit, whose signal came too late: it would come back.
+    Refuse where scancel or the time limit is ending the job: it would come back.
     """
     if shutil.which("scontrol") is None:  # as in many containers
         log.warning(

@@ -1,5 +1,5 @@
-"""Batch scripts for Slurm: templates, what is wrong with a script, what it would run where.
+"""Write batch scripts for Slurm, find their mistakes, explain what they would run where.
 
-``python -m wagma slurm`` is the command. Everything here is pure but for reading and writing files:
+``python -m wagma slurm`` is the command. It reads and writes files only:
 Slurm is not asked.
 """

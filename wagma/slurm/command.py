@@ -1,4 +1,4 @@
-"""Batch scripts for Slurm: written from a template, checked, explained.
+"""Write batch scripts for Slurm from templates, check them, explain them.
 
     python -m wagma slurm init --nodes 2 --tasks-per-node 16 --time 4:00:00  # train-cpu.sbatch
     python -m wagma slurm lint train-cpu.sbatch     # mistakes and remedies; exit status 1 if any

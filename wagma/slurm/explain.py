@@ -1,4 +1,4 @@
-"""What a batch script would run where, said as text."""
+"""Explain what a batch script would run where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of sbatch and srun, of mpiexec, and Slurm's times. Pure."""
+"""Read options of sbatch, srun and mpiexec, and Slurm's times. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHORT = {
     "w": "nodelist",
     "x": "exclude",
 }
-# Long options without a value, or whose value has to follow "=".
+# List the long options that take no value, or take one behind "=" only.
 _FLAGS = {
     *("cluster-constraint", "contiguous", "disable-stdout-job-summary", "exact", "exclusive"),
     *("hold", "ignore-pbs", "kill-on-bad-exit", "label", "multi-prog", "no-allocate", "no-kill"),
@@ -61,7 +61,7 @@ _FLAGS = {
     *("verbose", "nice", "get-user-env", "mem-bind-verbose"),
 }
 _SHORT_FLAGS = set("HIOQZEklsuvKX")
-# Of mpiexec: how many words follow.
+# Say how many words follow an option of mpiexec.
 _MPIEXEC = {
     **dict.fromkeys(("-genv", "-env", "-mca", "--mca", "--gmca", "--prtemca"), 2),
     **dict.fromkeys(
@@ -120,7 +120,7 @@ def mpiexec_words(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 def parse_time(text: str) -> int | None:
     """Return the seconds of a time limit: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S.
 
-    None: it has no limit, or is no time.
+    Return None for no limit, and for what is no time.
     """
     found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text.strip())
     if not found:

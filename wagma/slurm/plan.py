@@ -1,4 +1,4 @@
-"""What a script asks Slurm for: nodes, tasks, cores, GPUs, times. Pure."""
+"""Read what a script asks Slurm for: nodes, tasks, cores, GPUs, times. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _GPU = re.compile(r"(?:gres[:/])?gpu(?:[:/][\w.-]+)??(?:[:=](\d+))?", re.ASCII)
 
 @dataclass(frozen=True)
 class Component:
-    """What one component of a job is for; an ordinary job has one.
+    """Describe what one component of a job asks for; an ordinary job has one.
 
     Attributes:
         nodes: how many; None: as many as the tasks need.
@@ -48,7 +48,7 @@ class Component:
 
 @dataclass(frozen=True)
 class Signal:
-    """The signal before the time limit.
+    """Describe the signal before the time limit.
 
     Attributes:
         name: without SIG.

@@ -1,4 +1,4 @@
-"""A batch script as Slurm and bash read it: options, commands, and what starts the ranks."""
+"""Read a batch script as Slurm and bash do: options, commands, and what starts the ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SEPARATORS = ("hetjob", "packjob")
 _WRAPPERS = {"exec", "command", "nohup", "time"}
 _CONTAINERS = {"apptainer", "singularity", "docker", "podman", "podman-hpc", "shifter", "ch-run"}
 _MPIEXECS = {"mpiexec", "mpirun", "mpiexec.hydra", "prterun"}
-# What is started by srun without MPI.
+# List tools that srun starts without MPI.
 _PLAIN = {
     *("hostname", "env", "printenv", "echo", "true", "sleep", "mkdir", "cp", "rm", "mv", "rsync"),
     *(
@@ -43,7 +43,7 @@ _DEEPEST = 5
 
 @dataclass(frozen=True)
 class Directive:
-    """One option of a `#SBATCH` line.
+    """Describe one option of a `#SBATCH` line.
 
     Attributes:
         line: from 1.
@@ -60,7 +60,7 @@ class Directive:
 
 @dataclass(frozen=True)
 class Launch:
-    """A command that starts processes on the allocation.
+    """Describe a command that starts processes on the allocation.
 
     Attributes:
         command: the command as it was found.
@@ -101,19 +101,19 @@ class Launch:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the program is a tool of the system, which knows no ranks."""
+        """Return whether the program is a tool of the system, which knows no ranks."""
         return not self.program or _name(self.program[0]) in _PLAIN
 
     @property
     def has_torchrun(self) -> bool:
-        """Whether torchrun starts the ranks, below this command if not by itself."""
+        """Return whether torchrun starts the ranks, as this command or below it."""
         words = [self.kind, *map(_name, self.program)]
         return "torchrun" in words or "torch.distributed.run" in words
 
 
 @dataclass
 class Script:
-    """What was read of a batch script.
+    """Hold what was read of a batch script.
 
     Attributes:
         path: of the file.
@@ -144,7 +144,7 @@ class Script:
 
     @property
     def components(self) -> int:
-        """Return of how many components a heterogeneous job consists; 1: it is an ordinary one."""
+        """Return how many components the job has; an ordinary job has one."""
         return 1 + max((one.component for one in self.directives), default=0)
 
     def options(self, component: int = 0) -> dict[str, str]:
@@ -152,7 +152,7 @@ class Script:
         return {one.name: one.value for one in self.directives if one.component == component}
 
     def has(self, *names: str) -> bool:
-        """Whether any component has one of these options."""
+        """Return whether any component has one of these options."""
         return any(one.name in names for one in self.directives)
 
     def line_of(self, name: str, otherwise: int = 1) -> int:

@@ -1,4 +1,4 @@
-"""Simple commands of a bash script, as far as checks of batch scripts need them. Pure.
+"""Read the simple commands of a bash script, as far as checks of batch scripts need them. Pure.
 
 This is no shell: it finds the words of each command, what ends it, and whether it is inside a loop
 or a function. Words keep their `$` expansions; quotes around them are removed.
@@ -23,7 +23,7 @@ _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 
 @dataclass
 class Command:
-    """One simple command.
+    """Describe one simple command.
 
     Attributes:
         line: its first line, from 1.

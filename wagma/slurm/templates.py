@@ -1,4 +1,4 @@
-"""Batch scripts made from the templates, which are the files of slurm/ in the sources.
+"""Make batch scripts from the templates, which are the files of slurm/ in the sources.
 
 They work as they are in a clone. What is written for a user differs in its options, and holds the
 lines of slurm/env/ that it would source.
@@ -29,7 +29,7 @@ _OF_MPI = re.compile(r"MPI_TYPE=\$\{MPI_TYPE:-(\w+)\}")
 
 @dataclass(frozen=True)
 class Choice:
-    """What a user asks for; None: as in the template.
+    """Hold what a user asks for; None: as in the template.
 
     Attributes:
         options: of `#SBATCH` lines, by their long names.

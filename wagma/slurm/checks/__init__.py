@@ -1,4 +1,4 @@
-"""What is wrong with a batch script: each check yields a finding per mistake, with its remedy."""
+"""Check batch scripts: each check yields a finding per mistake, with its remedy."""
 
 from wagma.slurm.checks.findings import Finding
 from wagma.slurm.checks.lint import lint

@@ -1,4 +1,4 @@
-"""Checks of the file and of what it asks Slurm for."""
+"""Check the file, and what it asks Slurm for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BINDINGS = {"gpus-per-task", "gpu-bind", "ntasks-per-gpu", "tres-per-task"}
 
 
 def file(job: Job) -> Iterator[Finding]:
-    """Lines that Slurm or bash do not read as they were meant."""
+    """Find lines that Slurm or bash do not read as they were meant."""
     script = job.script
     if script.has_crlf:
         yield Finding(
@@ -47,7 +47,7 @@ def file(job: Job) -> Iterator[Finding]:
 
 
 def time(job: Job) -> Iterator[Finding]:
-    """A time limit, and a signal that fits into it."""
+    """Check that there is a time limit, and that the signal fits into it."""
     limit = time_limit(job.options)
     if "time" not in job.options:
         yield Finding(
@@ -71,7 +71,7 @@ def time(job: Job) -> Iterator[Finding]:
 
 
 def array_output(job: Job) -> Iterator[Finding]:
-    """Tasks of an array that write into one file."""
+    """Check that the tasks of an array write into files of their own."""
     if "array" not in job.options:
         return
     if (array_tasks(job.options["array"]) or (2, None))[0] < 2:
@@ -88,7 +88,7 @@ def array_output(job: Job) -> Iterator[Finding]:
 
 
 def gpus(job: Job) -> Iterator[Finding]:
-    """Ranks that all use the first GPU of a node."""
+    """Check that ranks do not all use the first GPU of a node."""
     if not any(one.gpus and (one.per_node or one.tasks) > 1 for one in job.components):
         return
     launches = [one for one in job.ranks if not one.has_torchrun]

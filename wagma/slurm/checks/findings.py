@@ -1,4 +1,4 @@
-"""What checks find, and what they have to go by."""
+"""Define what checks read (`Job`) and what they yield (`Finding`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Finding", "Job"]
 
 @dataclass(frozen=True, order=True)
 class Finding:
-    """One mistake.
+    """Describe one mistake.
 
     Attributes:
         line: of the file, from 1.
@@ -30,7 +30,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Job:
-    """A script with what checks ask of it again and again.
+    """Hold a script, and what several checks ask of it.
 
     Attributes:
         script: as it was read.
@@ -42,40 +42,40 @@ class Job:
 
     @cached_property
     def options(self) -> dict[str, str]:
-        """The options of the first component, which runs the script."""
+        """Return the options of the first component, which runs the script."""
         return self.script.options()
 
     @cached_property
     def components(self) -> list[Component]:
-        """What each component asks for."""
+        """Return what each component asks for."""
         return components(self.script)
 
     @cached_property
     def tasks(self) -> int:
-        """The ranks of all components."""
+        """Return how many ranks all components have."""
         return sum(one.tasks for one in self.components)
 
     @cached_property
     def signal(self) -> Signal | None:
-        """The signal before the time limit."""
+        """Return the signal before the time limit; None: there is none."""
         return signal_of(self.options)
 
     @cached_property
     def ranks(self) -> list[Launch]:
-        """The launches of programs that may know ranks."""
+        """Return the launches of programs that may know ranks."""
         return [one for one in self.script.launches if not one.is_plain]
 
     @cached_property
     def trainings(self) -> list[Launch]:
-        """The launches that may go on for longer than a job: no commands of wagma's own."""
+        """Return the launches that may outlast a job: wagma's own commands are left out."""
         return [one for one in self.ranks if not one.tool]
 
     @cached_property
     def code(self) -> str:
-        """The text without comments, that of sourced files not included."""
+        """Return the text without comments, and without the text of sourced files."""
         return self.script.code
 
     @cached_property
     def has_gpus(self) -> bool:
-        """Whether it asks for GPUs."""
+        """Return whether it asks for GPUs."""
         return any(one.gpus for one in self.components)

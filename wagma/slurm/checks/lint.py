@@ -1,4 +1,4 @@
-"""All checks of a batch script."""
+"""Run all checks of a batch script."""
 
 from __future__ import annotations
 

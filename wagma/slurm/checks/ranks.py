@@ -1,4 +1,4 @@
-"""Checks of how ranks are started."""
+"""Check how ranks are started."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from wagma.slurm.script import Launch
 
 __all__ = ["exit_status", "no_launcher", "overcommitted", "srun_cores", "srun_mpi", "threads"]
 
-# With these a rank that waits gives its core to the others.
+# Find settings with which a waiting rank gives its core to the others.
 _YIELDING = re.compile(r"HEAVY_YIELD=1|yield_when_idle|I_MPI_THREAD_YIELD|I_MPI_WAIT_MODE")
 _PYTHON = re.compile(r"(?:\S*/)?python[\d.]*")
 
 
 def no_launcher(job: Job) -> Iterator[Finding]:
-    """Several tasks, and nothing that starts them."""
+    """Check that something starts the tasks of a job that asks for several."""
     if job.tasks < 2 or job.script.launches:
         return
     for command in job.script.commands:
@@ -33,7 +33,7 @@ def no_launcher(job: Job) -> Iterator[Finding]:
 
 
 def srun_mpi(job: Job) -> Iterator[Finding]:
-    """An srun that does not say how ranks find each other."""
+    """Check that srun says how ranks find each other."""
     script = job.script
     if "SLURM_MPI_TYPE" in script.exported:
         return
@@ -51,7 +51,7 @@ def srun_mpi(job: Job) -> Iterator[Finding]:
 
 
 def srun_cores(job: Job) -> Iterator[Finding]:
-    """Cores of a rank that srun does not take over."""
+    """Check that srun takes over the cores of a rank."""
     asked = job.options.get("cpus-per-task", "1")
     if asked == "1" or "SRUN_CPUS_PER_TASK" in job.script.exported:
         return
@@ -67,7 +67,7 @@ def srun_cores(job: Job) -> Iterator[Finding]:
 
 
 def overcommitted(job: Job) -> Iterator[Finding]:
-    """More ranks than cores, with an MPI whose ranks spin while they wait."""
+    """Check that ranks which spin while they wait have a core each."""
     script = job.script
     if _YIELDING.search(job.code):
         return
@@ -96,7 +96,7 @@ def overcommitted(job: Job) -> Iterator[Finding]:
 
 
 def threads(job: Job) -> Iterator[Finding]:
-    """Threads of numeric libraries: by default as many in each rank as the node has cores."""
+    """Check that numeric libraries do not start a thread per core of the node in each rank."""
     if not job.ranks or "OMP_NUM_THREADS" in job.script.exported:
         return
     if all("OMP_NUM_THREADS" in " ".join(_set_for(one)) for one in job.ranks):
@@ -110,7 +110,7 @@ def threads(job: Job) -> Iterator[Finding]:
 
 
 def exit_status(job: Job) -> Iterator[Finding]:
-    """Exit statuses that are lost or spoiled."""
+    """Check that the exit status of the ranks reaches the script as it was."""
     has_pipefail = re.search(r"\bpipefail\b", job.code)
     for launch in job.trainings:
         if launch.command.end in ("|", "|&") and not has_pipefail:

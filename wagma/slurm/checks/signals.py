@@ -1,4 +1,4 @@
-"""Checks of how a training hears of its end, and how the job is queued again."""
+"""Check how a training hears of its end, and how the job is queued again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOOKS = re.compile(r"\bsqueue\b|\bscontrol\s+(?:-\S+\s+)*show\b")
 
 
 def asked(job: Job) -> Iterator[Finding]:
-    """What Slurm is asked for, so that a training outlives its time limit."""
+    """Check that the script asks Slurm for what lets a training outlive its time limit."""
     if not job.trainings:
         return
     script, where = job.script, job.script.last_directive
@@ -89,7 +89,7 @@ def _signal_seconds(job: Job) -> Iterator[Finding]:
 
 
 def background(job: Job) -> Iterator[Finding]:
-    """Commands in the background that the script does not wait for."""
+    """Check that the script waits for its commands in the background."""
     waits = [one for one in job.script.commands if one.words[:1] == ["wait"]]
     for launch in job.script.launches:
         if launch.command.end == "&" and not any(one.line >= launch.line for one in waits):
@@ -102,7 +102,7 @@ def background(job: Job) -> Iterator[Finding]:
 
 
 def forwarded(job: Job) -> Iterator[Finding]:
-    """Whether a signal reaches the ranks."""
+    """Check that a signal reaches the ranks."""
     if job.signal is None:
         return
     name = _NUMBERS.get(job.signal.name, job.signal.name)
@@ -210,7 +210,7 @@ def _body(job: Job, handler: str) -> str:
 
 
 def requeued(job: Job) -> Iterator[Finding]:
-    """Who queues the job again, and which tasks of it."""
+    """Check that something queues the job again, and this task of an array alone."""
     lines = [
         number for number, text in enumerate(job.code.splitlines(), 1) if _REQUEUE.search(text)
     ]
