@@ -197,6 +197,7 @@ class Checkpointer:
 
     def _begin_at_version(self) -> None:
         self.started_version = self._algorithm.version
+        self._first_run = self._run
         self._saved = 0 if self.every is None else self.started_version // self.every
         self._begun = -1  # the latest version of this run that this rank has begun to save
 
@@ -419,6 +420,20 @@ class Checkpointer:
     def restarts(self) -> int:
         """How often the job was restarted, the same on all ranks."""
         return int(self._restarts)
+
+    def saved_since_start(self) -> bool:
+        """Return whether this run has a whole checkpoint beyond `started_version`; local.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
+        self._cleaner.wait()
+        return any(
+            place.run >= self._first_run
+            and place.version > self.started_version
+            and self._folder.is_whole(place)
+            for place in self._folder.places()
+        )
 
     def note_restart(self) -> None:
         """Count a restart that is about to happen; each rank calls it, and rank 0 writes.

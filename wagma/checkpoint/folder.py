@@ -66,6 +66,14 @@ class Folder:
             return {}
         return {rank: self.manifest(place, rank) for rank in sorted(ranks)}
 
+    def is_whole(self, place: Place) -> bool:
+        """Return whether the manifests of all ranks are there, and it is not known as damaged."""
+        if place in self.damaged:
+            return False
+        if place not in self._whole and why_not_whole(self.manifests(place)) is None:
+            self._whole.add(place)
+        return place in self._whole
+
     # ---- writing ---------------------------------------------------------------------------------
     def write(
         self,
@@ -116,7 +124,7 @@ class Folder:
             if len(kept) >= keep or place.version in kept:
                 self._remove(place)
                 removed.append(place)
-            elif self._is_whole(place):
+            elif self.is_whole(place):
                 kept.add(place.version)
         if not self._swept:
             self._swept = True
@@ -125,13 +133,6 @@ class Folder:
                     for path in self.of(place).glob(f"*{TEMPORARY}"):
                         path.unlink(missing_ok=True)
         return removed
-
-    def _is_whole(self, place: Place) -> bool:
-        if place in self.damaged:
-            return False
-        if place not in self._whole and why_not_whole(self.manifests(place)) is None:
-            self._whole.add(place)
-        return place in self._whole
 
     def _remove(self, place: Place) -> None:
         """Remove a checkpoint, manifests first: what is left of it is never taken for whole."""

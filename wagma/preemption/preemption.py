@@ -46,6 +46,9 @@ class Saver(Protocol):
     def wait(self) -> None:
         """Wait until it is on the disks of all ranks; collective."""
 
+    def saved_since_start(self) -> bool:
+        """Return whether this run has a whole checkpoint beyond `started_version`; local."""
+
     def note_restart(self) -> None:
         """Count a restart."""
 
@@ -187,7 +190,9 @@ class Preemption:
         Raises:
             SystemExit: always, where they are stopping: 0, the job is requeued; 85; or 1: it was
                 started again too often, or has made no step since its start, and would for ever.
-            what ``checkpointer.save`` raises; then nothing is started again.
+            what ``checkpointer.save`` raises, where this job has saved nothing since its start:
+                it is not started again. Where it has, the error is logged, and the job goes on
+                from its last checkpoint.
             RuntimeError: no optimizer was given.
         """
         optimizer, saver = self._optimizer, self._saver
@@ -201,20 +206,29 @@ class Preemption:
         if not algorithm.joins:  # parameters lie on servers
             optimizer.synchronize()
         log = RankLogger(__name__, algorithm.rank, algorithm.size)
-        if saver is not None:
-            _save(saver, log)
+        error = None if saver is None else _save(saver, log)
         progress = optimizer.version > (self._began if saver is None else saver.started_version)
         restarts = max(restarts_of(), 0 if saver is None else saver.restarts)
 
-        def decide() -> int:
+        def decide() -> int | None:
             if algorithm.rank != 0:
-                return 0
+                return None
+            if error is not None:
+                if not _has_saved(saver):
+                    return None
+                log.error(
+                    "version %d was not saved: %s. The training goes on from an earlier checkpoint "
+                    "of this run",
+                    *(optimizer.version, error),
+                )
             return self._start_again(log, restarts, progress=progress)
 
         with algorithm.meet() as meeting:
             status = meeting.exchange(decide, last=True)[0]
+        if error is not None and status is None:
+            raise error
         if saver is not None:
-            saver.close()
+            _close(saver, log)
         optimizer.close()
         self._handlers.ignore()  # Slurm may signal twice: the exit status would be lost
         raise SystemExit(status)
@@ -267,15 +281,37 @@ class Preemption:
         self.close()
 
 
-def _save(saver: Saver, log: RankLogger) -> None:
-    """Save, a second time if it fails: it may be the error of an earlier save that was told."""
+def _save(saver: Saver, log: RankLogger) -> OSError | None:
+    """Save, a second time if it fails; return the second error.
+
+    The first one may be that of an earlier save.
+    """
+    for last in (False, True):
+        try:
+            saver.save()
+            saver.wait()
+        except OSError as error:  # on every rank
+            if last:
+                return error
+            log.warning("saving is tried again: %s", error)
+        else:
+            break
+    return None
+
+
+def _has_saved(saver: Saver | None) -> bool:
     try:
-        saver.save()
-        saver.wait()
-    except OSError as error:  # on every rank
-        log.warning("saving is tried again: %s", error)
-        saver.save()
-        saver.wait()
+        return saver is not None and saver.saved_since_start()
+    except OSError:  # its folder cannot be read
+        return False
+
+
+def _close(saver: Saver, log: RankLogger) -> None:
+    """Close the checkpointer, whose latest save may have failed."""
+    try:
+        saver.close()
+    except OSError as error:
+        log.error("%s", error)
 
 
 def _deadline(margin: float | None) -> float | None:

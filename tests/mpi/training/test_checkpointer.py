@@ -60,6 +60,22 @@ def test_saved_by_all_at_once_and_loaded_in_the_same_process(folder: Path) -> No
         assert not equal(at_3, training.everything())
 
 
+def test_whether_a_run_has_saved_since_its_start(folder: Path) -> None:  # noqa: F811
+    """What an earlier run has saved beyond that does not count, as if it cannot be read."""
+    with Training(folder) as training:
+        training.saver.save()
+        assert not training.saver.saved_since_start()  # at its start
+        training.train(3)
+        training.saver.save()
+        assert training.saver.saved_since_start()
+        assert training.saver.load()
+        assert not training.saver.saved_since_start()
+    COMM.Barrier()
+    with Training(folder) as training:
+        training.train(2)
+        assert not training.saver.saved_since_start()
+
+
 def test_restarts_are_counted(folder: Path) -> None:  # noqa: F811
     with Training(folder) as training:
         assert training.saver.restarts == 0

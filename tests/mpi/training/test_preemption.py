@@ -1,5 +1,6 @@
 """A signal to one rank: all end together, save, and one of them asks for another start."""
 
+import errno
 import os
 import random
 import signal
@@ -14,6 +15,7 @@ from ending import CASES, LIMIT, backward, new_optimizer
 from tiny import COMM, RANK, SIZE
 
 import wagma
+from wagma.checkpoint import Checkpointer
 from wagma.collectives import PeerError
 from wagma.preemption import EXIT_RESTART, Preemption
 
@@ -32,6 +34,7 @@ class FakeSaver:
         self.started_version = opt.version
         self.done: list[Any] = []
         self.error: Exception | None = None
+        self.has_saved = False
 
     def save(self) -> None:
         if self.error is not None:
@@ -40,6 +43,9 @@ class FakeSaver:
 
     def wait(self) -> None:
         self.done.append("wait")
+
+    def saved_since_start(self) -> bool:
+        return self.has_saved
 
     def note_restart(self) -> None:
         self.done.append("note")
@@ -180,6 +186,52 @@ def test_what_cannot_be_saved_is_not_started_again(scontrol: Callable[[int], Pat
                 saver.error = OSError("full")
                 preemption.finish()
     assert not noted.exists()
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("saves_before", [False, True])
+def test_a_disk_that_is_full_at_the_end(
+    scontrol: Callable[[int], Path],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    asynchronous: bool,
+    saves_before: bool,
+) -> None:
+    """The job goes on from what it has saved since its start; from nothing else."""
+    noted = scontrol(0)
+    folder = noted.parent / "checkpoints"
+    for start in range(1 + saves_before):  # what the first start has saved counts for that one
+        first = start == 0
+        with pytest.raises(SystemExit if saves_before and first else OSError) as ended:  # noqa: SIM117
+            with new_optimizer(wagma.AllreduceSGD(COMM)) as opt:
+                every = 1 if first and saves_before else None
+                saver = Checkpointer(folder, opt, every=every, asynchronous=asynchronous)
+                with Preemption(optimizer=opt, checkpointer=saver) as preemption:
+                    assert saver.load() == (not first)
+                    while opt.version < LIMIT and not preemption.stopping:
+                        if opt.version >= 2 + saver.started_version and RANK == 0:
+                            preemption.request_stop()
+                        backward(opt)
+                        opt.step()
+                        saver.maybe_save()
+                    saver.wait()
+                    assert saver.saved_since_start() == (every is not None)
+                    with monkeypatch.context() as full:
+                        if RANK == SIZE - 1:
+                            full.setattr(saver._folder, "write", no_space)
+                        preemption.finish()
+        if isinstance(ended.value, SystemExit):
+            assert ended.value.code == 0
+            assert "No space left" in caplog.text
+            assert ("an earlier checkpoint of this run" in caplog.text) == (RANK == 0)
+        COMM.Barrier()
+        assert noted.exists() == saves_before
+    if saves_before:
+        assert noted.read_text() == "requeue 12_3\n"
+
+
+def no_space(*_: object, **__: object) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_an_error_of_an_earlier_save_does_not_keep_the_training_from_going_on() -> None:
