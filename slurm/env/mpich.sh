@@ -7,6 +7,7 @@ source "${VENV:-.venv}/bin/activate"
 
 # Name the kind of srun --mpi: pmi2, or pmix if this MPICH was built with it; see srun --mpi=list.
 MPI_TYPE=${MPI_TYPE:-pmi2}
+# export MPIR_CVAR_CH4_NETMOD=ofi # where pmi2 says "value not properly terminated": docs/slurm.md
 MPIEXEC=(mpiexec -n "${SLURM_NTASKS:-1}" -bind-to "core:${SLURM_CPUS_PER_TASK:-1}")
 MPIEXEC_SIGNAL=TERM # it dies of USR2
 

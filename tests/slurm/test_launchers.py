@@ -1,6 +1,8 @@
 """The demo and the benchmark as batch jobs, by srun and by mpiexec; ranks that lack a launcher."""
 
 import json
+import shlex
+import sys
 
 import pytest
 from cluster import Cluster
@@ -13,6 +15,7 @@ LAUNCHERS = {
     "srun": "srun --mpi=pmi2",
     "mpiexec": '"$MPIEXEC" -n "$SLURM_NTASKS"',
 }
+WORLD = "from mpi4py import MPI; print(MPI.COMM_WORLD.size, flush=True)"
 REFUSED = """
 import sys
 from mpi4py import MPI
@@ -33,6 +36,16 @@ def test_ranks_of_two_nodes(cluster: Cluster) -> None:
     script = f"#!/bin/bash\n{LAUNCHERS['srun']} {DEMO}.json\n"
     job = cluster.submit(script, "--nodes=2", "--ntasks=2", "--ntasks-per-node=1")
     assert "2 ranks" in job.complete(DEMO_S)
+
+
+def test_two_nodes_and_an_environment_with_a_long_path(cluster: Cluster) -> None:
+    """MPICH with UCX would send the path to Slurm, whose pmi2 plugin would read half of it."""
+    environment = cluster.work / ("long" * 40) / ("path" * 40)
+    environment.parent.mkdir()
+    environment.symlink_to(sys.prefix)
+    script = f"#!/bin/bash\nsrun --mpi=pmi2 {environment}/bin/python -c {shlex.quote(WORLD)}\n"
+    job = cluster.submit(script, "--nodes=2", "--ntasks=2", "--ntasks-per-node=1")
+    assert job.complete(DEMO_S).split() == ["2", "2"]
 
 
 def test_the_benchmark_template(cluster: Cluster) -> None:
