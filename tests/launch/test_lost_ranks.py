@@ -202,6 +202,20 @@ def test_without_mpi() -> None:
             assert re.match("PeerError .*[12] failed, died", text), text
 
 
+@pytest.mark.parametrize("fails", ["die()", "raise LocalError"])
+def test_after_a_rank_that_died_checkpoints_are_named_and_not_join(fails: str) -> None:
+    """A rank that left without close() may have run out of data."""
+    script = BEGIN + trained("AllreduceSGD", "auto", "steps(opt, 5)", fails=(1,))
+    script = script.replace("steps(opt):", "steps(opt, last=3):").replace("< 3:", "< last:")
+    script = script.replace("raise LocalError", fails)
+    with Trained(2, script.replace("(comm,", "(None,").replace("say(", "print(")) as ranks:
+        text = ranks.processes[0].communicate(timeout=60)[0]
+    died = fails == "die()"
+    assert text.startswith(f"PeerError rank 1 {'is dead' if died else 'failed'}"), text
+    assert ("wagma.checkpoint.Checkpointer" in text) == died
+    assert ("opt.join()" in text) == (not died)
+
+
 def test_what_cannot_be_loaded_is_refused_on_every_rank() -> None:
     for rank in range(3):
         (text,) = heard("no state")[rank]

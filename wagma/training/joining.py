@@ -22,6 +22,8 @@ UNEVEN = (
     "If the ranks have unequally many batches, a rank whose data has run out takes part in the "
     "steps of the others with opt.join(): with opt.join(len(loader)): for batch in loader: ..."
 )
+RESUME = "The training can start again from its last checkpoint, see wagma.checkpoint.Checkpointer"
+_DEAD = " is dead"  # the engine's words for a rank whose process has ended
 KEPT = 32  # steps whose computation is remembered
 
 
@@ -64,7 +66,8 @@ def last_version(algorithm: Algorithm, inner: Optimizer, steps: SupportsIndex) -
 def naming_join(algorithm: Algorithm, blocks: Sequence[str]) -> Iterator[None]:
     """Name `join` in warnings and errors about ranks that do not come.
 
-    Ranks whose quorums differ have come: their error is left alone.
+    Ranks whose quorums differ have come: their error is left alone. A rank that is dead had not run
+    out of data: checkpoints are named instead.
 
     Args:
         algorithm: whose collectives are called.
@@ -77,8 +80,9 @@ def naming_join(algorithm: Algorithm, blocks: Sequence[str]) -> Iterator[None]:
     except QuorumMismatchError:
         raise
     except (StallError, PeerError, MismatchError) as error:
-        if not joins:
-            error.args = (f"{error}. {UNEVEN}", *error.args[1:])
+        dead = _DEAD in str(error)
+        if dead or not joins:
+            error.args = (f"{error}. {RESUME if dead else UNEVEN}", *error.args[1:])
         raise
 
 
