@@ -52,6 +52,11 @@ def test_all_ranks_refuse_together(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def planned_pace(epoch: dict[str, float]) -> float:
+    """Return an epoch's pace where its steps take what the nodes need, however busy this machine is."""
+    return epoch["pace"] * epoch["ideal"] / epoch["seconds"]
+
+
 @pytest.mark.long
 def test_the_total_batch_is_chosen(tmp_path: Path) -> None:
     options = ("--cluster", "C", "--batch-range", "24:200", "--epochs", "6", "--steps", "4")
@@ -61,7 +66,7 @@ def test_the_total_batch_is_chosen(tmp_path: Path) -> None:
     assert {one["total_batch"] for one in even["epochs"]} == {24}
     for run in (adaptdl, cannikin):  # fixed times are worth a larger batch
         assert run["epochs"][-1]["total_batch"] > 24
-        assert run["epochs"][-1]["pace"] < even["epochs"][-1]["pace"]
+        assert planned_pace(run["epochs"][-1]) < planned_pace(even["epochs"][-1])
 
 
 @pytest.mark.long
