@@ -35,7 +35,60 @@ stop() {
 }
 """
 
+# By code: the options of a wrong script, those of a right one, where, and the remedy.
+OPTIONS: dict[str, tuple[dict[str, str], dict[str, str], str, str]] = {
+    "no-time": ({"without": "time"}, {}, "--output", "--time="),
+    "signal-at-start": ({"signal": "USR2@4000"}, {}, "--signal", "--signal=USR2@360"),
+    "array-output": (
+        {"array": "0-3", "output": "%x-%A.out"},
+        {"array": "0-3", "output": "%x-%A-%a.out"},
+        "--output",
+        "%a",
+    ),
+    "no-signal": ({"without": "signal"}, {}, "--output", "--signal=USR2@120"),
+    "bad-signal": ({"signal": "USR2:120"}, {}, "--signal", "--signal=USR2@120"),
+    "usr1-nccl": (
+        {"signal": "SIGUSR1@120", "gpus_per_task": "1"},
+        {"gpus_per_task": "1"},
+        "--signal",
+        "--signal=SIGUSR2@120",
+    ),
+    "signal-name": ({"signal": "INT@90"}, {"signal": "TERM@90"}, "--signal", "--signal=USR2@90"),
+    "no-requeue": ({"without": "requeue"}, {}, "--output", "#SBATCH --requeue"),
+    "no-append": ({"without": "open-mode"}, {}, "--output", "--open-mode=append"),
+}
+# By code: what is replaced in the body, what by in a wrong script and in a right one, where, and
+# the remedy.
+BODIES = {
+    "no-launcher": (
+        "srun --mpi=pmi2 ",
+        "",
+        "python prepare.py\nsrun --mpi=pmi2 ",
+        "python train",
+        "srun --mpi=pmi2 python train.py",
+    ),
+    "no-mpi": (" --mpi=pmi2", "", " -n 1", "srun", "--mpi=pmix"),
+    "overcommit": ("pmi2", "pmi2 -n 16", "pmi2 -n 8", "srun", "HEAVY_YIELD=1"),
+    "threads": (
+        "export OMP_NUM_THREADS=1\n",
+        "OMP_NUM_THREADS=1\n",
+        "OMP_NUM_THREADS=1 ",
+        "srun",
+        "export OMP_NUM_THREADS",
+    ),
+    "kill-on-bad-exit": ("pmi2", "pmi2 -K", "pmi2", "srun", "--wait=60"),
+    "no-wait": ("train.py", "train.py &", "train.py &\nwait", "srun", "wait for them"),
+}
+
 CASES = {
+    **{
+        code: Case(script(**wrong), script(**right), at, remedy)
+        for code, (wrong, right, at, remedy) in OPTIONS.items()
+    },
+    **{
+        code: Case(script(changed(BODY, old, wrong)), script(changed(BODY, old, right)), at, remedy)
+        for code, (old, wrong, right, at, remedy) in BODIES.items()
+    },
     "crlf": Case(script().replace("\n", "\r\n"), script(), "#!/bin/bash", "sed -i"),
     "shebang": Case(script().removeprefix("#!/bin/bash\n"), script(), "job-name", "#!/bin/bash"),
     "late-option": Case(
@@ -50,31 +103,11 @@ CASES = {
         "--exclusive",
         "#SBATCH",
     ),
-    "no-time": Case(script(without="time"), script(), "--output", "--time="),
-    "signal-at-start": Case(script(signal="USR2@4000"), script(), "--signal", "--signal=USR2@360"),
-    "array-output": Case(
-        script(array="0-3", output="%x-%A.out"),
-        script(array="0-3", output="%x-%A-%a.out"),
-        "--output",
-        "%a",
-    ),
     "gpu-unbound": Case(
         script(gres="gpu:4"),
         script(changed(BODY, "--mpi=pmi2", "--mpi=pmi2 --gpu-bind=per_task:1"), gres="gpu:4"),
         "srun",
         "--gpus-per-task=1",
-    ),
-    "no-launcher": Case(
-        script(changed(BODY, "srun --mpi=pmi2 ", "")),
-        script(changed(BODY, "srun", "python prepare.py\nsrun")),
-        "python train",
-        "srun --mpi=pmi2 python train.py",
-    ),
-    "no-mpi": Case(
-        script(changed(BODY, " --mpi=pmi2", "")),
-        script(changed(BODY, " --mpi=pmi2", " -n 1")),
-        "srun",
-        "--mpi=pmix",
     ),
     "srun-cores": Case(
         script(cpus_per_task="2"),
@@ -82,48 +115,14 @@ CASES = {
         "srun",
         "--cpus-per-task=",
     ),
-    "overcommit": Case(
-        script(changed(BODY, "pmi2", "pmi2 -n 16")),
-        script(changed(BODY, "pmi2", "pmi2 -n 8")),
-        "srun",
-        "HEAVY_YIELD=1",
-    ),
-    "threads": Case(
-        script(changed(BODY, "export ", "")),
-        script(changed(BODY, "export OMP_NUM_THREADS=1\n", "OMP_NUM_THREADS=1 ")),
-        "srun",
-        "export OMP_NUM_THREADS",
-    ),
     "pipe-status": Case(
         script(PIPED), script(f"set -euo pipefail\n{PIPED}"), "srun", "set -o pipefail"
-    ),
-    "kill-on-bad-exit": Case(
-        script(changed(BODY, "pmi2", "pmi2 -K")), script(), "srun", "--wait=60"
-    ),
-    "no-signal": Case(script(without="signal"), script(), "--output", "--signal=USR2@120"),
-    "bad-signal": Case(script(signal="USR2:120"), script(), "--signal", "--signal=USR2@120"),
-    "usr1-nccl": Case(
-        script(signal="SIGUSR1@120", gpus_per_task="1"),
-        script(gpus_per_task="1"),
-        "--signal",
-        "--signal=SIGUSR2@120",
-    ),
-    "signal-name": Case(
-        script(signal="INT@90"), script(signal="TERM@90"), "--signal", "--signal=USR2@90"
     ),
     "signal-late": Case(
         changed(script(), "\nsrun", "\n# checkpoint-seconds: 150\nsrun"),
         changed(script(), "\nsrun", "\n# checkpoint-seconds: 50\nsrun"),
         "--signal",
         "--signal=USR2@330",
-    ),
-    "no-requeue": Case(script(without="requeue"), script(), "--output", "#SBATCH --requeue"),
-    "no-append": Case(script(without="open-mode"), script(), "--output", "--open-mode=append"),
-    "no-wait": Case(
-        script(changed(BODY, "train.py", "train.py &")),
-        script(changed(BODY, "train.py", "train.py &\nwait")),
-        "srun",
-        "wait for them",
     ),
     "mpiexec-signal": Case(
         script(changed(BODY, "srun --mpi=pmi2", "mpiexec -n 8")),
