@@ -37,6 +37,7 @@ follows it
 
 
 def explained(tmp_path: Path, text: str) -> str:
+    (tmp_path / "train.py").touch()
     path = tmp_path / "run.sbatch"
     path.write_text(text)
     return explain(read(path))

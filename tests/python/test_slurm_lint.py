@@ -60,6 +60,14 @@ OPTIONS: dict[str, tuple[dict[str, str], dict[str, str], str, str]] = {
 # By code: what is replaced in the body, what by in a wrong script and in a right one, where, and
 # the remedy.
 BODIES = {
+    "no-file": ("train.py", "tarin.py", "train.py", "srun", "in full"),
+    "nested": (
+        "python",
+        "mpiexec python",
+        "-n 1 mpiexec -n 8 python",
+        "srun",
+        "srun --mpi=pmi2 python",
+    ),
     "no-launcher": (
         "srun --mpi=pmi2 ",
         "",
@@ -192,6 +200,13 @@ CASES = {
 }
 
 
+@pytest.fixture(autouse=True)
+def programs(tmp_path: Path) -> None:
+    """Have the programs of the scripts beside them."""
+    for name in ("train.py", "prepare.py", "a.py"):
+        (tmp_path / name).touch()
+
+
 def found(tmp_path: Path, text: str, **options: float) -> list[Finding]:
     path = tmp_path / "run.sbatch"
     path.write_bytes(text.encode())
@@ -261,6 +276,17 @@ ALSO: dict[str, tuple[Callable[[], str], list[str]]] = {
         ),
         ["array-requeue"],
     ),
+    "of srun under mpiexec": (
+        lambda: (
+            script(changed(BODY, "srun --mpi=pmi2", "mpiexec -n 8 env A=1 srun"), without="signal")
+            + "# lint: ignore no-signal\n"
+        ),
+        ["nested"],
+    ),
+    "of an argument that is called as a launcher": (
+        lambda: script(changed(BODY, "train.py", "train.py mpiexec")),
+        [],
+    ),
     "of a heredoc": (lambda: script(BODY + "cat <<EOF\nsrun python it's &\nEOF\n"), []),
     "of an ignored code": (lambda: script(BODY, without="time") + "# lint: ignore no-time\n", []),
     "of USR1 without GPUs": (lambda: script(signal="USR1@120"), ["signal-name"]),
@@ -285,7 +311,7 @@ def test_a_checkpoint_that_takes_longer_than_is_left(tmp_path: Path) -> None:
 
 def test_sourced_files_are_read(tmp_path: Path) -> None:
     text = changed(script(), "export OMP_NUM_THREADS=1", "source set.sh").replace("pmi2", "$KIND")
-    assert [one.code for one in found(tmp_path, text)] == ["threads"]
+    assert [one.code for one in found(tmp_path, text)] == ["no-file", "threads"]
     (tmp_path / "set.sh").write_text("KIND=pmix\nexport OMP_NUM_THREADS=1\n")
     assert found(tmp_path, text) == []
 
@@ -327,7 +353,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_all_checks_are_run() -> None:
-    assert len(set(CHECKS)) == len(CHECKS) == 14
+    assert len(set(CHECKS)) == len(CHECKS) == 16
 
 
 def test_a_short_job_may_be_signalled_at_its_start(tmp_path: Path) -> None:

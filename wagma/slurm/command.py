@@ -185,7 +185,8 @@ def _init(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int
         f"{', '.join(map(str, files))} written. Check the numbered lines, then: sbatch {output}\n"
     )
     _tell_missing(files[output], choice.script)
-    _tell_findings([(output, finding) for finding in lint(read(output))])
+    found = [one for one in lint(read(output)) if one.code != "no-file"]
+    _tell_findings([(output, one) for one in found])
     return 0
 
 

@@ -11,12 +11,14 @@ from pathlib import Path
 from wagma.slurm.options import mpiexec_words, read_words
 from wagma.slurm.shell import Command, code_lines, parse
 
-__all__ = ["Directive", "Launch", "Script", "read"]
+__all__ = ["Directive", "Launch", "Script", "program_file", "read"]
 
 _SEPARATORS = ("hetjob", "packjob")
 _WRAPPERS = {"exec", "command", "nohup", "time"}
 _CONTAINERS = {"apptainer", "singularity", "docker", "podman", "podman-hpc", "shifter", "ch-run"}
 _MPIEXECS = {"mpiexec", "mpirun", "mpiexec.hydra", "prterun"}
+_INTERPRETER = re.compile(r"(?:\S*/)?(?:python[\d.]*|bash|sh)")
+_WITH_VALUE = ("-W", "-X")  # options of Python that take the next word
 # List tools that srun starts without MPI.
 _PLAIN = {
     *("hostname", "env", "printenv", "echo", "true", "sleep", "mkdir", "cp", "rm", "mv", "rsync"),
@@ -100,6 +102,17 @@ class Launch:
         return words[1] if len(words) > 1 and _name(words[0]) == "wagma" else ""
 
     @property
+    def nested(self) -> str:
+        """Return the launcher that this one starts in each task; "": none."""
+        is_wrapped = self.container or _name(self.program[0] if self.program else "") == "env"
+        for word in self.program if is_wrapped else self.program[:1]:
+            if _INTERPRETER.fullmatch(word):
+                break
+            if (name := _name(word)) in {"srun", *_MPIEXECS}:
+                return name
+        return ""
+
+    @property
     def is_plain(self) -> bool:
         """Return whether the program is a tool of the system, which knows no ranks."""
         return not self.program or _name(self.program[0]) in _PLAIN
@@ -164,6 +177,19 @@ class Script:
     def last_directive(self) -> int:
         """Return the line behind which a missing option belongs."""
         return max((one.line for one in self.directives), default=1)
+
+    def find(self, name: str) -> Path | None:
+        """Return a file that is named relative to where sbatch runs; None: it is not there.
+
+        It looks in the current folder, beside the script, and above that.
+        """
+        for folder in (Path(), self.path.parent, self.path.parent.parent):
+            try:
+                if (folder / name).is_file():
+                    return folder / name
+            except OSError:
+                continue
+        return None
 
     def expand(self, word: str, depth: int = 0) -> str:
         """Return a word with the script's own variables and with defaults in their place."""
@@ -259,14 +285,23 @@ def _without_itself(name: str, value: str) -> str:
 
 def _sourced(script: Script, name: str) -> list[Command]:
     """Return the commands of a file, if it is there: where sbatch runs, or beside the script."""
-    for folder in (Path(), script.path.parent, script.path.parent.parent):
-        file = folder / name
-        try:
-            if file.is_file():
-                return parse(file.read_text(errors="replace"))
-        except OSError:
-            continue
-    return []
+    file = script.find(name)
+    try:
+        return parse(file.read_text(errors="replace")) if file else []
+    except OSError:
+        return []
+
+
+def program_file(words: Sequence[str]) -> str:
+    """Return the file that a command runs: its first word, or a script; "": one of PATH."""
+    if not words or not _INTERPRETER.fullmatch(words[0]):
+        return words[0] if words and "/" in words[0] else ""
+    index = 1
+    while index < len(words) and words[index].startswith("-"):
+        if words[index][1:2] in ("m", "c", "-", ""):
+            return ""
+        index += 2 if words[index] in _WITH_VALUE else 1
+    return words[index] if index < len(words) else ""
 
 
 def _launch(script: Script, command: Command) -> Launch | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from wagma.slurm.checks import asked, ranks, signals
+from wagma.slurm.checks import asked, files, ranks, signals
 from wagma.slurm.checks.findings import Finding, Job
 from wagma.slurm.script import Script
 
@@ -15,7 +15,9 @@ CHECKS = (
     asked.time,
     asked.array_output,
     asked.gpus,
+    files.missing,
     ranks.no_launcher,
+    ranks.nested,
     ranks.srun_mpi,
     ranks.srun_cores,
     ranks.overcommitted,

@@ -9,7 +9,15 @@ from wagma.slurm.checks.findings import Finding, Job
 from wagma.slurm.options import number
 from wagma.slurm.script import Launch
 
-__all__ = ["exit_status", "no_launcher", "overcommitted", "srun_cores", "srun_mpi", "threads"]
+__all__ = [
+    "exit_status",
+    "nested",
+    "no_launcher",
+    "overcommitted",
+    "srun_cores",
+    "srun_mpi",
+    "threads",
+]
 
 # Find settings with which a waiting rank gives its core to the others.
 _YIELDING = re.compile(r"HEAVY_YIELD=1|yield_when_idle|I_MPI_THREAD_YIELD|I_MPI_WAIT_MODE")
@@ -30,6 +38,20 @@ def no_launcher(job: Job) -> Iterator[Finding]:
                 f"srun --mpi=pmi2 {' '.join(words)[:60]} (pmix with Open MPI)",
             )
             return
+
+
+def nested(job: Job) -> Iterator[Finding]:
+    """Check that a launcher starts no other one in each of its tasks."""
+    for launch in job.script.launches:
+        if launch.nested and _tasks(job, launch) != 1:
+            yield Finding(
+                launch.line,
+                "nested",
+                f"{launch.kind} starts {launch.nested} in each task, and each of these starts all "
+                "ranks again",
+                "one launcher alone: srun --mpi=pmi2 python train.py (pmix with Open MPI), or "
+                "mpiexec python train.py",
+            )
 
 
 def srun_mpi(job: Job) -> Iterator[Finding]:
