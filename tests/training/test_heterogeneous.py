@@ -53,7 +53,7 @@ def test_all_ranks_refuse_together(tmp_path: Path) -> None:
 
 
 def planned_pace(epoch: dict[str, float]) -> float:
-    """Return an epoch's pace where its steps take what the nodes need, however busy this machine is."""
+    """Return an epoch's pace as the nodes allow it, however busy this machine is."""
     return epoch["pace"] * epoch["ideal"] / epoch["seconds"]
 
 

@@ -18,7 +18,9 @@ _WRAPPERS = {"exec", "command", "nohup", "time"}
 _CONTAINERS = {"apptainer", "singularity", "docker", "podman", "podman-hpc", "shifter", "ch-run"}
 _MPIEXECS = {"mpiexec", "mpirun", "mpiexec.hydra", "prterun"}
 _INTERPRETER = re.compile(r"(?:\S*/)?(?:python[\d.]*|bash|sh)")
-_WITH_VALUE = ("-W", "-X")  # options of Python that take the next word
+# Find options of Python and of bash, alone or behind others, after which no file is run.
+_NO_FILE = re.compile(r"--|-$|-[^-WX]*[mcs]")
+_WITH_VALUE = "WXo"  # last letters of options of Python and of bash that take the next word
 # List tools that srun starts without MPI.
 _PLAIN = {
     *("hostname", "env", "printenv", "echo", "true", "sleep", "mkdir", "cp", "rm", "mv", "rsync"),
@@ -294,13 +296,14 @@ def _sourced(script: Script, name: str) -> list[Command]:
 
 def program_file(words: Sequence[str]) -> str:
     """Return the file that a command runs: its first word, or a script; "": one of PATH."""
+    words = _without_redirections(words)
     if not words or not _INTERPRETER.fullmatch(words[0]):
         return words[0] if words and "/" in words[0] else ""
     index = 1
-    while index < len(words) and words[index].startswith("-"):
-        if words[index][1:2] in ("m", "c", "-", ""):
+    while index < len(words) and words[index][:1] in ("-", "+"):
+        if _NO_FILE.match(words[index]):
             return ""
-        index += 2 if words[index] in _WITH_VALUE else 1
+        index += 2 if words[index][-1] in _WITH_VALUE else 1
     return words[index] if index < len(words) else ""
 
 
