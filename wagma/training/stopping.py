@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from types import TracebackType
+from typing import Unpack
 
 import numpy as np
 import torch
 
 from wagma.collectives import Outcome, Request, SyncAllreduce
-from wagma.collectives.stats import Stats
+from wagma.collectives.meeting import Comm
+from wagma.training.ranks import NamedWaits
 
 __all__ = ["StopWatch", "Stops", "had_samples"]
 
@@ -79,28 +80,29 @@ class Stops:
         return outcome
 
 
-class StopWatch:
+class StopWatch(SyncAllreduce):
     """The agreement of ranks that never average all together: a sum of one number beside it.
 
     It is posted at every multiple of `every` versions, and taken at the next one, by which every
     rank has posted, if none is `every` versions behind another: nobody waits. So all decide at the
     same version; where versions advance by more than one, each at its first one from there on.
 
-    It is one of an algorithm's collectives.
-
     Args:
+        comm: of the ranks.
         stops: to which what is agreed on is told.
-        collective: over all ranks, of one element; it sums.
         every: versions, the same on all ranks.
         version: which comes next, the same on all ranks.
+        waits: how the ranks wait for each other.
     """
 
-    def __init__(self, stops: Stops, collective: SyncAllreduce, every: int, version: int) -> None:
+    def __init__(
+        self, comm: Comm, stops: Stops, every: int, version: int, **waits: Unpack[NamedWaits]
+    ) -> None:
         self._stops = stops
-        self._collective = collective
         self._every = every
         self._number = np.zeros(1, np.float32)
         self._request: Request | None = None
+        super().__init__(comm, self._number, average=False, **waits)
         self.restart(version)
 
     def restart(self, version: int) -> None:
@@ -116,9 +118,26 @@ class StopWatch:
             self._post()
             self._next += self._every
 
+    @property
+    def version(self) -> int:
+        """The sums that were posted."""
+        return super().version + (self._request is not None)
+
+    def close(self, sync: bool = False) -> None:
+        """Leave it, when what was posted is complete: the others have come as far, or left."""
+        try:
+            self._take()
+        finally:
+            super().close(sync)
+
+    def fail(self) -> None:
+        """Leave it as a rank that has failed."""
+        self._request = None
+        super().fail()
+
     def _post(self) -> None:
         self._number[0] = self._stops.wanted and not self._stops.agreed
-        self._request = self._collective.iallreduce(self._number)
+        self._request = self.iallreduce(self._number)
 
     def _take(self) -> None:
         if self._request is not None:
@@ -126,55 +145,3 @@ class StopWatch:
             request.wait()
             if self._number[0] != 0:
                 self._stops.agreed = True
-
-    # ---- as a collective -------------------------------------------------------------------------
-    @property
-    def hint(self) -> str | None:
-        """What warnings about waits that last say besides."""
-        return self._collective.hint
-
-    @hint.setter
-    def hint(self, text: str | None) -> None:
-        self._collective.hint = text
-
-    @property
-    def version(self) -> int:
-        """The sums that were posted."""
-        return self._collective.version + (self._request is not None)
-
-    @property
-    def transport(self) -> str:
-        """What the ranks talk through."""
-        return self._collective.transport
-
-    @property
-    def closed(self) -> bool:
-        """Whether it was closed, or has failed."""
-        return self._collective.closed
-
-    def stats(self) -> Stats:
-        """Counters of this rank."""
-        return self._collective.stats()
-
-    def lost(self) -> list[int]:
-        """The ranks that are known to have failed or died."""
-        return self._collective.lost()
-
-    def close(self) -> None:
-        """Leave it, when what was posted is complete: the others have come as far, or left."""
-        try:
-            self._take()
-        finally:
-            self._collective.close()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None:
-            self.close()
-        else:
-            self._collective.__exit__(kind, error, trace)
-            self._request = None

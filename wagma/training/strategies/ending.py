@@ -5,9 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import SupportsIndex, Unpack
 
-import numpy as np
-
-from wagma.collectives import SyncAllreduce
 from wagma.collectives.meeting import Comm
 from wagma.inject.checks import check_count
 from wagma.training.ranks import Ranks, Waits
@@ -108,8 +105,9 @@ class AgreedEnd(Ranks):
     def _watch_again(self) -> None:
         """Make what watches, among the collectives, if there is to be one; collective."""
         if self._stop_period is not None:
-            ranks = SyncAllreduce(self.comm, np.zeros(1, np.float32), average=False, **self.waits)
-            self._stop_watch = StopWatch(self.stops, ranks, self._stop_period, self.version)
+            self._stop_watch = StopWatch(
+                self.comm, self.stops, self._stop_period, self.version, **self.waits
+            )
             self._collectives = (*self._collectives, self._stop_watch)
 
     def _restart_watch(self) -> None:
