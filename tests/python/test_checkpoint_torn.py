@@ -241,6 +241,7 @@ for when in ("now", "later"):
 """
 
 
+@pytest.mark.long
 def test_a_full_disk(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", FULL, str(tmp_path)],

@@ -173,7 +173,9 @@ def survivors_of(
     ("quorum", "slot"), [(1, 5), (1, 60_000), (4, 5), (4, 60_000)],
     ids=["one-small", "one-mid-slice", "all-small", "all-mid-slice"],
 )  # fmt: skip
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))]
+)
 def test_survivors_of_a_killed_rank(quorum: int, slot: int, seed: int) -> None:
     """Correct results until a version needs the dead one, then PeerError that names it, quickly."""
     plan = versioned.Plan(4, 4, quorum=quorum, sync_period=20, window=20, slot=slot)

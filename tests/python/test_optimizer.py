@@ -77,7 +77,9 @@ def values(model: torch.nn.Module) -> torch.Tensor:
     return torch.nn.utils.parameters_to_vector(model.parameters()).detach()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_one_rank_equals_the_bare_optimizer(
     name: str, dtype: torch.dtype, algorithm: Algorithm

@@ -262,7 +262,7 @@ def test_a_result_is_fetched_in_time_or_refused() -> None:
 
 
 @LATE
-@pytest.mark.parametrize("count", [3, 20_011])
+@pytest.mark.parametrize("count", [pytest.param(3, marks=pytest.mark.long), 20_011])
 def test_results_of_quorum_all_are_x(late: int, count: int) -> None:
     a, b = ranks.pair(quorum=0, late=late, average=0, count=count)
     for x in (np.full(count, 1, np.float32), torch.ones(count)):

@@ -36,6 +36,7 @@ from scripted import Made, Team
 from wagma.collectives import topology
 
 STEPS = 20
+LONG = pytest.mark.long
 _teams: dict[int, Team] = {}
 
 
@@ -115,7 +116,7 @@ def follow(size: int, inner: str, expected: Lockstep, exact: bool, name: str, **
             assert made.model.tobytes() == last[0].model.tobytes()
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 8])
+@pytest.mark.parametrize("size", [2, 5, *(pytest.param(n, marks=LONG) for n in (1, 3, 4, 8))])
 @pytest.mark.parametrize("name", LOCKSTEP)
 def test_in_lockstep(size: int, name: str) -> None:
     algorithm, how, reference, exact = LOCKSTEP[name]
@@ -131,7 +132,11 @@ def test_other_optimizers(inner: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "neighbors"), [(3, 2), (4, 2), (5, 2), (5, 3), (8, 2), (8, 3), (8, 4)]
+    ("size", "neighbors"),
+    [
+        *((3, 2), (5, 3)),
+        *(pytest.param(*one, marks=LONG) for one in [(4, 2), (5, 2), (8, 2), (8, 3), (8, 4)]),
+    ],
 )
 def test_push_to_several(size: int, neighbors: int) -> None:
     expected = Push(size, INNER["momentum"], neighbors)
@@ -237,7 +242,7 @@ def zeros(size: int) -> list[Vector]:
 
 @pytest.mark.parametrize("missed", ["once", "fast-forward"])
 @pytest.mark.parametrize("activation", ["group", "world"])
-@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("fixed", [False, pytest.param(True, marks=LONG)])
 def test_wagma_with_late_ranks(fixed: bool, activation: str, missed: str) -> None:
     expected = Model(
         zeros(8),
@@ -325,7 +330,7 @@ def eager(size: int, inner: str, variant: str, seed: int) -> Counter[str]:
     return seen
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 8])
+@pytest.mark.parametrize("size", [2, 5, *(pytest.param(n, marks=LONG) for n in (1, 3, 4, 8))])
 @pytest.mark.parametrize("variant", ["solo", "majority"])
 def test_eager(size: int, variant: str) -> None:
     seen = eager(size, "momentum", variant, seed=1)

@@ -174,6 +174,7 @@ def test_the_first_epoch_near_the_best() -> None:
     assert adaptation._first_near([2.0, 1.04], 1.0) == np.inf
 
 
+@pytest.mark.long
 def test_the_small_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "cannikin", "--out", str(tmp_path), "--quick"]) == 0
     lines = capsys.readouterr().out.splitlines()

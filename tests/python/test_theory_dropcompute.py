@@ -237,7 +237,7 @@ def test_choice_agrees_with_theory() -> None:
     assert choice.threshold == pytest.approx(best, rel=0.02)
 
 
-@pytest.mark.parametrize("preempt", [True, False])
+@pytest.mark.parametrize("preempt", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_many_workers_take_little_time_and_memory(preempt: bool) -> None:
     times = 0.45 + delays(0.45, (10, 2048, 64), np.random.default_rng(3))
     comm = np.full(10, 0.2)
@@ -302,7 +302,7 @@ def harmonic(n: int) -> float:
     return sum(1 / i for i in range(1, n + 1))
 
 
-@pytest.mark.parametrize("count", [2, 30, 1000])
+@pytest.mark.parametrize("count", [2, 30, pytest.param(1000, marks=pytest.mark.long)])
 def test_maxima_of_closed_form(count: int) -> None:
     """Exponential: H_n. Pareto of exponent b: n B(n, 1 - 1/b)."""
     assert expected_maximum(stats.expon(), 1, count) == pytest.approx(harmonic(count), rel=1e-4)

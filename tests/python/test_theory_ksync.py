@@ -30,6 +30,7 @@ P = 8
 EXPONENTIAL, SHIFTED, PARETO = stats.expon(scale=0.2), stats.expon(1, 1), stats.pareto(2)
 STEPS = np.array([5, 0, 0, 3, 2.0]), np.array([0, 1, 2, 3, 4, 9.0])
 JUMPING = stats.rv_histogram(STEPS, density=False)()
+LONG = pytest.mark.long
 
 
 def generator(seed: int = 5) -> np.random.Generator:
@@ -157,7 +158,14 @@ def by_events(
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
-    ("k", "distribution"), [(1, SHIFTED), (3, SHIFTED), (3, EXPONENTIAL), (8, SHIFTED)]
+    ("k", "distribution"),
+    [
+        (3, SHIFTED),
+        *(
+            pytest.param(k, one, marks=LONG)
+            for k, one in [(1, SHIFTED), (3, EXPONENTIAL), (8, SHIFTED)]
+        ),
+    ],
 )
 def test_a_simulation_is_that_of_events(method: str, k: int, distribution: Any) -> None:
     """Two simulations with draws of their own: means agree within the error."""
@@ -215,7 +223,9 @@ def test_many_updates_take_little_time() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("k", [1, 3, 8])
-@pytest.mark.parametrize("distribution", [EXPONENTIAL, SHIFTED, stats.gamma(3)])
+@pytest.mark.parametrize(
+    "distribution", [EXPONENTIAL, SHIFTED, pytest.param(stats.gamma(3), marks=LONG)]
+)
 def test_update_times_are_those_of_a_simulation(
     method: str, k: int, distribution: Distribution
 ) -> None:

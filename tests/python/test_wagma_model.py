@@ -42,7 +42,7 @@ def test_the_model_gives_the_papers_example() -> None:
     assert [model[1][0] for model in models] == pytest.approx([14, 50 / 3, 77 / 2, 77 / 2])
 
 
-@pytest.mark.parametrize("grace", [0.0, "auto"])
+@pytest.mark.parametrize("grace", [0.0, pytest.param("auto", marks=pytest.mark.long)])
 def test_wagma_is_the_model(grace: float | str) -> None:
     job = {"WORLD_SIZE": str(SIZE), "WAGMA_JOB": str(uuid.uuid4())}
 
