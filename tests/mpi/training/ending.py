@@ -86,6 +86,12 @@ CASES: dict[str, Case] = {
     "DiLoCo-groups": posted(lambda comm: wagma.DiLoCo(comm, 2, group_size=min(2, comm.size)), 4),
     "own": posted(Gossip, 4),
 }
+# One of each mechanism: in every average, at a period's end, that after it, of models in groups, of
+# those that have come, posted.
+SHORT = (
+    *("AllreduceSGD-buckets", "LocalSGD", "DiLoCo-overlap", "WAGMA-forward"),
+    *("EagerSGD-solo", "KSync-1", "FastestK", "ADPSGD", "SGP", "own"),
+)
 
 
 def new_parameters(dtype: torch.dtype = torch.float64) -> list[torch.nn.Parameter]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from mpi4py import MPI
-from tiny import batch, build_model, loss_of, on_all_ranks, step_on, values
+from tiny import EACH_KIND, batch, build_model, loss_of, mostly_long, on_all_ranks, step_on, values
 
 import wagma
 from wagma.algorithms import Algorithm
@@ -42,7 +42,7 @@ def everybodys_loss(model: torch.nn.Module) -> float:
     return loss_of(model, inputs).item()
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", mostly_long(ALGORITHMS, (*EACH_KIND, "KAsync")))
 def test_it_trains_and_ends_with_one_model(name: str) -> None:
     model, last = build_model(), FEW_GRADIENTS.get(name, STEPS)
     before = everybodys_loss(model)
@@ -187,7 +187,7 @@ WRONG: list[tuple[str, dict[str, Any], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize("everywhere", [True, False])
+@pytest.mark.parametrize("everywhere", [pytest.param(True, marks=pytest.mark.long), False])
 @pytest.mark.parametrize(("name", "arguments", "error", "text"), WRONG)
 def test_a_wrong_argument_is_everyones_error(
     name: str, arguments: dict[str, Any], error: type[Exception], text: str, everywhere: bool

@@ -155,7 +155,10 @@ def test_the_total_batch_is_chosen_and_learning_rates_follow() -> None:
         assert len(set(on_all_ranks(values(model)))) == 1
 
 
-@pytest.mark.parametrize("baseline", ["even", "lb-bsp", "adaptdl"])
+@pytest.mark.parametrize(
+    "baseline",
+    ["lb-bsp", *(pytest.param(one, marks=pytest.mark.long) for one in ("even", "adaptdl"))],
+)
 def test_baselines(baseline: Any) -> None:
     model = build()
     total = (10 * SIZE, 20 * SIZE) if baseline == "adaptdl" else 10 * SIZE

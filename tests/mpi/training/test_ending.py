@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from ending import CASES, Case, Delays, check_alike, new_optimizer, train
-from tiny import COMM, RANK, SIZE, on_all_ranks
+from ending import CASES, SHORT, Case, Delays, check_alike, new_optimizer, train
+from tiny import COMM, RANK, SIZE, mostly_long, on_all_ranks
 
 from wagma.collectives import SyncAllreduce
 from wagma.training.policies.dropcompute import MORE
@@ -31,7 +31,7 @@ def trials(seeds: range) -> Iterator[tuple[int, int, int]]:
             yield from ((asker, when, seed) for asker in range(SIZE))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", mostly_long(CASES, SHORT))
 def test_all_stop_at_one_version(name: str) -> None:
     for asker, when, seed in list(trials(range(1)))[:: 3 * SIZE + 1]:
         end(CASES[name], asker, when, Delays(seed))

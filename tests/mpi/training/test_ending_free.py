@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from ending import CASES, backward, new_optimizer
-from tiny import COMM, RANK, SIZE
+from ending import CASES, SHORT, backward, new_optimizer
+from tiny import COMM, RANK, SIZE, mostly_long
 
 import wagma
 
@@ -30,14 +30,16 @@ def calls(name: str, *, watches: bool) -> list[int]:
         return [one.version for one in opt.algorithm._collectives]
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name not in POSTED + LATE])
+@pytest.mark.parametrize(
+    "name", mostly_long([name for name in CASES if name not in POSTED + LATE], SHORT)
+)
 def test_what_is_averaged_anyway_carries_it(name: str) -> None:
     with_it, without = calls(name, watches=True), calls(name, watches=False)
     assert len(with_it) == len(without)
     assert with_it == without
 
 
-@pytest.mark.parametrize("name", LATE)
+@pytest.mark.parametrize("name", mostly_long(LATE, SHORT))
 def test_beside_what_goes_on_without_a_rank_one_number_is_posted(name: str) -> None:
     with_it, without = calls(name, watches=True), calls(name, watches=False)
     assert len(with_it) == len(without) + 1
@@ -45,7 +47,7 @@ def test_beside_what_goes_on_without_a_rank_one_number_is_posted(name: str) -> N
         assert with_it[-1] == 1 + STEPS // opt.algorithm.stop_period()
 
 
-@pytest.mark.parametrize("name", POSTED)
+@pytest.mark.parametrize("name", mostly_long(POSTED, SHORT))
 def test_others_post_one_number_per_period(name: str) -> None:
     with_it, without = calls(name, watches=True), calls(name, watches=False)
     case = CASES[name]
@@ -57,7 +59,9 @@ def test_others_post_one_number_per_period(name: str) -> None:
 
 @pytest.mark.shm("over messages a rank is stopped earlier by the window")
 @pytest.mark.mpi(min_size=2)
-@pytest.mark.parametrize("start", range(6))
+@pytest.mark.parametrize(
+    "start", [*range(3), *(pytest.param(n, marks=pytest.mark.long) for n in range(3, 6))]
+)
 @pytest.mark.parametrize("make", [wagma.ADPSGD, partial(wagma.WAGMA, sync_period=None)])
 def test_nobody_waits_for_a_rank_within_the_window(start: int, make: Any) -> None:
     """The others go as far as their collective lets them, while a rank computes."""

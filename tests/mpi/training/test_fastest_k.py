@@ -19,7 +19,7 @@ TRANSPORTS = ["shm", "mpi"]
 several = pytest.mark.skipif(SIZE == 1, reason="nobody is late alone")
 
 
-@pytest.mark.parametrize("schedule", ["additive", "double"])
+@pytest.mark.parametrize("schedule", [pytest.param("additive", marks=pytest.mark.long), "double"])
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_k_grows_as_algorithm_1_says(schedule: Any, transport: Any) -> None:
     """Gradients that change their sign with every version, on any rank and however many."""

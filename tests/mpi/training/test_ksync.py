@@ -37,7 +37,13 @@ def train(model: torch.nn.Module, algorithm: wagma.Algorithm, weights: bool) -> 
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize("kind", [wagma.KSync, wagma.KAsync, wagma.FastestK])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        wagma.KSync,
+        *(pytest.param(one, marks=pytest.mark.long) for one in (wagma.KAsync, wagma.FastestK)),
+    ],
+)
 def test_with_all_ranks_it_is_allreduce_sgd(kind: Any, transport: Any) -> None:
     for weights in (False, True):
         expected = train(build_model(), wagma.AllreduceSGD(COMM, transport=transport), weights)

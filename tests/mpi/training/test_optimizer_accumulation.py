@@ -4,7 +4,20 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tiny import COMM, ON_TIME, OPTIMIZERS, RANK, SIZE, batch, build_model, loss_of, on_time, values
+from tiny import (
+    COMM,
+    ON_TIME,
+    ON_TIME_EACH_KIND,
+    OPTIMIZERS,
+    RANK,
+    SIZE,
+    batch,
+    build_model,
+    loss_of,
+    mostly_long,
+    on_time,
+    values,
+)
 
 import wagma
 from wagma.algorithms import Algorithm
@@ -12,7 +25,7 @@ from wagma.algorithms import Algorithm
 PARTS = 4
 
 
-@pytest.fixture(params=ON_TIME)
+@pytest.fixture(params=mostly_long(ON_TIME, ON_TIME_EACH_KIND))
 def make(request: pytest.FixtureRequest) -> Callable[..., Algorithm]:
     return ON_TIME[request.param]
 

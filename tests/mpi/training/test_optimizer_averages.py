@@ -5,7 +5,19 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import ALGORITHMS, COMM, RANK, SIZE, batch, build_model, loss_of, on_all_ranks, values
+from tiny import (
+    ALGORITHMS,
+    COMM,
+    EACH_KIND,
+    RANK,
+    SIZE,
+    batch,
+    build_model,
+    loss_of,
+    mostly_long,
+    on_all_ranks,
+    values,
+)
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
@@ -147,7 +159,7 @@ def test_a_scaler_that_comes_too_early_or_not_at_all_is_refused() -> None:
 # ---- what is refused -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", mostly_long(ALGORITHMS, EACH_KIND))
 def test_only_averages_of_gradients_can_be_had(name: str) -> None:
     model = build_model()
     inner = INNER["SGD"](model.parameters())
@@ -166,7 +178,7 @@ def test_only_averages_of_gradients_can_be_had(name: str) -> None:
         assert optimizer.version >= 1
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", mostly_long(ALGORITHMS, EACH_KIND))
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_synchronize_between_backward_and_step_is_refused(name: str, set_to_none: bool) -> None:
     """It is Horovod's recipe for clipping, which would train nothing here."""

@@ -14,12 +14,14 @@ from stalls import soon
 from tiny import (
     ALGORITHMS,
     COMM,
+    EACH_KIND,
     ON_TIME,
     OPTIMIZERS,
     RANK,
     SIZE,
     batch,
     build_model,
+    mostly_long,
     on_all_ranks,
     step_on,
     values,
@@ -72,7 +74,7 @@ def test_values_are_those_of_numpy(make: Callable[..., Algorithm]) -> None:
     np.testing.assert_allclose(parameter.detach(), models[RANK], rtol=1e-14, atol=1e-14)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", mostly_long(ALGORITHMS, EACH_KIND))
 def test_all_ranks_end_at_one_version_and_go_on(name: str) -> None:
     model = build_model()
     inner = OPTIMIZERS["SGD"](model.parameters())
@@ -258,7 +260,7 @@ def test_a_stall_names_it() -> None:
 
 
 @pytest.mark.mpi(min_size=2)
-@pytest.mark.parametrize("name", ["AllreduceSGD", "DPSGD"])
+@pytest.mark.parametrize("name", mostly_long(["AllreduceSGD", "DPSGD"], ["AllreduceSGD"]))
 @pytest.mark.parametrize("joins", [False, True])
 def test_a_warning_names_it(joins: bool, name: str, caplog: pytest.LogCaptureFixture) -> None:
     """Without a timeout there is nothing else; not where this rank is in it already."""

@@ -90,7 +90,7 @@ def test_a_large_model_is_averaged_where_it_lies(wait_avoiding: bool) -> None:
     assert [parameter.data_ptr() for parameter in model] == places, "it has moved already"
 
 
-@pytest.mark.parametrize("name", ["WAGMA", "ADPSGD"])
+@pytest.mark.parametrize("name", ["WAGMA", pytest.param("ADPSGD", marks=pytest.mark.long)])
 @pytest.mark.parametrize("end", ["close", "exception", "more parameters"])
 def test_after_its_training_it_has_memory_of_its_own(name: str, end: str) -> None:
     gc.collect()

@@ -9,7 +9,17 @@ import pytest
 import tiny
 import torch
 from refusals import error_everywhere
-from tiny import ALGORITHMS, COMM, OPTIMIZERS, batch, build_model, loss_of, values
+from tiny import (
+    ALGORITHMS,
+    COMM,
+    EACH_KIND,
+    OPTIMIZERS,
+    batch,
+    build_model,
+    loss_of,
+    mostly_long,
+    values,
+)
 from torch.optim import Optimizer
 
 import wagma
@@ -38,7 +48,7 @@ def on_all_ranks(model: torch.nn.Module) -> list[str]:
     return tiny.on_all_ranks(values(model))
 
 
-@pytest.fixture(params=ALGORITHMS)
+@pytest.fixture(params=mostly_long(ALGORITHMS, EACH_KIND))
 def make(request: pytest.FixtureRequest) -> Callable[..., Algorithm]:
     return ALGORITHMS[request.param]
 

@@ -8,6 +8,7 @@ import torch
 from tiny import (
     ALGORITHMS,
     COMM,
+    EACH_KIND,
     ON_TIME,
     OPTIMIZERS,
     RANK,
@@ -15,6 +16,7 @@ from tiny import (
     batch,
     build_model,
     loss_of,
+    mostly_long,
     on_all_ranks,
     step_on,
     values,
@@ -77,7 +79,9 @@ def test_frozen_parameters_stay_while_models_are_averaged() -> None:
     torch.testing.assert_close(model[0].weight, start, rtol=1e-15, atol=0)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, pytest.param(torch.bfloat16, marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("name", ["WAGMA", "AllreduceSGD", "SGP", "EagerSGD-solo"])
 def test_sixteen_bit_parameters(dtype: torch.dtype, name: str) -> None:
     model = build_model().to(dtype)
@@ -164,7 +168,7 @@ def test_late_added_parameters_as_in_one_process() -> None:
     torch.testing.assert_close(values(extra), values(extra_alone), rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", mostly_long(ALGORITHMS, EACH_KIND))
 def test_training_goes_on_with_late_added_parameters(name: str) -> None:
     model, extra = build_model(), extra_layer(seed=RANK)
     inner = OPTIMIZERS["Adam"](model.parameters())

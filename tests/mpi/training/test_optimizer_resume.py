@@ -10,11 +10,13 @@ import torch
 from tiny import (
     COMM,
     ON_TIME,
+    ON_TIME_EACH_KIND,
     OPTIMIZERS,
     RANK,
     SIZE,
     batch,
     build_model,
+    mostly_long,
     on_all_ranks,
     on_time,
     step_on,
@@ -76,7 +78,7 @@ def load(model: torch.nn.Module, optimizer: wagma.DistributedOptimizer, checkpoi
         part.load_state_dict(state)
 
 
-@pytest.mark.parametrize("name", ON_TIME)
+@pytest.mark.parametrize("name", mostly_long(ON_TIME, ON_TIME_EACH_KIND))
 def test_two_halves_are_the_whole(name: str) -> None:
     ((_, whole),) = run(ON_TIME[name], "Adam", 0, 12)  # it saves nothing on the way
     checkpoints = run(ON_TIME[name], "Adam", 0, 7, save_at=(4,))

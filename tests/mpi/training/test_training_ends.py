@@ -6,6 +6,7 @@ import pytest
 import torch
 from mapped import segments
 from mpi4py import MPI
+from tiny import mostly_long
 
 from wagma.benchmarks.training.algorithms import DEFAULT, find
 from wagma.benchmarks.training.settings import Settings
@@ -33,7 +34,7 @@ SETTINGS = Settings(
 )
 
 
-@pytest.mark.parametrize("name", DEFAULT)
+@pytest.mark.parametrize("name", mostly_long(DEFAULT, ("wagma", "allreduce", "sgp1")))
 def test_one_rank_stops(comm: MPI.Intracomm, name: str) -> None:
     """Before a version that needs all ranks, and the others are not told."""
     torch.set_num_threads(1)
@@ -69,7 +70,12 @@ def test_its_memory_is_free_for_the_next_one(comm: MPI.Intracomm) -> None:
     assert segments() == before
 
 
-@pytest.mark.parametrize("name", ["ksync1", "kasync1", "fastest-k", "k-sync1", "k-batch-async1"])
+@pytest.mark.parametrize(
+    "name",
+    mostly_long(
+        ["ksync1", "kasync1", "fastest-k", "k-sync1", "k-batch-async1"], ("ksync1", "k-sync1")
+    ),
+)
 def test_ranks_that_do_not_compute_every_version(comm: MPI.Intracomm, name: str) -> None:
     """Late ranks jump, and a server makes all versions in one step."""
     torch.set_num_threads(1)

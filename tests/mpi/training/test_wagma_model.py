@@ -11,7 +11,7 @@ from wagma_run import expected, train
 
 
 @pytest.mark.mpi(min_size=2)
-@pytest.mark.parametrize("grace", [0.0, "auto"])
+@pytest.mark.parametrize("grace", [0.0, pytest.param("auto", marks=pytest.mark.long)])
 def test_wagma_is_the_model(grace: float | str) -> None:
     group_size = max(2, SIZE // 2)  # of three ranks one is alone, another one at each version
     record, models = train(COMM, RANK, group_size, grace)

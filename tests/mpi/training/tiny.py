@@ -2,8 +2,8 @@
 
 import hashlib
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -57,8 +57,19 @@ ON_TIME: dict[str, Callable[..., Algorithm]] = {
     "KAsync": lambda comm: wagma.KAsync(comm, comm.size),
 }
 
+# Of those above one of each mechanism: models in groups and of all ranks, gradients of all ranks
+# and of those that have come, neighbours.
+EACH_KIND = ("WAGMA", "LocalSGD", "AllreduceSGD", "EagerSGD-solo", "SGP")
+ON_TIME_EACH_KIND = ("WAGMA", "DiLoCo-overlap", "AllreduceSGD", "KSync", "SGP")
+
 # Seconds between all ranks' meeting and their call of a version, in one attempt after the other.
 PAUSES_S = [0.004 * 4**attempt for attempt in range(5)]
+
+
+def mostly_long(names: Iterable[str], short: Iterable[str]) -> list[Any]:
+    """Parameters of a test: the short run has those in `short`."""
+    long = pytest.mark.long
+    return [name if name in short else pytest.param(name, marks=long) for name in names]
 
 
 def on_time(
