@@ -53,17 +53,20 @@ ALONE = (
 # Numbers of ranks: of the short run, and of the rest.
 SIZES = {
     "transport": ((2, 3), (1, 4)),
-    "mpi": ((2, 4), (1, 4, 8)),
+    "mpi": ((2, 4), (1, 8)),
     "messages": ((3,), (1, 2, 4)),
     "oracle": ((2,), (1, 3, 4)),
 }
 RANKS = (1, 2, 3, 4, 8)
-# The front-ends import torch, and depend less on the number of ranks: they are tested on at most so
-# many, in the short run and in the rest. In shared memory they do not depend on the MPI: the rest
-# has them on MPICH alone.
+# The front-ends import torch, and depend less on the number of ranks than the collectives. In
+# shared memory they do not depend on the MPI; over messages each MPI has a number of its own.
 FRONT_ENDS = ("tests/mpi/training", "tests/mpi/tools")
-FRONT_END_RANKS = {"mpi": (2, 4), "messages": (0, 4)}
-# Averages of ranks with unequally many samples are tested on every number from 1 to 8 in the rest.
+FRONT_END_RANKS = {
+    "mpi": {"short": (2,), "mpich": (1, 4), "openmpi": ()},
+    "messages": {"short": (), "mpich": (4,), "openmpi": (2,)},
+}
+# Averages of ranks with unequally many samples are tested on every number from 1 to 8 in the rest,
+# on MPICH: the engine and not the MPI knows how many there are.
 WEIGHTS, WEIGHTS_RANKS = "tests/mpi/test_weights.py", range(1, 9)
 # MPICH's ranks spin where others need the core, unless this makes them sleep. They spin as users'
 # do in the parts that launch jobs.
@@ -146,13 +149,17 @@ def mpi_part(
     without = [f"--ignore={folder}" for folder in FRONT_ENDS]
     if short:
         options = (*options, "-m", "not long")
+    usual = sizes == SIZES[name][not short]
+    front_ends = FRONT_END_RANKS[name]["short" if short else mpi.name]
+    if not usual:
+        front_ends = tuple(size for size in sizes if size <= max(front_ends, default=0))
     commands = []
-    for size in sorted(set(sizes), reverse=True):  # what takes long begins
-        most = FRONT_END_RANKS[name][not short and (name == "messages" or mpi.name == "mpich")]
-        if size <= most:
+    for size in sorted({*sizes, *front_ends}, reverse=True):  # what takes long begins
+        if size in front_ends:
             commands.append(on_ranks(f"{name}-training", mpi, size, timeout, *options, *FRONT_ENDS))
-        commands.append(on_ranks(name, mpi, size, timeout, *options, *without, "tests/mpi"))
-    if not short and sizes == SIZES[name][1]:
+        if size in sizes:
+            commands.append(on_ranks(name, mpi, size, timeout, *options, *without, "tests/mpi"))
+    if usual and not short and mpi.name == "mpich":
         commands += [
             on_ranks(f"{name}-weights", mpi, size, timeout, *options, WEIGHTS)
             for size in sorted({*WEIGHTS_RANKS} - {*sizes})
