@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 # They would override the options that tests set.
 for _name in (
     "WAGMA_TRANSPORT",
@@ -12,3 +14,10 @@ for _name in (
     "WAGMA_PROGRESS_CPU",
 ):
     os.environ.pop(_name, None)
+
+
+def pytest_terminal_summary(config: pytest.Config) -> None:
+    """Give the summary of pytest room for the reason behind the name of a test."""
+    writer = config.get_terminal_writer()
+    if not writer.hasmarkup:
+        writer.fullwidth = 300

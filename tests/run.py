@@ -20,6 +20,7 @@ from pathlib import Path
 import unfinished
 from commands import Runner
 from parts import LOGS, RANKS, ROOT, SIZES, Command, Launcher, all_parts
+from recap import failures
 
 COUNTED = re.compile(r"\b(\d+) (passed|failed|skipped|error)")
 SHOWN_LINES = 200
@@ -48,6 +49,7 @@ class Result:
     cpu_seconds: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
     reasons: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)  # the lines of its logs that name tests
 
 
 def lines_of(log: Path) -> list[str]:
@@ -111,6 +113,7 @@ def run_part(commands: list[Command], runner: Runner) -> Result:
         if reasons:
             show(command)
             reasons += unfinished_on(command)
+            result.failures += failures(line for log in command.logs() for line in lines_of(log))
             result.reasons.append(f"{command.name}: {', '.join(reasons)}")
         result.cpu_seconds += ended.cpu_seconds
     result.seconds = time.monotonic() - start
@@ -190,6 +193,12 @@ def main() -> int:
     total: Counter[str] = sum((result.counts for result in results.values()), Counter())
     failed = [name for name, result in results.items() if result.reasons]
     seconds = time.monotonic() - start
+    # The last lines, which stay where somebody cuts the middle of a long output.
+    for result in results.values():
+        for line in dict.fromkeys(result.failures):
+            print(line)
+        for reason in result.reasons:
+            print(f"FAILED {reason}")
     verdict = f"FAILED: {', '.join(failed)}" if failed else "ok"
     target = "test-all" if options.rest else "test"
     print(f"make {target} ({options.mpi}): {describe(total)} in {seconds:.0f} s: {verdict}")
