@@ -1,16 +1,15 @@
 """What docs/migrating.md says of DDP: both sides of its diff, run by the same torchrun job."""
 
-import re
 import sys
 from pathlib import Path
 
 import pytest
+from documents import blocks
 from launched import finished
 
 pytestmark = pytest.mark.long
 
 LIVENESS_S = 200.0  # torchrun takes its time on a busy machine
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs/migrating.md"
 
 # Rank 0 prints the largest difference of the two models.
 PROGRAM = """
@@ -48,9 +47,8 @@ if rank == 0:
 
 def side(sign: str) -> str:
     """The diff's code with its lines of one sign."""
-    found = re.search(r"^```diff\n(.*?)^```", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
-    assert found is not None
-    lines = found[1].splitlines(True)
+    (diff,) = blocks("migrating.md", "diff")
+    lines = diff.splitlines(True)
     return "".join(line[1:] for line in lines if line[:1] in (" ", sign, "\n"))
 
 

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from documents import blocks
 from launched import finished
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
 MPIEXEC = os.environ.get("WAGMA_TEST_MPIEXEC", str(Path(sys.executable).with_name("mpiexec")))
 NUMBER = r"\d\.\d+"
 PRINTED = {
@@ -27,9 +27,8 @@ PRINTED = {
 @pytest.mark.long
 @pytest.mark.parametrize("name", PRINTED)
 def test_the_page_runs(name: str, tmp_path: Path) -> None:
-    page = (DOCS / f"{name}.md").read_text()
     program = tmp_path / "page.py"
-    program.write_text(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0])
+    program.write_text(blocks(f"{name}.md", "python")[0])
     done = finished([*shlex.split(MPIEXEC), "-n", "2", sys.executable, str(program)], 100.0)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(PRINTED[name], done.stdout), done.stdout

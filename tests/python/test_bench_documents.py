@@ -1,6 +1,7 @@
 """Reports in files: the JSON document and its schema, raw samples."""
 
 import json
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import jsonschema
 import numpy as np
 import pytest
 from bench_reports import BAD, OWN, POSTED, compared, point, report, series, text
+from documents import blocks
 
 from wagma.benchmarks import raw
 from wagma.benchmarks.samples import Report, Series
@@ -113,6 +115,18 @@ def test_samples_come_back(tmp_path: Path) -> None:
         assert all(map(same, old.series, new.series))
     assert read.points[0].series[0].posting is None
     assert view(settings).row(read.points[1]) == view(settings).row(written.points[1])
+
+
+def test_the_page_reads_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw.save(tmp_path / "samples.npz", report(Settings("allreduce", (8,)), compared()))
+    monkeypatch.chdir(tmp_path)
+    (code,) = blocks("benchmark-figures.md", "python")
+    exec(code, {})
+    printed = capsys.readouterr().out
+    assert re.match(r"8 wagma in-place \d", printed)
+    assert len(printed.splitlines()) == len(compared().series)
 
 
 def test_samples_need_no_wagma_to_be_read(tmp_path: Path) -> None:

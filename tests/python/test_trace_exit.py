@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from documents import blocks
 from ranks import pair
 
 from wagma.collectives import Handle, Segment, StallError
-
-TIMELINE = Path(__file__).resolve().parents[2] / "docs/timeline.md"
 
 PRELUDE = """
 import os, signal, sys
@@ -118,7 +117,7 @@ def test_a_look_at_a_rank_that_waits(x: np.ndarray) -> None:
 
 
 def test_the_thread_of_the_documentation(capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = re.findall(r"^```python\n(.*?)^```", TIMELINE.read_text(), re.MULTILINE | re.DOTALL)
+    (code,) = blocks("timeline.md", "python")
     assert "seconds=60.0" in code
     handle = Handle(Segment.create({"size": 1, "count": 3}), 0)
     names: dict[str, Any] = {"coll": handle}

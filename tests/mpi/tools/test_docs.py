@@ -1,26 +1,20 @@
-"""The code that docs/collectives.md and docs/inject.md show, run as it stands."""
+"""The code that collectives.md, neighbors.md and inject.md of docs/ show, run as it stands."""
 
 import re
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+from documents import DOCS, blocks
 from mpi4py import MPI
 
 from wagma import inject
 from wagma.collectives import methods
 
-DOCS = Path(__file__).resolve().parents[3] / "docs"
-COLLECTIVES, INJECT = ((DOCS / f"{page}.md").read_text() for page in ("collectives", "inject"))
-
-
-def code(page: str) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-
-
-COLLECTIVE, RESULTS, SPLIT = code(COLLECTIVES)
-(IMBALANCE,) = code(INJECT)
+COLLECTIVES, INJECT = ((DOCS / page).read_text() for page in ("collectives.md", "inject.md"))
+COLLECTIVE, RESULTS, SPLIT = blocks("collectives.md", "python")
+(NEIGHBORS,) = blocks("neighbors.md", "python")
+(IMBALANCE,) = blocks("inject.md", "python")
 
 
 def equal_everywhere(array: np.ndarray) -> bool:
@@ -59,6 +53,17 @@ def test_split_calls_and_contributions_in_place() -> None:
     assert names["coll"].version == 100
     assert equal_everywhere(names["x"])  # version 99 is a sync version
     assert 0 < names["x"][0] <= 100 * (MPI.COMM_WORLD.size - 1)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_neighbours() -> None:
+    """Both graphs bring the ranks' arrays together, and keep their mean."""
+    own = np.array([MPI.COMM_WORLD.rank], np.float64)
+    names = {"x": own.copy(), "z": own.copy(), "steps": 40}
+    exec(NEIGHBORS, names)
+    mean = (MPI.COMM_WORLD.size - 1) / 2
+    np.testing.assert_allclose((names["x"][0], names["z"][0]), mean, atol=1e-2)
+    assert names["weight"] == 1.0
 
 
 def test_imbalance(monkeypatch: pytest.MonkeyPatch) -> None:

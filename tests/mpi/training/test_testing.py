@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import pytest
 import torch
+from documents import DOCS, blocks
 from mpi4py import MPI
 from torch.optim import Optimizer
 
@@ -26,8 +26,8 @@ def plain(parameters: list[torch.nn.Parameter]) -> Optimizer:
     return torch.optim.SGD(parameters, lr=1.0)
 
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs/writing-an-algorithm.md").read_text()
-EXAMPLE, CHECK = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+PAGE = (DOCS / "writing-an-algorithm.md").read_text()
+EXAMPLE, CHECK = blocks("writing-an-algorithm.md", "python")
 
 long = pytest.mark.long
 # What there is nothing to check of: weights of SGP, averaged gradients of what averages models.

@@ -10,21 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from documents import DOCS, blocks
 from tiny import COMM, RANK, SIZE, on_all_ranks
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import wagma
 from wagma.checkpoint import Checkpointer
 from wagma.preemption import EXIT_RESTART
-
-DOCS = Path(__file__).resolve().parents[3] / "docs"
-
-
-def blocks(name: str, language: str) -> list[str]:
-    text = (DOCS / name).read_text()
-    found: list[str] = re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    return found
-
 
 LOOP, ACCUMULATION, WEIGHTED, UNEVEN = blocks("training.md", "python")
 _, EPOCH = blocks("dropcompute.md", "python")
