@@ -79,6 +79,7 @@ setup(
     packages=[
         *find_packages(include=["wagma", "wagma.*"]),
         "wagma.collectives",
+        *(f"wagma.collectives.{package}" for package in find_packages("collectives")),
         "wagma.benchmarks",
         *(f"wagma.benchmarks.{package}" for package in find_packages("benchmarks")),
         "wagma.include",

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from wagma.collectives import clock
-from wagma.collectives.mpi import import_mpi
+from wagma.collectives.communicator import import_mpi
+from wagma.collectives.rendezvous import clock
 
 from . import _loop
 

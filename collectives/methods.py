@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import SupportsIndex, Unpack
 
-    from .meeting import Comm
     from .options import Arguments, CommonArguments, WorldArguments
+    from .rendezvous.meeting import Comm
 
 __all__ = [
     "GroupAllreduce",

@@ -8,10 +8,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, SupportsFloat, SupportsIndex
 
 from . import _engine, arrays
-from .meeting import Comm, Meeting, Telling
 from .neighbor_options import Graph, NeighborOptions
 from .options import OWN, Transport
-from .patience import Patience
+from .rendezvous.meeting import Comm, Meeting, Telling
+from .rendezvous.patience import Patience
 
 if TYPE_CHECKING:
     from .stats import Stats

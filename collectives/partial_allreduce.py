@@ -7,9 +7,9 @@ from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import _engine, arrays
-from .meeting import Comm, Meeting, Telling
 from .options import OWN, Arguments, Options
-from .patience import Patience
+from .rendezvous.meeting import Comm, Meeting, Telling
+from .rendezvous.patience import Patience
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from . import _engine
-from .mpi import import_mpi
+from .communicator import import_mpi
 
 if TYPE_CHECKING:
     from mpi4py import MPI

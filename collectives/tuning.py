@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..launch.files import write_file
-from .mpi import import_mpi
+from .communicator import import_mpi
 
 __all__ = ["Schedule", "cache_file", "default", "find", "key", "read", "write"]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from forked import Process, Template
 
-from wagma.collectives.address import _address
-from wagma.collectives.job import Job
+from wagma.collectives.rendezvous.address import _address
+from wagma.collectives.rendezvous.job import Job
 
 LIVENESS_S = 60.0  # far beyond what any test takes: a hang becomes a failure
 
@@ -167,7 +167,7 @@ class Forked(Launched):
     `imports`: beside those of PRELUDE.
     """
 
-    imports = "import wagma.collectives.local"  # of ranks that meet through sockets
+    imports = "import wagma.collectives.rendezvous.local"  # of ranks that meet through sockets
 
     def _start(self, environment: dict[str, str]) -> Process:
         return template(IMPORTS + self.imports).start(self._script, environment)

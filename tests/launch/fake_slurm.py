@@ -28,7 +28,7 @@ PLACE = re.compile(r"run-(\d+)-version-(\d+)")
 
 # What imports torch on the first use is used before ranks are forked.
 IMPORTS = """
-import wagma.collectives.local, faulthandler, json, random, torch, traceback
+import wagma.collectives.rendezvous.local, faulthandler, json, random, torch, traceback
 import wagma.algorithms, wagma.checkpoint, wagma.preemption
 torch.set_num_threads(1)
 torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)

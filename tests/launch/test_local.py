@@ -28,21 +28,21 @@ PLACES = {
 class Replaced:
     @staticmethod
     def create(*_):
-        collectives.meeting.Segment = Segment
+        collectives.rendezvous.meeting.Segment = Segment
         {}()
     open = create
-collectives.meeting.Segment = Replaced
+collectives.rendezvous.meeting.Segment = Replaced
 """,
     "segment made": """
 class Replaced:
     @staticmethod
     def create(*arguments):
-        collectives.meeting.Segment = Segment
+        collectives.rendezvous.meeting.Segment = Segment
         made = Segment.create(*arguments) if rank == 0 else Segment.open(*arguments)
         {}()
         return made
     open = create
-collectives.meeting.Segment = Replaced
+collectives.rendezvous.meeting.Segment = Replaced
 """,
     "joining": """
 def armed():
@@ -292,7 +292,7 @@ def test_all_ranks_are_killed_while_the_segment_is_open() -> None:
                 time.sleep(60)
                 return made
         if rank == 0:
-            collectives.meeting.Segment = Replaced
+            collectives.rendezvous.meeting.Segment = Replaced
     """
     with Launched(2, textwrap.dedent(script) + MAKE) as ranks:
         assert ranks.line(0) == "made"
@@ -333,12 +333,12 @@ def test_a_rank_that_is_interrupted_between_the_steps(interrupted: int) -> None:
     """The segment is there, the others are in it, and this rank does not come."""
     script = f"""
         if rank == {interrupted}:
-            original = collectives.meeting.Meeting.segment
+            original = collectives.rendezvous.meeting.Meeting.segment
             def segment(*args):
-                collectives.meeting.Meeting.segment = original
+                collectives.rendezvous.meeting.Meeting.segment = original
                 original(*args)
                 raise KeyboardInterrupt
-            collectives.meeting.Meeting.segment = segment
+            collectives.rendezvous.meeting.Meeting.segment = segment
         """
     with Forked(3, textwrap.dedent(script) + MAKE) as ranks:
         texts = ranks.outputs()
@@ -434,7 +434,7 @@ def test_a_second_job_of_the_same_name_is_refused_while_the_first_runs() -> None
 
 def test_two_jobs_of_one_name_that_start_at_once_refuse_each_other() -> None:
     """Rank 0 of one meets rank 1 of the other; those that find a number taken tell them."""
-    script = "collectives.local_rank0._HOLD_S = 10\n" + MAKE
+    script = "collectives.rendezvous.local_rank0._HOLD_S = 10\n" + MAKE
     with (
         Forked(2, script, ranks=(0,)) as one,
         Forked(2, script, ranks=(1,), job=one.job) as other,

@@ -87,7 +87,7 @@ def test_ranks_of_two_nodes(tmp_path: Path) -> None:
     done = run(
         4,
         """
-        from wagma.collectives import meeting
+        from wagma.collectives.rendezvous import meeting
         connect = meeting.Channel
         def channel(options, capsule):
             say(options["schedule_chunk"])

@@ -21,7 +21,7 @@ from wagma.collectives import (
     SegmentError,
     _engine,
 )
-from wagma.collectives.meeting import Meeting
+from wagma.collectives.rendezvous.meeting import Meeting
 
 
 def x_of(count: int = 5) -> np.ndarray:
@@ -176,7 +176,7 @@ def test_trouble_on_one_rank_is_everyones(
         open = create
 
     if comm.rank == odd:
-        monkeypatch.setattr("wagma.collectives.meeting.Segment", Broken)
+        monkeypatch.setattr("wagma.collectives.rendezvous.meeting.Segment", Broken)
     text = error_everywhere(comm, lambda: PartialAllreduce(comm, x_of()), SegmentError)
     assert f"rank {odd}: there is no room" in text
     assert not leftovers()

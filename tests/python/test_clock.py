@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from wagma.collectives import clock
+from wagma.collectives.rendezvous import clock
 
 
 def test_the_fastest_round_trip_gives_the_offset() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from doctor_facts import changed, environment, healthy, many_nodes
 
-from wagma.collectives.link import plain
 from wagma.collectives.options import ENVIRONMENT
+from wagma.collectives.rendezvous.link import plain
 from wagma.doctor import machine, probe, software
 from wagma.doctor.checks import examine
 from wagma.doctor.control_groups import cpu_limit

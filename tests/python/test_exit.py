@@ -286,7 +286,7 @@ def test_importing_needs_no_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
     done = run(
         """
         assert not any(name.startswith("mpi4py") for name in sys.modules)
-        from wagma.collectives.mpi import import_mpi
+        from wagma.collectives.communicator import import_mpi
         try:
             import_mpi()
         except ImportError as error:

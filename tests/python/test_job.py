@@ -2,9 +2,9 @@
 
 import pytest
 
-from wagma.collectives.job import Job
-from wagma.collectives.meeting import rank_and_size
-from wagma.collectives.patience import Patience
+from wagma.collectives.rendezvous.job import Job
+from wagma.collectives.rendezvous.meeting import rank_and_size
+from wagma.collectives.rendezvous.patience import Patience
 
 TORCHRUN = {
     "RANK": "1",

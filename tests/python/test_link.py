@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from wagma.collectives import link
-from wagma.collectives.link import Link, encode, plain
-from wagma.collectives.reports import Report
+from wagma.collectives.rendezvous import link
+from wagma.collectives.rendezvous.link import Link, encode, plain
+from wagma.collectives.rendezvous.reports import Report
 
 
 @pytest.fixture

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import ranks
 
-from wagma.collectives import StallError, local
-from wagma.collectives.address import accept, listen, proof
-from wagma.collectives.job import Job
-from wagma.collectives.link import Link, wait_for
-from wagma.collectives.patience import Patience
+from wagma.collectives import StallError
+from wagma.collectives.rendezvous import local
+from wagma.collectives.rendezvous.address import accept, listen, proof
+from wagma.collectives.rendezvous.job import Job
+from wagma.collectives.rendezvous.link import Link, wait_for
+from wagma.collectives.rendezvous.patience import Patience
 
 
 def heard(link: Link) -> tuple[str, Any]:

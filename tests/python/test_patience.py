@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from wagma.collectives import StallError
-from wagma.collectives.patience import Patience, Wait
+from wagma.collectives.rendezvous.patience import Patience, Wait
 
 
 def test_options_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ import heapq
 import numpy as np
 import pytest
 
-from wagma.collectives.selection import METHODS, Action, Kind, Selection, Unused
+from wagma.collectives.parameter_server.selection import METHODS, Action, Kind, Selection, Unused
 
 
 def play(method: str, k: int, learners: int, updates: int, seed: int = 0) -> Selection:

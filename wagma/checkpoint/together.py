@@ -17,7 +17,7 @@ def together(algorithm: Algorithm, function: Callable[[], Any], what: str) -> li
 
     Args:
         algorithm: whose ranks meet.
-        function: returns plain data, see `wagma.collectives.meeting.Meeting.exchange`.
+        function: returns plain data, see `wagma.collectives.rendezvous.meeting.Meeting.exchange`.
         what: cannot be done where it fails, as "save version 3".
 
     Raises:

@@ -155,7 +155,7 @@ class _Local:
     launcher = "torchrun"
 
     def __init__(self, timeout: float) -> None:
-        from wagma.collectives.job import Job
+        from wagma.collectives.rendezvous.job import Job
 
         self._timeout = timeout
         self._job = Job.of(os.environ)
@@ -166,8 +166,8 @@ class _Local:
     def allgather(self, value: Any) -> list[Any]:
         """`value` of every rank."""
         from wagma.collectives import WagmaError
-        from wagma.collectives.local import local_ranks
-        from wagma.collectives.patience import Patience
+        from wagma.collectives.rendezvous.local import local_ranks
+        from wagma.collectives.rendezvous.patience import Patience
 
         try:
             meeting = local_ranks(self._job, Patience(timeout=self._timeout))

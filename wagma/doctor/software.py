@@ -147,7 +147,7 @@ def _mpiexec() -> list[str]:
 def _refused(world: Any) -> str:
     """Why a collective refuses the communicator; empty if it does not."""
     try:
-        from wagma.collectives.mpi import check_communicator
+        from wagma.collectives.communicator import check_communicator
     except ImportError:  # the engine is missing, which is a finding of its own
         return ""
     try:

@@ -75,7 +75,7 @@ def refuse(said: str) -> None:
     """
     if not _launched():
         return
-    from wagma.collectives.mpi import import_mpi
+    from wagma.collectives.communicator import import_mpi
 
     try:
         mpi = import_mpi()

@@ -34,7 +34,7 @@ def on_world(parser: argparse.ArgumentParser, run: Callable[[MPI.Intracomm], int
     """
     if said := missing("mpi4py"):
         parser.error(said)
-    from wagma.collectives.mpi import check_communicator, import_mpi
+    from wagma.collectives.communicator import check_communicator, import_mpi
 
     try:
         comm: MPI.Intracomm = import_mpi().COMM_WORLD

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from wagma.units import rank_list
 
 if TYPE_CHECKING:
-    from wagma.collectives.meeting import Meeting
+    from wagma.collectives.rendezvous.meeting import Meeting
 
 __all__ = ["open_on_all"]
 

@@ -17,7 +17,7 @@ from wagma.logs.opening import open_on_all
 from wagma.units import plural
 
 if TYPE_CHECKING:
-    from wagma.collectives.meeting import Comm
+    from wagma.collectives.rendezvous.meeting import Comm
 
 __all__ = ["LEVEL", "RankLogs"]
 
@@ -62,8 +62,8 @@ class RankLogs:
         console_ranks: Collection[int] = (0,),
         loggers: Collection[str] = ("wagma",),
     ) -> None:
-        from wagma.collectives.meeting import Meeting
-        from wagma.collectives.patience import Patience
+        from wagma.collectives.rendezvous.meeting import Meeting
+        from wagma.collectives.rendezvous.patience import Patience
 
         self._directory = Path(directory)
         self._restored: list[tuple[logging.Logger, int]] = []

@@ -16,7 +16,7 @@ from wagma.preemption.requeue import EXIT_RESTART, job_of, requeue, restarts_of
 from wagma.preemption.signals import Handlers
 
 if TYPE_CHECKING:
-    from wagma.collectives.meeting import Comm
+    from wagma.collectives.rendezvous.meeting import Comm
     from wagma.training.optimizer import DistributedOptimizer
 
 __all__ = ["Preemption", "Saver"]
@@ -139,7 +139,7 @@ class Preemption:
         """Serve this training; collective. What was caught before counts."""
         algorithm = optimizer.algorithm
         if self._comm != "auto":
-            from wagma.collectives.meeting import rank_and_size
+            from wagma.collectives.rendezvous.meeting import rank_and_size
 
             given, used = rank_and_size(self._comm), (algorithm.rank, algorithm.size)
             if given != used:

@@ -18,14 +18,14 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from wagma.collectives import PeerError, StallError
-from wagma.collectives.meeting import Meeting
+from wagma.collectives.rendezvous.meeting import Meeting
 from wagma.testing import places
 from wagma.testing.checks import CHECKS
 from wagma.training.ranks import Ranks
 from wagma.training.strategies.base import Algorithm
 
 if TYPE_CHECKING:
-    from wagma.collectives.meeting import Comm
+    from wagma.collectives.rendezvous.meeting import Comm
 
 __all__ = ["check_algorithm"]
 

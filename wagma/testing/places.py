@@ -16,7 +16,7 @@ from wagma.training.ranks import Ranks
 from wagma.training.strategies.base import Algorithm
 
 if TYPE_CHECKING:
-    from wagma.collectives.meeting import Comm
+    from wagma.collectives.rendezvous.meeting import Comm
 
 __all__ = ["Place", "Run", "backward", "find", "new_optimizer", "new_parameter"]
 

@@ -8,7 +8,7 @@ from typing import Unpack
 
 import torch
 
-from wagma.collectives.meeting import Comm
+from wagma.collectives.rendezvous.meeting import Comm
 from wagma.training.buffers import broadcast_tensors
 from wagma.training.ranks import Ranks, Waits
 

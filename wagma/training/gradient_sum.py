@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch.optim import Optimizer
 
-from wagma.collectives.parameter_server import Shard
+from wagma.collectives.parameter_server.member import Shard
 from wagma.training.flat import FlatParameters, Layout
 
 __all__ = ["GradientSum", "bytes_of", "cut", "shards_of"]

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from wagma.collectives import PartialAllreduce
-from wagma.collectives.meeting import Comm, Meeting, rank_and_size
 from wagma.collectives.options import Transport
-from wagma.collectives.patience import Patience
+from wagma.collectives.rendezvous.meeting import Comm, Meeting, rank_and_size
+from wagma.collectives.rendezvous.patience import Patience
 
 __all__ = ["NamedWaits", "Ranks", "Waits"]
 

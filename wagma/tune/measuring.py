@@ -13,9 +13,9 @@ from mpi4py import MPI
 from wagma.collectives import tuning
 from wagma.collectives._engine import Handle, check_options
 from wagma.collectives.arrays import resolve
-from wagma.collectives.meeting import Meeting
 from wagma.collectives.options import Options
-from wagma.collectives.patience import Patience
+from wagma.collectives.rendezvous.meeting import Meeting
+from wagma.collectives.rendezvous.patience import Patience
 from wagma.collectives.tuning import Schedule
 
 __all__ = ["default_schedule", "measure", "ranks_on_this_node"]

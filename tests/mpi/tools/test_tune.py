@@ -11,7 +11,8 @@ import pytest
 from mpi4py import MPI
 
 from wagma.cli import Ended, main
-from wagma.collectives import PartialAllreduce, meeting, tuning
+from wagma.collectives import PartialAllreduce, tuning
+from wagma.collectives.rendezvous import meeting
 from wagma.collectives.tuning import Schedule
 
 pytestmark = pytest.mark.mpi(min_size=2)

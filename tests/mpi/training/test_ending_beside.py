@@ -11,7 +11,7 @@ from ending import CASES, LIMIT, Case, Delays, backward, check_alike, exactly, n
 from tiny import COMM, RANK, SIZE, on_all_ranks
 
 import wagma
-from wagma.collectives.selection import METHODS
+from wagma.collectives.parameter_server.selection import METHODS
 
 ASKER = SIZE - 1
 WHEN = 2

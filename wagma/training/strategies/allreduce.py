@@ -18,7 +18,7 @@ from wagma.training.strategies.collective import Collective, close_all, threads_
 from wagma.training.strategies.gradients import GradientAveraging
 
 if TYPE_CHECKING:
-    from wagma.collectives.meeting import Comm, Meeting
+    from wagma.collectives.rendezvous.meeting import Comm, Meeting
 
 __all__ = ["AllreduceSGD"]
 

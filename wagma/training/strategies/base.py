@@ -12,8 +12,8 @@ import torch
 from torch.optim import Optimizer
 
 from wagma.collectives import Outcome, PeerError, StallError
-from wagma.collectives.meeting import Meeting
-from wagma.collectives.reports import describe_ranks
+from wagma.collectives.rendezvous.meeting import Meeting
+from wagma.collectives.rendezvous.reports import describe_ranks
 from wagma.training.closures import step_with
 from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Waits
@@ -21,7 +21,7 @@ from wagma.training.strategies.collective import Collective, close_all
 from wagma.training.strategies.ending import AgreedEnd
 
 if TYPE_CHECKING:
-    from wagma.collectives.meeting import Comm
+    from wagma.collectives.rendezvous.meeting import Comm
     from wagma.theory.cannikin import Plan
 
 __all__ = ["Algorithm"]

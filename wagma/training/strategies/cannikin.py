@@ -35,7 +35,7 @@ from wagma.training.strategies.step_table import REMEMBERED, StepTable
 from wagma.units import plural
 
 if TYPE_CHECKING:
-    from wagma.collectives.meeting import Comm
+    from wagma.collectives.rendezvous.meeting import Comm
 
 __all__ = ["Cannikin"]
 

@@ -20,7 +20,7 @@ from wagma.training.strategies.posted import PostedAveraging
 from wagma.units import plural
 
 if TYPE_CHECKING:
-    from wagma.collectives.meeting import Comm
+    from wagma.collectives.rendezvous.meeting import Comm
 
 __all__ = ["DiLoCo"]
 

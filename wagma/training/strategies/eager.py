@@ -14,7 +14,7 @@ from wagma.training.strategies.results import GradientResults
 from wagma.units import plural
 
 if TYPE_CHECKING:
-    from wagma.collectives.meeting import Comm
+    from wagma.collectives.rendezvous.meeting import Comm
 
 __all__ = ["EagerSGD"]
 

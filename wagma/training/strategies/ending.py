@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import SupportsIndex, Unpack
 
-from wagma.collectives.meeting import Comm
+from wagma.collectives.rendezvous.meeting import Comm
 from wagma.inject.checks import check_count
 from wagma.training.ranks import Ranks, Waits
 from wagma.training.stopping import Stops, StopWatch

@@ -17,7 +17,7 @@ from wagma.training.strategies.collective import Collective
 from wagma.training.strategies.cycles import pass_empty
 
 if TYPE_CHECKING:
-    from wagma.collectives.meeting import Comm
+    from wagma.collectives.rendezvous.meeting import Comm
 
 __all__ = ["GroupAveraging"]
 

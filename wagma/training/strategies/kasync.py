@@ -16,7 +16,7 @@ from wagma.training.strategies.ksync import KSync
 from wagma.training.strategies.nonfinite import Nonfinite
 
 if TYPE_CHECKING:
-    from wagma.collectives.meeting import Comm
+    from wagma.collectives.rendezvous.meeting import Comm
 
 __all__ = ["KAsync"]
 

@@ -19,7 +19,7 @@ from wagma.training.strategies.results import GradientResults
 from wagma.units import plural, size_text
 
 if TYPE_CHECKING:
-    from wagma.collectives.meeting import Comm
+    from wagma.collectives.rendezvous.meeting import Comm
 
 __all__ = ["KSync"]
 

@@ -12,7 +12,7 @@ from wagma.training.strategies.base import Algorithm
 from wagma.training.strategies.collective import Collective, close_all
 
 if TYPE_CHECKING:
-    from wagma.collectives.meeting import Comm
+    from wagma.collectives.rendezvous.meeting import Comm
 
 __all__ = ["NeighborAveraging"]
 

@@ -11,10 +11,10 @@ import torch
 from torch.optim import Optimizer
 
 from wagma.collectives import PartialAllreduce
-from wagma.collectives.learner import Learner
-from wagma.collectives.mpi import import_mpi
-from wagma.collectives.selection import METHODS, Method
-from wagma.collectives.server import Server
+from wagma.collectives.communicator import import_mpi
+from wagma.collectives.parameter_server.learner import Learner
+from wagma.collectives.parameter_server.selection import METHODS, Method
+from wagma.collectives.parameter_server.server import Server
 from wagma.inject.checks import check_count
 from wagma.launch.environment import meeting_place
 from wagma.launch.logs import RankLogger
@@ -29,7 +29,7 @@ from wagma.training.strategies.nonfinite import Nonfinite, NonfiniteGradients
 from wagma.units import plural
 
 if TYPE_CHECKING:
-    from wagma.collectives.meeting import Comm, Meeting
+    from wagma.collectives.rendezvous.meeting import Comm, Meeting
 
 __all__ = ["ParameterServerSGD"]
 

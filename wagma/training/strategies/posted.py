@@ -12,7 +12,7 @@ from wagma.training.stopping import had_samples
 from wagma.training.strategies.base import Algorithm
 
 if TYPE_CHECKING:
-    from wagma.collectives.meeting import Meeting
+    from wagma.collectives.rendezvous.meeting import Meeting
 
 __all__ = ["PostedAveraging"]
 

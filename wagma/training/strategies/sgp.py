@@ -13,7 +13,7 @@ from wagma.training.strategies.neighbors import NeighborAveraging
 from wagma.units import plural
 
 if TYPE_CHECKING:
-    from wagma.collectives.meeting import Comm
+    from wagma.collectives.rendezvous.meeting import Comm
 
 __all__ = ["SGP"]
 

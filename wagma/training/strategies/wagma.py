@@ -13,7 +13,7 @@ from wagma.units import plural
 if TYPE_CHECKING:
     import torch
 
-    from wagma.collectives.meeting import Comm
+    from wagma.collectives.rendezvous.meeting import Comm
 
 __all__ = ["WAGMA", "default_group_size"]
 

@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from .errors import PeerError
-from .mpi import import_mpi
-from .partial_allreduce import PartialAllreduce
-from .patience import Patience, Wait
-from .reports import describe_ranks
+from ..communicator import import_mpi
+from ..errors import PeerError
+from ..partial_allreduce import PartialAllreduce
+from ..rendezvous.patience import Patience, Wait
+from ..rendezvous.reports import describe_ranks
 from .transfers import Transfer, finish, keep, nap
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from .stats import Stats
+    from ..stats import Stats
 
 __all__ = ["Code", "Holder", "ParameterServer", "Shard"]
 

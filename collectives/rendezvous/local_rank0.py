@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from ..errors import MismatchError
 from .address import accept, listen
-from .errors import MismatchError
 from .greeting import Hello, Stranger
 from .job import REMEDY, Job, outlook
 from .link import LONGEST, Link, wait_for

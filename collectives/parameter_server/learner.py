@@ -6,8 +6,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .errors import PeerError
-from .parameter_server import (
+from ..errors import PeerError
+from ..partial_allreduce import PartialAllreduce
+from ..rendezvous.patience import Patience
+from .member import (
     GRADIENT,
     MODEL,
     NEWS,
@@ -16,8 +18,6 @@ from .parameter_server import (
     ParameterServer,
     Shard,
 )
-from .partial_allreduce import PartialAllreduce
-from .patience import Patience
 from .selection import Counts, Unused
 from .transfers import nap
 

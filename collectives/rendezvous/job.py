@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ..launch.environment import mpi_launcher, started_by_mpiexec
+from ...launch.environment import mpi_launcher, started_by_mpiexec
 
 __all__ = ["ALONE", "REMEDY", "Job", "outlook"]
 

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .errors import PeerError
-from .parameter_server import (
+from ..errors import PeerError
+from ..partial_allreduce import PartialAllreduce
+from ..rendezvous.patience import Patience, Wait
+from ..rendezvous.reports import describe_ranks
+from .member import (
     GRADIENT,
     MODEL,
     NEWS,
@@ -18,9 +21,6 @@ from .parameter_server import (
     ParameterServer,
     Shard,
 )
-from .partial_allreduce import PartialAllreduce
-from .patience import Patience, Wait
-from .reports import describe_ranks
 from .selection import Action, Kind, Selection
 from .transfers import nap
 

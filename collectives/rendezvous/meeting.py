@@ -17,16 +17,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
-from ..launch.environment import meeting_place
-from . import errors, transport, tuning
-from ._engine import Channel, Handle, Segment
+from ...launch.environment import meeting_place
+from .. import errors, transport, tuning
+from .._engine import Channel, Handle, Segment
+from ..communicator import check_communicator, import_mpi
+from ..tuning import Schedule
 from .job import ALONE, Job
 from .link import plain
-from .mpi import MPIRanks, check_communicator, import_mpi
+from .mpi import MPIRanks
 from .patience import Patience, Wait
 from .reports import Report, as_error, common_report, describe_ranks, report
 from .tracing import Mark, mark
-from .tuning import Schedule
 
 if TYPE_CHECKING:
     from mpi4py import MPI

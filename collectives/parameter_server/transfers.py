@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from .mpi import import_mpi
+from ..communicator import import_mpi
 
 if TYPE_CHECKING:
     from mpi4py import MPI

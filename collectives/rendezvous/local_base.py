@@ -15,8 +15,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ..errors import MismatchError, PeerError
 from .address import Claim
-from .errors import MismatchError, PeerError
 from .job import REMEDY, Job
 from .link import Link
 from .patience import Patience, Wait

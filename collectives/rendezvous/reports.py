@@ -6,8 +6,8 @@ import errno
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..units import spans
-from . import errors
+from ...units import spans
+from .. import errors
 
 __all__ = ["Report", "as_error", "common_report", "describe_ranks", "report"]
 
