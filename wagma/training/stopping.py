@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from wagma.collectives import Outcome, Request, SyncAllreduce
-from wagma.collectives.meeting import Comm
+from wagma.collectives.rendezvous.meeting import Comm
 from wagma.training.ranks import NamedWaits
 
 __all__ = ["StopWatch", "Stops", "had_samples"]
