@@ -13,42 +13,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / "build/test-logs"
 
-# The C tests of the short run: compiled as for users, and under each sanitizer.
-SHORT_C = {
-    "c": (
-        "test_activation_golden",
-        "test_ended",
-        "test_engine_fuzz",
-        "test_engine_killed",
-        "test_engine_misuse",
-        "test_exchange",
-        "test_forked",
-        "test_inplace",
-        "test_mpi_calls",
-        "test_mpi_missing",
-        "test_quorums",
-        "test_reduce",
-        "test_segment",
-        "test_trace",
-    ),
-    "asan": ("test_engine_script",),
-    "tsan": ("test_engine_fuzz_threads", "test_quorums"),
-}
+# A C test names in such a comment the flavours in which the short run has it: compiled as for users
+# ("c"), and under a sanitizer ("asan", "tsan").
+SHORT_C = re.compile(r"^/\* short run: (.+) \*/$", re.MULTILINE)
+FLAVOURS = ("c", "asan", "tsan")
 # What starts threads, in a C test itself and in tests/c/support.h: the others have nothing for the
 # thread sanitizer.
 STARTS_THREADS = re.compile(r"\b(pthread_create|team_start|cast_open)\b")
-
-# Other tests would change what these measure, or how late they allow something to be.
-ALONE = (
-    "tests/hosts/test_punctual.py",
-    "tests/python/test_bench_computing.py",
-    "tests/python/test_exit.py",
-    "tests/python/test_handle.py",
-    "tests/python/test_passive.py",
-    "tests/python/test_waiting.py",
-    "tests/training/test_demo.py",
-    "tests/training/test_training.py",
-)
 
 # Numbers of ranks: of the short run, and of the rest.
 SIZES = {
@@ -65,9 +36,9 @@ FRONT_END_RANKS = {
     "mpi": {"short": (2,), "mpich": (1, 4), "openmpi": ()},
     "messages": {"short": (), "mpich": (4,), "openmpi": (2,)},
 }
-# Averages of ranks with unequally many samples are tested on every number from 1 to 8 in the rest,
-# on MPICH: the engine and not the MPI knows how many there are.
-WEIGHTS, WEIGHTS_RANKS = "tests/mpi/test_weights.py", range(1, 9)
+# The rest has files marked `every_size` on each of these, on MPICH: it is the engine that knows the
+# number of ranks, and not the MPI.
+EVERY_SIZE = range(1, 9)
 # MPICH's ranks spin where others need the core, unless this makes them sleep. They spin as users'
 # do in the parts that launch jobs.
 SLEEP = {"mpich": ("env", "MPIR_CVAR_ENABLE_HEAVY_YIELD=1")}
@@ -100,14 +71,31 @@ class Launcher:
     mpiexec: list[str]
 
 
+def c_tests(flavour: str, short: bool) -> list[str]:
+    """Return the names of the C tests of the short run, or of the rest, that the flavour has."""
+    tests = []
+    for path in sorted((ROOT / "tests/c").glob("test_*.c")):
+        text = path.read_text()
+        found = SHORT_C.search(text)
+        names = found[1].split() if found else []
+        possible = FLAVOURS if STARTS_THREADS.search(text) else FLAVOURS[:2]
+        if unknown := set(names) - set(possible):
+            raise ValueError(f"{path.name}: the short run has it not for {', '.join(unknown)}")
+        if flavour in possible and (flavour in names) == short:
+            tests.append(path.stem)
+    return tests
+
+
+def marked(folder: str, marker: str) -> list[str]:
+    """Return the files of a folder that have the marker, for the whole file or for one test."""
+    files = sorted((ROOT / folder).rglob("test_*.py"))
+    mark = re.compile(rf"\bpytest\.mark\.{marker}\b")
+    return [str(path.relative_to(ROOT)) for path in files if mark.search(path.read_text())]
+
+
 def c_part(flavour: str, short: bool, timeout: float) -> list[Command]:
     """Build tests/c/test_*.c with the engine and run each."""
-    sources = {path.stem: path.read_text() for path in (ROOT / "tests/c").glob("test_*.c")}
-    if flavour == "tsan":
-        sources = {test: text for test, text in sources.items() if STARTS_THREADS.search(text)}
-    if missing := set(SHORT_C[flavour]) - set(sources):
-        raise FileNotFoundError(f"no such C test for {flavour}: {', '.join(sorted(missing))}")
-    tests = sorted(test for test in sources if (test in SHORT_C[flavour]) == short)
+    tests = c_tests(flavour, short)
     make = ["make", "-s", "-k", "-j2", *(f"build/{flavour}/{test}" for test in tests)]
     # TSan wants its shadow memory where address randomisation may have put a library.
     prefix = ["setarch", "-R"] if flavour == "tsan" and shutil.which("setarch") else []
@@ -122,11 +110,11 @@ def pytest_part(name: str, short: bool, timeout: float, folder: str) -> list[Com
     """Run a folder's tests, several at a time, and then those that others would disturb."""
     # pytest-mpi would skip a test without ranks that has a parameter of the name "mpi".
     pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:pytest_mpi"]
-    pytest += ["-m", "not long" if short else "long"]
-    alone = [test for test in ALONE if test.startswith(f"{folder}/")]
-    crowd = ["-n", "2", "--dist", "loadfile", *(f"--ignore={test}" for test in alone), folder]
+    chosen = "not long" if short else "long"
+    crowd = ["-m", f"{chosen} and not alone", "-n", "2", "--dist", "loadfile", folder]
     commands = [Command(name, [*pytest, *crowd], timeout, optional=True)]
-    if alone:
+    if files := marked(folder, "alone"):
+        alone = ["-m", f"{chosen} and alone", *files]
         commands.append(Command(f"{name}-alone", [*pytest, *alone], timeout, optional=True))
     return commands
 
@@ -160,9 +148,10 @@ def mpi_part(
         if size in sizes:
             commands.append(on_ranks(name, mpi, size, timeout, *options, *without, "tests/mpi"))
     if usual and not short and mpi.name == "mpich":
+        every_size = marked("tests/mpi", "every_size")
         commands += [
-            on_ranks(f"{name}-weights", mpi, size, timeout, *options, WEIGHTS)
-            for size in sorted({*WEIGHTS_RANKS} - {*sizes})
+            on_ranks(f"{name}-every-size", mpi, size, timeout, *options, *every_size)
+            for size in sorted({*EVERY_SIZE} - {*sizes})
         ]
     return commands
 

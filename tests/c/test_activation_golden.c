@@ -1,6 +1,7 @@
 /* Golden traces of the activation core: tests/c/golden/activation-*.txt hold scripts, lines that
  * begin with "> " (see activation_script.h) or "#", and below each line what must happen. A trace
  * that has become another one on purpose is written anew with WAGMA_REWRITE=1. */
+/* short run: c */
 #include "activation_script.h"
 #include "check.h"
 

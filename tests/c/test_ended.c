@@ -1,6 +1,7 @@
 /* wagma_fail() from another thread, or from a hook, while a call is under way over a segment: the
  * call ends with an error, and when the others learn that the rank has failed, it writes no more.
  */
+/* short run: c */
 #define _GNU_SOURCE
 #include "check.h"
 #include "support.h"

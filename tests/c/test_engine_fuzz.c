@@ -1,6 +1,7 @@
 /* Trials in the hands of one thread: a few ranks start, post, test and wait in an order drawn at
  * random, one of them slower than the others, and some depart early. The oracle checks every call,
  * and at the end nothing is referenced any more. */
+/* short run: c */
 #include "check.h"
 #include "oracle.h"
 

@@ -1,6 +1,7 @@
 /* Trials with a thread for each rank: they run freely, some slowly, some depart early, and the
  * oracle checks every call. In some tests one of them fails, between two calls or with one that it
  * has posted: who needs it gets WAGMA_EPEER within a second, and nobody hangs (I7). */
+/* short run: tsan */
 #include "check.h"
 #include "oracle.h"
 

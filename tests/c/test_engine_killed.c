@@ -1,5 +1,6 @@
 /* A rank that is killed, between versions and inside a call: what the survivors take is correct,
  * and the first version that needs the dead rank ends in WAGMA_EPEER within a second (I7). */
+/* short run: c */
 #define _GNU_SOURCE
 #include "check.h"
 #include "contribution.h"

@@ -1,5 +1,6 @@
 /* Wrong arguments and calls out of order: a status, a message that names what is wrong, and a
  * handle that goes on working. */
+/* short run: c */
 #include "check.h"
 #include "support.h"
 

@@ -1,5 +1,6 @@
 /* One thread plays all ranks, so that who arrives when is decided and every number is known: who is
  * fresh, late or unmerged (I2, I6), what a sync waits for (I4), and whom the grace awaits. */
+/* short run: asan */
 #include "check.h"
 #include "contribution.h"
 #include "support.h"

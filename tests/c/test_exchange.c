@@ -1,5 +1,6 @@
 /* Exchanges give every member the weighted sum of exactly the contributions of its version, and the
  * same bits, records and attachments as the others, whatever the order of messages. */
+/* short run: c */
 #include "check.h"
 #include "exchange_crew.h"
 #include "mix.h"

@@ -1,5 +1,6 @@
 /* Children that are forked by a process with handles: what they write stays with them, they cannot
  * call, and their parent goes on as if they were not there. */
+/* short run: c */
 #define _GNU_SOURCE
 #include "check.h"
 #include "executor_shm.h"

@@ -1,5 +1,6 @@
 /* Quorum "all": sums that tell which version of which rank they hold. No barriers: ranks run as far
  * ahead of each other as the groups let them. */
+/* short run: c */
 #define _GNU_SOURCE /* pthread_setaffinity_np */
 #include "check.h"
 #include "inplace.h"

@@ -1,5 +1,6 @@
 /* What a call over messages costs and tells: waits that end in time, memory, counters of all ranks.
  */
+/* short run: c */
 #include "check.h"
 #include "contribution.h"
 #include "pages.h"

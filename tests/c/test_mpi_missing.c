@@ -1,5 +1,6 @@
 /* Waits over messages that last: who is named, and that a rank that has closed waits for the others
  * as long as they are there. */
+/* short run: c */
 #include <string.h>
 
 #include "check.h"

@@ -1,4 +1,5 @@
 /* The kernels, every level and element type, against reduce_reference.h: to the bit. */
+/* short run: c */
 #include "check.h"
 #include "reduce.h"
 #include "reduce_inputs.h"

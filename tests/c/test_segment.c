@@ -1,4 +1,5 @@
 /* The segment: layout, names, joining. */
+/* short run: c */
 #include "check.h"
 #include "reduce.h"
 #include "round.h"

@@ -1,4 +1,5 @@
 /* The flight recorder and timelines by themselves: what is kept, what is said, where it goes. */
+/* short run: c */
 #include "check.h"
 #include "support.h"
 #include "trace_files.h"

@@ -12,6 +12,8 @@ from torch.optim import Optimizer
 
 import wagma
 
+pytestmark = pytest.mark.every_size
+
 COMM = MPI.COMM_WORLD
 RANK, SIZE = COMM.rank, COMM.size
 STEPS, FEATURES = 4, 3

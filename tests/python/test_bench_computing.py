@@ -6,6 +6,8 @@ import pytest
 
 from wagma.benchmarks.computing import Computing
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.mark.parametrize("crowded", [False, True])
 def test_time_is_computed_and_tests_come_on_top(crowded: bool) -> None:

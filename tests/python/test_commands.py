@@ -91,13 +91,31 @@ def test_every_test_is_in_the_short_run_or_in_the_rest():
         assert names[0]
         assert not names[0] & names[1]
     for part in ("mpi", "messages"):
-        sizes = {c.ranks for c in rest[part] if {"tests/mpi", parts.WEIGHTS} & {*c.argv}}
+        every_size = "tests/mpi/test_weights.py"
+        sizes = {c.ranks for c in rest[part] if {"tests/mpi", every_size} & {*c.argv}}
         assert sizes == {*range(1, 9)}
     tests = {f"c-{path.stem}" for path in (parts.ROOT / "tests/c").glob("test_*.c")}
     assert {c.name for part in (short, rest) for c in part["c"] if c.counts} == tests
 
 
-def test_a_short_c_test_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(parts.SHORT_C, "tsan", ("test_topology",))  # it starts no thread
-    with pytest.raises(FileNotFoundError, match="no such C test for tsan: test_topology"):
-        parts.c_part("tsan", True, 1)
+@pytest.mark.parametrize("flavour", ["tsan", "msan"])
+def test_a_short_c_test_that_the_flavour_has_not(
+    flavour: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "ROOT", tmp_path)
+    (tmp_path / "tests/c").mkdir(parents=True)
+    (tmp_path / "tests/c/test_it.c").write_text(f"/* short run: c {flavour} */\n")  # no threads
+    with pytest.raises(ValueError, match=f"test_it.c: the short run has it not for {flavour}"):
+        parts.c_part("c", True, 1)
+
+
+def test_files_with_a_marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "ROOT", tmp_path)
+    (tmp_path / "tests/a").mkdir(parents=True)
+    for name, mark in (("one", "alone"), ("two", "alonely"), ("three", "long")):
+        (tmp_path / f"tests/a/test_{name}.py").write_text(f"pytestmark = pytest.mark.{mark}\n")
+    assert parts.marked("tests", "alone") == ["tests/a/test_one.py"]
+    crowd, alone = (command.argv for command in parts.pytest_part("a", True, 1, "tests/a"))
+    assert crowd[-1] == "tests/a"
+    assert "not long and not alone" in crowd
+    assert alone[-3:] == ["-m", "not long and alone", "tests/a/test_one.py"]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.alone
+
 PRELUDE = """
 import os, signal, sys, threading, time
 import numpy as np

@@ -23,6 +23,8 @@ from wagma.collectives import (
 )
 from wagma.collectives._engine import Outcome
 
+pytestmark = pytest.mark.alone
+
 # ---- life cycle ----------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ import ranks
 
 from wagma.collectives import Handle, Segment
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+pytestmark = [pytest.mark.alone, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
 
 ASLEEP_S = 0.5
 

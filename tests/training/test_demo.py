@@ -14,6 +14,8 @@ from under_mpiexec import CLEAN
 from wagma.benchmarks.training import demo
 from wagma.cli import main
 
+pytestmark = pytest.mark.alone
+
 DELAY_S = 0.03
 STEPS = 60
 

@@ -12,7 +12,7 @@ from started import result, results
 from wagma.benchmarks.training.algorithms import NAMES
 from wagma.benchmarks.training.tasks import TASKS, Batch, load
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.alone, pytest.mark.long]
 
 ON_FOUR = [name for name in NAMES if name != "sgp4"]
 STEPS = 200
