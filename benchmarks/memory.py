@@ -6,9 +6,10 @@ from wagma.memory import Room, shared_memory_of
 
 from .settings import WAYS, Settings, members, wait_avoiding
 
-__all__ = ["arrays", "shortage"]
+__all__ = ["MPI_BUFFERS", "arrays", "shortage"]
 
 WINDOW = 8  # versions that a rank may be ahead, with late="skip" and "carry"
+MPI_BUFFERS = 3  # of both forms of a call: one in place, two buffers
 
 
 def arrays(settings: Settings, ranks: int, over: str = "shm") -> tuple[int, int]:
@@ -29,13 +30,12 @@ def arrays(settings: Settings, ranks: int, over: str = "shm") -> tuple[int, int]
     if over == "mpi":
         shared += 1
     shared *= handles
-    buffers = 3  # of MPI, for both forms
     private = 1 + handles * (settings.form == "private")
     if settings.loop == "c":
         private += 1 + settings.validate  # inputs and results are kept
     if "mpi" in settings.baselines:
-        private += buffers * (1 + (members(settings, ranks) < ranks))
-    private += buffers * ("mpi-nonblocking" in settings.baselines)
+        private += MPI_BUFFERS * (1 + (members(settings, ranks) < ranks))
+    private += MPI_BUFFERS * ("mpi-nonblocking" in settings.baselines)
     private += ("gloo" in settings.baselines) + ("nccl" in settings.baselines)
     return 0 if over == "mpi" else shared, shared + private
 

@@ -20,6 +20,8 @@ from wagma.memory import shared_memory_of
 
 from ..checking import Checked, taken
 from ..contributions import Contributions
+from ..memory import arrays
+from ..settings import Settings
 
 __all__ = ["binding", "memory", "memory_formula", "passive"]
 
@@ -104,12 +106,10 @@ def passive(seconds: float) -> dict[str, Any]:
 
 
 def memory_formula(bytes_: int, quorum_all: bool) -> int:
-    """Bytes of arrays per rank, without the few words of the protocol.
-
-    quorum="all": the array of empty(). Otherwise also three contributions and two results.
-    """
-    array = shared_memory_of(bytes_)
-    return array if quorum_all else (1 + 3 + 2) * array
+    """Return the bytes of arrays per rank, without the few words of the protocol."""
+    settings = Settings("allreduce", (bytes_,), quorum="all" if quorum_all else 1)
+    in_segment, _ = arrays(settings, ranks=2)  # as of more ranks
+    return in_segment * shared_memory_of(bytes_)
 
 
 def memory(bytes_: int, size: int, quorum_all: bool) -> dict[str, Any]:

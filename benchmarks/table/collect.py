@@ -6,10 +6,10 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import asdict
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from wagma.memory import room
@@ -20,51 +20,22 @@ from ..scenarios import plan as scenarios
 from . import launch, plan
 from .row import Report
 
-__all__ = ["Asked", "collect"]
+__all__ = ["collect"]
 
 MIB = 1 << 20
+# Options that are part of the report.
+ASKED = ("rows", "ranks", "mpi_ranks", "small", "large", "over_mpi")
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What to measure.
+def collect(asked: Namespace) -> Report:
+    """Measure what the options of the command ask for.
 
-    Attributes:
-        rows: of plan.ROWS.
-        quick: few iterations.
-        environments: folders of Pythons with wagma.
-        ranks: numbers of ranks.
-        mpi_ranks: those of the rows over MPI.
-        small: bytes.
-        large: bytes.
-        over_mpi: bytes of the rows over MPI.
-        timeout: seconds, of a launch.
-        corrupt: library whose results are falsified, or None.
+    The report has what was left out and what failed as well.
     """
-
-    rows: tuple[str, ...]
-    quick: bool
-    environments: Sequence[Path]
-    ranks: tuple[int, ...]
-    mpi_ranks: tuple[int, ...]
-    small: tuple[int, ...]
-    large: tuple[int, ...]
-    over_mpi: tuple[int, ...]
-    timeout: float
-    corrupt: str | None
-
-
-def collect(asked: Asked) -> Report:
-    """Measures; the report has what was left out and what failed as well."""
-    environments, left_out = launch.environments(asked.environments)
+    environments, left_out = launch.environments(asked.environments or launch.defaults())
     report: Report = {
         "environment": _environment(),
-        "rows": asked.rows,
-        "ranks": asked.ranks,
-        "mpi_ranks": asked.mpi_ranks,
-        "small": asked.small,
-        "large": asked.large,
-        "over_mpi": asked.over_mpi,
+        **{name: getattr(asked, name) for name in ASKED},
         "training": asdict(scenarios.training(asked.quick)),
         "k-of-p": asdict(scenarios.fastest(asked.quick)),
         "posted": {kind: asdict(plan.posted(kind, asked.quick, None)) for kind in plan.POSTED},
@@ -83,9 +54,9 @@ def collect(asked: Asked) -> Report:
 
 
 def _collect_ranks(
-    asked: Asked, report: Report, environments: list[launch.Environment], ranks: int
+    asked: Namespace, report: Report, environments: list[launch.Environment], ranks: int
 ) -> None:
-    """All launches of so many ranks."""
+    """Collect what all launches of so many ranks measure."""
     bound = ranks <= _cores()
     # MPICH spins: with more ranks than cores a collective can take seconds.
     usable = [e for e in environments if bound or e.mpi != "mpich"]
@@ -94,12 +65,12 @@ def _collect_ranks(
         for e in environments
         if e not in usable
     ]
-    pending = [name for name in plan.SCENARIOS if name in asked.rows]
-    if ranks != asked.ranks[-1]:
-        pending = []
-    beside = [name for name in (*plan.POSTED, *plan.OVER_MPI) if name in asked.rows]
-    if ranks not in asked.ranks:
-        beside = []
+    once, everywhere = (
+        [name for name in names if name in asked.rows]
+        for names in (plan.SCENARIOS, (*plan.POSTED, *plan.OVER_MPI))
+    )
+    once = once if ranks == asked.ranks[-1] else []
+    everywhere = everywhere if ranks in asked.ranks else []
     compared = ranks in asked.ranks and not plan.COMPARED.keys().isdisjoint(asked.rows)
     # Without another MPI the scenarios of wagma alone can run under MPICH.
     for environment in usable or environments[:1]:
@@ -108,81 +79,71 @@ def _collect_ranks(
         if environment.mpi == "mpich" and with_mpi and compared:
             levels.append("single")
         for level in levels:
-            scenarios = (*pending, *(beside if level == "multiple" else []))
-            task = _Launch(environment, ranks, level, scenarios, bound, with_mpi)
-            task.run(asked, report)
-            pending = []
+            scenarios = [*once, *(everywhere if level == "multiple" else [])]
+            _launch(asked, report, environment, ranks, level, scenarios, bound, with_mpi)
+            once = []
 
 
-@dataclass(frozen=True)
-class _Launch:
-    environment: launch.Environment
-    ranks: int
-    level: str
-    scenarios: tuple[str, ...]
-    bound: bool
-    with_mpi: bool
-
-    def run(self, asked: Asked, report: Report) -> None:
-        """Launches, if there is anything to measure."""
-        over_mpi = self.ranks in asked.mpi_ranks and self.level == "multiple"
-        cases, left_out = plan.cases(
-            asked.rows if self.ranks in asked.ranks else tuple(plan.ALONE.keys() & asked.rows),
-            self.ranks,
-            asked.small,
-            asked.large,
-            asked.over_mpi if over_mpi else (),
-            with_mpi=self.with_mpi,
-            quick=asked.quick,
-            room=room(),
-        )
-        report["left_out"] += [reason for reason in left_out if reason not in report["left_out"]]
-        if not cases and not self.scenarios:
-            return
-        _progress(f"{self.ranks} ranks, {self.environment.mpi}, THREAD_{self.level.upper()}")
-        task: dict[str, Any] = {
-            "cases": [asdict(case) for case in cases],
-            "scenarios": self.scenarios,
-            "quick": asked.quick,
-            "with_mpi": self.with_mpi,
-            "bound": self.bound,
-            "corrupt": asked.corrupt,
-        }
-        try:
-            measured = launch.run(
-                self.environment, self.ranks, self.bound, self.level, task, asked.timeout
-            )
-        except launch.LaunchError as error:
-            report["failed"].append(str(error))
-            return
-        report["launches"].append(
-            {
-                "mpi": self.environment.mpi,
-                "ranks": self.ranks,
-                "bound": self.bound,
-                "cases": task["cases"],
-                **measured,
-            }
-        )
-
-
-def _collect_alone(asked: Asked, report: Report) -> None:
-    """The rows that need no MPI; 4 ranks, or the most that were asked for."""
-    size, found = max(asked.ranks), report["alone"]
+def _launch(
+    asked: Namespace,
+    report: Report,
+    environment: launch.Environment,
+    ranks: int,
+    level: str,
+    scenarios: list[str],
+    bound: bool,
+    with_mpi: bool,
+) -> None:
+    """Launch ranks, if there is anything to measure."""
+    over_mpi = ranks in asked.mpi_ranks and level == "multiple"
+    cases, left_out = plan.cases(
+        asked.rows if ranks in asked.ranks else tuple(plan.ALONE.keys() & asked.rows),
+        ranks,
+        asked.small,
+        asked.large,
+        asked.over_mpi if over_mpi else (),
+        with_mpi=with_mpi,
+        quick=asked.quick,
+        room=room(),
+    )
+    report["left_out"] += [reason for reason in left_out if reason not in report["left_out"]]
+    if not cases and not scenarios:
+        return
+    _progress(f"{ranks} ranks, {environment.mpi}, THREAD_{level.upper()}")
+    part = {"cases": [asdict(case) for case in cases]}
+    task = part | {
+        "scenarios": scenarios,
+        "quick": asked.quick,
+        "with_mpi": with_mpi,
+        "bound": bound,
+        "corrupt": asked.corrupt,
+    }
     try:
-        if "passive" in asked.rows:
-            _progress("passivity")
-            found["passive"] = alone.passive(0.5 if asked.quick else 2.0)
-        if "memory" in asked.rows:
-            _progress("memory")
-            bytes_ = (1 if asked.quick else 16) * MIB
-            found["memory"] = {
-                'quorum="all"': alone.memory(bytes_, size, quorum_all=True),
-                "quorum=1": alone.memory(bytes_, size, quorum_all=False),
-            }
-        if "binding" in asked.rows:
-            _progress("binding")
-            found["binding"] = alone.binding(10 if asked.quick else 100, 2000)
+        measured = launch.run(environment, ranks, bound, level, task, asked.timeout)
+    except launch.LaunchError as error:
+        report["failed"].append(str(error))
+        return
+    head = {"mpi": environment.mpi, "ranks": ranks, "bound": bound}
+    report["launches"].append(head | part | measured)
+
+
+def _collect_alone(asked: Namespace, report: Report) -> None:
+    """Collect the rows that need no MPI; 4 ranks, or the most that were asked for."""
+    bytes_ = (1 if asked.quick else 16) * MIB
+
+    def memory(quorum_all: bool) -> dict[str, Any]:
+        return alone.memory(bytes_, max(asked.ranks), quorum_all=quorum_all)
+
+    measures: dict[str, Callable[[], dict[str, Any]]] = {
+        "passive": lambda: alone.passive(0.5 if asked.quick else 2.0),
+        "memory": lambda: {'quorum="all"': memory(True), "quorum=1": memory(False)},
+        "binding": lambda: alone.binding(10 if asked.quick else 100, 2000),
+    }
+    try:
+        for row, measure in measures.items():
+            if row in asked.rows:
+                _progress({"passive": "passivity"}.get(row, row))
+                report["alone"][row] = measure()
     except (RuntimeError, OSError) as error:
         report["failed"].append(f"without MPI: {error}")
 
@@ -192,7 +153,7 @@ def _cores() -> int:
 
 
 def _environment() -> dict[str, Any]:
-    """Machine, software and load at this moment."""
+    """Return the machine, the software and the load at this moment."""
     return {
         "time": time.strftime("%Y-%m-%d %H:%M:%S %z"),
         "command": command_line(),

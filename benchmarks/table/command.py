@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from wagma.launch import values
 from wagma.launch.files import write_file
@@ -34,12 +35,12 @@ SUMMARY = "docs/results.md: wagma beside every MPI that is there (not under mpie
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     add = parser.add_argument
     names = "; ".join(f"{name}: {what}" for name, what in plan.ROWS.items())
     add(
         "--rows",
-        type=_rows,
+        type=reader(_rows),
         default=tuple(plan.ROWS),
         metavar="NAMES",
         help=f"comma-separated, default all. {names}".replace("%", "%%"),
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--quick", action="store_true", help="few iterations: to see that it works")
     add(
         "--environment",
+        dest="environments",
         type=Path,
         action="append",
         metavar="FOLDER",
@@ -56,41 +58,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--ranks",
-        type=_ranks,
-        default=(2, 4),
+        type=_list(lambda word: values.integer(word, lowest=2)),
+        default="2,4",
         metavar="N,N",
         help="numbers of ranks of large arrays and of posted calls; the last one is that of the "
-        "scenarios (default: 2,4)",
+        "scenarios (default: %(default)s)",
     )
     add(
         "--mpi-ranks",
-        type=_ranks,
-        default=(2, 4, 8),
+        type=_list(lambda word: values.integer(word, lowest=2)),
+        default="2,4,8",
         metavar="N,N",
         help='of the rows beside MPI_Allreduce with transport="mpi", beside those of --ranks, '
-        "which the sleeping rank and the idle thread have (default: 2,4,8)",
+        "which the sleeping rank and the idle thread have (default: %(default)s)",
     )
-    add(
-        "--small-sizes",
-        type=_sizes,
-        default=plan.SMALL_SIZES,
-        metavar="SIZES",
-        help="default: 4,1KiB,4KiB,16KiB",
-    )
-    add(
-        "--large-sizes",
-        type=_sizes,
-        default=plan.LARGE_SIZES,
-        metavar="SIZES",
-        help="default: 1MiB,16MiB,100MiB",
-    )
+    sizes: dict[str, Any] = {"type": _list(_size), "metavar": "SIZES"}
+    said = "default: %(default)s"
+    add("--small-sizes", dest="small", default="4,1KiB,4KiB,16KiB", help=said, **sizes)
+    add("--large-sizes", dest="large", default="1MiB,16MiB,100MiB", help=said, **sizes)
     add(
         "--mpi-sizes",
-        type=_sizes,
-        default=plan.MPI_SIZES,
-        metavar="SIZES",
-        help="of those rows; more than two ranks have 16MiB at most, more than four 1MiB (default: "
-        "64KiB,1MiB,16MiB,100MiB)",
+        dest="over_mpi",
+        default="64KiB,1MiB,16MiB,100MiB",
+        help=f"of those rows; more than two ranks have 16MiB at most, more than four 1MiB ({said})",
+        **sizes,
     )
     add(
         "--timeout",
@@ -122,71 +113,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    """Measures or reads, prints, and returns the exit status."""
+    """Measure or read, and print; return the exit status."""
     if said := missing("rich"):
         parser.error(said)
-    from . import launch, page, report, rows
-    from .collect import Asked, collect
+    from . import report
+    from .collect import collect
 
-    if arguments.page and not arguments.page.parent.is_dir():
-        parser.error(f"--page {arguments.page}: there is no folder {arguments.page.parent}")
-    if arguments.quoted_in and not (arguments.page and arguments.quoted_in.is_file()):
-        parser.error(f"--quoted-in {arguments.quoted_in}: it needs --page, and has to be a file")
+    page, quoting = arguments.page, arguments.quoted_in
+    if page and not page.parent.is_dir():
+        parser.error(f"--page {page}: there is no folder {page.parent}")
+    if quoting and not (page and quoting.is_file()):
+        parser.error(f"--quoted-in {quoting}: it needs --page, and has to be a file")
     if arguments.source:
         try:
             result = json.loads(arguments.source.read_text())
         except (OSError, ValueError) as error:
             parser.error(f"--from {arguments.source}: {error}")
     else:
-        result = collect(
-            Asked(
-                rows=arguments.rows,
-                quick=arguments.quick,
-                environments=arguments.environment or launch.defaults(),
-                ranks=arguments.ranks,
-                small=arguments.small_sizes,
-                large=arguments.large_sizes,
-                mpi_ranks=arguments.mpi_ranks,
-                over_mpi=arguments.mpi_sizes,
-                timeout=arguments.timeout,
-                corrupt=arguments.corrupt,
-            )
-        )
-    table = rows.assemble(result)
-    failures = rows.failures(result)
+        result = collect(arguments)
+    table, failures = report.assemble(result), report.failures(result)
     print(report.text(result, table), end="")
     if arguments.json:
         content = {**result, "table": [asdict(row) for row in table]}
         write_file(arguments.json, json.dumps(content))
     for failure in failures:
         print(f"FAILED: {failure}", file=sys.stderr)
-    if arguments.page and not failures:
-        written = page.text(result, table)
-        write_file(arguments.page, written)
-        if file := arguments.quoted_in:
-            text = page.requoted(file.read_text(encoding="utf-8"), written)
-            write_file(file, text)
+    if page and not failures:
+        written = report.page(result, table)
+        write_file(page, written)
+        if quoting:
+            text = report.requoted(quoting.read_text(encoding="utf-8"), written)
+            write_file(quoting, text)
     return 1 if failures else 0
 
 
-# ---- arguments -----------------------------------------------------------------------------------
+# ---- values of options ---------------------------------------------------------------------------
 
 
 def _rows(text: str) -> tuple[str, ...]:
     names = tuple(text.split(","))
     if unknown := [name for name in names if name not in plan.ROWS]:
-        raise argparse.ArgumentTypeError(
-            f"no such row: {', '.join(unknown)}; there are {', '.join(plan.ROWS)}"
-        )
+        raise ValueError(f"no such row: {', '.join(unknown)}; there are {', '.join(plan.ROWS)}")
     return names
-
-
-def _ranks(text: str) -> tuple[int, ...]:
-    return _list(text, lambda word: values.integer(word, lowest=2))
-
-
-def _sizes(text: str) -> tuple[int, ...]:
-    return _list(text, _size)
 
 
 def _size(word: str) -> int:
@@ -196,8 +164,13 @@ def _size(word: str) -> int:
     return size
 
 
-def _list(text: str, read: Callable[[str], int]) -> tuple[int, ...]:
-    try:
-        return tuple(read(word) for word in text.split(","))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+def _list(read: Callable[[str], int]) -> Callable[[str], tuple[int, ...]]:
+    """Return what reads numbers between commas, for argparse."""
+
+    def value(text: str) -> tuple[int, ...]:
+        try:
+            return tuple(read(word) for word in text.split(","))
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+
+    return value

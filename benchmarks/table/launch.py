@@ -113,14 +113,8 @@ def run(
     with tempfile.TemporaryDirectory(prefix="wagma-benchmark-") as folder:
         source, target = Path(folder, "plan.json"), Path(folder, "report.json")
         source.write_text(json.dumps(plan))
-        command = [
-            *environment.command(ranks, bound),
-            str(environment.python),
-            "-m",
-            "wagma.benchmarks.table.rank",
-            str(source),
-            str(target),
-        ]
+        module = ["-m", "wagma.benchmarks.table.rank", str(source), str(target)]
+        command = [*environment.command(ranks, bound), str(environment.python), *module]
         with Path(folder, "log").open("w+b") as log:
             process = subprocess.Popen(
                 command,
@@ -138,12 +132,12 @@ def run(
             finally:
                 _stop(process)
             log.seek(0)
-            output = log.read().decode(errors="replace")
+            lines = log.read().decode(errors="replace").splitlines()
         if why is None and target.exists():
             report: dict[str, Any] = json.loads(target.read_text())
             return report
-    lines = "\n".join(output.splitlines()[-LINES_SHOWN:])
-    raise LaunchError(f"{' '.join(command)}: {why or 'no report'}\n{lines}")
+    shown = "\n".join(lines[-LINES_SHOWN:])
+    raise LaunchError(f"{' '.join(command)}: {why or 'no report'}\n{shown}")
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

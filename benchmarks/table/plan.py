@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from wagma.memory import Room, shared_memory_of
 
+from ..memory import MPI_BUFFERS, arrays
 from ..settings import Settings
 
 __all__ = [
@@ -19,7 +20,6 @@ __all__ = [
     "LATENESS",
     "LATE_MAX",
     "LOOPS",
-    "MPI_SIZES",
     "OVER_MPI",
     "POSTED",
     "ROWS",
@@ -62,9 +62,6 @@ SCENARIOS = ("grace", "straggler", "k-of-p")  # measured once, with most ranks
 POSTED = ("iallreduce", "overlap")  # at every number of ranks, at mpi4py's thread level
 OVER_MPI = ("mpi-straggler", "mpi-idle")  # the same
 
-SMALL_SIZES = (4, 1 * KIB, 4 * KIB, 16 * KIB)
-LARGE_SIZES = (1 * MIB, 16 * MIB, 100 * MIB)
-MPI_SIZES = (64 * KIB, 1 * MIB, 16 * MIB, 100 * MIB)
 COST_SIZES = (4, 64)
 SMALL_RANKS = 2  # the goals of small arrays are for two pinned ranks
 ARRIVAL_SIZE = 1 * MIB
@@ -72,34 +69,6 @@ LATENESS = (1e-3, 10e-3)  # of the rank that comes late
 LARGE = ("all", "private", "quorum1", "out-of-place")  # rows of large arrays
 LOOPS = ("c", "python")  # where the loop around small arrays runs
 TESTS = 10  # calls of MPI_Test and Request.test while computing
-
-# (series, bytes) -> how many times faster than MPI_Allreduce.
-GOALS = {
-    ("wagma all", 4): 1.5,
-    ("wagma all", 1 * KIB): 2.0,
-    ("wagma all", 4 * KIB): 2.0,
-    ("wagma all", 16 * KIB): 2.0,
-    ("wagma all", 1 * MIB): 3.0,
-    ("wagma all", 16 * MIB): 3.0,
-    ("wagma all", 100 * MIB): 4.0,
-    ("wagma private", 1 * MIB): 1.0,
-    ("wagma private", 16 * MIB): 1.0,
-    ("wagma private", 100 * MIB): 1.8,
-    ("wagma 1", 1 * MIB): 1.5,
-    ("wagma 1", 16 * MIB): 1.5,
-    ("wagma 1", 100 * MIB): 2.5,
-    ("wagma out of place", 1 * MIB): 3.0,
-    ("wagma out of place", 16 * MIB): 3.0,
-    ("wagma out of place", 100 * MIB): 3.0,
-    # Messages that carry versions, and ranks that take part while they compute, may cost so much.
-    ("wagma over MPI", 64 * KIB): 1 / 1.5,
-    ("wagma over MPI", 1 * MIB): 1 / 1.15,
-    ("wagma over MPI", 16 * MIB): 1 / 1.15,
-    ("wagma over MPI", 100 * MIB): 1 / 1.15,
-    ("wagma pairs over MPI", 64 * KIB): 1.0,
-    ("wagma pairs over MPI", 1 * MIB): 1.0,
-    ("wagma pairs over MPI", 16 * MIB): 1.0,
-}
 LATE_MAX = 0.01  # a wait-avoiding row with more late contributions waited less than it should have
 
 COMPARED = {
@@ -115,33 +84,38 @@ COMPARED = {
 ALONE = {"mpi": "wagma over MPI", "mpi-groups": "wagma pairs over MPI"}
 
 GRACE = 0.1  # seconds: long enough for nobody to be late
+_ALL: dict[str, Any] = {"quorum": "all", "form": "in-place"}
+_ONE: dict[str, Any] = {"quorum": 1, "form": "in-place", "grace": GRACE}
+
 # What a series asks for; see Settings.
 WAGMA: Mapping[str, Mapping[str, Any]] = {
-    "wagma all": {"quorum": "all", "form": "in-place"},
-    "wagma private": {"quorum": "all", "form": "private"},
-    "wagma 1": {"quorum": 1, "form": "in-place", "grace": GRACE},
-    "wagma 1, grace=auto": {"quorum": 1, "form": "in-place", "grace": "auto"},
-    "wagma out of place": {"quorum": 1, "form": "out-of-place", "grace": GRACE},
-    "wagma over MPI": {"quorum": "all", "form": "in-place", "transport": "mpi"},
-    "wagma pairs over MPI": {
-        "quorum": "all",
-        "form": "in-place",
-        "transport": "mpi",
-        "group_size": 2,
-    },
+    "wagma all": _ALL,
+    "wagma private": _ALL | {"form": "private"},
+    "wagma 1": _ONE,
+    "wagma 1, grace=auto": _ONE | {"grace": "auto"},
+    "wagma out of place": _ONE | {"form": "out-of-place"},
+    "wagma over MPI": _ALL | {"transport": "mpi"},
+    "wagma pairs over MPI": _ALL | {"transport": "mpi", "group_size": 2},
 }
 
-# Arrays of `bytes` in shared memory and in private memory, per rank, for each series.
-_SHARED = {
-    "wagma all": 1,
-    "wagma private": 1,
-    "wagma 1": 6,
-    "wagma 1, grace=auto": 6,
-    "wagma out of place": 6,
+# How many times as fast as MPI_Allreduce each series is to be, by the bytes of the arrays.
+# Messages that carry versions, and ranks that take part while they compute, may cost something.
+GOALS: Mapping[str, Mapping[int, float]] = {
+    "wagma all": {
+        4: 1.5,
+        **dict.fromkeys((1 * KIB, 4 * KIB, 16 * KIB), 2.0),
+        **dict.fromkeys((1 * MIB, 16 * MIB), 3.0),
+        100 * MIB: 4.0,
+    },
+    "wagma private": {1 * MIB: 1.0, 16 * MIB: 1.0, 100 * MIB: 1.8},
+    "wagma 1": {1 * MIB: 1.5, 16 * MIB: 1.5, 100 * MIB: 2.5},
+    "wagma out of place": dict.fromkeys((1 * MIB, 16 * MIB, 100 * MIB), 3.0),
+    "wagma over MPI": {
+        64 * KIB: 1 / 1.5,
+        **dict.fromkeys((1 * MIB, 16 * MIB, 100 * MIB), 1 / 1.15),
+    },
+    "wagma pairs over MPI": {64 * KIB: 1.0, 1 * MIB: 1.0, 16 * MIB: 1.0},
 }
-# Over MPI: the array, and partial sums.
-_PRIVATE = {"wagma private": 1, "wagma over MPI": 2, "wagma pairs over MPI": 2}
-_MPI = 3  # one in place, two buffers
 
 
 @dataclass(frozen=True)
@@ -170,13 +144,13 @@ class Case:
 
 
 def mpi_sizes(sizes: Sequence[int], ranks: int) -> list[int]:
-    """Those of `sizes` that so many ranks reduce over MPI: more ranks take their turns longer."""
+    """Return those of `sizes` that so many ranks reduce over MPI: more ranks take longer."""
     largest = 100 * MIB if ranks <= 2 else 16 * MIB if ranks <= 4 else MIB
     return [size for size in sizes if size <= largest]
 
 
 def _repetitions(size: int, ranks: int, quick: bool) -> tuple[int, int]:
-    """(blocks, iterations) for arrays of `size` bytes."""
+    """Return blocks and iterations for arrays of `size` bytes."""
     if quick:
         return (2, 10) if size < MIB else (2, 3)
     if ranks > 4:
@@ -189,19 +163,47 @@ def _repetitions(size: int, ranks: int, quick: bool) -> tuple[int, int]:
 
 
 def required_bytes(wagma: Iterable[str], with_mpi: bool, size: int, ranks: int) -> Room:
-    """Memory that a case needs; every handle also reads a private array when it is made."""
-    wagma = tuple(wagma)
-    shared = sum(_SHARED.get(name, 0) for name in wagma) * shared_memory_of(size) * ranks
-    private = 1 + sum(_PRIVATE.get(name, 0) for name in wagma) + (_MPI if with_mpi else 0)
-    return Room(shared, shared + private * size * ranks)
+    """Return the memory that a case needs; its series share their inputs and MPI's buffers."""
+    shared, private = 0, 1 + MPI_BUFFERS * with_mpi
+    for name in wagma:
+        settings = Settings("allreduce", (size,), **WAGMA[name])
+        over = "mpi" if settings.transport == "mpi" else "shm"
+        in_segment, every = arrays(settings, ranks, over)
+        shared += in_segment
+        private += every - in_segment - 1
+    in_shared = shared * shared_memory_of(size) * ranks
+    return Room(in_shared, in_shared + private * size * ranks)
 
 
-@dataclass
-class _Wanted:
-    """Series of wagma that are measured together, in the order in which rows ask for them."""
+def _wanted(
+    rows: Collection[str],
+    ranks: int,
+    small: Sequence[int],
+    large: Sequence[int],
+    over_mpi: Sequence[int],
+    with_mpi: bool,
+) -> Iterator[tuple[tuple[int, str, float, str], str, bool]]:
+    """Yield what rows ask for: a case, one of its series, and whether MPI is beside it.
 
-    wagma: dict[str, None] = field(default_factory=dict)
-    with_mpi: bool = False
+    A case is told by its bytes, its loop, its lateness, and the series that is measured alone.
+    """
+    for loop in LOOPS if ranks == SMALL_RANKS else ():
+        for size in COST_SIZES if "cost" in rows else ():
+            yield (size, loop, 0.0, ""), "wagma all", False
+            yield (size, loop, 0.0, ""), "wagma 1", False
+        for size in small if "small" in rows and with_mpi else ():
+            yield (size, loop, 0.0, ""), COMPARED["small"], True
+    if not with_mpi:
+        return
+    for row in LARGE:
+        for size in large if row in rows else ():
+            yield (size, "python", 0.0, ""), COMPARED[row], True
+    for lateness in LATENESS if "arrival" in rows else ():
+        yield (ARRIVAL_SIZE, "python", lateness, ""), COMPARED["arrival"], True
+    for row, series in ALONE.items():
+        fits = row in rows and (row != "mpi-groups" or 2 < ranks <= 4)
+        for size in mpi_sizes(over_mpi, ranks) if fits else ():
+            yield (size, "python", 0.0, series), series, True
 
 
 def cases(
@@ -215,7 +217,7 @@ def cases(
     quick: bool,
     room: Room,
 ) -> tuple[list[Case], list[str]]:
-    """The cases of a launch, and why some of what was asked for is not among them.
+    """Return the cases of a launch, and why some of what was asked for is not among them.
 
     Args:
         rows: of ROWS.
@@ -227,40 +229,13 @@ def cases(
         quick: few iterations.
         room: free memory.
     """
-    wanted: dict[tuple[int, str, float, str], _Wanted] = defaultdict(_Wanted)
-
-    def add(
-        size: int,
-        loop: str,
-        wagma: str,
-        lateness: float = 0.0,
-        *,
-        compared: bool,
-        alone: bool = False,
-    ) -> None:
-        one = wanted[size, loop, lateness, wagma if alone else ""]
-        one.wagma[wagma] = None
-        one.with_mpi |= compared
-
-    for loop in LOOPS if ranks == SMALL_RANKS else ():
-        for size in COST_SIZES if "cost" in rows else ():
-            add(size, loop, "wagma all", compared=False)
-            add(size, loop, "wagma 1", compared=False)
-        for size in small if "small" in rows and with_mpi else ():
-            add(size, loop, COMPARED["small"], compared=True)
-    for row in LARGE:
-        for size in large if row in rows and with_mpi else ():
-            add(size, "python", COMPARED[row], compared=True)
-    for lateness in LATENESS if "arrival" in rows and with_mpi else ():
-        add(ARRIVAL_SIZE, "python", COMPARED["arrival"], lateness, compared=True)
-    for row, series in ALONE.items():
-        fits = row in rows and with_mpi and (row != "mpi-groups" or 2 < ranks <= 4)
-        for size in mpi_sizes(over_mpi, ranks) if fits else ():
-            add(size, "python", series, compared=True, alone=True)
+    wanted: dict[tuple[int, str, float, str], dict[str, bool]] = defaultdict(dict)
+    for case, series, compared in _wanted(rows, ranks, small, large, over_mpi, with_mpi):
+        wanted[case][series] = compared or wanted[case].get(series, False)
     chosen, left_out = [], []
-    for (size, loop, lateness, _), one in sorted(wanted.items(), key=lambda item: item[0]):
-        wagma = tuple(one.wagma)
-        needed = required_bytes(wagma, one.with_mpi, size, ranks)
+    for (size, loop, lateness, _), together in sorted(wanted.items(), key=lambda item: item[0]):
+        wagma, beside_mpi = tuple(together), any(together.values())
+        needed = required_bytes(wagma, beside_mpi, size, ranks)
         if needed.shared > room.shared or needed.total > room.total:
             left_out.append(
                 f"{ranks} ranks, {size} bytes: {needed.shared >> 20} MiB of /dev/shm and "
@@ -270,22 +245,32 @@ def cases(
             continue
         blocks, iterations = _repetitions(size, ranks, quick)
         warmup = max(1, iterations // 10)
-        chosen.append(Case(size, wagma, one.with_mpi, loop, blocks, iterations, warmup, lateness))
+        chosen.append(Case(size, wagma, beside_mpi, loop, blocks, iterations, warmup, lateness))
     return chosen, left_out
 
 
-def settings(case: Case, corrupt: str | None) -> Settings:
-    """A case as the benchmark is asked for it; its series of wagma differ by `WAGMA`."""
-    counted, warmup = case.blocks * case.iterations, case.blocks * case.warmup
+def _repeated(
+    kind: str, size: int, passes: int, counted: int, warmup: int, **more: Any
+) -> Settings:
+    """Return settings of one size, whose results are checked; numbers are those of all passes."""
     return Settings(
-        kind="allreduce",
-        sizes=(case.bytes,),
+        kind=kind,
+        sizes=(size,),
         iterations=counted,
         iterations_large=counted,
         warmup=warmup,
         warmup_large=warmup,
-        passes=case.blocks,
+        passes=passes,
         validate=True,
+        **more,
+    )
+
+
+def settings(case: Case, corrupt: str | None) -> Settings:
+    """Return a case as the benchmark is asked for it; its series of wagma differ by `WAGMA`."""
+    blocks = case.blocks
+    return _repeated(
+        *("allreduce", case.bytes, blocks, blocks * case.iterations, blocks * case.warmup),
         arrival=f"one-late:{1e3 * case.lateness:g}ms" if case.lateness else "together",
         baselines=("mpi",) if case.with_mpi else (),
         loop=case.loop,
@@ -294,22 +279,13 @@ def settings(case: Case, corrupt: str | None) -> Settings:
 
 
 def posted(kind: str, quick: bool, corrupt: str | None) -> Settings:
-    """Posted calls, one of POSTED; the short ones have fewer of them and smaller arrays."""
-    passes = 2 if quick else 4
-    counted = passes * (2 if quick else 8)
-    times: dict[str, Any] = {"tests": TESTS}
-    if kind == "overlap":
-        times = {"compute": 0.05, "lateness": 0.04}
-    return Settings(
-        kind=kind,
-        sizes=(1 * MIB if quick else 16 * MIB,),
-        iterations=counted,
-        iterations_large=counted,
-        warmup=passes,
-        warmup_large=passes,
-        passes=passes,
-        validate=True,
-        quorum="all",
+    """Return posted calls, one of POSTED; the short ones have fewer of them and smaller arrays."""
+    size, passes, counted = (1 * MIB, 2, 4) if quick else (16 * MIB, 4, 32)
+    times: dict[str, Any] = {"compute": 0.05, "lateness": 0.04}
+    if kind == "iallreduce":
+        times = {"tests": TESTS}
+    return _repeated(
+        *(kind, size, passes, counted, passes),
         baselines=("mpi-nonblocking",),
         corrupt=corrupt,
         **times,

@@ -1,126 +1,196 @@
-"""The rows that compare with MPI_Allreduce, from the raw samples of a report. Pure."""
+"""The rows that compare with MPI_Allreduce, from the raw samples of a report. Pure.
+
+Over shared memory wagma is compared with the fastest MPI that is there. With transport="mpi" each
+MPI is compared with its own MPI_Allreduce, and has rows of its own: they show what wagma adds to
+its messages, and not which MPI has the faster ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from wagma.units import size_text, time_text
 
+from ..figures import BASELINES, OF_GROUPS
 from ..samples import Series
-from .plan import ARRIVAL_SIZE, COMPARED, GOALS, GRACE, LATE_MAX, LATENESS, LOOPS, SMALL_RANKS
-from .ratios import Measured, against_better, late_share, summary, verdict
-from .row import DEFAULT_LEVEL, Report, Row, launch_name, spread
+from . import plan
+from .row import (
+    Compared,
+    Report,
+    Row,
+    is_usual,
+    late_share,
+    launch_name,
+    mpi_name,
+    spread,
+    summary,
+)
 from .stored import load
 
-__all__ = ["LOOP_NAMES", "arrival", "large", "points", "small"]
+__all__ = ["LOOP_NAMES", "arrival", "beside_mpi", "compare", "over_mpi", "points", "verdict"]
 
 LOOP_NAMES = {"c": "from C", "python": "from Python"}
-_NAMES = {
+_ONE = f"quorum=1, grace={plan.GRACE:g}"
+_WHAT = {
     "all": 'quorum="all"',
     "private": 'quorum="all", private array',
     "small": 'quorum="all"',
-    "quorum1": f"quorum=1, grace={GRACE:g}",
-    "out-of-place": f"quorum=1, grace={GRACE:g}, out of place (the sum, looked at where it is)",
+    "quorum1": _ONE,
+    "out-of-place": f"{_ONE}, out of place (the sum, looked at where it is)",
+    "mpi": 'quorum="all"',
+    "mpi-groups": 'quorum="all", groups of 2',
 }
 
 
 def points(
-    launch: dict[str, Any], size: int, loop: str, lateness: float = 0.0
+    launch: dict[str, Any], size: int, loop: str = "python", lateness: float = 0.0
 ) -> Iterator[dict[str, Series]]:
-    """The series of what a launch measured of such cases, by their names."""
+    """Yield the series of each such case of a launch by their names.
+
+    What cannot be called from C was called from Python, and is left out.
+    """
     for case, point in zip(launch["cases"], launch["points"], strict=True):
         if (case["bytes"], case["loop"], case["lateness"]) == (size, loop, lateness):
-            yield load(point)
+            yield {name: one for name, one in load(point).items() if one.loop == loop}
 
 
-def large(group: str) -> Callable[[Report], Iterator[Row]]:
-    """The rows of one of LARGE."""
+def compare(
+    launches: Iterable[dict[str, Any]],
+    series: str,
+    size: int,
+    loop: str = "python",
+    lateness: float = 0.0,
+    baseline: str = "mpi",
+) -> Compared | None:
+    """Compare a series with the fastest MPI_Allreduce of all launches and forms, by the median.
 
-    def rows(report: Report) -> Iterator[Row]:
-        for ranks in report["ranks"]:
-            for size in report["large"]:
-                yield from _ratio(report, group, ranks, size, "python")
+    wagma's time is that of the same launch.
 
-    return rows
+    Args:
+        launches: of the report.
+        series: of `plan.WAGMA`.
+        size: bytes of the arrays.
+        loop: of the case.
+        lateness: of the case.
+        baseline: of `figures.BASELINES`.
 
-
-def small(report: Report) -> Iterator[Row]:
-    """From C and from Python, for two ranks."""
-    for loop in LOOPS:
-        for size in report["small"]:
-            yield from _ratio(report, "small", SMALL_RANKS, size, loop)
-
-
-def _measured(
-    report: Report, series: str, ranks: int, size: int, loop: str, lateness: float = 0.0
-) -> list[Measured]:
-    """The launches that have it; those at mpi4py's thread level, or else all."""
+    Returns:
+        The comparison; None: it was not measured.
+    """
     found = []
-    for launch in report["launches"]:
-        for point in points(launch, size, loop, lateness) if launch["ranks"] == ranks else ():
-            # What cannot be called from C was called from Python.
-            all_ = {name: one for name, one in point.items() if one.loop == loop}
-            mpi = {name: summary(one) for name, one in all_.items() if one.library == "mpi"}
-            if series in all_ and mpi:
-                own = all_[series]
-                late = late_share(own)
-                found.append(Measured(launch_name(launch), summary(own), mpi, late))
-    return found
+    for launch in launches:
+        for point in points(launch, size, loop, lateness):
+            for form, mpi in point.items() if series in point else ():
+                if BASELINES[baseline](mpi):
+                    own, theirs = summary(point[series]), summary(mpi)
+                    ratio, late = theirs.median / own.median, late_share(point[series])
+                    found.append(Compared(ratio, launch_name(launch), form, own, theirs, late))
+    return min(found, key=lambda one: one.mpi.median, default=None)
 
 
-def _at_default(found: list[Measured]) -> list[Measured]:
-    # The goals are against what mpi4py asks MPI for; the other levels are told beside them.
-    return [one for one in found if one.launch.endswith(DEFAULT_LEVEL)] or found
+def verdict(ratio: float, goal: float | None, late_share: float, late_max: float) -> str:
+    """One of "reached", "missed", "too many late" (it does not count), and "" without a goal."""
+    if late_share > late_max:
+        return "too many late"
+    if goal is None:
+        return ""
+    return "reached" if ratio >= goal else "missed"
 
 
-def _ratio(report: Report, group: str, ranks: int, size: int, loop: str) -> Iterator[Row]:
-    series = COMPARED[group]
-    measured = _measured(report, series, ranks, size, loop)
-    if not measured:
-        return
-    best = against_better(_at_default(measured))
-    goal = GOALS.get((series, size))
-    details = f"{spread(best.wagma)}; {best.launch} {_form(best.form)} {spread(best.mpi)}"
-    if group in ("quorum1", "out-of-place"):
-        details += f"; late {best.late_share:.1%}"
-    for one in measured:
-        if not one.launch.endswith(DEFAULT_LEVEL):
-            details += f"; {against_better([one]).ratio:.2f}x {one.launch}"
-    yield Row(
-        group,
-        f"{_NAMES[group]}, {size_text(size)}{f', {LOOP_NAMES[loop]}' if group == 'small' else ''}",
-        ranks,
-        "" if goal is None else f">= {goal:g}x",
-        f"{best.ratio:.2f}x",
-        verdict(best.ratio, goal, best.late_share, LATE_MAX),
-        details,
-        best,
-    )
+def _launches(report: Report, ranks: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the launches of so many ranks at mpi4py's thread level, and at other levels."""
+    found = [launch for launch in report["launches"] if launch["ranks"] == ranks]
+    return [one for one in found if is_usual(one)], [one for one in found if not is_usual(one)]
+
+
+# ---- over shared memory --------------------------------------------------------------------------
+
+
+def beside_mpi(report: Report, group: str) -> Iterator[Row]:
+    """Compare large arrays, or small ones of two ranks from C and from Python."""
+    if group == "small":
+        cases = [(plan.SMALL_RANKS, size, loop) for loop in plan.LOOPS for size in report["small"]]
+    else:
+        cases = [(ranks, size, "python") for ranks in report["ranks"] for size in report["large"]]
+    for ranks, size, loop in cases:
+        usual, others = _launches(report, ranks)
+        case = plan.COMPARED[group], size, loop
+        # The goals are against what mpi4py asks MPI for; the other levels are told beside them.
+        best = compare(usual, *case) or compare(others, *case)
+        if best is None:
+            continue
+        goal = plan.GOALS[plan.COMPARED[group]].get(size)
+        details = f"{spread(best.wagma)}; {best.launch} {_form(best)} {spread(best.mpi)}"
+        if group in ("quorum1", "out-of-place"):
+            details += f"; late {best.late_share:.1%}"
+        for other in others:
+            if one := compare([other], *case):
+                details += f"; {one.ratio:.2f}x {one.launch}"
+        called = f", {LOOP_NAMES[loop]}" if group == "small" else ""
+        yield Row(
+            group,
+            f"{_WHAT[group]}, {size_text(size)}{called}",
+            ranks,
+            "" if goal is None else f">= {goal:g}x",
+            f"{best.ratio:.2f}x",
+            verdict(best.ratio, goal, best.late_share, plan.LATE_MAX),
+            details,
+            best,
+        )
 
 
 def arrival(report: Report) -> Iterator[Row]:
-    """One rank comes late: what the others' calls take, from their own arrivals."""
+    """Tell what the others' calls take, from their own arrivals, when one rank comes late."""
     for ranks in report["ranks"]:
-        for lateness in LATENESS:
-            series = COMPARED["arrival"]
-            measured = _measured(report, series, ranks, ARRIVAL_SIZE, "python", lateness)
-            if not measured:
+        usual, others = _launches(report, ranks)
+        for lateness in plan.LATENESS:
+            case = plan.COMPARED["arrival"], plan.ARRIVAL_SIZE, "python", lateness
+            best = compare(usual, *case) or compare(others, *case)
+            if best is None:
                 continue
-            best = against_better(_at_default(measured))
             yield Row(
                 "arrival",
                 f'quorum=1, grace="auto", a rank comes {lateness * 1e3:g} ms late: the others, '
-                f"{size_text(ARRIVAL_SIZE)}",
+                f"{size_text(plan.ARRIVAL_SIZE)}",
                 ranks,
                 "",
                 time_text(best.wagma.median),
                 "",
-                f"{spread(best.wagma)}, late {best.late_share:.1%}; {best.launch} "
-                f"{_form(best.form)} {spread(best.mpi)}, late 0%",
+                f"{spread(best.wagma)}, late {best.late_share:.1%}; {best.launch} {_form(best)} "
+                f"{spread(best.mpi)}, late 0%",
                 best,
             )
 
 
-def _form(name: str) -> str:
-    return name.removeprefix("MPI_Allreduce ")
+def _form(found: Compared) -> str:
+    return found.form.removeprefix("MPI_Allreduce ")
+
+
+# ---- over messages -------------------------------------------------------------------------------
+
+
+def over_mpi(report: Report, group: str) -> Iterator[Row]:
+    """Compare sums of all ranks or of groups, over each MPI, with its sums of all ranks."""
+    series = plan.ALONE[group]
+    for ranks in sorted({*report["ranks"], *report["mpi_ranks"]}):
+        usual, _ = _launches(report, ranks)
+        for launch in usual:
+            for size in plan.mpi_sizes(report["over_mpi"], ranks):
+                found = compare([launch], series, size)
+                if found is None:
+                    continue
+                goal = plan.GOALS[series].get(size)
+                details = f"{spread(found.wagma)}; {found.form} {spread(found.mpi)}"
+                if beside := compare([launch], series, size, baseline=OF_GROUPS):
+                    details += f"; {beside.form} {spread(beside.mpi)}"
+                yield Row(
+                    group,
+                    f'transport="mpi", {_WHAT[group]}, {mpi_name(launch)}, {size_text(size)}',
+                    ranks,
+                    "" if goal is None else f">= {goal:.2g}x",
+                    f"{found.ratio:.2f}x",
+                    verdict(found.ratio, goal, found.late_share, 0.0),
+                    details,
+                    found,
+                )

@@ -11,8 +11,7 @@ import pytest
 
 from wagma.benchmarks.samples import Checks, Point, Series
 from wagma.benchmarks.scenarios.plan import Fastest, draws
-from wagma.benchmarks.table import page as page_of_table
-from wagma.benchmarks.table import plan, ratio_rows, ratios, stored
+from wagma.benchmarks.table import plan, ratio_rows, report, row, stored
 from wagma.memory import Room
 from wagma.theory.order_statistics import exponential_mean
 from wagma.theory.replay import replay
@@ -32,19 +31,19 @@ def of(began: Any, ended: Any, **more: Any) -> Series:
 
 def test_a_time_is_that_of_the_slowest_rank() -> None:
     series = of([[0, 2], [5, 0], [7, 7]], [[1, 5], [10, 4], [9, 9]])
-    assert ratios.summary(series).median == pytest.approx(3e-9)  # of 3, 5, 2
-    assert ratios.late_ranks(series) is None
+    assert row.summary(series).median == pytest.approx(3e-9)  # of 3, 5, 2
+    assert row.late_ranks(series) is None
     delayed = np.array([[False, True], [True, False], [False, False]])
     series = replace(series, delayed=delayed)
-    assert ratios.summary(series).median == pytest.approx(2e-9)  # of 1, 4, 2
-    late = ratios.late_ranks(series)
+    assert row.summary(series).median == pytest.approx(2e-9)  # of 1, 4, 2
+    late = row.late_ranks(series)
     assert late is not None
     assert late.median == pytest.approx(4e-9)  # of 3, 5
 
 
 def test_summaries_are_in_seconds() -> None:
     times = np.arange(1_000, 102_000, 1_000)[:, None]
-    summary = ratios.summary(of(np.zeros_like(times), times))
+    summary = row.summary(of(np.zeros_like(times), times))
     assert summary.median == pytest.approx(51e-6)
     assert summary.p10 == pytest.approx(11e-6)
     assert summary.p90 == pytest.approx(91e-6)
@@ -72,17 +71,41 @@ def test_what_a_report_keeps_comes_back() -> None:
     assert found["posted"].pure.tolist() == [[6, 5]]
 
 
-def at(median_s: float) -> ratios.Summary:
-    return ratios.Summary(median_s, median_s, median_s, 1)
+def launched(mpi: str, wagma_s: float, late: list[bool], **mpi_s: float) -> dict[str, Any]:
+    """A launch of one rank, that took so many seconds in each of its two calls."""
+    times = {"wagma all": wagma_s} | {f"MPI_Allreduce {form}": s for form, s in mpi_s.items()}
+    series = {
+        name: {
+            "library": "wagma" if name.startswith("wagma") else "mpi",
+            "loop": "python",
+            "began": [[0], [0]],
+            "ended": [[round(1e9 * seconds)]] * 2,
+            "late": [[one] for one in late],
+            "results": 0,
+            "wrong": 0,
+            "first_wrong": None,
+        }
+        for name, seconds in times.items()
+    }
+    return {
+        "mpi": mpi,
+        "by_rank": [{"thread_level": "multiple"}],
+        "cases": [{"bytes": 4, "loop": "python", "lateness": 0}],
+        "points": [{"series": series}],
+    }
 
 
 def test_the_fastest_mpi_counts_and_wagma_of_its_launch() -> None:
-    slow_mpi = ratios.Measured("A", at(4.0), {"in place": at(9.0), "two buffers": at(8.0)}, 0.0)
-    fast_mpi = ratios.Measured("B", at(2.0), {"in place": at(7.0), "two buffers": at(6.0)}, 0.25)
-    compared = ratios.against_better([slow_mpi, fast_mpi])
-    assert compared.ratio == 3.0
-    assert (compared.launch, compared.form) == ("B", "two buffers")
-    assert (compared.wagma, compared.mpi, compared.late_share) == (at(2.0), at(6.0), 0.25)
+    slow_mpi = launched("mpich", 4.0, [False, False], one=9.0, two=8.0)
+    fast_mpi = launched("openmpi", 2.0, [False, True], one=7.0, two=6.0)
+    compared = ratio_rows.compare([slow_mpi, fast_mpi], "wagma all", 4)
+    assert compared is not None
+    assert compared.ratio == pytest.approx(3.0)
+    assert compared.launch == "Open MPI (THREAD_MULTIPLE)"
+    assert compared.form == "MPI_Allreduce two"
+    assert (compared.wagma.median, compared.mpi.median) == pytest.approx((2.0, 6.0))
+    assert compared.late_share == 0.5
+    assert ratio_rows.compare([slow_mpi], "wagma 1", 4) is None
 
 
 @pytest.mark.parametrize(
@@ -95,7 +118,7 @@ def test_the_fastest_mpi_counts_and_wagma_of_its_launch() -> None:
     ],
 )
 def test_verdicts(ratio: float, goal: float | None, late: float, expected: str) -> None:
-    assert ratios.verdict(ratio, goal, late, 0.01) == expected
+    assert ratio_rows.verdict(ratio, goal, late, 0.01) == expected
 
 
 def test_what_does_not_fit_is_left_out_with_a_reason() -> None:
@@ -166,11 +189,11 @@ def test_who_comes_late_does_not_count() -> None:
             }
         ],
     }
-    (row,) = ratio_rows.arrival({"ranks": [2, 4], "launches": [launch]})
-    assert row.ranks == 2
-    assert row.measured == "5.00 us"
-    assert "late 50.0%" in row.details
-    assert "800 us" in row.details
+    (found,) = ratio_rows.arrival({"ranks": [2, 4], "launches": [launch]})
+    assert found.ranks == 2
+    assert found.measured == "5.00 us"
+    assert "late 50.0%" in found.details
+    assert "800 us" in found.details
 
 
 def test_who_launches_ranks_does_not_initialise_mpi() -> None:
@@ -189,7 +212,7 @@ def test_quoted_rows_are_replaced_by_the_pages() -> None:
     )
     header = "text\n| what | ranks | wagma | MPI |\n"
     quoting = header + "| sum, 1 MiB | 4 | 8 us | 1.00 |\n| sum, 2 MiB | 4 | 8 us | 1.00 |\nend"
-    assert page_of_table.requoted(quoting, page) == (
+    assert report.requoted(quoting, page) == (
         header + "| sum, 1 MiB | 4 | 9 us | 3.00 |\n| sum, 2 MiB | 4 | 8 us | 1.00 |\nend"
     )
 
@@ -249,9 +272,9 @@ def test_late_posts_do_not_count() -> None:
         delayed=delayed,
         computing=computing,
     )
-    summary = ratios.summary(series)
+    summary = row.summary(series)
     assert summary.median == pytest.approx(3e-9)  # of 6, 2, 3
     assert summary.samples == 3
-    late = ratios.late_ranks(series)  # 90 and 80
+    late = row.late_ranks(series)  # 90 and 80
     assert late is not None
     assert (late.median, late.samples) == (pytest.approx(85e-9), 2)

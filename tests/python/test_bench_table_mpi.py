@@ -5,17 +5,18 @@ from typing import Any
 
 import pytest
 
-from wagma.benchmarks.table import mpi_rows, plan
+from wagma.benchmarks.table import cost_rows, plan, ratio_rows, scenario_rows
 from wagma.benchmarks.table.row import Row
 from wagma.memory import Room
 
 KIB, MIB = 1 << 10, 1 << 20
+SIZES = (64 * KIB, MIB, 16 * MIB, 100 * MIB)
 ENOUGH = Room(shared=1 << 40, total=1 << 40)
 
 
 def cases(ranks: int, *rows: str, **changes: Any) -> list[plan.Case]:
     options: dict[str, Any] = {"with_mpi": True, "quick": False, "room": ENOUGH} | changes
-    return plan.cases(rows, ranks, (), (MIB,), plan.MPI_SIZES, **options)[0]
+    return plan.cases(rows, ranks, (), (MIB,), SIZES, **options)[0]
 
 
 # ---- plan ----------------------------------------------------------------------------------------
@@ -121,7 +122,7 @@ def test_each_mpi_is_compared_with_itself() -> None:
         launch("openmpi", 8, series=fast),
     )
     what = 'transport="mpi", quorum="all", {}, 1 MiB'
-    assert shown(mpi_rows.allreduce(found)) == [
+    assert shown(ratio_rows.over_mpi(found, "mpi")) == [
         (what.format("MPICH"), 2, ">= 0.87x", "0.88x", "reached"),
         (what.format("Open MPI"), 2, ">= 0.87x", "0.80x", "missed"),
         (what.format("Open MPI"), 8, ">= 0.87x", "0.80x", "missed"),
@@ -134,7 +135,7 @@ def test_groups_are_compared_with_sums_of_all() -> None:
         "MPI_Allreduce in-place": series("mpi", 100),
         "MPI_Allreduce of groups of 2 in-place": series("mpi", 25),
     }
-    (row,) = mpi_rows.groups(report(launch("openmpi", 4, series=measured)))
+    (row,) = ratio_rows.over_mpi(report(launch("openmpi", 4, series=measured)), "mpi-groups")
     assert (row.goal, row.measured, row.verdict) == (">= 1x", "2.00x", "reached")
     assert "MPI_Allreduce of groups of 2 in-place 25.0 us" in row.details
 
@@ -153,7 +154,7 @@ def test_the_others_are_blocked_as_long_as_without_a_sleeper() -> None:
     # The median of 100 and 300 us is 200 us; with 200 us of grace and 1 ms of progress: 1.4 ms.
     for us, verdict in ((1400, "reached"), (1401, "missed")):
         found["by_rank"] = [rank(100, us, sleeper=False), rank(300, 9e6, sleeper=True)]
-        half, most = mpi_rows.straggler(report(found))
+        half, most = scenario_rows.straggler_over_mpi(report(found))
         assert (half.goal, half.verdict) == ("<= 1.40 ms", verdict)
         assert (most.goal, most.verdict) == ("<= 1.50 ms", "reached")
         assert "p99" in most.what
@@ -166,6 +167,6 @@ def test_the_rank_whose_thread_takes_most_counts() -> None:
 
     found = launch("openmpi", 2, series={})
     found["by_rank"] = [rank(10_000_000), rank(82_000_000)]
-    (row,) = mpi_rows.idle(report(found))
+    (row,) = cost_rows.idle(report(found))
     assert (row.measured, row.goal, row.verdict) == ("4.10%", "<= 4%", "missed")
     assert "900 wake-ups per second" in row.details
