@@ -18,8 +18,8 @@ from wagma.checkpoint.files import make_folder
 from wagma.checkpoint.folder import Folder
 from wagma.checkpoint.lock import FolderLock, read_token
 from wagma.checkpoint.names import Place
-from wagma.checkpoint.parts import Parts, Stateful, load_random
-from wagma.checkpoint.reading import Read, merge, read_newest
+from wagma.checkpoint.parts import Parts, Stateful
+from wagma.checkpoint.reading import read_newest, resume
 from wagma.checkpoint.together import describe, together
 from wagma.checkpoint.writing import Writer
 from wagma.collectives.options import check_switch
@@ -28,7 +28,7 @@ from wagma.launch.files import check_writable
 from wagma.launch.logs import RankLogger
 from wagma.training.optimizer import DistributedOptimizer
 from wagma.training.strategies.parameter_server import ParameterServerSGD
-from wagma.units import plural, size_text, time_text
+from wagma.units import size_text, time_text
 
 __all__ = ["Checkpointer"]
 
@@ -344,42 +344,13 @@ class Checkpointer:
             undefined.
             All on every rank.
         """
-        self.wait()
         self._check("load()")
-        mine = self._parts.training(self._parts.model_state())
-        read = read_newest(self._folder, self._algorithm, mine, self._log)
+        self.wait()
+        read = read_newest(self._folder, self._parts, self._log)
         if read is not None:
-            self._take(read)
+            resume(self._parts, read, self._log)
         self._begin_again()
         return read is not None
-
-    def _take(self, read: Read) -> None:
-        """Continue the training that was read; collective."""
-        algorithm, parts = self._algorithm, self._parts
-        parts.optimizer.load_state_dict(merge(read))
-        model = read.own["model"] if read.newest is None else read.newest["model"]
-        if read.models is not None:
-            model = read.models.mean(algorithm, len(read.versions))
-
-        def restore() -> None:
-            parts.load_model(model)
-            parts.load_extra(read.own["extra"])
-            if not read.plan.resized:
-                load_random(read.own["random"])
-
-        with algorithm.meet() as meeting:
-            meeting.exchange(restore, last=True)
-        if algorithm.rank == 0:
-            self._log.info("continues at version %d, of %s", algorithm.version, read.place)
-            if read.plan.resized:
-                self._log.warning(
-                    "%s is of %s: the model is %s, what the algorithm remembers and random numbers "
-                    "begin anew, inner state and other objects are those of rank r mod %d",
-                    read.place,
-                    plural(len(read.versions), "rank"),
-                    "that of the newest version" if read.models is None else "the mean of theirs",
-                    len(read.versions),
-                )
 
     def _begin_again(self) -> None:
         """Begin a run at this version: files of before are not mixed with later ones."""

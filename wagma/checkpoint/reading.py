@@ -1,4 +1,4 @@
-"""Which checkpoint is loaded, and what each rank reads of it."""
+"""Loading: which checkpoint, what each rank reads of it, and how it continues."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from wagma.checkpoint.averages import ModelSum
 from wagma.checkpoint.errors import CheckpointMismatchError
 from wagma.checkpoint.files import DamagedError, read_data
 from wagma.checkpoint.folder import Folder
-from wagma.checkpoint.manifest import Manifest, Training, differences, why_not_whole
+from wagma.checkpoint.manifest import Manifest, differences, why_not_whole
 from wagma.checkpoint.names import Place
+from wagma.checkpoint.parts import Parts, load_random
 from wagma.checkpoint.together import together
 from wagma.launch.logs import RankLogger
-from wagma.training.strategies.base import Algorithm
 from wagma.training.strategies.gradients import GradientAveraging
-from wagma.units import rank_list
+from wagma.units import plural, rank_list
 
-__all__ = ["Plan", "Read", "merge", "read_newest"]
+__all__ = ["Plan", "Read", "read_newest", "resume"]
 
 
 @dataclass(frozen=True)
@@ -57,33 +57,34 @@ class Plan:
 
 @dataclass
 class Read:
-    """What a rank has read.
+    """What a rank has read, and continues with.
 
     Attributes:
         place: of the checkpoint.
         versions: at which the ranks were that saved.
         plan: of this rank.
-        own, newest: states, see `Plan`.
+        optimizer, model, random, extra: states; `model` is one of those that `models` averages.
         models: sum of those that this rank has added up; None: models are not averaged.
     """
 
     place: Place
     versions: list[int]
     plan: Plan
-    own: dict[str, Any]
-    newest: dict[str, Any] | None
+    optimizer: dict[str, Any]
+    model: dict[str, Any]
+    random: dict[str, Any]
+    extra: dict[str, Any]
     models: ModelSum | None
 
 
-def read_newest(
-    folder: Folder, algorithm: Algorithm, mine: Training, log: RankLogger
-) -> Read | None:
+def read_newest(folder: Folder, parts: Parts, log: RankLogger) -> Read | None:
     """Read the newest checkpoint that is whole on all ranks; None: there is none; collective.
 
     Raises:
         CheckpointMismatchError: it is of another training; on every rank.
         CheckpointError: the folder cannot be read.
     """
+    algorithm = parts.optimizer.algorithm
     refused: list[str] = []  # on rank 0: names of those that are damaged
     while True:
 
@@ -96,7 +97,7 @@ def read_newest(
         if found is None:
             return None
         place, versions = Place(*found[:2]), found[2]
-        got = _read_on_all(folder, algorithm, mine, place, versions)
+        got = _read_on_all(folder, parts, place, versions)
         if isinstance(got, Read):
             return got
         refused.append(str(place))
@@ -120,10 +121,9 @@ def _next_whole(folder: Folder, refused: list[str], log: RankLogger) -> list[Any
     return None
 
 
-def _read_on_all(
-    folder: Folder, algorithm: Algorithm, mine: Training, place: Place, versions: list[int]
-) -> Read | str:
+def _read_on_all(folder: Folder, parts: Parts, place: Place, versions: list[int]) -> Read | str:
     """Return what this rank has read; a text: what is damaged, on any rank."""
+    algorithm = parts.optimizer.algorithm
     replicas = isinstance(algorithm, GradientAveraging)
     plan = Plan.of(algorithm.rank, algorithm.size, versions, replicas=replicas)
     read: list[Read] = []
@@ -133,6 +133,7 @@ def _read_on_all(
             manifest = folder.manifest(place, plan.own)
             if isinstance(manifest, str):
                 raise DamagedError(f"the manifest of rank {plan.own} {manifest}")
+            mine = parts.training(parts.model_state())
             other = differences(manifest.training, mine, same_size=not plan.resized)
             if not other:
                 read.append(_read(folder, place, versions, plan))
@@ -160,17 +161,19 @@ def _read_on_all(
 
 
 def _read(folder: Folder, place: Place, versions: list[int], plan: Plan) -> Read:
-    kept: dict[int, dict[str, Any]] = {}
-    kept[plan.own] = _part(folder, place, plan.own)
-    models = ModelSum(kept[plan.own]["model"]) if plan.resized and plan.newest is None else None
+    own = _part(folder, place, plan.own)
+    models = ModelSum(own["model"]) if plan.resized and plan.newest is None else None
     for rank in plan.summed:
-        part = kept[plan.own] if rank == plan.own else _part(folder, place, rank)
+        part = own if rank == plan.own else _part(folder, place, rank)
         assert models is not None
         models.add(part["model"])
-    newest = None
-    if plan.newest is not None:
-        newest = kept.get(plan.newest) or _part(folder, place, plan.newest)
-    return Read(place, versions, plan, kept[plan.own], newest, models)
+    newest = own
+    if plan.newest not in (None, plan.own):
+        newest = _part(folder, place, plan.newest)
+    optimizer = _merge(own["optimizer"], newest["optimizer"], plan, versions)
+    return Read(
+        *(place, versions, plan, optimizer, newest["model"], own["random"], own["extra"], models)
+    )
 
 
 def _part(folder: Folder, place: Place, rank: int) -> dict[str, Any]:
@@ -188,26 +191,63 @@ def _part(folder: Folder, place: Place, rank: int) -> dict[str, Any]:
         raise DamagedError(f"{manifest.file} {error}") from error
 
 
-def merge(read: Read) -> dict[str, Any]:
-    """Return the state of the optimizer that a rank continues with."""
-    own, newest = read.own["optimizer"], read.newest
-    if newest is None:
-        state = dict(own)
-        if read.plan.resized:
-            state["wagma"] = {"version": min(read.versions)}
-        return state
-    state = dict(newest["optimizer"])
-    if read.plan.resized:
-        state["wagma"] = {"version": state["wagma"]["version"]}
-        return state
-    # What the replicas have alike is that of the newest; a gradient that waits is this rank's own.
-    merged = {**state["wagma"]["state"]}
-    merged.pop("pending", None)
-    if "pending" in own["wagma"]["state"]:
-        merged["pending"] = own["wagma"]["state"]["pending"]
-    state["wagma"] = {
-        **state["wagma"],
-        "state": merged,
-        "policy_state": own["wagma"]["policy_state"],
-    }
+def _merge(
+    own: dict[str, Any], newest: dict[str, Any], plan: Plan, versions: list[int]
+) -> dict[str, Any]:
+    """Return the state of the optimizer that a rank continues with.
+
+    Args:
+        own: state of the optimizer that the plan's `own` saved.
+        newest: the same of its `newest`; where that is None: `own`.
+        plan: of this rank.
+        versions: at which the ranks were that saved.
+    """
+    state = dict(newest)
+    if plan.resized:
+        replicas = plan.newest is not None
+        state["wagma"] = {"version": newest["wagma"]["version"] if replicas else min(versions)}
+    elif plan.newest is not None:
+        # The replicas have the newest's state in common; a gradient that waits is this rank's own.
+        common, mine = newest["wagma"]["state"], own["wagma"]["state"]
+        pending = {name: mine[name] for name in ("pending",) if name in mine}
+        state["wagma"] = {
+            **newest["wagma"],
+            "state": {**{k: v for k, v in common.items() if k != "pending"}, **pending},
+            "policy_state": own["wagma"]["policy_state"],
+        }
     return state
+
+
+def resume(parts: Parts, read: Read, log: RankLogger) -> None:
+    """Continue the training that was read; collective.
+
+    Raises:
+        RuntimeError: the ranks are at different versions.
+        what ``load_state_dict`` of a model or an object raises; on every rank.
+    """
+    algorithm = parts.optimizer.algorithm
+    parts.optimizer.load_state_dict(read.optimizer)
+    model, saved = read.model, len(read.versions)
+    if read.models is not None:
+        model = read.models.mean(algorithm, saved)
+
+    def restore() -> None:
+        parts.load_model(model)
+        parts.load_extra(read.extra)
+        if not read.plan.resized:
+            load_random(read.random)
+
+    with algorithm.meet() as meeting:
+        meeting.exchange(restore, last=True)
+    if algorithm.rank != 0:
+        return
+    log.info("continues at version %d, of %s", algorithm.version, read.place)
+    if read.plan.resized:
+        log.warning(
+            "%s is of %s: the model is %s, what the algorithm remembers and random numbers begin "
+            "anew, inner state and other objects are those of rank r mod %d",
+            read.place,
+            plural(saved, "rank"),
+            "that of the newest version" if read.models is None else "the mean of theirs",
+            saved,
+        )

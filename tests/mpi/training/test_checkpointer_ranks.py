@@ -121,6 +121,31 @@ def test_a_model_of_another_kind_on_one_rank_is_told_to_all(folder: Path) -> Non
         saver.close()
 
 
+@pytest.mark.parametrize("where", ["what was read", "the model"])
+def test_an_error_while_one_rank_loads_is_raised_on_every_rank(
+    where: str,
+    folder: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    saved_twice(folder)
+
+    def broken(*_: object, **__: object) -> dict[str, Any]:
+        raise RuntimeError("lacking")
+
+    with Training(folder) as training:
+        with monkeypatch.context() as patched:
+            if RANK == LAST and where == "what was read":
+                patched.setattr("wagma.checkpoint.reading._merge", broken)
+            elif RANK == LAST:
+                patched.setattr(training.model, "state_dict", broken)
+            with pytest.raises(RuntimeError, match="lacking"):
+                training.saver.load()
+        assert training.opt.version == 0
+        training.train(1)
+        assert training.saver.load()
+        assert training.opt.version == 3
+
+
 @pytest.mark.mpi(min_size=2)
 def test_parts_of_two_saves_at_one_version_are_not_mixed(
     folder: Path,  # noqa: F811
