@@ -4,35 +4,29 @@ from __future__ import annotations
 
 import os
 import time
-import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Self, SupportsIndex
 
 import torch
 
-from wagma.checkpoint.contents import Copies, compact, snapshot
-from wagma.checkpoint.errors import CheckpointError
+from wagma.checkpoint.asynchronous import Copies, Writer
+from wagma.checkpoint.contents import compact, snapshot
+from wagma.checkpoint.errors import CheckpointError, describe, together
 from wagma.checkpoint.export import export_mean
-from wagma.checkpoint.files import make_folder
 from wagma.checkpoint.folder import Folder
-from wagma.checkpoint.lock import FolderLock, read_token
 from wagma.checkpoint.names import Place
+from wagma.checkpoint.opening import OpenFolder
 from wagma.checkpoint.parts import Parts, Stateful
 from wagma.checkpoint.reading import read_newest, resume
-from wagma.checkpoint.together import describe, together
-from wagma.checkpoint.writing import Writer
 from wagma.collectives.options import check_switch
 from wagma.inject.checks import check_count
-from wagma.launch.files import check_writable
 from wagma.launch.logs import RankLogger
 from wagma.training.optimizer import DistributedOptimizer
 from wagma.training.strategies.parameter_server import ParameterServerSGD
 from wagma.units import size_text, time_text
 
 __all__ = ["Checkpointer"]
-
-_SEEN_AFTER_S = (0.0, 0.1, 0.5, 2.0, 5.0)  # NFS shows other hosts' files with a delay
 
 
 class Checkpointer:
@@ -73,7 +67,7 @@ class Checkpointer:
 
     Attributes:
         directory: its path.
-        restarts: how often the job was restarted, as `note_restart` has counted.
+        restarts: how often the job was restarted, as `note_restart` has counted; on all ranks.
         started_version: at which this run began: that of the checkpoint that was loaded.
 
     Raises:
@@ -132,72 +126,16 @@ class Checkpointer:
         with algorithm.meet() as meeting:
             meeting.agree(arguments, last=True)
         self._folder = Folder(self.directory)
-        self._lock: FolderLock | None = None
-        try:
-            self._open()
-        except BaseException:
-            if self._lock is not None:
-                self._lock.release()
-            raise
+        self._opened = OpenFolder(self._folder, algorithm, self._log)
+        self.restarts: int = self._opened.restarts
         self._writer = Writer(asynchronous=self._asynchronous)
         self._cleaner = Writer(asynchronous=True)  # to free a large file takes long
         self._copies = Copies()
         self._begin_at_version()
 
-    def _open(self) -> None:
-        """Lock the folder, and see that all ranks can write to it."""
-
-        def lock() -> list[object] | None:
-            if self._algorithm.rank != 0:
-                return None
-            self.directory.mkdir(parents=True, exist_ok=True)
-            make_folder(self.directory)
-            self._lock = FolderLock(self.directory)
-            # In reference cycles it would wait for the collector.
-            self._release = weakref.finalize(self, self._lock.release)
-            if not self._lock.shared:
-                self._log.warning(
-                    "%s lies on a file system without locks: nothing keeps two jobs from saving "
-                    "there",
-                    self.directory,
-                )
-            return [self._lock.token, self._folder.restarts(), self._next_run()]
-
-        what = f"save checkpoints in {self.directory}"
-        found = together(self._algorithm, lock, what)[0]
-        self._token, self._restarts, self._run = found
-
-        def probe() -> None:
-            if self._algorithm.rank == 0:
-                return
-            self._see_token()
-            check_writable(self.directory / f"probe-{self._algorithm.rank}")
-
-        together(self._algorithm, probe, what)
-
-    def _see_token(self) -> None:
-        """Check that this rank sees the folder of rank 0.
-
-        Raises:
-            CheckpointError: it sees another one, or none.
-        """
-        for pause in _SEEN_AFTER_S:
-            time.sleep(pause)
-            if read_token(self.directory) == self._token:
-                return
-        raise CheckpointError(
-            f"this rank does not see what rank 0 has written into {self.directory}: save into a "
-            "folder that all hosts share"
-        )
-
-    def _next_run(self) -> int:
-        """Return the number of a new run, on rank 0."""
-        assert self._lock is not None
-        return self._lock.next_run(max([0, *(place.run for place in self._folder.places())]))
-
     def _begin_at_version(self) -> None:
         self.started_version = self._algorithm.version
-        self._first_run = self._run
+        self._first_run = self._opened.run
         self._saved = 0 if self.every is None else self.started_version // self.every
         self._begun = -1  # the latest version of this run that this rank has begun to save
 
@@ -221,12 +159,13 @@ class Checkpointer:
             told = meeting.exchange(lambda: (self._algorithm.version, self._begun), last=True)
         version = max(own for own, _ in told)
         if max(begun for _, begun in told) >= version:
-            self._number_run()  # or a rank that dies would leave parts of two saves under one name
-        place = Place(self._run, version)
+            # A rank that dies would leave parts of two saves under one name.
+            self._opened.begin_run()
+        place = Place(self._opened.run, version)
 
         def write() -> None:
             error = self._writer.wait()
-            self._start(place)
+            self._begin_save(place)
             for raised in (error, None if self._asynchronous else self._writer.wait()):
                 if raised is not None:
                     raise raised
@@ -252,13 +191,13 @@ class Checkpointer:
         passed = 0 if self.every is None else self._algorithm.version // self.every
         if self.every is None or passed <= self._saved:
             return False
-        self._tell(self._writer.wait())
-        self._start(Place(self._run, passed * self.every))
+        self._log_failure(self._writer.wait())
+        self._begin_save(Place(self._opened.run, passed * self.every))
         if not self._asynchronous:
-            return self._tell(self._writer.wait())
+            return self._log_failure(self._writer.wait())
         return True
 
-    def _tell(self, error: Exception | None) -> bool:
+    def _log_failure(self, error: Exception | None) -> bool:
         """Log an error; return whether there is none."""
         if error is None:
             return True
@@ -271,7 +210,7 @@ class Checkpointer:
         )
         return False
 
-    def _start(self, place: Place) -> None:
+    def _begin_save(self, place: Place) -> None:
         """Save this rank's part, or begin to."""
         began = time.perf_counter()
         algorithm = self._algorithm
@@ -279,16 +218,16 @@ class Checkpointer:
             self._saved = max(self._saved, algorithm.version // self.every)
         state, version = self._parts.state(), algorithm.version
         training = self._parts.training(state["model"])
-        taken = self._copies.of(state) if self._asynchronous else snapshot(state, compact)
+        copied = self._copies.of(state) if self._asynchronous else snapshot(state, compact)
         self._begun = place.version
 
         def job() -> None:
             size = self._folder.write(
                 place,
-                taken,
+                copied,
                 rank=algorithm.rank,
                 size=algorithm.size,
-                token=self._token,
+                token=self._opened.token,
                 version=version,
                 training=training,
             )
@@ -305,7 +244,7 @@ class Checkpointer:
 
     def _prune(self) -> None:
         try:
-            self._folder.prune(self.keep, self._run)
+            self._folder.prune(self.keep, self._opened.run)
         except OSError as error:
             self._log.warning("an old checkpoint cannot be removed: %s", describe(error))
 
@@ -354,20 +293,13 @@ class Checkpointer:
 
     def _begin_again(self) -> None:
         """Begin a run at this version: files of before are not mixed with later ones."""
-        what = f"save checkpoints in {self.directory}"
-        if any(together(self._algorithm, lambda: self._begun >= 0, what)):
-            self._number_run()
+        with self._algorithm.meet() as meeting:
+            told = meeting.exchange(lambda: self._begun, last=True)
+        if max(told) >= 0:
+            self._opened.begin_run()
         self._begin_at_version()
 
-    def _number_run(self) -> None:
-        """Save in folders that no rank has written to; collective."""
-
-        def number() -> int | None:
-            return self._next_run() if self._algorithm.rank == 0 else None
-
-        self._run = together(self._algorithm, number, f"save checkpoints in {self.directory}")[0]
-
-    # ---- what else -------------------------------------------------------------------------------
+    # ---- the rest --------------------------------------------------------------------------------
     def export(self, path: str | os.PathLike[str]) -> None:
         """Write the average model as one safetensors file; collective, the training is unchanged.
 
@@ -386,11 +318,6 @@ class Checkpointer:
         """
         self._check("export()")
         export_mean(self._parts, Path(os.fspath(path)))
-
-    @property
-    def restarts(self) -> int:
-        """How often the job was restarted, the same on all ranks."""
-        return int(self._restarts)
 
     def saved_since_start(self) -> bool:
         """Return whether this run has a whole checkpoint beyond `started_version`; local.
@@ -412,9 +339,9 @@ class Checkpointer:
         Raises:
             OSError: on rank 0: it cannot be written.
         """
-        self._restarts += 1
+        self.restarts += 1
         if self._algorithm.rank == 0:
-            self._folder.write_restarts(self._restarts)
+            self._folder.write_restarts(self.restarts)
 
     def close(self) -> None:
         """Wait for the writing, and let other jobs into the folder; local, may be called again.
@@ -424,8 +351,7 @@ class Checkpointer:
         """
         error = self._writer.wait()
         self._cleaner.wait()
-        if self._lock is not None and self._process == os.getpid():
-            self._release()
+        self._opened.release()
         self._closed = True
         if error is not None:
             if isinstance(error, OSError):

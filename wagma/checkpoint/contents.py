@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["Copies", "compact", "safe_globals", "snapshot"]
+__all__ = ["compact", "safe_globals", "snapshot"]
 
 _PLAIN = (
     *(type(None), bool, int, float, complex, str, bytes, bytearray),
@@ -86,43 +86,3 @@ def compact(tensor: torch.Tensor) -> torch.Tensor:
         return tensor
     held = tensor.untyped_storage().nbytes()
     return tensor.clone() if held > tensor.numel() * tensor.itemsize else tensor
-
-
-class Copies:
-    """Copies of a state's tensors, in memory that later states of the same training use again.
-
-    Not thread-safe.
-    """
-
-    def __init__(self) -> None:
-        self._memory: list[torch.Tensor] = []
-        self._next = 0
-
-    def of(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Return a copy of a state, good until the next call.
-
-        Raises:
-            TypeError: see `snapshot`.
-        """
-        self._next = 0
-        made = snapshot(state, self._take)
-        del self._memory[self._next :]
-        return made
-
-    def _take(self, tensor: torch.Tensor) -> torch.Tensor:
-        place, self._next = self._next, self._next + 1
-        if place < len(self._memory) and _alike(self._memory[place], tensor):
-            return self._memory[place].copy_(tensor)
-        self._memory[place : place + 1] = [tensor.clone()]
-        return self._memory[place]
-
-
-def _alike(memory: torch.Tensor, tensor: torch.Tensor) -> bool:
-    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
-        return False
-    return (
-        memory.layout == tensor.layout
-        and memory.dtype == tensor.dtype
-        and memory.shape == tensor.shape
-        and memory.stride() == tensor.stride()
-    )

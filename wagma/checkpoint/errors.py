@@ -1,10 +1,15 @@
-"""Errors of checkpoints."""
+"""Errors of checkpoints: what fails on the disk of one rank fails on every rank."""
 
 from __future__ import annotations
 
-from wagma.collectives.errors import WagmaError
+from collections.abc import Callable
+from typing import Any
 
-__all__ = ["CheckpointError", "CheckpointMismatchError"]
+from wagma.collectives.errors import WagmaError
+from wagma.training.strategies.base import Algorithm
+from wagma.units import rank_list
+
+__all__ = ["CheckpointError", "CheckpointMismatchError", "describe", "together"]
 
 
 class CheckpointError(WagmaError, OSError):
@@ -26,3 +31,44 @@ class CheckpointMismatchError(WagmaError, ValueError):
             "Make the training as it was, save into another folder, or take the parts that fit "
             "out of torch.load(file, weights_only=True)"
         )
+
+
+def together(algorithm: Algorithm, function: Callable[[], Any], what: str) -> list[Any]:
+    """Return what `function()` gave on every rank, by rank; collective.
+
+    Args:
+        algorithm: whose ranks meet.
+        function: returns plain data, see `wagma.collectives.rendezvous.meeting.Meeting.exchange`.
+        what: cannot be done where it fails, as "save version 3".
+
+    Raises:
+        CheckpointError: it raised OSError on a rank; on every rank.
+        what else it raises on a rank; on every rank.
+    """
+    caught: list[OSError] = []
+
+    def guarded() -> tuple[Any, str | None]:
+        try:
+            return function(), None
+        except OSError as error:
+            caught.append(error)
+            return None, describe(error)
+
+    with algorithm.meet() as meeting:
+        results = meeting.exchange(guarded, last=True)
+    failed: dict[str, list[int]] = {}
+    for rank, (_, text) in enumerate(results):
+        if text is not None:
+            failed.setdefault(text, []).append(rank)
+    if failed:
+        texts = "; ".join(f"{rank_list(ranks)}: {text}" for text, ranks in failed.items())
+        raise CheckpointError(f"cannot {what}: {texts}") from (caught[0] if caught else None)
+    return [value for value, _ in results]
+
+
+def describe(error: OSError) -> str:
+    """Return what went wrong, and with which file."""
+    if error.errno is None:
+        return str(error)
+    where = f": {error.filename}" if error.filename else ""
+    return f"{error.strerror}{where}"

@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 
-from wagma.checkpoint.errors import CheckpointError
+from wagma.checkpoint.errors import CheckpointError, together
 from wagma.checkpoint.files import write_bytes
 from wagma.checkpoint.parts import Parts
-from wagma.checkpoint.together import together
 from wagma.training.ranks import Ranks
 
 __all__ = ["export_mean"]

@@ -77,13 +77,13 @@ class FolderLock:
             self._key = (found.st_dev, found.st_ino)
             held = _mine().get(self._key)
             if held is None:
-                held = self._take(path)
+                held = self._acquire(path)
                 _mine()[self._key] = held
             held.users += 1
             self.token = held.token
             self._process: int | None = os.getpid()
 
-    def _take(self, path: Path) -> _Held:
+    def _acquire(self, path: Path) -> _Held:
         token = os.urandom(8).hex()
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:

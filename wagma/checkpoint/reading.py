@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from wagma.checkpoint.averages import ModelSum
-from wagma.checkpoint.errors import CheckpointMismatchError
+from wagma.checkpoint.errors import CheckpointMismatchError, together
 from wagma.checkpoint.files import DamagedError, read_data
 from wagma.checkpoint.folder import Folder
 from wagma.checkpoint.manifest import Manifest, differences, why_not_whole
 from wagma.checkpoint.names import Place
 from wagma.checkpoint.parts import Parts, load_random
-from wagma.checkpoint.together import together
 from wagma.launch.logs import RankLogger
 from wagma.training.strategies.gradients import GradientAveraging
 from wagma.units import plural, rank_list

@@ -176,7 +176,7 @@ def test_ranks_that_disagree_are_refused(
     folder: Path,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("wagma.checkpoint.checkpointer._SEEN_AFTER_S", (0.0,))
+    monkeypatch.setattr("wagma.checkpoint.opening._SEEN_AFTER_S", (0.0,))
     with Training(folder) as training:
         model, opt = training.model, training.opt
         with pytest.raises(MismatchError, match="every differs between ranks"):
@@ -198,7 +198,7 @@ def test_another_job_is_refused_on_every_rank(
         raise CheckpointError("it is used by another job (process 1 on there)")
 
     with Training(folder) as training:
-        monkeypatch.setattr("wagma.checkpoint.checkpointer.FolderLock", refused)
+        monkeypatch.setattr("wagma.checkpoint.opening.FolderLock", refused)
         with pytest.raises(CheckpointError, match="used by another job"):
             Checkpointer(folder / "other", training.opt, model=training.model)
 
