@@ -258,6 +258,29 @@ def test_without_a_model_the_parameters_are_saved(tmp_path: Path) -> None:
         assert torch.equal(model.weight.detach(), weight)
 
 
+class Versioned(torch.nn.Linear):
+    """A module that reads the states of its old versions in another way."""
+
+    _version = 3
+
+    def _load_from_state_dict(self, state: Any, prefix: str, metadata: Any, *rest: Any) -> None:
+        self.read = metadata.get("version")
+        super()._load_from_state_dict(state, prefix, metadata, *rest)
+
+
+def test_modules_hear_of_which_version_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = torch.nn.Sequential(Versioned(1, 1))
+    inner = torch.optim.SGD(model.parameters(), lr=0.1)
+    opt = wagma.DistributedOptimizer(inner, wagma.AllreduceSGD())
+    with opt, Checkpointer(tmp_path, opt, model=model) as saver:
+        saver.save()
+        monkeypatch.setattr(Versioned, "_version", 4)
+        assert saver.load()
+        assert model[0].read == 3
+
+
 def test_export_needs_safetensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "safetensors", None)
     monkeypatch.setitem(sys.modules, "safetensors.torch", None)

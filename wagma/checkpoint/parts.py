@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
@@ -125,8 +126,10 @@ class Parts:
     # ---- saving ----------------------------------------------------------------------------------
     def state(self) -> dict[str, Any]:
         """Return what this rank saves; its tensors are those of the training."""
+        model = self.model_state()
         return {
-            "model": self.model_state(),
+            "model": dict(model),
+            "modules": dict(getattr(model, "_metadata", {})),  # versions, by module
             "optimizer": self.optimizer.state_dict(),
             "random": _random_state(),
             "extra": {name: value.state_dict() for name, value in self.extra.items()},
@@ -135,7 +138,7 @@ class Parts:
     def model_state(self) -> dict[str, Any]:
         """Return the model's part of `state`."""
         if self.model is not None:
-            return dict(self.model.state_dict())
+            return self.model.state_dict()
         return {f"parameter {i}": one.detach() for i, one in enumerate(self.parameters())}
 
     def training(self, model: dict[str, Any]) -> Training:
@@ -165,10 +168,17 @@ class Parts:
         )
 
     # ---- loading ---------------------------------------------------------------------------------
-    def load_model(self, state: dict[str, Any]) -> None:
-        """Put the model back, in place."""
+    def load_model(self, state: dict[str, Any], modules: dict[str, Any]) -> None:
+        """Put the model back, in place.
+
+        Args:
+            state: the model's part of `state`.
+            modules: versions of the modules, which are a part as well.
+        """
         if self.model is not None:
-            self.model.load_state_dict(state)
+            made = OrderedDict(state)
+            made._metadata = modules  # type: ignore[attr-defined]
+            self.model.load_state_dict(made)
             return
         with torch.no_grad():
             for tensor, value in zip(self.parameters(), state.values(), strict=True):

@@ -62,7 +62,8 @@ class Read:
         place: of the checkpoint.
         versions: at which the ranks were that saved.
         plan: of this rank.
-        optimizer, model, random, extra: states; `model` is one of those that `models` averages.
+        optimizer, model, modules, random, extra: parts of states, see `Parts.state`; `model` is one
+            of those that `models` averages.
         models: sum of those that this rank has added up; None: models are not averaged.
     """
 
@@ -71,6 +72,7 @@ class Read:
     plan: Plan
     optimizer: dict[str, Any]
     model: dict[str, Any]
+    modules: dict[str, Any]
     random: dict[str, Any]
     extra: dict[str, Any]
     models: ModelSum | None
@@ -171,7 +173,8 @@ def _read(folder: Folder, place: Place, versions: list[int], plan: Plan) -> Read
         newest = _part(folder, place, plan.newest)
     optimizer = _merge(own["optimizer"], newest["optimizer"], plan, versions)
     return Read(
-        *(place, versions, plan, optimizer, newest["model"], own["random"], own["extra"], models)
+        *(place, versions, plan, optimizer, newest["model"], newest["modules"]),
+        *(own["random"], own["extra"], models),
     )
 
 
@@ -231,7 +234,7 @@ def resume(parts: Parts, read: Read, log: RankLogger) -> None:
         model = read.models.mean(algorithm, saved)
 
     def restore() -> None:
-        parts.load_model(model)
+        parts.load_model(model, read.modules)
         parts.load_extra(read.extra)
         if not read.plan.resized:
             load_random(read.random)
