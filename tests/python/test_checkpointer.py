@@ -140,6 +140,24 @@ def test_random_numbers_continue(tmp_path: Path) -> None:
         assert draw() == drawn
 
 
+def test_random_numbers_of_gpus_continue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two fake GPUs, of which one is left when the training resumes."""
+    states = [torch.tensor([1, 2], dtype=torch.uint8), torch.tensor([3, 4], dtype=torch.uint8)]
+    found: dict[int, list[int]] = {}
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_rng_state_all", lambda: states)
+    monkeypatch.setattr(
+        "torch.cuda.set_rng_state", lambda state, device: found.update({device: state.tolist()})
+    )
+    with Alone(tmp_path) as alone:
+        alone.saver.save()
+        for devices, expected in ((2, {0: [1, 2], 1: [3, 4]}), (1, {0: [1, 2]}), (0, {})):
+            found.clear()
+            monkeypatch.setattr("torch.cuda.device_count", lambda devices=devices: devices)
+            assert alone.saver.load()
+            assert found == expected
+
+
 @pytest.mark.parametrize(
     ("change", "line"),
     [

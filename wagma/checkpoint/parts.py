@@ -194,10 +194,12 @@ def _random_state() -> dict[str, Any]:
     """Return the states of the generators of Python, numpy and torch."""
     kind, key, *rest = np.random.get_state(legacy=True)  # noqa: NPY002 (the one that all share)
     assert isinstance(key, np.ndarray)
+    initialized = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return {
         "python": random.getstate(),
         "numpy": [kind, torch.from_numpy(key.astype(np.int64)), *rest],
         "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if initialized else [],
     }
 
 
@@ -207,3 +209,5 @@ def load_random(state: dict[str, Any]) -> None:
     kind, key, *rest = state["numpy"]
     np.random.set_state((kind, key.numpy().astype(np.uint32), *rest))  # noqa: NPY002
     torch.set_rng_state(state["torch"])
+    for device, numbers in enumerate(state["cuda"][: torch.cuda.device_count()]):
+        torch.cuda.set_rng_state(numbers, device)
