@@ -18,18 +18,18 @@ from wagma.checkpoint.manifest import Manifest, why_not_whole
 from wagma.checkpoint.names import Place, manifest_name
 
 HOLDER = """
-import sys, time
+import sys
 from pathlib import Path
 from wagma.checkpoint.lock import FolderLock
 lock = FolderLock(Path(sys.argv[1]))
 print("held", flush=True)
-time.sleep(100)
+sys.stdin.read()  # ends with the test, whatever happens to it
 """
 
 
 def test_another_job_is_refused_until_the_first_is_killed(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as job:
+    command, pipe = [sys.executable, "-c", HOLDER, str(tmp_path)], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as job:
         try:
             assert job.stdout is not None
             assert job.stdout.readline() == "held\n"
