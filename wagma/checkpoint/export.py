@@ -24,7 +24,7 @@ def export_mean(parts: Parts, path: Path) -> None:
             _safetensors()
 
     together(algorithm, prepare, f"export {path}")
-    mean = parts.optimizer.algorithm.parameters.flat.detach().clone()
+    mean = algorithm.parameters.flat.detach().clone()
     Ranks.average(algorithm, mean)
 
     def write() -> None:

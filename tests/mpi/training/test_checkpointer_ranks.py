@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,25 @@ def test_another_job_is_refused_on_every_rank(
         monkeypatch.setattr("wagma.checkpoint.opening.FolderLock", refused)
         with pytest.raises(CheckpointError, match="used by another job"):
             Checkpointer(folder / "other", training.opt, model=training.model)
+
+
+def test_safetensors_that_rank_0_lacks_are_told_to_all_and_the_training_goes_on(
+    folder: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Training(folder) as training:
+        training.train(1)
+        with monkeypatch.context() as patched:
+            if RANK == 0:
+                patched.setitem(sys.modules, "safetensors", None)
+                patched.setitem(sys.modules, "safetensors.torch", None)
+            with pytest.raises(ImportError, match="pip install"):
+                training.saver.export(folder / "model.safetensors")
+        assert not (folder / "model.safetensors").exists()
+        training.train(2)
+        training.saver.save()
+        assert training.saver.load()
+        assert training.opt.version == 2
 
 
 def test_export_is_the_mean_and_changes_nothing(folder: Path) -> None:  # noqa: F811
