@@ -104,7 +104,7 @@ def test_tensors_come_back(value: torch.Tensor, tmp_path: Path) -> None:
     back = there_and_back(value, tmp_path)
     assert back.dtype == value.dtype
     assert torch.equal(back.to_dense(), value.detach().to_dense())
-    copied = Copies().of({"x": value})["x"]
+    copied = Copies().copy({"x": value})["x"]
     assert torch.equal(copied.to_dense(), value.detach().to_dense())
 
 
@@ -151,19 +151,19 @@ def test_a_view_of_a_large_tensor_is_written_alone(tmp_path: Path) -> None:
 def test_copies_hold_the_values_of_their_moment_and_use_their_memory_again() -> None:
     copies = Copies()
     tensor, numbers, raw = torch.ones(3), [1], bytearray(b"1")
-    first = copies.of({"t": tensor, "n": numbers, "raw": raw})
+    first = copies.copy({"t": tensor, "n": numbers, "raw": raw})
     tensor.add_(1)
     numbers.append(2)
     raw[:] = b"2"
     assert first["raw"] == b"1"
     assert first["t"].tolist() == [1, 1, 1]
     assert first["n"] == [1]
-    second = copies.of({"t": tensor, "n": numbers})
+    second = copies.copy({"t": tensor, "n": numbers})
     assert second["t"] is first["t"]
     assert second["t"].tolist() == [2, 2, 2]
-    third = copies.of({"t": torch.ones(2, dtype=torch.float64)})  # another shape
+    third = copies.copy({"t": torch.ones(2, dtype=torch.float64)})  # another shape
     assert third["t"].tolist() == [1, 1]
-    assert copies.of({"a": tensor, "b": tensor.t()})["a"].tolist() == [2, 2, 2]
+    assert copies.copy({"a": tensor, "b": tensor.t()})["a"].tolist() == [2, 2, 2]
 
 
 class Evil:

@@ -138,6 +138,6 @@ def test_a_job_that_wrote_under_the_same_number_is_not_mixed_in(tmp_path: Path) 
     assert isinstance(first, Manifest)
     for rank, token in ((0, first.token), (1, "another")):
         other = replace(first, rank=rank, size=2, token=token)
-        (folder.of(place) / manifest_name(rank)).write_text(other.text())
+        (folder.path_of(place) / manifest_name(rank)).write_text(other.text())
     assert "different jobs" in (why_not_whole(folder.manifests(place)) or "")
     assert loaded(tmp_path) is None

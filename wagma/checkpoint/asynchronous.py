@@ -14,7 +14,7 @@ __all__ = ["Copies", "Writer"]
 
 
 class Writer:
-    """Runs one job after the other; an error is told at the next call of `wait`.
+    """Run one job after the other; `wait` returns an error.
 
     Args:
         asynchronous: in a thread, which the end of the process waits for.
@@ -28,7 +28,7 @@ class Writer:
         self._error: Exception | None = None
 
     def start(self, job: Callable[[], None]) -> None:
-        """Run a job, or begin with it; call `wait` before."""
+        """Run a job, or start its thread; call `wait` before."""
         if not self._asynchronous:
             self._run(job)
             return
@@ -60,18 +60,18 @@ class Copies:
         self._memory: list[torch.Tensor] = []
         self._next = 0
 
-    def of(self, state: dict[str, Any]) -> dict[str, Any]:
+    def copy(self, state: dict[str, Any]) -> dict[str, Any]:
         """Return a copy of a state, good until the next call.
 
         Raises:
             TypeError: see `snapshot`.
         """
         self._next = 0
-        made = snapshot(state, self._copy)
+        made = snapshot(state, self._copy_tensor)
         del self._memory[self._next :]
         return made
 
-    def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _copy_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         place, self._next = self._next, self._next + 1
         if place < len(self._memory) and _alike(self._memory[place], tensor):
             return self._memory[place].copy_(tensor)

@@ -46,17 +46,17 @@ class Checkpointer:
 
     Each rank writes a file of its own: the model, the inner optimizer's state, that of algorithm
     and policy with the version, the random numbers of Python, numpy and torch, and the states of
-    `extra`. Then it writes a manifest with the checksum. All is brought to the disk before it gets
-    its name. A checkpoint counts when the manifests of all ranks are there. ``docs/checkpoints.md``
-    says how exactly a training resumes, and on another number of ranks.
+    `extra`. Then it writes a manifest with the checksum. Each file is on the disk before it
+    gets its name. A checkpoint counts when the manifests of all ranks are there.
+    ``docs/checkpoints.md`` says how exactly a training resumes, and on another number of ranks.
 
-    Making it is collective. Rank 0 locks the folder, for as long as its process lives or until
+    Creation is collective. Rank 0 locks the folder, for as long as its process lives or until
     `close`.
 
     Args:
-        directory: seen by all ranks; made if it is not there.
-        optimizer: of the training, which is open.
-        model: that it trains. None: only the optimizer's parameters are saved, and no buffers.
+        directory: a folder that all ranks see; created if it is missing.
+        optimizer: the training's, open.
+        model: the one that it trains; None: only the optimizer's parameters are saved.
         every: versions from one save of `maybe_save` to the next; None: it never saves.
         keep: whole checkpoints that stay; older ones are removed.
         asynchronous: saving copies the state and returns; a thread writes. Takes memory for one
@@ -68,7 +68,7 @@ class Checkpointer:
     Attributes:
         directory: its path.
         restarts: how often the job was restarted, as `note_restart` has counted; on all ranks.
-        started_version: at which this run began: that of the checkpoint that was loaded.
+        started_version: version at which this run began, as that of the checkpoint it loaded.
 
     Raises:
         TypeError: an argument is not what it should be; objects in `extra` without both methods
@@ -79,7 +79,7 @@ class Checkpointer:
             job uses it.
         All on every rank.
 
-    Not thread-safe: one thread at a time, that of the optimizer. Of no use in a forked process.
+    Not thread-safe: use it in the optimizer's thread. A forked process cannot use it.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Checkpointer:
         self._opened = OpenFolder(self._folder, algorithm, self._log)
         self.restarts: int = self._opened.restarts
         self._writer = Writer(asynchronous=self._asynchronous)
-        self._cleaner = Writer(asynchronous=True)  # to free a large file takes long
+        self._cleaner = Writer(asynchronous=True)  # deleting a large file takes long
         self._copies = Copies()
         self._begin_at_version()
 
@@ -218,7 +218,7 @@ class Checkpointer:
             self._saved = max(self._saved, algorithm.version // self.every)
         state, version = self._parts.state(), algorithm.version
         training = self._parts.training(state["model"])
-        copied = self._copies.of(state) if self._asynchronous else snapshot(state, compact)
+        copied = self._copies.copy(state) if self._asynchronous else snapshot(state, compact)
         self._begun = place.version
 
         def job() -> None:
@@ -292,7 +292,7 @@ class Checkpointer:
         return read is not None
 
     def _begin_again(self) -> None:
-        """Begin a run at this version: files of before are not mixed with later ones."""
+        """Begin at this version; another run where one has saved, whose files stay apart."""
         with self._algorithm.meet() as meeting:
             told = meeting.exchange(lambda: self._begun, last=True)
         if max(told) >= 0:

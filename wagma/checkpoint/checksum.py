@@ -1,4 +1,4 @@
-"""A checksum that costs less than to copy what it is of."""
+"""A checksum that is faster than a copy of the same bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Checksum:
     def __init__(self) -> None:
         self.bytes = 0
         self._crc = 0
-        self._rest = b""  # of a page that is not complete
+        self._rest = b""  # bytes of the last page, which is incomplete
 
     def update(self, content: memoryview) -> None:
         """Add bytes."""
@@ -37,22 +37,22 @@ class Checksum:
             content = content[missing:]
             if len(self._rest) < _PAGE:
                 return
-            self._crc = _add(memoryview(self._rest), self._crc)
+            self._crc = _fold(memoryview(self._rest), self._crc)
             self._rest = b""
         whole = len(content) // _PAGE * _PAGE
         if whole:
-            self._crc = _add(content[:whole], self._crc)
+            self._crc = _fold(content[:whole], self._crc)
         self._rest = bytes(content[whole:])
 
     def text(self) -> str:
         """Return the checksum, and its kind."""
         crc = self._crc
         if self._rest:
-            crc = _add(memoryview(self._rest.ljust(_PAGE, b"\0")), crc)
+            crc = _fold(memoryview(self._rest.ljust(_PAGE, b"\0")), crc)
         return f"pages4096-crc32:{crc:08x}"
 
 
-def _add(pages: memoryview, crc: int) -> int:
+def _fold(pages: memoryview, crc: int) -> int:
     words = np.frombuffer(pages, "<u8").reshape(-1, _PAGE // 8)
     sums = np.add.reduce(words, axis=1, dtype=np.uint64)
     return zlib.crc32(sums.astype("<u8", copy=False).tobytes(), crc)

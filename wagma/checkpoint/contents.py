@@ -22,7 +22,7 @@ _REMEDY = "save numbers, texts, tensors, numpy arrays, and lists, tuples, sets a
 
 
 def safe_globals() -> list[Any]:
-    """Return what `torch.load` may call besides its own, for `torch.serialization.safe_globals`.
+    """List what `torch.load` may call besides torch's own, for `torch.serialization.safe_globals`.
 
     They make arrays and scalars of numpy, under the names that numpy 1 and 2 give them.
     """
@@ -37,7 +37,7 @@ def safe_globals() -> list[Any]:
 
 
 def snapshot(state: dict[str, Any], take: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, Any]:
-    """Return a copy of a state's containers, with what `take` makes of its tensors.
+    """Copy the containers of a state; `take` gives each of its tensors.
 
     Raises:
         TypeError: something could not be read back; names everything that could not.

@@ -19,9 +19,9 @@ from wagma.checkpoint.names import TEMPORARY
 
 __all__ = ["DamagedError", "make_folder", "read_data", "sync_folder", "write_bytes", "write_data"]
 
-_EARLY = 1 << 24  # bytes after which the disk begins
+_EARLY = 1 << 24  # bytes after which the disk begins to write
 _PIECE = 1 << 19  # bytes that stay in a core's cache
-_saving = threading.Lock()  # torch's option is the process's
+_saving = threading.Lock()  # guards an option of torch, which is the process's
 
 
 class DamagedError(Exception):
@@ -151,7 +151,7 @@ def _write_all(descriptor: int, content: memoryview) -> None:
 
 
 class _Sink:
-    """What `torch.save` writes to: a file, of which the disk begins with what is there.
+    """A file for `torch.save`: the disk begins to write before the file is complete.
 
     No exception leaves `write`: torch's writer, which is C++, would not survive it.
 
@@ -174,7 +174,7 @@ class _Sink:
         while self._to_sync.get():
             try:
                 os.fdatasync(self._descriptor)
-            except OSError as error:  # told once: the last fsync may not fail any more
+            except OSError as error:  # Linux reports it once: the last fsync may succeed
                 self.error = self.error or error
 
     def __enter__(self) -> _Sink:

@@ -1,4 +1,4 @@
-"""A folder of checkpoints: what lies in it, and what may go."""
+"""A folder of checkpoints: listing, writing and removing them."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._whole: set[Place] = set()  # that were found to be
-        self.damaged: set[Place] = set()  # that could not be read, whatever their manifests say
+        self._whole: set[Place] = set()  # checkpoints that were found whole
+        self.damaged: set[Place] = set()  # checkpoints with a file that could not be read
         self._swept = False
 
     def places(self) -> list[Place]:
-        """Return what is there of checkpoints, whole or not, the newest first."""
+        """Return the checkpoints, whole or not, the newest first."""
         return newest_first(path.name for path in self.path.iterdir() if path.is_dir())
 
-    def of(self, place: Place) -> Path:
+    def path_of(self, place: Place) -> Path:
         """Return the folder of a checkpoint."""
         return self.path / str(place)
 
     def manifest(self, place: Place, rank: int) -> Manifest | str:
         """Return a rank's manifest; a text: why there is none."""
         try:
-            return Manifest.read((self.of(place) / manifest_name(rank)).read_text())
+            return Manifest.read((self.path_of(place) / manifest_name(rank)).read_text())
         except FileNotFoundError:
             return "is missing"
         except (OSError, ValueError) as error:
@@ -61,7 +61,7 @@ class Folder:
     def manifests(self, place: Place) -> dict[int, Manifest | str]:
         """Return all manifests of a checkpoint by rank; texts: why they cannot be read."""
         try:
-            ranks = ranks_of(path.name for path in self.of(place).iterdir())
+            ranks = ranks_of(path.name for path in self.path_of(place).iterdir())
         except FileNotFoundError:
             return {}
         return {rank: self.manifest(place, rank) for rank in sorted(ranks)}
@@ -94,7 +94,7 @@ class Folder:
         Raises:
             OSError: it cannot be written.
         """
-        folder = self.of(place)
+        folder = self.path_of(place)
         make_folder(folder)
         name = data_name(rank)
         size_in_bytes, checksum = write_data(folder / name, state)
@@ -130,14 +130,14 @@ class Folder:
             self._swept = True
             for place in places:
                 if place.run < run and place not in removed:
-                    for path in self.of(place).glob(f"*{TEMPORARY}"):
+                    for path in self.path_of(place).glob(f"*{TEMPORARY}"):
                         path.unlink(missing_ok=True)
         return removed
 
     def _remove(self, place: Place) -> None:
         """Remove a checkpoint, manifests first: what is left of it is never taken for whole."""
         self._whole.discard(place)
-        folder = self.of(place)
+        folder = self.path_of(place)
         for path in sorted(folder.glob("rank-*.json")):
             path.unlink(missing_ok=True)
         shutil.rmtree(folder)

@@ -1,4 +1,4 @@
-"""What a rank says of its part of a checkpoint: whether it is whole, and of which training."""
+"""The description of a rank's part of a checkpoint: its checksum, and its training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN = 20  # tensors that do not match, of each kind
 
 @dataclass(frozen=True)
 class Training:
-    """What has to be the same when a checkpoint is loaded.
+    """The parts of a training that must match when a checkpoint is loaded.
 
     Attributes:
         algorithm: name of its class.
@@ -42,7 +42,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What lies beside a rank's data, and is written last.
+    """The description of a rank's data, in a file beside it that is written last.
 
     Attributes:
         rank, size: which rank, of how many.
@@ -85,8 +85,8 @@ class Manifest:
         says = content.get("manifest")
         if not isinstance(says, dict) or content.get("checksum") != _checksum(says):
             raise ValueError("is not as it was written")
-        training = Training(**_checked(Training, says.get("training")))
-        made = cls(**{**_checked(cls, says), "training": training})
+        training = Training(**_typed_fields(Training, says.get("training")))
+        made = cls(**{**_typed_fields(cls, says), "training": training})
         if not 0 <= made.rank < made.size:
             raise ValueError(f"is of rank {made.rank} of {made.size}")
         if PurePath(made.file).name != made.file:
@@ -108,7 +108,7 @@ _KINDS: dict[str, type] = {
 }
 
 
-def _checked(kind: type, content: Any) -> dict[str, Any]:
+def _typed_fields(kind: type, content: Any) -> dict[str, Any]:
     """Return the fields of a dataclass, as JSON has them."""
     if not isinstance(content, dict):
         raise ValueError(f"has no {kind.__name__}")
@@ -164,10 +164,10 @@ def differences(saved: Training, mine: Training, *, same_size: bool = True) -> l
         if then != now:
             lines.append(f"{what}: saved {then}, here {now}")
     if same_size and saved.algorithm == mine.algorithm:
-        lines += _of_mappings(f"argument of {mine.algorithm}", saved.arguments, mine.arguments)
+        lines += _compare(f"argument of {mine.algorithm}", saved.arguments, mine.arguments)
     if saved.groups != mine.groups:
         lines.append(f"parameters in each group: saved {saved.groups}, here {mine.groups}")
-    lines += _of_mappings("tensor", saved.tensors, mine.tensors)
+    lines += _compare("tensor", saved.tensors, mine.tensors)
     lines += [f"extra {name!r}: saved, not here" for name in _without(saved.extra, mine.extra)]
     lines += [f"extra {name!r}: here, not saved" for name in _without(mine.extra, saved.extra)]
     return lines
@@ -177,7 +177,7 @@ def _without(names: Sequence[str], others: Sequence[str]) -> list[str]:
     return [name for name in names if name not in others]
 
 
-def _of_mappings(what: str, saved: Mapping[str, str], mine: Mapping[str, str]) -> list[str]:
+def _compare(what: str, saved: Mapping[str, str], mine: Mapping[str, str]) -> list[str]:
     lines = []
     for name in [*saved, *(name for name in mine if name not in saved)]:
         then, now = saved.get(name), mine.get(name)

@@ -1,4 +1,4 @@
-"""What a rank saves of its training, and how it is put back."""
+"""The state that a rank saves, and how it is loaded."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import torch
 from wagma.checkpoint.manifest import Training
 from wagma.training.optimizer import DistributedOptimizer
 
-__all__ = ["Parts", "Stateful", "load_random", "named"]
+__all__ = ["Parts", "Stateful", "load_random", "name_objects"]
 
-# Of the options of a collective, what changes the training's course.
+# Options of a collective that change the training's course.
 _OPTIONS = (
     *("group_size", "grouping", "missed", "activation", "sync_period", "seed"),
     *("graph", "neighbors"),
@@ -31,12 +31,12 @@ class Stateful(Protocol):
         ...
 
     def load_state_dict(self, state: Any, /) -> Any:
-        """Take up a state."""
+        """Load a state."""
         ...
 
 
-def named(extra: Mapping[str, Stateful] | Iterable[Stateful]) -> dict[str, Stateful]:
-    """Return the objects by name; without names those of their classes.
+def name_objects(extra: Mapping[str, Stateful] | Iterable[Stateful]) -> dict[str, Stateful]:
+    """Return the objects by name; in a list each has the name of its class.
 
     Raises:
         TypeError: some have no state_dict() and load_state_dict(), or a name is no text.
@@ -80,12 +80,12 @@ def named(extra: Mapping[str, Stateful] | Iterable[Stateful]) -> dict[str, State
 
 
 class Parts:
-    """A training, as a state that can be written and put back.
+    """A training, as a state that can be saved and loaded.
 
     Args:
         optimizer: of the training.
         model: that it trains; None: only the parameters of the optimizer are saved.
-        extra: other objects by name, see `named`.
+        extra: other objects by name, see `name_objects`.
 
     Raises:
         TypeError: one is not what it should be.
@@ -109,7 +109,7 @@ class Parts:
             raise TypeError(f"model is a {type(model).__name__}: it has to be a torch.nn.Module")
         self.optimizer = optimizer
         self.model = model
-        self.extra = named(extra)
+        self.extra = name_objects(extra)
         if model is not None:
             known = set(model.parameters())
             others = sum(tensor not in known for tensor in self.parameters())
@@ -120,7 +120,7 @@ class Parts:
                 )
 
     def parameters(self) -> list[torch.Tensor]:
-        """Return those of the optimizer, in its order."""
+        """Return the optimizer's parameters, in its order."""
         return [tensor for group in self.optimizer.param_groups for tensor in group["params"]]
 
     # ---- saving ----------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class Parts:
         return {f"parameter {i}": one.detach() for i, one in enumerate(self.parameters())}
 
     def training(self, model: dict[str, Any]) -> Training:
-        """Return what has to be the same when this is loaded.
+        """Return what must match when this state is loaded.
 
         Args:
             model: its part of `state`.
@@ -169,7 +169,7 @@ class Parts:
 
     # ---- loading ---------------------------------------------------------------------------------
     def load_model(self, state: dict[str, Any], modules: dict[str, Any]) -> None:
-        """Put the model back, in place.
+        """Load the model, in place.
 
         Args:
             state: the model's part of `state`.
@@ -185,7 +185,7 @@ class Parts:
                 tensor.copy_(value)
 
     def load_extra(self, states: dict[str, Any]) -> None:
-        """Put the other objects back."""
+        """Load the other objects."""
         for name, value in self.extra.items():
             value.load_state_dict(states[name])
 
@@ -204,7 +204,7 @@ def _random_state() -> dict[str, Any]:
 
 
 def load_random(state: dict[str, Any]) -> None:
-    """Put the generators of Python, numpy and torch back."""
+    """Restore the generators of Python, numpy and torch."""
     random.setstate(state["python"])
     kind, key, *rest = state["numpy"]
     np.random.set_state((kind, key.numpy().astype(np.uint32), *rest))  # noqa: NPY002

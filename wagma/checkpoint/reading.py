@@ -21,7 +21,7 @@ __all__ = ["Plan", "Read", "read_newest", "resume"]
 
 @dataclass(frozen=True)
 class Plan:
-    """Whose files of a checkpoint a rank reads.
+    """The ranks of a checkpoint whose files a rank reads.
 
     Attributes:
         own: whose inner state, algorithm's state, random numbers and other objects it continues.
@@ -37,7 +37,7 @@ class Plan:
 
     @classmethod
     def of(cls, rank: int, size: int, versions: list[int], *, replicas: bool) -> Plan:
-        """Return what a rank reads.
+        """Return the plan of a rank.
 
         Args:
             rank: which one.
@@ -56,7 +56,7 @@ class Plan:
 
 @dataclass
 class Read:
-    """What a rank has read, and continues with.
+    """The state that a rank has read and continues with.
 
     Attributes:
         place: of the checkpoint.
@@ -86,7 +86,7 @@ def read_newest(folder: Folder, parts: Parts, log: RankLogger) -> Read | None:
         CheckpointError: the folder cannot be read.
     """
     algorithm = parts.optimizer.algorithm
-    refused: list[str] = []  # on rank 0: names of those that are damaged
+    refused: list[str] = []  # names of damaged checkpoints, on rank 0
     while True:
 
         def find() -> list[Any] | None:
@@ -157,20 +157,20 @@ def _read_on_all(folder: Folder, parts: Parts, place: Place, versions: list[int]
             for line, ranks in other.items()
             if len(ranks) < algorithm.size
         ]
-        raise CheckpointMismatchError(str(folder.of(place)), everywhere + some)
+        raise CheckpointMismatchError(str(folder.path_of(place)), everywhere + some)
     return read[0]
 
 
 def _read(folder: Folder, place: Place, versions: list[int], plan: Plan) -> Read:
-    own = _part(folder, place, plan.own)
+    own = _read_part(folder, place, plan.own)
     models = ModelSum(own["model"]) if plan.resized and plan.newest is None else None
     for rank in plan.summed:
-        part = own if rank == plan.own else _part(folder, place, rank)
+        part = own if rank == plan.own else _read_part(folder, place, rank)
         assert models is not None
         models.add(part["model"])
     newest = own
     if plan.newest not in (None, plan.own):
-        newest = _part(folder, place, plan.newest)
+        newest = _read_part(folder, place, plan.newest)
     optimizer = _merge(own["optimizer"], newest["optimizer"], plan, versions)
     return Read(
         *(place, versions, plan, optimizer, newest["model"], newest["modules"]),
@@ -178,7 +178,7 @@ def _read(folder: Folder, place: Place, versions: list[int], plan: Plan) -> Read
     )
 
 
-def _part(folder: Folder, place: Place, rank: int) -> dict[str, Any]:
+def _read_part(folder: Folder, place: Place, rank: int) -> dict[str, Any]:
     """Return the state that a rank has saved.
 
     Raises:
@@ -188,7 +188,7 @@ def _part(folder: Folder, place: Place, rank: int) -> dict[str, Any]:
     if isinstance(manifest, str):
         raise DamagedError(f"the manifest of rank {rank} {manifest}")
     try:
-        return read_data(folder.of(place) / manifest.file, manifest.bytes, manifest.checksum)
+        return read_data(folder.path_of(place) / manifest.file, manifest.bytes, manifest.checksum)
     except DamagedError as error:
         raise DamagedError(f"{manifest.file} {error}") from error
 
