@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch._dynamo  # noqa: F401 - of the first optimizer: once, not in every forked rank
+import torch
 from ranks import ForkedRanks
 from wagma_model import Arrival, group, replay
 from wagma_run import Recorded, expected, train
@@ -45,6 +45,8 @@ def test_the_model_gives_the_papers_example() -> None:
 @pytest.mark.parametrize("grace", [0.0, pytest.param("auto", marks=pytest.mark.long)])
 def test_wagma_is_the_model(grace: float | str) -> None:
     job = {"WORLD_SIZE": str(SIZE), "WAGMA_JOB": str(uuid.uuid4())}
+    # The first optimizer of a process imports much: here once, and not in every forked rank.
+    torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
 
     def body(rank: int, _: Segment, __: Callable[[Any], None]) -> Recorded:
         os.environ.update(job, RANK=str(rank))
