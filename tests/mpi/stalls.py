@@ -6,7 +6,7 @@ from mpi4py import MPI
 def soon(comm: MPI.Intracomm) -> float:
     """Seconds after which a wait for a rank that does not come ends.
 
-    Creation has no longer than that for the ranks that do come: more of them than there are cores
-    need a while.
+    Creation has no longer than that for the ranks that do come: where the cores are busy, one of
+    them comes a second after another.
     """
-    return 0.3 + 0.1 * comm.size
+    return 2.5 + 0.1 * comm.size
