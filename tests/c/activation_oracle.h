@@ -4,7 +4,7 @@
  * be a part of an explored state.
  *
  * Invariants, by the names under which they are reported (A and I as in activation.h and in
- * docs/activation-checks.md):
+ * docs/activation.md):
  *   A1-pinned-once, A1-newest, A2-fresh, A3-all-pinned, A4-once, A5-waits, A6-window, A7-end
  *   quorum     a version that was started by arrivals had its quorum of them
  *   slots      versions that are not over yet are close together: slots and tags of data repeat

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from wagma.benchmarks.ksync import HEADER, row
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/ksync.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/reproduction-ksync.md"
 
 
 def test_the_page_has_the_columns_that_are_printed() -> None:

@@ -21,7 +21,7 @@ from wagma.slurm.shell import Command, parse
 
 LINES, PROTOCOL_LINES = 150, 250
 PROTOCOLS = {"activation", "inplace-protocol", "neighbors", "round-protocol", "schedules"}
-PROTOCOLS |= {"neighbors-protocol", "round-protocol-checks"}
+PROTOCOLS |= {"round-protocol-checks"}
 
 README, PAGES, TRAINING, MIGRATING, COLLECTIVES, TESTING, TIMELINE = (
     "tests/launch/test_readme.py",
