@@ -92,6 +92,7 @@ def test_ranks_without_scontrol_end_with_85_and_the_script_chains(cluster: Clust
 
 
 def test_without_any_scontrol_a_job_follows(cluster: Cluster) -> None:
+    """It has the name that was given to sbatch, and thus the checkpoints."""
     commands = cluster.work / "commands"
     commands.mkdir()
     for name in ("srun", "sbatch", "squeue"):
@@ -99,7 +100,8 @@ def test_without_any_scontrol_a_job_follows(cluster: Cluster) -> None:
     (commands / "scontrol").write_text("#!/bin/sh\nexit 1\n")
     (commands / "scontrol").chmod(0o755)
     template = Template("train-cpu.sbatch", "followed")
-    job = template.submit(cluster, path=f"{commands}:$PATH")
+    script = Template("train-cpu.sbatch", "unnamed")
+    job = script.submit(cluster, "--job-name=followed", path=f"{commands}:$PATH")
     template.await_steps(job)
     cluster.output("scancel", "--signal=USR2", "--batch", job.number)
     fields = job.await_state(*OVER, seconds=30.0)
