@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from installation import CONNECT, Installation, output, packages_of, run
+from installation import CONNECT, ROOT, Installation, output, packages_of, run
 
 pytestmark = pytest.mark.long
 
@@ -35,6 +35,17 @@ def test_plain_installs_what_type_checkers_and_compilers_need(plain):
     ):
         assert (plain.site / "wagma" / name).exists(), name
     assert not list((plain.site / "wagma").rglob("*.c")), "generated sources were installed"
+
+
+def test_plain_installs_all_batch_scripts(plain):
+    def files(folder):
+        found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+        return {str(path) for path in found if path.suffix != ".pyc"}
+
+    scripts = files(ROOT / "slurm")
+    assert {"train.py", "train-cpu.sbatch", "env/mpich.sh"} <= scripts
+    assert files(plain.site / "wagma/slurm/templates") == scripts
+    assert output(plain.python, "-m", "wagma", "slurm", "init", "--help", cwd=plain.empty)
 
 
 def test_plain_is_built_with_an_mpi_that_the_build_asked_for(plain):
