@@ -6,7 +6,8 @@ import sys
 
 import pytest
 from cluster import Cluster
-from templates import ROOT, show_scripts
+from jobs import Job
+from templates import ROOT, replaced, show_scripts
 
 DEMO_S = 180.0
 BATCH = "#!/bin/bash\n#SBATCH --nodes=1 --ntasks=4\nset -e\n"
@@ -62,6 +63,27 @@ def test_the_benchmark_template(cluster: Cluster) -> None:
         assert results["settings"]["kind"] == kind
     assert (cluster.work / "results/report.html").exists()
     assert "report.html" in said
+
+
+def test_the_sweep_template(cluster: Cluster) -> None:
+    """Two tasks, with 2 and 4 ranks; both results make one report."""
+    text = (ROOT / "slurm/bench-sweep.sbatch").read_text()
+    for pattern, new in {
+        r"^kinds=.*$": "kinds=(allreduce)",
+        r"^counts=.*$": "counts=(2 4)",
+        r"^arguments=.*$": "arguments=(-c --baseline mpi -i 5 -x 1 -m 64:64)",
+        r"--ntasks-per-node=16": "--ntasks-per-node=4",
+    }.items():
+        text = replaced(text, pattern, new)
+    show_scripts(cluster)
+    array = cluster.submit(text, "--array=0-1")
+    for task in (0, 1):
+        Job(cluster, f"{array.number}_{task}").complete(DEMO_S)
+    results = f"wagma-bench-{array.number}"
+    for count in (2, 4):
+        result = json.loads((cluster.work / results / f"allreduce-{count}.json").read_text())
+        assert result["settings"]["kind"] == "allreduce"
+    assert "2 files" in cluster.output(sys.executable, "-m", "wagma", "report", results)
 
 
 @pytest.mark.parametrize("option", ["", "--mpi=none"])
