@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from checkpoints import Alone, loaded, saved_at
 
 from wagma.checkpoint import CheckpointError
+from wagma.checkpoint.files import write_bytes, write_data
 from wagma.checkpoint.folder import Folder
 from wagma.checkpoint.names import Place
 
@@ -99,6 +101,19 @@ def test_torn_at_every_step(again: bool, tmp_path: Path, caplog: pytest.LogCaptu
     assert seen == sorted(seen)  # the new one counts from one moment on
     assert set(seen) == ({2} if again else {2, 3})
     assert seen[0] == 2
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path) -> None:
+    """And its name before the next file, the manifest above all."""
+    changes: list[str] = []
+    with dying_before(10**6, changes):
+        write_data(tmp_path / "data", {"tensor": torch.ones(10)})
+        write_bytes(tmp_path / "manifest", b"{}")
+    changes = [name for name in changes if name not in ("open", "fdatasync")]
+    once = [
+        name for i, name in enumerate(changes) if changes[i - 1 : i] != ["write"] or name != "write"
+    ]
+    assert once == ["write", "fsync", "replace", "fsync"] * 2
 
 
 def test_what_a_dead_run_had_begun_is_removed(tmp_path: Path) -> None:

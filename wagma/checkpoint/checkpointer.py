@@ -279,8 +279,8 @@ class Checkpointer:
             CheckpointMismatchError: it is of another training; lists what does not match.
             CheckpointError: the folder cannot be read, or the last checkpoint was not written.
             RuntimeError: as by `save`; the ranks are at different versions.
-            what ``load_state_dict`` of a model or an object raises; then the training is
-            undefined.
+            what ``load_state_dict`` of a model or an object raises, or a WagmaError that quotes
+            it where wagma does not know its type; then the training is undefined.
             All on every rank.
         """
         self._check("load()")
