@@ -36,9 +36,9 @@ FRONT_END_RANKS = {
     "mpi": {"short": (2,), "mpich": (1, 4), "openmpi": ()},
     "messages": {"short": (), "mpich": (4,), "openmpi": (2,)},
 }
-# The rest has files marked `every_size` on each of these, on MPICH: it is the engine that knows the
-# number of ranks, and not the MPI.
-EVERY_SIZE = range(1, 9)
+# The rest has what is marked `every_size` on so many, which make jobs of every smaller number; on
+# MPICH: it is the engine that knows the number of ranks, and not the MPI.
+EVERY_SIZE = 8
 # MPICH's ranks spin where others need the core, unless this makes them sleep. They spin as users'
 # do in the parts that launch jobs.
 SLEEP = {"mpich": ("env", "MPIR_CVAR_ENABLE_HEAVY_YIELD=1")}
@@ -135,24 +135,23 @@ def mpi_part(
 ) -> list[Command]:
     """Run tests/mpi, once for each number of ranks, and the front-ends' beside the others."""
     without = [f"--ignore={folder}" for folder in FRONT_ENDS]
-    if short:
-        options = (*options, "-m", "not long")
+    chosen = (
+        ("-m", "not long") if short else () if mpi.name == "mpich" else ("-m", "not every_size")
+    )
     usual = sizes == SIZES[name][not short]
     front_ends = FRONT_END_RANKS[name]["short" if short else mpi.name]
     if not usual:
         front_ends = tuple(size for size in sizes if size <= max(front_ends, default=0))
+    words = (*options, *chosen)
     commands = []
     for size in sorted({*sizes, *front_ends}, reverse=True):  # what takes long begins
         if size in front_ends:
-            commands.append(on_ranks(f"{name}-training", mpi, size, timeout, *options, *FRONT_ENDS))
+            commands.append(on_ranks(f"{name}-training", mpi, size, timeout, *words, *FRONT_ENDS))
         if size in sizes:
-            commands.append(on_ranks(name, mpi, size, timeout, *options, *without, "tests/mpi"))
-    if usual and not short and mpi.name == "mpich":
-        every_size = marked("tests/mpi", "every_size")
-        commands += [
-            on_ranks(f"{name}-every-size", mpi, size, timeout, *options, *every_size)
-            for size in sorted({*EVERY_SIZE} - {*sizes})
-        ]
+            commands.append(on_ranks(name, mpi, size, timeout, *words, *without, "tests/mpi"))
+    if usual and not short and mpi.name == "mpich" and EVERY_SIZE not in sizes:
+        words = (*options, "-m", "every_size", *marked("tests/mpi", "every_size"))
+        commands.append(on_ranks(f"{name}-every-size", mpi, EVERY_SIZE, timeout, *words))
     return commands
 
 

@@ -1,6 +1,7 @@
 """Ranks with different numbers of samples train as one process with all of them would."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,6 @@ from torch.optim import Optimizer
 
 import wagma
 
-pytestmark = pytest.mark.every_size
-
 COMM = MPI.COMM_WORLD
 RANK, SIZE = COMM.rank, COMM.size
 STEPS, FEATURES = 4, 3
@@ -24,6 +23,23 @@ INNER: dict[str, Callable[..., Optimizer]] = {
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}
 
 torch.set_num_threads(1)
+
+# Eight ranks are divided in two jobs, of 1 and 7, 2 and 6, ...: together all numbers up to 8.
+MARKS = [pytest.mark.long, pytest.mark.every_size]
+FIRST = [0, *(pytest.param(n, marks=MARKS) for n in range(1, 5) if SIZE == 8)]
+
+
+@pytest.fixture(params=FIRST)
+def job(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Make COMM, RANK and SIZE those of the first ranks, or of the others."""
+    comm = COMM.Split(request.param > RANK, RANK)
+    for name, value in (("COMM", comm), ("RANK", comm.rank), ("SIZE", comm.size)):
+        monkeypatch.setattr(sys.modules[__name__], name, value)
+    yield
+    comm.Free()
+
+
+on_every_size = pytest.mark.usefixtures("job")
 
 
 def model_of(dtype: torch.dtype) -> torch.nn.Linear:
@@ -50,6 +66,7 @@ def flat(model: torch.nn.Module) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
+@on_every_size
 @pytest.mark.parametrize("how", ["step", "closure", "clip", "scaler"])
 @pytest.mark.parametrize("name", [pytest.param("SGD", marks=pytest.mark.long), "AdamW"])
 @pytest.mark.parametrize(
@@ -125,6 +142,7 @@ def weights_at(version: int) -> list[float]:
     return [WEIGHTS[version % 2][rank % 4] for rank in range(SIZE)]
 
 
+@on_every_size
 def test_local_sgd_weighs_the_steps_of_a_period() -> None:
     parameter, inner = one_parameter()
     models = [0.0] * SIZE
@@ -140,6 +158,7 @@ def test_local_sgd_weighs_the_steps_of_a_period() -> None:
             assert parameter[0].item() == pytest.approx(models[RANK], rel=1e-12)
 
 
+@on_every_size
 @pytest.mark.parametrize("algorithm", ["WAGMA", "DPSGD"])
 def test_models_have_the_weights_of_their_steps(algorithm: str) -> None:
     parameter, inner = one_parameter()
@@ -158,6 +177,7 @@ def test_models_have_the_weights_of_their_steps(algorithm: str) -> None:
         assert parameter[0].item() == pytest.approx(wanted, rel=1e-12)
 
 
+@on_every_size
 def test_eager_sgd_divides_by_the_ranks() -> None:
     parameter, inner = one_parameter()
     with wagma.DistributedOptimizer(inner, wagma.EagerSGD(COMM, grace=20.0)) as opt:

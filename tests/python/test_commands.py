@@ -91,9 +91,9 @@ def test_every_test_is_in_the_short_run_or_in_the_rest():
         assert names[0]
         assert not names[0] & names[1]
     for part in ("mpi", "messages"):
+        on_eight = [c.argv for c in rest[part] if c.ranks == 8]
         every_size = "tests/mpi/test_weights.py"
-        sizes = {c.ranks for c in rest[part] if {"tests/mpi", every_size} & {*c.argv}}
-        assert sizes == {*range(1, 9)}
+        assert any({"tests/mpi", every_size} & {*argv} for argv in on_eight)
     tests = {f"c-{path.stem}" for path in (parts.ROOT / "tests/c").glob("test_*.c")}
     assert {c.name for part in (short, rest) for c in part["c"] if c.counts} == tests
 
