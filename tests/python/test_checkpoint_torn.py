@@ -2,6 +2,7 @@
 
 import ctypes
 import errno
+import json
 import logging
 import multiprocessing
 import os
@@ -138,6 +139,13 @@ def damage(path: Path) -> None:
     path.write_bytes(content)
 
 
+def another_token(path: Path) -> None:
+    """Make a manifest that is as good as any, but for its checksum."""
+    stored = json.loads(path.read_text())
+    stored["manifest"]["token"] += "0"
+    path.write_text(json.dumps(stored))
+
+
 @pytest.mark.parametrize(
     ("file", "how", "told"),
     [
@@ -147,6 +155,7 @@ def damage(path: Path) -> None:
         ("rank-00000.json", Path.unlink, "no rank has finished its part"),
         ("rank-00000.json", lambda path: path.write_text("{"), "manifest of rank 0"),
         ("rank-00000.json", damage, "rank"),
+        ("rank-00000.json", another_token, "manifest of rank 0"),
     ],
 )
 def test_damage_is_told_and_the_checkpoint_before_taken(
