@@ -106,11 +106,18 @@ def c_part(flavour: str, short: bool, timeout: float) -> list[Command]:
     return [Command(f"{flavour}-build", make, 900, counts=False), *runs]
 
 
-def pytest_part(name: str, short: bool, timeout: float, folder: str) -> list[Command]:
-    """Run a folder's tests, several at a time, and then those that others would disturb."""
+def pytest_part(
+    name: str, mpi: Launcher, short: bool, timeout: float, folder: str
+) -> list[Command]:
+    """Run a folder's tests, several at a time, and then those that others would disturb.
+
+    Those that use no MPI run with one of them.
+    """
     # pytest-mpi would skip a test without ranks that has a parameter of the name "mpi".
     pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:pytest_mpi"]
     chosen = "not long" if short else "long"
+    if mpi.name != "mpich":
+        chosen += " and not without_mpi"
     crowd = ["-m", f"{chosen} and not alone", "-n", "2", "--dist", "loadfile", folder]
     commands = [Command(name, [*pytest, *crowd], timeout, optional=True)]
     if files := marked(folder, "alone"):
@@ -163,7 +170,7 @@ def transport_part(mpi: Launcher, short: bool) -> list[Command]:
         Command(f"transport-{size}", [*mpi.mpiexec, "-n", str(size), program], 120)
         for size in SIZES["transport"][not short]
     ]
-    others = [] if short else pytest_part("transport-others", True, 120, "tests/mpi_c")
+    others = [] if short else pytest_part("transport-others", mpi, True, 120, "tests/mpi_c")
     return [Command("transport-build", make, 120, counts=False), *runs, *others]
 
 
@@ -190,15 +197,15 @@ def all_parts(mpi: Launcher, short: bool, sizes: tuple[int, ...] = ()) -> dict[s
     over_messages = ("--transport", "mpi")
     return {
         "c": c_part("c", short, 120),
-        "python": pytest_part("python", short, 900, "tests/python"),
+        "python": pytest_part("python", mpi, short, 900, "tests/python"),
         "transport": transport_part(mpi, short),
         "mpi": mpi_part("mpi", mpi, mpi_sizes, short, 900),
         "messages": mpi_part("messages", mpi, message_sizes, short, 900, *over_messages),
         "oracle": oracle_part(mpi, short),
-        "launch": pytest_part("launch", short, 900, "tests/launch"),
-        "training": pytest_part("training", short, 900, "tests/training"),
-        "hosts": pytest_part("hosts", short, 900, "tests/hosts"),
-        "install": pytest_part("install", short, 900, "tests/install"),
+        "launch": pytest_part("launch", mpi, short, 900, "tests/launch"),
+        "training": pytest_part("training", mpi, short, 900, "tests/training"),
+        "hosts": pytest_part("hosts", mpi, short, 900, "tests/hosts"),
+        "install": pytest_part("install", mpi, short, 900, "tests/install"),
         "asan": c_part("asan", short, 180),
         "tsan": c_part("tsan", short, 240),
         "explore": [Command("explore", explore, 1800)],

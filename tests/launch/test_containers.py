@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from launched import Launched
 
+pytestmark = pytest.mark.without_mpi
+
 CONTAINER = ("unshare", "--pid", "--fork", "--kill-child")
 
 

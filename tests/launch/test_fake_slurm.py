@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from fake_slurm import FakeSlurm, Moment, Run
 
+pytestmark = pytest.mark.without_mpi
+
 STEPS = 16
 RESTARTS = 12  # without a moment that ends it a job is over long before
 SHORT, LONG = range(20), range(20, 200)

@@ -11,6 +11,8 @@ from launched import Launched
 from wagma.collectives import Handle, Segment
 from wagma.doctor import machine
 
+pytestmark = pytest.mark.without_mpi
+
 if not Path("/dev/nvidiactl").exists():
     pytest.skip("no NVIDIA GPU", allow_module_level=True)
 torch = pytest.importorskip("torch")

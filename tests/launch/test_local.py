@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 from launched import LIVENESS_S, Forked, Launched, addresses
 
+pytestmark = pytest.mark.without_mpi
+
 MAKE = "attempt(lambda: PartialAllreduce(None, x))\n"
 IMPATIENT = "attempt(lambda: PartialAllreduce(None, x, stall_warning=0.2))\n"
 TAKEN = "RuntimeError: RANK={rank} of this job is process {pid} of user "

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from launched import PRELUDE, Forked, addresses, clean_environment
 
+pytestmark = pytest.mark.without_mpi
+
 MAKE = "attempt(lambda: PartialAllreduce(None, x, timeout=20))\n"
 SOON_S = 5.0  # of which starting the ranks takes most
 

@@ -115,7 +115,11 @@ def test_files_with_a_marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for name, mark in (("one", "alone"), ("two", "alonely"), ("three", "long")):
         (tmp_path / f"tests/a/test_{name}.py").write_text(f"pytestmark = pytest.mark.{mark}\n")
     assert parts.marked("tests", "alone") == ["tests/a/test_one.py"]
-    crowd, alone = (command.argv for command in parts.pytest_part("a", True, 1, "tests/a"))
+    mpich, openmpi = (parts.Launcher(name, []) for name in ("mpich", "openmpi"))
+    crowd, alone = (c.argv for c in parts.pytest_part("a", mpich, True, 1, "tests/a"))
     assert crowd[-1] == "tests/a"
     assert "not long and not alone" in crowd
     assert alone[-3:] == ["-m", "not long and alone", "tests/a/test_one.py"]
+    crowd, alone = (c.argv for c in parts.pytest_part("a", openmpi, False, 1, "tests/a"))
+    assert "long and not without_mpi and not alone" in crowd
+    assert "long and not without_mpi and alone" in alone
