@@ -91,7 +91,7 @@ def _add_osu(parser: argparse.ArgumentParser, kind: str, defaults: _Defaults) ->
         "--iterations",
         type=integer(1),
         metavar="N",
-        help=f"counted ones (default: {defaults.iterations}, above {LARGE_BYTES} bytes "
+        help=f"counted iterations (default: {defaults.iterations}, above {LARGE_BYTES} bytes "
         f"{defaults.iterations_large})",
     )
     add(
@@ -99,7 +99,7 @@ def _add_osu(parser: argparse.ArgumentParser, kind: str, defaults: _Defaults) ->
         "--warmup",
         type=integer(0),
         metavar="N",
-        help=f"uncounted ones before (default: {defaults.warmup}, above {LARGE_BYTES} bytes "
+        help=f"uncounted iterations before (default: {defaults.warmup}, above {LARGE_BYTES} bytes "
         f"{defaults.warmup_large})",
     )
     add(
@@ -157,7 +157,12 @@ def _add_nccl(parser: argparse.ArgumentParser) -> None:
 
 def _add_wagma(parser: argparse.ArgumentParser, defaults: _Defaults) -> None:
     add = parser.add_argument_group("what of wagma is measured").add_argument
-    add("--form", choices=FORMS, default="in-place", help="whose arrays (default: %(default)s)")
+    add(
+        "--form",
+        choices=FORMS,
+        default="in-place",
+        help="which arrays wagma reduces (default: %(default)s)",
+    )
     add("--buffer", choices=BUFFERS, default="numpy", help="kind of arrays (default: %(default)s)")
     add(
         "--transport",
@@ -177,20 +182,30 @@ def _add_wagma(parser: argparse.ArgumentParser, defaults: _Defaults) -> None:
     add(
         "--late",
         choices=("stale", "skip", "carry"),
-        help="what becomes of a late contribution (default: stale)",
+        help="what a late rank contributes (default: stale)",
     )
     add(
         "--grace",
         type=reader(_grace),
         metavar="TIME",
-        help="that a reduction is held open once the quorum is there (default: auto)",
+        help="how long a reduction waits for late ranks once its quorum is there (default: auto)",
     )
-    add("--timeout", type=reader(parse_seconds), metavar="TIME", help="until a wait is an error")
+    add(
+        "--timeout",
+        type=reader(parse_seconds),
+        metavar="TIME",
+        help="how long a wait may last before it is an error",
+    )
 
 
 def _add_measurement(parser: argparse.ArgumentParser, kind: str, defaults: _Defaults) -> None:
     add = parser.add_argument_group("how it is measured").add_argument
-    add("--format", choices=FORMATS, default="osu", help="of the output (default: %(default)s)")
+    add(
+        "--format",
+        choices=FORMATS,
+        default="osu",
+        help="format of the output (default: %(default)s)",
+    )
     add(
         "--baseline",
         dest="baselines",
@@ -228,7 +243,7 @@ def _add_measurement(parser: argparse.ArgumentParser, kind: str, defaults: _Defa
             "--compute",
             type=reader(parse_seconds),
             metavar="TIME",
-            help="between posting and waiting (default: as long as the reduction takes)",
+            help="computing between posting and waiting (default: as long as the reduction takes)",
         )
     else:
         add(
@@ -238,7 +253,7 @@ def _add_measurement(parser: argparse.ArgumentParser, kind: str, defaults: _Defa
             help="where the loop around the calls runs (default: auto: in C for small arrays)",
         )
     add("--seed", type=integer(0), default=1, metavar="N", help="(default: %(default)s)")
-    add("--samples", metavar="FILE", help="write every rank's times there (.npz)")
+    add("--samples", metavar="FILE", help="write every rank's times to FILE (.npz)")
     add(
         "--corrupt",
         choices=LIBRARIES,

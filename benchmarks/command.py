@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 __all__ = ["SUMMARY", "add_arguments", "refuse", "run"]
 
-SUMMARY = "benchmarks of allreduce, under mpiexec or srun"
+SUMMARY = "measure allreduce and trainings, under mpiexec or srun"
 
 DESCRIPTIONS = {
-    "allreduce": "latency of an allreduce of all ranks",
-    "group-allreduce": "latency of a wait-avoiding allreduce in groups",
-    "iallreduce": "how much of an allreduce is hidden behind computing",
-    "overlap": "what ranks pay for one that posts its allreduce late",
-    "skew": "latency while ranks arrive further and further apart",
-    "bandwidth": "bandwidth of large arrays, as nccl-tests computes it",
+    "allreduce": "measure the latency of an allreduce of all ranks",
+    "group-allreduce": "measure the latency of a wait-avoiding allreduce in groups",
+    "iallreduce": "measure how much of an allreduce computing hides",
+    "overlap": "measure what ranks pay for one that posts its allreduce late",
+    "skew": "measure the latency while ranks arrive further and further apart",
+    "bandwidth": "measure the bandwidth of large arrays, as nccl-tests computes it",
 }
 
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
-SUMMARY = "training on ranks of different speeds, with even and uneven batches"
+SUMMARY = "train on ranks of different speeds, with even and uneven batches"
 
 LEAST_STEPS = 4  # of which the first one does not count, and two are needed for a plan
 
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cluster",
         choices=("A", "B", "C"),
         default="B",
-        help="whose nodes are emulated, one per rank (default: %(default)s)",
+        help="cluster whose nodes the ranks emulate, one each (default: %(default)s)",
     )
     add(
         "--methods",
@@ -94,14 +94,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=integer(3),
         default=8,
         metavar="N",
-        help="with a new plan after each (default: %(default)s)",
+        help="epochs, each of which ends with a new plan (default: %(default)s)",
     )
     add(
         "--steps",
         type=integer(LEAST_STEPS),
         default=8,
         metavar="N",
-        help="of an epoch (default: %(default)s)",
+        help="steps of an epoch (default: %(default)s)",
     )
     add(
         "--step-time",
@@ -131,7 +131,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="write heterogeneous.json, and draw batch-times.png and shares.png, there; it is made",
     )
-    add("--markdown", action="store_true", help="print the table as documents have it")
+    add("--markdown", action="store_true", help="print the table in Markdown")
     add_progress(add, "a live line")
 
 

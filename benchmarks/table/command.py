@@ -31,7 +31,7 @@ from . import plan
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
-SUMMARY = "docs/results.md: wagma beside every MPI that is there (not under mpiexec)"
+SUMMARY = "write docs/results.md: wagma beside every installed MPI (not under mpiexec)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAMES",
         help=f"comma-separated, default all. {names}".replace("%", "%%"),
     )
-    add("--quick", action="store_true", help="few iterations: to see that it works")
+    add("--quick", action="store_true", help="run few iterations, to see that it works")
     add(
         "--environment",
         dest="environments",
@@ -88,17 +88,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=reader(parse_duration),
         default=600.0,
         metavar="TIME",
-        help="of a launch (default: 600s)",
+        help="how long a launch may take (default: 600s)",
     )
-    add("--json", type=Path, metavar="FILE", help="write raw samples and the table's rows there")
+    add("--json", type=Path, metavar="FILE", help="write raw samples and the table's rows to FILE")
     add(
         "--from",
         dest="source",
         type=Path,
         metavar="FILE",
-        help="print the table of such a file, and measure nothing",
+        help="print the table of FILE, which --json wrote, and measure nothing",
     )
-    add("--page", type=Path, metavar="FILE", help="write the page docs/results.md there")
+    add("--page", type=Path, metavar="FILE", help="write the page docs/results.md to FILE")
     add(
         "--quoted-in",
         type=Path,
@@ -108,7 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--corrupt",
         choices=("wagma", "mpi"),
-        help="falsify one result of each series, which the check has to notice",
+        help="falsify one result of each series, to see that the check finds it",
     )
 
 

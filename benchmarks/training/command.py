@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SUMMARY", "add_arguments", "printed", "run", "run_preset"]
 
-SUMMARY = "training with every algorithm, under injected imbalance"
+SUMMARY = "train with every algorithm under injected imbalance"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +70,7 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
         type=reader(_seeds),
         default=(1,),
         metavar="N,N,...",
-        help="of model, data and imbalance; every algorithm trains once with each (default: 1)",
+        help="seeds of model, data and delays; every algorithm trains once with each (default: 1)",
     )
     add(
         "--batch",
@@ -171,24 +171,24 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write the results there, as wagma.report's training.schema.json says",
     )
-    add("--plots", metavar="DIR", help="draw pictures there, PNG files")
+    add("--plots", metavar="DIR", help="draw PNG pictures in DIR")
     add(
         "--picture",
         metavar="FILE",
-        help="draw accuracy over wall time and waiting side by side there, a PNG",
+        help="draw accuracy over wall time beside waiting into FILE, a PNG",
     )
-    add("--markdown", action="store_true", help="print the table as the documents have it")
+    add("--markdown", action="store_true", help="print the table in Markdown")
     add(
         "--per-seed",
         action="store_true",
-        help="a line for each seed of an algorithm, not their mean and standard deviation",
+        help="print a line for each seed of an algorithm, not their mean and standard deviation",
     )
     add(
         "--from",
         dest="source",
         type=Path,
         metavar="FILE",
-        help="print and draw what --json has written, and train nothing",
+        help="print and draw the results of FILE, which --json wrote, and train nothing",
     )
     add_progress(add, "a live line")
 

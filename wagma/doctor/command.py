@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
-SUMMARY = "examine this machine and this launch: what is wrong, and what to do about it"
+SUMMARY = "find what is wrong with this machine or this launch, and how to repair it"
 
 EXAMPLE_BYTES = 100 << 20
 COMPLAINT_S = 2.0
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bytes",
         type=reader(_size),
         metavar="SIZE",
-        help="size of the arrays that are to be reduced, such as 400MiB: whether it fits into "
+        help="size of the arrays to be reduced, such as 400MiB: whether it fits into "
         "shared memory (default: 100MiB, for which a warning is enough)",
     )
     add(

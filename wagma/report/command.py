@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
-SUMMARY = "benchmarks, trainings and timelines of a folder as one page of HTML"
+SUMMARY = "make one page of HTML from the benchmarks, trainings and timelines of a folder"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options to its parser."""
     add = parser.add_argument
-    add("folder", type=Path, metavar="DIR", help="where the files are; nothing else is read")
+    add("folder", type=Path, metavar="DIR", help="folder of the files; nothing else is read")
     add(
         "--out",
         type=Path,
         metavar="FILE",
         help="the page (default: report.html in DIR)",
     )
-    add("--title", help="of the page (default: wagma, and the name of DIR)")
+    add("--title", help="title of the page (default: wagma, and the name of DIR)")
     pictures = parser.add_mutually_exclusive_group()
     pictures.add_argument(
         "--png",
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--strict",
         action="store_true",
-        help="a file that cannot be used is an error; without this it is named and left out",
+        help="fail if a file cannot be used; without this it is named and left out",
     )
 
 

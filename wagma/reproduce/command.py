@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["METHODS", "SUMMARY", "add_arguments", "run"]
 
-SUMMARY = "figures of a paper, made again by simulation"
+SUMMARY = "simulate the figures of a paper again"
 
 # Each is a module of this package, with _ for -, with `PICTURES`. It may have `NEEDS`: the packages
 # that it imports, beside matplotlib and scipy; and `CLAIMS`, which makes rows of claim, what the
@@ -57,14 +57,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="DIR",
-        help="where the figures and METHOD.json go; it is made",
+        help="folder for the figures and METHOD.json, made if needed",
     )
     add(
         "--seed",
         type=integer(0),
         default=1,
         metavar="N",
-        help="of all draws (default: %(default)s)",
+        help="seed of all draws (default: %(default)s)",
     )
     add(
         "--quick",

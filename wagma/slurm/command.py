@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
-SUMMARY = "batch scripts for Slurm: write one, find its mistakes, explain it"
+SUMMARY = "write a batch script for Slurm, find its mistakes, explain it"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_init(kinds)
     lint = kinds.add_parser(
         "lint",
-        help="the classic mistakes in a script, each with its remedy",
+        help="find the classic mistakes in a script, each with its remedy",
         description="Prints the mistakes in batch scripts, each with its line and its remedy. The "
         "exit status is 1 if there are any, and 2 if a file cannot be read.",
     )
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     lint.set_defaults(run=_lint, parser=lint)
     explain = kinds.add_parser(
         "explain",
-        help="what a script would run where, and what happens at its time limit",
+        help="explain what a script would run where, and what happens at its time limit",
         description="Says what a batch script would run where. Slurm is not asked.",
     )
     explain.add_argument("file", type=Path, metavar="FILE")
@@ -72,13 +72,18 @@ def _add_init(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     add("template", nargs="?", default="train-cpu", choices=names(), help="(default: train-cpu)")
     add("-o", "--output", type=Path, metavar="FILE", help="(default: TEMPLATE.sbatch)")
     add("--nodes", type=integer(1), metavar="N")
-    add("--tasks-per-node", type=integer(1), metavar="N", help="ranks of a node")
-    add("--cpus-per-task", type=integer(1), metavar="N", help="cores of a rank")
-    add("--gpus-per-task", type=integer(1), metavar="N", help="of train-gpu")
-    add("--time", metavar="LIMIT", help="such as 30, 4:00:00 or 2-0 (days-hours)")
-    add("--signal-seconds", type=integer(1), metavar="N", help="signal's time before the limit")
-    add("--array", metavar="TASKS", help="of arrays, such as 0-9 or 0-99%%8")
-    add("--name", metavar="NAME", help="of the job, and of its folder of checkpoints")
+    add("--tasks-per-node", type=integer(1), metavar="N", help="ranks per node")
+    add("--cpus-per-task", type=integer(1), metavar="N", help="cores per rank")
+    add("--gpus-per-task", type=integer(1), metavar="N", help="GPUs per rank (train-gpu alone)")
+    add("--time", metavar="LIMIT", help="time limit, such as 30, 4:00:00 or 2-0 (days-hours)")
+    add(
+        "--signal-seconds",
+        type=integer(1),
+        metavar="N",
+        help="how long before the limit the signal comes",
+    )
+    add("--array", metavar="TASKS", help="tasks of a job array, such as 0-9 or 0-99%%8")
+    add("--name", metavar="NAME", help="name of the job, and of its folder of checkpoints")
     add("--partition", metavar="NAME")
     add("--account", metavar="NAME")
     add("--mpi", choices=MPIS, default="mpich", help="(default: mpich)")
@@ -89,7 +94,7 @@ def _add_init(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="your training script (default: an example, train.py, is written beside the script)",
     )
     add("--venv", metavar="DIR", help="environment with wagma (default: .venv)")
-    add("--force", action="store_true", help="overwrite files that are there")
+    add("--force", action="store_true", help="overwrite existing files")
     init.set_defaults(run=_init, parser=init)
 
 

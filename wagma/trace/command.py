@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
-SUMMARY = "timelines that ranks wrote (WAGMA_TRACE): merge them, or sum them up"
+SUMMARY = "merge or sum up the timelines that ranks wrote (WAGMA_TRACE)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(title="what to do", metavar="WHAT", required=True)
     merge = kinds.add_parser(
         "merge",
-        help="one file with all ranks, on one clock, for Perfetto or chrome://tracing",
+        help="write one file with all ranks, on one clock, for Perfetto or chrome://tracing",
         description="Writes one timeline with all ranks, on one clock.",
     )
     _add_files(merge)
@@ -44,12 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("merged.json"),
         metavar="FILE",
-        help="where it goes (default: %(default)s)",
+        help="file to write (default: %(default)s)",
     )
     merge.set_defaults(run=_merge, parser=merge)
     summary = kinds.add_parser(
         "summary",
-        help="per rank: shares of computing, waiting and reducing, and how often it was late",
+        help="print each rank's shares of computing, waiting and reducing, and its late calls",
         description="Prints, per rank, what its time went into, and how often it was late.",
     )
     _add_files(summary)

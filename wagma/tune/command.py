@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SUMMARY", "add_arguments", "refuse", "run"]
 
-SUMMARY = "measure how ranks exchange data over messages fastest, for handles to use"
+SUMMARY = "measure how ranks exchange data fastest over messages, for handles to use"
 
 SMALLEST = 64 << 10
 
@@ -64,14 +64,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=reader(_size),
         default=8 << 20,
         metavar="SIZE",
-        help="of the arrays that are tried, such as 64MiB (default: 8MiB)",
+        help="largest array to try, such as 64MiB (default: 8MiB)",
     )
     add(
         "--time",
         type=reader(lambda text: parse_duration(text, 60.0)),
         default=0.2,
         metavar="TIME",
-        help="for each of about fifty points, such as 1s (default: 200ms)",
+        help="how long to measure each of about fifty points, such as 1s (default: 200ms)",
     )
     add(
         "--file",
