@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
-SUMMARY = "find what is wrong with this machine or this launch, and how to repair it"
+SUMMARY = "examine this machine and this launch: find problems and their remedies"
 
 EXAMPLE_BYTES = 100 << 20
 COMPLAINT_S = 2.0
