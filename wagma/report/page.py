@@ -54,7 +54,7 @@ def report(found: Found, title: str, *, pictures: bool = True) -> Report:
         warnings=warnings(found),
         facts=glance(found),
         sections=shown,
-        drawn={name: Markup(each.inline) for name, each in plots.items()},
+        drawn={name: each.inline for name, each in plots.items()},
     )
     return Report(html, plots)
 

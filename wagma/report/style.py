@@ -80,7 +80,6 @@ RC: Any = {
     "legend.fontsize": 8.5,
     "text.parse_math": False,  # names come from files
     "svg.fonttype": "none",
-    "svg.hashsalt": "wagma",
 }
 
 
