@@ -95,8 +95,13 @@ def size_text(size: float) -> str:
     return f"{size:.4g} {units[power]}" if size < 1000 else f"{size:.0f} {units[power]}"
 
 
-def time_text(seconds: float) -> str:
-    """Return seconds with three digits and a unit, or all whole ones: '1.23 s', '15.0 us'."""
+def time_text(seconds: float, *, zeros: bool = True) -> str:
+    """Return seconds with three digits and a unit, or all whole ones: '1.23 s', '15.0 us'.
+
+    Args:
+        seconds: at least 0.
+        zeros: keep those at the end of a fraction; '15 us' otherwise.
+    """
     if seconds == 0:
         return "0 s"
     units = ((1e-9, "ns"), (1e-6, "us"), (1e-3, "ms"), (1.0, "s"))
@@ -105,7 +110,7 @@ def time_text(seconds: float) -> str:
     value = seconds / unit
     if name == "ns" or value >= 999.5:
         return f"{value:.0f} {name}"
-    return f"{value:#.3g}".rstrip(".") + f" {name}"
+    return f"{value:#.3g}".rstrip(".") + f" {name}" if zeros else f"{value:.3g} {name}"
 
 
 def plural(count: int, noun: str) -> str:

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from wagma.report.benchmarks import SCHEMA_VERSION
+from wagma.report.contents import SCHEMA_VERSION
 
 from ..raw import SAMPLES
 from ..samples import Point, Report, Series

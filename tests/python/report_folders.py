@@ -113,6 +113,25 @@ def demo() -> Json:
     return {**made, "runs": [{**run, "staleness_histogram": {}} for run in made["runs"][::2]]}
 
 
+SETTINGS = {
+    "task": "digits",
+    "algorithms": ["allreduce", "wagma"],
+    "imbalance": "paper:1",
+    "compute": 0.1,
+    "parameters": None,
+    "steps": 40,
+    "seeds": [0, 1],
+    "sync_period": 10,
+    "group_size": None,
+    "batch": 8,
+    "learning_rate": 0.1,
+    "transport": "auto",
+    "target": 0.75,
+    "json": None,
+    "plots": None,
+}
+
+
 def training(in_percent: bool = True) -> Json:
     def run(algorithm: str, label: str, seed: int, throughput: float) -> Json:
         return {
@@ -143,8 +162,17 @@ def training(in_percent: bool = True) -> Json:
 
     return {
         "benchmark": "training",
-        "environment": {"ranks": 2, "versions": {"torch": "2.13"}, "warnings": [WARNING]},
-        "settings": {"task": "digits", "compute": 0.1, "target": 0.75, "seeds": [0, 1]},
+        "environment": {
+            "ranks": 2,
+            "versions": {"torch": "2.13"},
+            "warnings": [WARNING],
+            "time": "2026-01-01T00:00:00",
+            "mpi": {"library": "MPICH"},
+            "transport": "shm",
+            "hosts": [{"name": "node1"}],
+            "load_average": [0.5],
+        },
+        "settings": SETTINGS,
         "imbalance": "1 of them delayed by 320 ms",
         "measures": {"name": "test accuracy" if in_percent else "return", "in_percent": in_percent},
         "interrupted": False,

@@ -209,7 +209,11 @@ def test_texts_of_files_stay_texts(tmp_path: Path) -> None:
         run["label"] = FORMULA
     training["imbalance"] = HOSTILE
     training["measures"]["name"] = HOSTILE
-    training["environment"] = strange(training["environment"]) | {"ranks": 2, "command": HOSTILE}
+    training["environment"] = strange(training["environment"]) | {
+        "ranks": 2,
+        "transport": "shm",
+        "command": HOSTILE,
+    }
     made.put(tmp_path, "b.json", training)
     rows = made.goals()
     rows["table"] = strange(rows["table"])

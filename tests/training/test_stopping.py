@@ -14,8 +14,8 @@ from wagma.benchmarks.training.algorithms import check_name, find
 from wagma.benchmarks.training.measured import figures, recorded_compute
 from wagma.benchmarks.training.stopping import NAMES, check, mean_step, summary
 from wagma.inject import parse
+from wagma.report.contents import read_training
 from wagma.report.sections.throughput import _details
-from wagma.report.trainings import read_training
 
 STATS = {
     "threshold": 0.25,

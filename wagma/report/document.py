@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Cell", "Part", "Plot", "Section", "Table", "table"]
+__all__ = ["Cell", "Part", "Plot", "Row", "Section", "Table", "table"]
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,9 @@ class Cell:
 
     text: str
     small: str = ""
+
+
+Row: TypeAlias = tuple[str | Cell, ...]
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Table:
         return len(self.head) > 5
 
 
-def table(caption: str, head: tuple[str, ...], rows: list[tuple[str | Cell, ...]]) -> Table:
+def table(caption: str, head: tuple[str, ...], rows: Iterable[Row]) -> Table:
     """A table whose cells may be texts."""
     cells = tuple(
         tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in row) for row in rows
@@ -47,7 +50,7 @@ class Plot:
     """A plot that can be drawn.
 
     Attributes:
-        name: of letters, digits and dashes; no other plot of the report has it.
+        name: of letters and dashes; `sections` numbers the plots of one name.
         alt: what it shows, for those who do not see it.
         draw: into an empty figure.
         height: in inches.
@@ -74,7 +77,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Section:
-    """A section; `name` is its anchor in the page."""
+    """A section; `name` is its anchor in the page, which shows it if it has parts."""
 
     name: str
     title: str

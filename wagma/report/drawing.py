@@ -78,7 +78,7 @@ def _inline_png(png: bytes, plot: Plot) -> Markup:
 
 
 def _inline_svg(text: str, plot: Plot) -> Markup:
-    """Return the element, as wide as the page gives room for, with a title for who cannot see it."""
+    """Return the element, as wide as its place in the page, with a title for the blind."""
     start = START.search(text)
     assert start is not None
     title = Markup(

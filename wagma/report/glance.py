@@ -61,11 +61,12 @@ def _delay(size: int, benchmark: Benchmark) -> Iterator[Fact]:
         fastest = _fastest(point)
         if fastest is not None:
             other, ratio = fastest
-            ours = next(iter(point.series.values()))
+            ours = point.wagma
+            own = ours.own.p50
             yield Fact(
                 times(ratio),
                 f"as long as wagma does {other} block a rank while another comes "
-                f"{us(point.delay_us)} late: {us(ratio * ours.p50)}, wagma {us(ours.p50)} with "
+                f"{us(point.delay_us)} late: {us(ratio * own)}, wagma {us(own)} with "
                 f"{percent(ours.late_percent)} late contributions ({size_text(size)}, "
                 f"{setup(benchmark)})",
                 "delays",
@@ -79,7 +80,7 @@ def _ratio(benchmark: Benchmark) -> Iterator[Fact]:
         ratios = sorted(ratio for (_, ratio), _ in known)
         sizes = sorted(size for _, size in known)
         names = sorted({name for (name, _), _ in known})
-        late = max(next(iter(point.series.values())).late_percent for point in benchmark.points)
+        late = max(point.wagma.late_percent for point in benchmark.points)
         but = f", with up to {percent(late)} late contributions" if late else ""
         yield Fact(
             f"{times(ratios[0])} to {times(ratios[-1])}",

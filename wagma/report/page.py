@@ -14,7 +14,7 @@ from wagma.report.drawing import Drawn, draw
 from wagma.report.glance import glance
 from wagma.report.records import Found
 from wagma.report.sections import sections
-from wagma.report.sections.environment import warnings
+from wagma.report.sections.tables import warnings
 
 __all__ = ["Report", "report"]
 

@@ -7,11 +7,18 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from wagma.report.benchmarks import read_benchmark, read_goals
+from wagma.report.contents import (
+    ROW,
+    read_benchmark,
+    read_goals,
+    read_merged,
+    read_summaries,
+    read_timeline,
+    read_trace,
+    read_training,
+)
 from wagma.report.formats import FormatError, clean, loads
 from wagma.report.records import Found, Skipped, Source, Trace
-from wagma.report.timelines import ROW, read_merged, read_summaries, read_timeline, read_trace
-from wagma.report.trainings import read_training
 from wagma.trace.files import Timeline
 
 __all__ = ["KINDS", "read"]

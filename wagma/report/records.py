@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Benchmark",
     "Curve",
+    "Distribution",
     "Found",
     "Goals",
     "Measured",
@@ -58,30 +59,26 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A series at a point; times in us, None where there is no such figure.
+class Distribution:
+    """Times of the rank with the largest latency over the iterations, in us."""
 
-    Attributes:
-        name: of the series.
-        p10: of the rank with the largest latency, over the iterations; `p50` and `p90` likewise.
-        late_percent: contributions that were not in the result of their call.
-        ratio: how many times as long as wagma it takes.
-        overlap_percent: the part of the reduction that computing hid.
-        paid_p50: what ranks paid that were not late themselves; `paid_p90` likewise.
-        delayed_p50: what the late rank paid.
-        wrong: results that were not what they should be.
-    """
-
-    name: str
     p10: float
     p50: float
     p90: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A series at a point; fields, but `own`, are those of benchmark.schema.json."""
+
+    name: str
+    own: Distribution
     late_percent: float
     ratio: float | None
     overlap_percent: float | None
-    paid_p50: float | None
-    paid_p90: float | None
-    delayed_p50: float | None
+    paid_p50_us: float | None
+    paid_p90_us: float | None
+    delayed_p50_us: float | None
     wrong: int
 
 
@@ -98,6 +95,11 @@ class Point:
     size: int
     delay_us: float | None
     series: Mapping[str, Measured]
+
+    @property
+    def wagma(self) -> Measured:
+        """The first series."""
+        return next(iter(self.series.values()))
 
 
 @dataclass(frozen=True)
@@ -131,53 +133,37 @@ class Goals:
 
 @dataclass(frozen=True)
 class Curve:
-    """What is measured of the averaged model, over seconds from the start; not empty."""
+    """What is measured of the averaged model, over seconds from the start."""
 
     seconds: Sequence[float]
-    accuracies: Sequence[float]
+    accuracy: Sequence[float]
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training; None and empty where the file does not say.
+    """One training; fields are those of training.schema.json.
 
     Attributes:
-        algorithm: its name in the file.
-        seed: of the run.
-        throughput: samples per second, of all ranks.
-        ideal_throughput: the same without any communication.
-        step_p50_s: median of the ranks' steps; `step_p90_s` likewise.
-        waited_s: seconds that each rank waited for others.
-        late_share: contributions that came too late, 0 to 1.
+        curve: has as many seconds as values; None: it has none of either.
         staleness: number of contributions by their age in versions.
-        staleness_mean: of them.
-        consensus_distance: of the ranks' models before they are averaged, relative.
-        curve: of the averaged model.
-        accuracy: what the curve is of, at the end.
-        time_to_target_s: until the target was reached; None: never.
-        drop_rate: micro-batches, or local steps, that a threshold has left out, 0 to 1.
-        threshold_s: at which a step is stopped, or a period of local steps.
-        speedup: that it brought; `expected_speedup` likewise.
+        dropping: what stopping at a threshold did, as its schema says; empty: it does not stop.
     """
 
     algorithm: str
-    seed: int | None
+    seed: int
     throughput: float
     ideal_throughput: float | None
-    step_p50_s: float | None
-    step_p90_s: float | None
-    waited_s: Sequence[float]
-    late_share: float | None
-    staleness: Mapping[int, float]
+    step_time_p50: float
+    step_time_p90: float
+    waited_seconds_per_rank: Sequence[float]
+    late_share: float
     staleness_mean: float | None
     consensus_distance: float | None
+    accuracy: float
+    time_to_target: float | None
     curve: Curve | None
-    accuracy: float | None
-    time_to_target_s: float | None
-    drop_rate: float | None = None
-    threshold_s: float | None = None
-    speedup: float | None = None
-    expected_speedup: float | None = None
+    staleness: Mapping[int, int]
+    dropping: Mapping[str, float | None]
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ Whoever sees few colours tells neighbours apart by lightness, dashes and markers
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 __all__ = [
     "COMPUTING",
@@ -20,6 +20,7 @@ __all__ = [
     "REDUCING",
     "WAITING",
     "Look",
+    "Looks",
     "looks",
     "without_form",
 ]
@@ -91,6 +92,9 @@ class Look:
     dashes: Any
     marker: str
     hatch: str
+
+
+Looks: TypeAlias = Mapping[str, Look]
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:

@@ -1,25 +1,24 @@
-"""Sections of the report, each a function from what was found to a `Section`, or to None."""
+"""Sections of the report, each a function from what was found to a `Section`."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
-from wagma.report.document import Section
+from wagma.report.document import Part, Section
 from wagma.report.records import Found
 from wagma.report.sections.delays import delays
-from wagma.report.sections.environment import environment
-from wagma.report.sections.files import files
-from wagma.report.sections.goals import goals
 from wagma.report.sections.latency import latency, ratios
-from wagma.report.sections.learning import accuracy, staleness
+from wagma.report.sections.learning import accuracy, staleness, waiting
 from wagma.report.sections.overlap import overlap
+from wagma.report.sections.tables import environment, files, goals
 from wagma.report.sections.throughput import throughput
 from wagma.report.sections.timeline import timeline
-from wagma.report.sections.waiting import waiting
 
 __all__ = ["sections"]
 
-_ALL: tuple[Callable[[Found], Section | None], ...] = (
+_ALL: tuple[Callable[[Found], Section], ...] = (
     throughput,
     accuracy,
     staleness,
@@ -36,5 +35,15 @@ _ALL: tuple[Callable[[Found], Section | None], ...] = (
 
 
 def sections(found: Found) -> list[Section]:
-    """Those for which there is something."""
-    return [section for make in _ALL if (section := make(found)) is not None]
+    """Return those for which there is something; their plots have numbers."""
+    counts: Counter[str] = Counter()
+
+    def numbered(part: Part) -> Part:
+        if part.plot is None:
+            return part
+        counts[part.plot.name] += 1
+        name = f"{part.plot.name}-{counts[part.plot.name]}"
+        return replace(part, plot=replace(part.plot, name=name))
+
+    made = [make(found) for make in _ALL]
+    return [replace(each, parts=tuple(map(numbered, each.parts))) for each in made if each.parts]

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator
 
 from wagma.report.records import Found
 from wagma.report.style import Look, looks
-from wagma.units import size_text
+from wagma.units import size_text, time_text
 
 __all__ = [
     "bars",
@@ -28,7 +28,6 @@ __all__ = [
 LONGEST = 42  # letters of a label
 LETTER = 5.0  # width in pt, about
 SIZES = 6  # that are named on an axis, about
-UNITS = ((1e6, "s"), (1e3, "ms"), (1.0, "us"), (1e-3, "ns"))
 
 
 def short(text: str) -> str:
@@ -44,20 +43,12 @@ def palette(found: Found) -> dict[str, Look]:
     return series | looks(name for each in found.trainings for name in each.algorithms)
 
 
-def _short_time(us: float) -> str:
-    """Of a tick: 200 us, 1.5 ms."""
-    for unit, name in UNITS:
-        if us >= unit:
-            return f"{us / unit:.3g} {name}"
-    return f"{us * 1e3:.3g} ns"
-
-
 def log_time(axis: Any) -> None:
     """A logarithmic axis of us, for `axes.yaxis` or `axes.xaxis`, with a few named ticks."""
     low, high = axis.get_data_interval()
     decades = np.log10(high / low) if 0 < low < high else 0.0
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 2.5 else (1,)))
-    axis.set_major_formatter(FuncFormatter(lambda us, _: _short_time(us)))
+    axis.set_major_formatter(lambda us, _: time_text(us * 1e-6, zeros=False))
     axis.set_minor_formatter(NullFormatter())
 
 
@@ -67,7 +58,7 @@ def size_axis(axes: Axes, sizes: Sequence[int]) -> None:
     step = max(1, -(-len(sizes) // SIZES))
     axes.xaxis.set_major_locator(FixedLocator(sizes[::step]))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: size_text(int(size))))
+    axes.xaxis.set_major_formatter(lambda size, _: size_text(int(size)))
     axes.set_xlabel("array")
 
 
@@ -77,7 +68,7 @@ def delay_axis(axes: Axes, delays: Sequence[float]) -> None:
     axes.set_xscale("symlog", linthresh=min(positive, default=1.0), linscale=0.6)
     axes.xaxis.set_major_locator(FixedLocator(list(delays)))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda us, _: _short_time(us) if us else "0"))
+    axes.xaxis.set_major_formatter(lambda us, _: time_text(us * 1e-6, zeros=False) if us else "0")
 
 
 def line(

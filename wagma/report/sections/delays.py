@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from matplotlib.figure import Figure
 
-from wagma.report.document import Cell, Part, Plot, Section, table
+from wagma.report.document import Cell, Part, Plot, Row, Section, table
 from wagma.report.records import Benchmark, Found
 from wagma.report.sections.axes import delay_axis, legend, line, log_time, palette
 from wagma.report.sections.words import (
@@ -15,17 +13,14 @@ from wagma.report.sections.words import (
     percent,
     remarks,
     setup,
-    slug,
     spread_us,
     times,
     us,
 )
-from wagma.report.style import FAINT, Look
+from wagma.report.style import FAINT, Looks
 from wagma.units import size_text
 
 __all__ = ["by_delay", "delays"]
-
-Looks = Mapping[str, Look]
 
 
 def by_delay(found: Found) -> list[tuple[int, Benchmark]]:
@@ -38,14 +33,9 @@ def by_delay(found: Found) -> list[tuple[int, Benchmark]]:
     ]
 
 
-def delays(found: Found) -> Section | None:
+def delays(found: Found) -> Section:
     """Blocked time against delay."""
-    looked = palette(found)
-    parts = [
-        _delays(size, each, looked, index) for index, (size, each) in enumerate(by_delay(found))
-    ]
-    if not parts:
-        return None
+    parts = [_delays(size, each, palette(found)) for size, each in by_delay(found)]
     text = (
         "A rank comes late by the delay. Shown is how long the call blocks the rank that it blocks "
         "longest: the median over the iterations, with the band from the 10th to the 90th "
@@ -55,7 +45,7 @@ def delays(found: Found) -> Section | None:
     return Section("delays", "Blocked time against delay", tuple(parts), text)
 
 
-def _delays(size: int, benchmark: Benchmark, looked: Looks, index: int) -> Part:
+def _delays(size: int, benchmark: Benchmark, looked: Looks) -> Part:
     title = f"Allreduce of {size_text(size)}, {setup(benchmark)}"
     points = [point for point in benchmark.points if point.size == size]
     at = [point.delay_us or 0.0 for point in points]
@@ -67,8 +57,8 @@ def _delays(size: int, benchmark: Benchmark, looked: Looks, index: int) -> Part:
         axes.plot(late, late, color=FAINT, linewidth=1, ls=(0, (2, 2)), label="the delay itself")
         for name in names:
             measured = [point.series[name] for point in points]
-            spread = [each.p10 for each in measured], [each.p90 for each in measured]
-            line(axes, looked[name], name, at, [each.p50 for each in measured], spread)
+            spread = [each.own.p10 for each in measured], [each.own.p90 for each in measured]
+            line(axes, looked[name], name, at, [each.own.p50 for each in measured], spread)
         delay_axis(axes, at)
         axes.set_yscale("log")
         log_time(axes.yaxis)
@@ -77,13 +67,13 @@ def _delays(size: int, benchmark: Benchmark, looked: Looks, index: int) -> Part:
         axes.grid()
         legend(axes)
 
-    rows: list[tuple[str | Cell, ...]] = []
+    rows: list[Row] = []
     for delay, point in zip(at, points, strict=True):
         cells: list[str | Cell] = [us(delay) if delay else "0"]
         for name in names:
             each = point.series[name]
             ratio = "" if each.ratio is None or name == names[0] else f", {times(each.ratio)}"
-            spread = spread_us(each.p10, each.p50, each.p90)
+            spread = spread_us(each.own)
             cells.append(Cell(f"{spread.text}{ratio}", spread.small))
         cells.append(percent(point.series[names[0]].late_percent) if names else NONE)
         rows.append(tuple(cells))
@@ -94,7 +84,7 @@ def _delays(size: int, benchmark: Benchmark, looked: Looks, index: int) -> Part:
     return Part(
         title,
         tuple(remarks(benchmark)),
-        Plot(slug("delay", index + 1), alt, draw),
+        Plot("delay", alt, draw),
         (table(f"Blocked time: {title}; {TIMES}: divided by wagma's", head, rows),),
         (benchmark.path,),
     )

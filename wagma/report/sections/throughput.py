@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from wagma.report.document import Cell, Part, Plot, Section, Table, table
-from wagma.report.records import Found, Run, Training
+from wagma.report.document import Cell, Part, Plot, Row, Section, Table, table
+from wagma.report.records import Found, Training
 from wagma.report.sections.axes import legend, palette, plain, short
-from wagma.report.sections.words import NONE, figure, slug, times
-from wagma.report.style import INK, Look
+from wagma.report.sections.words import NONE, figure, times
+from wagma.report.style import INK, Looks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,12 +27,9 @@ def mean_throughput(training: Training, algorithm: str) -> float:
     return sum(run.throughput for run in runs) / len(runs)
 
 
-def throughput(found: Found) -> Section | None:
+def throughput(found: Found) -> Section:
     """Throughput per algorithm, against the ideal."""
-    looked = palette(found)
-    parts = [_throughput(each, looked, index) for index, each in enumerate(found.trainings)]
-    if not parts:
-        return None
+    parts = [_throughput(each, palette(found)) for each in found.trainings]
     text = (
         "Samples per second of all ranks together, the mean over the seeds with the smallest and "
         "the largest. The ideal is what the same delays would allow if communication took no time.",
@@ -40,7 +37,7 @@ def throughput(found: Found) -> Section | None:
     return Section("throughput", "Throughput of training", tuple(parts), text)
 
 
-def _throughput(training: Training, looked: Mapping[str, Look], index: int) -> Part:
+def _throughput(training: Training, looked: Looks) -> Part:
     algorithms = training.algorithms
 
     def draw(figure: Figure) -> None:
@@ -77,7 +74,7 @@ def _throughput(training: Training, looked: Mapping[str, Look], index: int) -> P
         training.what,
         ("It was interrupted: runs are missing.",) if training.interrupted else (),
         Plot(
-            slug("throughput", index + 1),
+            "throughput",
             f"Throughput in samples per second; {training.what}: {means}",
             draw,
             height=1.4 + 0.34 * len(algorithms),
@@ -87,11 +84,11 @@ def _throughput(training: Training, looked: Mapping[str, Look], index: int) -> P
     )
 
 
-# Figures of algorithms that stop at a threshold: title, form, attribute of `Run`, scale.
+# Figures of algorithms that stop at a threshold: title, form, entry of `Run.dropping`, scale.
 _DROPPING = (
     ("dropped", "{:.1f}%", "drop_rate", 100),
-    ("threshold", "{:.1f} ms", "threshold_s", 1e3),
-    ("speed-up of dropping", "{:.3f}", "speedup", 1.0),
+    ("threshold", "{:.1f} ms", "threshold", 1e3),
+    ("speed-up of dropping", "{:.3f}", "measured_speedup", 1.0),
     ("expected", "{:.3f}", "expected_speedup", 1.0),
 )
 
@@ -107,7 +104,7 @@ def _summary(training: Training) -> Table:
     names = training.algorithms
     baseline = BASELINE if BASELINE in names else names[0]
     theirs = mean_throughput(training, baseline)
-    rows: list[tuple[str | Cell, ...]] = []
+    rows: list[Row] = []
     for name in names:
         runs, ideals = training.of(name), _ideals(training, name)
         mean = mean_throughput(training, name)
@@ -129,41 +126,38 @@ def _summary(training: Training) -> Table:
 def _details(training: Training) -> Table:
     """All figures of all algorithms: means over the seeds."""
 
-    def of(runs: list[Run], form: str, name: str, scale: float = 1.0) -> Cell:
-        values = [getattr(run, name) for run in runs]
+    def of(values: Iterable[float | None], form: str, scale: float = 1.0) -> Cell:
         return figure([scale * value for value in values if value is not None], form.format)
 
-    dropping = any(run.drop_rate is not None for run in training.runs)
-    rows: list[tuple[str | Cell, ...]] = []
+    dropping = _DROPPING if any(run.dropping for run in training.runs) else ()
+    rows: list[Row] = []
     for name in training.algorithms:
         runs = training.of(name)
-        reached = sum(run.time_to_target_s is not None for run in runs)
-        time = of(runs, "{:.2f} s", "time_to_target_s")
+        reached = sum(run.time_to_target is not None for run in runs)
+        time = of([run.time_to_target for run in runs], "{:.2f} s")
         missed = f"{reached} of {len(runs)} seeds" if 0 < reached < len(runs) else ""
         rows.append(
             (
                 training.label(name),
                 str(len(runs)),
-                of(runs, "{:.1f} ms", "step_p50_s", 1e3),
-                of(runs, "{:.1f} ms", "step_p90_s", 1e3),
-                figure(
-                    [float(np.mean(run.waited_s)) for run in runs if run.waited_s],
-                    "{:.2f} s".format,
-                ),
-                of(runs, "{:.1f}%", "late_share", 100),
-                of(runs, "{:.2f}", "staleness_mean"),
-                of(runs, "{:.3g}", "consensus_distance"),
-                figure(
-                    [run.accuracy for run in runs if run.accuracy is not None], training.measured
-                ),
+                of([run.step_time_p50 for run in runs], "{:.1f} ms", 1e3),
+                of([run.step_time_p90 for run in runs], "{:.1f} ms", 1e3),
+                of([float(np.mean(run.waited_seconds_per_rank)) for run in runs], "{:.2f} s"),
+                of([run.late_share for run in runs], "{:.1f}%", 100),
+                of([run.staleness_mean for run in runs], "{:.2f}"),
+                of([run.consensus_distance for run in runs], "{:.3g}"),
+                figure([run.accuracy for run in runs], training.measured),
                 Cell(time.text, "; ".join(filter(None, (time.small, missed)))),
-                *(of(runs, *each[1:]) for each in _DROPPING if dropping),
+                *(
+                    of([run.dropping.get(key) for run in runs], form, scale)
+                    for _, form, key, scale in dropping
+                ),
             )
         )
     head = (
         *("algorithm", "seeds", "step, median", "step, p90", "waited per rank", "late"),
         *("staleness", "consensus distance", training.measure),
         f"time to {training.measured(training.target)}",
-        *(each[0] for each in _DROPPING if dropping),
+        *(each[0] for each in dropping),
     )
     return table(f"Every figure; {training.what}", head, rows)

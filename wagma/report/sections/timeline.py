@@ -9,11 +9,11 @@ import numpy as np
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
-from wagma.report.document import Cell, Part, Plot, Section, table
+from wagma.report.document import Cell, Part, Plot, Row, Section, table
 from wagma.report.records import Found, Trace
 from wagma.report.sections.axes import legend, short
 from wagma.report.sections.window import ACTIVITIES, window
-from wagma.report.sections.words import NONE, share, slug, us
+from wagma.report.sections.words import NONE, share, us
 from wagma.report.style import COMPUTING, FAINT, IN_CALL, INK, REDUCING, VERMILION, WAITING
 from wagma.trace.files import missing_ranks
 from wagma.trace.summary import RankSummary, summarize
@@ -30,17 +30,15 @@ LANE = 0.72  # of the distance between ranks
 TALLEST = 9.0  # inches
 
 
-def timeline(found: Found) -> Section | None:
+def timeline(found: Found) -> Section:
     """Pictures of the runs that have one, and the shares of every rank's time."""
     parts: list[Part] = []
-    for index, trace in enumerate(found.traces):
+    for trace in found.traces:
         rows = summarize(trace.timelines)
-        parts += _picture(trace, index)
-        parts += _shares(rows, trace.name, slug("shares", index + 1), tuple(_notes(trace)))
-    for index, each in enumerate(found.summaries):
-        parts += _shares(each.rows, each.path, slug("shares-of-summary", index + 1), ())
-    if not parts:
-        return None
+        parts += _picture(trace)
+        parts += _shares(rows, trace.name, "shares", tuple(_notes(trace)))
+    for each in found.summaries:
+        parts += _shares(each.rows, each.path, "shares-of-summary", ())
     text = (
         "What each rank did when, by its own record. Computing is the time between calls; waiting "
         "and reducing are inside of them.",
@@ -63,7 +61,7 @@ def _notes(trace: Trace) -> list[str]:
 # ---- the picture ---------------------------------------------------------------------------------
 
 
-def _picture(trace: Trace, index: int) -> list[Part]:
+def _picture(trace: Trace) -> list[Part]:
     shown = window(trace.timelines)
     if shown is None:
         return []
@@ -108,7 +106,7 @@ def _picture(trace: Trace, index: int) -> list[Part]:
         axes.tick_params(axis="y", length=0)
         legend(axes)
 
-    rows: list[tuple[str | Cell, ...]] = []
+    rows: list[Row] = []
     for lane in shown.lanes:
         spent = [sum(end - begin for begin, end in lane.spans[kind]) for kind in ACTIVITIES]
         rows.append((str(lane.rank), *(us(1e3 * ms) for ms in spent), str(len(lane.late_ms))))
@@ -123,7 +121,7 @@ def _picture(trace: Trace, index: int) -> list[Part]:
         Part(
             f"A window of {trace.name if trace.name != '.' else 'the run'}",
             (text,),
-            Plot(slug("timeline", index + 1), alt, draw, height, wide=True),
+            Plot("timeline", alt, draw, height, wide=True),
             (table(f"In this window: {span}", head, rows),),
             (trace.name,),
         )
@@ -177,7 +175,7 @@ def _shares(
         axes.grid(axis="x", color=FAINT, alpha=0.25)
         legend(axes)
 
-    cells: list[tuple[str | Cell, ...]] = [
+    cells: list[Row] = [
         (
             label,
             str(row.calls),

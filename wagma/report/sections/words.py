@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from wagma.report.document import Cell
-from wagma.report.records import Benchmark
+from wagma.report.records import Benchmark, Distribution
 from wagma.units import LARGE_BYTES, plural, time_text
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "remarks",
     "setup",
     "share",
-    "slug",
     "spread_us",
     "times",
     "us",
@@ -35,9 +34,9 @@ def us(value: float | None) -> str:
     return time_text(value * 1e-6) if value >= 0 else f"-{time_text(-value * 1e-6)}"
 
 
-def spread_us(p10: float, p50: float, p90: float) -> Cell:
+def spread_us(own: Distribution) -> Cell:
     """The median, and below it the percentiles."""
-    return Cell(us(p50), f"{us(p10)} {NONE} {us(p90)}")
+    return Cell(us(own.p50), f"{us(own.p10)} {NONE} {us(own.p90)}")
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -68,12 +67,6 @@ def figure(values: Sequence[float], form: Callable[[float], str]) -> Cell:
         return Cell(NONE)
     mean, low, high = (form(each) for each in (sum(values) / len(values), min(values), max(values)))
     return Cell(mean, "" if low == high else f"{low} {NONE} {high}")
-
-
-def slug(*words: str | int) -> str:
-    """Letters, digits and dashes."""
-    text = "-".join(map(str, words)).lower()
-    return "".join(c if c.isascii() and c.isalnum() else "-" for c in text)
 
 
 def setup(benchmark: Benchmark) -> str:
