@@ -74,6 +74,16 @@ def test_a_page_is_no_diary(page: Path) -> None:
     assert re.findall(rf"\b(?:{diary})\b", text, re.IGNORECASE) == []
 
 
+MEASURED = {"README", "results", *(page.stem for page in DOCS.glob("reproduction*.md"))}
+
+
+@named
+def test_measured_figures_have_their_pages(page: Path) -> None:
+    """A machine is named where figures of it are: in results.md, README's quotes, reproductions."""
+    found = re.findall(r"AMD EPYC|Xeon|virtual machine", page.read_text())
+    assert found == [] or page.stem in MEASURED
+
+
 def test_every_page_is_in_the_list() -> None:
     listed = (DOCS / "README.md").read_text()
     missing = [page.name for page in DOCS.glob("*.md") if f"({page.name})" not in listed]
