@@ -17,6 +17,7 @@ from .errors import (
     TransportError,
     WagmaError,
 )
+from .graph_options import NeighborOptions
 from .methods import (
     GroupAllreduce,
     MajorityAllreduce,
@@ -25,7 +26,6 @@ from .methods import (
     SyncAllreduce,
 )
 from .neighbor_exchange import NeighborExchange
-from .neighbor_options import NeighborOptions
 from .options import Options
 from .partial_allreduce import PartialAllreduce
 from .stats import RankStats, Stats

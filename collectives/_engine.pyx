@@ -220,47 +220,20 @@ PROGRESS = {"sleep": WAGMA_PROGRESS_SLEEP, "yield": WAGMA_PROGRESS_YIELD,
 
 
 cdef int _read_options(options, wagma_options *o) except -1:
+    """Write `options`, by the names of the struct's fields, over the engine's defaults; check."""
     wagma_options_init(o)
+    values: dict = o[0]
     for key, value in options.items():
+        if key == "struct_size" or key not in values:
+            raise TypeError(f"the engine has no option {key!r}")
+        values[key] = value
         try:
-            _read_option(key, value, o)
+            o[0] = values
         except OverflowError:
             raise ValueError(f"{key}={value} is out of range") from None
     cdef int status = wagma_options_check(o)
     if status != WAGMA_OK:
         raise _error(status)
-    return 0
-
-
-cdef int _read_option(str key, value, wagma_options *o) except -1:
-    if key == "size": o.size = value
-    elif key == "group_size": o.group_size = value
-    elif key == "quorum": o.quorum = value
-    elif key == "late": o.late = value
-    elif key == "missed": o.missed = value
-    elif key == "activation": o.activation = value
-    elif key == "grouping": o.grouping = value
-    elif key == "graph": o.graph = value
-    elif key == "neighbors": o.neighbors = value
-    elif key == "dtype": o.dtype = value
-    elif key == "average": o.average = value
-    elif key == "count": o.count = value
-    elif key == "sync_period": o.sync_period = value
-    elif key == "window": o.window = value
-    elif key == "grace": o.grace = value
-    elif key == "timeout": o.timeout = value
-    elif key == "stall_warning": o.stall_warning = value
-    elif key == "redo_after": o.redo_after = value
-    elif key == "shm_limit": o.shm_limit = value
-    elif key == "seed": o.seed = value
-    elif key == "progress": o.progress = value
-    elif key == "progress_sleep": o.progress_sleep = value
-    elif key == "progress_cpu": o.progress_cpu = value
-    elif key == "schedule_switch": o.schedule_switch = value
-    elif key == "schedule_chunk": o.schedule_chunk = value
-    elif key == "schedule_part": o.schedule_part = value
-    elif key == "schedule_direct": o.schedule_direct = value
-    else: raise TypeError(f"the engine has no option {key!r}")
     return 0
 
 

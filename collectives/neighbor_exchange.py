@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, SupportsFloat, SupportsIndex
+from typing import TYPE_CHECKING, Any, Self, SupportsFloat
 
-from . import _engine, arrays
-from .neighbor_options import Graph, NeighborOptions
-from .options import OWN, Transport
+from . import _engine
+from .creation import create
+from .graph_options import NeighborOptions
 from .rendezvous.meeting import Comm, Meeting, Telling
-from .rendezvous.patience import Patience
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from .graph_options import NeighborArguments
     from .stats import Stats
 
 __all__ = ["NeighborExchange"]
@@ -78,57 +79,19 @@ class NeighborExchange(metaclass=Telling):
         options: the options in force.
     """
 
-    def __init__(
-        self,
-        comm: Comm,
-        like: Any,
-        *,
-        graph: Graph = "ring",
-        neighbors: SupportsIndex = 1,
-        average: bool = True,
-        transport: Transport = "auto",
-        timeout: SupportsFloat | None = None,
-        stall_warning: SupportsFloat | None = 60.0,
-        name: str | None = None,
-        shm_limit: SupportsIndex | None = None,
-        progress: str = "sleep:1000",
-        progress_cpu: SupportsIndex | None = None,
-    ) -> None:
+    def __init__(self, comm: Comm, like: Any, **options: Unpack[NeighborArguments]) -> None:
         self.met = True
-        options = NeighborOptions(
-            graph=graph,
-            neighbors=neighbors,
-            average=average,
-            transport=transport,
-            timeout=timeout,
-            stall_warning=stall_warning,
-            name=name,
-            shm_limit=shm_limit,
-            progress=progress,
-            progress_cpu=progress_cpu,
-        )
-        with Meeting(comm, Patience.of(asdict(options))) as meeting:
-            used = options
-            engine: dict[str, int | float] = {}
 
-            def check() -> dict[str, object]:
-                nonlocal used, engine
-                used = options.with_environment()
-                array = arrays.resolve(like, writable=False)
-                count = math.prod(array.shape)
-                engine = _engine.check_options(used.engine(meeting.size, count, array.dtype.code))
-                common = {name: x for name, x in asdict(used).items() if name not in OWN}
-                return {"shape": array.shape, "dtype": array.dtype.name, **common}
-
-            meeting.agree(check)
-            self._handle = meeting.join(
-                meeting.transport(used.transport),
-                engine,
-                lambda over: _engine.Handle(
-                    over, meeting.rank, like, name=used.name, watch=meeting.check
-                ),
+        def make(
+            over: _engine.Segment | _engine.Channel, meeting: Meeting, used: NeighborOptions
+        ) -> _engine.Handle:
+            self._handle = _engine.Handle(
+                over, meeting.rank, like, name=used.name, watch=meeting.check
             )
-        self.options = used
+            return self._handle
+
+        read = partial(NeighborOptions.of, collective=type(self).__name__)
+        self.options, _ = create(comm, like, options, read, make)
 
     def exchange(self, x: Any, weight: SupportsFloat = 1.0) -> _engine.Outcome:
         """`x` becomes this rank's combination of version `self.version`, which moves on by one.

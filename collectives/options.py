@@ -4,16 +4,18 @@ Checked here is whatever Python spells differently from C ("all", "auto", "carry
 messages speak of what the user wrote; the other ranges are the engine's (csrc/options.c).
 """
 
+# ruff: noqa: RUF009 - option() makes a field
 from __future__ import annotations
 
-import operator
 import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal, SupportsFloat, SupportsIndex, TypeAlias, TypedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, Self, SupportsFloat, SupportsIndex, TypeAlias, TypedDict
 
 from . import arrays
-from ._engine import ACTIVATIONS, GROUPINGS, LATE, MISSED, PROGRESS, QUORUM_MAJORITY, check_options
+from . import option_values as values
+from ._engine import ACTIVATIONS, GROUPINGS, LATE, MISSED, check_options
+from .option_values import SHORTEST_WARNING_S, Convert, check_switch
 
 __all__ = [
     "ENVIRONMENT",
@@ -22,14 +24,17 @@ __all__ = [
     "Activation",
     "Arguments",
     "CommonArguments",
+    "CommonOptions",
     "Grouping",
     "Late",
     "Missed",
     "Options",
     "Quorum",
+    "SharedArguments",
     "Transport",
     "WorldArguments",
     "check_switch",
+    "option",
 ]
 
 Quorum: TypeAlias = SupportsIndex | Literal["all", "majority"]
@@ -39,52 +44,117 @@ Activation: TypeAlias = Literal["group", "world"]
 Grouping: TypeAlias = Literal["dynamic", "fixed", "pairs"]
 Transport: TypeAlias = Literal["auto", "shm", "mpi"]
 
-# What users write, and what the engine calls it.
-_CHOICES: dict[str, dict[str, int]] = {
-    "late": LATE,
-    "missed": MISSED,
-    "activation": ACTIVATIONS,
-    "grouping": GROUPINGS,
-}
-_TRANSPORTS = ("auto", "shm", "mpi")
-_PROGRESS = ("spin", "yield", "sleep:US", "main")
-_SLEEP = "sleep:"
-_QUORUMS = {"all": 0, "majority": QUORUM_MAJORITY}
-
-
-def _number(text: str) -> float | None:
-    return None if text.lower() == "none" else float(text)
-
-
-def _core(text: str) -> int | None:
-    """Return the core that a variable names; "last": that of the rank's own cores."""
-    if text.lower() == "none":
-        return None
-    if text.lower() != "last":
-        return int(text)
-    mine = os.sched_getaffinity(0)
-    # Ranks that are not bound would all have the same last core.
-    return max(mine) if len(mine) < (os.cpu_count() or 1) else None
-
-
-# A variable that is set overrides the argument: it is for whoever runs the program.
-ENVIRONMENT: dict[str, tuple[str, Callable[[str], object]]] = {
-    "WAGMA_TRANSPORT": ("transport", str),
-    "WAGMA_STALL_WARNING": ("stall_warning", _number),
-    "WAGMA_REDO_AFTER": ("redo_after", float),
-    "WAGMA_SHM_LIMIT": ("shm_limit", int),
-    "WAGMA_PROGRESS": ("progress", str),
-    "WAGMA_PROGRESS_CPU": ("progress_cpu", _core),
-}
-
-SHORTEST_WARNING_S = 0.1  # nobody reads faster
-
-# What a rank chooses for itself: the others may have chosen otherwise.
+# What a rank chooses for itself: ranks may differ in these options.
 OWN = ("progress", "progress_cpu")
 
 
+def option(
+    default: Any,
+    convert: Convert,
+    variable: str | None = None,
+    read: Callable[[str], object] | None = None,
+) -> Any:
+    """Return the field of an option.
+
+    Args:
+        default: of the option.
+        convert: checks the option and returns the engine's value, see `option_values`.
+        variable: of the environment, which overrides the argument: it is for whoever runs the
+            program.
+        read: converts the text of that variable to a value of the option.
+    """
+    return field(default=default, metadata={"convert": convert, "variable": variable, "read": read})
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
+class CommonOptions:
+    """Options of every collective; `Options` describes them."""
+
+    average: bool = option(True, values.switch)
+    transport: Transport = option("auto", values.word("auto", "shm", "mpi"), "WAGMA_TRANSPORT", str)
+    timeout: SupportsFloat | None = option(None, values.seconds(none=-1.0))
+    stall_warning: SupportsFloat | None = option(
+        60.0, values.warning_interval, "WAGMA_STALL_WARNING", values.number_in_text
+    )
+    name: str | None = None
+    shm_limit: SupportsIndex | None = option(None, values.positive, "WAGMA_SHM_LIMIT", int)
+    progress: str = option("sleep:1000", values.progress, "WAGMA_PROGRESS", str)
+    progress_cpu: SupportsIndex | None = option(
+        None, values.core, "WAGMA_PROGRESS_CPU", values.core_in_text
+    )
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any], collective: str) -> Self:
+        """Return the options that a user passed to `collective`.
+
+        Raises:
+            TypeError: an argument is no option.
+        """
+        known = [each.name for each in fields(cls)]
+        for name in arguments:
+            if name not in known:
+                raise TypeError(
+                    f"{collective} has no option {name!r}; options are {', '.join(known)}"
+                )
+        return cls(**arguments)
+
+    def with_environment(self, environ: Mapping[str, str] = os.environ) -> Self:
+        """Return these options, with the values that the environment sets.
+
+        Raises:
+            ValueError: a variable does not hold what its option takes.
+        """
+        changes: dict[str, Any] = {}
+        for variable, (name, read) in ENVIRONMENT.items():
+            text = environ.get(variable)
+            if text is None:
+                continue
+            setting = f"{variable}={text!r} in the environment"
+            try:
+                value = read(text)
+            except ValueError:
+                raise ValueError(
+                    f"{setting} is not a number: it sets the option {name}; give it one, or unset "
+                    f"{variable}"
+                ) from None
+            try:  # alone, so that no argument is to blame
+                check_options(Options(**{name: value}).engine(1, 0, 0))
+            except ValueError as error:
+                raise ValueError(f"{setting}: {error}") from None
+            if hasattr(self, name):
+                changes[name] = value
+        return replace(self, **changes)
+
+    def engine(
+        self, size: int, count: int, dtype: int, *, quorum: str = "quorum"
+    ) -> dict[str, int | float]:
+        """Return the engine's wagma_options for `size` ranks and arrays of `count` elements.
+
+        Args:
+            size: number of ranks.
+            count: number of the array's elements.
+            dtype: code of their type.
+            quorum: what the user calls that option; an option of another name takes numbers only.
+
+        Raises:
+            TypeError, ValueError: an option has a value of the wrong type, an unknown value, or
+                one that contradicts another option. The engine checks the rest.
+        """
+        options: dict[str, int | float] = {"size": size, "count": count, "dtype": dtype}
+        for each in fields(self):
+            if "convert" not in each.metadata:
+                continue
+            shown = quorum if each.name == "quorum" else each.name
+            value = each.metadata["convert"](shown, getattr(self, each.name))
+            if isinstance(value, dict):
+                options |= value
+            elif value is not None:
+                options[each.name] = value
+        return options
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options(CommonOptions):
     """What the ranks of a collective have to agree on, beside the array's shape and dtype.
 
     In `progress` and `progress_cpu` they may differ.
@@ -143,90 +213,27 @@ class Options:
             None: any.
     """
 
-    group_size: SupportsIndex | None = None
-    quorum: Quorum = "all"
-    grace: SupportsFloat | Literal["auto"] = "auto"
-    late: Late = "stale"
-    missed: Missed = "once"
-    activation: Activation = "group"
-    grouping: Grouping = "dynamic"
-    sync_period: SupportsIndex | None = None
-    average: bool = True
-    window: SupportsIndex | None = None
-    transport: Transport = "auto"
-    timeout: SupportsFloat | None = None
-    stall_warning: SupportsFloat | None = 60.0
-    seed: SupportsIndex = 0
-    name: str | None = None
-    shm_limit: SupportsIndex | None = None
-    redo_after: SupportsFloat | None = None
-    progress: str = "sleep:1000"
-    progress_cpu: SupportsIndex | None = None
-
-    def with_environment(self, environ: Mapping[str, str] = os.environ) -> Options:
-        """These options with those that the environment sets instead.
-
-        Raises:
-            ValueError: a variable does not hold what its option takes.
-        """
-        changes: dict[str, Any] = {}
-        for variable, (option, convert) in ENVIRONMENT.items():
-            text = environ.get(variable)
-            if text is None:
-                continue
-            told = f"{variable}={text!r} in the environment"
-            try:
-                changes[option] = convert(text)
-            except ValueError:
-                raise ValueError(
-                    f"{told} is not a number: it sets the option {option}; give it one, or unset "
-                    f"{variable}"
-                ) from None
-            try:  # alone, so that no argument is to blame
-                check_options(Options(**{option: changes[option]}).engine(1, 0, 0))
-            except ValueError as error:
-                raise ValueError(f"{told}: {error}") from None
-        return replace(self, **changes)
+    group_size: SupportsIndex | None = option(None, values.positive)
+    quorum: Quorum = option("all", values.quorum)
+    grace: SupportsFloat | Literal["auto"] = option("auto", values.auto_seconds)
+    late: Late = option("stale", values.choice(LATE))
+    missed: Missed = option("once", values.choice(MISSED))
+    activation: Activation = option("group", values.choice(ACTIVATIONS))
+    grouping: Grouping = option("dynamic", values.choice(GROUPINGS))
+    sync_period: SupportsIndex | None = option(None, values.positive)
+    window: SupportsIndex | None = option(None, values.positive)
+    seed: SupportsIndex = option(0, values.seed)
+    redo_after: SupportsFloat | None = option(
+        None, values.seconds(none=None), "WAGMA_REDO_AFTER", float
+    )
 
     def engine(
         self, size: int, count: int, dtype: int, *, quorum: str = "quorum"
     ) -> dict[str, int | float]:
-        """The engine's wagma_options for `size` ranks and arrays of `count` elements.
-
-        Args:
-            size: number of ranks.
-            count: of the array's elements.
-            dtype: their code.
-            quorum: what the user calls that option; one of another name takes numbers only.
-
-        Raises:
-            TypeError, ValueError: an option has a value of the wrong type, one that it does not
-                know, or one that does not go with another's. What is left is for the engine.
-        """
-        _check_word("transport", self.transport, _TRANSPORTS)
-        check_switch("average", self.average)
-        options: dict[str, int | float] = {
-            "size": size,
-            "count": count,
-            "dtype": dtype,
-            "average": int(self.average),
-            "group_size": _positive("group_size", self.group_size, default=0),
-            "quorum": _quorum(quorum, self.quorum),
-            "sync_period": _positive("sync_period", self.sync_period, default=0),
-            "window": _positive("window", self.window, default=0),
-            "shm_limit": _positive("shm_limit", self.shm_limit, default=0),
-            "seed": _seed(self.seed),
-            "grace": _seconds("grace", None if self.grace == "auto" else self.grace),
-            "timeout": _seconds("timeout", self.timeout),
-            "stall_warning": _between_warnings(self.stall_warning),
-        }
-        for option, known in _CHOICES.items():
-            options[option] = choice(option, getattr(self, option), known)
-        if self.redo_after is not None:
-            options["redo_after"] = _seconds("redo_after", self.redo_after)
-        options |= _progress(self.progress) | {"progress_cpu": _cpu(self.progress_cpu)}
+        """See `CommonOptions.engine`."""
+        options = CommonOptions.engine(self, size, count, dtype, quorum=quorum)
         group_size = self._check_groups(size, int(options["group_size"]))
-        self._check_start(size, group_size, int(options["quorum"]), quorum)
+        self._check_quorum(size, group_size, int(options["quorum"]), quorum)
         self._check_late(size, group_size)
         element = arrays.dtype_of_code(dtype)
         if self.average and element.storage.kind == "i":
@@ -237,7 +244,7 @@ class Options:
         return options
 
     def _check_groups(self, size: int, group_size: int) -> int:
-        """The members of a group; `group_size` is 0 for None."""
+        """Return the members of a group; `group_size` is 0 for None."""
         pair = min(size, 2)
         if self.grouping == "pairs" and group_size not in (0, pair):
             raise ValueError(
@@ -248,11 +255,11 @@ class Options:
             raise ValueError(f"group_size={group_size} must be 1 to {size}, the number of ranks")
         return group_size or (pair if self.grouping == "pairs" else size)
 
-    def _check_start(self, size: int, group_size: int, quorum: int, name: str) -> None:
+    def _check_quorum(self, size: int, group_size: int, quorum: int, name: str) -> None:
         most = size if self.activation == "world" else group_size
         if quorum > most:
             scope = "the number of ranks" if most == size else "the members of a group"
-            words = f", {_alternatives(_QUORUMS)}" if name == "quorum" else ""
+            words = f", {values.alternatives(values.QUORUMS)}" if name == "quorum" else ""
             raise ValueError(f"{name}={quorum} must be 1 to {most} ({scope}){words}")
 
     def _check_late(self, size: int, group_size: int) -> None:
@@ -270,24 +277,37 @@ class Options:
             )
 
 
-class WorldArguments(TypedDict, total=False):
+# Variables of the environment: the option that each sets, and how its text is read.
+ENVIRONMENT: dict[str, tuple[str, Callable[[str], Any]]] = {
+    each.metadata["variable"]: (each.name, each.metadata["read"])
+    for each in fields(Options)
+    if each.metadata.get("variable")
+}
+
+
+class SharedArguments(TypedDict, total=False):
+    """Keyword arguments of every collective: the fields of `CommonOptions`."""
+
+    average: bool
+    transport: Transport
+    timeout: SupportsFloat | None
+    stall_warning: SupportsFloat | None
+    name: str | None
+    shm_limit: SupportsIndex | None
+    progress: str
+    progress_cpu: SupportsIndex | None
+
+
+class WorldArguments(SharedArguments, total=False):
     """Keyword arguments of collectives whose group is the world: no groups and no quorum."""
 
     grace: SupportsFloat | Literal["auto"]
     late: Late
     missed: Missed
     sync_period: SupportsIndex | None
-    average: bool
     window: SupportsIndex | None
-    transport: Transport
-    timeout: SupportsFloat | None
-    stall_warning: SupportsFloat | None
     seed: SupportsIndex
-    name: str | None
-    shm_limit: SupportsIndex | None
     redo_after: SupportsFloat | None
-    progress: str
-    progress_cpu: SupportsIndex | None
 
 
 class CommonArguments(WorldArguments, total=False):
@@ -302,111 +322,3 @@ class Arguments(CommonArguments, total=False):
 
     group_size: SupportsIndex | None
     quorum: Quorum
-
-
-def _alternatives(values: Iterable[str]) -> str:
-    """'a', 'b' or 'c'."""
-    *others, last = map(repr, values)
-    return f"{', '.join(others)} or {last}"
-
-
-def check_switch(name: str, value: object) -> None:
-    """Check that `value` is True or False; raise TypeError where it is not."""
-    if not isinstance(value, bool):
-        raise TypeError(f"{name}={value!r} must be True or False")
-
-
-def _check_word(name: str, value: Any, known: Iterable[str]) -> None:
-    if not isinstance(value, str):
-        raise TypeError(f"{name}={value!r} must be {_alternatives(known)}")
-    if value not in known:
-        raise ValueError(f"{name}={value!r} must be {_alternatives(known)}")
-
-
-def choice(name: str, value: Any, known: Mapping[str, int]) -> int:
-    _check_word(name, value, known)
-    return known[value]
-
-
-def _progress(value: Any) -> dict[str, int | float]:
-    """What the engine takes for "spin", "yield", "sleep:US" or "main"."""
-    if not isinstance(value, str) or not value.startswith(_SLEEP):
-        _check_word("progress", value, _PROGRESS)
-        return {"progress": PROGRESS[value]}
-    micros = value.removeprefix(_SLEEP)
-    if not (micros.isascii() and micros.isdecimal() and 10 <= int(micros) <= 1_000_000):
-        raise ValueError(
-            f"progress={value!r}: the microseconds after {_SLEEP!r} must be 10 to 1000000, as in "
-            "'sleep:1000'"
-        )
-    return {"progress": PROGRESS["sleep"], "progress_sleep": int(micros) / 1e6}
-
-
-def _cpu(value: Any) -> int:
-    """The number of a core; -1 is what the engine takes for None."""
-    if value is None:
-        return -1
-    number = integer("progress_cpu", value)
-    if number < 0:
-        raise ValueError(f"progress_cpu={number} must be the number of a core, or None for any")
-    return number
-
-
-def _quorum(name: str, value: Any) -> int:
-    """What the engine takes for a number of members, "all" or "majority"."""
-    if isinstance(value, str) and name == "quorum":
-        if value not in _QUORUMS:
-            raise ValueError(f"quorum={value!r} must be an int, {_alternatives(_QUORUMS)}")
-        return _QUORUMS[value]
-    return _positive(name, integer(name, value), default=0)
-
-
-def _seed(value: Any) -> int:
-    number = integer("seed", value)
-    if not 0 <= number < 2**64:
-        raise ValueError(f"seed={number} must be 0 to 2**64 - 1")
-    return number
-
-
-def integer(name: str, value: Any) -> int:
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name}={value!r} must be an int") from None
-
-
-def _positive(name: str, value: SupportsIndex | str | None, *, default: int) -> int:
-    """An int >= 1; `default` is what the engine takes for None."""
-    if value is None:
-        return default
-    number = integer(name, value)
-    if number < 1:
-        raise ValueError(f"{name}={number} must be at least 1")
-    return number
-
-
-def _seconds(name: str, value: SupportsFloat | str | None) -> float:
-    """Seconds >= 0; -1 is what the engine takes for None."""
-    if value is None:
-        return -1.0
-    if isinstance(value, (str, bool)):
-        raise TypeError(f"{name}={value!r} must be a number of seconds")
-    try:
-        number = float(value)
-    except TypeError:
-        raise TypeError(f"{name}={value!r} must be a number of seconds") from None
-    if not number >= 0:
-        raise ValueError(f"{name}={number} must be 0 or more seconds")
-    return number
-
-
-def _between_warnings(value: SupportsFloat | str | None) -> float:
-    seconds = _seconds("stall_warning", value)
-    if 0 <= seconds < SHORTEST_WARNING_S:
-        raise ValueError(
-            f"stall_warning={seconds:g} must be {SHORTEST_WARNING_S} seconds or more, or None for "
-            "no warnings"
-        )
-    return seconds

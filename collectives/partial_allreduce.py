@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, fields, replace
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from . import _engine, arrays
-from .options import OWN, Arguments, Options
+from . import _engine
+from .creation import create
+from .options import Arguments, Options
 from .rendezvous.meeting import Comm, Meeting, Telling
-from .rendezvous.patience import Patience
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -82,39 +82,15 @@ class PartialAllreduce(_engine.Handle, metaclass=Telling):
 
     def __init__(self, comm: Comm, like: Any, **options: Unpack[Arguments]) -> None:
         self.met = True
-        with Meeting(comm, Patience.of(options)) as meeting:
-            used = Options()
-            engine: dict[str, int | float] = {}
 
-            def check() -> dict[str, object]:
-                nonlocal used, engine
-                used = self._options(options).with_environment()
-                array = arrays.resolve(like, writable=False)
-                count = math.prod(array.shape)
-                engine = _engine.check_options(
-                    used.engine(meeting.size, count, array.dtype.code, quorum=self._quorum)
-                )
-                common = {name: x for name, x in asdict(used).items() if name not in OWN}
-                return {"shape": array.shape, "dtype": array.dtype.name, **common}
+        def make(over: Segment | Channel, meeting: Meeting, used: Options) -> Handle:
+            super(PartialAllreduce, self).__init__(
+                over, meeting.rank, like, name=used.name, watch=meeting.check
+            )
+            return self
 
-            meeting.agree(check)
-
-            def join(over: Segment | Channel) -> Handle:
-                super(PartialAllreduce, self).__init__(
-                    over, meeting.rank, like, name=used.name, watch=meeting.check
-                )
-                return self
-
-            meeting.join(meeting.transport(used.transport), engine, join)
+        read = partial(Options.of, collective=type(self).__name__)
+        used, engine = create(comm, like, options, read, make, quorum=self._quorum)
         self.options = replace(
             used, group_size=int(engine["group_size"]), window=int(engine["window"])
         )
-
-    def _options(self, options: Arguments) -> Options:
-        known = [field.name for field in fields(Options)]
-        for name in options:
-            if name not in known:
-                raise TypeError(
-                    f"{type(self).__name__} has no option {name!r}; options are {', '.join(known)}"
-                )
-        return Options(**options)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -332,3 +333,13 @@ def test_a_variable_that_its_option_refuses_is_named(variable: str, text: str, s
 def test_arguments_are_the_options() -> None:
     fields = {field.name for field in dataclasses.fields(Options)}
     assert Arguments.__optional_keys__ == fields
+
+
+def test_binding_knows_every_option_of_the_engine() -> None:
+    # The binding writes the struct as a whole: a field that it does not know would hold anything.
+    [header] = (Path(__file__).parents[2] / "csrc").rglob("wagma.h")
+    struct = re.search(r"typedef struct wagma_options \{(.*?)\n\}", header.read_text(), re.DOTALL)
+    assert struct is not None
+    declared = re.findall(r"^    \w+ (\w+);", struct[1], re.MULTILINE)
+    assert declared[0] == "struct_size"
+    assert set(declared[1:]) == set(engine())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Unpack
 
 from wagma.collectives import NeighborExchange, Outcome, SyncAllreduce
-from wagma.collectives.neighbor_options import Graph
+from wagma.collectives.graph_options import Graph
 from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Waits
 from wagma.training.strategies.base import Algorithm

@@ -1,34 +1,23 @@
 """Options of `NeighborExchange`: the graph, and what it has in common with other collectives."""
 
+# ruff: noqa: RUF009 - option() makes a field
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Literal, SupportsFloat, SupportsIndex, TypeAlias
+from dataclasses import dataclass
+from typing import Literal, SupportsIndex, TypeAlias
 
 from . import arrays
+from . import option_values as values
 from ._engine import GRAPHS, MAX_NEIGHBORS
-from .options import Options, Transport, choice, integer
+from .options import CommonOptions, SharedArguments, option
 
-__all__ = ["Graph", "NeighborOptions"]
+__all__ = ["Graph", "NeighborArguments", "NeighborOptions"]
 
 Graph: TypeAlias = Literal["ring", "exponential"]
 
-_COMMON = (
-    "average",
-    "transport",
-    "timeout",
-    "stall_warning",
-    "name",
-    "shm_limit",
-    "progress",
-    "progress_cpu",
-)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NeighborOptions:
+class NeighborOptions(CommonOptions):
     """What the ranks of a `NeighborExchange` have to agree on, beside the array's shape and dtype.
 
     In `progress` and `progress_cpu` they may differ.
@@ -45,47 +34,20 @@ class NeighborOptions:
         transport, timeout, stall_warning, name, shm_limit, progress, progress_cpu: as in `Options`.
     """
 
-    graph: Graph = "ring"
-    neighbors: SupportsIndex = 1
-    average: bool = True
-    transport: Transport = "auto"
-    timeout: SupportsFloat | None = None
-    stall_warning: SupportsFloat | None = 60.0
-    name: str | None = None
-    shm_limit: SupportsIndex | None = None
-    progress: str = "sleep:1000"
-    progress_cpu: SupportsIndex | None = None
+    graph: Graph = option("ring", values.choice(GRAPHS))
+    neighbors: SupportsIndex = option(1, values.integer)
 
-    def with_environment(self, environ: Mapping[str, str] = os.environ) -> NeighborOptions:
-        """These options with those that the environment sets instead.
-
-        Raises:
-            ValueError: a variable does not hold what its option takes.
-        """
-        common = self._common().with_environment(environ)
-        return replace(self, **{name: getattr(common, name) for name in _COMMON})
-
-    def engine(self, size: int, count: int, dtype: int) -> dict[str, int | float]:
-        """The engine's wagma_options for `size` ranks and arrays of `count` elements.
-
-        Args:
-            size: number of ranks.
-            count: of the array's elements.
-            dtype: their code.
-
-        Raises:
-            TypeError, ValueError: an option has a value of the wrong type, one that it does not
-                know, or one that the number of ranks does not allow. What is left is for the
-                engine.
-        """
+    def engine(
+        self, size: int, count: int, dtype: int, *, quorum: str = "quorum"
+    ) -> dict[str, int | float]:
+        """See `CommonOptions.engine`."""
         element = arrays.dtype_of_code(dtype)
         if element.storage.kind == "i":
             raise TypeError(
                 f"dtype {element.name}: neighbours get fractions of an array, use a floating dtype"
             )
-        options = self._common().engine(size, count, dtype)
-        options["graph"] = choice("graph", self.graph, GRAPHS)
-        options["neighbors"] = neighbors = integer("neighbors", self.neighbors)
+        options = CommonOptions.engine(self, size, count, dtype, quorum=quorum)
+        neighbors = int(options["neighbors"])
         if self.graph == "ring":
             if neighbors != 1:
                 raise ValueError(
@@ -102,5 +64,9 @@ class NeighborOptions:
             )
         return options
 
-    def _common(self) -> Options:
-        return Options(**{name: getattr(self, name) for name in _COMMON})
+
+class NeighborArguments(SharedArguments, total=False):
+    """Keyword arguments of `NeighborExchange`: the fields of `NeighborOptions`."""
+
+    graph: Graph
+    neighbors: SupportsIndex

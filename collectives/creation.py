@@ -1,0 +1,64 @@
+"""Creation of a collective, the same for all kinds: the ranks compare options, then all join."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from . import arrays
+from ._engine import check_options
+from .options import OWN, CommonOptions
+from .rendezvous.meeting import Comm, Meeting
+from .rendezvous.patience import Patience
+
+if TYPE_CHECKING:
+    from ._engine import Channel, Handle, Segment
+
+__all__ = ["create"]
+
+O = TypeVar("O", bound=CommonOptions)  # noqa: E741
+
+
+def create(
+    comm: Comm,
+    like: Any,
+    arguments: Mapping[str, Any],
+    read: Callable[[Mapping[str, Any]], O],
+    make: Callable[[Segment | Channel, Meeting, O], Handle],
+    *,
+    quorum: str = "quorum",
+) -> tuple[O, dict[str, int | float]]:
+    """Make a handle on every rank, or raise the same error on every rank. Collective.
+
+    Args:
+        comm: an intracommunicator, None or "auto".
+        like: array that gives shape and dtype.
+        arguments: keyword arguments of the user.
+        read: returns them as options.
+        make: makes this rank's handle.
+        quorum: what the user calls that option.
+
+    Returns:
+        The options in force, and the engine's, with defaults filled in.
+    """
+    with Meeting(comm, Patience.of(arguments)) as meeting:
+        options: O
+        engine: dict[str, int | float]
+
+        def check() -> dict[str, object]:
+            nonlocal options, engine
+            options = read(arguments).with_environment()
+            array = arrays.resolve(like, writable=False)
+            count = math.prod(array.shape)
+            engine = check_options(
+                options.engine(meeting.size, count, array.dtype.code, quorum=quorum)
+            )
+            common = {name: x for name, x in asdict(options).items() if name not in OWN}
+            return {"shape": array.shape, "dtype": array.dtype.name, **common}
+
+        meeting.agree(check)
+        transport = meeting.transport(options.transport)
+        meeting.join(transport, engine, lambda over: make(over, meeting, options))
+    return options, engine
