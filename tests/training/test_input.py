@@ -13,6 +13,7 @@ from pathlib import Path
 import own
 import pytest
 from started import ENVIRONMENT, LIVENESS_S, command, training, validator
+from under_mpiexec import in_turn
 
 from wagma.cli import main
 
@@ -97,16 +98,16 @@ def test_what_these_ranks_cannot_do_is_named(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "options", [["--algorithms", "sgd"], ["--algorithms", "own:policy"], ["--json", "/proc/x"]]
-)
-def test_all_ranks_refuse_together(tmp_path: Path, options: list[str]) -> None:
+def test_all_ranks_refuse_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(own.__file__, tmp_path)
-    done = training(tmp_path, 3, *options)
-    assert done.returncode == 2
-    assert done.stderr.count("wagma bench training: ") == 1, done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
+    monkeypatch.chdir(tmp_path)
+    wrong = [["--algorithms", "sgd"], ["--algorithms", "own:policy"], ["--json", "/proc/x"]]
+    lines = [[["bench", "training", *options]] * 3 for options in wrong]
+    for done in in_turn(tmp_path, lines, timeout=LIVENESS_S):
+        assert done.returncode == 2
+        assert done.stderr.count("wagma bench training: ") == 1, done.stderr
+        assert "Traceback" not in done.stderr
+        assert done.stdout == ""
 
 
 def test_ranks_with_other_options_are_refused(tmp_path: Path) -> None:
