@@ -34,15 +34,16 @@ export OMPI_ALLOW_RUN_AS_ROOT = 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM = 1
 endif
 
-ABI := $(shell sed -n 's/^\#define WAGMA_ABI_VERSION //p' csrc/wagma.h)
+ABI := $(shell sed -n 's/^\#define WAGMA_ABI_VERSION //p' csrc/include/wagma.h)
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 ENGINE := $(sort $(wildcard $(ENGINE_SOURCES)))
+HEADERS := $(wildcard csrc/*/*.h csrc/*/*/*.h)
 TRANSPORT := $(sort $(wildcard $(MPI_SOURCES)))
 LIBRARY_MPI := $(TRANSPORT) $(wildcard $(MPI_LIBRARY))
 C_SUPPORT := $(filter-out test_% bench_%,$(basename $(notdir $(wildcard tests/c/*.c))))
 EXAMPLES_MPI := $(wildcard examples/*_mpi.c)
-C_FILES := $(wildcard csrc/*.c tests/c/*.c tests/explore/*.c tests/hosts/*.c) \
+C_FILES := $(ENGINE) $(wildcard tests/c/*.c tests/explore/*.c tests/hosts/*.c) \
     $(filter-out $(EXAMPLES_MPI),$(wildcard examples/*.c))
 MPI_TESTS := $(basename $(notdir $(wildcard tests/mpi_c/test_*.c)))
 MPI_SUPPORT := $(filter-out test_%,$(basename $(notdir $(wildcard tests/mpi_c/*.c))))
@@ -101,13 +102,20 @@ $(VENV)/installed: pyproject.toml setup.py
 	@touch $@
 
 $(VENV)/engine: $(VENV)/installed csrc/engine.mk $(ENGINE) \
-    $(TRANSPORT) $(MPI_MODULE) $(wildcard buildtools/*.py csrc/*.h csrc/mpi/*.h benchmarks/*.h \
-    collectives/*.h */_[a-z]*.p*)
+    $(TRANSPORT) $(MPI_MODULE) $(HEADERS) \
+    $(wildcard buildtools/*.py benchmarks/*.h collectives/*.h */_[a-z]*.p*)
 	@WAGMA_MPICC=$(ENVIRONMENT_MPICC) $(STEP) "Compile the engine for $(MPI)" \
 	    $(RUN) setup.py --quiet build_ext --inplace
 	@touch $@
 
 # ---- C library -----------------------------------------------------------------------------------
+# Objects whose source is gone or has moved are removed, with all that was linked from them.
+GONE := $(foreach folder,lib asan tsan,$(filter-out $(ENGINE:csrc/%.c=build/$(folder)/%.o), \
+    $(shell find build/$(folder) -name tests -prune -o -name '*.o' -print 2>&1 | grep 'o$$')))
+ifneq ($(strip $(GONE)),)
+$(shell rm -f $(GONE) $(GONE:.o=.d) build/lib/*.so.* build/*/test_*)
+endif
+
 build/lib/%.o: csrc/%.c csrc/engine.mk
 	@mkdir -p $(@D)
 	$(CC) $(ENGINE_CFLAGS) -fPIC -MMD -MP $(WARNINGS) $(CFLAGS) -c $< -o $@
@@ -139,7 +147,7 @@ lib: $(LIBRARIES) ## the C library, without Python; libwagma_mpi where WAGMA_MPI
 install: lib ## the C libraries, their headers and .pc files under PREFIX (DESTDIR is honoured)
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include
 	install -m 755 $(LIBRARIES) $(DESTDIR)$(PREFIX)/lib
-	install -m 644 csrc/wagma.h $(if $(LIB_MPICC),csrc/mpi/wagma_mpi.h) \
+	install -m 644 csrc/include/wagma.h $(if $(LIB_MPICC),csrc/include/wagma_mpi.h) \
 	    $(DESTDIR)$(PREFIX)/include
 	set -e; for name in $(INSTALLED); do \
 	    ln -sf lib$$name.so.$(ABI) $(DESTDIR)$(PREFIX)/lib/lib$$name.so; \
@@ -154,11 +162,11 @@ FLAGS_tsan := -O1 -g1 -fsanitize=thread
 
 # Sanitizing makes the kernels large, and compiling them takes long. Nothing in them outlives its
 # scope; of those that this CPU cannot run users' objects are there.
-KERNELS := $(wildcard csrc/reduce_avx*.c)
+KERNELS := $(wildcard csrc/kernels/reduce_avx*.c)
 CPU_FLAGS := $(shell sed -n '/^flags/{p;q}' /proc/cpuinfo)
 $(KERNELS:csrc/%.c=build/asan/%.o): FLAGS_asan += -fno-sanitize-address-use-after-scope
 ifeq ($(filter avx512dq,$(CPU_FLAGS)),)
-build/asan/reduce_avx512.o build/tsan/reduce_avx512.o: build/lib/reduce_avx512.o
+$(foreach f,asan tsan,build/$f/kernels/reduce_avx512.o): build/lib/kernels/reduce_avx512.o
 	@mkdir -p $(@D)
 	cp $< $@
 endif
@@ -176,7 +184,7 @@ $(foreach flavour,asan tsan,$(eval $(call sanitized-rules,$(flavour))))
 define c-test-rules
 build/$(1)/tests/%.o: tests/c/%.c csrc/engine.mk Makefile
 	@mkdir -p $$(@D)
-	$$(CC) $$(ENGINE_CFLAGS) $$(WARNINGS) -MMD -MP -Icsrc -Itests/c $$(FLAGS_$(1)) -c $$< -o $$@
+	$$(CC) $$(ENGINE_CFLAGS) $$(WARNINGS) -MMD -MP -Itests/c $$(FLAGS_$(1)) -c $$< -o $$@
 build/$(1)/test_%: build/$(1)/tests/test_%.o $$(C_SUPPORT:%=build/$(1)/tests/%.o) \
     $$(ENGINE:csrc/%.c=build/$(2)/%.o)
 	$$(CC) -pthread $$(GOLD) $$(FLAGS_$(1)) $$^ $$(ENGINE_LIBS) -o $$@
@@ -199,7 +207,7 @@ build/$(MPI)/test_%: build/$(MPI)/tests/test_%.o $(MPI_SUPPORT:%=build/$(MPI)/te
 .PHONY: tests-mpi_c
 tests-mpi_c: $(MPI_TESTS:%=build/$(MPI)/%)
 
--include $(wildcard build/*/*.d build/*/*/*.d)
+-include $(wildcard build/*/*.d build/*/*/*.d build/*/*/*/*.d)
 
 # ---- lint ----------------------------------------------------------------------------------------
 lint: lint-python lint-imports lint-types lint-format lint-gcc lint-clang ## ruff, imports, mypy, clang-format, compilers
@@ -222,16 +230,16 @@ lint-types: $(VENV)/engine
 
 lint-format: $(VENV)/engine
 	$(VENV)/bin/clang-format --dry-run -Werror $(C_FILES) \
-	    $(MPI_FILES) $(wildcard csrc/*.h csrc/mpi/*.h tests/c/*.h tests/mpi_c/*.h tests/explore/*.h \
-	    benchmarks/*.h collectives/*.h)
+	    $(MPI_FILES) $(HEADERS) \
+	    $(wildcard tests/c/*.h tests/mpi_c/*.h tests/explore/*.h benchmarks/*.h collectives/*.h)
 
 PYTHON_INCLUDE = $(shell $(RUN) -c 'import sysconfig; print(sysconfig.get_path("include"))')
 lint-gcc lint-clang: lint-%: $(VENV)/engine
 	@mkdir -p build; if ! command -v $* >/dev/null; then echo "$@: skipped, $* is not installed"; else \
 	    set -e; for file in $(C_FILES); do \
-	    $* $(ENGINE_CFLAGS) -Icsrc -Itests/c $(WARNINGS) -Werror -c $$file -o build/$@.o; done; \
+	    $* $(ENGINE_CFLAGS) -Icsrc/include -Itests/c $(WARNINGS) -Werror -c $$file -o build/$@.o; done; \
 	    for file in $(MPI_FILES); do MPICH_CC=$* OMPI_CC=$* $(ENVIRONMENT_MPICC) $(MPI_CFLAGS) \
-	    -Icsrc/mpi -I$(PYTHON_INCLUDE) $(WARNINGS) -Werror -c $$file -o build/$@.o; done; \
+	    -Icsrc/include -I$(PYTHON_INCLUDE) $(WARNINGS) -Werror -c $$file -o build/$@.o; done; \
 	    echo "$@: $(words $(C_FILES) $(MPI_FILES)) files"; fi
 
 clean: ## what was built; `rm -rf .venv*` removes the environments

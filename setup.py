@@ -38,9 +38,10 @@ class BuildWithMPI(BuildExtensions):
     sources = files(*engine["MPI_SOURCES"], *engine["MPI_MODULE"])
     depends = files(
         "csrc/mpi/*.h",
-        "csrc/transport.h",
-        "csrc/cores_mask.h",
-        "csrc/wagma.h",
+        "csrc/include/wagma_mpi.h",
+        "csrc/messages/transport.h",
+        "csrc/base/cores_mask.h",
+        "csrc/include/wagma.h",
         "csrc/engine.mk",
     )
     cflags = engine["MPI_CFLAGS"]
@@ -53,16 +54,18 @@ def extensions() -> list[Extension]:
             Extension(
                 "wagma.collectives._engine",
                 ["collectives/_engine.pyx", *files(*engine["ENGINE_SOURCES"])],
-                include_dirs=["collectives", "csrc"],
-                depends=files("csrc/*.h", "csrc/engine.mk", "collectives/*.pxd", "collectives/*.h"),
+                include_dirs=["collectives", "csrc", "csrc/include"],
+                depends=files(
+                    "csrc/**/*.h", "csrc/engine.mk", "collectives/*.pxd", "collectives/*.h"
+                ),
                 extra_compile_args=CFLAGS,
                 extra_link_args=["-pthread", *engine["ENGINE_LIBS"]],
             ),
             Extension(
                 "wagma.benchmarks._loop",
                 ["benchmarks/_loop.pyx"],
-                include_dirs=["benchmarks", "csrc"],
-                depends=["benchmarks/_loop.h", "csrc/wagma.h"],
+                include_dirs=["benchmarks", "csrc/include"],
+                depends=["benchmarks/_loop.h", "csrc/include/wagma.h"],
                 extra_compile_args=CFLAGS,
                 extra_link_args=["-pthread"],
             ),
@@ -88,7 +91,7 @@ setup(
     package_dir={
         "wagma.collectives": "collectives",
         "wagma.benchmarks": "benchmarks",
-        "wagma.include": "csrc",
+        "wagma.include": "csrc/include",
         "wagma.slurm.templates": "slurm",
     },
     package_data={

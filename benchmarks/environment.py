@@ -78,7 +78,7 @@ def fullest(ranks: list[Facts]) -> int:
 
 
 def _crowded(places: list[Facts], ranks: list[int]) -> str | None:
-    """Why ranks of one host have not a core each: by the rule of the engine (csrc/cores.c).
+    """Why ranks of one host have not a core each: by the rule of the engine (csrc/shm/cores.c).
 
     Ranks may run on the same cores, or on others; what runs on some of another's cores besides its
     own may find them taken.

@@ -31,7 +31,7 @@ class MPIExtension(Extension):
         super().__init__(
             f"wagma.collectives._mpi_{compiler.family}",
             sources,
-            include_dirs=["csrc/mpi"],
+            include_dirs=["csrc"],
             depends=depends,
             extra_compile_args=[*cflags, *(f for f in flags if f.startswith(("-I", "-D")))],
             extra_link_args=[f for f in flags if f.startswith(("-L", "-l"))],

@@ -13,7 +13,7 @@ cdef class Channel:
     closed when nothing refers to it any more.
 
     Args:
-        options: those of wagma_options in csrc/wagma.h, as ints and floats.
+        options: those of wagma_options in wagma.h, as ints and floats.
         capsule: the transport, as `transport.connect` made it.
 
     Raises:

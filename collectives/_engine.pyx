@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""Bindings of the engine (csrc/wagma.h): Segment, Channel, Handle, Outcome and the grouping.
+"""Bindings of the engine (wagma.h): Segment, Channel, Handle, Outcome and the grouping.
 
 No logic lives here: arrays become addresses, statuses become exceptions, and the GIL is released
 where the engine may wait or work for long.
@@ -77,15 +77,15 @@ cdef extern from "_ending.h" nogil:
     void ending_begin()
     void ending_forked()
 
-cdef extern from "process.h" nogil:
+cdef extern from "base/process.h" nogil:
     uint32_t process_serial()
 
-cdef extern from "reduce.h" nogil:
+cdef extern from "kernels/reduce.h" nogil:
     ctypedef struct reduce_kernels:
         const char *name
     const reduce_kernels *reduce_best()
 
-cdef extern from "pages.h" nogil:
+cdef extern from "base/pages.h" nogil:
     bint pages_can_join()
 
 MAX_RANKS = WAGMA_MAX_RANKS
@@ -258,7 +258,7 @@ cdef class Segment:
 
     `Segment.create(options)` makes one for ranks that are threads of this process or forked from
     it, `Segment.create(options, name)` ("/x") one that other processes open by name. The options
-    are those of wagma_options in csrc/wagma.h, as ints and floats. It is unmapped when nothing
+    are those of wagma_options in wagma.h, as ints and floats. It is unmapped when nothing
     refers to it any more. Thread-safe.
     """
     cdef wagma_segment *segment

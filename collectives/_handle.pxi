@@ -470,7 +470,7 @@ cdef class Handle:
         return outcome
 
     def lend(self):
-        """For C code that calls the engine itself (csrc/wagma.h): a context manager.
+        """For C code that calls the engine itself (wagma.h): a context manager.
 
         ``with handle.lend() as lent`` gives the address of the `wagma_handle` in `lent.address`.
         The handle still owns it: C code calls it inside the block only, from one thread at a time,

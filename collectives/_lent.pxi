@@ -5,7 +5,7 @@ cdef class Lent:
     """A handle that C code calls instead of Python: ``with handle.lend() as lent``.
 
     Attributes:
-        address: of the `wagma_handle` (csrc/wagma.h), while the handle is lent; 0 before and after.
+        address: of the `wagma_handle` (wagma.h), while the handle is lent; 0 before and after.
     """
     cdef Handle handle
     cdef readonly size_t address

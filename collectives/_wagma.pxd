@@ -1,7 +1,7 @@
-# The C interface of the engine (csrc/wagma.h), as far as the binding uses it.
+# The C interface of the engine (csrc/include/wagma.h), as far as the binding uses it.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
-cdef extern from "transport.h" nogil:
+cdef extern from "messages/transport.h" nogil:
     const uint64_t _TRANSPORT_ABI "TRANSPORT_ABI"
 
     ctypedef struct wagma_transport:

@@ -38,7 +38,7 @@ class Dtype:
 
     Attributes:
         name: as numpy and torch call it.
-        code: wagma_dtype in csrc/wagma.h.
+        code: wagma_dtype in wagma.h.
         storage: numpy dtype that holds the same bits.
         formats: characters that the buffer protocol uses for it.
     """

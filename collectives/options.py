@@ -1,7 +1,7 @@
 """Options of a collective: what users write, checked and translated for the engine.
 
 Checked here is whatever Python spells differently from C ("all", "auto", "carry", None), so that
-messages speak of what the user wrote; the other ranges are the engine's (csrc/options.c).
+messages speak of what the user wrote; the other ranges are the engine's (csrc/engine/options.c).
 """
 
 # ruff: noqa: RUF009 - option() makes a field

@@ -24,7 +24,7 @@ __all__ = ["connect", "load"]
 class Extension(Protocol):
     """What csrc/mpi/python/module.c defines."""
 
-    TRANSPORT_ABI: int  # of csrc/transport.h, as the extension was compiled
+    TRANSPORT_ABI: int  # of csrc/messages/transport.h, as the extension was compiled
 
     def create(self, handle: int, /) -> Any:
         """A capsule with a transport over the communicator of this Fortran handle."""

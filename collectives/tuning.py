@@ -30,7 +30,7 @@ _PAIR_SWITCH = 16 << 10
 _NETWORK_PAIR_SWITCH = 32 << 10
 _PAIR_CHUNK = 512 << 10
 _ADDED = "schedule_part"  # older files say nothing of it
-# What the engine takes, beside 0 (csrc/options.c).
+# What the engine takes, beside 0 (csrc/engine/options.c).
 _RANGES = {
     "schedule_switch": (1, 2**62),
     "schedule_chunk": (256, 2**30),
@@ -41,7 +41,7 @@ _RANGES = {
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Of csrc/wagma.h; 0: the engine's default.
+    """Of wagma.h; 0: the engine's default.
 
     Attributes:
         schedule_switch: bytes of an array up to which ranks exchange all of it in few messages.

@@ -1,8 +1,8 @@
 # What libwagma is made of; read by the Makefile and by setup.py (NAME = words).
-ENGINE_SOURCES = csrc/*.c
+ENGINE_SOURCES = csrc/base/*.c csrc/kernels/*.c csrc/protocol/*.c csrc/engine/*.c csrc/shm/*.c csrc/shm/*/*.c csrc/messages/*.c csrc/messages/*/*.c csrc/trace/*.c csrc/api/*.c
 # No -march: what is installed runs on every CPU, the kernels dispatch at run time.
 # No contraction into FMA: a sum has the same bits in every kernel.
-ENGINE_CFLAGS = -std=gnu11 -O3 -ffp-contract=off -fvisibility=hidden -pthread
+ENGINE_CFLAGS = -Icsrc -std=gnu11 -O3 -ffp-contract=off -fvisibility=hidden -pthread
 ENGINE_LIBS = -lm
 # libwagma_mpi, compiled with the compiler of an MPI; and the Python module around it.
 MPI_SOURCES = csrc/mpi/*.c

@@ -5,7 +5,7 @@
  * messages of a pair are in the ring in their order, and they are handed out from its head only: a
  * receive further back that is complete before it waits. One that was handed out is posted again,
  * behind all others, and the ring moves on by one. */
-#include "transport_mpi.h"
+#include "mpi/transport.h"
 
 #include <stdlib.h>
 #include <string.h>

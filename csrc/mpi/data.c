@@ -1,5 +1,5 @@
 /* Data messages: one request each, of any length. */
-#include "transport_mpi.h"
+#include "mpi/transport.h"
 
 #include <limits.h>
 

@@ -1,6 +1,6 @@
 /* Ranks that died, as far as MPI tells: Open MPI with fault tolerance (ULFM) and
  * `mpiexec --with-ft ulfm`. MPICH has functions of these names that do not work. */
-#include "transport_mpi.h"
+#include "mpi/transport.h"
 
 #ifdef OPEN_MPI
 #include <mpi-ext.h>

@@ -6,7 +6,7 @@
  * its mutexes before it calls this, so one that a thread inside MPI holds is never released, and
  * cannot be destroyed. This is a net, and no substitute for close().
  */
-#include "transport_mpi.h"
+#include "mpi/transport.h"
 
 #include <pthread.h>
 

@@ -1,5 +1,5 @@
 /* Requests in progress: added at the end, tested together, taken out by closing the gaps. */
-#include "transport_mpi.h"
+#include "mpi/transport.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
-/* One rank of a world in which csrc/activation.c is driven under the eyes of the oracle: carries
- * out what the core asks for, and does what an executor and its caller do. The world carries the
- * messages: the explorer has them in its states (tests/explore/activation_model.c), the random
- * simulation gives them to transport_sim; and it decides when an exchange is over. */
+/* One rank of a world in which csrc/protocol/activation.c is driven under the eyes of the oracle:
+ * carries out what the core asks for, and does what an executor and its caller do. The world
+ * carries the messages: the explorer has them in its states (tests/explore/activation_model.c), the
+ * random simulation gives them to transport_sim; and it decides when an exchange is over. */
 #ifndef WAGMA_TESTS_ACTIVATION_NODE_H
 #define WAGMA_TESTS_ACTIVATION_NODE_H
 

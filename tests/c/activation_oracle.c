@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "mix.h"
+#include "base/mix.h"
 
 static void violate(struct oracle_violation *bad, const char *invariant, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -1,7 +1,7 @@
-/* What must hold of csrc/activation.h, whatever drives it: the explorer, the random simulation and
- * the golden traces tell the oracle what ranks do and what their cores ask for, and it compares
- * with what is true of all of them together. One block of memory without pointers, so that it can
- * be a part of an explored state.
+/* What must hold of csrc/protocol/activation.h, whatever drives it: the explorer, the random
+ * simulation and the golden traces tell the oracle what ranks do and what their cores ask for, and
+ * it compares with what is true of all of them together. One block of memory without pointers, so
+ * that it can be a part of an explored state.
  *
  * Invariants, by the names under which they are reported (A and I as in activation.h and in
  * docs/activation.md):
@@ -17,7 +17,7 @@
 
 #include <stddef.h>
 
-#include "activation.h"
+#include "protocol/activation.h"
 
 enum { ORACLE_RANKS = 64, ORACLE_VERSIONS = 64 }; /* at most */
 

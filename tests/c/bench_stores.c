@@ -1,12 +1,12 @@
 /* Ordinary and streaming stores into memory that another core reads, see ways.h; not a test.
  *
- *     gcc -std=gnu11 -O3 -Icsrc tests/c/bench_stores.c csrc/reduce*.c -lm && ./a.out [ROUNDS]
+ *     gcc -std=gnu11 -O3 -Icsrc tests/c/bench_stores.c csrc/kernels/*.c -lm && ./a.out [ROUNDS]
  *
  * Two processes, on the first two cores that this one may use, pass 16 MiB to each other at the
  * same time, through 4 places of 128 KiB each. A line per round: how long a cache line takes to the
  * other core and back, and the milliseconds of both ways of writing to the places. */
 #define _GNU_SOURCE
-#include "reduce.h"
+#include "kernels/reduce.h"
 
 #include <sched.h>
 #include <signal.h>

@@ -1,6 +1,7 @@
 /* What an event costs, and a call of 4 bytes with and without a timeline; not a test.
  *
- *     gcc -std=gnu11 -O3 -pthread -Icsrc tests/c/bench_trace.c csrc/[a-z]*.c -lm && ./a.out
+ *     gcc -std=gnu11 -O3 -pthread -Icsrc tests/c/bench_trace.c \
+ *         $(find csrc -name '*.c' | grep -v csrc/mpi) -lm && ./a.out
  *
  * The median and the quartiles of many loops. The calls are of one rank, so that nothing but the
  * engine's own work is timed. */
@@ -9,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "trace.h"
+#include "trace/events.h"
 
 enum { LOOPS = 200, STEPS = 2000 };
 

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "wagma.h"
+#include "include/wagma.h"
 
 /* Element i of an array; exact where the type has the number. */
 void element_put(wagma_dtype dtype, void *array, size_t i, double value);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "mix.h"
+#include "base/mix.h"
 
 uint64_t crew_draw(crew *c, uint64_t below) {
     return mix(c->random++) % below;

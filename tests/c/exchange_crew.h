@@ -4,7 +4,7 @@
 #define WAGMA_TESTS_EXCHANGE_CREW_H
 
 #include "element.h"
-#include "exchange.h"
+#include "messages/exchange.h"
 #include "transport_sim.h"
 
 enum { CREW_RANKS = 12 };

@@ -4,7 +4,7 @@
 #define WAGMA_TESTS_EXCHANGE_STAGE_H
 
 #include "exchange_crew.h"
-#include "schedule.h"
+#include "protocol/schedule.h"
 
 typedef struct stage {
     crew crew;

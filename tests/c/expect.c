@@ -15,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "peer_memory.h"
-#include "wagma.h"
+#include "shm/peer_memory.h"
+#include "include/wagma.h"
 
 enum { PRINTED_FAILURES = 8 };
 

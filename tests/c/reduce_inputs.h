@@ -3,7 +3,7 @@
 #define WAGMA_TESTS_REDUCE_INPUTS_H
 
 #include "periodic.h"
-#include "reduce.h"
+#include "kernels/reduce.h"
 #include "reduce_reference.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #define WAGMA_TESTS_REDUCE_REFERENCE_H
 
 #include "half_reference.h"
-#include "wagma.h"
+#include "include/wagma.h"
 
 #include <assert.h>
 #include <math.h>

@@ -3,7 +3,7 @@
 #ifndef WAGMA_TESTS_REMAPPED_H
 #define WAGMA_TESTS_REMAPPED_H
 
-#include "executor_shm.h"
+#include "shm/avoiding/executor.h"
 #include "support.h"
 
 #include <stdio.h>

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "digest.h"
-#include "round.h"
+#include "protocol/round.h"
 #include "transport_sim.h"
 
 enum { KEPT_WARNINGS = 32 };

@@ -11,9 +11,9 @@
 #include <sys/types.h>
 
 #include "expect.h"
-#include "segment.h"
+#include "shm/segment.h"
 #include "slowdown.h"
-#include "wagma.h"
+#include "include/wagma.h"
 
 enum { RANKS_MAX = 24, WATCHDOG_SECONDS = 60 };
 

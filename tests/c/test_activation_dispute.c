@@ -1,11 +1,11 @@
-/* Ranks that disagree whether a version is a sync version, at csrc/activation.c under random
- * schedules: somebody has to notice, whatever the policy and the order of events. Nobody needs to
- * wait for a timeout. */
-#include "activation.h"
+/* Ranks that disagree whether a version is a sync version, at csrc/protocol/activation.c under
+ * random schedules: somebody has to notice, whatever the policy and the order of events. Nobody
+ * needs to wait for a timeout. */
+#include "protocol/activation.h"
 #include "check.h"
-#include "mix.h"
+#include "base/mix.h"
 #include "support.h"
-#include "wagma.h"
+#include "include/wagma.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* csrc/activation.c under random schedules: up to 64 ranks over transport_sim, policies drawn at
- * random, several that start versions at once, messages that overtake each other, ranks that are
- * slow, sleep, depart or stay away for ever. The oracle checks every event, and in the end that
- * whoever waits has to.
+/* csrc/protocol/activation.c under random schedules: up to 64 ranks over transport_sim, policies
+ * drawn at random, several that start versions at once, messages that overtake each other, ranks
+ * that are slow, sleep, depart or stay away for ever. The oracle checks every event, and in the end
+ * that whoever waits has to.
  *
  *   test_activation_random             all schedules; a violation is shown with its last events
  *   test_activation_random SEED        one schedule, every event
@@ -11,7 +11,7 @@
  * the lowest member, which answers (nobody else hears of a version by its data before it pins). */
 #include "activation_node.h"
 #include "check.h"
-#include "mix.h"
+#include "base/mix.h"
 #include "support.h"
 #include "transport_sim.h"
 

@@ -1,7 +1,7 @@
 /* Memory of a handle, in parts that share huge pages. */
-#include "arena.h"
+#include "base/arena.h"
 #include "check.h"
-#include "pages.h"
+#include "base/pages.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* Who may spin: by the affinity masks that the ranks have published. */
 #define _GNU_SOURCE /* sched_setaffinity */
 #include "check.h"
-#include "cores.h"
-#include "handle.h"
+#include "shm/cores.h"
+#include "engine/handle.h"
 #include "support.h"
 
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* Grace: the pure rule against a plain reading of it, and whom a version waits for and how long. */
 #include "check.h"
 #include "contribution.h"
-#include "grace.h"
+#include "engine/grace.h"
 #include "support.h"
 
 #include <inttypes.h>

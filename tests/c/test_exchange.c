@@ -3,7 +3,7 @@
 /* short run: c */
 #include "check.h"
 #include "exchange_crew.h"
-#include "mix.h"
+#include "base/mix.h"
 #include "periodic.h"
 #include "support.h"
 

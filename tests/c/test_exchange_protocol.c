@@ -1,8 +1,8 @@
 /* What an exchange makes of messages that come early, or never should have come. */
 #include "check.h"
 #include "exchange_stage.h"
-#include "exchange_state.h"
-#include "mix.h"
+#include "messages/exchange_state.h"
+#include "base/mix.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* What an exchange sends, in which order, and what memory it keeps. */
 #include "check.h"
 #include "exchange_stage.h"
-#include "exchange_state.h"
+#include "messages/exchange_state.h"
 #include "schedule_formula.h"
 
 enum { COUNT = 24576, MEMBERS = 8 }; /* parts of a third, a quarter, ... are whole units */

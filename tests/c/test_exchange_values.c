@@ -1,7 +1,7 @@
 /* Numbers in an exchange: the bits of a sum, NaN and infinity. */
 #include "check.h"
 #include "exchange_stage.h"
-#include "mix.h"
+#include "base/mix.h"
 
 #include <math.h>
 #include <stdlib.h>

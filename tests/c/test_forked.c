@@ -3,7 +3,7 @@
 /* short run: c */
 #define _GNU_SOURCE
 #include "check.h"
-#include "executor_shm.h"
+#include "shm/avoiding/executor.h"
 #include "support.h"
 
 #include <errno.h>

@@ -1,10 +1,10 @@
 /* Huge pages. Of shared memory: how they are made, and that large arrays of a segment lie in them
  * wherever they are mapped. Of other memory: that parts of an arena lie in them. */
 #define _GNU_SOURCE /* memfd_create */
-#include "arena.h"
+#include "base/arena.h"
 #include "check.h"
-#include "pages.h"
-#include "remap.h"
+#include "base/pages.h"
+#include "shm/remap.h"
 #include "support.h"
 
 #include <inttypes.h>

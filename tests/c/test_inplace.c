@@ -3,11 +3,11 @@
 /* short run: c */
 #define _GNU_SOURCE /* pthread_setaffinity_np */
 #include "check.h"
-#include "inplace.h"
-#include "inplace_record.h"
+#include "protocol/quorum_all.h"
+#include "shm/quorum_all/record.h"
 #include "periodic.h"
 #include "ranks.h"
-#include "topology.h"
+#include "protocol/topology.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* Quorum "all" in trouble: ranks that disagree, are killed or stopped. Nobody may hang. */
 #include "check.h"
-#include "handle.h"
+#include "engine/handle.h"
 #include "ranks.h"
 
 #include <stdatomic.h>

@@ -3,7 +3,7 @@
 /* short run: c */
 #include "check.h"
 #include "contribution.h"
-#include "pages.h"
+#include "base/pages.h"
 #include "support.h"
 
 #include <inttypes.h>

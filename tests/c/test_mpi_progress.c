@@ -4,7 +4,7 @@
 #include "contribution.h"
 #include "support.h"
 #include "transport_sim.h"
-#include "wait.h"
+#include "shm/wait.h"
 
 #include <inttypes.h>
 #include <string.h>

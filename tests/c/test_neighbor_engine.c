@@ -2,9 +2,9 @@
  * have contributed, whatever the delays, in a segment and over messages. */
 #include "check.h"
 #include "contribution.h"
-#include "neighbors.h"
+#include "protocol/graph.h"
 #include "periodic.h"
-#include "reduce.h"
+#include "kernels/reduce.h"
 #include "support.h"
 
 #include <inttypes.h>

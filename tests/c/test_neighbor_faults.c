@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include "check.h"
 #include "fates.h"
-#include "neighbors.h"
+#include "protocol/graph.h"
 #include "transport_sim.h"
 
 #include <signal.h>

@@ -1,7 +1,7 @@
 /* Graphs: the matrix of every version, for every P <= 64 and every number of neighbours; and what
  * options go with a graph. */
 #include "check.h"
-#include "neighbors.h"
+#include "protocol/graph.h"
 #include "support.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Options: defaults, and what is refused. */
 #include "check.h"
-#include "wagma.h"
+#include "include/wagma.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Memory for arrays. */
 #include "check.h"
-#include "pages.h"
+#include "base/pages.h"
 
 #include <stdint.h>
 #include <stdlib.h>

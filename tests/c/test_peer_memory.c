@@ -1,6 +1,6 @@
 /* Reading the memory of another process. */
 #include "check.h"
-#include "peer_memory.h"
+#include "shm/peer_memory.h"
 #include "support.h"
 
 #include <errno.h>

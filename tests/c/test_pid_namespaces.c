@@ -2,9 +2,9 @@
  * deaths are noticed, and no rank reads the memory of the process that has another's ID here. */
 #define _GNU_SOURCE /* unshare */
 #include "check.h"
-#include "segment.h"
+#include "shm/segment.h"
 #include "support.h"
-#include "wait.h"
+#include "shm/wait.h"
 
 #include <errno.h>
 #include <sched.h>

@@ -1,11 +1,11 @@
 /* Quorum "all" with private arrays, which pass through a few places in the segment, chunk by chunk,
  * or are read from their owners' memory. */
 #include "check.h"
-#include "executor_inplace.h"
+#include "shm/quorum_all/executor.h"
 #include "periodic.h"
 #include "ranks.h"
-#include "reduce.h"
-#include "segment.h"
+#include "kernels/reduce.h"
+#include "shm/segment.h"
 
 #include <math.h>
 #include <stdatomic.h>

@@ -2,7 +2,7 @@
  * rank that gives up while others read its array. (Sums: test_private.c.) */
 #define _GNU_SOURCE /* syscall */
 #include "check.h"
-#include "executor_inplace.h"
+#include "shm/quorum_all/executor.h"
 #include "ranks.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* Quorum "all" with private arrays, in trouble: ranks that are killed or stopped. Nobody may hang.
  */
 #include "check.h"
-#include "executor_inplace.h"
-#include "handle.h"
+#include "shm/quorum_all/executor.h"
+#include "engine/handle.h"
 #include "periodic.h"
 #include "ranks.h"
 

@@ -1,9 +1,9 @@
 /* The progress thread by itself: how long it pauses, who wakes it, and how it shares a core. */
 #define _GNU_SOURCE /* RUSAGE_THREAD */
 #include "check.h"
-#include "progress.h"
+#include "messages/progress.h"
 #include "support.h"
-#include "wait.h"
+#include "shm/wait.h"
 
 #include <inttypes.h>
 #include <sys/resource.h>

@@ -1,7 +1,7 @@
 /* Quorums that change from version to version: every version has the one that all ranks called it
  * with, and its result is the same on all; ranks that do not agree are told, all of them. */
 /* short run: c tsan */
-#include "activation.h"
+#include "protocol/activation.h"
 #include "check.h"
 #include "fates.h"
 #include "support.h"

@@ -1,7 +1,7 @@
 /* The kernels, every level and element type, against reduce_reference.h: to the bit. */
 /* short run: c */
 #include "check.h"
-#include "reduce.h"
+#include "kernels/reduce.h"
 #include "reduce_inputs.h"
 #include "reduce_reference.h"
 #include "slowdown.h"

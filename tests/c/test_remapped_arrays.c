@@ -2,7 +2,7 @@
  * its address stays, what was published is left alone, and x is what it is without any of this. */
 #include "check.h"
 #include "remapped.h"
-#include "round.h"
+#include "protocol/round.h"
 #include "trap.h"
 
 #include <signal.h>

@@ -1,8 +1,8 @@
 /* Schedules of all members fit together: every element gets every contribution exactly once, all
  * members get the same bits, and no more is sent than docs/schedules.md says. */
 #include "check.h"
-#include "schedule.h"
-#include "mix.h"
+#include "protocol/schedule.h"
+#include "base/mix.h"
 #include "schedule_formula.h"
 
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* The segment: layout, names, joining. */
 /* short run: c */
 #include "check.h"
-#include "reduce.h"
-#include "round.h"
-#include "segment.h"
+#include "kernels/reduce.h"
+#include "protocol/round.h"
+#include "shm/segment.h"
 #include "segment_files.h"
 #include "support.h"
 

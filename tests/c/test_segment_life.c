@@ -1,6 +1,6 @@
 /* Who is dead, and who is not. */
 #include "check.h"
-#include "segment.h"
+#include "shm/segment.h"
 #include "segment_files.h"
 #include "support.h"
 

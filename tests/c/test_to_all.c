@@ -2,9 +2,9 @@
  * show next, and who does not wait for a slice leaves that buffer to the round (round.h, TO_ALL).
  */
 #include "check.h"
-#include "executor_shm.h"
+#include "shm/avoiding/executor.h"
 #include "periodic.h"
-#include "round.h"
+#include "protocol/round.h"
 #include "support.h"
 #include "trap.h"
 

@@ -1,8 +1,8 @@
 /* Grouping: every P <= 64 (24 under a sanitizer) with every S, and what Algorithm 1 prescribes. */
 #include "check.h"
 #include "slowdown.h"
-#include "topology.h"
-#include "wagma.h"
+#include "protocol/topology.h"
+#include "include/wagma.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include "check.h"
 #include "support.h"
 #include "trace_files.h"
-#include "trace_text.h"
+#include "trace/text.h"
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* What calls record: which events, how many, and that they are written however the process ends. */
 #include "check.h"
-#include "handle.h"
+#include "engine/handle.h"
 #include "support.h"
 #include "trace_files.h"
 

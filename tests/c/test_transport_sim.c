@@ -1,4 +1,4 @@
-/* The simulated transport keeps the promises of csrc/transport.h, and no others. */
+/* The simulated transport keeps the promises of csrc/messages/transport.h, and no others. */
 #include "check.h"
 #include "transport_sim.h"
 

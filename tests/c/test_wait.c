@@ -1,6 +1,6 @@
 /* Waiting and ringing. */
 #include "check.h"
-#include "wait.h"
+#include "shm/wait.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -1,8 +1,8 @@
 /* Which stores are taken, given how long both ways took (pure); and contributions that are written
  * by either. */
 #include "check.h"
-#include "executor_shm.h"
-#include "ways.h"
+#include "shm/avoiding/executor.h"
+#include "shm/ways.h"
 #include "support.h"
 
 enum { BYTES = 65536 };

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "trace_text.h"
+#include "trace/text.h"
 
 static char folder[64];
 

@@ -2,7 +2,7 @@
 #ifndef WAGMA_TESTS_TRACE_FILES_H
 #define WAGMA_TESTS_TRACE_FILES_H
 
-#include "trace.h"
+#include "trace/events.h"
 
 /* Sets WAGMA_TRACE to a new folder, whose path it returns. */
 const char *traces_begin(void);

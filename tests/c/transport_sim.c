@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "segment.h"
+#include "shm/segment.h"
 #include "transport_sim_state.h"
 
 void sim_complain(struct sim *s, const char *format, ...) {

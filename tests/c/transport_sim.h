@@ -1,5 +1,5 @@
-/* A transport between ranks of one process, beside csrc/transport.h: for tests of what runs over
- * it.
+/* A transport between ranks of one process, beside csrc/messages/transport.h: for tests of what
+ * runs over it.
  *
  * What a seed draws: how long each message takes (counted in polls of the rank that it goes to), in
  * which order messages of different pairs come, whether a send is over before its receive (copied
@@ -13,7 +13,7 @@
 #ifndef WAGMA_TESTS_TRANSPORT_SIM_H
 #define WAGMA_TESTS_TRANSPORT_SIM_H
 
-#include "transport.h"
+#include "messages/transport.h"
 
 struct sim;
 

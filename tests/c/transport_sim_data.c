@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "digest.h"
-#include "segment.h"
+#include "shm/segment.h"
 #include "transport_sim_state.h"
 
 static void add_end(struct rank_of_sim *r, struct post *p) {

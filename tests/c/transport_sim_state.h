@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "mix.h"
+#include "base/mix.h"
 #include "transport_sim.h"
 
 struct control {

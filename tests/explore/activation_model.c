@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "activation_state.h"
+#include "protocol/activation_state.h"
 
 /* ---- layout ------------------------------------------------------------------------------------
  */

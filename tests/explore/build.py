@@ -8,14 +8,14 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 C_TESTS = HERE.parent / "c"
-PROTOCOL = ("round.c", "inplace.c", "topology.c")
-ACTIVATION = "activation*.c"
+PROTOCOL = ("protocol/round.c", "protocol/quorum_all.c", "protocol/topology.c")
+ACTIVATION = "protocol/activation*.c"
 ACTIVATION_ORACLE = "activation_*.c"
 FLAGS = ("-std=gnu11", "-O3", "-Wall", "-Wextra", "-Werror")
 
 # Beside the core: what the simulation of its ranks is made of.
 SIMULATION = ("test_activation_random.c", "transport_sim*.c", ACTIVATION_ORACLE)
-SIMULATED = ("error.c", "numbers.c", "topology.c")
+SIMULATED = ("base/error.c", "base/numbers.c", "protocol/topology.c")
 ENGINE_FLAGS = ("-ffp-contract=off", "-fvisibility=hidden")
 
 
@@ -87,5 +87,6 @@ def build_simulation(csrc: Path, executable: Path) -> None:
 def build_test(csrc: Path, executable: Path, name: str) -> None:
     """Compiles tests/c/`name`.c with all of the engine in `csrc`, for the shortest build."""
     support = (p for p in C_TESTS.glob("*.c") if not p.name.startswith(("test_", "bench_")))
-    sources = [C_TESTS / f"{name}.c", *sorted(support), *sorted(csrc.glob("*.c"))]
+    engine = sorted(p for p in csrc.rglob("*.c") if csrc / "mpi" not in p.parents)
+    sources = [C_TESTS / f"{name}.c", *sorted(support), *engine]
     compile_to(executable, [csrc, C_TESTS], sources, *ENGINE_FLAGS, "-O0", "-pthread", "-lm")

@@ -77,7 +77,7 @@ static void check_outputs(struct round_memory *m) {
         const uint64_t in = decode(data_read(m, ROUND_IN, (int)m->local.c, k));
         const int b = (int)round_takes(in) - 1;
         const uint16_t *f = cell(m, KIND_RANK, q, 0);
-        /* failed: its array shows a spare buffer (executor_shm_array.c), and never this one */
+        /* failed: its array shows a spare buffer (shm/avoiding/array.c), and never this one */
         const int waits = q == m->rank || ((f[R_OVER] == RUNNING || f[R_OVER] == FAILED) &&
                                            f[R_t] == u && f[R_takes]);
         const int shows = q == m->rank ? (int)m->local.array == b + 1 : f[R_array] == b + 1;

@@ -1,4 +1,4 @@
-/* Stands in for csrc/round_memory.h when round.c is compiled for the explorer. */
+/* Stands in for csrc/shm/avoiding/memory.h when round.c is compiled for the explorer. */
 #ifndef EXPLORE_MEMORY_H
 #define EXPLORE_MEMORY_H
 

@@ -1,4 +1,5 @@
-/* Stands in for csrc/inplace_memory.h when inplace.c is compiled for the explorer. */
+/* Stands in for csrc/shm/quorum_all/memory.h when protocol/quorum_all.c is compiled for the
+ * explorer. */
 #ifndef EXPLORE_INPLACE_MEMORY_H
 #define EXPLORE_INPLACE_MEMORY_H
 

@@ -1,4 +1,4 @@
-/* The operations that inplace.c is compiled against: sequentially consistent. */
+/* The operations that protocol/quorum_all.c is compiled against: sequentially consistent. */
 #include "inplace_explore_memory.h"
 
 enum { COUNT_BITS = 8 };

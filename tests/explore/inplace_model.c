@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "topology.h"
+#include "protocol/topology.h"
 
 enum { ALL_DEPARTED = 0xFFFF, MAX_WORD = 0x8000 };
 

@@ -1,5 +1,5 @@
-/* The world in which the explorer runs csrc/inplace.c: shared words, records and arrays with torn
- * detection, the ranks' local states and programs, in one flat array of 16-bit cells.
+/* The world in which the explorer runs csrc/protocol/quorum_all.c: shared words, records and arrays
+ * with torn detection, the ranks' local states and programs, in one flat array of 16-bit cells.
  *
  * A transition is one inplace_step() of one rank: at most one shared access. An action on data that
  * the step asks for begins with that transition and ends with the rank's next one; what the other
@@ -13,7 +13,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "inplace.h"
+#include "protocol/quorum_all.h"
 #include "space.h"
 
 enum { INPLACE_RANKS = SPACE_RANKS, INPLACE_PROGRAM = 12, INPLACE_SLICES = 4 }; /* at most */
@@ -86,7 +86,7 @@ struct inplace_access {
     uint64_t before, after;
 };
 
-struct inplace_memory { /* what csrc/inplace.c takes for the shared memory */
+struct inplace_memory { /* what csrc/protocol/quorum_all.c takes for the shared memory */
     const struct inplace_config *config;
     uint16_t *cells;
     int rank;

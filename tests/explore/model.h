@@ -1,6 +1,6 @@
-/* The world in which the explorer runs csrc/round.c: shared words, data with torn detection, the
- * ranks' local states, and ghost state for the invariants, all in one flat array of 16-bit cells,
- * so that a state is copied, hashed and compared as bytes.
+/* The world in which the explorer runs csrc/protocol/round.c: shared words, data with torn
+ * detection, the ranks' local states, and ghost state for the invariants, all in one flat array of
+ * 16-bit cells, so that a state is copied, hashed and compared as bytes.
  *
  * A transition is one round_step() of one rank: at most one shared access. An action on data that
  * the step asks for *begins* with that transition and *ends* with the rank's next one: everything
@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "round.h"
+#include "protocol/round.h"
 
 enum { MAX_RANKS = 5, MAX_PROGRAM = 15, MAX_SLICES = 4, STORE_BUFFER = 12, MAX_CELLS = 4096 };
 
@@ -107,7 +107,7 @@ struct access { /* the one shared access of a step */
     uint64_t before, after;
 };
 
-struct round_memory { /* what csrc/round.c takes for the shared memory */
+struct round_memory { /* what csrc/protocol/round.c takes for the shared memory */
     const struct config *config;
     uint16_t *cells;
     int rank;

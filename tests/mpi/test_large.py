@@ -14,7 +14,7 @@ from wagma.collectives import Outcome, PartialAllreduce
 
 COMM = MPI.COMM_WORLD
 RANK, SIZE = COMM.rank, COMM.size
-BYTES = 8 << 20  # REDUCE_STREAM_BYTES of csrc/reduce.h
+BYTES = 8 << 20  # REDUCE_STREAM_BYTES of csrc/kernels/reduce.h
 VERSIONS = 4
 
 Vector = np.ndarray[Any, Any]

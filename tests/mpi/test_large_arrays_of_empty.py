@@ -14,7 +14,7 @@ from wagma.collectives import PartialAllreduce
 
 COMM = MPI.COMM_WORLD
 RANK, SIZE = COMM.rank, COMM.size
-COUNT = (4 << 20) // 4 + 3  # see segment_remap_min in csrc/segment.h
+COUNT = (4 << 20) // 4 + 3  # see segment_remap_min in csrc/shm/segment.h
 SUM = SIZE * (SIZE - 1) / 2  # of the ranks
 
 pytestmark = [

@@ -213,7 +213,7 @@ def test_majority_of_models(comm: MPI.Intracomm, activation: Any) -> None:
 
 
 def mix(x: int) -> int:
-    """The engine's, csrc/mix.h."""
+    """The engine's, csrc/base/mix.h."""
     x = (x + 0x9E3779B97F4A7C15) % 2**64
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         x = ((x ^ x >> shift) * factor) % 2**64

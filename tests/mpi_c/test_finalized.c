@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mpi/transport_mpi.h"
+#include "mpi/transport.h"
 
 static wagma_transport *t, *owned[3];
 static int ends, works;

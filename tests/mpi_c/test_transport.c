@@ -1,4 +1,4 @@
-/* The transport over MPI, as its contract (csrc/transport.h) says. */
+/* The transport over MPI, as its contract (csrc/messages/transport.h) says. */
 #include "everywhere.h"
 
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "mpi/transport_mpi.h"
+#include "mpi/transport.h"
 
 static wagma_transport *t;
 

@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "mpi/wagma_mpi.h"
-#include "transport.h"
+#include "include/wagma_mpi.h"
+#include "messages/transport.h"
 
 extern int world_rank, world_size;
 

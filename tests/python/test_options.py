@@ -67,7 +67,7 @@ def test_values_reach_the_engine() -> None:
     assert {name: used[name] for name in given} == {**given, "average": 0, "stall_warning": -1}
 
 
-# The numbers are those of the enumerations in csrc/wagma.h.
+# The numbers are those of the enumerations in csrc/include/wagma.h.
 @pytest.mark.parametrize(
     ("option", "value", "number", "others"),
     [

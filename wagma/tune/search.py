@@ -12,7 +12,7 @@ from wagma.tune.choosing import Times, best_chunk, best_direct, best_switch, pow
 __all__ = ["Found", "Measure", "at_once", "memory", "points", "search"]
 
 CHUNKS = (64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20)
-IN_FLIGHT = 4  # chunks of a stream that have memory at a time: csrc/exchange.h
+IN_FLIGHT = 4  # chunks of a stream that have memory at a time: csrc/messages/exchange.h
 EVERYTHING = 2**62  # bytes: no array is larger
 MANY = 2**31 - 1  # members: no group has more
 
@@ -114,7 +114,7 @@ def different_chunks(message: int) -> Sequence[int]:
 
 
 def at_once(size: int, ranks: int, schedule: Schedule) -> bool:
-    """Whether parts of an array are sent to all at once (csrc/schedule.c)."""
+    """Whether parts of an array are sent to all at once (csrc/protocol/schedule.c)."""
     return ranks <= schedule.schedule_direct and -(-size // ranks) >= schedule.schedule_part
 
 

@@ -1,5 +1,5 @@
 /* A handle over the ranks of a communicator: shared memory on one node, messages on several. */
-#include "mpi/wagma_mpi.h"
+#include "include/wagma_mpi.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "mpi/transport_mpi.h"
+#include "mpi/transport.h"
 
 enum { MESSAGE_MAX = 1024, ADDRESS_MAX = 256 };
 

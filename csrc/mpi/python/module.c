@@ -5,8 +5,8 @@
 
 #include <unistd.h>
 
-#include "../transport_mpi.h"
-#include "../wagma_mpi.h"
+#include "mpi/transport.h"
+#include "include/wagma_mpi.h"
 
 /* The transport in a capsule of this name is the capsule's. Who passes it to wagma_create_over()
  * gives the capsule another name before. */
@@ -81,7 +81,7 @@ static PyMethodDef functions[] = {
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "_mpi",
-    .m_doc = "The transport over MPI (csrc/transport.h), compiled with one MPI.",
+    .m_doc = "The transport over MPI (csrc/messages/transport.h), compiled with one MPI.",
     .m_size = -1,
     .m_methods = functions,
 };

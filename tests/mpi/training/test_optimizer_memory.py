@@ -16,7 +16,7 @@ from wagma.collectives import PeerError, StallError
 from wagma.training.flat import FlatParameters
 from wagma.training.strategies.groups import GroupAveraging
 
-COUNT = (4 << 20) // 4 + 3  # from here on arrays change their memory, see csrc/segment.h
+COUNT = (4 << 20) // 4 + 3  # from here on arrays change their memory, see csrc/shm/segment.h
 MEAN = (SIZE - 1) / 2  # of the ranks
 
 pytestmark = [

@@ -45,7 +45,7 @@ def test_neighbours_exchange_bfloat16(count: int) -> None:
 @pytest.mark.shm("it is there that arrays change their memory")
 def test_a_tensor_sees_what_a_large_array_of_empty_shows() -> None:
     """One that is published without a copy: its memory changes from call to call."""
-    count = (4 << 20) // 4 + 3  # see segment_remap_min in csrc/segment.h
+    count = (4 << 20) // 4 + 3  # see segment_remap_min in csrc/shm/segment.h
     start = np.zeros(count, np.float32)
     with PartialAllreduce(
         *(COMM, start), quorum=1, grace=0.0, average=False, sync_period=3

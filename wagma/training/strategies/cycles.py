@@ -13,7 +13,7 @@ __all__ = ["group_cycle", "pass_empty"]
 
 
 def group_cycle(size: int, group_size: int, grouping: Grouping) -> int:
-    """Versions after which all groups repeat, a multiple of the fewest; see csrc/topology.c.
+    """Versions after which all groups repeat, a multiple of the fewest (protocol/topology.c).
 
     Args:
         size: ranks P, >= 1.

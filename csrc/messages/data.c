@@ -1,0 +1,232 @@
+/* The data of versions over a transport: blocks, versions and what they pin. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "messages/executor.h"
+
+static wagma_dtype dtype_of(const wagma_handle *h) {
+    return (wagma_dtype)h->options->dtype;
+}
+
+static size_t elements(const wagma_handle *h) {
+    return (size_t)h->options->count;
+}
+
+/* ---- blocks: as many as are in use at once, never given back ----------------------------------
+ */
+
+mpi_block *mpi_block_new(wagma_handle *h) {
+    struct mpi_executor *e = h->mpi;
+    mpi_block *b = e->free;
+    if (b) {
+        e->free = b->next;
+    } else {
+        b = malloc(sizeof *b);
+        if (!b || !(b->data = arena_part(&e->arena, e->bytes_n))) {
+            free(b);
+            (void)error_set(WAGMA_ENOMEM, "no memory for a contribution or result of %zu bytes",
+                            e->bytes_n);
+            return NULL;
+        }
+        b->next_made = e->made;
+        e->made = b;
+    }
+    b->references = 1;
+    return b;
+}
+
+void mpi_block_drop(struct mpi_executor *e, mpi_block *b) {
+    if (!b || --b->references > 0)
+        return;
+    b->next = e->free;
+    e->free = b;
+}
+
+void mpi_block_put(struct mpi_executor *e, mpi_block **place, mpi_block *b) {
+    mpi_block_drop(e, *place);
+    *place = b;
+}
+
+/* ---- versions ---------------------------------------------------------------------------------
+ */
+
+mpi_version *mpi_version_find(const struct mpi_executor *e, int64_t version) {
+    mpi_version *v = e->versions;
+    while (v && v->version != version)
+        v = v->next;
+    return v;
+}
+
+static int make_room(mpi_version *v, int members) {
+    if (members <= v->room)
+        return 1;
+    free(v->members);
+    free(v->records);
+    v->members = malloc((size_t)members * sizeof *v->members);
+    v->records = malloc((size_t)members * sizeof *v->records);
+    v->room = v->members && v->records ? members : 0;
+    return v->room > 0;
+}
+
+mpi_version *mpi_version_new(wagma_handle *h, int64_t version, int members) {
+    struct mpi_executor *e = h->mpi;
+    mpi_version *v = e->spare;
+    if (v)
+        e->spare = v->next;
+    else
+        v = calloc(1, sizeof *v);
+    if (!v || !make_room(v, members)) {
+        (void)error_set(WAGMA_ENOMEM, "no memory for a version of %d ranks", members);
+        if (v) {
+            v->next = e->spare;
+            e->spare = v;
+        }
+        return NULL;
+    }
+    *v = (mpi_version){.next = e->versions,
+                       .version = version,
+                       .n = members,
+                       .room = v->room,
+                       .members = v->members,
+                       .records = v->records};
+    e->versions = v;
+    return v;
+}
+
+void mpi_sweep(struct mpi_executor *e) {
+    for (mpi_version **place = &e->versions; *place;) {
+        mpi_version *v = *place;
+        if (!v->complete || v->shown || activation_keeps(e->activation, v->version)) {
+            place = &v->next;
+            continue;
+        }
+        mpi_block_put(e, &v->result, NULL);
+        *place = v->next;
+        v->next = e->spare;
+        e->spare = v;
+    }
+}
+
+void mpi_end_views(struct mpi_executor *e) {
+    for (mpi_version *v = e->versions; v; v = v->next)
+        v->shown = 0;
+    mpi_block_put(e, &e->shown, NULL);
+    mpi_sweep(e);
+}
+
+static void free_versions(mpi_version *v) {
+    while (v) {
+        mpi_version *next = v->next;
+        free(v->members);
+        free(v->records);
+        free(v);
+        v = next;
+    }
+}
+
+void mpi_free_data(struct mpi_executor *e) {
+    while (e->made) {
+        mpi_block *next = e->made->next_made;
+        free(e->made);
+        e->made = next;
+    }
+    exchange_pool_free(e->pool);
+    arena_free(&e->arena);
+}
+
+void mpi_free_versions(struct mpi_executor *e) {
+    free_versions(e->versions);
+    free_versions(e->spare);
+}
+
+/* ---- contributions -----------------------------------------------------------------------------
+ */
+
+/* x and what is carried, in units of this contribution's weight: it adds no weight of its own. */
+static void add_carried(wagma_handle *h, mpi_block *b) {
+    const struct mpi_executor *e = h->mpi;
+    const void *const in[2] = {h->call.x, e->carried->data};
+    const double weights[2] = {1, e->carried_weight / h->call.weight};
+    h->kernels->sum(dtype_of(h), b->data, in, weights, 2, 1.0, elements(h));
+}
+
+mpi_block *mpi_copy_of_call(wagma_handle *h) {
+    mpi_block *b = mpi_block_new(h);
+    if (!b)
+        return NULL;
+    if (h->mpi->carried)
+        add_carried(h, b);
+    else
+        h->kernels->divided_copy(dtype_of(h), b->data, h->call.x, 1.0, elements(h));
+    return b;
+}
+
+int mpi_contribute(wagma_handle *h) {
+    struct mpi_executor *e = h->mpi;
+    const uint64_t began = trace_begin(h->trace);
+    const int adds = e->carried && h->call.weight != 0;
+    e->newest_version = h->call.version;
+    e->newest_weight = h->call.weight;
+    if (e->in_place)
+        return WAGMA_OK;
+    if (e->out_of_place) {
+        e->lent = e->reserved;
+        e->reserved = NULL;
+    }
+    if (e->out_of_place && !adds)
+        e->written = mpi_block_hold(e->lent);
+    else if (adds || (!e->ordered && h->call.weight != 0))
+        e->written = mpi_copy_of_call(h);
+    else if (!e->ordered)
+        e->written = mpi_block_new(h); /* of weight 0 it is never read */
+    else
+        return WAGMA_OK; /* nobody reads x after the call */
+    if (!e->written)
+        return WAGMA_ENOMEM;
+    if (!e->ordered)
+        mpi_block_put(e, &e->newest, mpi_block_hold(e->written));
+    trace_end(h->trace, TRACE_WRITE, began, h->call.version, -1, 0);
+    return WAGMA_OK;
+}
+
+/* Of a version that pins the call's contribution. */
+static void pin_fresh(wagma_handle *h, mpi_version *v, exchange_start *start) {
+    struct mpi_executor *e = h->mpi;
+    start->mine.version = h->call.version;
+    start->mine.weight = start->mine.share = h->call.weight;
+    if (h->call.explicit_sync)
+        start->mine.flags = EXCHANGE_EXPLICIT_SYNC;
+    start->input = h->call.x;
+    if (e->written) {
+        v->input = mpi_block_hold(e->written);
+        start->input = v->input->data;
+    }
+    /* Nobody but this call asks for it; but a posted x does not change before it is waited for. */
+    if (!e->ordered && !e->out_of_place && (e->in_place || !h->call.posted))
+        start->result = h->call.x;
+}
+
+int mpi_pin_input(wagma_handle *h, mpi_version *v, int64_t input, exchange_start *start) {
+    struct mpi_executor *e = h->mpi;
+    start->divide = e->averages;
+    if (input == v->version) {
+        pin_fresh(h, v, start);
+    } else if (input == ACTIVATION_ABSENT || input == ACTIVATION_GONE) {
+        const int counts = input == ACTIVATION_ABSENT && h->options->late == WAGMA_LATE_CARRY;
+        start->mine.version = -1;
+        start->mine.share = counts ? e->newest_weight : 0;
+    } else {
+        start->mine.version = e->newest_version;
+        start->mine.weight = start->mine.share = e->newest_weight;
+        v->input = mpi_block_hold(e->newest);
+        start->input = v->input->data;
+    }
+    if (start->mine.weight == 0)
+        start->input = NULL;
+    if (start->result)
+        return WAGMA_OK;
+    if (!(v->result = mpi_block_new(h)))
+        return WAGMA_ENOMEM;
+    start->result = v->result->data;
+    return WAGMA_OK;
+}

@@ -1,0 +1,92 @@
+/* The data of one version on one rank: drives the steps of schedule.h over a transport.
+ *
+ * Every member of a group begins an exchange with its pinned contribution (`input`, `mine`), and
+ * ends it with the same `result` and the same `records`, bit for bit, whatever the order in which
+ * messages come. Exchanges of different versions are independent of each other: any number of them
+ * can be in progress.
+ *
+ *   begin -> [transport completions, headers] -> complete -> release
+ *
+ * Before the data of a phase, its sender sends a header by control message: the records of all
+ * members that it has in its partial sum. Small data is in the header itself. A header may come
+ * before the exchange has begun here; it is kept until then. */
+#ifndef WAGMA_MESSAGES_EXCHANGE_H
+#define WAGMA_MESSAGES_EXCHANGE_H
+
+#include "base/arena.h"
+#include "engine/handle.h"
+#include "kernels/reduce.h"
+#include "trace/events.h"
+#include "messages/transport.h"
+
+/* First byte of a control message that is an exchange's (activation.h has the lower ones). */
+enum { EXCHANGE_HEADER = 64 };
+
+/* What a member contributes, as all members see it. */
+typedef struct exchange_record {
+    int64_t version; /* of the contribution; -1: the first, given at creation */
+    double weight;   /* factor of the data; 0: the data is not read (and not sent) */
+    double share;    /* of the divisor: `weight`, unless "carry" counts one that is absent */
+    uint64_t flags;  /* EXCHANGE_... */
+} exchange_record;
+
+enum { EXCHANGE_EXPLICIT_SYNC = 1 }; /* flags: this member called sync(x) */
+
+struct exchange;      /* of one version */
+struct exchange_pool; /* of a handle */
+
+typedef struct exchange_start {
+    int64_t version;
+    const int32_t *members; /* ranks, ascending; copied */
+    int n, index;           /* this rank is members[index] */
+    int sync;               /* a sync version: over all ranks, with attachments; headers say so */
+    const void *input; /* count elements, stable until the exchange is complete; NULL: weight 0 */
+    void *result;      /* count elements; may be `input` */
+    int divide;        /* 1: the result is divided by the sum of the shares */
+    exchange_record mine;
+    const void *attachment; /* sync: `attached` bytes that go with this rank's record; copied */
+} exchange_start;
+
+/* Which exchange has ended: its result is there, and `input` and `result` are the caller's again.
+ * The sum of the shares 0: the result was not written. Records can be read until release. */
+typedef struct exchange_end {
+    int64_t version;
+    struct exchange *exchange;
+} exchange_end;
+
+/* `options`: checked. `attached`: bytes of the attachments of sync versions; others have none.
+ * What partial sums and receives need is taken from `memory`, which ends after the pool. NULL:
+ * error_set(). */
+struct exchange_pool *exchange_pool_create(wagma_transport *transport, const wagma_options *options,
+                                           const reduce_kernels *kernels, arena *memory,
+                                           size_t attached);
+/* Where its events go from now on (TRACE_PHASE: a step's transfer, TRACE_REDUCE); the handle's. */
+void exchange_pool_trace(struct exchange_pool *pool, struct trace *trace);
+/* Exchanges in progress are abandoned; the transport must be closed before. */
+void exchange_pool_free(struct exchange_pool *pool);
+
+int exchange_begin(struct exchange_pool *pool, const exchange_start *start, struct exchange **out);
+
+/* A control message whose first byte is EXCHANGE_HEADER. *version: of the exchange (activates it),
+ * *sync: its sender takes it for a sync version, *explicit_sync: and called sync(x). */
+int exchange_receive(struct exchange_pool *pool, int from, const void *message, size_t bytes,
+                     int64_t *version, int *sync, int *explicit_sync);
+
+/* Goes on with what the transport has completed. The number of exchanges that ended (up to `most`,
+ * into ends[]), or an error. */
+int exchange_poll(struct exchange_pool *pool, exchange_end *ends, int most);
+
+/* After its end. */
+const exchange_record *exchange_records(const struct exchange *e, const int32_t **members, int *n);
+const void *exchange_attachment(const struct exchange *e, int member);
+void exchange_release(struct exchange_pool *pool, struct exchange *e);
+
+/* Grows with every message and sum: the exchanges go on. */
+uint64_t exchange_moves(const struct exchange_pool *pool);
+
+/* Of an exchange in progress, for messages: the rank that it waits for, -1: none. */
+int exchange_missing(const struct exchange *e);
+/* Headers sent and received, for the drain. */
+void exchange_counts(const struct exchange_pool *pool, int64_t *sent, int64_t *received);
+
+#endif

@@ -1,0 +1,219 @@
+/* Groups over a transport: creation, calls and the end. See messages/executor.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "messages/executor.h"
+
+/* ---- calls -------------------------------------------------------------------------------------
+ */
+
+void mpi_renew_grace(struct mpi_executor *e) {
+    atomic_store(&e->grace, grace_auto(&e->spreads, &e->computes));
+    if (e->activation)
+        activation_grace(e->activation, e->grace);
+}
+
+/* Compute times and spreads decide how long a version waits for members that are about to come. */
+static void note_compute(wagma_handle *h) {
+    struct mpi_executor *e = h->mpi;
+    if (h->options->grace >= 0)
+        return;
+    if (e->returned != 0 && h->call.began > e->returned)
+        grace_add(&e->computes, h->call.began - e->returned);
+    mpi_renew_grace(e);
+}
+
+static int finish_call(wagma_handle *h, const struct activation_call *answer) {
+    struct mpi_executor *e = h->mpi;
+    int status = mpi_outcome(h, answer);
+    if (status == WAGMA_OK)
+        status = mpi_tell_return(h, h->call.next);
+    /* a posted call: what it computed meanwhile counts, so its own work does too */
+    e->returned = h->call.posted ? h->call.began + h->call.waited : wait_now();
+    return status;
+}
+
+static int begin(wagma_handle *h) {
+    struct mpi_executor *e = h->mpi;
+    mpi_end_views(e);
+    e->arrived = 0;
+    e->out_of_place = e->reserved && h->call.x == e->reserved->data;
+    note_compute(h);
+    return mpi_tell(h, ACTIVATION_EVENT_CALL);
+}
+
+static int advance(wagma_handle *h, enum mpi_mode mode, int moved, int *over) {
+    const struct activation_call answer = activation_ask(h->mpi->activation);
+    *over = answer.state == ACTIVATION_DONE && mode != MPI_POST;
+    if (!*over)
+        return mpi_pause(h, mode, &answer, moved);
+    mpi_end_wait(h);
+    return finish_call(h, &answer);
+}
+
+static int next_contribution(wagma_handle *h, void **buffer) {
+    struct mpi_executor *e = h->mpi;
+    if (!e->reserved && !(e->reserved = mpi_block_new(h)))
+        return WAGMA_ENOMEM;
+    *buffer = e->reserved->data;
+    return WAGMA_OK;
+}
+
+static void set_quorum(wagma_handle *h) {
+    activation_quorum(h->mpi->activation, h->quorum);
+}
+
+static int is_pinned(const wagma_handle *h) {
+    /* relaxed: the answer orders no other read; the next call takes the mutex */
+    return atomic_load_explicit(&h->mpi->pinned, memory_order_relaxed) == h->version;
+}
+
+/* Takes what has come, unless the progress thread does so at the moment. Keeps an error for the
+ * next call. */
+static int pinned(wagma_handle *h) {
+    if (!is_pinned(h))
+        progress_peek(&h->mpi->progress);
+    return is_pinned(h);
+}
+
+/* ---- the table --------------------------------------------------------------------------------
+ */
+
+/* Of no advantage over any other array: callers need not know what the handle is made over. */
+static void *array(wagma_handle *h) {
+    struct mpi_executor *e = h->mpi;
+    progress_enter(&e->progress);
+    if (!e->own)
+        e->own = mpi_block_new(h);
+    progress_leave(&e->progress, PROGRESS_NOTHING_LEFT);
+    return e->own ? e->own->data : NULL;
+}
+
+static double carried_weight(const wagma_handle *h) {
+    return h->mpi->carried ? h->mpi->carried_weight : 0;
+}
+
+static double grace(const wagma_handle *h) {
+    const struct mpi_executor *e = h->mpi;
+    return h->options->grace >= 0 ? h->options->grace : (double)atomic_load(&e->grace) * 1e-9;
+}
+
+static const struct executor in_place = {MPI_EXECUTOR, .array = array};
+static const struct executor wait_avoiding = {MPI_EXECUTOR,
+                                              .array = array,
+                                              .next_contribution = next_contribution,
+                                              .set_quorum = set_quorum,
+                                              .pinned = pinned,
+                                              .carried_weight = carried_weight,
+                                              .grace = grace};
+
+/* ---- the core ---------------------------------------------------------------------------------
+ */
+
+static void choose(wagma_handle *h) {
+    struct mpi_executor *e = h->mpi;
+    const wagma_options *o = &e->options;
+    e->in_place = o->activation == WAGMA_ACTIVATION_GROUP && o->quorum == o->group_size;
+    e->ordered = o->late != WAGMA_LATE_STALE;
+    e->averages =
+        o->average && (e->in_place || e->ordered || reduce_dtype_size((wagma_dtype)o->dtype) == 2);
+    h->executor = e->in_place ? &in_place : &wait_avoiding;
+    mpi_renew_grace(e);
+}
+
+static struct activation_config config_of(const wagma_handle *h) {
+    const struct mpi_executor *e = h->mpi;
+    const wagma_options *o = &e->options;
+    return (struct activation_config){
+        .rank = h->rank,
+        .size = h->size,
+        .topology = e->topology,
+        .quorum = e->in_place ? 0 : o->quorum,
+        .world = o->activation == WAGMA_ACTIVATION_WORLD,
+        .ordered = e->ordered,
+        .varies = handle_quorum_varies(o),
+        .forward = o->missed == WAGMA_MISSED_FAST_FORWARD,
+        .window = o->window,
+        .sync_period = o->sync_period,
+        .seed = o->seed,
+        .grace = o->grace < 0 ? e->grace : (uint64_t)(o->grace * 1e9),
+        .automatic = o->grace < 0,
+    };
+}
+
+static int make_memory(wagma_handle *h) {
+    struct mpi_executor *e = h->mpi;
+    const struct activation_config config = config_of(h);
+    const size_t window = (size_t)e->options.window;
+    e->activation = malloc(activation_bytes(&config));
+    e->results = calloc(e->ordered ? window + 1 : 1, sizeof *e->results);
+    if (!e->activation || !e->results)
+        return error_set(WAGMA_ENOMEM, "no memory for the executor of %d ranks", h->size);
+    activation_init(e->activation, &config);
+    return WAGMA_OK;
+}
+
+/* The first contribution. */
+static int publish(wagma_handle *h, const void *initial, double weight) {
+    struct mpi_executor *e = h->mpi;
+    e->newest_version = -1;
+    e->newest_weight = weight;
+    if (e->in_place || e->ordered)
+        return WAGMA_OK;
+    if (!(e->newest = mpi_block_new(h)))
+        return WAGMA_ENOMEM;
+    if (initial && weight != 0)
+        memcpy(e->newest->data, initial, e->bytes_n);
+    else
+        memset(e->newest->data, 0, e->bytes_n);
+    return WAGMA_OK;
+}
+
+static int create(wagma_handle *h, const void *initial, double weight) {
+    struct mpi_executor *e = h->mpi;
+    const int status = make_memory(h);
+    if (status != WAGMA_OK)
+        return status;
+    e->pool =
+        exchange_pool_create(e->transport, &e->options, h->kernels, &e->arena, sizeof(rank_record));
+    if (!e->pool)
+        return WAGMA_ENOMEM;
+    exchange_pool_trace(e->pool, h->trace);
+    return publish(h, initial, weight);
+}
+
+static int depart(wagma_handle *h) {
+    mpi_end_views(h->mpi);
+    return mpi_tell(h, ACTIVATION_EVENT_DEPART);
+}
+
+static int has_departed(const struct mpi_executor *e, int rank) {
+    return activation_has_departed(e->activation, rank);
+}
+
+static int is_idle(const struct mpi_executor *e) {
+    return activation_idle(e->activation);
+}
+
+static int is_busy(const struct mpi_executor *e) {
+    return e->activation && activation_active(e->activation) > 0;
+}
+
+static uint64_t deadline(const struct mpi_executor *e) {
+    return activation_deadline(e->activation);
+}
+
+const struct mpi_core mpi_core_of_groups = {
+    .choose = choose,
+    .create = create,
+    .begin = begin,
+    .advance = advance,
+    .drive = mpi_drive_groups,
+    .receive = mpi_receive_for_groups,
+    .see_dead = mpi_see_dead_in_groups,
+    .depart = depart,
+    .has_departed = has_departed,
+    .is_idle = is_idle,
+    .is_busy = is_busy,
+    .deadline = deadline,
+};

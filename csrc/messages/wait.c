@@ -1,0 +1,239 @@
+/* Waits over a transport: how long, for whom, and what becomes of those that last. A rank that
+ * waits drives the engine itself. */
+#include "messages/executor.h"
+
+enum {
+    START_NS = 3000,      /* what start() may wait before it hands over to finish() */
+    SPIN_NS = 1000000,    /* of a wait in which nothing moves, where every rank has a core */
+    REST_NS_MAX = 1000000 /* one pause of a wait that lasts long */
+};
+
+/* ---- for whom ---------------------------------------------------------------------------------
+ */
+
+static enum trace_wait what_for(const wagma_handle *h, const struct activation_call *answer) {
+    if (answer->state == ACTIVATION_WAITS_WINDOW)
+        return TRACE_FOR_WINDOW;
+    if (h->call.sync)
+        return TRACE_FOR_SYNC;
+    return answer->state == ACTIVATION_WAITS_QUORUM || h->mpi->in_place ? TRACE_FOR_QUORUM
+                                                                        : TRACE_FOR_DATA;
+}
+
+static const char *phase_of(enum trace_wait what) {
+    switch (what) {
+    case TRACE_FOR_CREATION:
+        return "creation";
+    case TRACE_FOR_WINDOW:
+        return "window";
+    case TRACE_FOR_SYNC:
+        return "sync";
+    case TRACE_FOR_DATA:
+        return "data";
+    case TRACE_FOR_DRAIN:
+        return "close";
+    case TRACE_FOR_NEIGHBORS:
+        return "neighbors";
+    default:
+        return "quorum";
+    }
+}
+
+/* 1: a rank that the wait needs is lost, and what it had sent before that has had the time to come:
+ * it may be all that the wait needs. */
+static int is_lost_for_good(struct mpi_executor *e, int rank, uint64_t now) {
+    if (rank < 0)
+        e->lost_since = 0;
+    else if (e->lost_since == 0)
+        e->lost_since = now;
+    return rank >= 0 && now - e->lost_since >= WAIT_HEARTBEAT_NS;
+}
+
+/* Ranks fail one after the other; everybody's error names what was first. */
+static int lose_after(wagma_handle *h, const char *phase, int rank) {
+    const mpi_loss *l = &h->mpi->failure;
+    const int awaited = l->cause == ACTIVATION_BY_AWAITED;
+    return error_set(WAGMA_EPEER,
+                     "rank %d %s, so rank %d failed, and version %lld (phase %s) needs that one: "
+                     "make a new handle%s without rank %d",
+                     l->first,
+                     awaited                          ? "did not come in time"
+                     : l->cause == ACTIVATION_BY_DEAD ? "is dead"
+                                                      : "failed or left without close()",
+                     rank, (long long)h->call.version, phase,
+                     awaited ? ", with a longer timeout or" : "", l->first);
+}
+
+static int lose(wagma_handle *h, const char *phase, int rank) {
+    struct mpi_executor *e = h->mpi;
+    if (e->disputer < 0) {
+        const mpi_loss *l = &e->losses[rank];
+        e->failure = *l;
+        if (l->cause >= ACTIVATION_BY_FAILED && l->first != rank)
+            return lose_after(h, phase, rank);
+        e->failure.cause = l->how == HANDLE_DEAD ? ACTIVATION_BY_DEAD : ACTIVATION_BY_FAILED;
+        e->failure.first = rank;
+        return handle_lost(h, phase, rank);
+    }
+    return error_set(
+        WAGMA_EMISMATCH,
+        "rank %d found that not all ranks called sync(x) at version %lld; rank %d, at "
+        "version %lld (phase %s), needs it: every rank has to call sync(x) at the same "
+        "version",
+        e->disputer, (long long)e->mismatch, h->rank, (long long)h->call.version, phase);
+}
+
+/* No rank is lost. */
+static int be_delayed(wagma_handle *h, const char *phase, int n, int needed) {
+    struct mpi_executor *e = h->mpi;
+    const int status = handle_delayed(h, phase, e->ranks, n, needed);
+    if (status == WAGMA_ESTALL && n == 1)
+        e->failure = (mpi_loss){HANDLE_FAILED, ACTIVATION_BY_AWAITED, e->ranks[0]};
+    return status;
+}
+
+/* Of a call. */
+static int look_for_trouble(wagma_handle *h, const void *context, uint64_t now) {
+    const struct activation_call *answer = context;
+    struct mpi_executor *e = h->mpi;
+    const char *phase = phase_of(what_for(h, answer));
+    int failed, needed, status = mpi_look_for_dead(h);
+    const int lost = activation_lost(e->activation, &failed);
+    if (status == WAGMA_OK && is_lost_for_good(e, lost, now))
+        return lose(h, phase, lost);
+    if (status == WAGMA_OK)
+        status = mpi_inquire(h, now);
+    if (status != WAGMA_OK)
+        return status;
+    const int n = mpi_missing_in_groups(h, answer, e->ranks, &needed);
+    return be_delayed(h, phase, n, needed);
+}
+
+int mpi_look_at(wagma_handle *h, enum trace_wait what, int n, uint64_t now) {
+    struct mpi_executor *e = h->mpi;
+    int lost = -1;
+    for (int i = 0; i < n; i++)
+        lost = lost < 0 && e->losses[e->ranks[i]].how ? e->ranks[i] : lost;
+    if (is_lost_for_good(e, lost, now))
+        return lose(h, phase_of(what), lost);
+    const int status = mpi_inquire(h, now);
+    n = mpi_follow(h, e->ranks, n);
+    return status != WAGMA_OK ? status : be_delayed(h, phase_of(what), n, n);
+}
+
+/* Of all ranks together. */
+static int look_at_all(wagma_handle *h, enum trace_wait what, uint64_t now) {
+    struct mpi_executor *e = h->mpi;
+    const char *phase = phase_of(what);
+    const int status = mpi_look_for_dead(h);
+    if (status != WAGMA_OK)
+        return status;
+    int lost = -1, n;
+    for (int r = 0; r < h->size; r++)
+        lost = lost < 0 && e->losses[r].how ? r : lost;
+    if (is_lost_for_good(e, lost, now))
+        return lose(h, phase, lost);
+    const int asked = mpi_missing_together(h, what, e->ranks, now, &n);
+    return asked != WAGMA_OK ? asked : be_delayed(h, phase, n, n);
+}
+
+/* ---- how long ---------------------------------------------------------------------------------
+ */
+
+static void begin_wait(wagma_handle *h, enum trace_wait what, uint64_t now) {
+    struct mpi_executor *e = h->mpi;
+    if (e->waiting && e->waits_for == (int)what)
+        return;
+    if (e->waiting)
+        mpi_end_wait(h);
+    trace_waits(h->trace, what);
+    e->waits_for = (int)what;
+    e->waiting = e->looked = now;
+    if (e->moved == 0)
+        e->moved = now;
+    if (e->heartbeat == 0)
+        e->heartbeat = now + WAIT_HEARTBEAT_NS;
+}
+
+void mpi_end_wait(wagma_handle *h) {
+    struct mpi_executor *e = h->mpi;
+    if (!e->waiting)
+        return;
+    trace_waited(h->trace, (enum trace_wait)e->waits_for, e->waiting, e->looked, h->call.version,
+                 -1);
+    e->waiting = 0;
+}
+
+/* What passed while nothing moved counts as waiting; the rest is work. */
+static void count(wagma_handle *h, int moved, uint64_t now) {
+    struct mpi_executor *e = h->mpi;
+    if (moved)
+        e->moved = now;
+    else if (e->waiting)
+        h->call.waited += now - e->looked;
+    e->looked = now;
+}
+
+/* A core that nobody else needs is not given away for a wait that may end at once: on a machine
+ * that does something else, too, getting it back takes 100 us. */
+static void rest(wagma_handle *h, uint64_t now) {
+    struct mpi_executor *e = h->mpi;
+    if (e->options.progress == WAGMA_PROGRESS_SPIN || (!e->crowded && now - e->moved < SPIN_NS))
+        return;
+    uint64_t until = now + progress_pause(PROGRESS_STILL, now - e->moved, REST_NS_MAX);
+    const uint64_t ends[] = {e->core->deadline ? e->core->deadline(e) : 0, e->heartbeat,
+                             h->call.until};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ends[i] != 0 && ends[i] < until)
+            until = ends[i];
+    if (until > now)
+        progress_rest(until - now);
+    else
+        progress_take_turns(&e->turns, now);
+}
+
+/* 1: once per heartbeat, and when the caller wants to be back. */
+static int is_due(wagma_handle *h, uint64_t now) {
+    struct mpi_executor *e = h->mpi;
+    if (now < e->heartbeat && (h->call.until == 0 || now < h->call.until))
+        return 0;
+    e->heartbeat = now + WAIT_HEARTBEAT_NS;
+    return 1;
+}
+
+int mpi_pause_for(wagma_handle *h, enum mpi_mode mode, enum trace_wait what, mpi_look *look,
+                  const void *context, int moved) {
+    struct mpi_executor *e = h->mpi;
+    if (mode == MPI_POST)
+        return WAGMA_INPROGRESS;
+    if (moved && !e->waiting)
+        return WAGMA_OK;
+    const uint64_t now = wait_now();
+    if (mode == MPI_POLL) {
+        const int status = handle_look_due(h) ? look(h, context, now) : WAGMA_OK;
+        return status != WAGMA_OK ? status : moved ? WAGMA_OK : WAGMA_INPROGRESS;
+    }
+    count(h, moved, now);
+    begin_wait(h, what, now);
+    if (mode == MPI_START && now - h->call.began > START_NS)
+        return WAGMA_INPROGRESS;
+    const int status = is_due(h, now) ? look(h, context, now) : WAGMA_OK;
+    if (status == WAGMA_OK && !moved)
+        rest(h, now);
+    return status;
+}
+
+int mpi_pause(wagma_handle *h, enum mpi_mode mode, const struct activation_call *answer,
+              int moved) {
+    return mpi_pause_for(h, mode, what_for(h, answer), look_for_trouble, answer, moved);
+}
+
+int mpi_pause_together(wagma_handle *h, enum trace_wait what, int moved) {
+    const uint64_t now = wait_now();
+    count(h, moved, now);
+    begin_wait(h, what, now);
+    const int status = is_due(h, now) ? look_at_all(h, what, now) : WAGMA_OK;
+    if (status == WAGMA_OK && !moved)
+        rest(h, now);
+    return status != WAGMA_OK ? status : mpi_check(h->mpi);
+}

@@ -1,0 +1,157 @@
+/* The shared-memory protocol of quorum "all": one rank's calls as a state machine. Everybody waits
+ * for everybody in its group, so nobody can be late, and sums go straight into the members' arrays.
+ * No waiting and no data here: executor_inplace*.c do what inplace_run() asks for.
+ *
+ * A rank's record of version t lies in its flat[t mod 2] (one line with up to 48 bytes of payload,
+ * so that a tiny message is one transfer between caches).
+ *
+ *   shared words (64 bit)
+ *     STAMP[r][t mod 2]   (version + 1) << 1 | sync: the record is of that version
+ *     ARRIVE[r]           (newest version that r has published) + 1
+ *     FINISH[r]           (newest version of which r reads nothing any more) + 1
+ *     SLICED[r]           (newest version of which r holds no slice, and claims none before it has
+ *                         taken that back) + 1
+ *     CLAIM[L][t mod 2]   (version + 1) << 24 | slices claimed      of the group led by L; an older
+ *     DONE[L][t mod 2]    (version + 1) << 24 | slices done         stamp: none yet
+ *     STATE[r]            enum segment_state: departed, failed
+ *
+ *   ADMIT* -> write -> ARRIVE -> PUBLISH -> GATHER* -+-> private sum ------------------------.
+ *     |                                       |     `-> CLAIM -> reduce -> DONE -.          v
+ *     wait (t - 2 finished, window)         wait         ^  |____________________|   .--> FINISH
+ *                                                        none left -> SLICED -> DRAIN --> WELL*
+ *                                                                               wait
+ * A rank that posts may go away for long, so it rests: SLICED says so from its publication on, is
+ * taken back (RISE) before its next claim, and said again if it goes away between two slices
+ * (REST). Where a member's array is private, the executor lets it pass through the segment in
+ * chunks instead of slices (shm/quorum_all/chunks.h), and goes on with WELL.
+ *
+ * A version is cut into slices if it is large and two or more take part; its leader is the first
+ * member that takes part. Claims and counts are stamped with the version and only grow, so that
+ * nobody has to reset them.
+ *
+ * While a rank waits it looks from time to time (inplace_seek) whom it waits for, and whether those
+ * are dead or have failed. docs/inplace-protocol.md says why nobody waits for ever, and why nothing
+ * changes under somebody who still uses it; the explorer checks it (tests/explore/). Each
+ * inplace_step() makes at most one shared access; the local state is a plain struct. */
+#ifndef WAGMA_PROTOCOL_QUORUM_ALL_H
+#define WAGMA_PROTOCOL_QUORUM_ALL_H
+
+#include <stdint.h>
+
+enum {
+    INPLACE_SLICE_BITS = 24,
+    INPLACE_SLICES_MAX = 1 << 16,
+};
+
+enum inplace_word { /* of shared memory, addressed (word, rank, version mod 2) */
+                    INPLACE_STAMP,
+                    INPLACE_ARRIVE,
+                    INPLACE_FINISH,
+                    INPLACE_SLICED,
+                    INPLACE_CLAIM,
+                    INPLACE_DONE,
+                    INPLACE_STATE,
+};
+
+enum { /* values of INPLACE_STATE that matter here */
+       INPLACE_STATE_DEPARTED = 3,
+       INPLACE_STATE_FAILED = 4,
+};
+
+enum inplace_fate { INPLACE_LIVES, INPLACE_DEPARTED, INPLACE_LOST /* dead, or failed */ };
+
+static inline uint64_t inplace_stamp(int64_t version, int sync) {
+    return ((uint64_t)version + 1) << 1 | (sync != 0);
+}
+static inline int64_t inplace_stamp_version(uint64_t stamp) {
+    return (int64_t)(stamp >> 1) - 1;
+}
+
+struct inplace_memory; /* the segment, or the explorer's model of it */
+
+struct inplace_context { /* constant during a handle's life */
+    struct inplace_memory *memory;
+    int32_t rank, size;
+    int64_t window;
+    uint32_t slices; /* of a version that is reduced in slices; 0: payloads are in the records */
+};
+
+enum inplace_action {                  /* what inplace_step() asks for before it is called again */
+                      INPLACE_STEP,    /* nothing */
+                      INPLACE_WAIT,    /* pause (local.why), then step again */
+                      INPLACE_WRITE,   /* write the record of version t */
+                      INPLACE_PRIVATE, /* all have come: sum the inputs into x */
+                      INPLACE_SHARE,   /* all have come, and there are slices to reduce */
+                      INPLACE_REDUCE,  /* reduce slice local.s into the arrays of all that take part
+                                        */
+                      INPLACE_COMPLETE, /* that was the last slice: wake the members that sleep */
+                      INPLACE_DELIVER,  /* this rank's array holds the result */
+                      INPLACE_RETURN,   /* the call is over */
+                      INPLACE_SOUGHT,   /* local.missing lists whom this rank waits for */
+                      INPLACE_MISMATCH, /* rank local.other called sync at another version */
+                      INPLACE_PEER,     /* rank local.other is needed, and dead or failed */
+};
+
+enum inplace_why { INPLACE_WHY_WINDOW, INPLACE_WHY_MEMBERS, INPLACE_WHY_SLICES };
+
+struct inplace_local {
+    /* lasts from call to call; arrays of [size], the caller's */
+    int64_t *seen;     /* newest version that each rank was seen to take part in */
+    int32_t *group[2]; /* members of the newest version of each parity */
+    int32_t group_n[2];
+    int64_t group_version[2];
+    int64_t slowest; /* all ranks that have not departed have arrived at it */
+    uint32_t pc;
+    /* of this call; arrays of [size], the caller's */
+    uint32_t sync;
+    int64_t t; /* version */
+    const int32_t *members;
+    int32_t *present;      /* who takes part */
+    int32_t *contributors; /* those whose weight is not 0 */
+    double *weights;       /* of the contributors */
+    int32_t *missing;      /* whom this rank waits for, after INPLACE_SOUGHT */
+    int32_t n, present_n, contributors_n, missing_n;
+    uint32_t posted;  /* the caller goes away in between */
+    uint32_t resting; /* SLICED says that this rank holds no slice */
+    int32_t i;        /* index into members or ranks; before it all is well */
+    int32_t other;    /* of whom INPLACE_MISMATCH or INPLACE_PEER speaks */
+    uint32_t s;       /* slice */
+    uint32_t why;     /* it waits */
+    int64_t low;      /* lowest version seen */
+    uint64_t word;    /* that was read */
+    double divisor;   /* sum of the weights */
+    uint32_t resume;  /* where it waits, and for looking whom for: */
+    uint32_t fate;    /* of the rank that is looked at */
+    int32_t j, lost;  /* index of that rank; a dead one that may hold a slice, or -1 */
+};
+
+/* Resets `local`, whose arrays are allocated, for a new handle. */
+void inplace_init(const struct inplace_context *context, struct inplace_local *local);
+
+/* Starts the call of version t, one more than the last. `members`: group of this rank at t,
+ * ascending (all ranks in a sync version); it must stay valid during the call. `posted`: the caller
+ * may go away after INPLACE_WAIT, and before it knows of any other action. */
+void inplace_begin(struct inplace_local *local, int64_t t, int sync, const int32_t *members,
+                   int32_t n, int posted);
+
+/* Only after INPLACE_SHARE: the next step takes the version for reduced. */
+void inplace_pass_slices(struct inplace_local *local);
+
+/* The rank holds no slice, and the next step may claim one. */
+int inplace_is_between_slices(const struct inplace_local *local);
+
+/* Only between slices: the next step says that this rank holds none. Then nobody waits for it if it
+ * goes away. */
+void inplace_rest(struct inplace_local *local);
+
+/* Only after INPLACE_WAIT: the next steps look for those whom the rank waits for, and end in
+ * INPLACE_SOUGHT, INPLACE_PEER, or where the wait has ended meanwhile, in what comes then. */
+void inplace_seek(const struct inplace_context *context, struct inplace_local *local);
+
+enum inplace_action inplace_step(const struct inplace_context *context,
+                                 struct inplace_local *local);
+
+/* Steps until something other than INPLACE_STEP is asked for. */
+enum inplace_action inplace_run(const struct inplace_context *context, struct inplace_local *local);
+
+#endif

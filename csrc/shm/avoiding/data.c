@@ -1,0 +1,350 @@
+/* The data of wait-avoiding versions: contributions, slices and results. */
+#include "shm/avoiding/executor.h"
+
+/* ---- taking a round: its members, inputs and weights ------------------------------------------
+ */
+
+static void find_members(wagma_handle *h) {
+    struct shm_executor *e = h->shm;
+    const struct round_local *l = &e->local;
+    const int sync = h->call.sync && l->u == l->t;
+    e->members = h->call.members;
+    e->n = h->call.n;
+    if (sync || (l->u == l->t && !e->context.world))
+        return;
+    e->members = e->members_u;
+    e->n = topology_members(&e->context.topology, h->rank, (int64_t)l->u - 1, e->members_u);
+}
+
+/* Looks up, once per round, what every action on round local.c needs. */
+static void take(wagma_handle *h) {
+    struct shm_executor *e = h->shm;
+    wagma_segment *s = h->segment;
+    const struct round_local *l = &e->local;
+    const int carry = s->options.late == WAGMA_LATE_CARRY;
+    if (e->taken == l->u)
+        return;
+    e->taken = l->u;
+    find_members(h);
+    e->total = 0;
+    for (int i = 0; i < e->n; i++) {
+        /* relaxed: ordered by the reference to the round */
+        const uint64_t in =
+            atomic_load_explicit(segment_round_in(s, l->c, shm_place(e, i)), memory_order_relaxed);
+        const double weight = *segment_round_weight(s, l->c, shm_place(e, i));
+        const int absent = e->context.ordered && round_version(in) != l->u;
+        if (!absent || carry)
+            e->total += weight;
+        h->weights[i] = absent ? 0 : weight;
+        h->inputs[i] = NULL;
+        if (in != ROUND_DEPARTED && !absent)
+            h->inputs[i] = segment_contribution(s, e->members[i], (int)round_buffer(in));
+        if (l->fresh && e->members[i] == h->rank && !carry)
+            h->inputs[i] = shm_own_values(h);
+    }
+    e->divisor = l->fresh || e->context.ordered ? e->total : e->total + h->call.weight;
+}
+
+/* What the sum is divided by where it is delivered. */
+static double divisor_of(const wagma_handle *h) {
+    return h->segment->options.average && !h->shm->out_of_place ? h->shm->divisor : 1.0;
+}
+
+/* What a round's result is divided by where it is stored: 1, it holds the numerators R, with which
+ * late ranks merge their own. Nobody merges where every rank gets every result; and 16-bit floats
+ * would overflow (30000 + 30000 is infinite in f16) and be rounded twice: where an average is
+ * wanted they hold it. */
+static double stored_divisor_of(const wagma_handle *h) {
+    const wagma_options *o = &h->segment->options;
+    const int early = h->shm->context.ordered || reduce_dtype_size((wagma_dtype)o->dtype) == 2;
+    return o->average && early && h->shm->total != 0 ? h->shm->total : 1.0;
+}
+
+/* A result that no cache holds until the others read it: it is written by streaming stores. */
+static int is_large(const wagma_handle *h) {
+    return h->segment->bytes_n >= REDUCE_STREAM_BYTES;
+}
+
+/* out[at, at+count) = the result, given what is stored of it. `near`: x is in the cache. */
+static void deliver(wagma_handle *h, unsigned char *out, uint64_t at, const void *stored,
+                    uint64_t count, int near) {
+    const struct shm_executor *e = h->shm;
+    const wagma_dtype dtype = shm_dtype(h);
+    const size_t offset = at * reduce_dtype_size(dtype);
+    const double times = stored_divisor_of(h);
+    if (e->divisor == 0)
+        return; /* unchanged */
+    if (e->local.fresh || e->context.ordered) {
+        const double divisor = times == 1 && !e->context.ordered ? divisor_of(h) : 1.0;
+        if (e->streams_x && !near)
+            h->kernels->streamed_copy(dtype, out + offset, stored, divisor, count);
+        else
+            h->kernels->divided_copy(dtype, out + offset, stored, divisor, count);
+        return;
+    }
+    const void *const in[2] = {stored, (const unsigned char *)shm_own_values(h) + offset};
+    const double weights[2] = {times, h->call.weight};
+    h->kernels->sum(dtype, out + offset, in, weights, 2, divisor_of(h), count);
+}
+
+typedef void sum_kernel(wagma_dtype, void *, const void *const *, const double *, int, double,
+                        size_t);
+
+/* The inputs from element `at` on. */
+static void shift_inputs(wagma_handle *h, uint64_t at) {
+    const size_t offset = at * reduce_dtype_size(shm_dtype(h));
+    for (int i = 0; i < h->shm->n; i++)
+        h->shm->shifted[i] = h->inputs[i] ? (const unsigned char *)h->inputs[i] + offset : NULL;
+}
+
+/* out = elements [at, at+count) of the inputs' sum, divided. */
+static void sum_inputs_by(sum_kernel *sum, wagma_handle *h, void *out, uint64_t at, uint64_t count,
+                          double divisor) {
+    shift_inputs(h, at);
+    sum(shm_dtype(h), out, h->shm->shifted, h->weights, h->shm->n, divisor, count);
+}
+
+static void sum_inputs(wagma_handle *h, void *out, uint64_t at, uint64_t count, double divisor) {
+    sum_inputs_by(h->kernels->sum, h, out, at, count, divisor);
+}
+
+/* The first slice is the end of the array: what was written last is still in the cache, and is read
+ * before other slices take its place there. */
+static void slice_range(const wagma_segment *s, uint32_t slice, uint64_t *at, uint64_t *count) {
+    const uint64_t total = (uint64_t)s->options.count;
+    *at = ((uint32_t)s->slices - 1 - slice) * s->slice_count;
+    *count = slice == 0 ? total - *at : s->slice_count;
+}
+
+/* ---- slices ------------------------------------------------------------------------------------
+ */
+
+/* out[at, at+count), by blocks that stay in the cache. `result`: where that part of the shared
+ * result is stored, too; or NULL. */
+static void reduce_by_blocks(wagma_handle *h, unsigned char *result, unsigned char *out,
+                             uint64_t at, uint64_t count) {
+    struct shm_executor *e = h->shm;
+    const uint64_t size = reduce_dtype_size(shm_dtype(h)), step = SHM_BLOCK_BYTES / size;
+    for (uint64_t i = 0; i < count; i += step) {
+        const uint64_t n = count - i < step ? count - i : step;
+        sum_inputs(h, e->block, at + i, n, stored_divisor_of(h));
+        if (result)
+            h->kernels->streamed_copy(shm_dtype(h), result + i * size, e->block, 1.0, n);
+        deliver(h, out, at + i, e->block, n, !e->local.from_array);
+    }
+}
+
+/* out[at, at+count) of every member, for what its array shows next. */
+static void reduce_to_all(wagma_handle *h, uint64_t at, uint64_t count) {
+    const wagma_segment *s = h->segment;
+    struct shm_executor *e = h->shm;
+    const wagma_dtype dtype = shm_dtype(h);
+    const uint64_t size = reduce_dtype_size(dtype);
+    const uint64_t step = SHM_BLOCK_BYTES / size;
+    for (int i = 0; i < e->n; i++) {
+        /* relaxed: ordered by the reference to the round */
+        const uint64_t in =
+            atomic_load_explicit(segment_round_in(s, e->local.c, i), memory_order_relaxed);
+        h->outputs[i] =
+            segment_contribution(s, e->members[i], (int)round_takes(in) - 1) + at * size;
+    }
+    if (!is_large(h)) {
+        shift_inputs(h, at);
+        h->kernels->sum_to_all(dtype, h->outputs, e->n, e->shifted, h->weights, e->n, divisor_of(h),
+                               count);
+        return;
+    }
+    for (uint64_t i = 0; i < count; i += step) {
+        const uint64_t n = count - i < step ? count - i : step;
+        sum_inputs(h, e->block, at + i, n, divisor_of(h));
+        for (int k = 0; k < e->n; k++)
+            h->kernels->streamed_copy(dtype, (unsigned char *)h->outputs[k] + i * size, e->block,
+                                      1.0, n);
+    }
+}
+
+static int reduce_slice(wagma_handle *h) {
+    wagma_segment *s = h->segment;
+    struct shm_executor *e = h->shm;
+    const uint64_t began = wait_now();
+    uint64_t at, count;
+    slice_range(s, e->local.s, &at, &count);
+    unsigned char *result =
+        segment_round_result(s, e->local.c) + at * reduce_dtype_size(shm_dtype(h));
+    if (e->local.to_all) {
+        reduce_to_all(h, at, count);
+    } else if (e->local.view) {
+        sum_inputs_by(is_large(h) ? h->kernels->streamed_sum : h->kernels->sum, h, result, at,
+                      count, stored_divisor_of(h));
+    } else {
+        unsigned char *out = shm_destination(h);
+        if (!out)
+            return WAGMA_ENOMEM;
+        if (is_large(h)) {
+            reduce_by_blocks(h, result, out, at, count);
+        } else {
+            sum_inputs(h, result, at, count, stored_divisor_of(h));
+            deliver(h, out, at, result, count, 1);
+        }
+    }
+    const uint64_t ended = wait_now(), took = ended - began;
+    if (took > e->slice_ns)
+        e->slice_ns = took;
+    if (trace_is_on(h->trace))
+        trace_span(h->trace, TRACE_REDUCE, began, ended, shm_taken(h), -1, (int)e->local.s);
+    return WAGMA_OK;
+}
+
+static int redo_slice(wagma_handle *h) {
+    struct shm_executor *e = h->shm;
+    const uint64_t began = trace_begin(h->trace);
+    unsigned char *out = shm_destination(h);
+    uint64_t at, count;
+    if (!out)
+        return WAGMA_ENOMEM;
+    slice_range(h->segment, e->local.s, &at, &count);
+    if (e->local.to_all)
+        sum_inputs(h, out + at * reduce_dtype_size(shm_dtype(h)), at, count, divisor_of(h));
+    else
+        reduce_by_blocks(h, NULL, out, at, count);
+    h->stats.redone_slices++;
+    trace_end(h->trace, TRACE_REDUCE, began, shm_taken(h), -1, (int)e->local.s);
+    return WAGMA_OK;
+}
+
+static int copy_slice(wagma_handle *h) {
+    const wagma_segment *s = h->segment;
+    const struct round_local *l = &h->shm->local;
+    const uint64_t began = trace_begin(h->trace);
+    const size_t size = reduce_dtype_size(shm_dtype(h));
+    unsigned char *out = shm_destination(h);
+    uint64_t at, count;
+    if (!out)
+        return WAGMA_ENOMEM;
+    slice_range(s, l->s, &at, &count);
+    if (l->to_all) /* from what was left to the round: it is divided there */
+        h->kernels->divided_copy(shm_dtype(h), out + at * size,
+                                 segment_contribution(s, h->rank, (int)l->takes - 1) + at * size,
+                                 1.0, count);
+    else
+        deliver(h, out, at, segment_round_result(s, l->c) + at * size, count, 0);
+    trace_end(h->trace, TRACE_MERGE, began, shm_taken(h), -1, 0);
+    return WAGMA_OK;
+}
+
+/* Everything from the inputs. In a round of all ranks this rank may be late, or its group be it
+ * alone: then x is the result. */
+static int reduce_private(wagma_handle *h) {
+    struct shm_executor *e = h->shm;
+    const uint64_t began = trace_begin(h->trace);
+    if (e->divisor == 0 || e->n == 1)
+        return WAGMA_OK;
+    unsigned char *out = shm_destination(h);
+    if (!out)
+        return WAGMA_ENOMEM;
+    sum_kernel *sum =
+        e->streams_x && e->local.from_array ? h->kernels->streamed_sum : h->kernels->sum;
+    for (uint32_t slice = 0; slice < (uint32_t)h->segment->slices; slice++) {
+        uint64_t at, count;
+        slice_range(h->segment, slice, &at, &count);
+        if (e->local.fresh)
+            sum_inputs_by(sum, h, out + at * reduce_dtype_size(shm_dtype(h)), at, count,
+                          divisor_of(h));
+        else
+            reduce_by_blocks(h, NULL, out, at, count);
+    }
+    trace_end(h->trace, TRACE_REDUCE, began, shm_taken(h), -1, 0);
+    return WAGMA_OK;
+}
+
+/* ---- contributions -----------------------------------------------------------------------------
+ */
+
+/* Weights of the pinned contributions, kept with the round: the buffers may be gone sooner. */
+static void gather_weights(wagma_handle *h) {
+    wagma_segment *s = h->segment;
+    const struct round_local *l = &h->shm->local;
+    for (int i = 0; i < h->call.n; i++) {
+        /* relaxed: written by this rank */
+        const uint64_t in =
+            atomic_load_explicit(segment_round_in(s, l->c, i), memory_order_relaxed);
+        *segment_round_weight(s, l->c, i) =
+            in == ROUND_DEPARTED ? 0
+                                 : *segment_weight(s, h->call.members[i], (int)round_buffer(in));
+    }
+}
+
+/* Adds what is carried, in units of this contribution's weight: it adds no weight of its own. */
+static void add_carried(wagma_handle *h, void *contribution) {
+    struct shm_executor *e = h->shm;
+    const void *carried = segment_contribution(h->segment, h->rank, (int)e->local.own);
+    if (h->call.weight == 0) { /* nothing is contributed: it is carried on */
+        h->kernels->divided_copy(shm_dtype(h), contribution, carried, 1.0, shm_elements(h));
+        return;
+    }
+    const void *const in[2] = {h->call.x, carried};
+    const double weights[2] = {1, e->carried_weight / h->call.weight};
+    h->kernels->sum(shm_dtype(h), contribution, in, weights, 2, 1.0, shm_elements(h));
+    e->carried_weight = h->call.weight;
+}
+
+/* The others are going to read it: see ways.h. Small ones take less than looking at the clock,
+ * and what does not stay in the caches bypasses them anyway. */
+static void copy_x(wagma_handle *h, void *contribution) {
+    const uint64_t bytes = h->segment->bytes_n;
+    const int timed = bytes >= 4 * WAYS_BYTES_MIN && bytes < REDUCE_STREAM_BYTES;
+    const int streamed = timed && ways_choose(&h->shm->stores);
+    const uint64_t began = timed ? wait_now() : 0;
+    if (streamed)
+        h->kernels->streamed_copy(shm_dtype(h), contribution, h->call.x, 1.0, shm_elements(h));
+    else
+        h->kernels->divided_copy(shm_dtype(h), contribution, h->call.x, 1.0, shm_elements(h));
+    if (timed)
+        ways_note(&h->shm->stores, streamed, wait_now() - began, bytes, WAYS_OF_STORES);
+}
+
+static void write_contribution(wagma_handle *h) {
+    wagma_segment *s = h->segment;
+    struct shm_executor *e = h->shm;
+    const uint64_t began = trace_begin(h->trace);
+    const int b = (int)e->local.buffer;
+    unsigned char *contribution = segment_contribution(s, h->rank, b);
+    if (e->carries)
+        add_carried(h, contribution);
+    else if (h->call.weight != 0 && !e->out_of_place && !e->local.from_array)
+        copy_x(h, contribution); /* of weight 0 it is never read */
+    *segment_weight(s, h->rank, b) = h->call.weight;
+    shm_prepare_x(h);
+    trace_end(h->trace, TRACE_WRITE, began, h->call.version, -1, 0);
+    grace_arrive(&e->grace, s, h->rank, e->local.t);
+    e->publishing = 1;
+}
+
+int shm_data(wagma_handle *h, enum round_action action) {
+    if (action == ROUND_WRITE) {
+        write_contribution(h);
+        return WAGMA_OK;
+    }
+    if (action == ROUND_GATHER) {
+        gather_weights(h);
+        return WAGMA_OK;
+    }
+    take(h);
+    switch (action) {
+    case ROUND_PRIVATE:
+        return reduce_private(h);
+    case ROUND_REDUCE:
+        return reduce_slice(h);
+    case ROUND_COPY:
+        return copy_slice(h);
+    case ROUND_REDO:
+        return redo_slice(h);
+    case ROUND_COLLECT:
+        shm_collect(h);
+        if (h->shm->local.to_all && !h->shm->local.copying && !shm_writable_x(h))
+            return WAGMA_ENOMEM;
+        return WAGMA_OK;
+    default:
+        __builtin_unreachable();
+    }
+}

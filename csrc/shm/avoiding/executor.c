@@ -1,0 +1,285 @@
+/* Wait-avoiding versions on one node: drives the round protocol (round.c).
+ *
+ * Passive by construction: an absent rank needs no thread. Whatever round.c asks for is done here,
+ * in shm/avoiding/data.c and in shm/avoiding/wait.c: write the contribution, reduce slices, deliver
+ * them to x, wait. A call that has to wait returns to round.c after every pause, so that a state is
+ * looked at again and never remembered. */
+#include "shm/avoiding/executor.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- the loop ---------------------------------------------------------------------------------
+ */
+
+/* Does what round.c asks for until the call is over (WAGMA_OK), an error, or where the mode returns
+ * to the caller (WAGMA_INPROGRESS). */
+static int run(wagma_handle *h, enum shm_mode mode) {
+    struct shm_executor *e = h->shm;
+    wagma_segment *s = h->segment;
+    int status;
+    for (;;) {
+        const int publishes = e->publishing;
+        const enum round_action action =
+            publishes && mode == SHM_POST
+                ? round_step(&e->context, &e->local, h->call.members, e->input)
+                : round_run(&e->context, &e->local, h->call.members, e->input);
+        if (publishes) { /* it may be what the window waits for */
+            e->publishing = 0;
+            trace_now(h->trace, TRACE_ARRIVAL, h->call.version, -1, 0);
+            wait_ring_window(s, h->rank);
+        }
+        if (action == ROUND_WAIT) {
+            if ((status = shm_pause(h, mode)) != WAGMA_OK)
+                return status;
+            continue;
+        }
+        shm_resume(h);
+        if ((status = handle_check_open(h)) != WAGMA_OK)
+            return status;
+        switch (action) {
+        case ROUND_PASSED:
+            if (e->context.forward) /* a quorum is smaller without this rank */
+                wait_ring(s, NULL, 0, h->rank);
+            else
+                wait_ring_window(s, h->rank);
+            break;
+        case ROUND_PINNED:
+            trace_now(h->trace, TRACE_PIN, h->call.version, -1, 0);
+            wait_ring(s, h->call.members, h->call.n, h->rank);
+            break;
+        case ROUND_COMPLETE: /* of version u, which may have another group */
+            trace_now(h->trace, TRACE_COMPLETE, (int64_t)e->local.u - 1, -1, 0);
+            wait_ring(s, e->members, e->n, h->rank);
+            break;
+        case ROUND_MISMATCH:
+            return shm_mismatch(h);
+        case ROUND_DISPUTED:
+            return shm_disputed(h, e->local.w);
+        case ROUND_RETURN:
+            return WAGMA_OK;
+        case ROUND_STEP: /* published: it may be the quorum, and this rank does not pin */
+            wait_ring(s, h->call.members, h->call.n, h->rank);
+            shm_leave(h);
+            return WAGMA_INPROGRESS;
+        default:
+            if ((status = shm_data(h, action)) != WAGMA_OK)
+                return status;
+        }
+    }
+}
+
+/* The same for a call, with its outcome. */
+static int run_call(wagma_handle *h, enum shm_mode mode) {
+    int status = run(h, mode);
+    if (status == WAGMA_INPROGRESS)
+        return status;
+    if (status == WAGMA_OK)
+        status = shm_outcome(h);
+    const int kept = shm_keep_x(h, status != WAGMA_OK);
+    status = kept == WAGMA_OK ? status : kept; /* x must not be touched: no other error matters */
+    if (status != WAGMA_OK)
+        return status;
+    grace_return(&h->shm->grace, h->segment, h);
+    return status;
+}
+
+static int begin(wagma_handle *h, enum shm_mode mode) {
+    struct shm_executor *e = h->shm;
+    const wagma_segment *s = h->segment;
+    e->taken = 0;
+    e->slice_ns = 0;
+    e->results_count = 0;
+    e->counted = 0;
+    e->posted = mode == SHM_POST;
+    e->out_of_place = e->local.reserved &&
+                      h->call.x == segment_contribution(s, h->rank, (int)e->local.reserved - 1);
+    e->input = (struct round_input){.grace_over = s->options.grace == 0};
+    grace_call(&e->grace, h);
+    round_begin(&e->context, &e->local, (uint64_t)h->call.version + 1, h->call.sync, shm_source(h),
+                h->call.members, h->call.n);
+    return run_call(h, mode);
+}
+
+static int start(wagma_handle *h) {
+    return begin(h, SHM_START);
+}
+
+static int post(wagma_handle *h) {
+    return begin(h, SHM_POST);
+}
+
+static int poll(wagma_handle *h) {
+    return run_call(h, SHM_POLL);
+}
+
+static int finish(wagma_handle *h) {
+    return run_call(h, SHM_FINISH);
+}
+
+static int next_contribution(wagma_handle *h, void **buffer) {
+    struct shm_executor *e = h->shm;
+    if (!e->local.reserved) {
+        e->input = (struct round_input){0};
+        e->counted = 0;
+        round_begin_reserve(&e->local, (uint64_t)h->version + 1);
+        const int status = run(h, SHM_FINISH);
+        if (status != WAGMA_OK)
+            return status;
+    }
+    *buffer = segment_contribution(h->segment, h->rank, (int)e->local.reserved - 1);
+    return WAGMA_OK;
+}
+
+/* Finding the group may take long; the answer may be asked for often. */
+static int pinned(wagma_handle *h) {
+    struct shm_executor *e = h->shm;
+    const uint64_t t = (uint64_t)h->version + 1;
+    if (e->asked != t) {
+        (void)round_members_of(&e->context, t, (uint32_t)h->rank, 0, e->scratch);
+        e->asked_leader = (uint32_t)e->scratch[0];
+        e->asked = t;
+    }
+    const segment_atomic *slot =
+        segment_slot(h->segment, (int)e->asked_leader, (int)(t % e->context.slots));
+    /* relaxed: nothing of the round is read on this answer; a call looks again (PC_SLOT) */
+    return round_version(atomic_load_explicit(slot, memory_order_relaxed)) == t;
+}
+
+static void set_quorum(wagma_handle *h) {
+    h->shm->context.quorum = (uint32_t)h->quorum;
+    /* relaxed: read once this rank has set DISPUTE; pairs with PC_DISPUTE_SET of round.c */
+    atomic_store_explicit(segment_quorum(h->segment, h->rank), (uint64_t)h->quorum,
+                          memory_order_relaxed);
+}
+
+static double carried_weight(const wagma_handle *h) {
+    return h->shm->carries ? h->shm->carried_weight : 0;
+}
+
+static int depart(wagma_handle *h) {
+    struct shm_executor *e = h->shm;
+    const struct round_input input = {0};
+    round_begin_departure(&e->local);
+    while (round_run(&e->context, &e->local, h->call.members, input) != ROUND_RETURN)
+        ;
+    return handle_segment_depart(h);
+}
+
+static void destroy(wagma_handle *h) {
+    struct shm_executor *e = h->shm;
+    if (!e)
+        return;
+    if (h->call.active)
+        (void)shm_keep_x(h, 1); /* of a call that was never finished */
+    grace_destroy(&e->grace);
+    for (int64_t k = 0; e->copies && e->context.ordered && k <= h->segment->options.window; k++)
+        free(e->copies[k]);
+    free(e->copies);
+    free(e->results);
+    free(e->alone);
+    free(e->scratch);
+    free(e->members_u);
+    free(e->missing);
+    free(e->shifted);
+    free(e->block);
+    free(e);
+    h->shm = NULL;
+}
+
+static uint64_t bytes(const wagma_handle *h) {
+    const wagma_segment *s = h->segment;
+    const struct shm_executor *e = h->shm;
+    return segment_joined_bytes(s) +
+           (uint64_t)(e->committed_contributions - segment_joined_contributions(s)) *
+               s->item_memory +
+           (uint64_t)(e->committed_rounds - segment_joined_rounds(s)) *
+               (s->record_step + s->item_memory);
+}
+
+static double grace(const wagma_handle *h) {
+    return (double)grace_value(&h->shm->grace) * 1e-9;
+}
+
+static const struct executor executor = {
+    .start = start,
+    .post = post,
+    .poll = poll,
+    .finish = finish,
+    .next_contribution = next_contribution,
+    .set_quorum = set_quorum,
+    .pinned = pinned,
+    .array = shm_array,
+    .carried_weight = carried_weight,
+    .grace = grace,
+    .bytes = bytes,
+    .record = handle_segment_record,
+    .lost = handle_segment_lost,
+    .presence = handle_segment_presence,
+    .close = depart,
+    .fail = handle_segment_fail,
+    .free = destroy,
+};
+
+/* Arrays that the caches cannot keep until they are read again: it is not known how much of the
+ * last level others use, and a sixteenth is what was found to be there. */
+static int exceed_caches(const wagma_segment *s) {
+    const long last_level = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return s->bytes_n >= REDUCE_STREAM_BYTES &&
+           (last_level <= 0 || s->bytes_n >= (uint64_t)last_level / 16 / (uint64_t)s->size);
+}
+
+int shm_create(wagma_handle *h, const void *initial, double weight) {
+    wagma_segment *s = h->segment;
+    struct shm_executor *e = calloc(1, sizeof *e);
+    if (!e)
+        return error_set(WAGMA_ENOMEM, "no memory for the executor");
+    h->shm = e;
+    h->executor = &executor;
+    e->committed_contributions = segment_joined_contributions(s);
+    e->committed_rounds = segment_joined_rounds(s);
+    e->scratch = calloc((size_t)s->size, sizeof *e->scratch);
+    e->members_u = calloc((size_t)s->size, sizeof *e->members_u);
+    e->missing = calloc((size_t)s->size, sizeof *e->missing);
+    e->block = malloc(SHM_BLOCK_BYTES);
+    e->shifted = calloc((size_t)s->size, sizeof *e->shifted);
+    const int ordered = s->options.late != WAGMA_LATE_STALE;
+    const size_t results = ordered ? (size_t)s->options.window + 1 : 1;
+    e->results = calloc(results, sizeof *e->results);
+    e->copies = calloc(results, sizeof *e->copies);
+    if (!e->results || !e->copies || !e->scratch || !e->members_u || !e->missing || !e->shifted ||
+        !e->block || grace_create(&e->grace, s) != 0)
+        return error_set(WAGMA_ENOMEM, "no memory for the executor of %d ranks", s->size);
+    e->context = (struct round_context){
+        .memory = (struct round_memory *)s,
+        .rank = (uint32_t)h->rank,
+        .size = (uint32_t)s->size,
+        .topology = s->topology,
+        .world = s->options.activation == WAGMA_ACTIVATION_WORLD,
+        .ordered = ordered,
+        .forward = s->options.missed == WAGMA_MISSED_FAST_FORWARD,
+        .varies = handle_quorum_varies(&s->options),
+        .quorum = s->options.quorum == WAGMA_QUORUM_MAJORITY ? 0 : (uint32_t)s->options.quorum,
+        .slots = (uint32_t)s->slots,
+        .rounds = (uint32_t)s->rounds,
+        .slices = (uint32_t)s->slices,
+        .buffers_usable = (uint32_t)e->committed_contributions,
+        .rounds_usable = (uint32_t)e->committed_rounds,
+        .spare = segment_most_contributions(s) == s->buffers,
+        .window = (uint64_t)s->options.window,
+        .scratch = e->scratch,
+    };
+    e->streams_x = exceed_caches(s);
+    round_init(&e->local, s->array_is_contribution);
+    if (s->remap)
+        s->remap[h->rank] = remap_new(s, h->rank);
+    for (int i = 0; i < e->committed_rounds; i++)
+        /* release: published to others by the state JOINED */
+        atomic_store_explicit(&segment_round_of(s, (uint32_t)(h->rank * s->rounds + i))->free, 1,
+                              memory_order_release);
+    if (initial)
+        memcpy(segment_contribution(s, h->rank, 0), initial, s->bytes_n);
+    *segment_weight(s, h->rank, 0) = weight;
+    return WAGMA_OK;
+}

@@ -1,0 +1,269 @@
+/* A graph whose ranks share a segment: every call takes what the neighbours of its version have
+ * published, and waits for those alone.
+ *
+ * A rank copies x to one of its two contribution buffers, by the parity of the version, and
+ * publishes it. Two counters per rank:
+ *
+ *   arrive   versions published: version t's buffer and weight may be read when it exceeds t
+ *   finish   versions done: this rank reads nothing of theirs any more when it exceeds t
+ *
+ *   t: (1) wait until finish > t-2, or departed, of all that read version t-2 of this rank
+ *      (2) write buffer t mod 2, arrive = t+1
+ *      (3) wait until arrive > t, or departed, of all that send to this rank at t
+ *      (4) sum, finish = t+1
+ *
+ * Nothing is torn: version t overwrites t-2, of which all readers are done (1), and what was before
+ * that, whose readers t-2 had waited for. What (4) reads was published (3), and is overwritten by
+ * t+2, whose (1) waits for this rank's finish > t. Each counter is stored after the accesses that
+ * it stands for and read with acquire before those that it permits.
+ *
+ * Nobody waits for ever: among the ranks that have not departed take one with the least version t.
+ * Whoever it waits for in (1) would be at t-2 or before, which is less. After that it waits in (3)
+ * for ranks that are at t and have not published it: as long as these compute, or in (1), where by
+ * the same argument they do not stay. docs/neighbors-protocol.md has it at length. */
+#include <stdlib.h>
+
+#include "engine/graph_sum.h"
+
+enum {
+    START_PAUSES = 64, /* of start(): 2 to 4 us of spinning */
+    NO_PAUSE = 0,
+    ANY_PAUSES = 1 << 30,
+};
+
+struct neighbor_executor {
+    struct neighbor_peers peers;
+    /* the call in progress */
+    int32_t now[NEIGHBORS_MAX]; /* peers of its version */
+    int each;
+    int published;
+    int32_t missing[NEIGHBORS_MAX]; /* for whom it waits */
+};
+
+/* ---- who is there ----------------------------------------------------------------------------
+ */
+
+static uint64_t arrived(const wagma_segment *s, int r) {
+    /* acquire: the buffer and the weight; pairs with publish() */
+    return atomic_load_explicit(&segment_sync(s, r)->arrive, memory_order_acquire);
+}
+
+static uint64_t finished(const wagma_segment *s, int r) {
+    /* acquire: after r's reads of the buffer; pairs with conclude() */
+    return atomic_load_explicit(&segment_sync(s, r)->finish, memory_order_acquire);
+}
+
+static int has_departed(const wagma_segment *s, int r) {
+    /* acquire: after r's reads, and all that it has published; pairs with segment_leave() */
+    return atomic_load_explicit(&segment_presence_of(s, r)->state, memory_order_acquire) ==
+           SEGMENT_DEPARTED;
+}
+
+/* Those that may still read what the call overwrites, into missing[]; their number. */
+static int missing_readers(wagma_handle *h) {
+    struct neighbor_executor *e = h->neighbor;
+    const wagma_segment *s = h->segment;
+    const int64_t before = h->call.version - s->buffers;
+    int32_t then[NEIGHBORS_MAX];
+    int n = 0;
+    const int each = before < 0 ? 0 : neighbors_at(&e->peers.graph, before, then);
+    for (int i = 0; i < each; i++) {
+        const int r = e->peers.ahead[then[i]];
+        if (finished(s, r) <= (uint64_t)before && !has_departed(s, r))
+            e->missing[n++] = r;
+    }
+    return n;
+}
+
+/* Those whose contribution has not come, but will. */
+static int missing_senders(wagma_handle *h) {
+    struct neighbor_executor *e = h->neighbor;
+    const wagma_segment *s = h->segment;
+    const uint64_t t = (uint64_t)h->call.version;
+    int n = 0;
+    for (int i = 0; i < e->each; i++) {
+        const int r = e->peers.behind[e->now[i]];
+        if (arrived(s, r) <= t && !has_departed(s, r))
+            e->missing[n++] = r;
+    }
+    return n;
+}
+
+static int missing(wagma_handle *h) {
+    return h->neighbor->published ? missing_senders(h) : missing_readers(h);
+}
+
+/* ---- waiting ---------------------------------------------------------------------------------
+ */
+
+static const char *phase_of(const wagma_handle *h) {
+    return h->neighbor->published ? "neighbors" : "window";
+}
+
+static int look_for_trouble(wagma_handle *h) {
+    const int n = missing(h);
+    if (n == 0) /* they have come meanwhile */
+        return handle_interrupted(h, phase_of(h));
+    return handle_heartbeat(h, phase_of(h), h->neighbor->missing, n, n);
+}
+
+/* Until nobody is missing (WAGMA_OK), for so many pauses or until call.until (WAGMA_INPROGRESS), or
+ * an error. */
+static int wait_for_missing(wagma_handle *h, uint32_t most_pauses) {
+    const uint64_t until = h->call.until;
+    int status = WAGMA_OK;
+    if (most_pauses == NO_PAUSE) {
+        if (handle_look_due(h))
+            status = look_for_trouble(h);
+        return status == WAGMA_OK ? WAGMA_INPROGRESS : status;
+    }
+    if (most_pauses != ANY_PAUSES && h->wait.spin <= 0)
+        return WAGMA_INPROGRESS; /* the first pause would already give the core away */
+    const enum trace_wait what = h->neighbor->published ? TRACE_FOR_NEIGHBORS : TRACE_FOR_WINDOW;
+    wait_begin(&h->wait, h->segment, h->rank);
+    trace_waits(h->trace, what);
+    do {
+        if (h->wait.pauses >= most_pauses)
+            status = WAGMA_INPROGRESS;
+        else if (wait_pause(&h->wait, until) == WAIT_HEARTBEAT || (until && wait_now() >= until))
+            status = look_for_trouble(h);
+        if (status == WAGMA_OK)
+            status = handle_check_open(h);
+    } while (status == WAGMA_OK && missing(h) > 0);
+    const uint64_t waited = wait_end(&h->wait), began = h->wait.began;
+    trace_waited(h->trace, what, began, began + waited, h->call.version, -1);
+    h->call.waited += waited;
+    return status;
+}
+
+/* ---- a call ----------------------------------------------------------------------------------
+ */
+
+static void ring(wagma_handle *h, const int32_t *peers) {
+    const struct neighbor_executor *e = h->neighbor;
+    int32_t ranks[NEIGHBORS_MAX];
+    for (int i = 0; i < e->each; i++)
+        ranks[i] = peers[e->now[i]];
+    wait_ring(h->segment, ranks, e->each, h->rank);
+}
+
+static void publish(wagma_handle *h) {
+    struct neighbor_executor *e = h->neighbor;
+    wagma_segment *s = h->segment;
+    const int64_t t = h->call.version;
+    const int buffer = (int)(t % s->buffers);
+    *segment_weight(s, h->rank, buffer) = h->call.weight;
+    if (e->each > 0 && h->call.weight != 0) { /* or nobody reads it */
+        const uint64_t began = trace_begin(h->trace);
+        h->kernels->divided_copy((wagma_dtype)s->options.dtype,
+                                 segment_contribution(s, h->rank, buffer), h->call.x, 1,
+                                 (size_t)s->options.count);
+        trace_end(h->trace, TRACE_WRITE, began, t, -1, 0);
+    }
+    /* seq_cst: the event of a ring; release is included, pairs with arrived() */
+    atomic_store(&segment_sync(s, h->rank)->arrive, (uint64_t)t + 1);
+    e->published = 1;
+    trace_now(h->trace, TRACE_ARRIVAL, t, -1, 0);
+    ring(h, e->peers.ahead);
+}
+
+/* Everybody who is to come has. */
+static void conclude(wagma_handle *h) {
+    const struct neighbor_executor *e = h->neighbor;
+    const wagma_segment *s = h->segment;
+    const uint64_t t = (uint64_t)h->call.version;
+    const int buffer = (int)(t % (uint64_t)s->buffers);
+    struct neighbor_part parts[NEIGHBORS_MAX + 1];
+    int n = 0;
+    parts[n++] = (struct neighbor_part){h->rank, h->call.weight, h->call.x};
+    for (int i = 0; i < e->each; i++) {
+        const int r = e->peers.behind[e->now[i]];
+        if (arrived(s, r) > t) /* otherwise it departed before */
+            parts[n++] = (struct neighbor_part){r, *segment_weight(s, r, buffer),
+                                                segment_contribution(s, r, buffer)};
+    }
+    neighbor_sum(h, parts, n, e->each);
+    trace_now(h->trace, TRACE_COMPLETE, h->call.version, -1, 0);
+    /* seq_cst: the event of a ring; release is included, pairs with finished() */
+    atomic_store(&segment_sync(s, h->rank)->finish, t + 1);
+    ring(h, e->peers.behind);
+}
+
+/* Goes on until the call is over (WAGMA_OK), an error, or WAGMA_INPROGRESS as wait_for_missing().
+ */
+static int advance(wagma_handle *h, uint32_t most_pauses) {
+    struct neighbor_executor *e = h->neighbor;
+    for (;;) {
+        if (missing(h) > 0) {
+            const int status = wait_for_missing(h, most_pauses);
+            if (status != WAGMA_OK)
+                return status;
+        }
+        if (e->published)
+            break;
+        publish(h);
+    }
+    conclude(h);
+    return WAGMA_OK;
+}
+
+static void begin(wagma_handle *h) {
+    struct neighbor_executor *e = h->neighbor;
+    e->each = neighbors_at(&e->peers.graph, h->call.version, e->now);
+    e->published = 0;
+}
+
+static int start(wagma_handle *h) {
+    begin(h);
+    return advance(h, START_PAUSES);
+}
+
+static int post(wagma_handle *h) {
+    begin(h);
+    if (missing(h) == 0)
+        publish(h);
+    return WAGMA_INPROGRESS;
+}
+
+static int poll(wagma_handle *h) {
+    return advance(h, NO_PAUSE);
+}
+
+static int finish(wagma_handle *h) {
+    return advance(h, ANY_PAUSES);
+}
+
+/* ---- the interface ---------------------------------------------------------------------------
+ */
+
+static uint64_t bytes(const wagma_handle *h) {
+    return segment_joined_bytes(h->segment);
+}
+
+static void destroy(wagma_handle *h) {
+    free(h->neighbor);
+    h->neighbor = NULL;
+}
+
+static const struct executor executor = {
+    .start = start,
+    .post = post,
+    .poll = poll,
+    .finish = finish,
+    .bytes = bytes,
+    .record = handle_segment_record,
+    .lost = handle_segment_lost,
+    .presence = handle_segment_presence,
+    .close = handle_segment_depart,
+    .fail = handle_segment_fail,
+    .free = destroy,
+};
+
+int neighbor_create(wagma_handle *h) {
+    h->neighbor = calloc(1, sizeof *h->neighbor);
+    if (!h->neighbor)
+        return error_set(WAGMA_ENOMEM, "no memory for the executor");
+    h->executor = &executor;
+    neighbor_peers_init(&h->neighbor->peers, h->options, h->rank);
+    return WAGMA_OK;
+}

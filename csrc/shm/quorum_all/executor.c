@@ -1,0 +1,385 @@
+/* Quorum "all": nobody can be late, so sums go straight into the members' arrays.
+ *
+ * protocol/quorum_all.c is the protocol, one rank's call as a state machine; what it asks for is
+ * done here:
+ *   write    weight, and a small payload or where a large one lies
+ *   private  (small) the sum of the others' records and x (small.c)
+ *   reduce   (large) slice by slice into ALL members' arrays, each slice by whoever claims it;
+ *            chunk by chunk if one of them is private (chunks.c)
+ *   deliver  (large) all slices are done */
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm/quorum_all/executor.h"
+
+enum {
+    START_PAUSES = 64,     /* of start(): 2 to 4 us of spinning */
+    SLICE_MIN = 32 << 10,  /* bytes: small enough to share the work evenly ... */
+    SLICE_MAX = 256 << 10, /* ... large enough that claiming costs nothing */
+    SLICES_WANTED = 32,
+};
+
+/* 1: the call moves much data. */
+static int is_heavy(const wagma_handle *h) {
+    return h->call.n > 1 && !inplace_is_small(h->segment);
+}
+
+/* Slices of a version, and the elements of each. */
+static uint32_t cut_slices(const wagma_segment *s, size_t *count) {
+    uint64_t element = reduce_dtype_size((wagma_dtype)s->options.dtype);
+    uint64_t bytes = s->bytes_n / SLICES_WANTED;
+    bytes = bytes < SLICE_MIN ? SLICE_MIN : bytes > SLICE_MAX ? SLICE_MAX : bytes;
+    if (bytes < s->bytes_n / INPLACE_SLICES_MAX + 1)
+        bytes = s->bytes_n / INPLACE_SLICES_MAX + 1;
+    bytes = (bytes + INPLACE_LINE - 1) / INPLACE_LINE * INPLACE_LINE;
+    *count = bytes / element;
+    return (uint32_t)((s->bytes_n + bytes - 1) / bytes);
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+static int no_space(uint64_t bytes) {
+    return error_set(WAGMA_ENOSPC,
+                     "no %llu bytes of shared memory to pass on a private array: enlarge /dev/shm, "
+                     "or pass the handle's shared array",
+                     (unsigned long long)bytes);
+}
+
+/* Says where a large x lies. Of a private one there is a copy in the segment if others may need it
+ * while this rank is elsewhere; otherwise it passes in chunks. Memory for either is committed when
+ * it is first used. */
+static int place(wagma_handle *h, inplace_record *record) {
+    struct inplace_executor *e = h->inplace;
+    wagma_segment *s = h->segment;
+    chunks_introduce(h, record);
+    if (h->call.x == segment_array(s, h->rank)) {
+        record->where = s->o_array;
+    } else if (e->posted) {
+        if (!e->staged && segment_commit_stage(s, h->rank) != 0)
+            return no_space(s->bytes_n);
+        e->staged = 1;
+        e->mine = segment_stage(s, h->rank);
+        const uint64_t began = trace_begin(h->trace);
+        h->kernels->divided_copy((wagma_dtype)s->options.dtype, e->mine, h->call.x, 1,
+                                 (size_t)s->options.count);
+        trace_end(h->trace, TRACE_WRITE, began, h->call.version, -1, 0);
+        record->where = s->o_stage;
+    } else {
+        if (!e->chunked && segment_commit_chunks(s, h->rank) != 0)
+            return no_space(s->chunks_bytes);
+        e->chunked = 1;
+        chunks_describe(h, record);
+    }
+    return WAGMA_OK;
+}
+
+/* Copies a small x or says where a large one lies. */
+static int write_record(wagma_handle *h) {
+    struct inplace_executor *e = h->inplace;
+    wagma_segment *s = h->segment;
+    inplace_record *record = inplace_record_of(s, h->rank, (int)(h->call.version & 1));
+    record->weight = h->call.weight;
+    record->where = INPLACE_NOWHERE;
+    e->mine = h->call.x;
+    if (is_heavy(h))
+        return place(h, record);
+    if (h->call.n > 1)
+        memcpy(inplace_payload(s, record), h->call.x, s->bytes_n);
+    return WAGMA_OK;
+}
+
+/* Where rank q's contribution is; NULL: in its own memory. */
+static void *payload_of(const wagma_handle *h, int q) {
+    const wagma_segment *s = h->segment;
+    inplace_record *record = inplace_record_of(s, q, (int)(h->call.version & 1));
+    if (inplace_is_small(s))
+        return inplace_payload(s, record);
+    return record->where == INPLACE_NOWHERE ? NULL : segment_region(s, q) + record->where;
+}
+
+/* Slices, or chunks if an array is private. */
+static void begin_sharing(wagma_handle *h) {
+    struct inplace_executor *e = h->inplace;
+    struct inplace_local *l = &e->local;
+    int outputs = 0;
+    for (int k = 0; k < l->contributors_n; k++)
+        h->inputs[k] = payload_of(h, l->contributors[k]);
+    chunks_clear(&e->chunks);
+    for (int k = 0; k < l->present_n; k++) {
+        void *payload = payload_of(h, l->present[k]);
+        if (payload)
+            h->outputs[outputs++] = payload;
+        else
+            chunks_add_owner(&e->chunks, l->present[k]);
+    }
+    e->at = 0;
+    if (outputs == l->present_n)
+        return;
+    chunks_begin(h, outputs);
+    inplace_pass_slices(l);
+    e->chunking = 1;
+}
+
+/* Computes slice local.s for everybody. The first one is the end of the array: what was written
+ * last is still in the cache, and is read before other slices take its place there. */
+static void reduce_slice(wagma_handle *h) {
+    struct inplace_executor *e = h->inplace;
+    const struct inplace_local *l = &e->local;
+    const wagma_options *o = &h->segment->options;
+    const size_t first = (e->context.slices - 1 - l->s) * e->slice_count;
+    const size_t left = (size_t)o->count - first;
+    const uint64_t began = trace_begin(h->trace);
+    /* The pointers move along. */
+    const ptrdiff_t by =
+        ((ptrdiff_t)first - (ptrdiff_t)e->at) * (ptrdiff_t)reduce_dtype_size((wagma_dtype)o->dtype);
+    for (int k = 0; k < l->contributors_n; k++)
+        h->inputs[k] = (const unsigned char *)h->inputs[k] + by;
+    for (int k = 0; k < l->present_n; k++)
+        h->outputs[k] = (unsigned char *)h->outputs[k] + by;
+    e->at = first;
+    h->kernels->sum_to_all((wagma_dtype)o->dtype, h->outputs, l->present_n, h->inputs, h->weights,
+                           l->contributors_n, inplace_divisor(h),
+                           left < e->slice_count ? left : e->slice_count);
+    trace_end(h->trace, TRACE_REDUCE, began, h->call.version, -1, (int)l->s);
+}
+
+/* x = the result, where it appeared in the stage. */
+static void deliver(wagma_handle *h) {
+    const wagma_options *o = &h->segment->options;
+    const unsigned char *mine = h->inplace->mine;
+    if (mine == h->call.x)
+        return;
+    const uint64_t began = trace_begin(h->trace);
+    h->kernels->divided_copy((wagma_dtype)o->dtype, h->call.x, mine, 1, (size_t)o->count);
+    trace_end(h->trace, TRACE_MERGE, began, h->call.version, -1, 0);
+}
+
+static void fill_outcome(wagma_handle *h) {
+    struct inplace_executor *e = h->inplace;
+    const struct inplace_local *l = &e->local;
+    for (int k = 0; k < l->contributors_n; k++)
+        h->versions[k] = l->t;
+    h->outcome.skipped = 0;
+    h->outcome.late = 0;
+    h->outcome.merged = l->divisor != 0;
+    h->outcome.weight = l->divisor;
+    h->outcome.contributors_count = l->contributors_n;
+    h->outcome.contributors = h->contributors;
+    h->outcome.versions = h->versions;
+    if (h->segment->options.late != WAGMA_LATE_STALE) { /* every result reaches every rank: this */
+        e->result = l->divisor != 0 ? h->call.x : NULL;
+        h->outcome.results = &e->result;
+        h->outcome.results_count = 1;
+    }
+}
+
+/* ---- the loop ----------------------------------------------------------------------------------
+ */
+
+/* The record is published: `action` is what comes next. */
+static void ring_after_publishing(wagma_handle *h, enum inplace_action action) {
+    wagma_segment *s = h->segment;
+    h->inplace->publishing = 0;
+    if (trace_is_on(h->trace)) /* the last events of a handle need not say it with every call */
+        trace_now(h->trace, TRACE_ARRIVAL, h->call.version, -1, 0);
+    if (s->options.group_size < s->size) /* one group of all never waits for its window */
+        wait_ring_window(s, h->rank);
+    /* The last one to come wakes the others, who have nothing to do before. */
+    if (h->call.n > 1 && (action == INPLACE_PRIVATE || action == INPLACE_SHARE))
+        wait_ring(s, h->call.members, h->call.n, h->rank);
+}
+
+/* Does what protocol/quorum_all.c asks for until the call is over (WAGMA_OK), an error, or a wait
+ * that lasts more than `most_pauses` (WAGMA_INPROGRESS). With `publish_only` it ends
+ * (WAGMA_INPROGRESS) where the record is published. Goes on where the call was left. */
+static int advance(wagma_handle *h, uint32_t most_pauses, int publish_only) {
+    struct inplace_executor *e = h->inplace;
+    wagma_segment *s = h->segment;
+    for (int status;;) {
+        if ((status = handle_check_open(h)) != WAGMA_OK)
+            return status;
+        enum inplace_action action = e->held;
+        e->held = INPLACE_STEP;
+        if (e->chunking && (status = chunks_run(h, most_pauses)) != WAGMA_OK)
+            return status;
+        e->chunking = 0;
+        if (action == INPLACE_STEP)
+            action = inplace_run(&e->context, &e->local);
+        if (e->publishing) {
+            ring_after_publishing(h, action);
+            if (publish_only) {
+                e->held = action == INPLACE_WAIT ? INPLACE_STEP : action;
+                return WAGMA_INPROGRESS;
+            }
+        }
+        if (action == INPLACE_WAIT && (status = inplace_wait(h, most_pauses, &action)) != WAGMA_OK)
+            return status;
+        switch (action) {
+        case INPLACE_WRITE:
+            if ((status = write_record(h)) != WAGMA_OK)
+                return status;
+            e->publishing = 1;
+            break;
+        case INPLACE_PRIVATE:
+            inplace_reduce_privately(h);
+            break;
+        case INPLACE_SHARE:
+            begin_sharing(h);
+            break;
+        case INPLACE_REDUCE:
+            reduce_slice(h);
+            break;
+        case INPLACE_COMPLETE:
+            trace_now(h->trace, TRACE_COMPLETE, h->call.version, -1, 0);
+            wait_ring(s, h->call.members, h->call.n, h->rank);
+            break;
+        case INPLACE_DELIVER:
+            deliver(h);
+            break;
+        case INPLACE_RETURN:
+            /* With groups, t + 2 may wait for this; the next chunks do. */
+            if (s->options.group_size < s->size || e->chunks.unrung)
+                wait_ring(s, h->call.members, h->call.n, h->rank);
+            fill_outcome(h);
+            if (h->call.n > 1)
+                inplace_fetch_next_record(h);
+            return WAGMA_OK;
+        case INPLACE_MISMATCH:
+        case INPLACE_PEER:
+            return inplace_trouble(h, action);
+        case INPLACE_STEP:
+        case INPLACE_WAIT:
+        case INPLACE_SOUGHT:
+            break;
+        }
+    }
+}
+
+static void begin(wagma_handle *h, int posted) {
+    struct inplace_executor *e = h->inplace;
+    e->posted = posted;
+    e->chunking = 0;
+    e->chunks.unrung = 0;
+    e->held = INPLACE_STEP;
+    e->publishing = 0;
+    inplace_begin(&e->local, h->call.version, h->call.sync, h->call.members, h->call.n, posted);
+}
+
+static int start(wagma_handle *h) {
+    begin(h, 0);
+    return advance(h, START_PAUSES, is_heavy(h));
+}
+
+/* This rank has come last, and those who have posted may compute for long: it reduces as many
+ * slices as if all of them were waiting, and goes away between two of them. What is left, the first
+ * one that waits shares with the others, as ever. */
+static void reduce_share(wagma_handle *h) {
+    struct inplace_executor *e = h->inplace;
+    struct inplace_local *l = &e->local;
+    begin_sharing(h);
+    e->held = INPLACE_STEP;
+    if (e->chunking)
+        return; /* an array is private: chunks need their owners */
+    uint32_t left = (e->context.slices + (uint32_t)l->present_n - 1) / (uint32_t)l->present_n;
+    while (left > 0 || !inplace_is_between_slices(l)) {
+        const enum inplace_action action = inplace_step(&e->context, l);
+        if (action == INPLACE_REDUCE) {
+            reduce_slice(h);
+            left--;
+        } else if (action == INPLACE_COMPLETE) {
+            trace_now(h->trace, TRACE_COMPLETE, h->call.version, -1, 0);
+            wait_ring(h->segment, h->call.members, h->call.n, h->rank);
+        } else if (action != INPLACE_STEP) { /* the others were quicker */
+            e->held = action == INPLACE_WAIT ? INPLACE_STEP : action;
+            return;
+        }
+    }
+    inplace_rest(l);
+    (void)inplace_step(&e->context, l);
+}
+
+static int post(wagma_handle *h) {
+    begin(h, 1);
+    const int status = advance(h, INPLACE_NO_PAUSE, 1);
+    if (status == WAGMA_INPROGRESS && h->inplace->held == INPLACE_SHARE)
+        reduce_share(h);
+    return status;
+}
+
+static int poll(wagma_handle *h) {
+    return advance(h, INPLACE_NO_PAUSE, 0);
+}
+
+static int finish(wagma_handle *h) {
+    return advance(h, INPLACE_ANY_PAUSES, 0);
+}
+
+/* ---- the interface -------------------------------------------------------------------------- */
+
+static void destroy(wagma_handle *h) {
+    struct inplace_executor *e = h->inplace;
+    if (!e)
+        return;
+    free(e->local.seen);
+    free(e->local.group[0]);
+    free(e->local.group[1]);
+    free(e->local.present);
+    free(e->local.missing);
+    chunks_free(&e->chunks);
+    free(e);
+    h->inplace = NULL;
+}
+
+static uint64_t bytes(const wagma_handle *h) {
+    const struct inplace_executor *e = h->inplace;
+    const wagma_segment *s = h->segment;
+    return segment_joined_bytes(s) + (e->staged ? s->bytes_n : 0) +
+           (e->chunked ? s->chunks_bytes : 0);
+}
+
+static const struct executor executor = {
+    .start = start,
+    .post = post,
+    .poll = poll,
+    .finish = finish,
+    .array = handle_segment_array,
+    .bytes = bytes,
+    .record = handle_segment_record,
+    .lost = handle_segment_lost,
+    .presence = handle_segment_presence,
+    .close = handle_segment_depart,
+    .fail = handle_segment_fail,
+    .free = destroy,
+};
+
+int inplace_create(wagma_handle *h) {
+    wagma_segment *s = h->segment;
+    size_t size = (size_t)s->size;
+    struct inplace_executor *e = calloc(1, sizeof *e);
+    if (!e)
+        return error_set(WAGMA_ENOMEM, "no memory for the executor");
+    h->inplace = e;
+    struct inplace_local *l = &e->local;
+    l->seen = malloc(size * sizeof *l->seen);
+    l->group[0] = malloc(size * sizeof **l->group);
+    l->group[1] = malloc(size * sizeof **l->group);
+    l->present = malloc(size * sizeof *l->present);
+    l->missing = malloc(size * sizeof *l->missing);
+    const int has_chunks = chunks_create(&e->chunks, s);
+    if (!l->seen || !l->group[0] || !l->group[1] || !l->present || !l->missing || !has_chunks) {
+        destroy(h);
+        return error_set(WAGMA_ENOMEM, "no memory for a handle of %zu ranks", size);
+    }
+    h->executor = &executor;
+    l->contributors = h->contributors;
+    l->weights = h->weights;
+    e->context = (struct inplace_context){
+        .memory = (struct inplace_memory *)s,
+        .rank = h->rank,
+        .size = s->size,
+        .window = s->options.window,
+        .slices = inplace_is_small(s) ? 0 : cut_slices(s, &e->slice_count),
+    };
+    inplace_init(&e->context, l);
+    return WAGMA_OK;
+}

@@ -1,0 +1,62 @@
+/* How a rank waits: spin a little only if every rank can have a core, then sched_yield, then sleep
+ * on the rank's bell (a futex in the segment). The caller re-evaluates its condition after every
+ * wait_pause(), so a lost ring costs at most one sleep (WAIT_SLEEP_MAX_NS), never a hang; this is
+ * also what keeps a waiter going whose waker was stopped between its event and its ring.
+ *
+ *   wait_begin(&w, seg, rank)
+ *   while (!condition()) { if (wait_pause(&w, not_after) == WAIT_HEARTBEAT) look for trouble }
+ *   wait_end(&w)
+ *
+ * Sleeping is armed by one pause (sets `asleep`, reads the bell) and done by the next, with the
+ * condition evaluated in between: seq_cst on both sides (asleep, fence, condition here, which may
+ * be acquire loads; event, asleep in wait_ring) excludes that both miss each other. */
+#ifndef WAGMA_SHM_WAIT_H
+#define WAGMA_SHM_WAIT_H
+
+#include <stdint.h>
+
+#include "shm/segment.h"
+
+enum wait_event { WAIT_AGAIN, WAIT_HEARTBEAT };
+
+enum {
+    WAIT_SLEEP_MAX_NS = 2000000,  /* one sleep: bounds the cost of a lost ring */
+    WAIT_HEARTBEAT_NS = 50000000, /* how often trouble is looked for */
+};
+
+typedef struct wait_state {
+    wagma_segment *segment;
+    int rank;
+    int armed;     /* asleep is set */
+    int window;    /* 1: sleeps because it ran ahead; the caller sets it after wait_begin */
+    uint32_t bell; /* value read when armed */
+    int spinning;  /* in the first phase */
+    uint32_t pauses;
+    uint64_t began;     /* ns; 0: not waiting */
+    uint64_t heartbeat; /* ns of the next one */
+    uint64_t sleep;     /* ns of the next sleep, grows to WAIT_SLEEP_MAX_NS */
+    int spin;           /* 1: may spin; set once by the owner of the state, see cores.h */
+    atomic_int busy;    /* 1: the owner may write into the segment */
+} wait_state;
+
+/* CLOCK_MONOTONIC in ns. */
+uint64_t wait_now(void);
+
+void wait_begin(wait_state *w, wagma_segment *s, int rank);
+/* Pauses once, until `not_after` (ns; 0: no limit) at the latest. */
+enum wait_event wait_pause(wait_state *w, uint64_t not_after);
+/* The owner is not busy between the two, as in a pause that yields or sleeps. After both it asks
+ * whether its handle was ended meanwhile. wait_step_aside() returns what wait_step_back() takes. */
+int wait_step_aside(wait_state *w);
+void wait_step_back(wait_state *w, int busy);
+/* Clears `asleep`; returns the ns since wait_begin (0 if it never paused). */
+uint64_t wait_end(wait_state *w);
+
+/* Wakes those of members[0..n) that sleep, but not `self`. Call after the event, which must be a
+ * seq_cst access. members NULL: all ranks. */
+void wait_ring(wagma_segment *s, const int32_t *members, int n, int self);
+
+/* Wakes those that sleep because they ran ahead of the window; after a publication. */
+void wait_ring_window(wagma_segment *s, int self);
+
+#endif
