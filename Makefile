@@ -219,6 +219,7 @@ lint-python: $(VENV)/engine
 
 lint-imports:
 	$(PYTHON) buildtools/check_imports.py
+	$(PYTHON) buildtools/check_includes.py
 
 # mypy knows packages by their folders: it sees collectives/ as wagma/collectives/, and so on.
 lint-types: $(VENV)/engine

@@ -1,0 +1,76 @@
+"""Check what the folders of csrc/ include of each other; `make lint` runs this."""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+CSRC = Path(__file__).resolve().parents[1] / "csrc"
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
+
+SHARED = ("base/", "kernels/", "protocol/", "trace/", "engine/")
+# What each folder may include beside its own files and the public headers. Nothing may include mpi/
+# or api/.
+MAY_INCLUDE: dict[str, tuple[str, ...]] = {
+    "include/": ("wagma.h",),  # as users include it
+    "base/": (),
+    "kernels/": ("base/",),
+    "protocol/": ("base/", "kernels/"),
+    "trace/": ("base/",),
+    "engine/": SHARED,
+    "shm/": SHARED,
+    "messages/": SHARED,
+    "mpi/": ("base/", "messages/transport.h"),
+    "api/": (*SHARED, "shm/", "messages/"),
+}
+# Includes against these rules that have yet to go, and why they are there.
+EXCEPTIONS: dict[tuple[str, str], str] = {
+    ("base/error.c", "shm/segment.h"): "error_set",
+    ("engine/grace.c", "shm/avoiding/executor.h"): "grace keeps its books in that executor",
+    ("engine/grace.h", "shm/segment.h"): "grace keeps its books in the segment",
+    ("engine/handle.h", "shm/segment.h"): "a handle has a segment or NULL",
+    ("engine/handle.h", "shm/wait.h"): "a handle has the wait of ranks that share memory",
+    ("engine/options.c", "shm/segment.h"): "error_set",
+    ("messages/exchange_state.h", "shm/segment.h"): "error_set",
+    ("messages/progress.c", "shm/segment.h"): "error_set",
+    ("messages/progress.c", "shm/wait.h"): "the clock",
+    ("protocol/quorum_all.c", "shm/quorum_all/memory.h"): "the default of INPLACE_MEMORY_H",
+    ("protocol/round.c", "shm/avoiding/memory.h"): "the default of ROUND_MEMORY_H",
+    ("trace/events.c", "shm/segment.h"): "error_set",
+    ("trace/events.h", "protocol/topology.h"): "a timeline names the members of groups",
+    ("trace/events.h", "shm/wait.h"): "the clock",
+    ("trace/text.c", "messages/exchange.h"): "names of its events",
+    ("trace/text.c", "messages/graph/message.h"): "names of its events",
+    ("trace/text.c", "protocol/activation.h"): "names of its events",
+    ("trace/timeline.c", "shm/segment.h"): "error_set",
+}
+
+
+def violations(path: str, source: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the name of each include that a file of csrc/ may not have."""
+    folder = path.partition("/")[0] + "/"
+    allowed = (folder, "include/", *MAY_INCLUDE[folder])
+    for number, line in enumerate(source.splitlines(), 1):
+        include = INCLUDE.match(line)
+        if include and not include[1].startswith(allowed):
+            yield number, include[1]
+
+
+def main() -> int:
+    """Print all violations; return the exit status."""
+    files = {p.relative_to(CSRC).as_posix(): p for p in sorted(CSRC.rglob("*.[ch]"))}
+    found = {(f, name): n for f, p in files.items() for n, name in violations(f, p.read_text())}
+    wrong = [
+        f"csrc/{file}:{line}: may not include {name}"
+        for (file, name), line in found.items()
+        if (file, name) not in EXCEPTIONS
+    ]
+    for file, name in EXCEPTIONS.keys() - found.keys():
+        wrong.append(f"csrc/{file} includes {name} no more: remove it from EXCEPTIONS")
+    known = len(EXCEPTIONS)
+    print(*wrong, f"includes: {len(files)} files of csrc/, {known} exceptions", sep="\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
