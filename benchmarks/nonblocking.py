@@ -19,30 +19,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from wagma.inject import Paper
 
-from .checking import Checked, merge
+from .checking import merge
 from .computing import Computing
-from .datatypes import DATATYPES
-from .measure import alternate, checked_of, contributions_of, gathered, iterations_of
-from .samples import Point, Series
+from .measure import alternate
+from .measurement import Measurement
+from .samples import Point, Series, Times
 from .settings import WAYS, wait_avoiding
 from .subjects.posted import Posted, posted
-from .timed import PythonCalls, Times
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
-
-    from .contributions import Contributions
-    from .settings import Settings
-    from .start import Start
+from .timed import PythonCalls
 
 __all__ = ["measure"]
+
 PARTS = ("posting", "waiting", "testing", "computing")
 
 
@@ -50,14 +44,9 @@ class PostedCalls(PythonCalls):
     """One way to call a subject, which several ways may share; on all ranks together.
 
     Args:
+        m: what is measured.
         subject: what is called.
-        comm: all ranks.
-        start: of them.
-        contributions: that are written before each call.
-        checked: counts the results; None: they are not compared.
-        iterations: counted ones, whose times are kept.
         computing: between posting and waiting.
-        tests: calls of `Posted.test` meanwhile.
 
     Attributes:
         posts: the reduction is posted before computing; otherwise a blocking call comes after it.
@@ -71,20 +60,14 @@ class PostedCalls(PythonCalls):
     present = False
     compute = 0
 
-    def __init__(
-        self,
-        subject: Posted,
-        comm: MPI.Intracomm,
-        start: Start,
-        contributions: Contributions,
-        checked: Checked | None,
-        iterations: int,
-        computing: Computing,
-        tests: int,
-    ) -> None:
-        super().__init__(subject, comm, start, contributions, checked, iterations)
-        self._computing, self._tests = computing, tests
-        self.parts: dict[str, Times] = {part: np.zeros(iterations, np.int64) for part in PARTS}
+    def __init__(self, m: Measurement, subject: Posted, computing: Computing) -> None:
+        super().__init__(m, subject)
+        self._computing, self._tests = computing, m.settings.tests
+        self.parts: dict[str, Times] = {part: np.zeros_like(self.began) for part in PARTS}
+
+    def samples(self) -> dict[str, npt.NDArray[Any]]:
+        """See `PythonCalls`."""
+        return super().samples() | self.parts
 
     def _run(self, iterations: range, arrivals: Times, counted: int) -> None:
         rank = self._comm.Get_rank()
@@ -124,56 +107,33 @@ class PostedCalls(PythonCalls):
         return began, ended, outcome, (posted - began, ended - waits + testing, testing, computing)
 
 
-def measure(
-    settings: Settings,
-    comm: MPI.Intracomm,
-    start: Start,
-    size: int,
-    arrival: str,
-    offsets: Times,
-    *,
-    amplitude: float | None = None,
-    interrupted: Callable[[], bool] = lambda: False,
-) -> Point | None:
-    """Measures; as `wagma.benchmarks.measure.measure`, for the kinds "iallreduce" and "overlap".
+def measure(m: Measurement) -> Point | None:
+    """Measure; as `wagma.benchmarks.measure.measure`, for the kinds "iallreduce" and "overlap".
 
-    The kind "overlap" has its own pattern: `amplitude` is then the lateness.
+    The kind "overlap" has its own pattern: its amplitude is the lateness.
     """
-    count = size // DATATYPES[settings.datatype].bytes
-    contributions = contributions_of(settings, size, comm.Get_size())
-    computing = Computing(start.now, crowded=start.crowded)
-    iterations = sum(iterations_of(settings, size)[0])
-
-    def calls(subject: Posted) -> PostedCalls:
-        checked = checked_of(settings, comm, subject, contributions)
-        return PostedCalls(
-            subject, comm, start, contributions, checked, iterations, computing, settings.tests
+    settings = m.settings
+    overlaps = settings.kind == "overlap"
+    if overlaps:
+        late = Paper(m.ranks, 1, settings.lateness, seed=settings.seed)
+        m = replace(
+            m,
+            arrival=f"one-late:{1e3 * settings.lateness:g}ms",
+            amplitude=settings.lateness,
+            offsets=np.rint(1e9 * late.table(sum(m.passes[0]))).astype(np.int64),
         )
-
+    computing = Computing(m.start.now, crowded=m.start.crowded)
+    ways = WAYS[settings.kind]
+    handles = ways if wait_avoiding(settings, m.ranks) else 1
     with ExitStack() as stack:
-        ways = WAYS[settings.kind]
-        handles = ways if wait_avoiding(settings, comm.Get_size()) else 1
-        made = posted(settings, comm, contributions, count, stack, handles)
+        made = posted(m, stack, handles)
         wagma = made[:handles] if handles == ways else made[:1] * ways
-        others = made[handles:]
-        if settings.kind == "overlap":
-            arrival, amplitude = f"one-late:{1e3 * settings.lateness:g}ms", settings.lateness
-            late = Paper(comm.Get_size(), 1, settings.lateness, seed=settings.seed)
-            offsets = np.rint(1e9 * late.table(iterations)).astype(np.int64)
-            groups = _overlap(wagma, others, calls)
-        else:
-            groups = _iallreduce(wagma, others, calls)
-        _calibrate(groups, settings, comm, size)
-        all_ways = [way for group in groups for way in group.ways]
-        complete = alternate(
-            all_ways, settings, comm, size, offsets, interrupted, amplitude=amplitude
-        )
-    delayed = settings.kind == "overlap"
-    rows = offsets[np.arange(complete) % len(offsets)] > 0 if delayed else None
-    found = [series for group in groups for series in _series(group, comm, complete, rows)]
-    if comm.Get_rank() != 0 or complete == 0:
-        return None
-    return Point(size, count, arrival, amplitude, tuple(found))
+        divide = _overlap if overlaps else _iallreduce
+        groups = divide(wagma, made[handles:], lambda one: PostedCalls(m, one, computing))
+        _calibrate(m, groups)
+        complete = alternate(m, [way for group in groups for way in group.ways])
+    delayed = m.offsets_of(range(complete)) > 0 if overlaps else None
+    return m.point([one for group in groups for one in _series(group, complete, delayed)], complete)
 
 
 # ---- ways to call --------------------------------------------------------------------------------
@@ -220,41 +180,35 @@ def _overlap(
     return groups
 
 
-def _calibrate(groups: list[_Group], settings: Settings, comm: MPI.Intracomm, size: int) -> None:
-    """Says how long each way computes; collective."""
-    blocks, warmups = iterations_of(settings, size)
+def _calibrate(m: Measurement, groups: list[_Group]) -> None:
+    """Tell each way how long to compute; collective."""
+    blocks, warmups = m.passes
     number = min(warmups[0] + blocks[0], len(groups[0].ways[0].began))
-    compute = None if settings.compute is None else round(1e9 * settings.compute)
+    asked = m.settings.compute
+    compute = None if asked is None else round(1e9 * asked)
     for group in groups:
-        if settings.compute is None and group.pure is not None:
+        if asked is None and group.pure is not None:
             # Their times are overwritten by those of the first passes.
             group.pure.run(range(number), np.zeros(number, np.int64), 0)
             took = group.pure.ended[:number] - group.pure.began[:number]
-            compute = round(comm.allreduce(float(np.median(took))) / comm.Get_size())
+            compute = round(m.comm.allreduce(float(np.median(took))) / m.ranks)
         for way in group.timed:
             if way is not group.pure or group.merged:
                 way.compute = compute or 0
 
 
 def _series(
-    group: _Group, comm: MPI.Intracomm, complete: int, delayed: npt.NDArray[np.bool_] | None
-) -> list[Series]:
-    """At rank 0, of as many iterations as were completed; collective."""
+    group: _Group, complete: int, delayed: npt.NDArray[np.bool_] | None
+) -> list[Series | None]:
+    """Return the series at rank 0, of as many iterations as were completed; collective."""
+    pure = group.pure.gathered(complete) if group.pure is not None and group.merged else None
     found = []
-    pure = gathered(comm, group.pure, complete) if group.pure is not None and group.merged else None
     for way in group.timed:
-        series = gathered(comm, way, complete)
-        by_rank = comm.gather({part: ns[:complete] for part, ns in way.parts.items()})
-        if series is None or by_rank is None:
-            continue
-        parts: dict[str, Any] = {
-            part: np.stack([rank[part] for rank in by_rank], axis=1) for part in PARTS
-        }
-        series = replace(series, **parts)
-        if pure is not None:
+        series = way.gathered(complete)
+        if series is not None and pure is not None:
             checks = merge([series.checks, pure.checks])
             series = replace(series, checks=checks, pure=pure.ended - pure.began)
-        if delayed is not None:
+        if series is not None and delayed is not None:
             series = replace(series, delayed=delayed & (not way.present))
         found.append(series)
     return found

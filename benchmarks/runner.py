@@ -19,6 +19,7 @@ from wagma.report.remarks import remarks
 from . import arrival, combinations, environment, measure, memory, nonblocking, raw
 from .accuracy import accuracy
 from .accuracy import warnings as inaccuracies
+from .measurement import Measurement, contributions_of, iterations_of
 from .samples import Point, Report
 from .settings import Settings, transport
 from .start import Start, one_node
@@ -83,7 +84,7 @@ def _check(settings: Settings, ranks: int) -> None:
     check(settings, ranks)
     if settings.validate:
         for size in settings.sizes:
-            measure.contributions_of(settings, size, ranks)
+            contributions_of(settings, size, ranks)
 
 
 def _check_files(settings: Settings, ranks: int) -> None:
@@ -155,7 +156,7 @@ def _point(
     pattern = arrival.parse(settings.arrival)
     offsets = None
     if comm.Get_rank() == 0:
-        iterations = sum(measure.iterations_of(settings, size)[0])
+        iterations = sum(iterations_of(settings, size)[0])
         offsets = arrival.offsets(pattern, comm.Get_size(), iterations, settings.seed, amplitude)
     offsets = comm.bcast(offsets)
     arrives_s = float(offsets.max(initial=0)) / 1e9
@@ -163,14 +164,16 @@ def _point(
     posted = settings.kind in combinations.NONBLOCKING
     measured = nonblocking.measure if posted else measure.measure
     return measured(
-        settings,
-        comm,
-        start,
-        size,
-        settings.arrival,
-        offsets,
-        amplitude=pattern.amplitude if amplitude is None else amplitude,
-        interrupted=interrupted.agreed,
+        Measurement(
+            settings,
+            comm,
+            start,
+            size,
+            settings.arrival,
+            offsets,
+            amplitude=pattern.amplitude if amplitude is None else amplitude,
+            interrupted=interrupted.agreed,
+        )
     )
 
 

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _loop
-from .checking import COPIED_BYTES, Checked, Contributed
+from .checking import COPIED_BYTES, Checked, Contributed, merge
+from .measurement import Measurement
+from .samples import Checks, Series, Times
 from .subjects import CSubject, Subject, Taken
 
-if TYPE_CHECKING:
-    from mpi4py import MPI
-
-    from .contributions import Contributions
-    from .start import Start
-
-__all__ = ["CCalls", "PythonCalls", "Times"]
+__all__ = ["CCalls", "PythonCalls"]
 
 KEPT_BYTES = 16 << 20  # of the results that are checked together, and of the inputs in C
-
-Times = npt.NDArray[np.int64]
 
 
 class _Named(NamedTuple):
@@ -38,15 +32,12 @@ class PythonCalls:
     """Calls from Python; on all ranks together.
 
     Args:
+        m: what is measured.
         subject: what is called.
-        comm: all ranks.
-        start: of them.
-        contributions: that are written before each call.
-        checked: counts the results; None: they are not compared.
-        iterations: counted ones, whose times are kept.
 
     Attributes:
         name: of the series.
+        checked: counts the results; None: they are not compared.
         began: ns, [iterations]: when the call began.
         ended: when it returned.
         late: whether the rank's contribution came too late.
@@ -54,23 +45,19 @@ class PythonCalls:
 
     loop = "python"
 
-    def __init__(
-        self,
-        subject: Subject,
-        comm: MPI.Intracomm,
-        start: Start,
-        contributions: Contributions,
-        checked: Checked | None,
-        iterations: int,
-    ) -> None:
+    def __init__(self, m: Measurement, subject: Subject) -> None:
         self.subject = subject
         self.name = subject.name
-        self.checked = checked
+        self.checked: Checked | None = None
+        if m.settings.validate:
+            spoiled = m.settings.corrupt == subject.library and m.rank == m.ranks - 1
+            self.checked = Checked(m.rank, m.contributions, 1 if spoiled else None)
+        iterations = sum(m.passes[0])
         self.began: Times = np.zeros(iterations, np.int64)
         self.ended: Times = np.zeros(iterations, np.int64)
         self.late = np.zeros(iterations, np.bool_)
-        self._comm, self._start, self._contributions = comm, start, contributions
-        self._contributed = Contributed(comm.Get_size())
+        self._comm, self._start, self._contributions = m.comm, m.start, m.contributions
+        self._contributed = Contributed(m.ranks)
         self._unagreed: list[_Named] = []
 
     def run(self, iterations: range, arrivals: Times, counted: int) -> None:
@@ -183,30 +170,38 @@ class PythonCalls:
                 )
         self._unagreed.clear()
 
+    def samples(self) -> dict[str, npt.NDArray[Any]]:
+        """Return this rank's samples by their names in `Series`, [iterations]."""
+        return {"began": self.began, "ended": self.ended, "late": self.late}
+
+    def gathered(self, complete: int) -> Series | None:
+        """Return a series of all ranks at rank 0, of the completed iterations; collective."""
+        own = {name: each[:complete] for name, each in self.samples().items()}
+        checks = Checks() if self.checked is None else self.checked.checks()
+        by_rank = self._comm.gather((own, checks))
+        if by_rank is None:
+            return None
+        samples = {name: np.stack([rank[name] for rank, _ in by_rank], axis=1) for name in own}
+        checks = merge(checks for _, checks in by_rank)
+        return Series(self.name, self.subject.library, self.loop, checks=checks, **samples)
+
 
 class CCalls(PythonCalls):
     """Calls from C. Results are copied after each call, and compared after the loop.
 
     Args:
-        call: of the subject; the others as of `PythonCalls`.
+        m: what is measured.
+        subject: what is called.
+        call: of the subject.
     """
 
     loop = "c"
 
-    def __init__(
-        self,
-        subject: CSubject,
-        comm: MPI.Intracomm,
-        start: Start,
-        contributions: Contributions,
-        checked: Checked | None,
-        iterations: int,
-        call: _loop.Call,
-    ) -> None:
-        super().__init__(subject, comm, start, contributions, checked, iterations)
+    def __init__(self, m: Measurement, subject: CSubject, call: _loop.Call) -> None:
+        super().__init__(m, subject)
         self._called = subject
         self._call = call
-        self._outcome_dtype = _loop.outcome_dtype(comm.Get_size())
+        self._outcome_dtype = _loop.outcome_dtype(m.ranks)
 
     def _part(self, iterations: range, arrivals: Times, counted: int) -> None:
         subject, rank, calls = self._called, self._comm.Get_rank(), len(iterations)

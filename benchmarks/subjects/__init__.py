@@ -5,11 +5,9 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from wagma.collectives.topology import groups
 
-from ..contributions import Contributions, Vector
+from ..measurement import Measurement
 from ..settings import Settings, members
 from .mpi import FORMS, MPIAllreduce, MPIIallreduce, datatype
 from .partial import WagmaAllreduce, check
@@ -48,55 +46,38 @@ def available(settings: Settings, comm: MPI.Intracomm) -> str | None:
     return None
 
 
-def subjects(
-    settings: Settings,
-    comm: MPI.Intracomm,
-    contributions: Contributions,
-    count: int,
-    stack: ExitStack,
-) -> list[Subject]:
-    """Makes them, wagma's first; collective.
+def subjects(m: Measurement, stack: ExitStack) -> list[Subject]:
+    """Make them, wagma's first; collective.
 
     Args:
-        settings: what was asked for.
-        comm: all ranks.
-        contributions: the first is given to wagma.
-        count: elements of each array.
+        m: what is measured.
         stack: closes them.
     """
+    settings, comm = m.settings, m.comm
     made: list[Subject] = []
-
-    def array() -> Vector:
-        return np.empty(count, contributions.storage)
 
     def add(subject: Subject) -> None:
         stack.callback(subject.close)
         made.append(subject)
 
-    first = array()
-    contributions.write(first, comm.Get_rank(), -1)
-    add(WagmaAllreduce(settings, comm, first))
-    del first
-    everybody = tuple(range(comm.Get_size()))
+    add(WagmaAllreduce(settings, comm, m.first()))
     if any(name.startswith("mpi") for name in settings.baselines):
         kind = datatype(settings.datatype, comm)
     if "mpi" in settings.baselines:
         for form in FORMS:
-            add(MPIAllreduce(comm, everybody, array(), kind, form))
-        width = members(settings, comm.Get_size())
-        if width < comm.Get_size():
+            add(MPIAllreduce(comm, range(m.ranks), m.array(), kind, form))
+        width = members(settings, m.ranks)
+        if width < m.ranks:
             group, part = _part(width, comm)
             stack.callback(part.Free)
             for form in FORMS:
-                what = f"MPI_Allreduce of groups of {width}"
-                add(MPIAllreduce(part, group, array(), kind, form, what))
+                add(MPIAllreduce(part, group, m.array(), kind, form, f" of groups of {width}"))
     if "mpi-nonblocking" in settings.baselines:
         for form in FORMS:
-            add(MPIIallreduce(comm, everybody, array(), kind, form))
-    if "gloo" in settings.baselines:
-        add(Gloo(comm, array(), settings.datatype))
-    if "nccl" in settings.baselines:
-        add(Nccl(comm, array(), settings.datatype))
+            add(MPIIallreduce(comm, range(m.ranks), m.array(), kind, form))
+    for library, kind_of in (("gloo", Gloo), ("nccl", Nccl)):
+        if library in settings.baselines:
+            add(kind_of(comm, m.array(), settings.datatype))
     return made
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from ..contributions import Vector
 from ..native import NotFoundError, mpi_call
-from .subject import CSubject, Delivered, Taken, UnavailableError
+from .subject import CSubject, Delivered, Summed, Taken, UnavailableError
 
 if TYPE_CHECKING:
     from .._loop import Call
@@ -56,7 +56,7 @@ def datatype(name: str, comm: MPI.Intracomm) -> MPI.Datatype:
     return found
 
 
-class MPIAllreduce(CSubject):
+class MPIAllreduce(Summed, CSubject):
     """MPI_Allreduce, in place or from one buffer into another.
 
     Args:
@@ -65,45 +65,31 @@ class MPIAllreduce(CSubject):
         x: array to be reduced, of which the first form needs no second.
         kind: of its elements.
         form: one of FORMS.
-        what: first part of the name.
+        of: what the name says of the ranks.
     """
 
     library = "mpi"
+    function = "Allreduce"
 
     def __init__(
         self,
         comm: MPI.Comm,
-        members: tuple[int, ...],
+        members: Sequence[int],
         x: Vector,
         kind: MPI.Datatype,
         form: str,
-        what: str = "MPI_Allreduce",
+        of: str = "",
     ) -> None:
-        super().__init__(f"{what} {form}")
-        self._comm, self._members, self._kind = comm, members, kind
-        self._source = x
-        self._result = x if form == "in-place" else np.empty_like(x)
-        sent: Any = MPI.IN_PLACE if form == "in-place" else [x, kind]
-        self._arguments = (sent, [self._result, kind])
-        self._allreduce = comm.Allreduce
-
-    def array(self) -> Vector:
-        """See `Subject`."""
-        return self._source
+        in_place = form == "in-place"
+        result = x if in_place else np.empty_like(x)
+        super().__init__(f"MPI_{self.function}{of} {form}", x, members, result)
+        self._comm, self._kind = comm, kind
+        sent: Any = MPI.IN_PLACE if in_place else [x, kind]
+        self._call = partial(getattr(comm, self.function), sent, [result, kind])
 
     def caller(self) -> Callable[[], Any]:
         """See `Subject`."""
-        return partial(self._allreduce, *self._arguments)
-
-    def delivered(self, outcome: Any) -> Delivered:  # noqa: ARG002
-        """See `Subject`."""
-        return Delivered(self._result)
-
-    def taken(self, delivered: Delivered) -> Taken:
-        """See `Subject`."""
-        version = self.version
-        self.version += 1
-        return Taken(delivered.result, [(rank, version) for rank in self._members])
+        return self._call
 
     def c_call(self) -> Call | None:
         """See `Subject`."""
@@ -127,23 +113,14 @@ class MPIAllreduce(CSubject):
 class MPIIallreduce(MPIAllreduce):
     """MPI_Iallreduce and MPI_Wait at once."""
 
-    def __init__(
-        self,
-        comm: MPI.Comm,
-        members: tuple[int, ...],
-        x: Vector,
-        kind: MPI.Datatype,
-        form: str,
-    ) -> None:
-        super().__init__(comm, members, x, kind, form, "MPI_Iallreduce")
-        self._iallreduce = comm.Iallreduce
+    function = "Iallreduce"
 
     def caller(self) -> Callable[[], Any]:
         """See `Subject`."""
         return self._reduce
 
     def _reduce(self) -> None:
-        self._iallreduce(*self._arguments).Wait()
+        self._call().Wait()
 
     def c_call(self) -> None:
-        """It has two parts."""
+        """Return None: the call has two parts."""

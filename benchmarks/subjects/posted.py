@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 from mpi4py import MPI
 
 from ...collectives import Outcome, Request
-from ..contributions import Contributions
+from ..measurement import Measurement
 from .mpi import FORMS, MPIIallreduce, datatype
 from .partial import WagmaAllreduce
 from .subject import Subject
-
-if TYPE_CHECKING:
-    from ..settings import Settings
 
 __all__ = ["Posted", "posted"]
 
@@ -65,7 +61,8 @@ class PostedMPI(MPIIallreduce, Posted):
 
     def post(self) -> MPI.Request:
         """See `Posted`."""
-        return self._iallreduce(*self._arguments)
+        request: MPI.Request = self._call()
+        return request
 
     def test(self, request: MPI.Request) -> None:
         """See `Posted`."""
@@ -76,33 +73,19 @@ class PostedMPI(MPIIallreduce, Posted):
         request.Wait()
 
 
-def posted(
-    settings: Settings,
-    comm: MPI.Intracomm,
-    contributions: Contributions,
-    count: int,
-    stack: ExitStack,
-    handles: int = 1,
-) -> list[Posted]:
-    """wagma's, then the forms of MPI_Iallreduce, if it is a baseline; collective.
+def posted(m: Measurement, stack: ExitStack, handles: int = 1) -> list[Posted]:
+    """Make wagma's, then the forms of MPI_Iallreduce, if it is a baseline; collective.
 
     Args:
-        settings: what was asked for.
-        comm: all ranks.
-        contributions: the first is given to wagma.
-        count: elements of each array.
+        m: what is measured.
         stack: closes them.
         handles: how many of wagma's.
     """
-    first = np.empty(count, contributions.storage)
-    contributions.write(first, comm.Get_rank(), -1)
-    found: list[Posted] = [PostedWagma(settings, comm, first) for _ in range(handles)]
-    if "mpi-nonblocking" in settings.baselines:
-        everybody = tuple(range(comm.Get_size()))
-        kind = datatype(settings.datatype, comm)
-        for form in FORMS:
-            x = np.empty(count, contributions.storage)
-            found.append(PostedMPI(comm, everybody, x, kind, form))
+    first = m.first()
+    found: list[Posted] = [PostedWagma(m.settings, m.comm, first) for _ in range(handles)]
+    if "mpi-nonblocking" in m.settings.baselines:
+        kind = datatype(m.settings.datatype, m.comm)
+        found += [PostedMPI(m.comm, range(m.ranks), m.array(), kind, form) for form in FORMS]
     for subject in found:
         stack.callback(subject.close)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +15,7 @@ from ..contributions import Vector
 if TYPE_CHECKING:
     from .._loop import Call
 
-__all__ = ["CSubject", "Delivered", "Subject", "Taken", "UnavailableError"]
+__all__ = ["CSubject", "Delivered", "Subject", "Summed", "Taken", "UnavailableError"]
 
 
 class UnavailableError(InputError):
@@ -100,6 +100,38 @@ class Subject(ABC):
 
     def close(self) -> None:  # noqa: B027, most have nothing to close
         """Collective; every rank has come out of its last call."""
+
+
+class Summed(Subject):
+    """A library's sum of the arrays of the same ranks in every call, of which none is ever late.
+
+    Args:
+        name: of the series.
+        x: array that is filled before each call.
+        members: ranks whose arrays are added up.
+        result: array that then has the sum; None: `x`.
+    """
+
+    def __init__(
+        self, name: str, x: Vector, members: Sequence[int], result: Vector | None = None
+    ) -> None:
+        super().__init__(name)
+        self._source, self._members = x, members
+        self._result = x if result is None else result
+
+    def array(self) -> Vector:
+        """See `Subject`."""
+        return self._source
+
+    def delivered(self, outcome: Any) -> Delivered:  # noqa: ARG002
+        """See `Subject`."""
+        return Delivered(self._result)
+
+    def taken(self, delivered: Delivered) -> Taken:
+        """See `Subject`."""
+        version = self.version
+        self.version += 1
+        return Taken(delivered.result, [(rank, version) for rank in self._members])
 
 
 class CSubject(Subject):

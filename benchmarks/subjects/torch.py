@@ -11,7 +11,7 @@ from wagma.launch.packages import missing
 
 from ..contributions import Vector
 from .partial import tensor
-from .subject import Delivered, Subject, Taken, UnavailableError
+from .subject import Delivered, Summed, UnavailableError
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -64,26 +64,26 @@ def _store(comm: MPI.Intracomm) -> Any:
     return store or distributed.TCPStore(host, port, is_master=False, timeout=PATIENCE)
 
 
-class Gloo(Subject):
+class Gloo(Summed):
     """gloo's allreduce of a CPU tensor, in place; collective."""
 
     library = "gloo"
 
     def __init__(self, comm: MPI.Intracomm, x: Vector, datatype: str) -> None:
+        super().__init__(f"{self.library} in-place", x, range(comm.Get_size()))
+        self._host = tensor(x, datatype)
+        self._tensors = [self._reduced(comm)]
+        self._group: Any = self._made_group(_store(comm), comm.Get_rank(), comm.Get_size())
+
+    def _reduced(self, comm: MPI.Intracomm) -> Any:  # noqa: ARG002
+        """Return the tensor that the library reduces."""
+        return self._host
+
+    def _made_group(self, store: Any, rank: int, size: int) -> Any:
         import torch.distributed
 
         distributed: Any = torch.distributed
-        super().__init__("gloo in-place")
-        self._array = x
-        self._ranks = range(comm.Get_size())
-        self._tensors = [tensor(x, datatype)]
-        self._group: Any = distributed.ProcessGroupGloo(
-            _store(comm), comm.Get_rank(), comm.Get_size(), timeout=PATIENCE
-        )
-
-    def array(self) -> Vector:
-        """See `Subject`."""
-        return self._array
+        return distributed.ProcessGroupGloo(store, rank, size, timeout=PATIENCE)
 
     def caller(self) -> Callable[[], Any]:
         """See `Subject`."""
@@ -91,16 +91,6 @@ class Gloo(Subject):
 
     def _reduce(self) -> None:
         self._group.allreduce(self._tensors).wait()
-
-    def delivered(self, outcome: Any) -> Delivered:  # noqa: ARG002
-        """See `Subject`."""
-        return Delivered(self._array)
-
-    def taken(self, delivered: Delivered) -> Taken:
-        """See `Subject`."""
-        version = self.version
-        self.version += 1
-        return Taken(delivered.result, [(rank, version) for rank in self._ranks])
 
     def close(self) -> None:
         """See `Subject`."""
@@ -115,24 +105,22 @@ class Nccl(Gloo):
 
     library = "nccl"
 
-    def __init__(self, comm: MPI.Intracomm, x: Vector, datatype: str) -> None:
-        import torch.distributed
+    def _reduced(self, comm: MPI.Intracomm) -> Any:
+        import torch
         from mpi4py import MPI
 
-        Subject.__init__(self, "nccl in-place")
         node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-        self._device = torch.device("cuda", node.Get_rank() % torch.cuda.device_count())
+        device = torch.device("cuda", node.Get_rank() % torch.cuda.device_count())
         node.Free()
-        torch.cuda.set_device(self._device)
+        torch.cuda.set_device(device)
         self._synchronize = torch.cuda.synchronize
-        self._array = x
-        self._ranks = range(comm.Get_size())
-        self._host = tensor(x, datatype)
-        self._tensors = [torch.empty_like(self._host, device=self._device)]
+        return torch.empty_like(self._host, device=device)
+
+    def _made_group(self, store: Any, rank: int, size: int) -> Any:
+        import torch.distributed
+
         distributed: Any = torch.distributed
-        self._group = distributed.ProcessGroupNCCL(
-            _store(comm), comm.Get_rank(), comm.Get_size(), PATIENCE
-        )
+        return distributed.ProcessGroupNCCL(store, rank, size, PATIENCE)
 
     def ready(self) -> None:
         """See `Subject`."""

@@ -19,8 +19,8 @@ from mpi4py import MPI
 from wagma.launch.together import abort
 
 from .. import arrival, nonblocking
-from ..contributions import Contributions
 from ..measure import measure
+from ..measurement import Measurement
 from ..scenarios import plan as scenarios
 from ..scenarios import training
 from ..scenarios.fastest import fastest
@@ -68,47 +68,39 @@ def run(task: dict[str, Any]) -> dict[str, Any] | None:
     return {"by_rank": by_rank, "points": points, "posted": posted, "round_trips_ns": trips}
 
 
+def _measurement(settings: Settings, comm: MPI.Intracomm, start: Start) -> Measurement:
+    pattern = arrival.parse(settings.arrival)
+    offsets = arrival.offsets(pattern, comm.Get_size(), settings.iterations, settings.seed)
+    return Measurement(settings, comm, start, settings.sizes[0], pattern.text, offsets)
+
+
 def _ratios(
     case: Case, comm: MPI.Intracomm, start: Start, corrupt: str | None
 ) -> dict[str, Any] | None:
-    settings = plan.settings(case, corrupt)
-    pattern = arrival.parse(settings.arrival)
-    counted = case.blocks * case.iterations
-    offsets = arrival.offsets(pattern, comm.Get_size(), counted, settings.seed)
+    m = _measurement(plan.settings(case, corrupt), comm, start)
 
-    def make(
-        settings: Settings,
-        comm: MPI.Intracomm,
-        contributions: Contributions,
-        count: int,
-        stack: ExitStack,
-    ) -> list[Subject]:
+    def make(m: Measurement, stack: ExitStack) -> list[Subject]:
         """The forms of wagma, and one set of MPI's."""
         made: list[Subject] = []
         for name in case.wagma:
-            baselines = settings.baselines if name == case.wagma[-1] else ()
-            one = replace(settings, baselines=baselines, **plan.WAGMA[name])
-            first, *others = subjects(one, comm, contributions, count, stack)
+            baselines = m.settings.baselines if name == case.wagma[-1] else ()
+            one = replace(m.settings, baselines=baselines, **plan.WAGMA[name])
+            first, *others = subjects(replace(m, settings=one), stack)
             first.name = name
             made += [first, *others]
         return made
 
-    point = measure(
-        settings, comm, start, case.bytes, pattern.text, offsets, amplitude=case.lateness, make=make
-    )
+    point = measure(replace(m, amplitude=case.lateness), make)
     if point is None:
         return None
     if case.lateness:
-        series = (replace(one, delayed=offsets > 0) for one in point.series)
+        series = (replace(one, delayed=m.offsets > 0) for one in point.series)
         point = replace(point, series=tuple(series))
     return store(point)
 
 
 def _posted(settings: Settings, comm: MPI.Intracomm, start: Start) -> dict[str, Any] | None:
-    (size,) = settings.sizes
-    pattern = arrival.parse(settings.arrival)
-    offsets = arrival.offsets(pattern, comm.Get_size(), settings.iterations, settings.seed)
-    point = nonblocking.measure(settings, comm, start, size, pattern.text, offsets)
+    point = nonblocking.measure(_measurement(settings, comm, start))
     return None if point is None else store(point)
 
 

@@ -13,7 +13,8 @@ import pytest
 from mpi4py import MPI
 
 from wagma.benchmarks import _loop, environment
-from wagma.benchmarks.measure import iterations_of, measure
+from wagma.benchmarks.measure import measure
+from wagma.benchmarks.measurement import Measurement, iterations_of
 from wagma.benchmarks.samples import Point
 from wagma.benchmarks.settings import Settings, members
 from wagma.benchmarks.start import Start
@@ -60,7 +61,7 @@ def one_late(comm: MPI.Intracomm) -> Any:
 
 def run(settings: Settings, comm: MPI.Intracomm, start: Start, size: int, offsets: Any) -> Point:
     """The point, on all ranks."""
-    point: Point = comm.bcast(measure(settings, comm, start, size, "test", offsets))
+    point: Point = comm.bcast(measure(Measurement(settings, comm, start, size, "test", offsets)))
     assert (point.size, point.count) == (size, size // DTYPES[settings.datatype].storage.itemsize)
     return point
 
@@ -312,7 +313,7 @@ def test_orders_differ_between_amplitudes(
     orders = []
     for amplitude in (0.0, 0.0001, 0.001):
         called.clear()
-        measure(settings, comm, start, SMALL, "test", together(comm), amplitude=amplitude)
+        measure(Measurement(settings, comm, start, SMALL, "test", together(comm), amplitude))
         orders.append(tuple(called))
     assert len(set(orders)) == 3
 
@@ -333,8 +334,8 @@ def test_interrupted_between_blocks(comm: MPI.Intracomm, start: Start) -> None:
             left[0] -= 1
             return left[0] < 0
 
-        offsets = together(comm)
-        point = measure(settings, comm, start, SMALL, "test", offsets, interrupted=interrupted)
+        m = Measurement(settings, comm, start, SMALL, "test", together(comm))
+        point = measure(replace(m, interrupted=interrupted))
         if comm.rank != 0 or complete == 0:
             assert point is None
         else:

@@ -9,7 +9,7 @@ import pytest
 from mpi4py import MPI
 
 from wagma.benchmarks import environment, nonblocking
-from wagma.benchmarks.measure import iterations_of
+from wagma.benchmarks.measurement import Measurement, iterations_of
 from wagma.benchmarks.samples import Point
 from wagma.benchmarks.settings import Settings
 from wagma.benchmarks.start import Start
@@ -42,11 +42,16 @@ def start() -> Iterator[Start]:
         yield made
 
 
+def measurement(settings: Settings, start: Start) -> Measurement:
+    comm = MPI.COMM_WORLD
+    offsets = np.zeros((1, comm.size), np.int64)
+    return Measurement(settings, comm, start, SIZE, "together", offsets)
+
+
 def run(settings: Settings, start: Start) -> Point:
     """The point, on all ranks."""
     comm = MPI.COMM_WORLD
-    offsets = np.zeros((1, comm.size), np.int64)
-    point: Point = comm.bcast(nonblocking.measure(settings, comm, start, SIZE, "together", offsets))
+    point: Point = comm.bcast(nonblocking.measure(measurement(settings, start)))
     assert (point.size, point.count) == (SIZE, SIZE // 4)
     shape = (sum(iterations_of(settings, SIZE)[0]), comm.size)
     for series in point.series:
@@ -191,15 +196,8 @@ def test_falsified_results_are_noticed(start: Start, settings: Settings, library
 def test_who_is_interrupted_keeps_complete_passes(start: Start) -> None:
     comm = MPI.COMM_WORLD
     looks = iter([False] * 8)
-    point = nonblocking.measure(
-        replace(IALLREDUCE, compute=0.0),
-        comm,
-        start,
-        SIZE,
-        "together",
-        np.zeros((1, comm.size), np.int64),
-        interrupted=lambda: next(looks, True),
-    )
+    m = measurement(replace(IALLREDUCE, compute=0.0), start)
+    point = nonblocking.measure(replace(m, interrupted=lambda: next(looks, True)))
     if comm.rank == 0:
         assert point is not None
         assert {len(series.began) for series in point.series} == {2}
