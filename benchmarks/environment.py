@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wagma.collectives._engine import simd_level
-from wagma.doctor.control_groups import cpu_limit
-from wagma.doctor.texts import text_of
+from wagma.doctor.machine import cpu_limit, text_of
 from wagma.units import spans
 
 from .combinations import NONBLOCKING

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
-from wagma.doctor.control_groups import memory_limit
-from wagma.doctor.texts import text_of
+from wagma.doctor.machine import CGROUPS, available, memory_limit, text_of
 
 __all__ = ["Room", "room", "shared_memory_of"]
-
-CGROUP = Path("/sys/fs/cgroup")
 
 HUGE_PAGE = 2 << 20
 HUGE_MIN = 1 << 20  # of an array, or a rest of one, that takes a huge page
@@ -46,15 +42,8 @@ class Room:
 def room() -> Room:
     """What can be used: nine tenths of what is free."""
     fs = os.statvfs("/dev/shm")
-    total = _available()
-    group = memory_limit(CGROUP, text_of("/proc/self/cgroup"))
+    total = available() or os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    group = memory_limit(CGROUPS, text_of("/proc/self/cgroup"))
     if group is not None:
         total = min(total, group.left)
     return Room(shared=fs.f_bavail * fs.f_frsize * 9 // 10, total=total * 9 // 10)
-
-
-def _available() -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

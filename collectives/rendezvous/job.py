@@ -9,13 +9,20 @@ import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ...launch.environment import mpi_launcher, started_by_mpiexec
+from ...launch.environment import (
+    TORCHRUN,
+    local_variable,
+    mpi_launcher,
+    started_by_mpiexec,
+    torchrun_address,
+    torchrun_id,
+    torchrun_restarts,
+)
 
 __all__ = ["ALONE", "REMEDY", "Job", "outlook"]
 
 REMEDY = "give each job a name of its own in WAGMA_JOB"
 
-_NO_RUN = "none"  # torchrun's, where the user gives it no name
 # Variables of which a launcher gives each rank its own.
 _OF_A_RANK = re.compile(
     "RANK|LOCAL|PROC|TASK|NODEID|GTIDS|DEVICE|AFFINITY|BIND|^(PMI|PMIX|OMPI|PRTE|HYDI?|OLDPWD|_$)"
@@ -55,9 +62,9 @@ class Job(NamedTuple):
             ValueError: a variable is missing or wrong.
             NotImplementedError: the ranks are on several nodes.
         """
-        if not environ.get("RANK") or not environ.get("WORLD_SIZE"):
+        if not environ.get(TORCHRUN.rank) or not environ.get(TORCHRUN.size):
             raise ValueError(_nothing(environ))
-        rank, size = _number(environ, "RANK"), _number(environ, "WORLD_SIZE")
+        rank, size = _number(environ, TORCHRUN.rank), _number(environ, TORCHRUN.size)
         if rank >= size:
             raise ValueError(
                 f"RANK={rank} in the environment must be less than WORLD_SIZE={size}: {_START}"
@@ -66,8 +73,8 @@ class Job(NamedTuple):
         _check_node(environ, rank, size)
         if size == 1:
             return cls(rank, size, "")
-        run = environ.get("TORCHELASTIC_RUN_ID", _NO_RUN)
-        launch = "" if run in ("", _NO_RUN) else _digest(run)
+        run = torchrun_id(environ)
+        launch = _digest(run) if run else ""
         secret = bool(environ.get("WAGMA_JOB") or launch)
         return cls(rank, size, _key(environ), launch, secret)
 
@@ -82,9 +89,9 @@ def outlook(environ: Mapping[str, str]) -> str:
     environment, but for what launchers give each rank. Where it is equal, rank 1 of one job does
     the work of rank 1 of another.
     """
-    launch = environ.get("TORCHELASTIC_RUN_ID", _NO_RUN)
+    launch = torchrun_id(environ)
     common: list[object] = [launch]
-    if launch == _NO_RUN:
+    if not launch:
         rest = {name: text for name, text in environ.items() if not _OF_A_RANK.search(name)}
         common = [sys.orig_argv, sorted(rest.items())]
     return _digest(common)
@@ -124,8 +131,8 @@ def _check_mpi(environ: Mapping[str, str], size: int) -> None:
 
 def _check_node(environ: Mapping[str, str], rank: int, size: int) -> None:
     """Within one node the local rank and number are the global ones."""
-    for of, expected in (("WORLD_SIZE", size), ("RANK", rank)):
-        name = f"LOCAL_{of}"
+    for of, expected in ((TORCHRUN.size, size), (TORCHRUN.rank, rank)):
+        name = local_variable(of)
         if environ.get(name) and _number(environ, name) != expected:
             raise NotImplementedError(
                 f"{name}={environ[name]} and {of}={expected} in the environment: the job's ranks "
@@ -137,13 +144,11 @@ def _check_node(environ: Mapping[str, str], rank: int, size: int) -> None:
 
 def _key(environ: Mapping[str, str]) -> str:
     name = environ.get("WAGMA_JOB")
-    run, address, port = (
-        environ.get(part, "") for part in ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
-    )
+    run, address, port = torchrun_address(environ)
     if not name and not run and not port:
         raise ValueError(
             "nothing in the environment tells this job from others: set WAGMA_JOB to a name that "
             "all of its ranks have and no other job, or MASTER_PORT (torchrun sets it)"
         )
     parts = ["WAGMA_JOB", name] if name else [run, address, port]
-    return "\n".join([*parts, environ.get("TORCHELASTIC_RESTART_COUNT", "")])
+    return "\n".join([*parts, torchrun_restarts(environ)])

@@ -73,7 +73,7 @@ def test_the_limit_of_a_control_group_around_this_one_counts(
     own.mkdir(parents=True)
     (tmp_path / "job/memory.max").write_text("1000\n")
     (tmp_path / "job/memory.current").write_text("400\n")
-    monkeypatch.setattr("wagma.memory.CGROUP", tmp_path)
+    monkeypatch.setattr("wagma.memory.CGROUPS", tmp_path)
     monkeypatch.setattr("wagma.memory.text_of", lambda _: "0::/job/step\n")
     assert room().total == 540
 

@@ -13,8 +13,8 @@ from wagma.collectives import Options, Segment
 from wagma.doctor import command, machine, software
 from wagma.doctor.checks import examine
 from wagma.doctor.checks.memory import before_mpi
-from wagma.doctor.control_groups import MemoryLimit, memory_limit
 from wagma.doctor.facts import Facts, Level, Wanted
+from wagma.doctor.machine import MemoryLimit, memory_limit
 from wagma.doctor.sizes import needed_bytes
 from wagma.launch.environment import VARIABLES
 

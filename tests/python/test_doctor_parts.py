@@ -10,10 +10,10 @@ from doctor_facts import changed, environment, healthy, many_nodes
 
 from wagma.collectives.options import ENVIRONMENT
 from wagma.collectives.rendezvous.link import plain
-from wagma.doctor import machine, probe, software
+from wagma.doctor import gather, software
 from wagma.doctor.checks import examine
-from wagma.doctor.control_groups import cpu_limit
 from wagma.doctor.facts import Cpus, Gpu, RankFacts, restored
+from wagma.doctor.machine import cpu_limit
 from wagma.doctor.output import render_json, render_text
 
 # ---- probes --------------------------------------------------------------------------------------
@@ -76,15 +76,15 @@ OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Rele
     ],
 )
 def test_versions_of_drivers(module: str, proc: str, version: str) -> None:
-    assert machine._driver(module, proc) == version
+    assert software._driver(module, proc) == version
 
 
 def test_a_probe_that_raises_is_noted_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> Gpu:
         raise ValueError("no such\nthing")
 
-    monkeypatch.setattr(machine, "gpu", broken)
-    facts = probe.probe_machine()
+    monkeypatch.setattr(software, "gpu", broken)
+    facts = gather._probe_machine()
     assert facts.failed == {"GPU": "ValueError: no such thing"}
     assert facts.cpus.affinity
     assert facts.engine.abi

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from wagma.launch.environment import job_number, restart_count
 from wagma.launch.logs import RankLogger
-from wagma.preemption.requeue import job_of, requeue, restarts_of
+from wagma.preemption.requeue import requeue
 
 LOG = RankLogger("wagma.preemption", 0, 1)
 
@@ -22,12 +23,12 @@ LOG = RankLogger("wagma.preemption", 0, 1)
     ],
 )
 def test_job(environ: dict[str, str], job: str | None) -> None:
-    assert job_of(environ) == job
+    assert job_number(environ) == job
 
 
 @pytest.mark.parametrize(("text", "count"), [(None, 0), ("", 0), ("3", 3), ("what", 0)])
 def test_restarts(text: str | None, count: int) -> None:
-    assert restarts_of({} if text is None else {"SLURM_RESTART_COUNT": text}) == count
+    assert restart_count({} if text is None else {"SLURM_RESTART_COUNT": text}) == count
 
 
 def fake(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -23,8 +23,12 @@ __all__ = [
     "RankFacts",
     "Wanted",
     "by_node",
+    "note",
+    "ok",
     "over_messages",
+    "problem",
     "restored",
+    "warning",
     "which_ranks",
 ]
 
@@ -58,6 +62,26 @@ class Finding:
     text: str
     remedy: str = ""
     hosts: tuple[str, ...] = ()
+
+
+def ok(topic: str, text: str, remedy: str = "", hosts: tuple[str, ...] = ()) -> Finding:
+    """Return a finding that says what is right."""
+    return Finding(topic, Level.OK, text, remedy, hosts)
+
+
+def note(topic: str, text: str, remedy: str = "", hosts: tuple[str, ...] = ()) -> Finding:
+    """Return a finding that is worth knowing."""
+    return Finding(topic, Level.NOTE, text, remedy, hosts)
+
+
+def warning(topic: str, text: str, remedy: str = "", hosts: tuple[str, ...] = ()) -> Finding:
+    """Return a finding of what is slow, or may fail."""
+    return Finding(topic, Level.WARNING, text, remedy, hosts)
+
+
+def problem(topic: str, text: str, remedy: str = "", hosts: tuple[str, ...] = ()) -> Finding:
+    """Return a finding of what does not work."""
+    return Finding(topic, Level.PROBLEM, text, remedy, hosts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

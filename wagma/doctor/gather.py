@@ -1,24 +1,52 @@
-"""Facts of all ranks: each probes itself, then they try things with each other."""
+"""Facts of all ranks: each probes itself, then they try things with each other.
+
+No probe raises anything: what fails is noted, and its facts stay at their defaults.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import secrets
+import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from wagma.doctor.facts import Facts, Live, RankFacts, Wanted, restored
-from wagma.doctor.probe import probe_machine, probe_mpi
+from wagma.doctor import machine, software
+from wagma.doctor.facts import (
+    Clock,
+    Cpus,
+    Engine,
+    Facts,
+    Gpu,
+    Live,
+    Memory,
+    Mpi,
+    RankFacts,
+    Wanted,
+    restored,
+)
 from wagma.doctor.ranks import Ranks, ranks_of_job
-from wagma.doctor.texts import one_line
-from wagma.launch.environment import launched_rank
+from wagma.doctor.software import one_line
+from wagma.launch.environment import ALLOCATION, VARIABLES, launched_rank
 
 __all__ = ["gather"]
 
+T = TypeVar("T")
+
+# Besides all that begin with WAGMA_.
+PASSED = {
+    *VARIABLES,
+    *ALLOCATION,
+    "CUDA_VISIBLE_DEVICES",
+    "I_MPI_OFFLOAD",
+    "MPICH_GPU_SUPPORT_ENABLED",
+    "OMP_NUM_THREADS",
+    "UCX_TLS",
+}
 ELEMENTS = 100_000  # beyond what is reduced in the records of the ranks
 
 
@@ -33,9 +61,9 @@ def gather(wanted: Wanted, timeout: float, early: Callable[[Facts], object]) -> 
     Raises:
         Lost: not all ranks came.
     """
-    own = replace(probe_machine(), rank=launched_rank(os.environ))
+    own = replace(_probe_machine(), rank=launched_rank(os.environ))
     early(Facts(ranks=[own], live=[Live(skipped="it is early")], wanted=wanted, launcher=""))
-    own = probe_mpi(own)
+    own = _probe_mpi(own)
     ranks, lost = ranks_of_job(own, timeout)
     own = replace(own, rank=ranks.rank, node=ranks.node)
     own = _compare_clocks(own, ranks)
@@ -46,6 +74,47 @@ def gather(wanted: Wanted, timeout: float, early: Callable[[Facts], object]) -> 
     ranks.leave()
     facts = Facts(ranks=everybody, live=live, wanted=wanted, launcher=ranks.launcher, lost=lost)
     return facts, ranks.rank
+
+
+# ---- a process by itself -------------------------------------------------------------------------
+
+
+def _probe_machine() -> RankFacts:
+    """Facts of this process without MPI, as if it were alone in its job."""
+    failed: dict[str, str] = {}
+    return RankFacts(
+        engine=_attempt("engine", software.engine, Engine(), failed),
+        host=_attempt("host", socket.gethostname, "", failed),
+        machine=machine.text_of("/proc/sys/kernel/random/boot_id"),
+        versions=_attempt("versions", software.versions, {}, failed),
+        environment={
+            name: value
+            for name, value in sorted(os.environ.items())
+            if name in PASSED or name.startswith("WAGMA_")
+        },
+        cpus=_attempt("cores", machine.cpus, Cpus(affinity=(), online=0), failed),
+        memory=_attempt("memory", machine.memory, Memory(), failed),
+        gpu=_attempt("GPU", software.gpu, Gpu(), failed),
+        clock=_attempt("clock", machine.clock, Clock(), failed),
+        failed=failed,
+    )
+
+
+def _probe_mpi(own: RankFacts) -> RankFacts:
+    """`own` with what is known once MPI has started, which can abort the process."""
+    failed = dict(own.failed)
+    return replace(own, mpi=_attempt("MPI", software.mpi, Mpi(), failed), failed=failed)
+
+
+def _attempt(name: str, function: Callable[[], T], default: T, failed: dict[str, str]) -> T:
+    try:
+        return function()
+    except Exception as error:  # whatever it is, the other probes have something to say
+        failed[name] = one_line(error)
+        return default
+
+
+# ---- what ranks see of each other ----------------------------------------------------------------
 
 
 def _compare_clocks(own: RankFacts, ranks: Ranks) -> RankFacts:

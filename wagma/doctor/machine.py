@@ -1,23 +1,37 @@
-"""Probes of the machine: processors, memory, GPUs, the clock."""
+"""Probes of the machine: processors, memory, control groups, the clock."""
 
 from __future__ import annotations
 
-import ctypes
 import os
-import re
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from wagma.doctor.control_groups import cpu_limit, memory_limit
-from wagma.doctor.facts import Clock, Cpus, Gpu, Memory
-from wagma.doctor.software import version_of
-from wagma.doctor.texts import one_line, text_of
+from wagma.doctor.facts import Clock, Cpus, Memory
 
-__all__ = ["clock", "cpus", "gpu", "memory"]
+__all__ = [
+    "CGROUPS",
+    "MemoryLimit",
+    "available",
+    "clock",
+    "cpu_limit",
+    "cpus",
+    "memory",
+    "memory_limit",
+    "text_of",
+]
 
 SHM = Path("/dev/shm")
 CGROUPS = Path("/sys/fs/cgroup")
-CUPY = ("cupy", "cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x")
+
+
+def text_of(path: str | Path) -> str:
+    """Return a small file's content; empty if it cannot be read."""
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""
 
 
 def cpus() -> Cpus:
@@ -57,7 +71,7 @@ def memory() -> Memory:
         shm_bytes=size,
         shm_free=free,
         shm_huge=_huge(text_of("/proc/self/mountinfo"), device),
-        available=_available(text_of("/proc/meminfo")),
+        available=available(),
         group=group.inode if group else 0,
         group_limit=group.limit if group else 0,
         group_left=group.left if group else 0,
@@ -67,8 +81,9 @@ def memory() -> Memory:
     )
 
 
-def _available(meminfo: str) -> int:
-    for line in meminfo.splitlines():
+def available() -> int:
+    """Return MemAvailable of the system in bytes; 0: unknown."""
+    for line in text_of("/proc/meminfo").splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
     return 0
@@ -96,51 +111,96 @@ def _bracketed(text: str) -> str:
     return text.partition("[")[2].partition("]")[0]
 
 
-def gpu() -> Gpu:
-    """GPUs and what there is to use them."""
-    torch = version_of("torch")
-    cupy = next(filter(None, map(version_of, CUPY)), "")
-    driver = _driver(text_of("/sys/module/nvidia/version"), text_of("/proc/driver/nvidia/version"))
-    if not driver:
-        return Gpu(torch=torch, cupy=cupy)
-    try:
-        devices, error = _cuda_devices(), ""
-    except (OSError, RuntimeError) as caught:
-        return Gpu(driver=driver, error=one_line(caught), torch=torch, cupy=cupy)
-    torch_cuda = _torch_cuda() if torch and devices else None
-    return Gpu(
-        driver=driver, devices=devices, error=error, torch=torch, torch_cuda=torch_cuda, cupy=cupy
-    )
-
-
-def _driver(module: str, proc: str) -> str:
-    """Version of NVIDIA's driver, of what the kernel says in either place."""
-    found = re.search(r" {2}(\d[\d.]+) {2}", proc)
-    return module or (found[1] if found else "")
-
-
-def _cuda_devices() -> int:
-    cuda = ctypes.CDLL("libcuda.so.1")
-    status = cuda.cuInit(0)
-    count = ctypes.c_int(0)
-    if status == 0:
-        status = cuda.cuDeviceGetCount(ctypes.byref(count))
-    if status != 0:
-        raise RuntimeError(f"the CUDA driver's cuInit or cuDeviceGetCount returned error {status}")
-    return count.value
-
-
-def _torch_cuda() -> bool:
-    try:
-        import torch
-    except (ImportError, OSError):
-        return False
-    return bool(torch.cuda.is_available())
-
-
 def clock() -> Clock:
     """The time namespace."""
     try:
         return Clock(namespace=Path("/proc/self/ns/time").readlink().name)
     except OSError:
         return Clock()
+
+
+# ---- control groups: of this process, and those around it ----------------------------------------
+
+NO_LIMIT = 1 << 60  # version 1 says "no limit" by a number of this kind
+# The page cache on these lists is given up when memory is wanted; files of a tmpfs are not on them.
+RECLAIMABLE = ("inactive_file", "active_file")
+
+
+class MemoryLimit(NamedTuple):
+    """The control group that has the least memory left.
+
+    Attributes:
+        inode: of the group: ranks with the same one share its memory.
+        limit: in bytes.
+        left: of that, in bytes; page cache that can be given up counts as left.
+    """
+
+    inode: int
+    limit: int
+    left: int
+
+
+def cpu_limit(root: Path, cgroups: str) -> float | None:
+    """The lowest limit of this process's control group and of those around it, in CPUs.
+
+    Args:
+        root: where the control groups are mounted; in a container its own is at the root.
+        cgroups: the content of /proc/self/cgroup, lines ``ID:CONTROLLERS:PATH``.
+    """
+    limits = []
+    for version, folder in _groups(root, cgroups, "cpu"):
+        limits += (_quota_v2 if version == 2 else _quota_v1)(folder)
+    return min(limits, default=None)
+
+
+def memory_limit(root: Path, cgroups: str) -> MemoryLimit | None:
+    """Of this process's control group and of those around it, the one with the least memory left.
+
+    Args:
+        root: as for `cpu_limit`.
+        cgroups: likewise.
+    """
+    found = []
+    for version, folder in _groups(root, cgroups, "memory"):
+        names = ("max", "current") if version == 2 else ("limit_in_bytes", "usage_in_bytes")
+        limit, used = (text_of(folder / f"memory.{name}") for name in names)
+        if limit.isdecimal() and used.isdecimal() and int(limit) < NO_LIMIT:
+            total = "" if version == 2 else "total_"  # with the groups below it
+            cache = _sum_of(folder / "memory.stat", [total + name for name in RECLAIMABLE])
+            left = max(int(limit) - int(used) + cache, 0)
+            found.append(MemoryLimit(folder.stat().st_ino, int(limit), left))
+    return min(found, key=lambda limit: limit.left, default=None)
+
+
+def _groups(root: Path, cgroups: str, controller: str) -> Iterator[tuple[int, Path]]:
+    """Versions and folders of the groups that may limit a controller, from this process's out."""
+    for line in cgroups.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            version, mount = 2, root
+        elif controller in controllers.split(","):
+            version, mount = 1, root / controller
+        else:
+            continue
+        group = mount / path.strip("/")
+        for folder in (group, *group.parents):
+            if not folder.is_relative_to(mount):
+                break
+            yield version, folder
+
+
+def _quota_v2(group: Path) -> list[float]:
+    """Of ``cpu.max``: ``max 100000`` or ``150000 100000``."""
+    quota, _, period = text_of(group / "cpu.max").partition(" ")
+    return [int(quota) / int(period)] if quota.isdecimal() and int(period or 0) > 0 else []
+
+
+def _quota_v1(group: Path) -> list[float]:
+    quota, period = (text_of(group / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+    return [int(quota) / int(period)] if quota.isdecimal() and int(period or 0) > 0 else []
+
+
+def _sum_of(stat: Path, names: list[str]) -> int:
+    """The sum of some lines ``NAME NUMBER``."""
+    words = (line.split() for line in text_of(stat).splitlines())
+    return sum(int(pair[1]) for pair in words if len(pair) == 2 and pair[0] in names)

@@ -1,10 +1,11 @@
-"""Probes of software: the engine, MPI and its launchers, versions."""
+"""Probes of software: the engine, MPI and its launchers, what uses GPUs, versions."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import platform
+import re
 import shutil
 import sys
 import warnings
@@ -14,13 +15,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from wagma.doctor.facts import Engine, Mpi
-from wagma.doctor.texts import one_line
+from wagma.doctor.facts import Engine, Gpu, Mpi
+from wagma.doctor.machine import text_of
 from wagma.launch import environment
 from wagma.launch.libraries import are_several, mapped, mpi_libraries
 
-__all__ = ["OTHER_VARIABLES", "engine", "mpi", "version_of", "versions"]
+__all__ = ["OTHER_VARIABLES", "engine", "gpu", "mpi", "one_line", "versions"]
 
+CUPY = ("cupy", "cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x")
 PACKAGES = ("wagma", "numpy", "mpi4py", "torch")
 OPEN_MPI = "Open MPI"  # as mpi4py calls it
 LEVELS = ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
@@ -34,6 +36,13 @@ OTHER_VARIABLES = {
     "WAGMA_TRACE": "the folder for timelines",
     "WAGMA_TRACE_LIMIT": "how many events a timeline keeps",
 }
+
+
+def one_line(error: BaseException) -> str:
+    """Return an exception's text, with its type where that says more."""
+    text = " ".join(str(error).split())
+    known = isinstance(error, (ImportError, RuntimeError, OSError)) and text
+    return text if known else f"{type(error).__name__}: {text}".removesuffix(": ")
 
 
 def engine() -> Engine:
@@ -180,13 +189,55 @@ def _mpi_cuda(paths: Sequence[str]) -> bool | None:
 
 def versions() -> dict[str, str]:
     """Of Python and of packages that matter, by name."""
-    found = {name: version_of(name) or "none" for name in PACKAGES}
+    found = {name: _version_of(name) or "none" for name in PACKAGES}
     return {"Python": platform.python_version(), **found}
 
 
-def version_of(package: str) -> str:
+def _version_of(package: str) -> str:
     """Of an installed package; empty if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return ""
+
+
+def gpu() -> Gpu:
+    """GPUs and what there is to use them."""
+    torch = _version_of("torch")
+    cupy = next(filter(None, map(_version_of, CUPY)), "")
+    driver = _driver(text_of("/sys/module/nvidia/version"), text_of("/proc/driver/nvidia/version"))
+    if not driver:
+        return Gpu(torch=torch, cupy=cupy)
+    try:
+        devices, error = _cuda_devices(), ""
+    except (OSError, RuntimeError) as caught:
+        return Gpu(driver=driver, error=one_line(caught), torch=torch, cupy=cupy)
+    torch_cuda = _torch_cuda() if torch and devices else None
+    return Gpu(
+        driver=driver, devices=devices, error=error, torch=torch, torch_cuda=torch_cuda, cupy=cupy
+    )
+
+
+def _driver(module: str, proc: str) -> str:
+    """Version of NVIDIA's driver, of what the kernel says in either place."""
+    found = re.search(r" {2}(\d[\d.]+) {2}", proc)
+    return module or (found[1] if found else "")
+
+
+def _cuda_devices() -> int:
+    cuda = ctypes.CDLL("libcuda.so.1")
+    status = cuda.cuInit(0)
+    count = ctypes.c_int(0)
+    if status == 0:
+        status = cuda.cuDeviceGetCount(ctypes.byref(count))
+    if status != 0:
+        raise RuntimeError(f"the CUDA driver's cuInit or cuDeviceGetCount returned error {status}")
+    return count.value
+
+
+def _torch_cuda() -> bool:
+    try:
+        import torch
+    except (ImportError, OSError):
+        return False
+    return bool(torch.cuda.is_available())

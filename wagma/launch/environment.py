@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Literal, NamedTuple
 
 __all__ = [
+    "ALLOCATION",
     "HYDRA",
     "OPEN_MPI",
     "PMIX",
@@ -13,15 +15,22 @@ __all__ = [
     "TORCHRUN",
     "VARIABLES",
     "Launcher",
+    "allocated_tasks",
     "alone_by_mistake",
     "in_srun_step",
+    "job_end",
+    "job_number",
     "launched_rank",
     "local_rank",
+    "local_variable",
     "meeting_place",
     "mpi_launcher",
     "restart_count",
     "started_by_mpiexec",
     "started_ranks",
+    "torchrun_address",
+    "torchrun_id",
+    "torchrun_restarts",
 ]
 
 
@@ -55,8 +64,13 @@ TORCHRUN = Launcher("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK")
 VARIABLES = tuple(
     name for launcher in (HYDRA, OPEN_MPI, PMIX, SRUN, TORCHRUN) for name in launcher[1:] if name
 )
+# How many tasks an allocation of Slurm is for: which are set depends on how it was asked for.
+_TASKS = (("SLURM_NTASKS",), ("SLURM_NPROCS",), ("SLURM_NTASKS_PER_NODE", "SLURM_NNODES"))
+_JOB = "SLURM_JOB_ID"
+ALLOCATION = (_JOB, *(name for names in _TASKS for name in names))
 _OF_MPI = (OPEN_MPI, HYDRA, PMIX)
 _RUN = "TORCHELASTIC_RUN_ID"  # set by torchrun alone, in each process that it starts
+_NO_RUN = "none"  # its value where the user gives it no name
 _STEP = "SLURM_STEP_ID"
 _RESTARTS = "SLURM_RESTART_COUNT"  # unset before the first restart
 # Slurm numbers the steps that srun starts from 0; batch scripts and interactive shells, which are
@@ -101,6 +115,59 @@ def local_rank(environ: Mapping[str, str]) -> int | None:
 def mpi_launcher(environ: Mapping[str, str]) -> Launcher | None:
     """Return the launcher of an MPI that started this process; None: there is none."""
     return next((launcher for launcher in _OF_MPI if launcher.rank in environ), None)
+
+
+def job_number(environ: Mapping[str, str]) -> str | None:
+    """Return the number of this Slurm job, or of this task of an array; None: there is no job.
+
+    A heterogeneous job is requeued as a whole, by its leader's number.
+    """
+    array, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
+    if array and task:
+        return f"{array}_{task}"
+    return environ.get("SLURM_HET_JOB_ID") or environ.get(_JOB)
+
+
+def job_end(environ: Mapping[str, str]) -> float | None:
+    """Return when Slurm ends this job, in seconds since 1970; None: it is not known."""
+    try:
+        return float(environ.get("SLURM_JOB_END_TIME", ""))
+    except ValueError:
+        return None
+
+
+def allocated_tasks(environ: Mapping[str, str]) -> tuple[str, int] | None:
+    """Return how many tasks, if several, an allocation of Slurm is for, and what says it."""
+    if _JOB not in environ:
+        return None
+    for names in _TASKS:
+        numbers = [_number(environ, name) for name in names]
+        known = [number for number in numbers if number is not None]
+        if len(known) == len(names):
+            tasks = prod(known)
+            return (" x ".join(names), tasks) if tasks > 1 else None
+    return None
+
+
+def torchrun_id(environ: Mapping[str, str]) -> str:
+    """Return what the user calls this start of torchrun; empty: there is no name."""
+    name = environ.get(_RUN, "")
+    return "" if name == _NO_RUN else name
+
+
+def torchrun_address(environ: Mapping[str, str]) -> tuple[str, str, str]:
+    """Return what tells a job of torchrun's from others: its run, address and port, or empty."""
+    return environ.get(_RUN, ""), environ.get("MASTER_ADDR", ""), environ.get("MASTER_PORT", "")
+
+
+def torchrun_restarts(environ: Mapping[str, str]) -> str:
+    """Return how often torchrun has started the ranks again, as text; empty: it does not say."""
+    return environ.get("TORCHELASTIC_RESTART_COUNT", "")
+
+
+def local_variable(variable: str) -> str:
+    """Return the variable of the node's ranks beside one of torchrun's of all ranks."""
+    return f"LOCAL_{variable}"
 
 
 def restart_count(environ: Mapping[str, str]) -> int:

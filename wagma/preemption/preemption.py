@@ -11,8 +11,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, SupportsIndex
 
 from wagma.inject.checks import check_count
+from wagma.launch.environment import job_end, job_number, restart_count
 from wagma.launch.logs import RankLogger
-from wagma.preemption.requeue import EXIT_RESTART, job_of, requeue, restarts_of
+from wagma.preemption.requeue import EXIT_RESTART, requeue
 from wagma.preemption.signals import Handlers
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ class Preemption:
         log = RankLogger(__name__, algorithm.rank, algorithm.size)
         error = None if saver is None else _save(saver, log)
         progress = optimizer.version > (self._began if saver is None else saver.started_version)
-        restarts = max(restarts_of(), 0 if saver is None else saver.restarts)
+        restarts = max(restart_count(os.environ), 0 if saver is None else saver.restarts)
 
         def decide() -> int | None:
             if algorithm.rank != 0:
@@ -259,7 +260,7 @@ class Preemption:
                 self._saver.note_restart()
             except OSError as error:
                 log.warning("the restart cannot be counted: %s", error)
-        job = job_of()
+        job = job_number(os.environ)
         if job is None:
             log.info("there is no Slurm job: start the program again (exit code %d)", EXIT_RESTART)
             return EXIT_RESTART
@@ -322,8 +323,5 @@ def _deadline(margin: float | None) -> float | None:
         raise TypeError(f"margin={margin!r} must be a number of seconds, or None")
     if not 0 <= margin < math.inf:
         raise ValueError(f"margin={margin} must be 0 or more seconds")
-    try:
-        end = float(os.environ.get("SLURM_JOB_END_TIME", ""))
-    except ValueError:
-        return math.inf
-    return time.monotonic() + (end - time.time()) - margin
+    end = job_end(os.environ)
+    return math.inf if end is None else time.monotonic() + (end - time.time()) - margin

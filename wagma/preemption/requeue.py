@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping
 
 from wagma.launch.logs import RankLogger
 
-__all__ = ["EXIT_RESTART", "job_of", "requeue", "restarts_of"]
+__all__ = ["EXIT_RESTART", "requeue"]
 
 EXIT_RESTART = 85  # of a program that wants to be started again; ERESTART of Linux
 _PATIENCE_S = 60.0
-
-
-def job_of(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return the number of this job, or of this task of an array; None: Slurm did not start it.
-
-    A heterogeneous job is requeued as a whole, by its leader's number.
-    """
-    array, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
-    if array and task:
-        return f"{array}_{task}"
-    return environ.get("SLURM_HET_JOB_ID") or environ.get("SLURM_JOB_ID")
-
-
-def restarts_of(environ: Mapping[str, str] = os.environ) -> int:
-    """Return how often Slurm has restarted this job."""
-    text = environ.get("SLURM_RESTART_COUNT", "")
-    return int(text) if text.isdecimal() else 0
 
 
 def requeue(job: str, log: RankLogger) -> bool:

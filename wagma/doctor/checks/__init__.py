@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from wagma.doctor.checks.cores import cores, threads
-from wagma.doctor.checks.gpus import gpus
 from wagma.doctor.checks.launch import launch, messages, mpi, nodes, trial
 from wagma.doctor.checks.memory import clock, cma, huge_pages, shared_memory
-from wagma.doctor.checks.software import engine, environment, probes, versions
+from wagma.doctor.checks.software import engine, environment, gpus, probes, versions
 from wagma.doctor.facts import Facts, Finding
 
 __all__ = ["CHECKS", "examine"]

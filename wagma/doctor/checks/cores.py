@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from wagma.doctor.facts import Facts, Finding, Level, RankFacts, by_node, over_messages, which_ranks
+from wagma.doctor.facts import (
+    Facts,
+    Finding,
+    RankFacts,
+    by_node,
+    note,
+    ok,
+    over_messages,
+    problem,
+    warning,
+    which_ranks,
+)
 from wagma.units import plural, spans
 
 __all__ = ["cores", "threads"]
@@ -23,7 +34,7 @@ def cores(facts: Facts) -> Iterator[Finding]:
         for rank in ranks:
             bindings.setdefault(tuple(rank.cpus.affinity), []).append(rank)
         findings = (
-            Finding("cores", Level.OK, _bindings(ranks[0].cpus.online, bindings)),
+            ok("cores", _bindings(ranks[0].cpus.online, bindings)),
             *_crowding(ranks, usable, bindings),
             *_yielding(bindings),
             *_threads_of_cores(ranks, usable),
@@ -63,9 +74,8 @@ def _crowding(
     """More ranks than there are cores for; at most one finding, the worst."""
     n, online = len(ranks), ranks[0].cpus.online
     if n > 1 and len(usable) == 1 and online > 1:
-        yield Finding(
+        yield problem(
             "cores",
-            Level.PROBLEM,
             f"all {n} ranks are bound to core {spans(sorted(usable))}, of {online}",
             f"bind each to its own: {BIND}; or to none: -bind-to none, --bind-to none, "
             "--cpu-bind=none. With srun, see --cpus-per-task",
@@ -77,9 +87,8 @@ def _crowding(
             f", and {family}, which spins, can take seconds" if family not in NOT_SPINNING else ""
         )
         yields = "; Open MPI yields the core while it waits (--oversubscribe)"
-        yield Finding(
+        yield warning(
             "cores",
-            Level.WARNING,
             f"{n} ranks share {plural(len(usable), 'core')}: times are those of the "
             f"scheduler{spins}",
             f"if the launcher bound them, bind them to more of the {online}: {BIND}; if it was a "
@@ -88,16 +97,14 @@ def _crowding(
             else f"start fewer ranks{yields if family else ''}",
         )
     elif crowded := _overlapping(bindings, online):
-        yield Finding(
+        yield warning(
             "cores",
-            Level.WARNING,
             f"bindings overlap: {crowded}",
             f"bind each rank to its own core: {BIND}",
         )
     elif shared := _same_core(bindings, ranks):
-        yield Finding(
+        yield warning(
             "cores",
-            Level.WARNING,
             f"hardware threads of one core are different ranks': {shared}",
             f"{BIND}; or srun --hint=nomultithread",
         )
@@ -122,9 +129,8 @@ def _yielding(bindings: dict[tuple[int, ...], list[RankFacts]]) -> Iterator[Find
     for i, (cpus, ranks) in enumerate(masks):
         for others, theirs in masks[i + 1 :]:
             if common := sorted(cpus & others):
-                yield Finding(
+                yield note(
                     "cores",
-                    Level.NOTE,
                     f"{which_ranks(ranks)} and {which_ranks(theirs)} may run on core "
                     f"{spans(common)}, but not on the same cores otherwise: ranks that wait for "
                     "each other yield the core instead of spinning, so small collectives take "
@@ -152,9 +158,8 @@ def _same_core(bindings: dict[tuple[int, ...], list[RankFacts]], ranks: Sequence
 def _threads_of_cores(ranks: Sequence[RankFacts], usable: set[int]) -> Iterator[Finding]:
     physical = {core for rank in ranks for core in rank.cpus.core_of.values()}
     if len(physical) < len(ranks) <= len(usable):
-        yield Finding(
+        yield note(
             "cores",
-            Level.NOTE,
             f"{plural(len(usable), 'core')} are hardware threads of {len(physical)}: "
             f"{len(ranks)} ranks share them",
         )
@@ -170,11 +175,10 @@ def _limit(ranks: Sequence[RankFacts], usable: set[int]) -> Iterator[Finding]:
         f"{plural(len(usable), 'core')}, for {plural(len(ranks), 'rank')}"
     )
     if min(limits) >= len(ranks):
-        yield Finding("cores", Level.NOTE, text)
+        yield note("cores", text)
     else:
-        yield Finding(
+        yield warning(
             "cores",
-            Level.WARNING,
             f"{text}: ranks are stopped in the middle of what they do",
             "raise it (docker run --cpus, limits.cpu in Kubernetes), or start fewer ranks",
         )
@@ -184,9 +188,8 @@ def _left(ranks: Sequence[RankFacts], usable: set[int], *, threads: bool) -> Ite
     """`threads`: each rank has one of wagma's, unless progress="main"."""
     left = len(usable) - len(ranks)
     if left > 0 and len(ranks) > 1:
-        yield Finding(
+        yield note(
             "cores",
-            Level.NOTE,
             f"{left} of {plural(len(usable), 'core')} left over: room for data loaders"
             + (
                 ", MPI's progress and wagma's progress threads, one per rank"
@@ -203,12 +206,11 @@ def threads(facts: Facts) -> Iterator[Finding]:
         total = sum(map(_threads, ranks))
         text = f"OpenMP (PyTorch) starts up to {plural(total, 'thread')} on {plural(cores, 'core')}"
         if total <= max(cores, len(ranks)):  # more ranks than cores is told above
-            yield Finding("threads", Level.OK, text, hosts=hosts)
+            yield ok("threads", text, hosts=hosts)
             continue
         unset = any("OMP_NUM_THREADS" not in rank.environment for rank in ranks)
-        yield Finding(
+        yield warning(
             "threads",
-            Level.WARNING,
             f"OMP_NUM_THREADS is {'not set' if unset else 'too large'}: {text}",
             f"export OMP_NUM_THREADS={max(1, cores // len(ranks))}",
             hosts,

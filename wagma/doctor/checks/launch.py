@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 
 from wagma.doctor.checks.software import holders
-from wagma.doctor.facts import Facts, Finding, Level, RankFacts, by_node, over_messages, which_ranks
-from wagma.launch.environment import PMIX, started_by_mpiexec
+from wagma.doctor.facts import (
+    Facts,
+    Finding,
+    Level,
+    RankFacts,
+    by_node,
+    note,
+    ok,
+    over_messages,
+    problem,
+    warning,
+    which_ranks,
+)
+from wagma.launch.environment import PMIX, allocated_tasks, started_by_mpiexec
 from wagma.launch.libraries import are_several
 from wagma.units import plural
 
 __all__ = ["launch", "messages", "mpi", "nodes", "trial"]
 
 SHOWN_NODES = 8
-# How many tasks an allocation of Slurm is for: which are set depends on how it was asked for.
-TASKS = (
-    ("SLURM_NTASKS",),
-    ("SLURM_NPROCS",),
-    ("SLURM_NTASKS_PER_NODE", "SLURM_NNODES"),
-)
 MET = {"MPI": "MPI", "torchrun": "the variables that torchrun sets"}
 
 
@@ -46,29 +51,26 @@ def _library(rank: RankFacts) -> Iterator[Finding]:
     where = f" ({found.paths[0]})" if found.paths else ""
     major, minor = found.standard
     level = f"thread level {found.thread_level}" if found.thread_level else "not started"
-    yield Finding(
+    yield ok(
         "MPI",
-        Level.OK,
         f"{found.family} {found.version}{where}, standard {major}.{minor}, {level}",
     )
     if are_several(found.paths):
-        yield Finding(
+        yield problem(
             "MPI",
-            Level.PROBLEM,
             f"several MPI libraries are in one process: {', '.join(found.paths)}",
             "see which module loads the second one, and build it with the first; look at "
             "LD_PRELOAD and LD_LIBRARY_PATH",
         )
     if found.standard < (3, 0):
-        yield Finding(
+        yield problem(
             "MPI",
-            Level.PROBLEM,
             f"the library has version {major}.{minor} of the standard, which knows nothing of "
             "shared memory",
             "use an MPI of version 3.0 or newer: python -m pip install mpich",
         )
     if not found.mpiexec:
-        yield Finding("MPI", Level.NOTE, "there is no mpiexec beside Python, nor on PATH")
+        yield note("MPI", "there is no mpiexec beside Python, nor on PATH")
 
 
 def launch(facts: Facts) -> Iterator[Finding]:
@@ -78,47 +80,42 @@ def launch(facts: Facts) -> Iterator[Finding]:
     if rank.mpi.foreign:
         yield _foreign(rank)
     elif facts.launcher == "torchrun":
-        yield Finding("launch", Level.OK, f"{size} ranks met through {MET[facts.launcher]}")
+        yield ok("launch", f"{size} ranks met through {MET[facts.launcher]}")
         if rank.mpi.refused:
-            yield Finding(
+            yield warning(
                 "launch",
-                Level.WARNING,
                 "MPI.COMM_WORLD has one rank here: programs that pass it as comm are refused",
                 'pass comm="auto" in programs; start commands that need MPI with mpiexec, as '
                 f"{next(iter(rank.mpi.mpiexec), 'mpiexec')} -n {size} python -m wagma demo",
             )
     elif rank.mpi.refused and not facts.lost:
-        yield Finding("launch", Level.PROBLEM, rank.mpi.refused, _own_mpiexec(rank))
+        yield problem("launch", rank.mpi.refused, _own_mpiexec(rank))
     elif facts.lost:
-        yield Finding(
+        yield problem(
             "launch",
-            Level.PROBLEM,
             facts.lost,
             "if this is no job of torchrun's, unset RANK and WORLD_SIZE",
         )
     elif size > 1:
-        yield Finding("launch", Level.OK, f"{size} ranks met through {MET[facts.launcher]}")
+        yield ok("launch", f"{size} ranks met through {MET[facts.launcher]}")
     elif found := _tasks_without_srun(rank):
         name, tasks = found
-        yield Finding(
+        yield problem(
             "launch",
-            Level.PROBLEM,
             f"the allocation is for {tasks} tasks ({name}), but this is one process, which srun "
             "did not start",
             "start the ranks with srun --mpi=pmi2 (MPICH) or srun --mpi=pmix (Open MPI); "
             "srun --mpi=list shows what there is",
         )
     elif PMIX.rank in rank.environment and not (rank.mpi.srun or _started(rank)):
-        yield Finding(
+        yield warning(
             "launch",
-            Level.WARNING,
             "a launcher that speaks PMIx started this process, but MPI knows of one rank",
             f"if there are more, each is alone. {_own_mpiexec(rank)}",
         )
     else:
-        yield Finding(
+        yield note(
             "launch",
-            Level.NOTE,
             "one process: nothing was tried between ranks",
             f"{next(iter(rank.mpi.mpiexec), 'mpiexec')} -n 4 python -m wagma doctor",
         )
@@ -150,14 +147,9 @@ def _own_mpiexec(rank: RankFacts) -> str:
 
 def _tasks_without_srun(rank: RankFacts) -> tuple[str, int] | None:
     """Variables and number of tasks of a Slurm allocation in which nothing has started ranks."""
-    if "SLURM_JOB_ID" not in rank.environment or rank.mpi.srun or _started(rank):
+    if rank.mpi.srun or _started(rank):
         return None
-    for names in TASKS:
-        values = [rank.environment.get(name, "") for name in names]
-        if all(value.isdecimal() for value in values):
-            tasks = prod(map(int, values))
-            return (" x ".join(names), tasks) if tasks > 1 else None
-    return None
+    return allocated_tasks(rank.environment)
 
 
 def nodes(facts: Facts) -> Iterator[Finding]:
@@ -168,12 +160,11 @@ def nodes(facts: Facts) -> Iterator[Finding]:
         return
     shared = [f"{which_ranks(ranks)} on {ranks[0].host}" for ranks in groups.values()]
     if not over_messages(facts):
-        yield Finding("transport", Level.OK, f"shm (shared memory): {shared[0]}")
+        yield ok("transport", f"shm (shared memory): {shared[0]}")
         return
     more = f"; and {len(shared) - SHOWN_NODES} more nodes" if len(shared) > SHOWN_NODES else ""
-    yield Finding(
+    yield ok(
         "transport",
-        Level.OK,
         f"mpi (messages) between ranks of {plural(len(groups), 'node')}: "
         f"{'; '.join(shared[:SHOWN_NODES])}{more}",
     )
@@ -182,9 +173,8 @@ def nodes(facts: Facts) -> Iterator[Finding]:
         if rank.machine:
             machines.setdefault(rank.machine, set()).add(rank.node)
     if any(len(nodes) > 1 for nodes in machines.values()):
-        yield Finding(
+        yield warning(
             "transport",
-            Level.WARNING,
             "ranks run under one kernel, but MPI says that they share no memory: they are probably "
             "in different containers",
             "run the ranks of a machine in one container; or give the containers the host's "
@@ -196,17 +186,15 @@ def _refused_transport(facts: Facts, nodes: int) -> Finding | None:
     """A variable that asks for what these ranks cannot have."""
     asked = {rank.environment.get("WAGMA_TRANSPORT") for rank in facts.ranks}
     if "mpi" in asked and facts.launcher == "torchrun":
-        return Finding(
+        return problem(
             "transport",
-            Level.PROBLEM,
             "WAGMA_TRANSPORT=mpi, but the ranks have not met through MPI: collectives are refused",
             "unset WAGMA_TRANSPORT, or set it to auto; or start the ranks with mpiexec and pass "
             "MPI.COMM_WORLD to collectives",
         )
     if "shm" in asked and nodes > 1:
-        return Finding(
+        return problem(
             "transport",
-            Level.PROBLEM,
             f"WAGMA_TRANSPORT=shm, but the ranks are on {nodes} nodes, which share no memory: "
             "collectives over all of them are refused",
             "unset WAGMA_TRANSPORT, or set it to auto or mpi; or make one collective per node, "
@@ -234,7 +222,7 @@ def messages(facts: Facts) -> Iterator[Finding]:
         return
     threads = holders(facts, lambda rank: rank.mpi.thread_level)
     if set(threads) <= {"MULTIPLE"}:
-        yield Finding("messages", Level.OK, 'transport="mpi" can be had, with progress threads')
+        yield ok("messages", 'transport="mpi" can be had, with progress threads')
         return
     for level, ranks in threads.items():
         if level != "MULTIPLE":
@@ -256,21 +244,18 @@ def trial(facts: Facts) -> Iterator[Finding]:
         if live.error:
             wrong.setdefault(live.error, []).append(rank)
     for error, ranks in wrong.items():
-        yield Finding(
+        yield problem(
             "trial",
-            Level.PROBLEM,
             f"a collective failed on {which_ranks(ranks)}: {error}",
             "see the other findings; if there are none, please report this with the output of "
             "python -m wagma doctor --json",
         )
     first = facts.live[0]
     if first.skipped:
-        yield Finding("trial", Level.NOTE, f"no collective was tried: {first.skipped}")
+        yield note("trial", f"no collective was tried: {first.skipped}")
     elif not wrong:
         each = sorted({live.ranks for live in facts.live})
         ranks_of = plural(each[0], "rank")
         if len(each) > 1:
             ranks_of = f"{each[0]} to {each[-1]} ranks of each node"
-        yield Finding(
-            "trial", Level.OK, f"{first.calls} sums over {ranks_of}, every element is right"
-        )
+        yield ok("trial", f"{first.calls} sums over {ranks_of}, every element is right")

@@ -14,7 +14,11 @@ from wagma.doctor.facts import (
     RankFacts,
     Wanted,
     by_node,
+    note,
+    ok,
     over_messages,
+    problem,
+    warning,
     which_ranks,
 )
 from wagma.doctor.sizes import needed_bytes
@@ -34,9 +38,8 @@ def before_mpi(facts: Facts) -> Iterator[Finding]:
     for rank in facts.ranks:
         memory = rank.memory
         if memory.shm_bytes and memory.shm_free < MPI_NEEDS and not memory.shm_error:
-            yield Finding(
+            yield warning(
                 "memory",
-                Level.WARNING,
                 f"/dev/shm has only {size_text(memory.shm_free)} free: MPI may crash when it "
                 'starts ("Bus error", signal 7), or later',
                 _enlarge(memory.shm_bytes),
@@ -50,15 +53,14 @@ def shared_memory(facts: Facts) -> Iterator[Finding]:
     if over_messages(facts):
         text = "collectives over messages take no room in /dev/shm"
         hosts = tuple(ranks[0].host for ranks in by_node(facts).values())
-        yield Finding("memory", Level.OK, text, hosts=hosts)
+        yield ok("memory", text, hosts=hosts)
         return
     for ranks in by_node(facts).values():
         if any(rank.memory.shm_error or "memory" in rank.failed for rank in ranks):
             continue
         if len({rank.memory.shm_device for rank in ranks}) > 1:
-            yield Finding(
+            yield problem(
                 "memory",
-                Level.PROBLEM,
                 f"{which_ranks(ranks)} share a machine, but have different /dev/shm",
                 "run the ranks of a machine in one container, or with --ipc=host",
             )
@@ -72,9 +74,8 @@ def shared_memory(facts: Facts) -> Iterator[Finding]:
 def _unusable(facts: Facts) -> Iterator[Finding]:
     for error, ranks in holders(facts, lambda rank: rank.memory.shm_error).items():
         if error:
-            yield Finding(
+            yield problem(
                 "memory",
-                Level.PROBLEM,
                 f"/dev/shm cannot be used on {which_ranks(ranks)}: {error}",
                 "mount a tmpfs there that everybody may write to: "
                 "mount -t tmpfs -o mode=1777 tmpfs /dev/shm",
@@ -85,9 +86,8 @@ def _quorum(ranks: Sequence[RankFacts], wanted: Wanted) -> Iterator[Finding]:
     """A quorum that is a number has to be there."""
     n = len(ranks)
     if wanted.quorum.isdecimal() and int(wanted.quorum) > n:
-        yield Finding(
+        yield warning(
             "memory",
-            Level.WARNING,
             f"--quorum {wanted.quorum} is more than the {plural(n, 'rank')} here: no "
             "such handle can be made over them, and what one needs was not looked at",
             f"start {wanted.quorum} ranks or more on a machine, or give a lower quorum",
@@ -139,22 +139,20 @@ def _room(ranks: Sequence[RankFacts], wanted: Wanted) -> Iterator[Finding]:
             "Kubernetes; or use smaller arrays or fewer ranks",
         )
     elif n * most > free:
-        yield Finding(
+        yield note(
             "memory",
-            Level.NOTE,
             f"{text}: what goes beyond is for ranks that are very late, and they wait if it "
             "cannot be had",
             bounded,
         )
     elif killed := _over_limit(ranks, most):
-        yield Finding(
+        yield note(
             "memory",
-            Level.NOTE,
             f"{text}, for ranks that are very late; but {killed}",
             bounded,
         )
     else:
-        yield Finding("memory", Level.OK, text)
+        yield ok("memory", text)
 
 
 def _over_limit(ranks: Sequence[RankFacts], needed: int) -> str:
@@ -211,33 +209,30 @@ def huge_pages(facts: Facts) -> Iterator[Finding]:
     for text, ranks in told.items():
         memory = ranks[0].memory
         if not memory.thp:
-            yield Finding("pages", Level.NOTE, "the kernel has no transparent huge pages")
+            yield note("pages", "the kernel has no transparent huge pages")
         elif memory.thp == "never":
-            yield Finding(
+            yield note(
                 "pages",
-                Level.NOTE,
                 f"transparent huge pages: {text}: large arrays are in pages of 4 KiB",
                 f"echo madvise > {PAGES}/enabled",
             )
         elif memory.thp_shmem == "deny":
-            yield Finding(
+            yield note(
                 "pages",
-                Level.NOTE,
                 f"transparent huge pages: {text}: collectives are in pages of 4 KiB",
                 f"echo never > {PAGES}/shmem_enabled, with which the option huge= of /dev/shm is "
                 "followed",
             )
         elif _huge(memory) not in ("never", "advise"):
-            yield Finding("pages", Level.OK, f"transparent huge pages: {text}")
+            yield ok("pages", f"transparent huge pages: {text}")
         elif all(rank.engine.huge_pages for rank in ranks):
             made = "collectives ask for them, and get them"
-            yield Finding("pages", Level.OK, f"transparent huge pages: {text}; {made}")
+            yield ok("pages", f"transparent huge pages: {text}; {made}")
         else:
             # The engine allocates pages before they are touched, when advice is not looked at, and
             # asks for huge ones then, for which this kernel is too old.
-            yield Finding(
+            yield note(
                 "pages",
-                Level.NOTE,
                 f"transparent huge pages: {text}: collectives are in pages of 4 KiB",
                 "as root: mount -o remount,huge=within_size /dev/shm",
             )
@@ -260,20 +255,18 @@ def cma(facts: Facts) -> Iterator[Finding]:
         instead = used = ""
     if refused:
         because = f", ptrace_scope is {scope}" if scope else ""
-        yield Finding(
+        yield note(
             "CMA",
-            Level.NOTE,
             f"{which_ranks(refused)} may not read other ranks' memory "
             f"({refused[0].memory.cma_error}{because}): MPI's large messages are copied "
             f"twice{instead}",
             "sysctl kernel.yama.ptrace_scope=0; in a container docker run --cap-add=SYS_PTRACE",
         )
     elif any(rank.memory.cma for rank in facts.ranks):
-        yield Finding("CMA", Level.OK, f"ranks may read each other's memory, as MPI does{used}")
+        yield ok("CMA", f"ranks may read each other's memory, as MPI does{used}")
     elif scope:
-        yield Finding(
+        yield note(
             "CMA",
-            Level.NOTE,
             f"kernel.yama.ptrace_scope is {scope}: ranks may not read each other's memory: "
             f"MPI's large messages are copied twice{instead}",
             "sysctl kernel.yama.ptrace_scope=0",
@@ -286,21 +279,19 @@ def clock(facts: Facts) -> Iterator[Finding]:
         behind = [rank for rank in ranks if rank.clock.behind > 0]
         if behind:
             most = max(rank.clock.behind for rank in behind)
-            yield Finding(
+            yield problem(
                 "clock",
-                Level.PROBLEM,
                 f"CLOCK_MONOTONIC of {which_ranks(behind)} is {most:.3g} s or more behind that of "
                 "another rank on the same machine",
                 "start all ranks of a machine in one time namespace: in one container, or in "
                 "containers that were not restored or made with unshare --time",
             )
         elif len({rank.clock.namespace for rank in ranks}) > 1:
-            yield Finding(
+            yield warning(
                 "clock",
-                Level.WARNING,
                 f"{which_ranks(ranks)} are in different time namespaces of one machine; their "
                 "clocks agree as far as could be seen",
                 "start all ranks of a machine in one container",
             )
         elif len(ranks) > 1:
-            yield Finding("clock", Level.OK, "ranks share CLOCK_MONOTONIC", hosts=(ranks[0].host,))
+            yield ok("clock", "ranks share CLOCK_MONOTONIC", hosts=(ranks[0].host,))

@@ -1,13 +1,25 @@
-"""The engine, versions that have to be the same, and what the environment sets."""
+"""The engine, versions that have to be the same, what the environment sets, and GPUs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 
-from wagma.doctor.facts import Facts, Finding, Level, RankFacts, which_ranks
+from wagma.doctor.facts import (
+    Facts,
+    Finding,
+    Gpu,
+    RankFacts,
+    note,
+    ok,
+    problem,
+    warning,
+    which_ranks,
+)
 
-__all__ = ["engine", "environment", "holders", "probes", "versions"]
+__all__ = ["engine", "environment", "gpus", "holders", "probes", "versions"]
+
+HOST_ONLY = "wagma works on host arrays for now"
 
 
 def holders(facts: Facts, value: Callable[[RankFacts], str]) -> dict[str, list[RankFacts]]:
@@ -26,18 +38,16 @@ def engine(facts: Facts) -> Iterator[Finding]:
     """Whether the extension can be imported."""
     for error, ranks in holders(facts, lambda rank: rank.engine.error).items():
         if error:
-            yield Finding(
+            yield problem(
                 "engine",
-                Level.PROBLEM,
                 f"wagma.collectives cannot be imported on {which_ranks(ranks)}: {error}",
                 "build it again, in the root of the sources: "
                 "python -m pip install --force-reinstall .",
             )
         elif not any("engine" in rank.failed for rank in ranks):
             levels = sorted({rank.engine.simd for rank in ranks})
-            yield Finding(
+            yield ok(
                 "engine",
-                Level.OK,
                 f"C interface {ranks[0].engine.abi}, kernels {', '.join(levels)}",
             )
 
@@ -55,7 +65,7 @@ def versions(facts: Facts) -> Iterator[Finding]:
         different = True
         yield _different("MPI", loaded)
     if len(facts.ranks) > 1 and not different:
-        yield Finding("versions", Level.OK, "the same on all ranks")
+        yield ok("versions", "the same on all ranks")
 
 
 def _versions_of(facts: Facts, package: str) -> dict[str, list[RankFacts]]:
@@ -63,9 +73,8 @@ def _versions_of(facts: Facts, package: str) -> dict[str, list[RankFacts]]:
 
 
 def _different(name: str, found: dict[str, list[RankFacts]]) -> Finding:
-    return Finding(
+    return problem(
         "versions",
-        Level.PROBLEM,
         f"{name} differs between ranks: {_told(found)}",
         "start all ranks with the same Python environment: the same path on every host, and no "
         "other one first on PATH",
@@ -80,9 +89,8 @@ def environment(facts: Facts) -> Iterator[Finding]:
             yield from _variable(facts, name)
     for error, ranks in holders(facts, lambda rank: rank.engine.options_error).items():
         if error:
-            yield Finding(
+            yield problem(
                 "environment",
-                Level.PROBLEM,
                 f"{which_ranks(ranks)}: {error}",
                 "unset the variable, or correct it: creating a collective fails with it",
             )
@@ -94,39 +102,35 @@ def _variable(facts: Facts, name: str) -> Iterator[Finding]:
         return
     found = holders(facts, lambda rank: rank.environment.get(name, "(not set)"))
     if name in known.options and name not in known.own and len(found) > 1:
-        yield Finding(
+        yield problem(
             "environment",
-            Level.PROBLEM,
             f"{name} differs between ranks: {_told(found)}: creating a collective fails",
             "let the launcher pass it to all ranks: mpiexec -genv (MPICH), -x (Open MPI), "
             "srun --export=ALL",
         )
     elif name in known.options:
         if not any(name in rank.engine.options_error for rank in facts.ranks):  # told as a problem
-            yield Finding(
+            yield note(
                 "environment",
-                Level.NOTE,
                 f"{name}={', '.join(found)} overrides the option {known.options[name]}",
             )
     elif name == "WAGMA_SIMD":
         yield from _simd(facts)
     elif name == "WAGMA_CMA" and not set(found) <= {"0", "1", ""}:
-        yield Finding(
+        yield warning(
             "environment",
-            Level.WARNING,
             f"WAGMA_CMA={', '.join(found)} is not followed: it is 0 or 1",
             "0 keeps ranks from reading private arrays from each other's memory; or unset it",
         )
     elif name in known.variables:
-        yield Finding("environment", Level.NOTE, f"{name} sets {known.variables[name]}")
+        yield note("environment", f"{name} sets {known.variables[name]}")
     else:
         names = [*known.options, *known.variables]
         # Without what all of them begin with, which would make them all alike.
         ends = {other.removeprefix("WAGMA_"): other for other in names}
         likely = get_close_matches(name.removeprefix("WAGMA_"), ends, n=1, cutoff=0.5)
-        yield Finding(
+        yield warning(
             "environment",
-            Level.WARNING,
             f"{name} is no variable of wagma: it is ignored",
             f"{ends[likely[0]]} is one: is that meant?" if likely else "unset it",
         )
@@ -139,15 +143,14 @@ def _simd(facts: Facts) -> Iterator[Finding]:
         if (rank.environment.get("WAGMA_SIMD") or rank.engine.simd) != rank.engine.simd
     ]
     if ignored:
-        yield Finding(
+        yield warning(
             "environment",
-            Level.WARNING,
             f"WAGMA_SIMD={ignored[0].environment['WAGMA_SIMD']} is not followed on "
             f"{which_ranks(ignored)}: the kernels are {ignored[0].engine.simd}",
             "use scalar, avx2 or avx512, as far as the processor has it; or unset it",
         )
     elif any(rank.environment.get("WAGMA_SIMD") for rank in facts.ranks):  # empty: as if not set
-        yield Finding("environment", Level.NOTE, "WAGMA_SIMD sets the level of the kernels")
+        yield note("environment", "WAGMA_SIMD sets the level of the kernels")
 
 
 def probes(facts: Facts) -> Iterator[Finding]:
@@ -155,9 +158,8 @@ def probes(facts: Facts) -> Iterator[Finding]:
     for name in sorted({name for rank in facts.ranks for name in rank.failed}):
         for error, ranks in _failures_of(facts, name).items():
             if error:
-                yield Finding(
+                yield warning(
                     "probe",
-                    Level.WARNING,
                     f"{name} could not be examined on {which_ranks(ranks)}: {error}",
                     "what the report says about it may be wrong",
                 )
@@ -165,3 +167,52 @@ def probes(facts: Facts) -> Iterator[Finding]:
 
 def _failures_of(facts: Facts, probe: str) -> dict[str, list[RankFacts]]:
     return holders(facts, lambda rank: rank.failed.get(probe, ""))
+
+
+def gpus(facts: Facts) -> Iterator[Finding]:
+    """What there is; none of it is used by wagma."""
+    for text, ranks in holders(facts, _describe).items():
+        gpu = ranks[0].gpu
+        if not gpu.driver:
+            yield note("GPU", f"{text}; {HOST_ONLY}")
+            continue
+        on = f" on {which_ranks(ranks)}" if len(ranks) < len(facts.ranks) else ""
+        yield note(
+            "GPU",
+            f"{text}{on}; {HOST_ONLY}",
+            "copy what is averaged to the host before a call, and the result back",
+        )
+        if gpu.error:
+            yield warning(
+                "GPU",
+                f"the driver is there, but CUDA does not work on {which_ranks(ranks)}: {gpu.error}",
+                "see nvidia-smi; in a container docker run --gpus all",
+            )
+
+
+def _describe(rank: RankFacts) -> str:
+    gpu = rank.gpu
+    if not gpu.driver:
+        return "no NVIDIA driver"
+    count = "unknown number of" if gpu.devices is None else str(gpu.devices)
+    counted = f"{count} GPU{'' if gpu.devices == 1 else 's'}"
+    libraries = [_torch(gpu), f"CuPy {gpu.cupy}" if gpu.cupy else "", _gpu_aware(rank)]
+    return ", ".join([f"{counted}, driver {gpu.driver}", *filter(None, libraries)])
+
+
+def _torch(gpu: Gpu) -> str:
+    if not gpu.torch:
+        return ""
+    them = "it" if gpu.devices == 1 else "them"
+    use = {True: f" uses {them}", False: f" does not use {them}", None: ""}[gpu.torch_cuda]
+    return f"PyTorch {gpu.torch}{use}"
+
+
+def _gpu_aware(rank: RankFacts) -> str:
+    """GPU-aware: whether MPI takes pointers to GPU memory."""
+    if not rank.mpi.family:
+        return ""
+    asked = rank.environment.get("MPICH_GPU_SUPPORT_ENABLED")
+    if rank.mpi.cuda is None:
+        return f"MPICH_GPU_SUPPORT_ENABLED={asked}" if asked else "MPI does not say if GPU-aware"
+    return f"{rank.mpi.family} is {'' if rank.mpi.cuda else 'not '}GPU-aware"
