@@ -20,7 +20,7 @@ from wagma.cli import COMMANDS, Ended, build_parser
 from wagma.slurm.shell import Command, parse
 
 LINES, PROTOCOL_LINES = 150, 250
-PROTOCOLS = {"activation", "inplace-protocol", "neighbors", "round-protocol", "schedules"}
+PROTOCOLS = {"activation", "quorum-all-protocol", "neighbors", "round-protocol", "schedules"}
 PROTOCOLS |= {"round-protocol-checks"}
 
 README, PAGES, TRAINING, MIGRATING, COLLECTIVES, TESTING, TIMELINE = (
@@ -106,13 +106,31 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 FOLDERS = "csrc|collectives|wagma|benchmarks|tests|docs|slurm|examples|buildtools"
 PATH = re.compile(rf"(?<![\w./~-])(?:{FOLDERS})/[\w./*-]*[\w/*]")
-ELSEWHERE = {"wagma/tune.json"}  # in the user's cache
+PAGE = re.compile(r"\bdocs/[\w-]+\.md\b")
+SOURCES = [
+    *("csrc/**/*.[ch]", "tests/**/*.[ch]", "tests/**/*.py", "tests/mutants/*.patch"),
+    *(
+        "wagma/**/*.py",
+        "collectives/**/*.py",
+        "collectives/*.p[yx][xi]",
+        "benchmarks/**/*.py",
+        "slurm/**/*.s*",
+    ),
+]
+ELSEWHERE = {"wagma/tune.json", "wagma/NAME/command.py"}  # in the user's cache; a pattern
 
 
 @named
 def test_every_path_is_there(page: Path) -> None:
     paths = set(PATH.findall(page.read_text())) - ELSEWHERE
     assert [path for path in paths if not list(ROOT.glob(path.rstrip("/")))] == []
+
+
+def test_sources_name_pages_that_are_there() -> None:
+    sources = [path for ends in SOURCES for path in ROOT.glob(ends)]
+    assert len(sources) > 500
+    named = {name for path in sources for name in PAGE.findall(path.read_text())}
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
 @named

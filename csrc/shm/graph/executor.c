@@ -20,7 +20,7 @@
  * Nobody waits for ever: among the ranks that have not departed take one with the least version t.
  * Whoever it waits for in (1) would be at t-2 or before, which is less. After that it waits in (3)
  * for ranks that are at t and have not published it: as long as these compute, or in (1), where by
- * the same argument they do not stay. docs/neighbors-protocol.md has it at length. */
+ * the same argument they do not stay. docs/neighbors.md has it at length. */
 #include <stdlib.h>
 
 #include "engine/graph_sum.h"
