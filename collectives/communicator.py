@@ -1,4 +1,4 @@
-"""mpi4py: import it, and check that a collective can be made over a communicator of it."""
+"""Import of mpi4py, and the check of a communicator that a user passed."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NAMED_ONLY = "; give all other options by name, such as group_size=2"
 
 
 def import_mpi() -> ModuleType:
-    """mpi4py.MPI.
+    """Return mpi4py.MPI.
 
     Raises:
-        ImportError: mpi4py is not installed or finds no MPI library; says what to do.
+        ImportError: mpi4py is not installed or finds no MPI library; the message has the remedy.
     """
     try:
         from mpi4py import MPI
@@ -36,13 +36,13 @@ def import_mpi() -> ModuleType:
 
 
 def check_communicator(comm: Any) -> None:
-    """Refuses what is no communicator over which a collective can be made.
+    """Check that a collective can be made over `comm`.
 
     Raises:
         ImportError: there is no mpi4py, or it finds no MPI.
         TypeError, ValueError: `comm` is not an intracommunicator.
-        RuntimeError: MPI is not running, or does not know of the other ranks of the job, or is one
-            of several in this process.
+        RuntimeError: MPI is not running, does not know the other ranks of the job, or is one of
+            several MPIs in this process.
     """
     if any(kind.__name__ == "ProcessGroup" for kind in type(comm).__mro__):
         raise TypeError(f"comm is a ProcessGroup of torch, which wagma does not use: {_COMM}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, SupportsFloat
 from . import _engine
 from .creation import create
 from .graph_options import NeighborOptions
-from .rendezvous.meeting import Comm, Meeting, Telling
+from .rendezvous.meeting import CollectiveMeta, Comm, Meeting
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["NeighborExchange"]
 
 
-class NeighborExchange(metaclass=Telling):
+class NeighborExchange(metaclass=CollectiveMeta):
     """Weighted averages with neighbours, the collective of D-PSGD and SGP.
 
     ``exchange(x)`` takes version after version: it publishes `x` and waits until every rank that

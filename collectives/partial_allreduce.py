@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from . import _engine
 from .creation import create
 from .options import Arguments, Options
-from .rendezvous.meeting import Comm, Meeting, Telling
+from .rendezvous.meeting import CollectiveMeta, Comm, Meeting
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["PartialAllreduce"]
 
 
-class PartialAllreduce(_engine.Handle, metaclass=Telling):
+class PartialAllreduce(_engine.Handle, metaclass=CollectiveMeta):
     """Allreduce that starts when `quorum` members of a rank's group have arrived.
 
     ``allreduce(x)`` reduces version after version: the others of the group get at most `grace`

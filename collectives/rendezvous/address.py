@@ -1,13 +1,13 @@
-"""Where the ranks of a job on this machine find each other: abstract Unix-domain sockets.
+"""Addresses of the ranks of a job on this machine: abstract Unix-domain sockets.
 
-Rank 0 listens at one while ranks meet. Besides, every rank holds one of its own from the first time
-that it meets others of the job until it ends: a second process with its number, which belongs to
-another job of the same name, finds it taken.
+Rank 0 listens at the job's address while ranks meet. Besides, every rank binds an address of its
+own at its first meeting and holds it until the process ends. A second process with the same rank,
+from another job of the same name, cannot bind that address.
 
-The kernel removes such an address with the last process that has it open, however that ends:
-nothing is left behind, and nothing that is found is stale. Abstract addresses have no permissions,
-so both sides ask the kernel for the other's user, and prove that they know the job's key: users who
-are unknown to a user namespace all have one number there.
+The kernel removes an abstract address with the last process that has it open, so that no address is
+ever stale. Abstract addresses have no permissions: both sides ask the kernel for the user at the
+other end, and prove that they know the job's key. (In a user namespace all unknown users share one
+number.)
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ __all__ = [
     "accept",
     "call",
     "credentials",
+    "is_proof",
     "listen",
     "proof",
-    "same",
     "users_are_told_apart",
 ]
 
 _USER_MAP = Path("/proc/self/uid_map")
 _UNKNOWN_USER = Path("/proc/sys/kernel/overflowuid")
-_CLAIMS = 16  # other processes with this rank's number that are noticed
+_CLAIMS = 16  # so many other processes with this rank's number are noticed
 _PROOF_BYTES = 64
 
 
 def users_are_told_apart() -> bool:
-    """Return whether the kernel tells this process's user from all others.
+    """Return whether the kernel distinguishes this process's user from all others.
 
-    In a user namespace that does not know them it gives all of them the same number.
+    In a user namespace all users without a mapping have the same number.
     """
     try:
         unknown = int(_UNKNOWN_USER.read_text())
@@ -56,16 +56,16 @@ def users_are_told_apart() -> bool:
 
 
 def proof(job: Job, what: str, content: Any) -> str:
-    """Return what only a process that knows the job's key can say of `content`."""
+    """Return a digest of `content` that only a process with the job's key can compute."""
     text = json.dumps([what, content]).encode()
     key = b"secret of " + job.key.encode("utf-8", "surrogateescape")
     return hmac.new(key, text, hashlib.sha256).hexdigest()
 
 
-def same(said: Any, expected: str) -> bool:
-    """Return whether what somebody said is the proof that was expected."""
-    return isinstance(said, str) and hmac.compare_digest(
-        said.encode("utf-8", "replace"), expected.encode()
+def is_proof(received: Any, expected: str) -> bool:
+    """Return whether `received` is the expected proof."""
+    return isinstance(received, str) and hmac.compare_digest(
+        received.encode("utf-8", "replace"), expected.encode()
     )
 
 
@@ -85,10 +85,10 @@ def listen(job: Job) -> socket.socket:
 
 
 def accept(listener: socket.socket) -> socket.socket | None:
-    """Return the next connection; None if it is another user's, or gone.
+    """Return the next connection; None if it belongs to another user, or is closed.
 
     Raises:
-        BlockingIOError: there is none.
+        BlockingIOError: there is no connection.
         OSError: this process can open no more files.
     """
     end, _ = listener.accept()
@@ -103,7 +103,7 @@ def accept(listener: socket.socket) -> socket.socket | None:
 
 
 def call(job: Job) -> socket.socket | None:
-    """Return a connection to rank 0; None if it does not listen, or too many call it now.
+    """Return a connection to rank 0; None if it does not listen, or its queue is full.
 
     Raises:
         RuntimeError: another user's process has the address.
@@ -138,8 +138,8 @@ class Claim:
         self._held = held
 
     def disputed_by(self) -> int | None:
-        """Return the process that was refused because of this claim, if there was one."""
-        found = None
+        """Return the process that could not claim this address, if there was one."""
+        other = None
         for _ in range(_CLAIMS):
             try:
                 end = accept(self._held)
@@ -149,24 +149,24 @@ class Claim:
                 continue
             with end, suppress(OSError):
                 end.setblocking(False)
-                said = end.recv(_PROOF_BYTES).decode("ascii", "replace")
-                if same(said, self._said()):
-                    found = credentials(end)[0]
-        return found
+                received = end.recv(_PROOF_BYTES).decode("ascii", "replace")
+                if is_proof(received, self._proof()):
+                    other = credentials(end)[0]
+        return other
 
     def close(self) -> None:
-        """Give the address up; so does the end of the process."""
+        """Release the address; so does the end of the process."""
         self._held.close()
 
     def _dispute(self, address: str) -> None:
-        """Tell the holder, which looks at it while its ranks meet for the first time."""
+        """Notify the holder, which calls `disputed_by` while its ranks meet for the first time."""
         with suppress(OSError):
             end = _connect(address)
             if end is not None:
                 with end:
-                    end.send(self._said().encode())
+                    end.send(self._proof().encode())
 
-    def _said(self) -> str:
+    def _proof(self) -> str:
         return proof(self._job, "claim", self._job.rank)
 
 
@@ -176,7 +176,7 @@ def _address(job: Job) -> str:
 
 
 def _bind(address: str, backlog: int) -> socket.socket | None:
-    """Return a socket that listens there; None: somebody else's does."""
+    """Return a socket that listens at `address`; None: another process has it."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(address)
@@ -191,7 +191,7 @@ def _bind(address: str, backlog: int) -> socket.socket | None:
 
 
 def _connect(address: str) -> socket.socket | None:
-    """Return a connection that does not block; None: nobody listens, or too many wait there."""
+    """Return a connection that does not block; None: no process listens, or its queue is full."""
     end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         end.setblocking(False)

@@ -1,8 +1,8 @@
-"""The clocks of several hosts, compared by messages.
+"""Comparison of the clocks of several hosts, by messages.
 
-A rank asks rank 0 for its time. The answer was true at some moment between question and answer; if
-both took equally long, in the middle. The quickest of many round trips is the least uncertain one:
-the offset that it gives is wrong by at most half of it.
+A rank asks rank 0 for its time. Rank 0 read its clock between the question and the answer: in the
+middle, if both messages took equally long. The fastest of many round trips has the smallest error:
+its offset is wrong by at most half of the round trip.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 __all__ = ["Estimate", "compare", "estimate"]
 
 ROUNDS = 200
-TURN_S = 0.0005  # between looks whether it is this rank's turn
+TURN_S = 0.0005  # between two polls for this rank's turn
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The other's clock minus this one.
+    """The other clock minus this one.
 
     Attributes:
-        offset_ns: to be added to this clock.
-        round_trip_ns: of the question that was answered fastest.
+        offset_ns: add it to this clock to get the other one.
+        round_trip_ns: duration of the fastest round trip.
     """
 
     offset_ns: int
@@ -37,15 +37,20 @@ class Estimate:
 
     @property
     def error_ns(self) -> int:
-        """By how much the offset can be wrong."""
+        """Return the largest possible error of the offset."""
         return (self.round_trip_ns + 1) // 2
 
 
 def estimate(sent: Sequence[int], served: Sequence[int], received: Sequence[int]) -> Estimate:
-    """From questions at `sent` and answers at `received`, which said `served`; ns. Pure.
+    """Estimate the offset from round trips; all times are in ns. Pure.
+
+    Args:
+        sent: when this rank sent each question, by its clock.
+        served: when the other answered it, by the other clock.
+        received: when the answer arrived, by this clock.
 
     Raises:
-        ValueError: there are none, or not as many of each; an answer came before its question.
+        ValueError: the lists are empty or differ in length; an answer came before its question.
     """
     if not sent:
         raise ValueError("sent is empty: at least one round trip is needed")
@@ -59,12 +64,12 @@ def estimate(sent: Sequence[int], served: Sequence[int], received: Sequence[int]
 
 
 def compare(comm: MPI.Intracomm, now: Callable[[], int], rounds: int = ROUNDS) -> Estimate:
-    """Rank 0's clock minus this rank's. Collective; rank 0 answers one rank after the other.
+    """Compare rank 0's clock with this rank's. Collective; rank 0 answers one rank after the other.
 
     Args:
-        comm: on which nobody else communicates meanwhile.
-        now: this rank's clock, ns.
-        rounds: questions of each rank.
+        comm: communicator without other messages meanwhile.
+        now: reads this rank's clock, ns.
+        rounds: number of questions of each rank.
     """
     word = np.zeros(1, np.int64)
     if comm.Get_rank() == 0:

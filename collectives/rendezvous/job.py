@@ -1,4 +1,4 @@
-"""The job of this process, as a launcher describes it in the environment: ranks without MPI."""
+"""The job of this process without MPI, as a launcher describes it in the environment."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ...launch.environment import (
     torchrun_restarts,
 )
 
-__all__ = ["ALONE", "REMEDY", "Job", "outlook"]
+__all__ = ["ALONE", "REMEDY", "Job", "environment_digest"]
 
 REMEDY = "give each job a name of its own in WAGMA_JOB"
 
-# Variables of which a launcher gives each rank its own.
+# Variables that differ between the ranks of a launcher.
 _OF_A_RANK = re.compile(
     "RANK|LOCAL|PROC|TASK|NODEID|GTIDS|DEVICE|AFFINITY|BIND|^(PMI|PMIX|OMPI|PRTE|HYDI?|OLDPWD|_$)"
 )
@@ -39,8 +39,8 @@ class Job(NamedTuple):
     Attributes:
         rank: this process, 0 <= rank < size.
         size: number of ranks.
-        key: what tells the job from others of the same user; empty where size is 1.
-        launch: a digest of what a launcher calls its start of all ranks; empty if it says nothing.
+        key: identifies the job among others of the same user; empty if size is 1.
+        launch: digest of the launcher's name for this start of all ranks; empty if it has none.
         secret: whether no other user knows the key.
     """
 
@@ -52,11 +52,11 @@ class Job(NamedTuple):
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Job:
-        """Reads RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE, as torchrun sets them.
+        """Read RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE, as torchrun sets them.
 
-        The job is told from others by WAGMA_JOB or, where that is not set, by TORCHELASTIC_RUN_ID,
-        MASTER_ADDR and MASTER_PORT; and by TORCHELASTIC_RESTART_COUNT, so that a restarted job
-        never meets what is left of itself.
+        WAGMA_JOB identifies the job or, where it is not set, TORCHELASTIC_RUN_ID, MASTER_ADDR and
+        MASTER_PORT; and TORCHELASTIC_RESTART_COUNT, so that a restarted job never meets remaining
+        ranks of its earlier start.
 
         Raises:
             ValueError: a variable is missing or wrong.
@@ -82,12 +82,12 @@ class Job(NamedTuple):
 ALONE = Job(0, 1, "")
 
 
-def outlook(environ: Mapping[str, str]) -> str:
-    """Return a digest of what the ranks of a job have in common, as a rule.
+def environment_digest(environ: Mapping[str, str]) -> str:
+    """Return a digest that the ranks of one job usually share, and ranks of two jobs do not.
 
-    That is the launcher's name for the start or, where there is none, the command and the
-    environment, but for what launchers give each rank. Where it is equal, rank 1 of one job does
-    the work of rank 1 of another.
+    It covers the launcher's name for this start or, if there is none, the command and the
+    environment without variables that differ between ranks. If two jobs with equal digests mix
+    their ranks, each rank still does the same work.
     """
     launch = torchrun_id(environ)
     common: list[object] = [launch]
@@ -120,7 +120,7 @@ def _number(environ: Mapping[str, str], name: str) -> int:
 
 
 def _check_mpi(environ: Mapping[str, str], size: int) -> None:
-    """RANK and WORLD_SIZE may be left over in the shell that ran mpiexec."""
+    """Refuse RANK and WORLD_SIZE that are left over in the shell that ran mpiexec."""
     ranks = started_by_mpiexec(environ)
     if ranks > 1 and ranks != size:
         raise ValueError(
@@ -130,7 +130,7 @@ def _check_mpi(environ: Mapping[str, str], size: int) -> None:
 
 
 def _check_node(environ: Mapping[str, str], rank: int, size: int) -> None:
-    """Within one node the local rank and number are the global ones."""
+    """Check that all ranks are on one node: there local ranks equal global ones."""
     for of, expected in ((TORCHRUN.size, size), (TORCHRUN.rank, rank)):
         name = local_variable(of)
         if environ.get(name) and _number(environ, name) != expected:

@@ -1,7 +1,7 @@
-"""Plain data through a stream socket that never blocks: frames of JSON, each after its length.
+"""Messages of plain data through a non-blocking stream socket: JSON, each after its length.
 
-Nothing that comes is ever executed, and no more is kept than `longest` bytes. What the other end
-does, or does not do, holds nobody up: what has not been read or sent yet waits here.
+Received data is never executed, and at most `longest` bytes of it are kept. A slow peer blocks no
+call: unsent data and incomplete messages wait in the link.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 __all__ = ["LONGEST", "Link", "encode", "plain", "wait_for"]
 
-LONGEST = 1 << 26  # bytes of what one rank says at a time
+LONGEST = 1 << 26  # bytes of one rank's value
 _PREFIX = 4  # bytes that hold a length
 _READ = 1 << 20
 _LINGER_S = 1.0
@@ -27,18 +27,18 @@ def encode(value: Any) -> bytes:
     """Return plain data as JSON.
 
     Raises:
-        TypeError, ValueError: it is something else, or too much.
+        TypeError, ValueError: the value is no plain data, or too long.
     """
     text = json.dumps(value, default=_number, separators=(",", ":")).encode()
     if len(text) > LONGEST:
         raise ValueError(
-            f"{len(text)} bytes are more than a rank may tell the others at a time ({LONGEST})"
+            f"{len(text)} bytes are more than a rank may send the others at a time ({LONGEST})"
         )
     return text
 
 
 def plain(value: Any) -> Any:
-    """Return what the other ranks get for `value`: lists for tuples, and numbers of Python."""
+    """Return `value` as the other ranks receive it: tuples become lists, numbers Python's."""
     return json.loads(encode(value))
 
 
@@ -51,8 +51,8 @@ def _number(value: Any) -> int | float:
         return float(value)
     except (TypeError, ValueError):
         raise TypeError(
-            f"{type(value).__name__} is no plain data: ranks tell each other numbers, text, None, "
-            "lists and dicts"
+            f"{type(value).__name__} is no plain data: ranks exchange numbers, text, None, lists "
+            "and dicts"
         ) from None
 
 
@@ -60,8 +60,8 @@ class Link:
     """One end of a connection.
 
     Args:
-        end: the connected socket, which is closed with the link.
-        longest: bytes of a message that may come.
+        end: the connected socket; the link closes it.
+        longest: bytes of the longest message to accept.
 
     Attributes:
         longest: as given; may be changed.
@@ -70,7 +70,7 @@ class Link:
     def __init__(self, end: socket.socket, longest: int) -> None:
         end.setblocking(False)
         self._end = end
-        self._came = bytearray()
+        self._received = bytearray()
         self._unsent = bytearray()
         self.longest = longest
 
@@ -80,20 +80,20 @@ class Link:
 
     @property
     def unsent(self) -> bool:
-        """Whether something waits until the other end has read."""
+        """Return whether data waits until the other end has read."""
         return bool(self._unsent)
 
     def send(self, what: str, content: Any) -> None:
-        """Send a message, or what the socket takes of it now; see `flush`.
+        """Send a message, as far as the socket takes it now; see `flush`.
 
-        The other end may be gone, which shows when it is listened to.
+        If the other end is closed, `receive` raises EOFError.
         """
         text = encode([what, content])
         self._unsent += len(text).to_bytes(_PREFIX) + text
         self.flush()
 
     def flush(self) -> None:
-        """Send what waits, as far as the socket takes it."""
+        """Send waiting data, as far as the socket takes it."""
         try:
             while self._unsent:
                 del self._unsent[: self._end.send(self._unsent[:_READ])]
@@ -103,11 +103,11 @@ class Link:
             self._unsent.clear()
 
     def receive(self) -> list[tuple[str, Any]]:
-        """Return the messages that have come, without waiting.
+        """Return the messages that have arrived, without waiting.
 
         Raises:
-            EOFError: the other end is gone.
-            ValueError: what came is no message, or too long.
+            EOFError: the other end is closed.
+            ValueError: the data is no message, or too long.
         """
         try:
             content = self._end.recv(_READ)
@@ -117,25 +117,25 @@ class Link:
             content = b""
         if not content:
             raise EOFError
-        self._came += content
+        self._received += content
         messages = []
-        while (end := self._complete()) is not None:
-            messages.append(_decode(bytes(self._came[_PREFIX:end])))
-            del self._came[:end]
+        while (end := self._end_of_message()) is not None:
+            messages.append(_decode(bytes(self._received[_PREFIX:end])))
+            del self._received[:end]
         return messages
 
-    def _complete(self) -> int | None:
-        """Return where the first message ends; None: it has not come yet."""
-        if len(self._came) < _PREFIX:
+    def _end_of_message(self) -> int | None:
+        """Return where the first message ends; None: it is incomplete."""
+        if len(self._received) < _PREFIX:
             return None
-        length = int.from_bytes(self._came[:_PREFIX])
+        length = int.from_bytes(self._received[:_PREFIX])
         if length > self.longest:
             raise ValueError(f"a message of {length} bytes is too long")
         end = _PREFIX + length
-        return end if len(self._came) >= end else None
+        return end if len(self._received) >= end else None
 
     def finish(self) -> None:
-        """Close, after what waits was sent; that takes a second at most."""
+        """Send waiting data for one second at most, then close."""
         until = time.monotonic() + _LINGER_S
         while self._unsent and (left := until - time.monotonic()) > 0:
             wait_for([], [self], left)
@@ -152,19 +152,19 @@ def _decode(text: bytes) -> tuple[str, Any]:
     except RecursionError:
         raise ValueError("a message is nested too deeply") from None
     if not (isinstance(message, list) and len(message) == 2 and isinstance(message[0], str)):
-        raise ValueError("what came is no message")
+        raise ValueError("the data is no message")
     return message[0], message[1]
 
 
 def wait_for(
     readers: Sequence[Link | socket.socket], writers: Sequence[Link], seconds: float
 ) -> list[Link | socket.socket]:
-    """Wait until something comes or can be sent, which is sent; return those of which one can read.
+    """Wait until a reader has data or a writer can send, and send; return the readers with data.
 
     Args:
-        readers: that are looked at.
-        writers: links of which some may have something to send.
-        seconds: to wait at most.
+        readers: links and sockets to receive from.
+        writers: links that may have unsent data.
+        seconds: longest wait.
     """
     poll = select.poll()
     wanted: dict[int, int] = {}

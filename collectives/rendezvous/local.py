@@ -1,14 +1,14 @@
-"""Talking without MPI: ranks on one machine, through sockets of rank 0.
+"""Messages of a meeting without MPI: ranks on one machine, through sockets of rank 0.
 
-    rank 0   listens at the job's address; asks who calls ("who"), takes in the other ranks
-             ("welcome"), then closes it ("together")
-    others   connect, say who they are ("hello"), and send their value of each allgather ("value")
-    rank 0   sends all values to all ("values"), and while that takes long who is missing
-             ("missing"); what ends the meeting for one rank ends it for all ("leave", "ended")
+    rank 0   listens at the job's address; asks each connection for its identity ("who"), accepts
+             the other ranks ("welcome"), then closes the address ("together")
+    others   connect, send their identity ("hello"), and their value of each allgather ("value")
+    rank 0   sends all values to all ranks ("values"), and in long waits the missing ranks
+             ("missing"); if one rank leaves with an error, all ranks raise it ("leave", "ended")
 
-A connection whose other end is gone says so at once: so a death is noticed. Whoever connects may be
-anybody: before "hello" and "welcome" both sides have proved nothing, and rank 0 keeps little of
-what such a one says, waits for none of them, and closes what is no "hello".
+A closed connection shows the death of a rank at once. Any process may connect: before "hello" and
+"welcome" neither side has proved anything. Until then rank 0 accepts short messages only, waits for
+no such connection, and closes it when its message is no "hello".
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from .reports import Report, as_error, common_report
 
 __all__ = ["local_ranks"]
 
-_CALL_S = 0.01  # how often rank 0 is looked for
+_CALL_S = 0.01  # between two attempts to connect to rank 0
 
 
 def local_ranks(job: Job, patience: Patience, watch: Watch = None) -> LocalRanks:
-    """Return the ranks of `job`, which have come together.
+    """Return the ranks of `job` once all are connected.
 
     Args:
-        job: with this rank's number.
-        patience: with which ranks that do not come are waited for.
-        watch: called while they are waited for; what it raises ends that.
+        job: the job, with this rank's number.
+        patience: how long to wait for missing ranks, and when to warn.
+        watch: called during waits; an exception that it raises ends the wait.
 
     Raises:
-        PeerError, StallError: another rank ended, or did not come.
+        PeerError, StallError: another rank ended, or did not arrive.
         MismatchError: WORLD_SIZE differs, or two jobs have one name.
-        RuntimeError: another process has the job's address, or is this rank; other users cannot be
-            told from this one.
+        RuntimeError: another process has the job's address or this rank's number; the kernel does
+            not distinguish this user from others.
     """
     if job.size > 1 and not (job.secret or users_are_told_apart()):
         raise RuntimeError(
@@ -55,16 +55,16 @@ def local_ranks(job: Job, patience: Patience, watch: Watch = None) -> LocalRanks
 
 
 class _OtherRank(LocalRanks):
-    """A rank that calls rank 0."""
+    """A rank that connects to rank 0."""
 
     def __init__(self, job: Job, patience: Patience, watch: Watch) -> None:
         self._link: Link | None = None  # to rank 0
         self._values: list[Any] | None = None
-        self._missing: Sequence[int] = (0,)  # as rank 0 says
+        self._missing: Sequence[int] = (0,)  # as rank 0 reports
         self._together = False
         super().__init__(job, patience, watch)
 
-    def _come_together(self) -> None:
+    def _assemble(self) -> None:
         wait = Wait(self._patience, self.rank, self._watch)
         while self._link is None:
             end = call(self._job)
@@ -75,10 +75,10 @@ class _OtherRank(LocalRanks):
                 continue
             self._link, others = met
             for message in others:
-                self._understand(*message)
+                self._handle(*message)
 
-        # What a rank does in the meeting, ending included, is heard by all only if all are there.
-        # Who is missing may by now be said of the first allgather: it does not tell.
+        # A rank may fail in the meeting only after all are connected: then all learn of it. The
+        # missing ranks may by now be those of the first allgather, so they are no condition here.
         def missing() -> Sequence[int]:
             self._check_claim()
             return () if self._together else self._missing or (0,)
@@ -99,24 +99,24 @@ class _OtherRank(LocalRanks):
     def _links(self) -> list[Link]:
         return [] if self._link is None else [self._link]
 
-    def _peers_links(self) -> list[Link]:
+    def _peer_links(self) -> list[Link]:
         return self._links()
 
-    def _take(self, seconds: float) -> None:
+    def _process(self, seconds: float) -> None:
         assert self._link is not None
         try:
             while self._error is None and self._values is None:
                 if not wait_for([self._link], [self._link], seconds):
                     return
                 for what, content in self._link.receive():
-                    self._understand(what, content)
+                    self._handle(what, content)
                 seconds = 0
         except EOFError:
             self._error = as_error(common_report({0: ENDED}, self.size))
         except ValueError:
             self._error = as_error(common_report({0: FOREIGN}, self.size))
 
-    def _understand(self, what: str, content: Any) -> None:
+    def _handle(self, what: str, content: Any) -> None:
         if what == "ended":
             self._error = as_error(Report.of(content))
         elif what == "together":
@@ -128,9 +128,9 @@ class _OtherRank(LocalRanks):
         else:
             self._missing = content
 
-    def _take_leave(self, reason: Report) -> None:
+    def _send_leave(self, reason: Report) -> None:
         if self._link is not None:
             self._link.send("leave", reason)
 
-    def _tell_missing(self, ranks: Sequence[int]) -> None:
-        """Rank 0 knows."""
+    def _send_missing(self, ranks: Sequence[int]) -> None:
+        """Do nothing: rank 0 knows the missing ranks."""

@@ -1,7 +1,7 @@
-"""One rank of a job on this machine while it meets the others: what rank 0 and the others share.
+"""Base of rank 0 and the other ranks of a job on this machine while they meet.
 
-A process is in one meeting at a time. From its first one until it ends it holds its rank's number,
-and a forked child gives up what tells that its parent lives.
+A process is in one meeting at a time. From its first meeting until it ends it holds the address of
+its rank. A forked child closes its copies of the parent's sockets: they would outlive the parent.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ __all__ = ["ENDED", "FOREIGN", "TICK_S", "LocalRanks", "Watch"]
 
 Watch = Callable[[], None] | None
 
-TICK_S = 0.05  # how often waits look at the clock
+TICK_S = 0.05  # interval of checks in waits
 ENDED = Report(PeerError.__name__, None, "the process ended while the collective was made")
-FOREIGN = Report(PeerError.__name__, None, "what it sent is no message of this version of wagma")
+FOREIGN = Report(PeerError.__name__, None, "its message is not one of this version of wagma")
 _OTHER_THREAD = (
-    "another thread of this process makes a collective meanwhile, and threads take turns: every "
-    "rank has to make its collectives in one order"
+    "another thread of this process is making a collective, and threads take turns: every rank has "
+    "to make its collectives in the same order"
 )
 
-# Those of two threads would be mixed up.
+# Messages of two threads would mix.
 _turn = threading.Lock()
 _open: weakref.WeakSet[LocalRanks] = weakref.WeakSet()
 _claims: dict[tuple[str, int], Claim] = {}  # by key and rank; until the process ends
 
 
 def _forked() -> None:
-    """Close in a child what tells that its parent lives."""
+    """Close the parent's sockets in a forked child."""
     global _turn
     for ranks in list(_open):
         ranks.close()
@@ -67,15 +67,15 @@ class LocalRanks(ABC):
         self._job = job
         self._patience = patience
         self._watch = watch
-        self._error: Exception | None = None  # what ended the meeting for all
-        self._first: Claim | None = None  # of this rank, while it meets others for the first time
+        self._error: Exception | None = None  # ended the meeting for all ranks
+        self._first: Claim | None = None  # this rank's address, in its first meeting
         self._turn = _turn
         self._take_turn()
         _open.add(self)
         try:
             if job.size > 1:
                 self._claim()
-                self._come_together()
+                self._assemble()
             self._check_claim()
         except BaseException as error:
             self.leave(report(error))
@@ -86,27 +86,27 @@ class LocalRanks(ABC):
         """Return `value`, plain data, of every rank.
 
         Raises:
-            PeerError, StallError, or what a rank left with.
+            PeerError, StallError, or the error with which a rank left.
         """
 
     def check(self) -> None:
-        """Raise what another rank's end made of the meeting, if that is known; do not wait."""
+        """Raise the error with which another rank ended the meeting, if any; do not wait."""
         if self._error is None:
-            self._take(0)
+            self._process(0)
         if self._error is not None:
             raise self._error
 
     def leave(self, reason: Report | None) -> None:
-        """End the meeting for this rank; `reason`: what the others do not know yet."""
+        """End the meeting for this rank; `reason`: an error that the others do not know yet."""
         if reason is not None and self._error is None:
-            self._take_leave(reason)
-        for link in self._peers_links():
+            self._send_leave(reason)
+        for link in self._peer_links():
             link.finish()
         self.close()
         self._turn.release()
 
     def close(self) -> None:
-        """Close the sockets and tell nobody."""
+        """Close the sockets without a message."""
         _open.discard(self)
         for link in self._links():
             link.close()
@@ -118,13 +118,13 @@ class LocalRanks(ABC):
             wait.check(())
 
     def _claim(self) -> None:
-        """Take this rank's number, which another process may have, in another job of this name."""
+        """Claim this rank's address; a process of another job of this name may hold it."""
         known = (self._job.key, self.rank)
         if known not in _claims:
             self._first = _claims[known] = Claim(self._job)
 
     def _check_claim(self) -> None:
-        """Check that no other process wanted this rank's number while the ranks met first."""
+        """Check that no other process tried to claim this rank's address in the first meeting."""
         other = self._first.disputed_by() if self._first is not None else None
         if other is not None:
             raise MismatchError(
@@ -133,31 +133,31 @@ class LocalRanks(ABC):
             )
 
     def _wait(self, missing: Callable[[], Sequence[int]], wait: Wait | None = None) -> None:
-        """Take what comes until nobody is missing."""
+        """Process messages until no rank is missing."""
         wait = wait or Wait(self._patience, self.rank, self._watch)
         self.check()
         while ranks := missing():
-            self._take(TICK_S)
+            self._process(TICK_S)
             self.check()
             if wait.seconds > TICK_S:
-                self._tell_missing(ranks)
+                self._send_missing(ranks)
             wait.check(ranks)
 
     @abstractmethod
-    def _come_together(self) -> None: ...
+    def _assemble(self) -> None: ...
 
     @abstractmethod
-    def _take(self, seconds: float) -> None:
-        """Take what has come, or comes within `seconds`."""
+    def _process(self, seconds: float) -> None:
+        """Process messages that have arrived, or that arrive within `seconds`."""
 
     @abstractmethod
-    def _take_leave(self, reason: Report) -> None: ...
+    def _send_leave(self, reason: Report) -> None: ...
 
     @abstractmethod
-    def _tell_missing(self, ranks: Sequence[int]) -> None: ...
+    def _send_missing(self, ranks: Sequence[int]) -> None: ...
 
     @abstractmethod
-    def _peers_links(self) -> Iterable[Link]: ...
+    def _peer_links(self) -> Iterable[Link]: ...
 
     @abstractmethod
     def _links(self) -> Iterable[Link | socket.socket]: ...

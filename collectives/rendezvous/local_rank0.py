@@ -1,4 +1,4 @@
-"""The rank at whose address the others meet, and which hands on what each of them says."""
+"""Rank 0 of a job on this machine: accepts the other ranks and forwards their values."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 from ..errors import MismatchError
 from .address import accept, listen
-from .greeting import Hello, Stranger
-from .job import REMEDY, Job, outlook
+from .greeting import Hello, UnverifiedLink
+from .job import REMEDY, Job, environment_digest
 from .link import LONGEST, Link, wait_for
 from .local_base import ENDED, FOREIGN, TICK_S, LocalRanks, Watch
 from .patience import Patience, Wait
@@ -20,43 +20,43 @@ from .reports import Report, as_error, common_report
 
 __all__ = ["Rank0"]
 
-_HOLD_S = 1.0  # for which ranks that look like two jobs' are held back: others of those may come
-_STRANGERS = 64  # of those, beside the ranks, that are listened to
+_HOLD_S = 1.0  # wait if ranks seem to be of two jobs: more of them may arrive and show it
+_UNVERIFIED = 64  # connections that are open at once, beside one per rank
 
 
 class Rank0(LocalRanks):
-    """Rank 0, at whose address the others call."""
+    """Rank 0: the others connect to its address."""
 
     def __init__(self, job: Job, patience: Patience, watch: Watch) -> None:
         self._listener: socket.socket | None = None
-        self._strangers: list[Stranger] = []
+        self._unverified: list[UnverifiedLink] = []
         self._peers: dict[int, Link] = {}
         self._values: dict[int, Any] = {}
-        self._outlooks = {outlook(os.environ)}
-        self._told: Sequence[int] = ()
+        self._environments = {environment_digest(os.environ)}
+        self._missing_sent: Sequence[int] = ()
         super().__init__(job, patience, watch)
 
-    def _come_together(self) -> None:
+    def _assemble(self) -> None:
         self._listener = listen(self._job)
         self._wait(lambda: self._without(self._peers.keys() | {0}))
-        if self._first is not None and len(self._outlooks) > 1:
+        if self._first is not None and len(self._environments) > 1:
             until = time.monotonic() + min(_HOLD_S, self._patience.timeout / 2)
             while time.monotonic() < until:
-                self._take(TICK_S)
+                self._process(TICK_S)
                 self.check()
-        # Before any rank goes on: who calls from now on comes for the next meeting.
-        self._close_door()
-        self._tell("together", None)
+        # Before any rank goes on: connections from now on are for the next meeting.
+        self._stop_listening()
+        self._send_all("together", None)
 
     def allgather(self, value: Any, *, last: bool) -> list[Any]:  # noqa: ARG002
-        """Return `value` of every rank, once all have said theirs."""
+        """Return `value` of every rank, once all values have arrived."""
         self._check_claim()
         self._values[0] = value
         self._wait(lambda: self._without(self._values.keys()))
         values = [self._values[rank] for rank in range(self.size)]
         self._values.clear()
-        self._tell("values", values)
-        # One that has got them may be gone for good reason: nobody is listened to.
+        self._send_all("values", values)
+        # A rank that has received the values may end in order: a closed connection is no error.
         wait = Wait(self._patience, self.rank, self._watch)
         while slow := [rank for rank, link in self._peers.items() if link.unsent]:
             wait_for([], [self._peers[rank] for rank in slow], TICK_S)
@@ -66,46 +66,46 @@ class Rank0(LocalRanks):
     def _without(self, ranks: Iterable[int]) -> list[int]:
         return sorted(set(range(self.size)).difference(ranks))
 
-    def _peers_links(self) -> Iterable[Link]:
+    def _peer_links(self) -> Iterable[Link]:
         return self._peers.values()
 
     def _links(self) -> list[Link | socket.socket]:
         listener = [] if self._listener is None else [self._listener]
-        return [*listener, *self._strangers, *self._peers.values()]
+        return [*listener, *self._unverified, *self._peers.values()]
 
-    def _take(self, seconds: float) -> None:
+    def _process(self, seconds: float) -> None:
         ranks = {link: rank for rank, link in self._peers.items()}
         for link in wait_for(self._links(), [*self._peers.values()], seconds):
             if link is self._listener:
-                self._open_door()
+                self._accept()
             elif link in ranks:
-                self._hear(ranks[link], link)
-            elif link in self._strangers:
-                self._greet(link)
+                self._receive(ranks[link], link)
+            elif link in self._unverified:
+                self._identify(link)
             if self._error is not None:
                 return
 
-    def _open_door(self) -> None:
-        """Take those in that call; of too many the first has to call again."""
+    def _accept(self) -> None:
+        """Accept connections; close the oldest unverified ones if there are too many."""
         assert self._listener is not None
         try:
-            for _ in range(_STRANGERS):
+            for _ in range(_UNVERIFIED):
                 end = accept(self._listener)
                 if end is not None:
-                    self._strangers.append(Stranger(end))
+                    self._unverified.append(UnverifiedLink(end))
         except BlockingIOError:
             pass
         except OSError:  # too many files are open
-            if not self._strangers:
+            if not self._unverified:
                 time.sleep(TICK_S)
-            self._send_away(len(self._strangers))
-        self._send_away(len(self._strangers) - self.size - _STRANGERS)
+            self._drop_unverified(len(self._unverified))
+        self._drop_unverified(len(self._unverified) - self.size - _UNVERIFIED)
 
-    def _send_away(self, strangers: int) -> None:
-        for _ in range(strangers):
-            self._strangers.pop(0).close()
+    def _drop_unverified(self, count: int) -> None:
+        for _ in range(count):
+            self._unverified.pop(0).close()
 
-    def _hear(self, rank: int, link: Link) -> None:
+    def _receive(self, rank: int, link: Link) -> None:
         try:
             for what, content in link.receive():
                 if what == "leave":
@@ -117,28 +117,28 @@ class Rank0(LocalRanks):
         except ValueError:
             self._end(common_report({rank: FOREIGN}, self.size))
 
-    def _greet(self, stranger: Stranger) -> None:
+    def _identify(self, link: UnverifiedLink) -> None:
         try:
-            hello = stranger.introduced(self._job)
-        except (EOFError, ValueError):  # somebody who only looked who listens, or worse
-            self._strangers.remove(stranger)
-            stranger.close()
+            hello = link.receive_hello(self._job)
+        except (EOFError, ValueError):  # another program, or one that only asked who listens
+            self._unverified.remove(link)
+            link.close()
             return
         if hello is None:
             return
-        self._strangers.remove(stranger)
-        stranger.welcome(self._job, hello)
+        self._unverified.remove(link)
+        link.welcome(self._job, hello)
         wrong = self._objection(hello)
         if wrong is None:
-            self._outlooks.add(hello.outlook)
-            self._peers[hello.rank] = stranger
-            stranger.longest = LONGEST
-            stranger.send("missing", self._without(self._peers.keys() | {0}))
-            self._told = ()  # the others are told in a moment
+            self._environments.add(hello.environment)
+            self._peers[hello.rank] = link
+            link.longest = LONGEST
+            link.send("missing", self._without(self._peers.keys() | {0}))
+            self._missing_sent = ()  # so that the others get the new list soon
         else:
             reason = Report(MismatchError.__name__, None, wrong)
-            stranger.send("ended", reason)
-            stranger.close()
+            link.send("ended", reason)
+            link.close()
             self._end(reason)
 
     def _objection(self, hello: Hello) -> str | None:
@@ -161,32 +161,32 @@ class Rank0(LocalRanks):
 
     def _end(self, reason: Report) -> None:
         self._error = as_error(reason)
-        self._tell_end(reason)
+        self._send_end(reason)
 
-    def _take_leave(self, reason: Report) -> None:
-        self._tell_end(common_report({0: reason}, self.size))
+    def _send_leave(self, reason: Report) -> None:
+        self._send_end(common_report({0: reason}, self.size))
 
-    def _tell_end(self, reason: Report) -> None:
-        """Tell the ranks, those included that have just said who they are."""
-        for stranger in self._strangers:
+    def _send_end(self, reason: Report) -> None:
+        """Send the end to all ranks, and to those whose "hello" has just arrived."""
+        for link in self._unverified:
             with suppress(EOFError, ValueError):
-                if hello := stranger.introduced(self._job):
-                    stranger.welcome(self._job, hello)
-                    stranger.send("ended", reason)
-        self._tell("ended", reason)
-        self._close_door()
+                if hello := link.receive_hello(self._job):
+                    link.welcome(self._job, hello)
+                    link.send("ended", reason)
+        self._send_all("ended", reason)
+        self._stop_listening()
 
-    def _close_door(self) -> None:
+    def _stop_listening(self) -> None:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
-        self._send_away(len(self._strangers))
+        self._drop_unverified(len(self._unverified))
 
-    def _tell_missing(self, ranks: Sequence[int]) -> None:
-        if ranks != self._told:
-            self._told = ranks
-            self._tell("missing", ranks)
+    def _send_missing(self, ranks: Sequence[int]) -> None:
+        if ranks != self._missing_sent:
+            self._missing_sent = ranks
+            self._send_all("missing", ranks)
 
-    def _tell(self, what: str, content: Any) -> None:
+    def _send_all(self, what: str, content: Any) -> None:
         for link in self._peers.values():
             link.send(what, content)

@@ -1,9 +1,9 @@
-"""The ranks of a job while they make a collective, whatever they talk through.
+"""Creation of a collective by all ranks of a job, over MPI or over sockets.
 
 The ranks compare their arguments. On one node rank 0 then makes the shared memory and the others
-open it; on several all connect a channel. Then all join. An error on any rank is raised on every
-rank, with the same type and text, so that no rank waits for one that has given up. Ranks talk
-through an mpi4py communicator (mpi.py) or, where that is None, through sockets of this machine
+open it; on several nodes all ranks connect a channel. Then all join. An error on any rank is raised
+on every rank, with the same type and text, so that no rank waits for one that has given up. Ranks
+talk through an mpi4py communicator (mpi.py) or, where that is None, through sockets of this machine
 (local.py).
 """
 
@@ -32,7 +32,7 @@ from .tracing import Mark, mark
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Comm", "Meeting", "Telling", "rank_and_size"]
+__all__ = ["CollectiveMeta", "Comm", "Meeting", "rank_and_size"]
 
 # The ranks of a collective: a communicator, None or "auto".
 Comm: TypeAlias = "MPI.Intracomm | Literal['auto'] | None"
@@ -48,10 +48,10 @@ _AS_OFTEN = (
 
 
 class Ranks(Protocol):
-    """What a meeting talks through.
+    """The messages of a meeting.
 
-    All ranks call `allgather` equally often, but for one that leaves with a report, which ends the
-    meeting for all.
+    All ranks call `allgather` equally often. A rank that leaves with a report ends the meeting for
+    all ranks.
     """
 
     rank: int
@@ -59,35 +59,36 @@ class Ranks(Protocol):
     on_this_node: int  # how many of them can share memory with this one
 
     def allgather(self, value: Any, *, last: bool) -> list[Any]:
-        """`value` of every rank; `last`: the others will not call it again."""
+        """Return `value` of every rank; `last`: no rank will call it again."""
         ...
 
     def check(self) -> None:
-        """Raises what another rank's end made of the meeting, if that is known; does not wait."""
+        """Raise the error with which another rank ended the meeting, if any; do not wait."""
         ...
 
     def leave(self, reason: Report | None) -> None:
-        """The end of the meeting for this rank; `reason`: what the others do not know yet."""
+        """End the meeting for this rank; `reason`: an error that the others do not know yet."""
         ...
 
 
 def rank_and_size(comm: Comm) -> tuple[int, int]:
-    """Return this rank, and how many there are: of a communicator, or of the launcher's job.
+    """Return this rank and the number of ranks of a communicator, or of the launcher's job.
 
     Raises:
-        TypeError, ValueError: it is no intracommunicator; None, and no launcher has told them.
+        TypeError, ValueError: `comm` is no intracommunicator; it is None, and no launcher has set
+            the ranks.
         NotImplementedError: the job spans nodes.
-        ImportError, RuntimeError: MPI is not there, is not running, or does not know of the other
-            ranks of the job.
+        ImportError, RuntimeError: MPI is missing, is not running, or does not know the other ranks
+            of the job.
     """
-    found = _found(comm)
-    if isinstance(found, Job):
-        return found.rank, found.size
-    check_communicator(found)
-    return found.Get_rank(), found.Get_size()
+    ranks = _communicator_or_job(comm)
+    if isinstance(ranks, Job):
+        return ranks.rank, ranks.size
+    check_communicator(ranks)
+    return ranks.Get_rank(), ranks.Get_size()
 
 
-def _found(comm: Comm) -> MPI.Intracomm | Job:
+def _communicator_or_job(comm: Comm) -> MPI.Intracomm | Job:
     """Return the communicator, or the job of ranks that meet without MPI."""
     if comm is None:
         return Job.of(os.environ)
@@ -101,18 +102,18 @@ def _found(comm: Comm) -> MPI.Intracomm | Job:
 
 
 class Meeting:
-    """The ranks while they make a collective; a context manager. Every method is collective.
+    """All ranks while they make a collective; a context manager. Every method is collective.
 
     Args:
-        comm: intracommunicator, of which a duplicate is used and freed at the end; None: the ranks
-            that a launcher started on this machine; "auto": see `meeting_place`.
-        patience: with which ranks that do not come are waited for.
-        watch: called while they are waited for; what it raises ends that. With it this is a call of
-            ranks that have met before, without it they make something.
+        comm: intracommunicator: the meeting duplicates it, and frees the duplicate at the end;
+            None: the ranks that a launcher started on this machine; "auto": see `meeting_place`.
+        patience: how long to wait for missing ranks, and when to warn.
+        watch: called during waits; an exception that it raises ends the wait. Given: a call of a
+            collective that exists; None: the creation of one.
 
     Raises:
-        what `rank_and_size` does
-        PeerError, StallError: another rank ended, or did not come.
+        Whatever `rank_and_size` raises.
+        PeerError, StallError: another rank ended, or did not arrive.
     """
 
     def __init__(
@@ -121,18 +122,18 @@ class Meeting:
         patience: Patience,
         watch: Callable[[], None] | None = None,
     ) -> None:
-        found = _found(comm)
+        source = _communicator_or_job(comm)
         self._mpi = None
-        if isinstance(found, Job):
-            self._ranks: Ranks = _local_ranks(found, patience, watch)
+        if isinstance(source, Job):
+            self._ranks: Ranks = _local_ranks(source, patience, watch)
         else:
-            self._ranks = self._mpi = MPIRanks(found, partial(_wait, found, patience, watch))
+            self._ranks = self._mpi = MPIRanks(source, partial(_wait, source, patience, watch))
         self.rank = self._ranks.rank
         self.size = self._ranks.size
         self._segment: Segment | None = None
         self._channel: Channel | None = None
-        self._agreed_error = False  # every rank raises it, none has to be told
-        self._heard: Exception | None = None  # what `check` raised
+        self._agreed_error = False  # every rank raises it: no report is needed
+        self._peer_error: Exception | None = None  # raised by `check`
 
     def __enter__(self) -> Meeting:
         return self
@@ -150,10 +151,10 @@ class Meeting:
             self._ranks.leave(report(error))
 
     def exchange(self, function: Callable[[], object], *, last: bool = False) -> list[Any]:
-        """What `function()` returned on every rank, by rank; raises what it raised on any.
+        """Return the value of `function()` on every rank, by rank.
 
-        That is plain data (see `link.plain`). Where ranks raise different things, see
-        `common_report`. `last`: the meeting ends here.
+        The values are plain data (see `link.plain`). An error on any rank is raised on every rank;
+        of several errors `common_report` chooses one. `last`: the meeting ends here.
         """
         value: object = None
         error: BaseException | None = None
@@ -161,12 +162,12 @@ class Meeting:
             value = plain(function())
         except BaseException as caught:  # KeyboardInterrupt too: the others must not wait
             error = caught
-        # What `check` raised is another rank's, which reports it.
-        mine = None if error is None or error is self._heard else report(error)
+        # The error that `check` raised is another rank's, which reports it.
+        own = None if error is None or error is self._peer_error else report(error)
         if error is not None:
-            self._fail(mine)
-        gathered = self._ranks.allgather((value, mine), last=last)
-        reports = {rank: Report.of(said) for rank, (_, said) in enumerate(gathered) if said}
+            self._fail(own)
+        gathered = self._ranks.allgather((value, own), last=last)
+        reports = {rank: Report.of(sent) for rank, (_, sent) in enumerate(gathered) if sent}
         self._agreed_error = bool(reports)
         if error is not None and not isinstance(error, Exception):
             raise error
@@ -175,16 +176,16 @@ class Meeting:
         return [value for value, _ in gathered]
 
     def agree(self, function: Callable[[], Mapping[str, object]], *, last: bool = False) -> None:
-        """Compares the named arguments that `function()` returns; `last`: the meeting ends here.
+        """Compare the named arguments that `function()` returns; `last`: the meeting ends here.
 
         Raises:
-            MismatchError: they differ between ranks; names the first that does and its values.
+            MismatchError: an argument differs between ranks; the message names it and its values.
         """
 
-        def shown() -> dict[str, tuple[object, str]]:
+        def with_text() -> dict[str, tuple[object, str]]:
             return {name: (value, repr(value)) for name, value in function().items()}
 
-        gathered = self.exchange(shown, last=last)
+        gathered = self.exchange(with_text, last=last)
         for name, (value, _) in gathered[0].items():
             if all(arguments[name][0] == value for arguments in gathered):
                 continue
@@ -198,10 +199,10 @@ class Meeting:
             raise errors.MismatchError(f"{name} differs between ranks: {values}")
 
     def transport(self, wanted: str) -> str:
-        """What handles are made over, "shm" or "mpi"; every rank wants the same.
+        """Return the transport of the handles, "shm" or "mpi"; every rank passes the same `wanted`.
 
         Raises:
-            ValueError: it cannot be had.
+            ValueError: these ranks cannot use `wanted`.
         """
         here = self._ranks.on_this_node
         on_one_node = here == self.size  # on every rank, or on none
@@ -226,19 +227,19 @@ class Meeting:
         return wanted
 
     def segment(self, options: Mapping[str, int | float]) -> Segment:
-        """The shared memory of these ranks: made by rank 0, opened by the others.
+        """Return the shared memory of these ranks: rank 0 makes it, the others open it.
 
         From here on a rank that fails in the meeting is marked as failed in the segment as well.
 
         Raises:
             ValueError, TypeError: an option is out of its range.
-            SegmentError: the memory could not be had.
+            SegmentError: the system refused the memory.
         """
         try:
             return self._open_segment(options, None)
         except errors.SegmentError:
-            # Not found without a name: ranks are in PID namespaces (containers) of their own. The
-            # name is known to all before it exists: whoever is left removes it.
+            # The others find no segment without a name if ranks are in PID namespaces (containers)
+            # of their own. All ranks know the name before it exists: any of them can remove it.
             name = self.exchange(lambda: f"/wagma-{os.getpid()}-{os.urandom(8).hex()}")[0]
         try:
             return self._open_segment(options, name)
@@ -247,7 +248,7 @@ class Meeting:
                 Path("/dev/shm", name[1:]).unlink()
 
     def _open_segment(self, options: Mapping[str, int | float], name: str | None) -> Segment:
-        """`segment`, if rank 0 gives it that name, or none."""
+        """Make the segment on rank 0, with this name or none, and open it on the others."""
         self._segment = None
 
         def create() -> str:
@@ -268,18 +269,18 @@ class Meeting:
     def channel(
         self, options: Mapping[str, int | float], schedule: Schedule | None = None
     ) -> Channel:
-        """What these ranks send messages through.
+        """Return a channel for messages between these ranks.
 
-        From here on a rank that fails in the meeting says so to those that wait in a handle.
+        From here on a rank that fails in the meeting notifies the ranks that wait in a handle.
 
         Args:
             options: of the engine.
-            schedule: how data is exchanged; None: as rank 0 knows for this machine.
+            schedule: how ranks exchange data; None: the schedule that rank 0 finds, see `tuning`.
 
         Raises:
             ValueError, TypeError: an option is out of its range.
-            ImportError: there is nothing for the MPI that is loaded.
-            TransportError: MPI refused something.
+            ImportError: wagma was not built for the MPI that is loaded.
+            TransportError: a call of MPI failed.
         """
         mpi = self._mpi
         assert mpi is not None
@@ -298,7 +299,7 @@ class Meeting:
                 raise errors.TransportError(str(error)) from error
             self._channel = Channel(used, capsule)
 
-        # Who cannot load it would not come to connect(), which is collective.
+        # A rank that cannot load it would not call connect(), which is collective.
         used = {**options, **self.exchange(load)[0]}
         self.exchange(connect)
         assert self._channel is not None
@@ -310,10 +311,10 @@ class Meeting:
         options: Mapping[str, int | float],
         make: Callable[[Segment | Channel], Handle],
     ) -> Handle:
-        """A handle on every rank, or on none: what `make` makes over a segment or a channel.
+        """Make a handle on every rank, or on none: `make` makes it over a segment or a channel.
 
         Raises:
-            what `segment` and `channel` do, and `make` on any rank.
+            Whatever `segment` and `channel` raise, and `make` on any rank.
         """
         over = self.segment(options) if transport == "shm" else self.channel(options)
         mark = self.mark()
@@ -330,21 +331,21 @@ class Meeting:
         return handle
 
     def mark(self) -> Mark | None:
-        """How the timelines of ranks that talk through a channel are told apart; None: no need."""
+        """Return the label of this rank's timeline; None: no rank with a channel writes one."""
         if self._channel is None or self._mpi is None:
             return None
         return mark(self._mpi.comm, self.exchange)
 
     def check(self) -> None:
-        """Raises what another rank's end made of the meeting, if that is known; does not wait."""
+        """Raise the error with which another rank ended the meeting, if any; do not wait."""
         try:
             self._ranks.check()
         except Exception as error:
-            self._heard = error
+            self._peer_error = error
             raise
 
     def _fail(self, reason: Report | None) -> None:
-        """The others may be waiting for this rank inside a handle, not here."""
+        """End the waits of other ranks for this one, inside a handle."""
         if self._segment is not None:
             self._segment.fail(self.rank)
         if self._channel is not None and self._mpi is not None and reason is not None:
@@ -359,21 +360,22 @@ def _wait(comm: MPI.Intracomm, patience: Patience, watch: Callable[[], None] | N
 
 
 def _local_ranks(job: Job, patience: Patience, watch: Callable[[], None] | None) -> Ranks:
-    """Those that a launcher started. Sockets are imported for them: ranks of MPI start sooner."""
+    """Return the ranks that a launcher started. MPI's ranks need no import of sockets."""
     from .local import local_ranks
 
     return local_ranks(job, patience, watch)
 
 
-class Telling(type):
-    """Metaclass of collectives: a rank whose call has wrong arguments tells the ranks that wait.
+class CollectiveMeta(type):
+    """Metaclass of collectives: a constructor that fails on one rank fails on every rank.
 
-    The others have called rightly and are in the meeting, to which this one would never come. An
-    instance is in a meeting, or has been, when its attribute `met` is set.
+    If a rank passes wrong arguments, the other ranks already wait for it in the meeting: this one
+    joins them to report its error. A constructor sets the attribute `met` before it meets the
+    others by itself.
     """
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Makes an instance."""
+        """Make an instance."""
         kind: Any = cls
         made = kind.__new__(kind, *args, **kwargs)
         try:

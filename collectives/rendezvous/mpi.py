@@ -1,4 +1,4 @@
-"""Talking through an mpi4py communicator while a collective is made, and a duplicate for later."""
+"""Messages of a meeting through an mpi4py communicator."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
 __all__ = ["MPIRanks"]
 
 _VALUE, _ENDED, _GIVEN_UP = range(3)  # tags: of `allgather`, of `tell`, of a rank that gave up
-_NAMED = 256  # ranks of a communicator, at most, of which those that have not come are named
-_kept: list[Any] = []  # what MPI may still write to, of ranks that have given up
-_SHORTEST_S, _LONGEST_S = 2e-5, 1e-2  # between two looks for others
-_LAST_WORDS_S = 0.1  # until what a rank sent before it failed has come
-_SHORT = 1 / 16  # of the time that a wait has taken, at most, is slept until the next look
+_NAMED = 256  # in larger communicators messages do not name the missing ranks
+_kept: list[Any] = []  # requests and buffers of ranks that gave up: MPI may still write to them
+_SHORTEST_S, _LONGEST_S = 2e-5, 1e-2  # bounds of the time between two polls
+_LAST_REPORT_S = 0.1  # within this time the last report of a failed rank arrives
+_POLL_SHARE = 1 / 16  # time between two polls, as a share of the wait so far
 
 
 class MPIRanks:
     """The ranks of a communicator, on a duplicate of it that is freed at the end.
 
-    No rank waits inside MPI for one that has not come: it looks, sleeps, and looks again, so that
+    No rank blocks inside MPI until a missing rank arrives: it polls and sleeps in turn, so that
     `wait` can warn and give up.
 
-    Ranks are matched by the order of their calls: one that leaves early joins the next `allgather`
-    of the others, and then the freeing.
+    Calls of the ranks match by their order: a rank that leaves early joins the next `allgather` of
+    the others, and then frees the duplicate with them.
 
     Args:
-        comm: the communicator, in which an arrival is left behind if this rank gives up (_Arrival).
+        comm: the communicator. If this rank gives up, its arrival stays in there, see _Arrival.
         wait: begins one wait for other ranks.
 
     Attributes:
-        comm: the duplicate, for what is collective.
+        comm: the duplicate, for collective calls.
 
     Raises:
-        what `check_communicator` does.
-        PeerError: MPI says that a rank has died.
-        StallError: the others have not come in time.
+        Whatever `check_communicator` raises.
+        PeerError: MPI reports that a rank has died.
+        StallError: the others have not arrived in time.
     """
 
     def __init__(self, comm: MPI.Intracomm, wait: Callable[[], Wait]) -> None:
@@ -58,8 +58,8 @@ class MPIRanks:
         self._wait = wait
         self._over = False
         self._telling: list[MPI.Request] = []
-        self._heard: dict[int, Report] = {}
-        self._unusable = False  # this rank has given up, or another one
+        self._reports: dict[int, Report] = {}
+        self._unusable = False  # this rank or another one has given up
         self.comm = comm
         self.comm = self._arrive(comm)
         self.allgather(None, last=False)  # a rank that has given up makes the duplicate, too
@@ -68,11 +68,10 @@ class MPIRanks:
         node.Free()
 
     def allgather(self, value: Any, *, last: bool) -> list[Any]:
-        """`value` of every rank; `last`: the others will not call it again.
+        """Return `value` of every rank; `last`: no rank will call it again.
 
         Raises:
-            PeerError, StallError: a rank has died; one has not come in time, for this rank or
-                another one.
+            PeerError, StallError: a rank has died; this rank or another one has waited too long.
         """
         self._over = last
         content = encode((bool(self._telling), value))
@@ -81,8 +80,8 @@ class MPIRanks:
 
         def missing() -> list[int]:
             for rank in self._others():
-                if rank not in values and (taken := self._take(rank, _VALUE)) is not None:
-                    values[rank] = taken
+                if rank not in values and (message := self._receive(rank, _VALUE)) is not None:
+                    values[rank] = message
             return [rank for rank in self._others() if rank not in values]
 
         try:
@@ -93,31 +92,31 @@ class MPIRanks:
             self._give_up(error)
             raise
         # No message may be left when the communicator is freed.
-        for rank, (has_told, _) in values.items():
-            if has_told and rank != self.rank and rank not in self._heard:
-                while (told := self._take(rank, _ENDED)) is None:  # it is on its way
+        for rank, (has_reported, _) in values.items():
+            if has_reported and rank != self.rank and rank not in self._reports:
+                while (message := self._receive(rank, _ENDED)) is None:  # it is on its way
                     pass
-                self._heard[rank] = Report.of(told)
+                self._reports[rank] = Report.of(message)
         for request in self._telling:
             request.wait()
         self._telling = []
         return [values[rank][1] for rank in range(self.size)]
 
     def tell(self, reason: Report) -> None:
-        """Tell the ranks that wait elsewhere that this one has ended; `allgather` has to follow."""
+        """Send `reason` to ranks that wait elsewhere for this one; `allgather` must follow."""
         if not (self._over or self._unusable or self._telling):
             self._telling = self._send(encode(reason), _ENDED)
 
     def check(self) -> None:
-        """Raises what another rank told; does not wait."""
+        """Raise the error that another rank has reported, if any; do not wait."""
         for rank in self._others():
-            if rank not in self._heard and (told := self._take(rank, _ENDED)) is not None:
-                self._heard[rank] = Report.of(told)
-        if self._heard:
-            raise as_error(common_report(self._heard, self.size))
+            if rank not in self._reports and (message := self._receive(rank, _ENDED)) is not None:
+                self._reports[rank] = Report.of(message)
+        if self._reports:
+            raise as_error(common_report(self._reports, self.size))
 
     def leave(self, reason: Report | None) -> None:
-        """The end; `reason`: what the others, who are going to call `allgather`, do not know."""
+        """End the meeting; `reason`: an error for the others, which will call `allgather`."""
         if reason is not None and not (self._over or self._unusable):
             self.allgather((None, reason), last=True)
         if not self._unusable:  # the others would not free it
@@ -130,8 +129,8 @@ class MPIRanks:
         kind = import_mpi().BYTE
         return [self.comm.Isend([content, kind], rank, tag) for rank in self._others()]
 
-    def _take(self, rank: int, tag: int) -> Any:
-        """What `rank` has sent; None: nothing has come."""
+    def _receive(self, rank: int, tag: int) -> Any:
+        """Return the next message of `rank`; None: there is none."""
         status = import_mpi().Status()
         message = self.comm.Improbe(rank, tag, status)
         if message is None:
@@ -150,14 +149,14 @@ class MPIRanks:
     def _finish(
         self, missing: Callable[[], Sequence[int] | None], wait: Wait, *, listen: bool = True
     ) -> None:
-        """Waits asleep until `missing` returns an empty list; None: it is not known who is.
+        """Poll until `missing` returns an empty list; None: some ranks, it is not known which.
 
-        A rank that ends the meeting with an error fails in its handle, too. It has said so first:
-        that is looked for before its failure is believed.
+        A rank that ends the meeting with an error reports it first and then fails in its handle.
+        This waits for the report before it raises the failure.
         """
         mpi = import_mpi()
         lost: PeerError | None = None
-        believed = math.inf
+        raise_at = math.inf
         while True:
             try:
                 ranks = missing()
@@ -170,38 +169,39 @@ class MPIRanks:
                 return
             if listen:
                 self._listen()
-            if lost is not None and time.monotonic() >= believed:
+            if lost is not None and time.monotonic() >= raise_at:
                 raise lost
             try:
                 wait.check(ranks or ())
             except PeerError as error:
                 if lost is None:
-                    lost, believed = error, time.monotonic() + _LAST_WORDS_S
-            time.sleep(min(max(_SHORTEST_S, _SHORT * wait.seconds), _LONGEST_S))
+                    lost, raise_at = error, time.monotonic() + _LAST_REPORT_S
+            time.sleep(min(max(_SHORTEST_S, _POLL_SHARE * wait.seconds), _LONGEST_S))
 
     def _listen(self) -> None:
-        """Raises what another rank gave up with."""
+        """Raise the error with which another rank gave up, if any."""
         for rank in self._others():
-            if (reason := self._take(rank, _GIVEN_UP)) is not None:
+            if (reason := self._receive(rank, _GIVEN_UP)) is not None:
                 raise as_error(common_report({rank: Report.of(reason)}, self.size))
 
     def _give_up(self, error: BaseException) -> None:
-        """The others are told, who may wait longer; nobody can use the duplicate any more."""
+        """Send the error to the others, which may wait longer; the duplicate is unusable now."""
         self._unusable = True
         _kept.append(self._send(encode(report(error)), _GIVEN_UP))
 
 
 class _Arrival:
-    """What a rank begins in a communicator to meet the others: it says that it is here.
+    """The arrival of a rank in the user's communicator, announced by non-blocking collectives.
 
-    Until all have come nobody has a communicator of ours, and messages in the user's one could be
-    taken by receives of the program. So a rank says it in collectives, which no receive takes: in
-    the one of rank r only r sends a byte, to everybody. It ends here as soon as r has begun it,
-    whoever else has. Libraries may let it wait for others as well; then more ranks seem missing.
+    Until all ranks have arrived there is no communicator of wagma's own, and receives of the
+    program could match messages in the user's communicator. Collectives cannot be matched by a
+    receive: in the one of rank r only r sends a byte, to every other rank. It completes here as
+    soon as r has begun it. A library may make it wait for other ranks as well; then more ranks seem
+    missing.
 
-    A rank that gives up leaves all that begun, and its next meeting in this communicator goes on
-    with it: collectives match in the order in which ranks begin them, so those that come late and
-    those that try again meet.
+    A rank that gives up leaves these collectives active, and its next meeting in this communicator
+    continues with them. Collectives match in the order in which ranks begin them, so late ranks and
+    ranks that try again meet.
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
@@ -219,7 +219,7 @@ class _Arrival:
 
     @classmethod
     def of(cls, comm: MPI.Intracomm) -> _Arrival:
-        """This rank's arrival in `comm`: the one that is begun, or a new one."""
+        """Return this rank's arrival in `comm`: the active one, or a new one."""
         arrival = comm.Get_attr(_arrival_key())
         if not isinstance(arrival, cls):
             arrival = cls(comm)
@@ -228,7 +228,7 @@ class _Arrival:
         return arrival
 
     def missing(self) -> list[int] | None:
-        """The ranks that have not come; None: some have not, it is not known which."""
+        """Return the ranks that have not arrived; None: some, it is not known which."""
         for sender in [sender for sender, request in self._here.items() if request.Test()]:
             del self._here[sender]
         if not self._here and self._made.Test():
@@ -236,7 +236,7 @@ class _Arrival:
         return sorted(self._here) or None
 
     def end(self, comm: MPI.Intracomm) -> MPI.Intracomm:
-        """Return the duplicate of `comm`, once nobody is missing."""
+        """Return the duplicate of `comm`, once no rank is missing."""
         comm.Delete_attr(_arrival_key())
         _kept.remove(self)
         return self._duplicate
@@ -249,7 +249,7 @@ def _arrival_key() -> int:
 
 
 def _dead(comm: MPI.Intracomm) -> list[int]:
-    """Return the ranks of which MPI says that they have died."""
+    """Return the ranks that MPI reports as failed."""
     dead = comm.Get_failed()
     return sorted(dead.Translate_ranks(list(range(dead.Get_size())), comm.Get_group()))
 

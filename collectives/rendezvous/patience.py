@@ -1,4 +1,4 @@
-"""How long a rank waits for others while a collective is made, and what it says meanwhile."""
+"""Waits for other ranks while a collective is made: warnings, and the timeout."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .reports import describe_ranks
 
 __all__ = ["Patience", "Wait"]
 
-_LOOK_S = 0.05  # about the time between two looks at a wait
-_STOPPED_S = 0.5  # more than that takes on a busy machine
+_CHECK_S = 0.05  # about the time between two checks of a wait
+_STOPPED_S = 0.5  # longer than a check is delayed on a busy machine
 _log = logging.getLogger("wagma")
 _HOW_THEY_MEET = (
     "ranks that are started without MPI meet if they are on one machine, of one user, and "
@@ -24,11 +24,11 @@ _HOW_THEY_MEET = (
 
 
 class Patience(NamedTuple):
-    """The options that govern waits, as far as they make sense: the meeting refuses wrong ones.
+    """The options of waits. Wrong values are ignored here: the meeting refuses them.
 
     Attributes:
-        timeout: seconds until a wait ends in StallError, infinity for never.
-        stall_warning: seconds between warnings, infinity for none; a tenth of a second at least.
+        timeout: seconds until a wait raises StallError, infinity for never.
+        stall_warning: seconds between warnings, infinity for none; 0.1 or more.
         name: of the collective, shown in warnings.
     """
 
@@ -38,7 +38,7 @@ class Patience(NamedTuple):
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Patience:
-        """Of the keyword arguments of a collective and of the environment."""
+        """Return the patience in the keyword arguments of a collective and the environment."""
         chosen = {name: options[name] for name in cls._fields if name in options}
         try:
             used = Options(**chosen).with_environment()
@@ -48,13 +48,14 @@ class Patience(NamedTuple):
 
 
 class Wait:
-    """One wait for other ranks, from now on.
+    """One wait for other ranks; it begins now.
 
     Args:
-        rank: that waits.
-        watch: called at every check; what it raises ends the wait.
-        what: where it waits.
-        hint: what to look at when others do not come.
+        patience: timeout and interval of warnings.
+        rank: the rank that waits.
+        watch: called at every check; an exception that it raises ends the wait.
+        what: the call that waits, for messages.
+        hint: advice for messages about missing ranks.
     """
 
     def __init__(
@@ -72,27 +73,27 @@ class Wait:
         self._what = what
         self._hint = hint
         self._interval = max(patience.stall_warning, SHORTEST_WARNING_S)
-        self._ran = 0.0
-        self._looked = time.monotonic()
+        self._waited = 0.0
+        self._checked_at = time.monotonic()
         self._quiet_until = self._interval
 
     @property
     def seconds(self) -> float:
-        """Return for how long this process has waited; each look counts what passed since the last.
+        """Return the seconds that this process has waited.
 
-        Where much more than the time between two looks has passed, the process was stopped: a
-        suspended job, a debugger. That is no waiting.
+        Much more time than usual between two checks means that the process was stopped, by the job
+        system or a debugger. That time does not count.
         """
         now = time.monotonic()
-        passed, self._looked = now - self._looked, now
-        self._ran += passed if passed < _STOPPED_S else _LOOK_S
-        return self._ran
+        passed, self._checked_at = now - self._checked_at, now
+        self._waited += passed if passed < _STOPPED_S else _CHECK_S
+        return self._waited
 
     def check(self, missing: Sequence[int]) -> None:
-        """To be called every now and then: warns of the ranks that have not come, `()`: unknown.
+        """Warn of missing ranks when it is time; `()`: unknown ranks. Call it about every 50 ms.
 
         Raises:
-            StallError: the time is over.
+            StallError: the timeout is over.
         """
         if self._watch is not None:
             self._watch()

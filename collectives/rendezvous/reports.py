@@ -1,4 +1,4 @@
-"""Errors of one rank that every rank raises: how they travel, and which of several is chosen."""
+"""Errors of one rank that every rank raises: their form in messages, and which of several."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _ERRORS: dict[str, Callable[[str], Exception]] = {
         errors.TransportError,
     )
 }
-# KeyboardInterrupt and its like: the others get PeerError, for it is not they who are interrupted.
+# KeyboardInterrupt and its like: only this rank was interrupted, so the others raise PeerError.
 _INTERRUPTED = "interrupted"
 _ERRORS[_INTERRUPTED] = errors.PeerError
 _CONSEQUENCES = (errors.PeerError.__name__, errors.StallError.__name__)
 
 
 class Report(NamedTuple):
-    """An exception, as it travels between ranks."""
+    """An exception in the form in which ranks send it."""
 
     kind: str
     code: int | None
@@ -60,7 +60,7 @@ class Report(NamedTuple):
 
 
 def report(error: BaseException) -> Report:
-    """What the other ranks are told about an exception of this one."""
+    """Return the report of this rank's exception for the other ranks."""
     kind = type(error).__name__
     if not isinstance(error, Exception):
         return Report(_INTERRUPTED, None, f"interrupted by {kind}")
@@ -70,10 +70,10 @@ def report(error: BaseException) -> Report:
 
 
 def common_report(reports: Mapping[int, Report], size: int) -> Report:
-    """What all `size` ranks raise for the reports of some, which the text names.
+    """Choose the report that all `size` ranks raise; its text names the ranks that sent it.
 
-    The cause is preferred to its consequences (PeerError, StallError), and a lower rank to a higher
-    one.
+    A cause takes precedence over its consequences (PeerError, StallError), and a lower rank over a
+    higher one.
     """
     first = min(reports, key=lambda rank: (reports[rank].kind in _CONSEQUENCES, rank))
     chosen = reports[first]
@@ -83,14 +83,14 @@ def common_report(reports: Mapping[int, Report], size: int) -> Report:
     return chosen._replace(text=f"{describe_ranks(same)}: {chosen.text}")
 
 
-def as_error(told: Report) -> Exception:
-    """The exception for a report."""
-    if told.kind == errors.SegmentError.__name__ and told.code is not None:
-        return errors.SegmentError(told.code, told.text)
-    return _ERRORS.get(told.kind, errors.WagmaError)(told.text)
+def as_error(reported: Report) -> Exception:
+    """Return the exception for a report."""
+    if reported.kind == errors.SegmentError.__name__ and reported.code is not None:
+        return errors.SegmentError(reported.code, reported.text)
+    return _ERRORS.get(reported.kind, errors.WagmaError)(reported.text)
 
 
 def describe_ranks(ranks: Sequence[int]) -> str:
-    """'rank 3', 'ranks 0-2, 5'; ascending."""
+    """Return "rank 3" or "ranks 0-2, 5" for ascending `ranks`."""
     text = spans(ranks)
     return f"rank {text}" if len(ranks) == 1 else f"ranks {text}"

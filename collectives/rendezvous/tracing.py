@@ -1,8 +1,8 @@
-"""What timelines (WAGMA_TRACE) of ranks on several nodes need to be put beside each other.
+"""Labels of timelines (WAGMA_TRACE): the collective, and the clock relative to rank 0's.
 
 Ranks that share a segment share a clock and a number, which the engine knows. Over messages rank 0
-draws the number, and one rank of each other clock compares it with rank 0's. That takes a few
-milliseconds per node and is done only where somebody writes a timeline.
+draws the number, and one rank per clock compares its clock with rank 0's. That takes a few
+milliseconds per node and happens only if a rank writes a timeline.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Mark", "mark"]
 
-ROUNDS = 50  # questions to rank 0; the fastest answer counts
+ROUNDS = 50  # questions to rank 0; the fastest round trip counts
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 NAMESPACE = Path("/proc/self/ns/time")
 
 
 class Mark(NamedTuple):
-    """For `Handle._label_trace`.
+    """Arguments of `Handle._label_trace`.
 
     Attributes:
-        collective: a number that these ranks share, and nobody else has.
-        clock: rank 0's CLOCK_MONOTONIC minus this one's, and by how much that can be wrong, ns.
+        collective: number of this collective, random.
+        clock: rank 0's CLOCK_MONOTONIC minus this rank's, and the largest error of it, ns.
     """
 
     collective: int
@@ -44,37 +44,37 @@ class _Rank(NamedTuple):
 
 
 def mark(comm: MPI.Intracomm, exchange: Callable[[Callable[[], _Rank]], list[Any]]) -> Mark | None:
-    """Collective; None: nobody writes a timeline.
+    """Return the label of this rank's timeline; None: no rank writes one. Collective.
 
     Args:
-        comm: on which nobody else communicates meanwhile.
-        exchange: makes a list, the same on all ranks, of what the function returns on each.
+        comm: communicator without other messages meanwhile.
+        exchange: gathers the value of a function on every rank, see `Meeting.exchange`.
     """
-    said = exchange(
+    gathered = exchange(
         lambda: _Rank(bool(os.environ.get("WAGMA_TRACE")), _own_clock(), _random_number())
     )
-    ranks = [_Rank(traced, tuple(clock), drawn) for traced, clock, drawn in said]
+    ranks = [_Rank(traced, tuple(clock), drawn) for traced, clock, drawn in gathered]
     if not any(rank.traced for rank in ranks):
         return None
     own = ranks[comm.Get_rank()].clock
     first = {rank.clock: number for number, rank in reversed(list(enumerate(ranks)))}
     compares = comm.Get_rank() == first[own]
     some = cast("MPI.Intracomm", comm.Split(0 if compares else 1, comm.Get_rank()))
-    found = clock.compare(some, time.monotonic_ns, ROUNDS) if compares else None
+    estimate = clock.compare(some, time.monotonic_ns, ROUNDS) if compares else None
     some.Free()
-    answers = comm.allgather(found)
-    answer = answers[first[own]]
-    assert answer is not None
-    return Mark(ranks[0].drawn, (answer.offset_ns, answer.error_ns))
+    estimates = comm.allgather(estimate)
+    shared = estimates[first[own]]
+    assert shared is not None
+    return Mark(ranks[0].drawn, (shared.offset_ns, shared.error_ns))
 
 
 def _random_number() -> int:
-    """Odd, of 63 bits."""
+    """Return an odd number of 63 bits."""
     return int.from_bytes(os.urandom(8)) >> 1 | 1
 
 
 def _own_clock() -> tuple[str, str]:
-    """Whose CLOCK_MONOTONIC this rank reads: of a boot, in a time namespace."""
+    """Return the identity of this rank's CLOCK_MONOTONIC: the boot and the time namespace."""
     try:
         return BOOT.read_text().strip(), NAMESPACE.readlink().name
     except OSError:

@@ -75,7 +75,7 @@ def test_one_thread_waits_for_another_as_for_ranks(monkeypatch: pytest.MonkeyPat
     thread.start()
     try:
         assert meets.wait(20)
-        with pytest.raises(StallError, match="another thread of this process makes a collective"):
+        with pytest.raises(StallError, match="another thread of this process is making"):
             local.local_ranks(job, Patience(timeout=0.3))
     finally:
         ends.set()
