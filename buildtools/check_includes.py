@@ -25,24 +25,18 @@ MAY_INCLUDE: dict[str, tuple[str, ...]] = {
 }
 # Includes against these rules that have yet to go, and why they are there.
 EXCEPTIONS: dict[tuple[str, str], str] = {
-    ("base/error.c", "shm/segment.h"): "error_set",
     ("engine/grace.c", "shm/avoiding/executor.h"): "grace keeps its books in that executor",
     ("engine/grace.h", "shm/segment.h"): "grace keeps its books in the segment",
     ("engine/handle.h", "shm/segment.h"): "a handle has a segment or NULL",
     ("engine/handle.h", "shm/wait.h"): "a handle has the wait of ranks that share memory",
-    ("engine/options.c", "shm/segment.h"): "error_set",
-    ("messages/exchange_state.h", "shm/segment.h"): "error_set",
-    ("messages/progress.c", "shm/segment.h"): "error_set",
     ("messages/progress.c", "shm/wait.h"): "the clock",
     ("protocol/quorum_all.c", "shm/quorum_all/memory.h"): "the default of INPLACE_MEMORY_H",
     ("protocol/round.c", "shm/avoiding/memory.h"): "the default of ROUND_MEMORY_H",
-    ("trace/events.c", "shm/segment.h"): "error_set",
     ("trace/events.h", "protocol/topology.h"): "a timeline names the members of groups",
     ("trace/events.h", "shm/wait.h"): "the clock",
     ("trace/text.c", "messages/exchange.h"): "names of its events",
     ("trace/text.c", "messages/graph/message.h"): "names of its events",
     ("trace/text.c", "protocol/activation.h"): "names of its events",
-    ("trace/timeline.c", "shm/segment.h"): "error_set",
 }
 
 

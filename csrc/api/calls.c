@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "shm/forked.h"
 #include "base/process.h"
 #include "protocol/topology.h"

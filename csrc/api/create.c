@@ -1,6 +1,7 @@
 /* Creation of a handle: a rank joins its segment and waits for the others. */
 #include <stdlib.h>
 
+#include "base/error.h"
 #include "shm/cores.h"
 #include "shm/forked.h"
 #include "engine/handle.h"

@@ -1,5 +1,6 @@
 /* The quorum of a handle, and whether it may change from version to version. */
 #include "engine/handle.h"
+#include "base/error.h"
 
 /* Why the quorum stays what the handle was made with; NULL: it may change. All results have to
  * reach all ranks, so that a late rank can compare its quorum with the one its version was started

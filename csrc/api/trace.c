@@ -1,6 +1,7 @@
 /* Timelines and the last events of a handle. */
 #include <stdio.h>
 
+#include "base/error.h"
 #include "engine/handle.h"
 
 int handle_trace(wagma_handle *h, const char *transport) {

@@ -1,9 +1,11 @@
 /* The calling thread's last error. */
+#include "base/error.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
 #include "base/numbers.h"
-#include "shm/segment.h"
+#include "include/wagma.h"
 
 static _Thread_local char last_error[1024];
 

@@ -5,9 +5,9 @@
 #include <sched.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "protocol/graph.h"
 #include "kernels/reduce.h"
-#include "shm/segment.h"
 
 enum {
     DEFAULT_WINDOW = 64,   /* without sync versions */

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/error.h"
 #include "engine/handle.h"
 
 static rank_record *record_of(wagma_handle *h, int r, uint64_t syncs) {

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/error.h"
 #include "engine/absence.h"
 
 #define SHORTEST_WARNING 0.1 /* seconds between warnings, at least: nobody reads them faster */

@@ -1,6 +1,7 @@
 /* The weights that a handle's contributions may have. */
 #include <math.h>
 
+#include "base/error.h"
 #include "engine/handle.h"
 
 /* The largest weight of one rank. */

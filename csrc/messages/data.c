@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "messages/executor.h"
 
 static wagma_dtype dtype_of(const wagma_handle *h) {

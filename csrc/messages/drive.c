@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "messages/executor.h"
 
 enum {

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "messages/executor.h"
 
 enum { FLUSH_NS = 1000000000 }; /* a rank that fails waits so long for its last messages to leave */

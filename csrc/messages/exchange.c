@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 static int no_memory(size_t bytes) {

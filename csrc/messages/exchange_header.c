@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
+
 enum header_flags {
     HEADER_SYNC = 1,
     HEADER_EXPLICIT = 2,

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "base/error.h"
+
 /* ---- records --------------------------------------------------------------------------------- */
 
 static int carries(const struct exchange *e, schedule_range members) {

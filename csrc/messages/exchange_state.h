@@ -17,7 +17,6 @@
 #include "messages/exchange.h"
 #include "messages/exchange_sum.h"
 #include "protocol/schedule.h"
-#include "shm/segment.h" /* error_set */
 #include "trace/events.h"
 
 enum {

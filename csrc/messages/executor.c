@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/error.h"
+
 int mpi_check(const struct mpi_executor *e) {
     if (e->broken)
         return error_set(e->broken, "%s", e->trouble);

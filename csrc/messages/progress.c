@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#include "shm/segment.h"
+#include "base/error.h"
 #include "shm/wait.h"
 
 enum {

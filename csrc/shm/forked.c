@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
+#include "base/error.h"
 #include "base/process.h"
 #include "shm/remap.h"
 #include "shm/segment.h"

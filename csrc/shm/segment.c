@@ -15,6 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/error.h"
+
 static const char SEGMENT_MAGIC[8] = "wagma-s";
 
 /* ---- mapping --------------------------------------------------------------------------------- */

@@ -269,7 +269,5 @@ void segment_leave(wagma_segment *s, int rank, enum segment_state state);
 int segment_is_dead(const wagma_segment *s, int rank);
 /* 1: the ID that rank has noted is that of its process for this one, too. */
 int segment_names_process(const wagma_segment *s, int rank);
-/* Records the calling thread's error for wagma_last_error(); returns `status`. */
-int error_set(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

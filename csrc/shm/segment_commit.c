@@ -12,6 +12,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "shm/wait.h"
 
 enum {

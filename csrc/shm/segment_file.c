@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "base/process.h"
 
 int segment_file(const wagma_segment *s) {

@@ -2,6 +2,7 @@
  * Pure; all ranks compute the same. */
 #include <inttypes.h>
 
+#include "base/error.h"
 #include "base/pages.h"
 #include "kernels/reduce.h"
 #include "protocol/round.h"

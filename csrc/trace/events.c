@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/error.h"
 #include "base/numbers.h"
-#include "shm/segment.h"
 #include "trace/text.h"
 #include "trace/timeline.h"
 

@@ -10,8 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "base/mix.h"
-#include "shm/segment.h"
 
 /* ---- those of the process ----------------------------------------------------------------------
  */

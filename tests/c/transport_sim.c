@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "shm/segment.h"
 #include "transport_sim_state.h"
 

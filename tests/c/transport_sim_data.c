@@ -2,6 +2,7 @@
  * end that its rank polls. */
 #include <string.h>
 
+#include "base/error.h"
 #include "digest.h"
 #include "shm/segment.h"
 #include "transport_sim_state.h"

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "messages/executor.h"
 #include "messages/graph/message.h"
 #include "engine/graph_sum.h"

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/error.h"
+
 /* ---- the loop ---------------------------------------------------------------------------------
  */
 

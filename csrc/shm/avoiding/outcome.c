@@ -1,5 +1,6 @@
 /* The end of wait-avoiding calls: the outcome, and where the result is. */
 #include "shm/avoiding/executor.h"
+#include "base/error.h"
 #include "base/pages.h"
 
 /* N bytes in *memory, made when they are first needed; NULL: error_set(). */

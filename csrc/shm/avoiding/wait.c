@@ -1,6 +1,7 @@
 /* Waits of the wait-avoiding executor: what each is for, who is missing, and when it ends. */
 #include <stdio.h>
 
+#include "base/error.h"
 #include "shm/avoiding/executor.h"
 
 static uint64_t publication(const wagma_segment *s, int r) {

@@ -23,6 +23,7 @@
  * the same argument they do not stay. docs/neighbors.md has it at length. */
 #include <stdlib.h>
 
+#include "base/error.h"
 #include "engine/graph_sum.h"
 
 enum {

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "shm/quorum_all/executor.h"
 #include "base/pages.h"
 #include "shm/peer_memory.h"

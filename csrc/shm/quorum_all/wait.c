@@ -1,5 +1,6 @@
 /* Waits of the executor of quorum "all": how long, and what becomes of those that last. */
 #include "shm/quorum_all/executor.h"
+#include "base/error.h"
 
 static const char *phase_of(const wagma_handle *h) {
     if (h->inplace->chunking)
