@@ -30,8 +30,8 @@
  * nobody has to reset them.
  *
  * While a rank waits it looks from time to time (inplace_seek) whom it waits for, and whether those
- * are dead or have failed. docs/quorum-all-protocol.md says why nobody waits for ever, and why nothing
- * changes under somebody who still uses it; the explorer checks it (tests/explore/). Each
+ * are dead or have failed. docs/quorum-all-protocol.md says why nobody waits for ever, and why
+ * nothing changes under somebody who still uses it; the explorer checks it (tests/explore/). Each
  * inplace_step() makes at most one shared access; the local state is a plain struct. */
 #ifndef WAGMA_PROTOCOL_QUORUM_ALL_H
 #define WAGMA_PROTOCOL_QUORUM_ALL_H
