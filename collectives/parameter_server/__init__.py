@@ -1,1 +1,1 @@
-"""Ranks that hold the parameters, and learners that send them gradients, over messages."""
+"""Parameter server over messages: servers hold the parameters, learners send gradients."""

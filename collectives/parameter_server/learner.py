@@ -1,4 +1,4 @@
-"""A rank that sends gradients to parameter servers."""
+"""Learner: a rank that sends gradients to the servers."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Learner"]
 
-_LAST_WORDS_S = 0.1  # until what a server sent before it failed has come
+_LAST_MESSAGES_S = 0.1  # within this time the last messages of a failed server arrive
 
 
 class Learner(ParameterServer):
     """A rank that computes gradients.
 
     Args:
-        gradient: this rank's, as bytes; sent in place.
-        always_taken: the server refuses no offer, so that a gradient is sent without an answer.
+        gradient: this rank's gradient, as bytes; sent in place.
+        never_refused: the server accepts every offer: a gradient is sent before the answer.
 
     Attributes:
-        counts: of this rank's gradients, see `Counts`; those that are dropped after this rank has
-            gone on count as used.
+        counts: counts of this rank's gradients, see `Counts`; a gradient that is dropped after
+            this rank has continued counts as used.
     """
 
     def __init__(
@@ -50,32 +50,33 @@ class Learner(ParameterServer):
         ranks: PartialAllreduce,
         patience: Patience,
         *,
-        always_taken: bool,
+        never_refused: bool,
     ) -> None:
         super().__init__(comm, model, shards, ranks, patience)
         self._gradient = gradient
-        self._always_taken = always_taken
+        self._never_refused = never_refused
         self.counts = Counts()
-        self._newest = 0  # version that this rank has heard of
+        self._newest = 0  # newest version that this rank knows of
 
     def push(self, weight: float = 1.0, *, empty: bool = False) -> bool:
         """Offer the gradient, which was computed from the parameters of `version`.
 
-        It is sent if a version can use it. Then the model becomes that of a newer version, if the
-        method says so.
+        It is sent if a version can use it. Depending on the method, the model then becomes that of
+        a newer version.
 
         Args:
-            weight: of the gradient.
-            empty: there is none: this rank takes its place in a version without.
+            weight: weight of the gradient.
+            empty: there is no gradient: this rank fills its place in a version without one.
 
         Returns:
             Whether the model was written.
 
         Raises:
-            PeerError, StallError: a server is lost; too few learners are left; it took too long.
+            PeerError, StallError: a server is lost; too few learners are left; the wait took longer
+                than `timeout`.
         """
         self._tell(self._first, Code.OFFER, self.version, weight, empty, self.wants_stop())
-        if self._always_taken and not empty:
+        if self._never_refused and not empty:
             self._move(GRADIENT, self._gradient, sends=True)
         content = self._answer("step()")
         code, first, second, *_ = content
@@ -84,7 +85,7 @@ class Learner(ParameterServer):
             staleness, waits = int(first), second
             if not empty:
                 self.counts.up += 1
-                if not self._always_taken:
+                if not self._never_refused:
                     self._move(GRADIENT, self._gradient, sends=True)
             if not waits:
                 self._count(Unused.NO, staleness, empty=empty)
@@ -97,7 +98,7 @@ class Learner(ParameterServer):
         return True
 
     def _count(self, unused: Unused, staleness: int, *, empty: bool) -> None:
-        """Count what became of a gradient."""
+        """Count a gradient by its fate."""
         if empty:
             return
         if unused is Unused.NO:
@@ -109,7 +110,7 @@ class Learner(ParameterServer):
             self.counts.dropped += 1
 
     def pause(self) -> None:
-        """Say that this rank has left its loop, before a call that all ranks make."""
+        """Report that this rank has left its loop, before a call that all ranks make."""
         self._tell(self._first, Code.PAUSE)
 
     def synchronize(self) -> None:
@@ -119,9 +120,9 @@ class Learner(ParameterServer):
         self._receive(version)
 
     def is_stale(self) -> bool:
-        """Return whether this rank has heard of a newer version, of a method that cancels."""
-        while (heard := self._heard(self._first, NEWS)) is not None:
-            self._newest = int(heard[1][1])
+        """Return whether there is a newer version, for a method that cancels gradients."""
+        while (message := self._next_message(self._first, NEWS)) is not None:
+            self._newest = int(message[1][1])
         return self._newest > self.version
 
     def _answer(self, what: str) -> list[float]:
@@ -141,14 +142,14 @@ class Learner(ParameterServer):
             )
 
     def _check_lost(self) -> None:
-        """Raise if a server is lost: what it said before, if that is why."""
+        """Raise if a server is lost; the error that it sent before takes precedence."""
         try:
             super()._check_lost()
         except PeerError:
-            until = time.monotonic() + _LAST_WORDS_S
+            until = time.monotonic() + _LAST_MESSAGES_S
             while time.monotonic() < until:
-                if (heard := self._heard(self._first)) is not None:
-                    self._check_ended(heard[1])
+                if (message := self._next_message(self._first)) is not None:
+                    self._check_ended(message[1])
                 nap(0.0)
             raise
 
@@ -160,13 +161,13 @@ class Learner(ParameterServer):
 
     def _move(self, tag: int, memory: Bytes, *, sends: bool) -> None:
         began = time.monotonic()
-        moved = [
+        transfers = [
             self._transfer(server, tag, memory, index, sends=sends)
             for index, server in enumerate(self._servers)
         ]
-        for transfer in moved:
+        for transfer in transfers:
             transfer.start()
-        self._need(self._finish(moved, "step()"))
+        self._check_none_lost(self._finish(transfers, "step()"))
         self.waited += time.monotonic() - began
 
     def _partners(self) -> Sequence[int]:

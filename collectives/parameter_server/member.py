@@ -1,11 +1,11 @@
-"""Ranks that hold the parameters, and learners that send them gradients, over messages.
+"""Base of the servers and the learners of a parameter server.
 
-A learner offers a gradient to the first server, which decides (selection.py) and answers: send it,
-or take newer parameters instead. What the first server decided the others carry out in the same
-order, each for its part of the arrays, so that a version is made of the same gradients everywhere.
-No array is sent that nobody asked for: a rank that computes need not take part in anything.
+A learner offers a gradient to the first server, which decides (selection.py) and answers: send the
+gradient, or receive newer parameters instead. The other servers execute the decisions of the first
+one in the same order, each for its part of the arrays, so that a version has the same gradients on
+all servers. Arrays are only sent on request: a rank that computes need not take part in anything.
 
-Control messages are a few numbers, arrays are sent by `Transfer`. No rank waits inside MPI.
+Control messages are a few numbers; `Transfer` sends arrays. No rank blocks inside MPI.
 """
 
 from __future__ import annotations
@@ -37,34 +37,34 @@ __all__ = ["Code", "Holder", "ParameterServer", "Shard"]
 Bytes = npt.NDArray[np.uint8]
 CONTROL, NEWS, GRADIENT, MODEL = range(4)  # tags
 NUMBERS = 5  # of a control message
-_LOOK_S = 0.02  # between two looks whether a rank has died
+_CHECK_S = 0.02  # between two checks for dead ranks
 
 
 class Code(IntEnum):
-    """What a control message says; the numbers behind it are in brackets."""
+    """Kind of a control message; its numbers are in brackets."""
 
-    OFFER = 1  # by a learner: a gradient (version, weight, 1: there is none, 1: it wants to stop)
+    OFFER = 1  # by a learner: a gradient (version, weight, 1: without one, 1: it wants to stop)
     PAUSE = 2  # by a learner: it has left its loop
-    LEFT = 3  # its sender is closed
-    TAKE = 4  # by the first server: send it (staleness, 1: parameters follow)
-    GIVE = 5  # parameters come (version, `Unused` of what was offered, 1: all stop there)
-    ENDED = 6  # by the first server: no version is possible any more (a rank that is gone)
-    # To other servers: carry out what the first one does; by them: whether that was possible.
-    RECEIVE = 7  # the gradient of a learner (learner)
-    ADD = 8  # what was received (weight)
+    LEFT = 3  # by any rank: it is closed
+    TAKE = 4  # by the first server: send the gradient (staleness, 1: parameters follow)
+    GIVE = 5  # parameters follow (version, `Unused` of the offered gradient, 1: all stop there)
+    ENDED = 6  # by the first server: no version is possible any more (a lost rank)
+    # From the first server to the others: execute this. RECEIVED is their answer to RECEIVE.
+    RECEIVE = 7  # receive the gradient of a learner (learner)
+    ADD = 8  # add the received gradient (weight)
     APPLY = 9
     DROP = 10
-    SEND = 11  # the parameters to a rank (rank, version)
-    RETURN = 12  # to what called (version, 1: all stop)
+    SEND = 11  # send the parameters to a rank (rank, version)
+    RETURN = 12  # return to the caller (version, 1: all stop)
     RECEIVED = 13  # (1: yes, 1: it wants to stop)
 
 
 class Shard(NamedTuple):
-    """The part of a server, in bytes.
+    """One server's part of the arrays, in bytes.
 
     Attributes:
         model: (start, end) of its parameters.
-        gradient: (start, end) of the parts of a gradient that it needs.
+        gradient: (start, end) of each part of a gradient that it needs.
     """
 
     model: tuple[int, int]
@@ -72,39 +72,39 @@ class Shard(NamedTuple):
 
 
 class Holder(Protocol):
-    """What a server does with gradients; it is called in the thread that calls the server."""
+    """Sums and applies gradients on a server, in the thread that calls the server."""
 
     def add(self, gradient: Bytes, weight: float) -> None:
-        """Add a gradient to those of the coming version."""
+        """Add a gradient to the sum of the next version."""
 
     def apply(self) -> None:
-        """Step with their mean, and begin a new sum."""
+        """Step with the mean of the gradients, and begin a new sum."""
 
     def drop(self) -> None:
         """Begin a new sum."""
 
 
 class ParameterServer(ABC):
-    """What learners and servers have in common.
+    """A rank of a parameter server: a learner or a server.
 
-    Making it is collective over `comm`, of which it uses a duplicate; `close` returns when the
-    ranks that it talks to have closed theirs.
+    Creation is collective over `comm`, which it duplicates. `close` returns when the ranks that
+    exchange messages with this one have closed theirs.
 
     Args:
         comm: mpi4py intracommunicator; its last `len(shards)` ranks are the servers.
         model: the parameters, as bytes; sent and received in place.
-        shards: of the servers, in order.
-        ranks: a collective of all ranks, by which deaths are noticed; it is closed with this one.
-        patience: with which ranks are waited for.
+        shards: part of each server, in order.
+        ranks: a collective of all ranks, which detects dead ranks; `close` closes it.
+        patience: how long to wait for other ranks, and when to warn.
 
     Attributes:
-        rank: this one.
+        rank: this rank.
         size: number of ranks.
-        version: of the parameters that this rank has.
-        hint: what warnings about waits that last say besides.
+        version: version of the parameters on this rank.
+        hint: advice that warnings about long waits add.
         waited: seconds that this rank has waited for others so far.
         wants_stop: returns whether this rank wants the training to end, at any moment.
-        stopped: all ranks are told to stop at the version that this one has.
+        stopped: all ranks stop at this rank's version.
 
     Not thread-safe.
     """
@@ -132,17 +132,17 @@ class ParameterServer(ABC):
         self._learners = range(self.size - len(shards))
         self._servers = range(self.size - len(shards), self.size)
         self._first = self._servers[0]
-        self._left: set[int] = set()  # ranks that have closed theirs
+        self._left: set[int] = set()  # ranks that are closed
         self._sent: list[MPI.Request] = []
         self._transfers: dict[tuple[int, int, bool], Transfer] = {}
-        self._looked = 0.0
+        self._checked_at = 0.0
         self._gone: list[int] = []
-        made, request = comm.Idup()
-        wait = Wait(self._patience, self.rank, lambda: self._need(self.lost()))
+        duplicate, request = comm.Idup()
+        wait = Wait(self._patience, self.rank, lambda: self._check_none_lost(self.lost()))
         while not request.Test():
             wait.check(())
             nap(wait.seconds)
-        self._comm: MPI.Intracomm = made
+        self._comm: MPI.Intracomm = duplicate
 
     # ---- messages --------------------------------------------------------------------------------
     def _tell(self, rank: int, code: Code, *numbers: float, tag: int = CONTROL) -> None:
@@ -151,7 +151,9 @@ class ParameterServer(ABC):
         self._sent = [request for request in self._sent if not request.Test()]
         self._sent.append(self._comm.Isend(content, rank, tag))
 
-    def _heard(self, rank: int | None = None, tag: int = CONTROL) -> tuple[int, list[float]] | None:
+    def _next_message(
+        self, rank: int | None = None, tag: int = CONTROL
+    ) -> tuple[int, list[float]] | None:
         """Return the next control message, with its sender; None: there is none."""
         mpi = import_mpi()
         status = mpi.Status()
@@ -164,16 +166,16 @@ class ParameterServer(ABC):
         return sender, content.tolist()
 
     def _transfer(self, peer: int, tag: int, memory: Bytes, shard: int, *, sends: bool) -> Transfer:
-        """Return what moves the part of a shard of `memory`, made once."""
+        """Return the transfer of a shard of `memory`; it is made once."""
         key = (peer, tag, sends)
         if key not in self._transfers:
-            its = self._shards[shard]
-            spans = its.gradient if tag == GRADIENT else (its.model,)
+            part = self._shards[shard]
+            spans = part.gradient if tag == GRADIENT else (part.model,)
             self._transfers[key] = Transfer(self._comm, memory, spans, peer, tag, sends=sends)
         return self._transfers[key]
 
     def _free(self) -> None:
-        """Let go of all transfers."""
+        """Free all transfers."""
         for transfer in self._transfers.values():
             transfer.test()
             transfer.free()
@@ -189,17 +191,19 @@ class ParameterServer(ABC):
     def lost(self) -> list[int]:
         """Return the ranks that are known to have failed or died; do not wait."""
         now = time.monotonic()
-        if now - self._looked >= _LOOK_S:
-            self._looked = now
+        if now - self._checked_at >= _CHECK_S:
+            self._checked_at = now
             self._gone = self._ranks.lost()
         return self._gone
 
     def _check_lost(self) -> None:
         """Raise PeerError if a server is lost."""
-        self._need([rank for rank in self._servers if rank in self.lost() or rank in self._left])
+        self._check_none_lost(
+            [rank for rank in self._servers if rank in self.lost() or rank in self._left]
+        )
 
-    def _need(self, lost: Sequence[int]) -> None:
-        """Raise PeerError if there are any in `lost`, ranks that this one cannot do without."""
+    def _check_none_lost(self, lost: Sequence[int]) -> None:
+        """Raise PeerError if there are ranks in `lost`, which this rank needs."""
         if lost:
             held = all(rank in self._servers for rank in lost)
             raise PeerError(
@@ -209,7 +213,7 @@ class ParameterServer(ABC):
             )
 
     def _finish(self, transfers: Sequence[Transfer], what: str) -> list[int]:
-        """Wait until `transfers` have ended; return the ranks of those that cannot: it is lost."""
+        """Wait until `transfers` have ended; return the lost ranks, whose transfers cannot end."""
         wait = self._wait(what)
 
         def watch() -> list[int]:
@@ -225,29 +229,29 @@ class ParameterServer(ABC):
     def _await(self, rank: int, what: str) -> list[float]:
         """Wait for the next control message of `rank`, and return it."""
         began, wait = time.monotonic(), self._wait(what)
-        while (heard := self._heard(rank)) is None:
+        while (message := self._next_message(rank)) is None:
             wait.check([rank])
             self._progress()
             nap(wait.seconds)
         self.waited += time.monotonic() - began
-        return heard[1]
+        return message[1]
 
     def _progress(self) -> None:
-        """Move on the transfers that are under way."""
+        """Advance active transfers."""
         for transfer in self._transfers.values():
             transfer.test()
 
     # ---- the end ---------------------------------------------------------------------------------
     def stats(self) -> Stats:
-        """Return counters of the collective that notices deaths, which makes no versions."""
+        """Return the counters of the collective that detects dead ranks; it makes no versions."""
         return self._ranks.stats()
 
     @abstractmethod
     def _partners(self) -> Sequence[int]:
-        """Return the ranks that this one talks to: those that it sends to, and receives from."""
+        """Return the ranks that exchange messages with this one."""
 
     def close(self) -> None:
-        """Leave; return when the ranks that this one talks to have left, or are lost.
+        """Close this rank; return when its partners are closed or lost.
 
         Raises:
             PeerError: a learner has not left its loop.
@@ -259,36 +263,36 @@ class ParameterServer(ABC):
         for rank in partners:
             self._tell(rank, Code.LEFT)
         wait = Wait(self._patience, self.rank, what="close()", hint="every rank has to close it")
-        orderly = False
+        in_order = False
         try:
             while (here := [r for r in partners if r not in self._left | set(self.lost())]) or (
                 not self._is_quiet()
             ):
-                while (heard := self._heard()) is not None:
-                    self._take_leave(*heard)
+                while (message := self._next_message()) is not None:
+                    self._handle_at_end(*message)
                 wait.check(here)
                 nap(wait.seconds)
-            orderly = not self._ranks.lost()
+            in_order = not self._ranks.lost()
         finally:
             self._free()
-            if not orderly:  # over messages closing would wait for all ranks
+            if not in_order:  # over messages closing would wait for all ranks
                 self._ranks.fail()
-        if orderly:
+        if in_order:
             self._ranks.close()
             self._comm.Free()
 
-    def _take_leave(self, rank: int, content: Sequence[float]) -> None:
+    def _handle_at_end(self, rank: int, content: Sequence[float]) -> None:
         if content[0] == Code.LEFT:
             self._left.add(rank)
-        elif content[0] == Code.OFFER:  # by a rank that goes on, and needs this one
+        elif content[0] == Code.OFFER:  # by a rank that continues, and needs this one
             raise PeerError(
                 f"{describe_ranks([rank])} has not left its loop, and the server rank {self.rank} "
                 "is closed: call synchronize() on all ranks before the end"
             )
 
     def _is_quiet(self) -> bool:
-        """Return whether nothing of this rank's is under way to a rank that lives."""
-        while self._heard(tag=NEWS) is not None:
+        """Return whether this rank has no active message to a living rank."""
+        while self._next_message(tag=NEWS) is not None:
             pass
         self._sent = [request for request in self._sent if not request.Test()]
         active = [t for t in self._transfers.values() if t.test() and t.peer not in self._gone]
@@ -300,13 +304,13 @@ class ParameterServer(ABC):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close; after an exception the others learn at once that this rank has failed."""
+        """Close; after an exception mark this rank as failed at once."""
         if error is None:
             self.close()
         elif not self.closed:
             self.closed = True
             self._ranks.__exit__(kind, error, traceback)
-            self._free()  # MPICH lists at its end all that are left
+            self._free()  # MPICH reports requests that exist at its end
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""A rank that holds a part of the parameters, and steps with the gradients of learners."""
+"""Server: a rank that holds a part of the parameters and steps with the learners' gradients."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Server(ParameterServer):
     """A rank that holds a part of the parameters.
 
     Args:
-        holder: what it does with gradients.
-        gradient_bytes: of one.
+        holder: sums and applies gradients.
+        gradient_bytes: size of a gradient.
         method, k: see `Selection`.
 
     Attributes:
-        counts: of all learners' gradients, on the first server; see `Counts`.
+        counts: counts of all learners' gradients, on the first server; see `Counts`.
     """
 
     def __init__(
@@ -62,14 +62,14 @@ class Server(ParameterServer):
         self._followers = self._servers[1:] if self.rank == self._first else range(0)
         self._received = np.zeros(gradient_bytes, np.uint8)
         self._selection = Selection(method, k, len(self._learners))
-        self._idle: Wait | None = None  # since the learners have left their loops
+        self._idle: Wait | None = None  # runs while all learners are outside of their loops
         self.counts = self._selection.counts
 
     def serve(self) -> None:
-        """Carry out what the learners need until all have left their loops.
+        """Serve the learners until all have left their loops.
 
         Raises:
-            PeerError, StallError: too few learners are left; nothing came for too long.
+            PeerError, StallError: too few learners are left; no message came within `timeout`.
         """
         if self.rank != self._first:
             self._follow()
@@ -88,11 +88,11 @@ class Server(ParameterServer):
         self._return()
 
     def resume(self) -> None:
-        """Take up the training after a call that all ranks have made."""
+        """Continue the training after a call that all ranks have made."""
         self._selection.resume()
 
     def synchronize(self) -> None:
-        """Give all learners the final parameters, and the servers those of each other."""
+        """Send the final parameters to all learners, and between the servers."""
         self.serve()
         if self.rank == self._first:
             self._execute(self._selection.synchronize())
@@ -100,22 +100,22 @@ class Server(ParameterServer):
         else:
             self._follow()
         self._finish_gives()
-        moved = []
+        transfers = []
         for index, server in enumerate(self._servers):
             if server != self.rank:
                 send = self._transfer(server, MODEL, self._model, self._shard, sends=True)
-                moved += [
+                transfers += [
                     send,
                     self._transfer(server, MODEL, self._model, index, sends=False),
                 ]
-        for transfer in moved:
+        for transfer in transfers:
             transfer.start()
-        self._need(self._finish(moved, "synchronize()"))
+        self._check_none_lost(self._finish(transfers, "synchronize()"))
         self.version = self._selection.version
 
     # ---- the first server ------------------------------------------------------------------------
     def _return(self) -> None:
-        """Have all servers return to what called."""
+        """Let all servers return to their callers."""
         self.stopped |= self._selection.stopped
         self._command(Code.RETURN, self._selection.version, self._selection.stopped)
 
@@ -130,19 +130,19 @@ class Server(ParameterServer):
             self._check_enough()
             if selection.is_over():
                 return
-            heard = self._heard()
-            if heard is None:
+            message = self._next_message()
+            if message is None:
                 wait.check(selection.computing())
                 self._progress()
                 self.waited += nap(wait.seconds)
                 continue
-            self._see(*heard)
+            self._handle(*message)
             wait = self._wait("step()")
 
-    def _see(self, rank: int, content: list[float]) -> None:
-        """Carry out what a learner says."""
+    def _handle(self, rank: int, content: list[float]) -> None:
+        """Handle a learner's message."""
         selection = self._selection
-        if rank in selection.lost():  # what it said before it died
+        if rank in selection.lost():  # it sent this before it died
             return
         code, version, weight, empty, stops = content
         if code == Code.LEFT:
@@ -160,31 +160,32 @@ class Server(ParameterServer):
                 if not empty:
                     self._command(Code.ADD, weight)
                     self._holder.add(self._received, weight)
-                self._execute(selection.taken(action, empty=bool(empty)))
+                self._execute(selection.add(action, empty=bool(empty)))
 
     def _take(self, action: Action, empty: bool) -> bool:
-        """Receive the gradient of a learner, on all servers; return whether it is there."""
+        """Receive the gradient of a learner, on all servers; return whether all have it."""
         self._tell(action.learner, Code.TAKE, action.staleness, action.waits)
         if empty:
             return True
         self._command(Code.RECEIVE, action.learner)
-        here = self._receive(action.learner)
+        complete = self._receive(action.learner)
         for rank in self._followers:
             code, received, stops, *_ = self._await(rank, "step()")
             if code == Code.LEFT:
                 self._left.add(rank)
                 self._check_lost()
-            here &= bool(received)
+            complete &= bool(received)
             self._selection.stop |= bool(stops)
-        return here
+        return complete
 
     def _execute(self, actions: Sequence[Action]) -> None:
         for action in actions:
             if action.kind is Kind.GIVE:
                 version = self._selection.version
                 self._command(Code.SEND, action.learner, version)
-                told = (version, action.unused, self._selection.stopped)
-                self._tell(action.learner, Code.GIVE, *told)
+                self._tell(
+                    action.learner, Code.GIVE, version, action.unused, self._selection.stopped
+                )
                 self._give(action.learner)
             elif action.kind is Kind.TELL:
                 self._tell(action.learner, Code.GIVE, self._selection.version, tag=NEWS)
@@ -214,7 +215,7 @@ class Server(ParameterServer):
 
     # ---- all servers -----------------------------------------------------------------------------
     def _follow(self) -> None:
-        """Carry out what the first server says until it returns."""
+        """Execute the commands of the first server until it returns."""
         selection = self._selection
         while True:
             code, number, version, *_ = self._await(self._first, "step()")
@@ -245,7 +246,7 @@ class Server(ParameterServer):
         self._finish([transfer], "step()")
         if not transfer.active:
             return True
-        # What is under way may still be written some day: not to memory that is used.
+        # Messages under way may still be written at any time: receive into new memory from now on.
         for (_, tag, _), other in list(self._transfers.items()):
             if tag == GRADIENT:
                 self._forget(other)

@@ -1,4 +1,4 @@
-"""Parts of large arrays on their way between two ranks, in chunks, by requests that are reused."""
+"""Transfers of large arrays between two ranks, in chunks, by persistent requests."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ __all__ = ["Transfer", "finish", "keep", "nap"]
 Bytes = npt.NDArray[np.uint8]
 
 CHUNK = 4 << 20  # bytes of a message
-_SHORTEST_S, _LONGEST_S = 2e-5, 5e-4  # between two looks for messages
-_SHORT = 1 / 16  # of the time that a wait has taken, at most, is slept until the next look
-_SPIN_S = 1e-3  # an answer that comes at once is not slept for
-_BUSY_S = 0.02  # without anything done, until a transfer is waited for asleep
-_WATCH_S = 0.05  # between two looks whether a rank has died
-_abandoned: list[Any] = []  # what MPI may still read or write, of ranks that have failed
+_SHORTEST_S, _LONGEST_S = 2e-5, 5e-4  # bounds of the time between two polls
+_POLL_SHARE = 1 / 16  # time between two polls, as a share of the wait so far
+_SPIN_S = 1e-3  # the first part of a wait does not sleep
+_BUSY_S = 0.02  # a wait for a transfer sleeps after so long without a completed message
+_WATCH_S = 0.05  # between two checks for dead ranks
+_abandoned: list[Any] = []  # requests of failed ranks: MPI may still read or write their memory
 
 
 class Transfer:
-    """Send a part of an array to a rank, or receive it from there, as often as it is started.
+    """A part of an array to send to a rank, or to receive from it, whenever it is started.
 
     Args:
-        comm: of the ranks.
+        comm: communicator of the ranks.
         memory: the array.
-        spans: (start, end) of the parts of it, in bytes; the other rank has parts of equal sizes.
+        spans: (start, end) of each part of the array, in bytes; sizes are equal on the other rank.
         peer: the other rank.
-        tag: of the messages.
-        sends: or else it receives.
+        tag: tag of the messages.
+        sends: True: send; False: receive.
 
     Attributes:
         peer: as given.
-        left: messages that were under way when `test` was called last.
+        left: messages that were active at the last call of `test`.
     """
 
     def __init__(
@@ -65,23 +65,23 @@ class Transfer:
         ]
 
     def start(self) -> None:
-        """Begin; the one before has ended."""
+        """Start the messages; earlier ones have ended."""
         import_mpi().Prequest.Startall(self._requests)
         self.left = len(self._requests)
 
     @property
     def active(self) -> bool:
-        """Return whether it was begun, and has not ended as far as `test` has seen."""
+        """Return whether messages were active at the last call of `test`."""
         return self.left > 0
 
     def test(self) -> int:
-        """Return how many messages are under way."""
+        """Return the number of active messages."""
         if self.left:
             self.left -= len(import_mpi().Request.Testsome(self._requests) or ())
         return self.left
 
     def free(self) -> None:
-        """Let go of the requests, which are not used again."""
+        """Free the requests; the transfer cannot be started again."""
         if self.active:
             keep(self._requests)
         else:
@@ -91,14 +91,14 @@ class Transfer:
 
 
 def finish(transfers: Sequence[Transfer], watch: Callable[[], Sequence[int]]) -> list[Transfer]:
-    """Wait until `transfers` have ended, without sleep as long as any of them does.
+    """Wait until `transfers` have ended; do not sleep as long as messages complete.
 
     Args:
-        transfers: that were started.
-        watch: returns the ranks that are lost, and raises what else ends the wait.
+        transfers: transfers that were started.
+        watch: returns the lost ranks; an exception that it raises ends the wait.
 
     Returns:
-        Those that have not: their ranks are lost.
+        The transfers that cannot end, because their ranks are lost.
     """
     watched = since = time.monotonic()
     pending = list(transfers)
@@ -121,15 +121,15 @@ def finish(transfers: Sequence[Transfer], watch: Callable[[], Sequence[int]]) ->
 
 
 def keep(requests: Sequence[Any]) -> None:
-    """Keep requests, and what they read or write, until the process ends: they may never do."""
+    """Keep requests and their memory until the process ends: they may never complete."""
     _abandoned.extend(requests)
 
 
 def nap(seconds: float) -> float:
-    """Leave the core until the next look, in a wait of `seconds` so far; return the time slept."""
+    """Sleep or yield until the next poll, in a wait of `seconds` so far; return the time slept."""
     began = time.monotonic()
     if seconds < _SPIN_S:
         os.sched_yield()
     else:
-        time.sleep(min(_SHORT * seconds, _LONGEST_S))
+        time.sleep(min(_POLL_SHARE * seconds, _LONGEST_S))
     return time.monotonic() - began

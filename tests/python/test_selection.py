@@ -34,7 +34,7 @@ def play(method: str, k: int, learners: int, updates: int, seed: int = 0) -> Sel
         now, learner = heapq.heappop(queue)
         action = selection.offer(learner, versions[learner])
         if action.kind is Kind.TAKE:
-            actions = selection.taken(action)
+            actions = selection.add(action)
             if not action.waits:
                 start(learner)
             go_on(actions)
@@ -67,7 +67,7 @@ def test_times_and_staleness_are_those_of_the_paper(method: str, learners: int, 
 def take(selection: Selection, learner: int, version: int) -> list[Action]:
     action = selection.offer(learner, version)
     assert action.kind is Kind.TAKE
-    return selection.taken(action)
+    return selection.add(action)
 
 
 def kinds(actions: list[Action]) -> list[tuple[Kind, int]]:
@@ -122,7 +122,7 @@ def test_a_lost_gradient_and_an_empty_one() -> None:
     selection.lose(0)  # while it sent
     assert kinds(take(selection, 1, 0)) == [(Kind.GIVE, 1)]
     action = selection.offer(1, 0)
-    assert kinds(selection.taken(action, empty=True)) == [(Kind.APPLY, -1), (Kind.GIVE, 1)]
+    assert kinds(selection.add(action, empty=True)) == [(Kind.APPLY, -1), (Kind.GIVE, 1)]
     assert (selection.counts.up, selection.counts.used) == (1, 1)
     take(selection, 1, 1)  # the training ends without its version
     selection.pause(1)

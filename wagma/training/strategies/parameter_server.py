@@ -171,7 +171,7 @@ class ParameterServerSGD(Algorithm):
         if not self.is_server:
             self._gradients = FlatGradients(parameters.parameters, layout, memory)
             own = (comm, model, bytes_of(memory), shards, ranks, self._patience)
-            return Learner(*own, always_taken=self.method == "k-batch-async")
+            return Learner(*own, never_refused=self.method == "k-batch-async")
         part = cut(layout, self.servers)[self.rank - self.size + self.servers]
         holder = GradientSum(parameters, self._inner, part)
         return Server(
