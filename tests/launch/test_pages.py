@@ -1,4 +1,4 @@
-"""The first block of a page of docs/, as a reader would run it."""
+"""Blocks of pages of docs/, as a reader would run them."""
 
 import os
 import re
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from documents import blocks
+from documents import DOCS, all_blocks, blocks, link_tree, paste
 from launched import finished
 
 MPIEXEC = os.environ.get("WAGMA_TEST_MPIEXEC", str(Path(sys.executable).with_name("mpiexec")))
@@ -32,3 +32,21 @@ def test_the_page_runs(name: str, tmp_path: Path) -> None:
     done = finished([*shlex.split(MPIEXEC), "-n", "2", sys.executable, str(program)], 100.0)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(PRINTED[name], done.stdout), done.stdout
+
+
+SHELL = {
+    "launching-mpiexec": ("launching.md", 0),
+    "launching-torchrun": ("launching.md", 1),
+    "launching-timelines": ("launching.md", 4),
+    "timeline": ("timeline.md", 0),
+    "bench_trace": ("timeline.md", 1),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("page", "number"), SHELL.values(), ids=SHELL)
+def test_the_shell_block_runs(page: str, number: int, tmp_path: Path) -> None:
+    link_tree(tmp_path)
+    (tmp_path / "train.py").symlink_to(tmp_path / "examples/train.py")
+    found = [block for block in all_blocks(DOCS / page) if block.language == "sh"]
+    paste(tmp_path, found[number].text)

@@ -1,26 +1,15 @@
 """README.md: each block of code as a reader would paste it, its size, and the rows it quotes."""
 
-import os
 import re
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from documents import link_tree, paste
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-MPIEXEC = os.environ.get("WAGMA_TEST_MPIEXEC", str(Path(sys.executable).with_name("mpiexec")))
-
-# What a reader has on the path, or the test has in its place.
-COMMANDS = {
-    "mpiexec": f'exec {MPIEXEC} "$@"',
-    "srun": f'while [[ $1 == --* ]]; do shift; done; exec {MPIEXEC} "$@"',
-    "pkg-config": f'exec {shlex.quote(sys.executable)} -m pkgconf "$@"',
-}
 
 
 def block(language: str, words: str) -> str:
@@ -32,33 +21,8 @@ def block(language: str, words: str) -> str:
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     """A folder with everything that this one has: what is written beside it stays there."""
-    for entry in ROOT.iterdir():
-        if entry.name != ".git":
-            (tmp_path / entry.name).symlink_to(entry)
+    link_tree(tmp_path)
     return tmp_path
-
-
-def paste(clone: Path, text: str) -> str:
-    """What the lines print; they have to succeed."""
-    commands = clone / "commands"
-    commands.mkdir()
-    for name, script in COMMANDS.items():
-        (commands / name).write_text(f"#!/bin/bash\n{script}\n")
-        (commands / name).chmod(0o755)
-    path = f"{commands}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", text],
-        cwd=clone,
-        # Unbuffered, Python writes a line and its end apart, and another rank's may come between.
-        env={**os.environ, "PATH": path, "HOME": str(clone / "home"), "PYTHONUNBUFFERED": ""},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_it_is_one_page() -> None:
