@@ -7,8 +7,7 @@ import os
 import socket
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from wagma.launch.logs import rank_prefix
 from wagma.logs.console import ConsoleHandler, Shown, check_ranks
@@ -115,12 +114,7 @@ class RankLogs:
             _log.info("logs of %s in %s", plural(self.size, "rank"), self._directory.resolve())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, Exception) and self._handlers:
             record = _log.makeRecord(
                 _log.name,

@@ -7,7 +7,6 @@ import os
 import signal
 import time
 from collections.abc import Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, SupportsIndex
 
 from wagma.inject.checks import check_count
@@ -273,12 +272,7 @@ class Preemption:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -79,8 +79,7 @@ def _draw_example(figure: Figure, numbers: Numbers) -> None:
     left.plot(numbers["times"], numbers["adaptive_bound"], label="adaptive", **ADAPTIVE)
     left.set_yscale("log")
     logarithmic(left.yaxis)
-    left.set_ylabel("bound of the error")
-    left.set_title("Fig. 1: Lemma 1")
+    left.set(ylabel="bound of the error", title="Fig. 1: Lemma 1")
     left.legend(ncols=2)
     for key, label, look in (
         ("best_fixed_k_changes_at", "best fixed k", {"color": INK, "ls": "dashed", "lw": 1.4}),
@@ -101,8 +100,7 @@ def _draw_example(figure: Figure, numbers: Numbers) -> None:
                 fontsize=8,
             )
     right.set_yticks(range(1, WORKERS + 1))
-    right.set_ylabel("k")
-    right.set_title("Fig. 2: the k of the lowest bound")
+    right.set(ylabel="k", title="Fig. 2: the k of the lowest bound")
     right.legend(loc="lower right", bbox_to_anchor=(1, 0.05))
     for axes in (left, right):
         axes.set_xlabel("time")
@@ -266,19 +264,18 @@ def _draw_simulation(
                     va="top",
                     fontsize=8,
                 )
-    left.set_title(f"{names[0]}: error over time")
-    left.set_xlabel("time")
-    left.set_ylabel(error)
-    left.set_yscale("log")
+    left.set(title=f"{names[0]}: error over time", xlabel="time", ylabel=error, yscale="log")
     logarithmic(left.yaxis, fine=fine)
     left.legend(
         loc="upper right", bbox_to_anchor=(1, 0.85), frameon=True, edgecolor="none", framealpha=0.9
     )
     for axes, title in ((middle, "downloads"), (right, "uploads and downloads")):
-        axes.set_title(f"{names[1]}: {title}")
-        axes.set_xlabel(error)
-        axes.set_ylabel("d-vectors until this error")
-        axes.set_xscale("log")
+        axes.set(
+            title=f"{names[1]}: {title}",
+            xlabel=error,
+            ylabel="d-vectors until this error",
+            xscale="log",
+        )
         logarithmic(axes.xaxis, fine=fine)
         axes.invert_xaxis()
         axes.set_ylim(bottom=0)

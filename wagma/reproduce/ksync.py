@@ -69,8 +69,7 @@ def _draw_fig5(figure: Figure, numbers: Numbers) -> None:
     axes.plot(numbers["learners"][1:], logs, color=INK, ls="dashed", lw=1, label="P log P")
     axes.set_yscale("log")
     logarithmic(axes.yaxis, fine=True)
-    axes.set_xlabel("learners, P")
-    axes.set_ylabel("synchronous over asynchronous time")
+    axes.set(xlabel="learners, P", ylabel="synchronous over asynchronous time")
     axes.set_xticks(range(0, 21, 4))
     axes.grid()
     axes.legend()
@@ -115,9 +114,11 @@ def _draw_fig6(figure: Figure, numbers: Numbers) -> None:
             else:
                 look |= {"label": method, "mfc": "white"}
             axes.plot(ks, panel[method], **look)
-        axes.set_title(f"{name} (markers: simulated)")
-        axes.set_xlabel("K")
-        axes.set_ylabel(f"time of {ITERATIONS:,} iterations")
+        axes.set(
+            title=f"{name} (markers: simulated)",
+            xlabel="K",
+            ylabel=f"time of {ITERATIONS:,} iterations",
+        )
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter("{x:,.0f}")
         axes.grid()
@@ -150,8 +151,7 @@ def _draw_fig7(figure: Figure, numbers: Numbers) -> None:
         axes.plot(numbers["times"], bound, color=colour, label=name)
     axes.set_yscale("log")
     logarithmic(axes.yaxis, fine=True)
-    axes.set_xlabel("time")
-    axes.set_ylabel("bound of the error")
+    axes.set(xlabel="time", ylabel="bound of the error")
     axes.grid()
     axes.legend()
 
@@ -253,8 +253,7 @@ def _draw_losses(axes: Axes, numbers: Numbers) -> None:
         axes.plot(numbers["times"], losses, color=colours[name], label=name)
     axes.set_yscale("log")
     logarithmic(axes.yaxis, fine=True)
-    axes.set_xlabel("time")
-    axes.set_ylabel("mean cross-entropy over all images")
+    axes.set(xlabel="time", ylabel="mean cross-entropy over all images")
     axes.grid()
     axes.legend()
 

@@ -58,11 +58,11 @@ def logarithmic(axis: Axis, *, fine: bool = False) -> None:
 
     The axis has its scale already.
     """
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     subs = (1.0, 2.0, 5.0) if fine else (1.0,)
     axis.set_major_locator(LogLocator(subs=subs, numticks=7))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(NullFormatter())
 
 

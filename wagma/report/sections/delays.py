@@ -62,8 +62,7 @@ def _delays(size: int, benchmark: Benchmark, looked: Looks) -> Part:
         delay_axis(axes, at)
         axes.set_yscale("log")
         log_time(axes.yaxis)
-        axes.set_xlabel("a rank comes late by")
-        axes.set_ylabel("blocked in the call")
+        axes.set(xlabel="a rank comes late by", ylabel="blocked in the call")
         axes.grid()
         legend(axes)
 

@@ -95,9 +95,11 @@ def draw_adaptation(figure: Figure, numbers: Numbers) -> None:
                     label="Cannikin, slowest run",
                 )
         axes.axhline(case["best"], color=INK, ls="dashed", lw=1, label="OptPerf")
-        axes.set_title(f"cluster {name}, {case['total_batch']} samples")
-        axes.set_xlabel("epoch")
-        axes.set_ylabel("seconds per step")
+        axes.set(
+            title=f"cluster {name}, {case['total_batch']} samples",
+            xlabel="epoch",
+            ylabel="seconds per step",
+        )
         axes.set_ylim(0, 1.1 * case["methods"]["even"]["times"][0])
         axes.legend()
         axes.grid()
@@ -192,8 +194,7 @@ def draw_prediction(figure: Figure, numbers: Numbers) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xticks(numbers["total_batch"], map(str, numbers["total_batch"]))
     axes.minorticks_off()
-    axes.set_xlabel("total batch")
-    axes.set_ylabel("error of the predicted OptPerf [%]")
+    axes.set(xlabel="total batch", ylabel="error of the predicted OptPerf [%]")
     axes.set_ylim(bottom=0)
     axes.legend(loc="center right", bbox_to_anchor=(1, 0.7))
     axes.grid()

@@ -109,8 +109,7 @@ def draw_batch_times(figure: Figure, numbers: Numbers) -> None:
         axes.set_xticks(numbers["total_batch"], map(str, numbers["total_batch"]))
         axes.minorticks_off()
         axes.set_ylim(0.5, 1.1)
-        axes.set_xlabel("total batch")
-        axes.set_title(f"{name} communication: T_o = {OVERLAPS[name]:g} s")
+        axes.set(xlabel="total batch", title=f"{name} communication: T_o = {OVERLAPS[name]:g} s")
         axes.grid()
     panels[0].set_ylabel("time of a step / that of an even split")
     panels[0].legend(loc="lower left")
@@ -152,8 +151,10 @@ def draw_spread(figure: Figure, numbers: Numbers) -> None:
         reversed(numbers["gain_by_total_batch"].items()), (BLUE, GREEN, AMBER), strict=True
     ):
         axes.plot(numbers["spread"], gains, color=colour, marker="o", label=f"{total} samples")
-    axes.set_xlabel("x: the fastest node / the slowest")
-    axes.set_ylabel("steps per second / those of an even split")
+    axes.set(
+        xlabel="x: the fastest node / the slowest",
+        ylabel="steps per second / those of an even split",
+    )
     axes.set_ylim(bottom=0.9)
     axes.legend()
     axes.grid()

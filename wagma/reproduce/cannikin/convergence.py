@@ -147,21 +147,19 @@ def draw_convergence(figure: Figure, numbers: Numbers) -> None:
     )
     batches.set_yscale("log", base=2)
     batches.yaxis.set_major_formatter("{x:g}")
-    batches.set_xlabel("epoch")
-    batches.set_ylabel("total batch")
-    batches.set_title("Fig. 5a")
+    batches.set(xlabel="epoch", ylabel="total batch", title="Fig. 5a")
     batches.legend(ncols=2)
-    samples.set_xlabel("samples")
-    samples.set_title("Fig. 5b, c")
-    times.set_xlabel("seconds on cluster B")
-    times.set_title("Fig. 7")
+    samples.set(xlabel="samples", title="Fig. 5b, c")
+    times.set(xlabel="seconds on cluster B", title="Fig. 7")
     for axes in (samples, times):
         axes.set_ylabel("accuracy")
         axes.set_ylim(0.7, 1)
     samples.legend(loc="lower right")
     bars.set_xticks(range(len(numbers["targets"])), [f"{one:.0%}" for one in numbers["targets"]])
-    bars.set_xlabel("accuracy that is reached")
-    bars.set_ylabel("time / that of an even split")
-    bars.set_title("Fig. 8: medians, and each run")
+    bars.set(
+        xlabel="accuracy that is reached",
+        ylabel="time / that of an even split",
+        title="Fig. 8: medians, and each run",
+    )
     for axes in (batches, samples, times, bars):
         axes.grid()

@@ -70,7 +70,6 @@ def draw_overhead(figure: Figure, numbers: Numbers) -> None:
     axes.minorticks_off()
     axes.set_yscale("log")
     logarithmic(axes.yaxis, fine=True)
-    axes.set_xlabel("nodes")
-    axes.set_ylabel("milliseconds of CPU per epoch")
+    axes.set(xlabel="nodes", ylabel="milliseconds of CPU per epoch")
     axes.legend()
     axes.grid()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import torch
@@ -401,12 +400,7 @@ class Algorithm(AgreedEnd, ABC):
                 "with a new algorithm, and load the state_dict() of this one"
             )
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         """Closes; after an exception the ranks that need this one get PeerError at once."""
         if error is None:
             self.close()
