@@ -48,16 +48,6 @@ def now():
     return loop_now()
 
 
-def clock_ns():
-    """What reading the clock once takes, ns."""
-    cdef int64_t began = loop_now(), ended = began
-    cdef int i
-    with nogil:
-        for i in range(1000):
-            ended = loop_now()
-    return (ended - began) / 1000
-
-
 include "_meeting.pxi"
 
 # ---- calls ---------------------------------------------------------------------------------------

@@ -7,8 +7,7 @@ import pytest
 from mpi4py import MPI
 
 from wagma.benchmarks import native
-from wagma.benchmarks._loop import clock_ns, outcome_dtype, run
-from wagma.benchmarks.binding import binding
+from wagma.benchmarks._loop import outcome_dtype, run
 from wagma.benchmarks.start import Start
 from wagma.collectives import PartialAllreduce
 
@@ -157,14 +156,3 @@ def test_a_start_that_was_closed(comm: MPI.Intracomm) -> None:
     start.close()
     with pytest.raises(ValueError, match="closed"):
         start.wait()
-
-
-@pytest.mark.parametrize("quorum", ["all", 1])
-def test_what_the_binding_takes(comm: MPI.Intracomm, start: Start, quorum: int | str) -> None:
-    found = binding(comm, start, 8, quorum, bursts=3, calls=5)
-    assert (found is not None) == (comm.rank == 0)
-    if found is not None:
-        assert (found.size, found.quorum) == (8, quorum)
-        assert found.overhead_ns == found.python_ns - found.c_ns
-        assert found.python_ns > 0
-    assert clock_ns() > 0
