@@ -13,7 +13,6 @@ from .document import Document
 from .nccl import Nccl
 from .osu import Osu
 from .rows import Csv
-from .sweep import Sweep
 
 __all__ = ["View", "remarks", "view"]
 
@@ -31,11 +30,14 @@ class View(Protocol):
         """After the last point, also of a run that was interrupted."""
 
 
-_VIEWS: dict[str, Callable[[Settings], View]] = {"nccl": Nccl, "csv": Csv, "json": Document}
+_VIEWS: dict[str, Callable[[Settings], View]] = {
+    "osu": Osu,
+    "nccl": Nccl,
+    "csv": Csv,
+    "json": Document,
+}
 
 
 def view(settings: Settings) -> View:
-    """The view of `settings.format` for `settings.kind`."""
-    if settings.format != "osu":
-        return _VIEWS[settings.format](settings)
-    return (Sweep if settings.kind in ("skew", "overlap") else Osu)(settings)
+    """Return the view of `settings.format` for `settings.kind`."""
+    return _VIEWS[settings.format](settings)

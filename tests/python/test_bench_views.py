@@ -18,7 +18,7 @@ from wagma.benchmarks.views.rows import COLUMNS
 
 @pytest.fixture(autouse=True)
 def _version(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("osu", "sweep", "nccl"):
+    for module in ("osu", "nccl"):
         monkeypatch.setattr(f"wagma.benchmarks.views.{module}.version", lambda _: "1.2.3")
 
 
