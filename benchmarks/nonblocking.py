@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,8 @@ class PostedCalls(PythonCalls):
         posts: the reduction is posted before computing; otherwise a blocking call comes after it.
         present: nobody comes late, whatever the pattern says.
         compute: ns to compute; 0: not at all.
+        pure: the way whose calls take as long as this one computes, unless another time is asked
+            for; None: this one does not compute.
         parts: ns of each of PARTS, [iterations].
     """
 
@@ -59,6 +61,7 @@ class PostedCalls(PythonCalls):
     posts = True
     present = False
     compute = 0
+    pure: PostedCalls | None = None
 
     def __init__(self, m: Measurement, subject: Posted, computing: Computing) -> None:
         super().__init__(m, subject)
@@ -123,92 +126,79 @@ def measure(m: Measurement) -> Point | None:
             offsets=np.rint(1e9 * late.table(sum(m.passes[0]))).astype(np.int64),
         )
     computing = Computing(m.start.now, crowded=m.start.crowded)
-    ways = WAYS[settings.kind]
-    handles = ways if wait_avoiding(settings, m.ranks) else 1
+    number = WAYS[settings.kind]
+    handles = number if wait_avoiding(settings, m.ranks) else 1
     with ExitStack() as stack:
         made = posted(m, stack, handles)
-        wagma = made[:handles] if handles == ways else made[:1] * ways
+        wagma = made if handles == number else made[:1] * number
         divide = _overlap if overlaps else _iallreduce
-        groups = divide(wagma, made[handles:], lambda one: PostedCalls(m, one, computing))
-        _calibrate(m, groups)
-        complete = alternate(m, [way for group in groups for way in group.ways])
-    delayed = m.offsets_of(range(complete)) > 0 if overlaps else None
-    return m.point([one for group in groups for one in _series(group, complete, delayed)], complete)
+        ways = divide(wagma[:number], made[handles:], lambda one: PostedCalls(m, one, computing))
+        _calibrate(m, ways)
+        pairs = [(way,) if overlaps else (way.pure, way) for way in ways]
+        complete = alternate(m, [one for pair in pairs for one in pair if one])
+    late = m.offsets_of(range(complete)) > 0 if overlaps else None
+    return m.point([_series(way, complete, late) for way in ways], complete)
+
+
+def _series(way: PostedCalls, complete: int, late: npt.NDArray[np.bool_] | None) -> Series | None:
+    """Return a series at rank 0: with `late` ranks, or with the times of pure calls; collective."""
+    series = way.gathered(complete)
+    if late is not None:
+        return series and replace(series, delayed=late & (not way.present))
+    assert way.pure is not None
+    pure = way.pure.gathered(complete)
+    if series is None or pure is None:
+        return None
+    checks = merge([series.checks, pure.checks])
+    return replace(series, checks=checks, pure=pure.ended - pure.began)
 
 
 # ---- ways to call --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Group:
-    """Ways to call one subject.
-
-    Attributes:
-        pure: gives the time to compute; None: another group's does.
-        timed: those that are series.
-        merged: `pure` is no series, but a part of the others.
-    """
-
-    pure: PostedCalls | None
-    timed: list[PostedCalls]
-    merged: bool
-
-    @property
-    def ways(self) -> list[PostedCalls]:
-        """All of them."""
-        extra = [self.pure] if self.pure is not None and self.merged else []
-        return extra + self.timed
-
-
 def _iallreduce(
     wagma: list[Posted], others: list[Posted], calls: Callable[[Posted], PostedCalls]
-) -> list[_Group]:
-    pairs = [(wagma[0], wagma[1]), *((one, one) for one in others)]
-    return [_Group(calls(pure), [calls(timed)], merged=True) for pure, timed in pairs]
+) -> list[PostedCalls]:
+    """Return a way for each series; each has a pure one of its own, which is part of the series."""
+    ways = []
+    for pure, timed in ((wagma[0], wagma[1]), *((one, one) for one in others)):
+        way = calls(timed)
+        way.pure = calls(pure)
+        ways.append(way)
+    return ways
 
 
 def _overlap(
     wagma: list[Posted], others: list[Posted], calls: Callable[[Posted], PostedCalls]
-) -> list[_Group]:
-    ways = [calls(one) for one in wagma]
-    for way, name in zip(ways, ("wagma posted", "wagma blocking", "wagma present"), strict=True):
+) -> list[PostedCalls]:
+    """Return a way for each series; the pure one is that of ranks that are all present."""
+    ways = [calls(one) for one in (*wagma, *others)]
+    for way, name in zip(ways, ("wagma posted", "wagma blocking", "wagma present"), strict=False):
         way.name = name
         way.posts = name == "wagma posted"
         way.present = name == "wagma present"
-    groups = [_Group(ways[-1], ways, merged=False)]
-    groups += [_Group(None, [calls(one)], merged=False) for one in others]
-    return groups
+    present = ways[2]
+    for way in ways:
+        way.pure = None if way is present else present
+    return ways
 
 
-def _calibrate(m: Measurement, groups: list[_Group]) -> None:
+def _calibrate(m: Measurement, ways: list[PostedCalls]) -> None:
     """Tell each way how long to compute; collective."""
+    took: dict[PostedCalls, int] = {}
+    for way in ways:
+        if way.pure is None:
+            continue
+        if way.pure not in took:
+            asked = m.settings.compute
+            took[way.pure] = _pure_ns(m, way.pure) if asked is None else round(1e9 * asked)
+        way.compute = took[way.pure]
+
+
+def _pure_ns(m: Measurement, pure: PostedCalls) -> int:
+    """Return the time of a call; those of the first passes replace the times it keeps."""
     blocks, warmups = m.passes
-    number = min(warmups[0] + blocks[0], len(groups[0].ways[0].began))
-    asked = m.settings.compute
-    compute = None if asked is None else round(1e9 * asked)
-    for group in groups:
-        if asked is None and group.pure is not None:
-            # Their times are overwritten by those of the first passes.
-            group.pure.run(range(number), np.zeros(number, np.int64), 0)
-            took = group.pure.ended[:number] - group.pure.began[:number]
-            compute = round(m.comm.allreduce(float(np.median(took))) / m.ranks)
-        for way in group.timed:
-            if way is not group.pure or group.merged:
-                way.compute = compute or 0
-
-
-def _series(
-    group: _Group, complete: int, delayed: npt.NDArray[np.bool_] | None
-) -> list[Series | None]:
-    """Return the series at rank 0, of as many iterations as were completed; collective."""
-    pure = group.pure.gathered(complete) if group.pure is not None and group.merged else None
-    found = []
-    for way in group.timed:
-        series = way.gathered(complete)
-        if series is not None and pure is not None:
-            checks = merge([series.checks, pure.checks])
-            series = replace(series, checks=checks, pure=pure.ended - pure.began)
-        if series is not None and delayed is not None:
-            series = replace(series, delayed=delayed & (not way.present))
-        found.append(series)
-    return found
+    number = min(warmups[0] + blocks[0], len(pure.began))
+    pure.run(range(number), np.zeros(number, np.int64), 0)
+    took = pure.ended[:number] - pure.began[:number]
+    return round(m.comm.allreduce(float(np.median(took))) / m.ranks)
