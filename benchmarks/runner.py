@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wagma.launch import interrupt
-from wagma.launch.agreement import InputError, agreed
+from wagma.launch.agreement import InputError
 from wagma.launch.files import check_writable
 from wagma.launch.progress import progress
-from wagma.launch.together import FAILED, abort_on_error, check_transport, everywhere
+from wagma.launch.together import FAILED, abort_on_error, everywhere
 from wagma.memory import Room, room
 from wagma.report.remarks import remarks
 
@@ -21,8 +20,8 @@ from .accuracy import accuracy
 from .accuracy import warnings as inaccuracies
 from .measurement import Measurement, contributions_of, iterations_of
 from .samples import Point, Report
-from .settings import Settings, transport
-from .start import Start, one_node
+from .settings import Settings
+from .start import Start, agree
 from .subjects import available, check
 from .views import view
 
@@ -38,13 +37,8 @@ def run_on(comm: MPI.Intracomm, settings: Settings) -> int:
     Raises:
         InputError: the settings cannot be measured here, or are not those of all ranks.
     """
-    # As in wagma itself, whoever runs a program decides before who wrote it.
-    used = os.environ.get("WAGMA_TRANSPORT", settings.transport)
-    settings = agreed(comm, replace(settings, transport=used))
+    settings, over = agree(comm, settings)
     with interrupt.Interrupt(comm) as interrupted:
-        together = one_node(comm)
-        over = transport(settings, one_node=together)
-        everywhere(comm, lambda: check_transport(over, one_node=together))
         settings, warnings = _checked(comm, settings)
         places = environment.gather(comm)
         crowded = environment.crowded_hosts(places)

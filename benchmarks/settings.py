@@ -106,16 +106,9 @@ def members(settings: Settings, ranks: int) -> int:
     return min(ranks, 1 << -(-(ranks - 1).bit_length() // 2))  # about the square root
 
 
-def transport(settings: Settings, *, one_node: bool) -> str:
-    """By which wagma's ranks reach each other, "shm" or "mpi": what was asked for, or "auto"'s.
-
-    Args:
-        settings: what was asked for.
-        one_node: the ranks can share memory.
-    """
-    if settings.transport != "auto":
-        return settings.transport
-    return "shm" if one_node else "mpi"
+def transport(asked: str, *, one_node: bool) -> str:
+    """Return by which wagma's ranks reach each other, "shm" or "mpi": as asked, or "auto"'s."""
+    return ("shm" if one_node else "mpi") if asked == "auto" else asked
 
 
 def wait_avoiding(settings: Settings, ranks: int) -> bool:

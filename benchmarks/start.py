@@ -6,21 +6,27 @@ import mmap
 import os
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
 from wagma.collectives.communicator import import_mpi
 from wagma.collectives.rendezvous import clock
+from wagma.launch.agreement import agreed
+from wagma.launch.together import check_transport, everywhere
 
 from . import _loop
+from .settings import transport
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Start", "one_node"]
+__all__ = ["Start", "agree", "one_node"]
+
+S = TypeVar("S", bound=Any)  # a dataclass with a transport
 
 SHARED_MARGIN_NS = 3000  # a few turns of the waiting loop ...
 SHARED_MARGIN_RANK_NS = 100  # ... which look at the words of all ranks
@@ -149,6 +155,22 @@ class Start(_loop.Meeting):
             self.close()
         else:
             self.leave()  # the others may not be on their way to freeing the communicator
+
+
+def agree(comm: MPI.Intracomm, settings: S) -> tuple[S, str]:
+    """Return the settings of all ranks, and the transport of wagma's messages; collective.
+
+    WAGMA_TRANSPORT overrides the settings' transport: as in wagma itself, whoever runs a program
+    decides before who wrote it.
+
+    Raises:
+        InputError: the settings are not those of all ranks, or the transport cannot be had.
+    """
+    used: Any = os.environ.get("WAGMA_TRANSPORT", settings.transport)
+    settings = agreed(comm, replace(settings, transport=used))
+    together = one_node(comm)
+    everywhere(comm, lambda: check_transport(settings.transport, one_node=together))
+    return settings, transport(settings.transport, one_node=together)
 
 
 def one_node(comm: MPI.Intracomm) -> bool:

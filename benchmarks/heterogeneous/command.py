@@ -32,7 +32,7 @@ the statistical efficiency of the total batch.
 from __future__ import annotations
 
 import argparse
-import os
+from dataclasses import fields
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -144,17 +144,15 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     shown, markdown = is_shown(arguments.progress), arguments.markdown
 
     def train(comm: MPI.Intracomm) -> int:
-        from wagma.launch.agreement import agreed
-        from wagma.launch.together import check_transport, everywhere
+        from wagma.launch.together import everywhere
 
-        from ..start import one_node
+        from ..start import agree
 
-        asked, together = agreed(comm, settings), one_node(comm)
-        everywhere(comm, lambda: check_transport(asked.transport, one_node=together))
+        asked, over = agree(comm, settings)
         everywhere(comm, lambda: import_module(".runner", __package__))
         from .runner import run_on
 
-        return run_on(comm, asked, one_node=together, progress=shown, markdown=markdown)
+        return run_on(comm, asked, over=over, progress=shown, markdown=markdown)
 
     return on_world(parser, train)
 
@@ -169,17 +167,5 @@ def _settings(arguments: argparse.Namespace, parser: argparse.ArgumentParser) ->
             "argument --noise-scale: only a total batch that is chosen depends on it: "
             "give --batch-range"
         )
-    return Settings(
-        cluster=arguments.cluster,
-        methods=names,
-        batch=arguments.batch,
-        batch_range=arguments.batch_range,
-        noise_scale=arguments.noise_scale,
-        epochs=arguments.epochs,
-        steps=arguments.steps,
-        step_time=arguments.step_time,
-        slowdown=arguments.slowdown,
-        parameters=arguments.parameters,
-        transport=os.environ.get("WAGMA_TRANSPORT", arguments.transport),
-        out=arguments.out,
-    )
+    asked = {field.name: getattr(arguments, field.name) for field in fields(Settings)}
+    return Settings(**asked | {"methods": names})

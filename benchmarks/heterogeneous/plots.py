@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
-import matplotlib.style as mpl_style
 import numpy as np
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from wagma.launch.files import write_file
-from wagma.report.style import BLUE, FAINT, GREEN, INK, PURPLE, RC, VERMILION
+from wagma.report.style import BLUE, FAINT, GREEN, INK, PURPLE, VERMILION
 
+from ..pictures import picture
 from .table import LABELS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["NAMES", "draw"]
 
@@ -35,13 +33,9 @@ def draw(result: Result, folder: Path) -> list[Path]:
         folder: where the files of `NAMES` are put.
     """
     paths = []
-    for name, picture in _PICTURES.items():
-        with mpl_style.context(["default", {**RC, "font.size": 10}]):
-            figure = Figure(layout="constrained")  # needs no display
-            picture(figure, result)
-            content = io.BytesIO()
-            figure.savefig(content, dpi=110, format="png")
-        write_file(folder / name, content.getvalue())
+    for name, drawn in _PICTURES.items():
+        with picture(folder / name, 110, {"font.size": 10}) as figure:
+            drawn(figure, result)
         paths.append(folder / name)
     return paths
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from rich.console import Console
 
 from wagma.launch import interrupt
-from wagma.launch.files import check_writable, write_file
+from wagma.launch.files import write_file
 from wagma.launch.ranks import meet
 from wagma.launch.together import abort_on_error, everywhere
 
 from .. import environment
-from ..training.progress import progress_line
+from ..training.output import check_new
+from ..training.progress import console_of, progress_line
 from . import table
 from .clusters import cluster
 from .figures import runs
@@ -43,14 +42,14 @@ EMULATED = (
 
 
 def run_on(
-    comm: MPI.Intracomm, settings: Settings, *, one_node: bool, progress: bool, markdown: bool
+    comm: MPI.Intracomm, settings: Settings, *, over: str, progress: bool, markdown: bool
 ) -> int:
     """Train on all ranks of `comm`, rank 0 prints; return the exit status. Collective.
 
     Args:
         comm: the ranks.
         settings: of the benchmark, on which all ranks have agreed.
-        one_node: the ranks share memory.
+        over: what carries wagma's messages, "shm" or "mpi".
         progress: show a live line.
         markdown: print the table as documents have it.
 
@@ -66,7 +65,6 @@ def run_on(
     nodes = _nodes(settings, comm.size, smallest)
     fastest = min(node.q + node.k for node in nodes)
     places = environment.gather(comm)
-    over = settings.transport if settings.transport != "auto" else "shm" if one_node else "mpi"
     result: dict[str, Any] = {
         "benchmark": "heterogeneous",
         "environment": environment.surroundings(places, over, [EMULATED]),
@@ -100,23 +98,7 @@ def _nodes(settings: Settings, ranks: int, smallest: int) -> tuple[NodeModel, ..
 def _check(settings: Settings, comm: MPI.Intracomm) -> None:
     check(settings, comm.size, len(cluster(settings.cluster).nodes))
     if settings.out is not None and comm.rank == 0:
-        _check_writable(Path(settings.out))
-
-
-def _check_writable(folder: Path) -> None:
-    """Check that results can be written; what was not there before is removed again."""
-    new = [one for one in (folder, *folder.parents) if not one.exists()]  # the innermost first
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        check_writable(folder / JSON)
-    except OSError as error:
-        raise ValueError(
-            f"argument --out: cannot write {folder / JSON}: {error.strerror}"
-        ) from None
-    finally:
-        for one in new:
-            with suppress(OSError):  # it was not made
-                one.rmdir()
+        check_new("--out", Path(settings.out, JSON))
 
 
 def _train_all(
@@ -129,13 +111,7 @@ def _train_all(
 ) -> dict[str, list[Epoch]]:
     """Return the epochs of each method that has begun."""
     first = comm.rank == 0
-    console = Console(
-        stderr=True,
-        quiet=not first,
-        force_terminal=progress or None,
-        highlight=False,
-        soft_wrap=True,
-    )
+    console = console_of(first, progress)
     console.print(table.announced(result))
     batch = settings.batch_range or result["smallest"]
     noise_scale = result["noise_scale"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from wagma.units import plural
 
+from .. import tables
 from .figures import FROM, NEAR
 
 if TYPE_CHECKING:
@@ -93,27 +94,13 @@ def text(result: dict[str, Any]) -> str:
     Args:
         result: the document, with at least one run.
     """
-    cells = _cells(result)
-    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
-    lines = [
-        "  ".join(
-            [
-                row[0].ljust(widths[0]),
-                *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)),
-            ]
-        )
-        for row in cells
-    ]
-    lines.insert(1, "-" * len(lines[0]))
     notes = [fill(note, WIDTH) for note in _notes(result)]
-    return "".join(f"{line}\n" for line in [*lines, "", *notes])
+    return tables.aligned(_cells(result)) + "".join(f"{line}\n" for line in ["", *notes])
 
 
 def markdown(result: dict[str, Any]) -> str:
     """Return the table as documents have it."""
-    head, *rows = _cells(result)
-    lines = [head, ["---"] * len(head), *([row[0].strip(), *row[1:]] for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return tables.markdown([[row[0].strip(), *row[1:]] for row in _cells(result)])
 
 
 def _notes(result: dict[str, Any]) -> list[str]:

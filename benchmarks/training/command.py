@@ -14,7 +14,7 @@ import argparse
 import math
 import os
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -236,36 +236,19 @@ def run_preset(
     def train(comm: MPI.Intracomm) -> int:
         from wagma.launch.together import everywhere
 
-        agreed, one_node = _agreed(comm, settings)
+        from ..start import agree
+
+        # Before torch is imported, which takes seconds.
+        agreed, over = agree(comm, settings)
         agreed = fit(agreed, comm.size)
         # MPI first: ranks meet in its initialisation, and spin there while others import. Here they
         # sleep until all have, or one could not.
         everywhere(comm, lambda: import_module(".runner", __package__))
         from .runner import run_on
 
-        return run_on(comm, agreed, one_node, shown, text)
+        return run_on(comm, agreed, over, shown, text)
 
     return on_world(parser, train)
-
-
-def _agreed(comm: MPI.Intracomm, settings: Settings) -> tuple[Settings, bool]:
-    """The settings of all ranks, and whether these share memory; collective.
-
-    It is found out before torch is imported, which takes seconds.
-
-    Raises:
-        InputError: the settings are not those of all ranks, or the transport cannot be had.
-    """
-    from wagma.launch.agreement import agreed
-    from wagma.launch.together import check_transport, everywhere
-
-    from ..start import one_node
-
-    used = os.environ.get("WAGMA_TRANSPORT", settings.transport)
-    settings = agreed(comm, replace(settings, transport=used))  # type: ignore[arg-type]
-    together = one_node(comm)
-    everywhere(comm, lambda: check_transport(settings.transport, one_node=together))
-    return settings, together
 
 
 def _show(
@@ -294,10 +277,10 @@ def _show(
     except (OSError, ValueError) as error:
         parser.error(f"argument --from: {arguments.source}: {error}")
     try:
-        check_writable(None, arguments.plots, arguments.picture)
+        check_writable(arguments)
     except ValueError as error:
         parser.error(str(error))
-    put(result, text, None, arguments.plots, arguments.picture)
+    put(result, text, arguments)
     return 0
 
 
@@ -306,29 +289,9 @@ def _settings(arguments: argparse.Namespace) -> Settings:
 
     def chosen(name: str) -> Any:
         value = getattr(arguments, name)
-        return getattr(defaults, name) if value is None else value
+        return getattr(defaults, name, None) if value is None else value
 
-    return Settings(
-        task=arguments.task,
-        algorithms=arguments.algorithms,
-        imbalance=arguments.imbalance,
-        compute=arguments.compute,
-        parameters=arguments.parameters,
-        steps=chosen("steps"),
-        seeds=arguments.seeds,
-        sync_period=arguments.sync_period,
-        group_size=arguments.group_size,
-        batch=chosen("batch"),
-        learning_rate=chosen("learning_rate"),
-        transport=arguments.transport,
-        target=chosen("target"),
-        json=arguments.json,
-        plots=arguments.plots,
-        picture=arguments.picture,
-        micro_batches=arguments.micro_batches,
-        threshold=arguments.threshold,
-        calibration_steps=arguments.calibration_steps,
-    )
+    return Settings(**{field.name: chosen(field.name) for field in fields(Settings)})
 
 
 # ---- values of options ---------------------------------------------------------------------------

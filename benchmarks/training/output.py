@@ -1,46 +1,98 @@
-"""What becomes of results: a table, a file, pictures; also of results that were written before."""
+"""What becomes of results: a document, a table, pictures; also of results that were written before.
+
+The document is JSON, as training.schema.json says.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
+from argparse import Namespace
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wagma.launch import files
 
-from .document import write
+from .settings import Settings
 
-__all__ = ["check_writable", "put", "stored"]
+if TYPE_CHECKING:
+    from wagma.inject import Injector
+
+__all__ = ["check_new", "check_writable", "document", "put", "stored", "write"]
 
 Result = dict[str, Any]
+Out = Settings | Namespace
 
 
-def check_writable(json: str | None, folder: str | None, picture: str | None) -> None:
-    """Whether results can be written; nothing stays behind.
+def document(
+    settings: Settings,
+    environment: dict[str, Any],
+    imbalance: Injector,
+    measures: tuple[str, bool],
+    runs: list[dict[str, Any]],
+    interrupted: bool,
+) -> dict[str, Any]:
+    """What is reported.
 
     Args:
-        json: file for the document, or None.
-        folder: for the pictures, or None.
-        picture: file for the picture of all, or None.
+        settings: of the benchmark.
+        environment: of `environment.surroundings`.
+        imbalance: of the first seed, for its description.
+        measures: what the task's measure is called, and whether it is a share.
+        runs: of `measured.figures`.
+        interrupted: not all trainings were finished.
+    """
+    return {
+        "benchmark": "training",
+        "environment": environment,
+        "settings": {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in asdict(settings).items()
+        },
+        "imbalance": imbalance.describe(),
+        "measures": {"name": measures[0], "in_percent": measures[1]},
+        "interrupted": interrupted,
+        "runs": runs,
+    }
+
+
+def write(path: Path, result: dict[str, Any]) -> None:
+    """Writes the document, and makes its folder; OSError if that cannot be done."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_file(path, json.dumps(result, allow_nan=False) + "\n")
+
+
+def check_writable(out: Out) -> None:
+    """Check that results can be written, and leave nothing behind.
+
+    Args:
+        out: says where: the file `json`, the folder `plots`, the file `picture`, each may be None.
 
     Raises:
         ValueError: a file cannot be written.
     """
-    if json is not None:
-        _try("--json", Path(json))
-    if picture is not None:
-        _try("--picture", Path(picture))
-    if folder is not None:
+    if out.json is not None:
+        check_new("--json", Path(out.json))
+    if out.picture is not None:
+        check_new("--picture", Path(out.picture))
+    if out.plots is not None:
         from . import plots  # matplotlib takes half a second of every rank's start
 
         for name in plots.NAMES:
-            _try("--plots", Path(folder) / name)
+            check_new("--plots", Path(out.plots) / name)
 
 
-def _try(option: str, file: Path) -> None:
-    """The run may fail, or end before it has results: what was not there is removed again."""
+def check_new(option: str, file: Path) -> None:
+    """Check that an option's file can be written, in folders that are made.
+
+    The run may fail, or end before it has results: what was not there is removed again.
+
+    Raises:
+        ValueError: it cannot.
+    """
     new: list[Path] = []  # the innermost folder first
     try:
         new += [folder for folder in file.parents if not folder.exists()]
@@ -54,37 +106,26 @@ def _try(option: str, file: Path) -> None:
                 folder.rmdir()
 
 
-def put(
-    result: Result,
-    text: Callable[[Result], str],
-    json: str | None,
-    folder: str | None,
-    picture: str | None,
-) -> None:
-    """Prints and writes; that not everything was measured is told on standard error.
+def put(result: Result, text: Callable[[Result], str], out: Out) -> None:
+    """Print and write; that not everything was measured is told on standard error.
 
     Args:
-        result: of `document.document`, with at least one run.
+        result: of `document`, with at least one run.
         text: makes the table.
-        json: file for the document, or None.
-        folder: for the pictures, or None.
-        picture: file for the picture of all, or None.
+        out: as of `check_writable`.
     """
     sys.stdout.write(text(result))
-    if json is not None:
-        write(Path(json), result)
-        sys.stdout.write(f"Results: {json}\n")
-    if folder is not None:
+    if out.json is not None:
+        write(Path(out.json), result)
+        sys.stdout.write(f"Results: {out.json}\n")
+    if out.plots is not None or out.picture is not None:
         from . import plots
 
-        for path in plots.draw(result, Path(folder)):
+        paths = plots.draw(result, Path(out.plots)) if out.plots is not None else []
+        if out.picture is not None:
+            paths.append(plots.draw_overview(result, Path(out.picture)))
+        for path in paths:
             sys.stdout.write(f"Picture: {path}\n")
-    if picture is not None:
-        from . import plots
-
-        Path(picture).parent.mkdir(parents=True, exist_ok=True)
-        plots.draw_overview(result, Path(picture))
-        sys.stdout.write(f"Picture: {picture}\n")
     sys.stdout.flush()
     if result["interrupted"]:
         sys.stderr.write("interrupted: what is above is not all that was asked for\n")

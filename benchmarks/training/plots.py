@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import stdev
 from typing import TYPE_CHECKING, Any
 
-import matplotlib.style as mpl_style
 import numpy as np
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from wagma.launch.files import write_file
 from wagma.report.curves import Line, floor, panels
 from wagma.report.curves import draw as draw_lines
-from wagma.report.style import FAINT, GRID, INK, RC, Look, looks
+from wagma.report.style import FAINT, GRID, INK, Look, looks
 from wagma.units import plural
 
+from ..pictures import picture
 from .table import by_algorithm
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["NAMES", "draw", "draw_overview"]
 
 Result = dict[str, Any]
 
-STYLE: Any = {**RC, "font.size": 11, "legend.fontsize": 10}
+STYLE = {"font.size": 11, "legend.fontsize": 10}
 # Ages of contributions that have a bar of their own; older ones share the last.
 OLDEST = 12
 FIGURES = 24  # ranks that there is room for figures of
@@ -38,7 +36,7 @@ def draw(result: Result, folder: Path) -> list[Path]:
     """Draws everything.
 
     Args:
-        result: of `document.document`, with at least one run.
+        result: of `output.document`, with at least one run.
         folder: where the files of `NAMES` are put; it is made.
 
     Returns:
@@ -48,11 +46,9 @@ def draw(result: Result, folder: Path) -> list[Path]:
     paths = []
     height = max(4.0, 1.5 + 0.36 * len(by_algorithm(result["runs"])))  # a line for each, at least
     for name, axes in _PICTURES.items():
-        with mpl_style.context(["default", STYLE]):
-            figure = Figure(figsize=(9.5, height), layout="constrained")  # needs no display
+        with picture(folder / name, 100, STYLE, figsize=(9.5, height)) as figure:
             axes(figure, result)
             figure.suptitle(_title(result), fontsize=12)
-            _save(figure, folder / name, dpi=100)
         paths.append(folder / name)
     return paths
 
@@ -120,10 +116,9 @@ def _deviation(values: list[float]) -> float:
 
 
 def _accuracy(figure: Figure, result: Result) -> None:
-    lines = _lines(result)
-    plots = panels(lines)
-    every = figure.subplots(1, len(plots), sharex=True, sharey=True, squeeze=False)[0]
-    _learning(every, result, lines)
+    count = len(panels(_lines(result)))
+    every = figure.subplots(1, count, sharex=True, sharey=True, squeeze=False)[0]
+    _learning(every, result)
     for axes in every:
         axes.legend(loc="lower right", handlelength=3.2)
     several = len(result["settings"]["seeds"]) > 1
@@ -131,8 +126,9 @@ def _accuracy(figure: Figure, result: Result) -> None:
     figure.supxlabel(f"dotted: the target, {_target(result)}{bands}", fontsize=10)
 
 
-def _learning(every: Sequence[Axes], result: Result, lines: list[Line]) -> None:
+def _learning(every: Sequence[Axes], result: Result) -> None:
     """Draw the lines, in as many plots as they need."""
+    lines = _lines(result)
     measures, target = result["measures"], result["settings"]["target"]
     scale = 100 if measures["in_percent"] else 1
     lowest = 5 * np.floor(scale * floor(lines, target) / 5)
@@ -160,29 +156,22 @@ def _target(result: Result) -> str:
     return f"{100 * target:g} %" if result["measures"]["in_percent"] else f"{target:g}"
 
 
-def draw_overview(result: Result, file: Path) -> None:
-    """Draw accuracy over wall time, and beside it what every rank waited.
+def draw_overview(result: Result, file: Path) -> Path:
+    """Draw accuracy over wall time, and beside it what every rank waited; return the file.
 
     Args:
-        result: of `document.document`, with at least one run.
-        file: a PNG.
+        result: of `output.document`, with at least one run.
+        file: a PNG; its folder is made.
     """
-    with mpl_style.context(["default", STYLE]):
-        figure = Figure(figsize=(11, 4.8), layout="constrained")
-        lines = _lines(result)
-        count = len(panels(lines))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with picture(file, 150, STYLE, figsize=(11, 4.8)) as figure:
+        count = len(panels(_lines(result)))
         *every, right = figure.subplots(1, count + 1, width_ratios=(*[3] * count, 2))
-        _learning(every, result, lines)
+        _learning(every, result)
         _mark(every, result)
         _waiting_bars(right, result)
         figure.suptitle(_title(result), fontsize=13)
-        _save(figure, file, dpi=150)
-
-
-def _save(figure: Figure, file: Path, dpi: int) -> None:
-    content = io.BytesIO()
-    figure.savefig(content, dpi=dpi, format="png")
-    write_file(file, content.getvalue())
+    return file
 
 
 def _mark(every: Sequence[Axes], result: Result) -> None:

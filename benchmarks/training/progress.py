@@ -9,10 +9,21 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-__all__ = ["progress_line"]
+__all__ = ["console_of", "progress_line"]
 
 # Seconds between redraws: drawn by the training itself, so seldom.
 PERIOD = 0.25
+
+
+def console_of(first: bool, progress: bool) -> Console:
+    """Return rank 0's console on standard error; other ranks (not `first`) say nothing there."""
+    return Console(
+        stderr=True,
+        quiet=not first,
+        force_terminal=progress or None,
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
-from rich.console import Console
 
 from wagma.inject import Injector, parse
 from wagma.launch import interrupt
@@ -19,10 +18,9 @@ from wagma.units import plural
 from .. import environment
 from . import stopping, table
 from .algorithms import Compared, find
-from .document import document
 from .measured import figures
-from .output import check_writable, put
-from .progress import progress_line
+from .output import check_writable, document, put
+from .progress import console_of, progress_line
 from .settings import Settings
 from .stop import Stop
 from .tasks import Task, load
@@ -41,7 +39,7 @@ NOTHING = "no training was finished, there are no results"
 def run_on(
     comm: MPI.Intracomm,
     settings: Settings,
-    one_node: bool,
+    over: str,
     progress: bool,
     text: Callable[[dict[str, Any]], str],
 ) -> int:
@@ -50,7 +48,7 @@ def run_on(
     Args:
         comm: the ranks.
         settings: of the benchmark, on which all ranks have agreed.
-        one_node: the ranks share memory.
+        over: what carries wagma's messages, "shm" or "mpi".
         progress: show a live line.
         text: makes the table of the document.
 
@@ -66,9 +64,6 @@ def run_on(
         imbalances, tasks = comm.bcast(found)
         everywhere(comm, lambda: _check_parameters(settings, tasks[0]))
         places = environment.gather(comm)
-        over = settings.transport
-        if over == "auto":
-            over = "shm" if one_node else "mpi"
         warnings = _warnings(settings, environment.crowded_hosts(places))
         header = environment.surroundings(places, over, warnings)
         with abort_on_error(comm):
@@ -77,7 +72,7 @@ def run_on(
             if comm.rank == 0 and runs:
                 measures = (tasks[0].measures, tasks[0].in_percent)
                 made = document(settings, header, imbalances[0], measures, runs, stopped)
-                put(made, text, settings.json, settings.plots, settings.picture)
+                put(made, text, settings)
             elif comm.rank == 0 and stopped:
                 sys.stderr.write(f"interrupted: {NOTHING}\n")
                 sys.stderr.flush()
@@ -110,7 +105,7 @@ def _prepare(settings: Settings, comm: MPI.Intracomm) -> tuple[list[Injector], l
         imbalances = [parse(settings.imbalance, comm.size, seed) for seed in settings.seeds]
     except (OSError, ValueError) as error:
         raise ValueError(f"argument --imbalance: {error}") from None
-    check_writable(settings.json, settings.plots, settings.picture)
+    check_writable(settings)
     return imbalances, [load(settings.task, seed) for seed in settings.seeds]
 
 
@@ -149,13 +144,7 @@ def _train_all(
 ) -> list[dict[str, Any]]:
     """The figures of each training that was finished."""
     first = comm.rank == 0
-    console = Console(
-        stderr=True,
-        quiet=not first,
-        force_terminal=progress or None,
-        highlight=False,
-        soft_wrap=True,
-    )
+    console = console_of(first, progress)
     console.print(_announced(settings, comm.size, imbalances[0]))
     runs = []
     with _stop(comm, interrupted) as stop:

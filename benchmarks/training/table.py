@@ -9,6 +9,8 @@ from statistics import fmean, stdev
 from textwrap import fill
 from typing import Any
 
+from .. import tables
+
 __all__ = ["WIDTH", "by_algorithm", "line", "markdown", "rows", "text"]
 
 WIDTH = 100  # characters of a line
@@ -96,7 +98,7 @@ def text(result: dict[str, Any], *, per_seed: bool = False) -> str:
     """The table for a terminal, and what has to be known beside it.
 
     Args:
-        result: of `document.document`.
+        result: of `output.document`.
         per_seed: a column for each seed, not their means.
     """
     notes = "".join(f"{fill(note, WIDTH)}\n" for note in _notes(result, per_seed))
@@ -107,7 +109,7 @@ def rows(result: dict[str, Any], titles: Sequence[str] = (), *, per_seed: bool =
     """A line for each figure and a column for each algorithm, below each other if too wide.
 
     Args:
-        result: of `document.document`.
+        result: of `output.document`.
         titles: how those of the figures begin, in their order; empty: all.
         per_seed: a column for each seed, not their means.
     """
@@ -116,34 +118,25 @@ def rows(result: dict[str, Any], titles: Sequence[str] = (), *, per_seed: bool =
     begun = [[place for place in places if head[place].startswith(title)] for title in titles]
     wanted = [0, *(chain.from_iterable(begun) if titles else places)]
     head = ["" if place == 0 else head[place] for place in wanted]
-    first = max(map(len, head))
-    blocks: list[list[list[str]]] = [[]]
-    used = first
+    blocks: list[list[list[str]]] = []
+    used = WIDTH
     for column in columns:
         cells = [column[place] for place in wanted]
-        width = max(map(len, cells))
-        if blocks[-1] and used + 2 + width > WIDTH:
-            blocks.append([])
-            used = first
-        blocks[-1].append([cell.rjust(width) for cell in cells])
-        used += 2 + width
-    return "\n".join(_block([title.ljust(first) for title in head], block) for block in blocks)
-
-
-def _block(titles: list[str], columns: list[list[str]]) -> str:
-    lines = ["  ".join(cells) for cells in zip(titles, *columns, strict=True)]
-    lines.insert(1, "-" * len(lines[0]))
-    return "".join(f"{line}\n" for line in lines)
+        width = 2 + max(map(len, cells))
+        if used + width > WIDTH:
+            blocks.append([head])
+            used = max(map(len, head))
+        blocks[-1].append(cells)
+        used += width
+    return "\n".join(tables.aligned(list(zip(*block, strict=True))) for block in blocks)
 
 
 def markdown(result: dict[str, Any], *, per_seed: bool = False) -> str:
     """The same in Markdown, under lines that say where and when it was measured, and what warns."""
-    head, *cells = _rows(result, per_seed, _columns(result))
-    lines = [head, ["---"] * len(head), *cells]
+    table = tables.markdown(_rows(result, per_seed, _columns(result)))
     above = [_where(result), *result["environment"]["warnings"]]
     if result["interrupted"]:
         above.append("Interrupted: it is not all that was asked for.")
-    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     quoted = "\n>\n".join(f"> {text}" for text in above)  # a paragraph each
     return f"{quoted}\n\n{table}"
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from wagma.benchmarks.environment import command_line, crowded_hosts, fullest
-from wagma.benchmarks.settings import Settings, transport
+from wagma.benchmarks.settings import transport
 from wagma.benchmarks.table import collect
 
 
@@ -61,7 +61,7 @@ def test_the_fullest_host() -> None:
     ],
 )
 def test_which_transport_is_measured(asked: str, one_node: bool, used: str) -> None:
-    assert transport(Settings("allreduce", (8,), transport=asked), one_node=one_node) == used
+    assert transport(asked, one_node=one_node) == used
 
 
 def test_the_command_can_be_given_again(monkeypatch: pytest.MonkeyPatch) -> None:

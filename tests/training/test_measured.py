@@ -14,8 +14,8 @@ from test_bound import SETTINGS
 
 from wagma.benchmarks.training import plots, table
 from wagma.benchmarks.training.algorithms import find
-from wagma.benchmarks.training.document import document, write
 from wagma.benchmarks.training.measured import figures, recorded_compute
+from wagma.benchmarks.training.output import document, write
 from wagma.benchmarks.training.settings import Settings
 from wagma.benchmarks.training.train import Trained
 from wagma.cli import main
