@@ -8,23 +8,21 @@ message that names the option, its value and the remedy, and in exit status 2.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import fields
 from importlib.metadata import version
-from typing import Any
 
 from wagma.launch import values
 from wagma.launch.options import TRANSPORTS, integer, reader
 from wagma.units import parse_seconds
 
 from . import arrival
-from .combinations import NONBLOCKING, check_options
+from .combinations import check_options
 from .datatypes import DATATYPES, datatype
+from .kinds import KINDS, NONBLOCKING, Kind, title
 from .settings import LARGE_BYTES, Settings
-from .titles import title
 
 __all__ = ["BASELINES", "add_arguments", "settings"]
 
-KIB, MIB = 1 << 10, 1 << 20
 PASSES = 5
 PERCENTILES = (50.0, 90.0, 99.0)
 BASELINES = ("mpi", "mpi-nonblocking", "gloo", "nccl")
@@ -34,28 +32,6 @@ BUFFERS = ("numpy", "torch", "cupy")
 FORMS = ("in-place", "private", "out-of-place")
 
 
-@dataclass(frozen=True)
-class _Defaults:
-    """Of one kind."""
-
-    smallest: int = 1  # OSU's, which skips what is smaller than an element
-    largest: int = MIB
-    iterations: int = 1000
-    iterations_large: int = 100
-    warmup: int = 200
-    warmup_large: int = 10
-    quorum: int | str = "all"
-    arrival: str = "together"
-
-
-_DEFAULTS = {
-    "allreduce": _Defaults(),
-    "group-allreduce": _Defaults(quorum=1),
-    "iallreduce": _Defaults(),
-    "overlap": _Defaults(MIB, MIB, 100, 100, 10, 10, quorum=1),
-    "skew": _Defaults(64 * KIB, 64 * KIB, 100, 100, 10, 10, quorum=1, arrival="one-late"),
-    "bandwidth": _Defaults(64 * KIB, 16 * MIB, 100, 100, 10, 10),
-}
 SKEWS = (0.0, 100e-6, 1e-3, 10e-3)
 LATENESS = 1e-3
 
@@ -65,7 +41,7 @@ LATENESS = 1e-3
 
 def add_arguments(parser: argparse.ArgumentParser, kind: str) -> None:
     """Adds the options of one of `KINDS` to `parser`, which `settings` is then given."""
-    defaults = _DEFAULTS[kind]
+    defaults = KINDS[kind]
     parser.set_defaults(kind=kind)
     parser.epilog = "Arrival patterns: " + ", ".join(arrival.FORMS.values()) + "; T as 300ms, 50us."
     _add_osu(parser, kind, defaults)
@@ -74,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser, kind: str) -> None:
     _add_measurement(parser, kind, defaults)
 
 
-def _add_osu(parser: argparse.ArgumentParser, kind: str, defaults: _Defaults) -> None:
+def _add_osu(parser: argparse.ArgumentParser, kind: str, defaults: Kind) -> None:
     group = parser.add_argument_group("as OSU Micro-Benchmarks")
     add = group.add_argument
     smallest = "one element" if defaults.smallest == 1 else defaults.smallest
@@ -155,7 +131,7 @@ def _add_nccl(parser: argparse.ArgumentParser) -> None:
         add(*names, type=reader(values.size), metavar="SIZE", help=f"the {bound} of -m")
 
 
-def _add_wagma(parser: argparse.ArgumentParser, defaults: _Defaults) -> None:
+def _add_wagma(parser: argparse.ArgumentParser, defaults: Kind) -> None:
     add = parser.add_argument_group("what of wagma is measured").add_argument
     add(
         "--form",
@@ -198,7 +174,7 @@ def _add_wagma(parser: argparse.ArgumentParser, defaults: _Defaults) -> None:
     )
 
 
-def _add_measurement(parser: argparse.ArgumentParser, kind: str, defaults: _Defaults) -> None:
+def _add_measurement(parser: argparse.ArgumentParser, kind: str, defaults: Kind) -> None:
     add = parser.add_argument_group("how it is measured").add_argument
     add(
         "--format",
@@ -296,41 +272,23 @@ def settings(namespace: argparse.Namespace, parser: argparse.ArgumentParser) -> 
         namespace: of a parser that `add_arguments` prepared.
         parser: that parser, whose `error` ends the process with status 2 if something is wrong.
     """
-    given = vars(namespace)
-    kind, defaults = namespace.kind, _DEFAULTS[namespace.kind]
+    kind = KINDS[namespace.kind]
     try:
         check_options(namespace)
-        sizes = _sizes(*_limits(namespace), namespace.datatype, defaults)
+        sizes = _sizes(*_limits(namespace), namespace.datatype, kind)
     except ValueError as error:
         parser.error(str(error))
-    iterations = namespace.iterations or defaults.iterations
-    iterations_large = namespace.iterations or defaults.iterations_large
-    baselines = namespace.baselines
-    if baselines is None:
-        baselines = () if namespace.format == "osu" else (_usual_baseline(kind),)
-    as_given = (
-        *("datatype", "format", "full", "validate", "percentiles", "buffer", "transport"),
-        *("group_size", "quorum", "form", "seed", "samples", "corrupt", "timeout"),
-        *("skews", "compute", "tests", "lateness", "loop"),  # of some kinds
-    )
-    return Settings(
-        kind=kind,
-        sizes=sizes,
-        iterations=iterations,
-        iterations_large=iterations_large,
-        warmup=_or(namespace.warmup, defaults.warmup),
-        warmup_large=_or(namespace.warmup, defaults.warmup_large),
-        passes=min(PASSES, iterations, iterations_large),
-        late=_or(namespace.late, "stale"),
-        grace=_or(namespace.grace, "auto"),
-        arrival=given["arrival"].text if "arrival" in given else "together",
-        baselines=baselines,
-        **{name: given[name] for name in as_given if name in given},
-    )
-
-
-def _or(value: Any, default: Any) -> Any:
-    return default if value is None else value
+    names = {field.name for field in fields(Settings)}
+    given = {name: v for name, v in vars(namespace).items() if name in names and v is not None}
+    for name in ("iterations", "warmup"):
+        for of in (name, f"{name}_large"):
+            given[of] = getattr(kind, of) if getattr(namespace, name) is None else given[name]
+    if "baselines" not in given and namespace.format != "osu":
+        given["baselines"] = (_usual_baseline(namespace.kind),)
+    if "arrival" in given:
+        given["arrival"] = namespace.arrival.text
+    passes = min(PASSES, given["iterations"], given["iterations_large"])
+    return Settings(sizes=sizes, passes=passes, **given)
 
 
 Limit = int | None
@@ -348,7 +306,7 @@ def _limits(given: argparse.Namespace) -> tuple[str, Limit, Limit]:
 
 
 def _sizes(
-    option: str, smallest: Limit, largest: Limit, name: str, defaults: _Defaults
+    option: str, smallest: Limit, largest: Limit, name: str, defaults: Kind
 ) -> tuple[int, ...]:
     """OSU's: doubled, without those that are smaller than an element."""
     element = DATATYPES[name].bytes

@@ -7,11 +7,10 @@ import argparse
 from wagma.launch.packages import missing
 
 from . import arrival
+from .kinds import NONBLOCKING
 from .settings import Settings, members
 
-__all__ = ["NONBLOCKING", "check_options", "check_ranks"]
-
-NONBLOCKING = ("iallreduce", "overlap")
+__all__ = ["check_options", "check_ranks"]
 
 
 def check_options(given: argparse.Namespace) -> None:

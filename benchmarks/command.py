@@ -21,7 +21,7 @@ from wagma.launch.together import on_world
 
 from . import arguments as options
 from .heterogeneous import command as heterogeneous
-from .settings import KINDS
+from .kinds import KINDS
 from .table import command as table
 from .training import command as training
 
@@ -32,21 +32,12 @@ __all__ = ["SUMMARY", "add_arguments", "refuse", "run"]
 
 SUMMARY = "measure allreduce and trainings, under mpiexec or srun"
 
-DESCRIPTIONS = {
-    "allreduce": "measure the latency of an allreduce of all ranks",
-    "group-allreduce": "measure the latency of a wait-avoiding allreduce in groups",
-    "iallreduce": "measure how much of an allreduce computing hides",
-    "overlap": "measure what ranks pay for one that posts its allreduce late",
-    "skew": "measure the latency while ranks arrive further and further apart",
-    "bandwidth": "measure the bandwidth of large arrays, as nccl-tests computes it",
-}
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the kinds of benchmarks to the command's parser."""
     kinds = parser.add_subparsers(title="kinds", metavar="KIND", required=True)
-    for kind in KINDS:
-        sub = kinds.add_parser(kind, help=DESCRIPTIONS[kind], description=DESCRIPTIONS[kind] + ".")
+    for kind, one in KINDS.items():
+        sub = kinds.add_parser(kind, help=one.summary, description=f"{one.summary}.")
         options.add_arguments(sub, kind)
         sub.set_defaults(run=run, parser=sub)
     for kind, module in (

@@ -18,8 +18,8 @@ from wagma.collectives._engine import simd_level
 from wagma.doctor.machine import cpu_limit, text_of
 from wagma.units import spans
 
-from .combinations import NONBLOCKING
 from .computing import ARITHMETIC, SLEEPING
+from .kinds import NONBLOCKING
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _variables() -> Facts:
 
 
 def _loop(settings: Settings) -> str:
-    if settings.kind in ("iallreduce", "overlap") or settings.loop == "python":
+    if settings.kind in NONBLOCKING or settings.loop == "python":
         return "Python"
     if settings.loop == "c":
         return "C"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from wagma.memory import Room, shared_memory_of
 
-from .settings import WAYS, Settings, members, wait_avoiding
+from .kinds import KINDS
+from .settings import Settings, members, wait_avoiding
 
 __all__ = ["MPI_BUFFERS", "arrays", "shortage"]
 
@@ -20,13 +21,13 @@ def arrays(settings: Settings, ranks: int, over: str = "shm") -> tuple[int, int]
         ranks: of all nodes.
         over: "shm", or "mpi": then wagma's arrays are private, and partial sums come on top.
     """
-    handles = 1
+    ways, handles = KINDS[settings.kind].ways, 1
     if wait_avoiding(settings, ranks):
         # The array, three contributions and two results; results are kept for those who are late.
         shared = 6 if settings.late == "stale" else 6 + WINDOW
-        handles = WAYS.get(settings.kind, 1)
+        handles = ways
     else:
-        shared = 2 if settings.kind in WAYS else 1  # posting needs a second one
+        shared = 2 if ways > 1 else 1  # posting needs a second one
     if over == "mpi":
         shared += 1
     shared *= handles

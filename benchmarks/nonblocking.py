@@ -28,10 +28,11 @@ from wagma.inject import Paper
 
 from .checking import merge
 from .computing import Computing
+from .kinds import KINDS
 from .measure import alternate
 from .measurement import Measurement
 from .samples import Point, Series, Times
-from .settings import WAYS, wait_avoiding
+from .settings import wait_avoiding
 from .subjects.posted import Posted, posted
 from .timed import PythonCalls
 
@@ -126,7 +127,7 @@ def measure(m: Measurement) -> Point | None:
             offsets=np.rint(1e9 * late.table(sum(m.passes[0]))).astype(np.int64),
         )
     computing = Computing(m.start.now, crowded=m.start.crowded)
-    number = WAYS[settings.kind]
+    number = KINDS[settings.kind].ways
     handles = number if wait_avoiding(settings, m.ranks) else 1
     with ExitStack() as stack:
         made = posted(m, stack, handles)

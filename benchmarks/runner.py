@@ -18,6 +18,7 @@ from wagma.report.remarks import remarks
 from . import arrival, combinations, environment, measure, memory, nonblocking, raw
 from .accuracy import accuracy
 from .accuracy import warnings as inaccuracies
+from .kinds import NONBLOCKING
 from .measurement import Measurement, contributions_of, iterations_of
 from .samples import Point, Report
 from .settings import Settings
@@ -155,7 +156,7 @@ def _point(
     offsets = comm.bcast(offsets)
     arrives_s = float(offsets.max(initial=0)) / 1e9
     interrupted.longest_s = arrives_s + settings.lateness + (settings.compute or 0.0)
-    posted = settings.kind in combinations.NONBLOCKING
+    posted = settings.kind in NONBLOCKING
     measured = nonblocking.measure if posted else measure.measure
     return measured(
         Measurement(

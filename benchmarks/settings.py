@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 __all__ = [
-    "KINDS",
     "LARGE_BYTES",
-    "WAYS",
     "Settings",
     "in_groups",
     "members",
@@ -15,9 +13,7 @@ __all__ = [
     "wait_avoiding",
 ]
 
-WAYS = {"iallreduce": 2, "overlap": 3}  # in which these kinds call wagma
 LARGE_BYTES = 8192  # OSU's: above, there are fewer iterations
-KINDS = ("allreduce", "group-allreduce", "iallreduce", "overlap", "skew", "bandwidth")
 
 
 @dataclass(frozen=True)
@@ -25,7 +21,7 @@ class Settings:
     """The command line, checked and with defaults filled in; times in seconds, sizes in bytes.
 
     Attributes:
-        kind: one of KINDS.
+        kind: one of `kinds.KINDS`.
         sizes: of the arrays, ascending, each a multiple of the datatype's size.
         datatype: of wagma: "float32", "float64", "float16", "bfloat16", "int32" or "int64".
         iterations: counted ones of each series at each size.

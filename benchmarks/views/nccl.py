@@ -14,9 +14,9 @@ from wagma.report.remarks import remarks
 
 from ..datatypes import DATATYPES
 from ..figures import algbw, baseline, busbw, figures, headline, ratio, reducing, wagma
+from ..kinds import title
 from ..samples import Point, Report
 from ..settings import Settings
-from ..titles import title
 from .labels import labels
 
 __all__ = ["Nccl"]

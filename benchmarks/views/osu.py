@@ -30,9 +30,9 @@ from ..figures import (
     reducing,
     wagma,
 )
+from ..kinds import title
 from ..samples import Point, Report, Series
 from ..settings import Settings
-from ..titles import title
 from .labels import labels
 
 __all__ = ["Osu"]

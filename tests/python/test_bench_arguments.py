@@ -9,7 +9,8 @@ import pytest
 from wagma.benchmarks.arguments import add_arguments, settings
 from wagma.benchmarks.arrival import FORMS
 from wagma.benchmarks.combinations import check_ranks
-from wagma.benchmarks.settings import KINDS, Settings, members
+from wagma.benchmarks.kinds import KINDS
+from wagma.benchmarks.settings import Settings, members
 from wagma.cli import Parser, main
 
 

@@ -13,8 +13,9 @@ from bench_reports import BAD, OWN, POSTED, compared, point, report, series, tex
 from documents import blocks
 
 from wagma.benchmarks import raw
+from wagma.benchmarks.kinds import KINDS
 from wagma.benchmarks.samples import Report, Series
-from wagma.benchmarks.settings import KINDS, Settings
+from wagma.benchmarks.settings import Settings
 from wagma.benchmarks.views import view
 
 # ---- JSON ----------------------------------------------------------------------------------------
