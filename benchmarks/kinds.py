@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = ["KINDS", "NONBLOCKING", "Kind", "title"]
 
@@ -30,7 +31,7 @@ class Kind:
     ways: int = 1
 
 
-FEW = {"iterations": 100, "iterations_large": 100, "warmup": 10, "warmup_large": 10}
+FEW: dict[str, Any] = {"iterations": 100, "iterations_large": 100, "warmup": 10, "warmup_large": 10}
 
 KINDS = {
     "allreduce": Kind("Allreduce Latency", "measure the latency of an allreduce of all ranks"),

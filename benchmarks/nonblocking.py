@@ -119,12 +119,12 @@ def measure(m: Measurement) -> Point | None:
     settings = m.settings
     overlaps = settings.kind == "overlap"
     if overlaps:
-        late = Paper(m.ranks, 1, settings.lateness, seed=settings.seed)
+        delays = Paper(m.ranks, 1, settings.lateness, seed=settings.seed)
         m = replace(
             m,
             arrival=f"one-late:{1e3 * settings.lateness:g}ms",
             amplitude=settings.lateness,
-            offsets=np.rint(1e9 * late.table(sum(m.passes[0]))).astype(np.int64),
+            offsets=np.rint(1e9 * delays.table(sum(m.passes[0]))).astype(np.int64),
         )
     computing = Computing(m.start.now, crowded=m.start.crowded)
     number = KINDS[settings.kind].ways
@@ -202,4 +202,5 @@ def _pure_ns(m: Measurement, pure: PostedCalls) -> int:
     number = min(warmups[0] + blocks[0], len(pure.began))
     pure.run(range(number), np.zeros(number, np.int64), 0)
     took = pure.ended[:number] - pure.began[:number]
-    return round(m.comm.allreduce(float(np.median(took))) / m.ranks)
+    total: float = m.comm.allreduce(float(np.median(took)))
+    return round(total / m.ranks)

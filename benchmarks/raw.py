@@ -23,12 +23,18 @@ from wagma.launch.files import write_file
 from .samples import Checks, Point, Report, Series
 from .settings import Settings
 
-__all__ = ["SAMPLES", "load", "pack", "save", "unpack"]
+__all__ = ["SAMPLES", "load", "pack", "samples_of", "save", "unpack"]
 
 WORDS = ("name", "library", "loop")
 SAMPLES = tuple(field.name for field in fields(Series) if field.name not in (*WORDS, "checks"))
 
 Arrays = dict[str, npt.NDArray[Any]]
+
+
+def samples_of(series: Series) -> Arrays:
+    """Return the samples that a series has, by their names."""
+    found = {name: getattr(series, name) for name in SAMPLES}
+    return {name: each for name, each in found.items() if each is not None}
 
 
 def save(path: str | Path, report: Report) -> None:
@@ -53,10 +59,7 @@ def pack(report: Report) -> Arrays:
         for j, series in enumerate(point.series):
             words = {word: getattr(series, word) for word in WORDS}
             described.append(words | {"checks": asdict(series.checks)})
-            for name in SAMPLES:
-                samples = getattr(series, name)
-                if samples is not None:
-                    arrays[f"{i}/{j}/{name}"] = samples
+            arrays |= {f"{i}/{j}/{name}": each for name, each in samples_of(series).items()}
         head = {name: getattr(point, name) for name in ("size", "count", "arrival", "amplitude")}
         points.append(head | {"series": described})
     text = {

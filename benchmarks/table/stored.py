@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..raw import SAMPLES
+from ..raw import SAMPLES, samples_of
 from ..samples import Checks, Point, Series
 
 __all__ = ["load", "store"]
@@ -26,15 +26,14 @@ def load(point: dict[str, Any]) -> dict[str, Series]:
 
 def _store(series: Series) -> dict[str, Any]:
     first = series.began.min(axis=1, keepdims=True)
-    found = {name: getattr(series, name) for name in SAMPLES}
-    found |= {"began": series.began - first, "ended": series.ended - first}
+    found = samples_of(series) | {"began": series.began - first, "ended": series.ended - first}
     return {
         "library": series.library,
         "loop": series.loop,
         "results": series.checks.results,
         "wrong": series.checks.wrong,
         "first_wrong": series.checks.first_wrong,
-        **{name: samples.tolist() for name, samples in found.items() if samples is not None},
+        **{name: samples.tolist() for name, samples in found.items()},
     }
 
 

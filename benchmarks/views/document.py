@@ -8,7 +8,7 @@ from typing import Any
 
 from wagma.report.contents import SCHEMA_VERSION
 
-from ..raw import SAMPLES
+from ..raw import samples_of
 from ..samples import Point, Report, Series
 from ..settings import Settings
 from .rows import described
@@ -60,9 +60,5 @@ def document(report: Report) -> dict[str, Any]:
 def _series(settings: Settings, point: Point, series: Series) -> dict[str, Any]:
     value = described(settings, point, series)
     if settings.full:
-        value["samples"] = {
-            name: getattr(series, name).tolist()
-            for name in SAMPLES
-            if getattr(series, name) is not None
-        }
+        value["samples"] = {name: each.tolist() for name, each in samples_of(series).items()}
     return value
