@@ -18,19 +18,17 @@ Graph: TypeAlias = Literal["ring", "exponential"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NeighborOptions(CommonOptions):
-    """What the ranks of a `NeighborExchange` have to agree on, beside the array's shape and dtype.
-
-    In `progress` and `progress_cpu` they may differ.
+    """Options of a `NeighborExchange`. All ranks pass the same, but `progress` and `progress_cpu`.
 
     Attributes:
-        graph: who sends to whom. "ring": every rank to the one before and the one after it.
-            "exponential": to the ranks 1, 2, 4, 8 ... after it in turn, `neighbors` of them in each
-            version; they send to others.
-        neighbors: with graph="exponential", 1 to P - 1 of P ranks (1 of one rank), at most 12;
-            those beyond ceil(log2 P), for whom there is no power of two, are the next ranks. 1
-            with graph="ring", which has one on each side.
-        average: whether x becomes the weighted mean of what a rank gets, or the undivided sum of
-            shares (see `NeighborExchange.exchange`).
+        graph: edges of each version. "ring": every rank sends to the rank before and the rank after
+            it. "exponential": it sends to the ranks at distances 1, 2, 4, 8 ... in turn,
+            `neighbors` of them in each version; the graph is directed.
+        neighbors: with graph="exponential", 1 to P - 1 for P ranks (1 for one rank), at most 12;
+            beyond ceil(log2 P) no power of two is left, and the smallest other distances follow.
+            1 with graph="ring", which has a neighbour on each side.
+        average: whether x becomes the weighted mean of the received shares, or their undivided sum
+            (see `NeighborExchange.exchange`).
         transport, timeout, stall_warning, name, shm_limit, progress, progress_cpu: as in `Options`.
     """
 

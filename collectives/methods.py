@@ -1,12 +1,12 @@
-"""The methods of the papers: `PartialAllreduce` with the choices made.
+"""Collectives of the papers' methods: `PartialAllreduce` with fixed options.
 
-| class | averages | a version starts with | a late rank's contribution | of |
+| class | averages | a version starts with | a late rank's contribution | method |
 |---|---|---|---|---|
 | `GroupAllreduce` | models, in groups | one member of the group | an older one | WAGMA-SGD |
 | `SoloAllreduce` | gradients | any one rank | is added to its next | Eager-SGD (solo) |
 | `MajorityAllreduce` | gradients | one rank, drawn | is added to its next | Eager-SGD (majority) |
 | `QuorumAllreduce` | gradients | k ranks | is left out | K-sync, fastest-k SGD |
-| `SyncAllreduce` | either | all ranks | (nobody is late) | Allreduce-SGD, Local SGD |
+| `SyncAllreduce` | either | all ranks | (no rank is late) | Allreduce-SGD, Local SGD |
 
 AD-PSGD averages models in pairs: ``GroupAllreduce(comm, x, group_size=2, grouping="pairs")``.
 """
@@ -38,7 +38,7 @@ _WORLD: Arguments = {"group_size": None, "activation": "group", "grouping": "dyn
 
 
 def _choose(kind: type[PartialAllreduce], options: Mapping[str, Any], **chosen: Any) -> Arguments:
-    """`options` and what is chosen, of which the user may choose nothing."""
+    """Return `options` and the options that the class has `chosen`; refuse options in both."""
     for name in options:
         if name in chosen:
             raise TypeError(f"{kind.__name__} chooses {name} itself: use PartialAllreduce")
@@ -48,9 +48,9 @@ def _choose(kind: type[PartialAllreduce], options: Mapping[str, Any], **chosen: 
 class GroupAllreduce(PartialAllreduce):
     """Wait-avoiding group allreduce: a version starts with one member of a rank's group.
 
-    The averaging of models of WAGMA-SGD (Li et al., "Breaking (Global) Barriers in Parallel
-    Stochastic Optimization with Wait-Avoiding Group Averaging", TPDS 2021); the paper's activation
-    to the letter is ``activation="world", grace=0``.
+    It averages models as WAGMA-SGD does (Li et al., "Breaking (Global) Barriers in Parallel
+    Stochastic Optimization with Wait-Avoiding Group Averaging", TPDS 2021); the exact activation of
+    the paper is ``activation="world", grace=0``.
 
     ``GroupAllreduce(comm, x, group_size=4, sync_period=10)`` is
     ``PartialAllreduce(comm, x, group_size=4, sync_period=10, quorum=1)``; everything else is the
@@ -79,9 +79,9 @@ class GroupAllreduce(PartialAllreduce):
 class SoloAllreduce(PartialAllreduce):
     """Solo allreduce: a version of all ranks starts with any one of them.
 
-    The averaging of gradients of Eager-SGD (Li et al., "Taming Unbalanced Training Workloads in
-    Deep Learning with Partial Collective Operations", PPoPP 2020): a gradient that comes too late
-    is added to the rank's next one. Each result reaches every rank, see `Outcome.results`.
+    It averages gradients as Eager-SGD does (Li et al., "Taming Unbalanced Training Workloads in
+    Deep Learning with Partial Collective Operations", PPoPP 2020): a late gradient is added to the
+    rank's next one. Each result reaches every rank, see `Outcome.results`.
 
     ``SoloAllreduce(comm, x)`` is ``PartialAllreduce(comm, x, quorum=1, late="carry")``.
 
@@ -97,10 +97,10 @@ class SoloAllreduce(PartialAllreduce):
 
 
 class MajorityAllreduce(PartialAllreduce):
-    """Majority allreduce: a version of all ranks starts with one that is drawn for it.
+    """Majority allreduce: a version of all ranks starts with a rank that is drawn for it.
 
-    The other form of Eager-SGD (see `SoloAllreduce`): every rank draws the same one from `seed` and
-    the version, and on average half of the others have arrived before it.
+    This is the other form of Eager-SGD (see `SoloAllreduce`): every rank draws the same rank from
+    `seed` and the version. On average half of the others have arrived before it.
 
     ``MajorityAllreduce(comm, x)`` is
     ``PartialAllreduce(comm, x, quorum="majority", late="carry")``.
@@ -120,10 +120,9 @@ class MajorityAllreduce(PartialAllreduce):
 class QuorumAllreduce(PartialAllreduce):
     """Allreduce of the first k ranks: the others are left out of the version.
 
-    The averaging of gradients of K-sync SGD (Dutta et al., "Slow and Stale Gradients Can Win the
-    Race", AISTATS 2018) and of fastest-k SGD, without their server: the result is the mean of the k
-    gradients, or of more where several arrive together. Each result reaches every rank, see
-    `Outcome.results`.
+    It averages gradients as K-sync SGD (Dutta et al., "Slow and Stale Gradients Can Win the Race",
+    AISTATS 2018) and fastest-k SGD do, without their server. The result is the mean of k gradients,
+    or of more if several arrive together. Each result reaches every rank, see `Outcome.results`.
 
     ``QuorumAllreduce(comm, x, k)`` is ``PartialAllreduce(comm, x, quorum=k, late="skip")``.
 
@@ -149,18 +148,18 @@ class QuorumAllreduce(PartialAllreduce):
 
     @property
     def k(self) -> int:
-        """Ranks that start the version which this rank calls next.
+        """Return the number of ranks that start this rank's next version.
 
-        Setting it counts from that version on; it sends nothing. The thread that calls sets it,
-        between calls. All ranks have to call a version with the same k, sync versions excepted:
-        otherwise every rank that still calls gets QuorumMismatchError, which names the version,
-        both k and the ranks. A late rank has not called the versions that it gets as
-        `Outcome.results`: its k need not be theirs.
+        A new value holds from that version on; setting it sends no message. Set it between calls,
+        in the thread that calls. All ranks have to call a version with the same k, except for sync
+        versions; otherwise every rank that still calls raises QuorumMismatchError, which names the
+        version, both values and their ranks. A late rank has not called the versions that it gets
+        as `Outcome.results`, so they may have another k.
 
         k can change with late="skip" and "carry". A collective that was made with k = all ranks
-        reduces in place and keeps no results for late ranks: its k stays. To start with all ranks
-        and lower k later, make the collective with fewer and set k to all before the first call.
-        Setting the present k is always allowed.
+        reduces in place and keeps no results for late ranks: its k is fixed. To start with all
+        ranks and lower k later, make the collective with fewer and set k to all before the first
+        call. Setting the current value is always allowed.
 
         Raises:
             TypeError: k is no integer.
@@ -180,11 +179,11 @@ class QuorumAllreduce(PartialAllreduce):
 
 
 class SyncAllreduce(PartialAllreduce):
-    """Allreduce of all ranks, each waiting for all.
+    """Allreduce of all ranks, in which each rank waits for all.
 
-    Of gradients in each step it is Allreduce-SGD, of models every tau steps Local SGD (Stich,
-    "Local SGD Converges Fast and Communicates Little", ICLR 2019). Arrays of `empty()` are reduced
-    in place.
+    With gradients in each step it is Allreduce-SGD; with models every tau steps it is Local SGD
+    (Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019). Arrays of `empty()` are
+    reduced in place.
 
     ``SyncAllreduce(comm, x)`` is ``PartialAllreduce(comm, x, quorum="all")``.
 

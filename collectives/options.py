@@ -1,7 +1,8 @@
-"""Options of a collective: what users write, checked and translated for the engine.
+"""Options of a collective, as users pass them, and their conversion for the engine.
 
-Checked here is whatever Python spells differently from C ("all", "auto", "carry", None), so that
-messages speak of what the user wrote; the other ranges are the engine's (csrc/engine/options.c).
+Each option is one field here: its type, default, conversion (option_values.py) and variable of the
+environment. Values that Python spells differently from C ("all", "auto", "carry", None) are checked
+here, so that messages show what the user wrote. The engine checks the other ranges.
 """
 
 # ruff: noqa: RUF009 - option() makes a field
@@ -44,7 +45,7 @@ Activation: TypeAlias = Literal["group", "world"]
 Grouping: TypeAlias = Literal["dynamic", "fixed", "pairs"]
 Transport: TypeAlias = Literal["auto", "shm", "mpi"]
 
-# What a rank chooses for itself: ranks may differ in these options.
+# Options of a single rank: they may differ between ranks.
 OWN = ("progress", "progress_cpu")
 
 
@@ -155,62 +156,58 @@ class CommonOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options(CommonOptions):
-    """What the ranks of a collective have to agree on, beside the array's shape and dtype.
-
-    In `progress` and `progress_cpu` they may differ.
+    """Options of a collective. All ranks pass the same, except for `progress` and `progress_cpu`.
 
     Attributes:
-        group_size: maximum members of a group, 1 to the number of ranks; None: all ranks, or 2 with
-            grouping="pairs" (which takes no other number).
-        quorum: members of a version's scope that start it; the scope is the group, or all ranks
-            with activation="world". An int from 1 to the scope's size (capped where a group is
-            smaller than group_size); "all": every member, nobody is late; "majority": one member,
-            drawn from (seed, version, group) among those not departed, has to be there, so that
-            half of the others are as well, on average.
-        grace: seconds that a version is held open for recent members once the quorum is present;
+        group_size: maximum number of members of a group, 1 to the number of ranks; None: all ranks,
+            or 2 with grouping="pairs" (which accepts no other number).
+        quorum: number of members whose arrival starts a version. They are counted in the version's
+            scope: the group, or all ranks with activation="world". An int from 1 to the scope's
+            size (capped for groups smaller than group_size); "all": every member, so that no rank
+            is late; "majority": one particular member, drawn from (seed, version, group) among
+            those not departed. On average half of the others arrive before it.
+        grace: seconds that a version stays open for recent members once the quorum is present;
             "auto": measured, at least 50 us.
-        late: what becomes of a rank that comes after its version was pinned.
-            "stale": its newest contribution of an earlier version is in the result, and it merges
-            its own array with that result. For models. Gradients are allowed, but then old
-            gradients are averaged, at full weight and perhaps several times: prefer "carry".
-            "skip": the version has nothing of it. "carry": the same, and what was left out is
-            added to its next contribution. With both no result is lost: every rank gets all of
-            them in order, each once (`Outcome.results`).
-        missed: what a late rank makes of several missed versions. "once": it merges the newest
-            result and calls the missed versions all the same. "fast-forward": it goes on with the
-            version after that result, never past a sync version (`Outcome.skipped` counts what it
-            left out; what others have of it until its next call is from before the jump, up to
-            2 window + 1 versions old, instead of window + 1). Refused with late="skip" and
-            "carry", which deliver every result.
-        activation: whose quorum starts a version. "group": each group's own. "world": that of all
-            ranks, which pins the contributions of all groups at once, as in the paper (Algorithm
-            2). Refused with late="skip" and "carry" unless the group is the world.
-        grouping: how groups follow from the version. "dynamic": they change so that updates spread
-            fastest, see `topology.groups`; "fixed": those of version 0; "pairs": two ranks each,
-            drawn from (seed, version).
+        late: rule for a rank that arrives after its version was pinned.
+            "stale": the result holds its newest contribution of an earlier version, and the rank
+            merges its own array with that result. For models. Gradients are allowed, but then old
+            gradients are averaged at full weight, perhaps several times: prefer "carry".
+            "skip": the result holds no contribution of the rank. "carry": likewise, and the engine
+            adds the omitted array to the rank's next contribution. With "skip" and "carry" no
+            result is lost: every rank gets all results in order, each once (`Outcome.results`).
+        missed: rule for a late rank that missed several versions. "once": it merges the newest
+            result, and still calls the missed versions. "fast-forward": it continues with the
+            version after that result, but never jumps over a sync version; `Outcome.skipped` counts
+            the versions jumped over. Until its next call the others use its contribution from
+            before the jump, which is up to 2 window + 1 versions old instead of window + 1. Refused
+            with late="skip" and "carry", which deliver every result.
+        activation: scope of the quorum. "group": each group starts its own version. "world": the
+            quorum of all ranks pins the contributions of all groups at once, as in the paper
+            (Algorithm 2). Refused with late="skip" and "carry" unless the group is the world.
+        grouping: how groups depend on the version. "dynamic": they change so that updates spread
+            fastest, see `topology.groups`; "fixed": always the groups of version 0; "pairs": two
+            ranks each, drawn from (seed, version).
         sync_period: version t is a sync version when (t+1) % sync_period == 0; None: never.
         average: whether results are divided by the sum of the weights.
-        window: versions that a rank may be ahead of the slowest (with transport="mpi" and window=1
-            it is 2); None: sync_period, 64 without one, 8 with late="skip" and "carry": so many
-            results are kept.
-        transport: "shm": the ranks share memory on one node. "mpi": they send messages, and may be
-            on any nodes. "auto": "shm" where all are on one node, otherwise "mpi".
-        timeout: seconds until a wait ends in StallError; None: never.
-        stall_warning: seconds between warnings about a stuck wait, a tenth at least; None: no
-            warnings.
-        seed: of the draws of quorum="majority" and grouping="pairs", 0 to 2**64 - 1.
+        window: number of versions that a rank may be ahead of the slowest one (2 with
+            transport="mpi" and window=1). None: sync_period, or 64 without one; 8 with late="skip"
+            and "carry", which keep that many results.
+        transport: "shm": shared memory on one node. "mpi": messages, between any nodes. "auto":
+            "shm" if all ranks are on one node, otherwise "mpi".
+        timeout: seconds until a wait raises StallError; None: never.
+        stall_warning: seconds between warnings about a long wait, 0.1 or more; None: no warnings.
+        seed: seed of the draws of quorum="majority" and grouping="pairs", 0 to 2**64 - 1.
         name: shown in warnings and by repr; None: no name.
         shm_limit: bytes of shared memory per rank; None: as many as the protocol can use. An array
             of 1 to 2 MiB takes 2 MiB.
-        redo_after: seconds until the work of a stopped rank is done by another; None: 200e-6.
-        progress: with transport="mpi", who takes part in versions while a rank computes or sleeps.
-            A thread of its own, which polls hard while a version is in flight, and in between
-            "spin": as well; "yield": leaves the core to others in between; "sleep:US": every US
-            microseconds, 10 to 1000000: that is how much longer others may wait for a rank that
-            computes, and the more it is the less of a core it costs. "main": no thread; a rank
-            takes part in its calls only, and makes others wait for it.
-        progress_cpu: the core to which that thread is bound, which should not be one that computes;
-            None: any.
+        redo_after: seconds until another rank repeats the work of a stopped rank; None: 200e-6.
+        progress: with transport="mpi", how a rank takes part in versions while it computes or
+            sleeps. A progress thread polls without pause while a version is active. Between
+            versions "spin" polls likewise; "yield" yields the core between polls; "sleep:US" polls
+            every US microseconds, 10 to 1000000. Others may wait that much longer for a rank that
+            computes; a longer interval costs less of a core. "main": no thread; a rank takes part
+            during its own calls only, and others wait for it.
+        progress_cpu: core of the progress thread, preferably one that does not compute; None: any.
     """
 
     group_size: SupportsIndex | None = option(None, values.positive)

@@ -1,4 +1,4 @@
-"""The collective that does not wait for stragglers, with the ranks of a job."""
+"""The wait-avoiding allreduce, created by the ranks of a job."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["PartialAllreduce"]
 class PartialAllreduce(_engine.Handle, metaclass=CollectiveMeta):
     """Allreduce that starts when `quorum` members of a rank's group have arrived.
 
-    ``allreduce(x)`` reduces version after version: the others of the group get at most `grace`
-    seconds more, and a rank that comes later contributes by the rule `late` ("stale": what it had
-    contributed last; it merges the newest result). Nobody waits for it, except at sync versions and
-    when it is more than `window` versions behind. A counter may move on by more than one version in
-    a call: loops are ``while coll.version < steps``.
+    ``allreduce(x)`` executes one version per call. When the quorum is present, the other members
+    have at most `grace` seconds more. A later rank contributes by the rule `late`; with "stale" the
+    result holds its last contribution, and it merges the newest result. No rank waits for a late
+    one, except at sync versions and when it is more than `window` versions behind. A call may
+    advance the counter by more than one version: write loops as ``while coll.version < steps``.
 
     Creation, with keyword arguments that are the fields of `Options`, is collective over `comm`,
     and errors are raised on every rank::
@@ -38,47 +38,48 @@ class PartialAllreduce(_engine.Handle, metaclass=CollectiveMeta):
 
     The environment overrides transport, stall_warning, redo_after, shm_limit, progress and
     progress_cpu: WAGMA_TRANSPORT and so on. The communicator is not used afterwards: ranks that
-    share memory need none, others talk through a duplicate of it.
+    share memory need none, others use a duplicate of it.
 
-    Where a rank computes or sleeps with transport="mpi", a thread takes its part in the versions of
-    the others (see `progress`); one that is stopped, as by SIGSTOP, makes them wait. The thread
-    needs an MPI that was initialised with MPI_THREAD_MULTIPLE, which is mpi4py's default; with less
-    a rank takes part in its calls only. `close` is then collective.
+    With transport="mpi" a progress thread takes part in the versions of the others while a rank
+    computes or sleeps (see `progress`); others wait for a stopped rank (SIGSTOP). The thread needs
+    an MPI that was initialised with MPI_THREAD_MULTIPLE, which is mpi4py's default; otherwise a
+    rank takes part during its own calls only. `close` is collective with transport="mpi".
 
     Args:
         comm: mpi4py intracommunicator; None, which needs no MPI: the ranks that a launcher such as
             torchrun started on this machine and numbered in RANK and WORLD_SIZE. They find each
             other by WAGMA_JOB, or else by TORCHELASTIC_RUN_ID, MASTER_ADDR and MASTER_PORT, within
-            one user, machine and network namespace. "auto": under torchrun what None is; under the
-            launcher of an MPI MPI.COMM_WORLD; where RANK and WORLD_SIZE are set None; and else this
-            process alone.
+            one user, machine and network namespace. "auto": under torchrun the same as None; under
+            the launcher of an MPI MPI.COMM_WORLD; if RANK and WORLD_SIZE are set None; otherwise
+            this process alone.
         like: array that gives shape and dtype, and this rank's first contribution: numpy, torch on
             the CPU, a C-contiguous buffer or DLPack.
         options: see `Options`.
 
     Raises:
         TypeError, ValueError: an argument is wrong, or not supported by this version; `comm` is
-            None and no launcher has told the ranks.
+            None and no launcher has set the ranks.
         MismatchError: the ranks passed different arguments.
         SegmentError: /dev/shm is too small.
-        TransportError: MPI refused something.
-        ImportError: transport="mpi" was not built for the MPI that is loaded; says how.
-        NotImplementedError: the launcher started ranks on several nodes, where they reach each
-            other by an mpi4py communicator alone: pass it as `comm`.
-        RuntimeError: MPI is not running, or does not know of the other ranks of the job; `comm` is
+        TransportError: a call of MPI failed.
+        ImportError: transport="mpi" was not built for the MPI that is loaded; the message has the
+            command.
+        NotImplementedError: the launcher started ranks on several nodes, which need an mpi4py
+            communicator: pass it as `comm`.
+        RuntimeError: MPI is not running, or does not know the other ranks of the job; `comm` is
             None and another process has the job's address.
-        PeerError, StallError: another rank ended; it did not come within `timeout`.
+        PeerError, StallError: another rank ended; it did not arrive within `timeout`.
 
-    Used as a context manager it is closed at the end; an exception marks this rank as failed. Left
-    open at the exit of the interpreter, too. Thread-safety: different collectives may be used by
-    different threads at once, one collective by one thread at a time.
+    As a context manager it is closed at the end; an exception marks this rank as failed, and so
+    does the exit of the interpreter before `close`. Thread-safety: different collectives may be
+    used by different threads at once, one collective by one thread at a time.
 
     Attributes:
-        options: the options in force, group_size and window filled in.
-        transport: what "auto" came to: "shm" or "mpi".
+        options: the options in force, with the values of group_size and window.
+        transport: the transport in use: "shm" or "mpi".
     """
 
-    _quorum: ClassVar[str] = "quorum"  # what users call it
+    _quorum: ClassVar[str] = "quorum"  # name of that option for users
 
     def __init__(self, comm: Comm, like: Any, **options: Unpack[Arguments]) -> None:
         self.met = True

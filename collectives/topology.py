@@ -1,9 +1,9 @@
-"""Which ranks reduce together at which version. Pure: no communication, no state.
+"""Groups and graphs: the ranks that exchange data at a version. Pure: no communication, no state.
 
-Groups, of `PartialAllreduce`: for powers of two these are the groups of Algorithm 1 of Li et al.,
-"Breaking (Global) Barriers in Parallel Stochastic Optimization with Wait-Avoiding Group Averaging"
-(TPDS 2021). Otherwise there are ceil(size / group_size) groups whose sizes differ by at most one,
-and their composition changes with the version. Neighbours: see `NeighborExchange`.
+For powers of two the groups of `PartialAllreduce` are those of Algorithm 1 of Li et al., "Breaking
+(Global) Barriers in Parallel Stochastic Optimization with Wait-Avoiding Group Averaging" (TPDS
+2021). Otherwise there are ceil(size / group_size) groups, whose sizes differ by at most one and
+whose members change with the version. Graphs: see `NeighborExchange`.
 """
 
 from __future__ import annotations
@@ -16,42 +16,42 @@ __all__ = ["group_of", "groups", "neighbors"]
 def groups(
     size: int, group_size: int, version: int, *, grouping: str = "dynamic", seed: int = 0
 ) -> list[tuple[int, ...]]:
-    """All groups of a version, each ascending, in ascending order.
+    """Return all groups of a version in ascending order, each with ascending members.
 
     Args:
         size: number of ranks, at least 1.
         group_size: maximum members of a group, 1 <= group_size <= size.
         version: version of the collective, at least 0.
-        grouping: "dynamic"; "fixed": the groups of version 0; "pairs": two ranks each (one of them
-            alone where size is odd), drawn from (seed, version), group_size 2.
-        seed: of the pairs, at least 0.
+        grouping: "dynamic"; "fixed": the groups of version 0; "pairs": two ranks each (with an odd
+            size one rank is alone), drawn from (seed, version), group_size 2.
+        seed: seed of the pairs, at least 0.
 
     Raises:
         ValueError: an argument is out of its range.
     """
-    found: list[tuple[int, ...]] = [
+    every: list[tuple[int, ...]] = [
         group_of(0, size, group_size, version, grouping=grouping, seed=seed)
     ]
-    seen = set(found[0])
+    seen = set(every[0])
     for rank in range(1, size):
         if rank not in seen:
             group = group_of(rank, size, group_size, version, grouping=grouping, seed=seed)
-            found.append(group)
+            every.append(group)
             seen.update(group)
-    return found
+    return every
 
 
 def neighbors(size: int, graph: str, neighbors: int, version: int) -> list[dict[int, float]]:
-    """What every rank gets at a version of a `NeighborExchange`: a row of its matrix each.
+    """Return the matrix of shares at a version of a `NeighborExchange`, one row per rank.
 
-    ``neighbors(...)[r][j]`` is the share of rank j's contribution that goes to rank r; ranks that
-    give it nothing are not there. Each row is ascending and has r itself. Columns sum to 1, and
-    with these graphs rows as well.
+    ``neighbors(...)[r][j]`` is the share of rank j's contribution that goes to rank r; zeros are
+    omitted. Each row is ascending and includes r itself. Columns sum to 1, and so do the rows of
+    these graphs.
 
     Args:
         size: number of ranks, at least 1.
         graph: "ring" or "exponential".
-        neighbors: ranks that each sends to in a version of an exponential graph; 1 for a ring.
+        neighbors: number of ranks that each rank of an exponential graph sends to; 1 for a ring.
         version: version of the collective, at least 0.
 
     Raises:
