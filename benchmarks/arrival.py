@@ -45,23 +45,15 @@ Offsets = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Pattern:
-    """A pattern as it was written.
+    """A pattern as it was written."""
 
-    Attributes:
-        text: as it was written.
-        name: one of FORMS.
-        amplitude: T, in seconds; None: it has none, or leaves it to the caller of `offsets`.
-        rank: of one-late, the late one; None: drawn anew in each iteration.
-        shape: of lognormal: MEAN, SIGMA and CAP, as many as were given.
-        path: of trace.
-    """
-
-    text: str
-    name: str
+    text: str  # as it was written
+    name: str  # one of FORMS
+    # T, in seconds; None: it has none, or leaves it to the caller of `offsets`
     amplitude: float | None = None
-    rank: int | None = None
-    shape: tuple[float, ...] = ()
-    path: str | None = None
+    rank: int | None = None  # of one-late, the late one; None: drawn anew in each iteration
+    shape: tuple[float, ...] = ()  # of lognormal: MEAN, SIGMA and CAP, as many as were given
+    path: str | None = None  # of trace
 
     @property
     def has_amplitude(self) -> bool:

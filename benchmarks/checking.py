@@ -48,17 +48,11 @@ class Contributed:
 
 @dataclass
 class Checked:
-    """Counts results, wrong ones and late ones; not thread-safe.
+    """Counts results, wrong ones and late ones; not thread-safe."""
 
-    Attributes:
-        rank: that checks.
-        contributions: of all ranks.
-        spoil: number of the result to falsify, from 0; None: none.
-    """
-
-    rank: int
-    contributions: Contributions
-    spoil: int | None = None
+    rank: int  # that checks
+    contributions: Contributions  # of all ranks
+    spoil: int | None = None  # number of the result to falsify, from 0; None: none
     results: int = 0
     wrong: int = 0
     late: int = 0

@@ -9,21 +9,13 @@ __all__ = ["DATATYPES", "Datatype", "datatype"]
 
 @dataclass(frozen=True)
 class Datatype:
-    """An element type that wagma reduces.
+    """An element type that wagma reduces."""
 
-    Attributes:
-        name: wagma's and numpy's.
-        bytes: of an element.
-        mpi: what MPI_Type_get_name says, or the name where MPI has no such type.
-        nccl: what nccl-tests print.
-        osu: names on the command line beside `name`, in small letters.
-    """
-
-    name: str
-    bytes: int
-    mpi: str
-    nccl: str
-    osu: tuple[str, ...] = ()
+    name: str  # wagma's and numpy's
+    bytes: int  # of an element
+    mpi: str  # what MPI_Type_get_name says, or the name where MPI has no such type
+    nccl: str  # what nccl-tests print
+    osu: tuple[str, ...] = ()  # names on the command line beside `name`, in small letters
 
 
 DATATYPES = {

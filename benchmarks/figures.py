@@ -53,47 +53,31 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Osu:
-    """The latency of OSU Micro-Benchmarks: means over the iterations on each rank, in us.
+    """The latency of OSU Micro-Benchmarks: means over the iterations on each rank, in us."""
 
-    Attributes:
-        mean: of the ranks' means.
-        smallest: of them.
-        largest: of them.
-    """
-
-    mean: float
-    smallest: float
-    largest: float
+    mean: float  # of the ranks' means
+    smallest: float  # of them
+    largest: float  # of them
 
 
 @dataclass(frozen=True)
 class Figures:
-    """A series in figures.
+    """A series in figures."""
 
-    Attributes:
-        osu: the latency as OSU computes it.
-        own: latency from a rank's own arrival, of the rank with the largest in each iteration.
-        from_last: the same from the arrival of the last rank; negative where all had left before.
-        own_by_rank: median of each rank's latency, in us.
-        from_last_by_rank: the same from the arrival of the last rank.
-        late_percent: contributions that were not in the result of their call.
-        late_percent_by_rank: of each rank.
-        skew_percent: by how much the ranks' latencies differ: largest less smallest, in percent of
-            their mean; the median over the iterations.
-        arrivals: from the first to the last arrival; median over the iterations, in us.
-        exits: from the first to the last return; the same.
-    """
-
-    osu: Osu
+    osu: Osu  # the latency as OSU computes it
+    # latency from a rank's own arrival, of the rank with the largest in each iteration
     own: Distribution
+    # the same from the arrival of the last rank; negative where all had left before
     from_last: Distribution
-    own_by_rank: tuple[float, ...]
-    from_last_by_rank: tuple[float, ...]
-    late_percent: float
-    late_percent_by_rank: tuple[float, ...]
+    own_by_rank: tuple[float, ...]  # median of each rank's latency, in us
+    from_last_by_rank: tuple[float, ...]  # the same from the arrival of the last rank
+    late_percent: float  # contributions that were not in the result of their call
+    late_percent_by_rank: tuple[float, ...]  # of each rank
+    # by how much the ranks' latencies differ: largest less smallest, in percent of their mean; the
+    # median over the iterations
     skew_percent: float
-    arrivals: float
-    exits: float
+    arrivals: float  # from the first to the last arrival; median over the iterations, in us
+    exits: float  # from the first to the last return; the same
 
 
 def figures(series: Series) -> Figures:
@@ -191,25 +175,15 @@ def _of_rank(values: Us, percent: float) -> float:
 
 @dataclass(frozen=True)
 class Nonblocking:
-    """What OSU's non-blocking benchmarks print: means over iterations and ranks, in us.
+    """What OSU's non-blocking benchmarks print: means over iterations and ranks, in us."""
 
-    Attributes:
-        overall: from posting to the end of waiting, computing included.
-        compute: computing alone.
-        posting: the call that posts.
-        testing: calls that test while computing.
-        waiting: the call that waits.
-        pure: latency of calls without computing.
-        overlap_percent: the part of `pure` that computing hid: max(0, 100 - 100 (overall -
-            compute) / pure).
-    """
-
-    overall: float
-    compute: float
-    posting: float
-    testing: float
-    waiting: float
-    pure: Osu
+    overall: float  # from posting to the end of waiting, computing included
+    compute: float  # computing alone
+    posting: float  # the call that posts
+    testing: float  # calls that test while computing
+    waiting: float  # the call that waits
+    pure: Osu  # latency of calls without computing
+    # the part of `pure` that computing hid: max(0, 100 - 100 (overall - compute) / pure)
     overlap_percent: float
 
 

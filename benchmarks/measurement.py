@@ -58,28 +58,18 @@ def _never() -> bool:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Arrays of one size, as all ranks of a communicator measure them.
+    """Arrays of one size, as all ranks of a communicator measure them."""
 
-    Attributes:
-        settings: what was asked for.
-        comm: all ranks.
-        start: of them.
-        size: bytes of each array.
-        arrival: the pattern, as text.
-        offsets: ns after the common start, [iterations, ranks]; begun again after their end. Each
-            subject's n-th counted iteration has the n-th.
-        amplitude: of the pattern, if it has one.
-        interrupted: collective, the same on all ranks: whether to stop. What is complete of the
-            passes is kept.
-    """
-
-    settings: Settings
-    comm: MPI.Intracomm
-    start: Start
-    size: int
-    arrival: str
+    settings: Settings  # what was asked for
+    comm: MPI.Intracomm  # all ranks
+    start: Start  # of them
+    size: int  # bytes of each array
+    arrival: str  # the pattern, as text
+    # ns after the common start, [iterations, ranks]; begun again after their end. Each subject's
+    # n-th counted iteration has the n-th
     offsets: Times
-    amplitude: float | None = None
+    amplitude: float | None = None  # of the pattern, if it has one
+    # collective, the same on all ranks: whether to stop. What is complete of the passes is kept
     interrupted: Callable[[], bool] = _never
 
     @property

@@ -18,74 +18,43 @@ LARGE_BYTES = 8192  # OSU's: above, there are fewer iterations
 
 @dataclass(frozen=True)
 class Settings:
-    """The command line, checked and with defaults filled in; times in seconds, sizes in bytes.
+    """The command line, checked and with defaults filled in; times in seconds, sizes in bytes."""
 
-    Attributes:
-        kind: one of `kinds.KINDS`.
-        sizes: of the arrays, ascending, each a multiple of the datatype's size.
-        datatype: of wagma: "float32", "float64", "float16", "bfloat16", "int32" or "int64".
-        iterations: counted ones of each series at each size.
-        iterations_large: the same above LARGE_BYTES.
-        warmup: uncounted ones before them.
-        warmup_large: the same above LARGE_BYTES.
-        passes: parts into which the iterations of a series are divided; the series alternate.
-        format: "osu", "nccl", "json" or "csv".
-        full: Min, Max and Iterations beside the average (-f); in JSON the samples.
-        validate: compare every result with what it should hold (-c).
-        percentiles: to print (-z), of 0 to 100.
-        buffer: "numpy", "torch" or "cupy".
-        transport: as `Options.transport`.
-        group_size: None: all ranks, or what the kind says.
-        quorum: int, "all" or "majority".
-        late: as `Options.late`.
-        grace: seconds or "auto".
-        form: "in-place", "private" or "out-of-place", of wagma's arrays.
-        arrival: pattern by which ranks arrive, as it was written.
-        skews: amplitudes of the pattern, seconds; of the kind "skew".
-        baselines: "mpi", "mpi-nonblocking", "gloo", "nccl".
-        compute: seconds between posting and waiting, of the kinds "iallreduce" and "overlap";
-            None: as long as the reduction itself.
-        tests: calls of MPI_Test, and of Request.test, while computing.
-        lateness: seconds that one rank posts late, of the kind "overlap".
-        loop: "auto", "c" or "python".
-        c_loop_bytes: up to here "auto" is "c".
-        samples: file for the raw samples, or None.
-        seed: of orders and arrivals.
-        corrupt: library whose second result is falsified, to see that -c notices; or None.
-        timeout: as `Options.timeout`.
-    """
-
-    kind: str
-    sizes: tuple[int, ...]
+    kind: str  # one of `kinds.KINDS`
+    sizes: tuple[int, ...]  # of the arrays, ascending, each a multiple of the datatype's size
+    # of wagma: "float32", "float64", "float16", "bfloat16", "int32" or "int64"
     datatype: str = "float32"
-    iterations: int = 1000
-    iterations_large: int = 100
-    warmup: int = 200
-    warmup_large: int = 10
-    passes: int = 5
-    format: str = "osu"
-    full: bool = False
-    validate: bool = False
-    percentiles: tuple[float, ...] = ()
-    buffer: str = "numpy"
-    transport: str = "auto"
-    group_size: int | None = None
-    quorum: int | str = "all"
-    late: str = "stale"
-    grace: float | str = "auto"
-    form: str = "in-place"
-    arrival: str = "together"
-    skews: tuple[float, ...] = ()
-    baselines: tuple[str, ...] = ()
+    iterations: int = 1000  # counted ones of each series at each size
+    iterations_large: int = 100  # the same above LARGE_BYTES
+    warmup: int = 200  # uncounted ones before them
+    warmup_large: int = 10  # the same above LARGE_BYTES
+    passes: int = 5  # parts into which the iterations of a series are divided; the series alternate
+    format: str = "osu"  # "osu", "nccl", "json" or "csv"
+    full: bool = False  # Min, Max and Iterations beside the average (-f); in JSON the samples
+    validate: bool = False  # compare every result with what it should hold (-c)
+    percentiles: tuple[float, ...] = ()  # to print (-z), of 0 to 100
+    buffer: str = "numpy"  # "numpy", "torch" or "cupy"
+    transport: str = "auto"  # as `Options.transport`
+    group_size: int | None = None  # None: all ranks, or what the kind says
+    quorum: int | str = "all"  # int, "all" or "majority"
+    late: str = "stale"  # as `Options.late`
+    grace: float | str = "auto"  # seconds or "auto"
+    form: str = "in-place"  # "in-place", "private" or "out-of-place", of wagma's arrays
+    arrival: str = "together"  # pattern by which ranks arrive, as it was written
+    skews: tuple[float, ...] = ()  # amplitudes of the pattern, seconds; of the kind "skew"
+    baselines: tuple[str, ...] = ()  # "mpi", "mpi-nonblocking", "gloo", "nccl"
+    # seconds between posting and waiting, of the kinds "iallreduce" and "overlap"; None: as long as
+    # the reduction itself
     compute: float | None = None
-    tests: int = 0
-    lateness: float = 0.0
-    loop: str = "auto"
-    c_loop_bytes: int = 8192
-    samples: str | None = None
-    seed: int = 1
+    tests: int = 0  # calls of MPI_Test, and of Request.test, while computing
+    lateness: float = 0.0  # seconds that one rank posts late, of the kind "overlap"
+    loop: str = "auto"  # "auto", "c" or "python"
+    c_loop_bytes: int = 8192  # up to here "auto" is "c"
+    samples: str | None = None  # file for the raw samples, or None
+    seed: int = 1  # of orders and arrivals
+    # library whose second result is falsified, to see that -c notices; or None
     corrupt: str | None = None
-    timeout: float | None = None
+    timeout: float | None = None  # as `Options.timeout`
 
 
 def in_groups(settings: Settings) -> bool:

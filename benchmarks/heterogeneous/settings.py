@@ -19,17 +19,11 @@ ADAPTIVE = ("adaptdl", "cannikin")  # these choose the total batch
 
 @dataclass(frozen=True)
 class Slowdown:
-    """A rank that becomes slower.
+    """A rank that becomes slower."""
 
-    Attributes:
-        rank: which, from 0.
-        factor: by which its times are multiplied, > 0; below 1 it becomes faster.
-        epoch: the first one in which they are, from 1.
-    """
-
-    rank: int
-    factor: float
-    epoch: int
+    rank: int  # which, from 0
+    factor: float  # by which its times are multiplied, > 0; below 1 it becomes faster
+    epoch: int  # the first one in which they are, from 1
 
     def __str__(self) -> str:
         return f"{self.rank}:{self.factor:g}:{self.epoch}"

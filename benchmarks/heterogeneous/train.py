@@ -27,24 +27,16 @@ BUCKETS = 4
 
 @dataclass(frozen=True)
 class Epoch:
-    """What was measured in an epoch; equal on all ranks.
+    """What was measured in an epoch; equal on all ranks."""
 
-    Attributes:
-        batches: samples of each rank.
-        predicted: seconds of a step, by the plan; None: it has no prediction.
-        seconds: median of the steps, mean over the ranks.
-        total: of all steps.
-        planning: seconds that `Cannikin.replan` took afterwards on the slowest rank, with the
-            exchange of what was measured.
-        planning_cpu: seconds of CPU that it took on the rank that needed most.
-    """
-
-    batches: tuple[int, ...]
-    predicted: float | None
-    seconds: float
-    total: float
+    batches: tuple[int, ...]  # samples of each rank
+    predicted: float | None  # seconds of a step, by the plan; None: it has no prediction
+    seconds: float  # median of the steps, mean over the ranks
+    total: float  # of all steps
+    # seconds that `Cannikin.replan` took afterwards on the slowest rank, with the exchange of what
+    # was measured
     planning: float
-    planning_cpu: float
+    planning_cpu: float  # seconds of CPU that it took on the rank that needed most
 
 
 def train(

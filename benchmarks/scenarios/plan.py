@@ -34,21 +34,14 @@ class Training:
 
 @dataclass(frozen=True)
 class Fastest:
-    """Versions that the fastest K ranks start; times in seconds.
-
-    Attributes:
-        mean: of the exponential times of computing.
-        slowdown: of the slow rank, where there is one.
-        rounds: calls before, that all ranks make together; the first is not counted.
-        window: so large that no rank is ever kept from going on.
-    """
+    """Versions that the fastest K ranks start; times in seconds."""
 
     bytes: int = 64 * KIB
-    mean: float = 0.02
-    slowdown: float = 2.0
+    mean: float = 0.02  # of the exponential times of computing
+    slowdown: float = 2.0  # of the slow rank, where there is one
     versions: int = 400
-    rounds: int = 21
-    window: int = 128
+    rounds: int = 21  # calls before, that all ranks make together; the first is not counted
+    window: int = 128  # so large that no rank is ever kept from going on
     seed: int = 1
 
 

@@ -23,38 +23,24 @@ class UnavailableError(InputError):
 
 
 class Delivered(NamedTuple):
-    """What has to be known of a call before the next one.
+    """What has to be known of a call before the next one."""
 
-    Attributes:
-        result: the array to compare, until the next call; None: there is none.
-        wrong: what is wrong with it beside the numbers, or None.
-        outcome: what the call says of itself; None: nothing.
-    """
-
-    result: Vector | None
-    wrong: str | None = None
-    outcome: Any = None
+    result: Vector | None  # the array to compare, until the next call; None: there is none
+    wrong: str | None = None  # what is wrong with it beside the numbers, or None
+    outcome: Any = None  # what the call says of itself; None: nothing
 
 
 @dataclass(frozen=True)
 class Taken:
-    """What a call gave.
+    """What a call gave."""
 
-    Attributes:
-        result: the array to compare; None: there is none, and `wrong` says why.
-        holds: contributions that are in it.
-        late: the rank's own contribution was late.
-        wrong: what is wrong with it beside the numbers, or None.
-        group: ranks that reduced together, whose calls must all name the same contributions.
-        named: contributions that the call itself names.
-    """
-
-    result: Vector | None
-    holds: Holds
-    late: bool = False
-    wrong: str | None = None
+    result: Vector | None  # the array to compare; None: there is none, and `wrong` says why
+    holds: Holds  # contributions that are in it
+    late: bool = False  # the rank's own contribution was late
+    wrong: str | None = None  # what is wrong with it beside the numbers, or None
+    # ranks that reduced together, whose calls must all name the same contributions
     group: tuple[int, ...] = ()
-    named: tuple[tuple[int, int], ...] = ()
+    named: tuple[tuple[int, int], ...] = ()  # contributions that the call itself names
 
 
 class Subject(ABC):

@@ -33,17 +33,11 @@ class LaunchError(Exception):
 
 @dataclass(frozen=True)
 class Environment:
-    """A Python with wagma and mpi4py, and the launcher of the MPI that it loads.
+    """A Python with wagma and mpi4py, and the launcher of the MPI that it loads."""
 
-    Attributes:
-        mpi: "mpich" or "openmpi".
-        python: the interpreter.
-        mpiexec: the launcher.
-    """
-
-    mpi: str
-    python: Path
-    mpiexec: Path
+    mpi: str  # "mpich" or "openmpi"
+    python: Path  # the interpreter
+    mpiexec: Path  # the launcher
 
     def command(self, ranks: int, bound: bool) -> list[str]:
         """The launcher's part of the command line; `bound`: every rank has a core of its own."""

@@ -120,27 +120,16 @@ GOALS: Mapping[str, Mapping[int, float]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """Series that are measured beside each other, in blocks, on arrays of the same size.
+    """Series that are measured beside each other, in blocks, on arrays of the same size."""
 
-    Attributes:
-        bytes: of each array, a multiple of 4.
-        wagma: names of its series, of WAGMA.
-        with_mpi: the forms of MPI_Allreduce are measured beside them.
-        loop: "c" or "python": where the loop around the calls runs.
-        blocks: of each series.
-        iterations: counted ones in a block.
-        warmup: uncounted ones at the start of a block.
-        lateness: seconds that one rank, drawn anew, comes late.
-    """
-
-    bytes: int
-    wagma: tuple[str, ...]
-    with_mpi: bool
-    loop: str
-    blocks: int
-    iterations: int
-    warmup: int
-    lateness: float = 0.0
+    bytes: int  # of each array, a multiple of 4
+    wagma: tuple[str, ...]  # names of its series, of WAGMA
+    with_mpi: bool  # the forms of MPI_Allreduce are measured beside them
+    loop: str  # "c" or "python": where the loop around the calls runs
+    blocks: int  # of each series
+    iterations: int  # counted ones in a block
+    warmup: int  # uncounted ones at the start of a block
+    lateness: float = 0.0  # seconds that one rank, drawn anew, comes late
 
 
 def mpi_sizes(sizes: Sequence[int], ranks: int) -> list[int]:

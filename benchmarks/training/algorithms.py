@@ -49,27 +49,17 @@ _NUMBERED = re.compile(
 
 @dataclass(frozen=True)
 class Compared:
-    """One algorithm.
+    """One algorithm."""
 
-    Attributes:
-        name: on the command line.
-        label: in tables and pictures.
-        home: name of its class in `wagma`, or what makes one, given `comm`.
-        options: of the class, beside `comm` and `transport`.
-        rule: whom its calls wait for; None: not known.
-        least_ranks: that it needs.
-        stop: what ends a step, beside its micro-batches.
-        by_ddp: PyTorch averages the gradients, and what `home` makes nothing.
-    """
-
-    name: str
-    label: str
+    name: str  # on the command line
+    label: str  # in tables and pictures
+    # name of its class in `wagma`, or what makes one, given `comm`
     home: str | Callable[..., Algorithm]
-    options: dict[str, Any]
-    rule: Rule | None
-    least_ranks: int = 1
-    stop: stopping.Stop | None = None
-    by_ddp: bool = False
+    options: dict[str, Any]  # of the class, beside `comm` and `transport`
+    rule: Rule | None  # whom its calls wait for; None: not known
+    least_ranks: int = 1  # that it needs
+    stop: stopping.Stop | None = None  # what ends a step, beside its micro-batches
+    by_ddp: bool = False  # PyTorch averages the gradients, and what `home` makes nothing
 
     def check(self, comm: MPI.Intracomm) -> None:
         """Check that what somebody else has written makes an algorithm; local.

@@ -24,31 +24,25 @@ __all__ = ["RankRecord", "Snapshots", "check_one_model", "mean_over_ranks", "run
 
 @dataclass(slots=True)
 class RankRecord:
-    """What one rank measured; lists have one entry per step, times are in seconds.
+    """What one rank measured; lists have one entry per step, times are in seconds."""
 
-    Attributes:
-        rank: whose record it is.
-        versions: which version each step was.
-        step_seconds: duration of each step, its delay and waiting included.
-        called_seconds: how much of it was in the distributed optimizer's step.
-        waited_seconds: how much of it was waiting for other ranks.
-        delayed: whether a delay was injected in this rank's step, or a fault.
-        late: whether its contribution came too late.
-        staleness: how many contributions of which age were averaged, in versions.
-        snapshot_seconds: when each snapshot was taken, from the common start.
-        end_seconds: when the training was over, its final averaging included, from the start; 0 if
-            it was stopped before.
-    """
-
-    rank: int
-    versions: list[int] = field(default_factory=list)
+    rank: int  # whose record it is
+    versions: list[int] = field(default_factory=list)  # which version each step was
+    # duration of each step, its delay and waiting included
     step_seconds: list[float] = field(default_factory=list)
+    # how much of it was in the distributed optimizer's step
     called_seconds: list[float] = field(default_factory=list)
+    # how much of it was waiting for other ranks
     waited_seconds: list[float] = field(default_factory=list)
+    # whether a delay was injected in this rank's step, or a fault
     delayed: list[bool] = field(default_factory=list)
-    late: list[bool] = field(default_factory=list)
+    late: list[bool] = field(default_factory=list)  # whether its contribution came too late
+    # how many contributions of which age were averaged, in versions
     staleness: dict[int, int] = field(default_factory=dict)
+    # when each snapshot was taken, from the common start
     snapshot_seconds: list[float] = field(default_factory=list)
+    # when the training was over, its final averaging included, from the start; 0 if it was stopped
+    # before
     end_seconds: float = 0.0
 
 

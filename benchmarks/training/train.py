@@ -38,23 +38,17 @@ BOUNDARY_S = 1e-3  # of emulated computing between the boundaries of two modules
 
 @dataclass(slots=True)
 class Trained:
-    """What was measured, on all ranks.
+    """What was measured, on all ranks."""
 
-    Attributes:
-        records: every rank's `timed.RankRecord` as a dict, and beside it "micro_batches": how many
-            it has computed; "behind": how many of them took longer than the emulated time; "stats":
-            of its policy, see `stopping.summary`; empty without one.
-        snapshot_versions: after how many versions the model was copied.
-        snapshot_values: the task's measure of the averaged copies.
-        final_value: of the final model.
-        consensus: ``mean ||w_r - mean|| / ||mean||`` of the ranks' models just before their
-            averaging, at every sync_period-th version that all ranks made.
-    """
-
+    # every rank's `timed.RankRecord` as a dict, and beside it "micro_batches": how many it has
+    # computed; "behind": how many of them took longer than the emulated time; "stats": of its
+    # policy, see `stopping.summary`; empty without one
     records: list[dict[str, Any]]
-    snapshot_versions: list[int]
-    snapshot_values: list[float]
-    final_value: float
+    snapshot_versions: list[int]  # after how many versions the model was copied
+    snapshot_values: list[float]  # the task's measure of the averaged copies
+    final_value: float  # of the final model
+    # ``mean ||w_r - mean|| / ||mean||`` of the ranks' models just before their averaging, at every
+    # sync_period-th version that all ranks made
     consensus: list[float] = field(default_factory=list)
 
 

@@ -12,23 +12,14 @@ __all__ = ["TASKS", "Batch", "Defaults", "Task", "load"]
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What a task is trained with unless something else is asked for.
+    """What a task is trained with unless something else is asked for."""
 
-    Attributes:
-        summary: for the help.
-        steps: versions.
-        batch: samples per rank and step.
-        learning_rate: of the task's optimizer.
-        target: of `Task.evaluate`, whose time is reported.
-        packages: that its data come from.
-    """
-
-    summary: str
-    steps: int
-    batch: int
-    learning_rate: float
-    target: float
-    packages: tuple[str, ...] = ()
+    summary: str  # for the help
+    steps: int  # versions
+    batch: int  # samples per rank and step
+    learning_rate: float  # of the task's optimizer
+    target: float  # of `Task.evaluate`, whose time is reported
+    packages: tuple[str, ...] = ()  # that its data come from
 
 
 # Each is a module with a function `load`, imported when it is used: it needs torch.

@@ -30,17 +30,11 @@ START = np.array([1.0, 1.0, 0.2, 2.0])
 
 @dataclass(frozen=True, slots=True)
 class Episodes:
-    """Episodes that were played.
+    """Episodes that were played."""
 
-    Attributes:
-        states: before each step: [steps, episodes, OBSERVED].
-        actions: 0 or 1: [steps, episodes].
-        going: whether the episode had not ended before the step: [steps, episodes].
-    """
-
-    states: Floats
-    actions: Integers
-    going: Booleans
+    states: Floats  # before each step: [steps, episodes, OBSERVED]
+    actions: Integers  # 0 or 1: [steps, episodes]
+    going: Booleans  # whether the episode had not ended before the step: [steps, episodes]
 
     @property
     def lengths(self) -> Integers:

@@ -16,21 +16,13 @@ __all__ = ["Batch", "Task"]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Which samples a rank takes at a step: a function of these numbers and nothing else.
+    """Which samples a rank takes at a step: a function of these numbers and nothing else."""
 
-    Attributes:
-        rank: whose it is.
-        size: ranks P.
-        step: for which.
-        samples: how many, >= 1.
-        seed: of the draws.
-    """
-
-    rank: int
-    size: int
-    step: int
-    samples: int
-    seed: int
+    rank: int  # whose it is
+    size: int  # ranks P
+    step: int  # for which
+    samples: int  # how many, >= 1
+    seed: int  # of the draws
 
     @property
     def key(self) -> tuple[int, int, int]:
