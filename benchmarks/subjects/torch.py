@@ -16,9 +16,9 @@ from .subject import Delivered, Summed, UnavailableError
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Gloo", "Nccl", "check_library"]
+__all__ = ["Gloo", "Nccl", "check_library", "store"]
 
-PATIENCE = timedelta(seconds=300)
+PATIENCE = timedelta(minutes=5)  # of a collective: no rank is delayed for so long
 
 
 def check_library(library: str) -> None:
@@ -47,21 +47,21 @@ def check_library(library: str) -> None:
         )
 
 
-def _store(comm: MPI.Intracomm) -> Any:
-    """A place where the ranks' processes meet, at rank 0; collective."""
+def store(comm: MPI.Intracomm) -> Any:
+    """Return where torch's ranks find each other, on a free port of rank 0's host; collective."""
     import torch.distributed
 
     distributed: Any = torch.distributed  # its types leave out what is in C
 
     hosts = comm.allgather(socket.gethostname())
     host = "127.0.0.1" if len(set(hosts)) == 1 else hosts[0]
-    store = None
+    made = None
     if comm.Get_rank() == 0:
-        store = distributed.TCPStore(
+        made = distributed.TCPStore(
             host, 0, is_master=True, wait_for_workers=False, timeout=PATIENCE
         )
-    port = comm.bcast(store.port if store is not None else None)
-    return store or distributed.TCPStore(host, port, is_master=False, timeout=PATIENCE)
+    port = comm.bcast(made.port if made is not None else None)
+    return made or distributed.TCPStore(host, port, is_master=False, timeout=PATIENCE)
 
 
 class Gloo(Summed):
@@ -73,7 +73,7 @@ class Gloo(Summed):
         super().__init__(f"{self.library} in-place", x, range(comm.Get_size()))
         self._host = tensor(x, datatype)
         self._tensors = [self._reduced(comm)]
-        self._group: Any = self._made_group(_store(comm), comm.Get_rank(), comm.Get_size())
+        self._group: Any = self._made_group(store(comm), comm.Get_rank(), comm.Get_size())
 
     def _reduced(self, comm: MPI.Intracomm) -> Any:  # noqa: ARG002
         """Return the tensor that the library reduces."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import socket
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -17,9 +15,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from wagma.launch.ranks import meet
 
-__all__ = ["Together", "wrapped"]
+from ..subjects.torch import PATIENCE, store
 
-TIMEOUT = timedelta(minutes=5)  # of one of its collectives: no rank is delayed for so long
+__all__ = ["Together", "wrapped"]
 
 
 class Together:
@@ -82,9 +80,9 @@ def wrapped(
         As the block's value the module to call, and to use `no_sync` of.
     """
     module = _Padded(model, padding) if padding else model
-    store = _store(comm)
+    meeting = store(comm)
     dist.init_process_group(
-        "gloo", store=store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT
+        "gloo", store=meeting, rank=comm.rank, world_size=comm.size, timeout=PATIENCE
     )
     try:
         with warnings.catch_warnings():  # newer torch calls broadcast_buffers otherwise
@@ -96,16 +94,3 @@ def wrapped(
         meet(comm)  # the store is rank 0's
     finally:
         dist.destroy_process_group()
-
-
-def _store(comm: MPI.Intracomm) -> Any:
-    """Return where gloo's ranks find each other, on a free port of rank 0's host; collective."""
-    kind: Any = dist
-    store = None
-    if comm.rank == 0:
-        store = kind.TCPStore("localhost", 0, comm.size, is_master=True, wait_for_workers=False)
-    host, port = comm.bcast((socket.gethostname(), store.port) if store else None)
-    if store is None:
-        near = "localhost" if host == socket.gethostname() else host
-        store = kind.TCPStore(near, port, comm.size, is_master=False)
-    return store
