@@ -43,6 +43,8 @@ TRANSPORT := $(sort $(wildcard $(MPI_SOURCES)))
 LIBRARY_MPI := $(TRANSPORT) $(wildcard $(MPI_LIBRARY))
 C_SUPPORT := $(filter-out test_% bench_%,$(basename $(notdir $(wildcard tests/c/*.c))))
 EXAMPLES_MPI := $(wildcard examples/*_mpi.c)
+# Included by the file that knows the memory of each.
+INCLUDED := csrc/protocol/round.c csrc/protocol/quorum_all.c
 C_FILES := $(ENGINE) $(wildcard tests/c/*.c tests/explore/*.c tests/hosts/*.c) \
     $(filter-out $(EXAMPLES_MPI),$(wildcard examples/*.c))
 MPI_TESTS := $(basename $(notdir $(wildcard tests/mpi_c/test_*.c)))
@@ -102,7 +104,7 @@ $(VENV)/installed: pyproject.toml setup.py
 	@touch $@
 
 $(VENV)/engine: $(VENV)/installed csrc/engine.mk $(ENGINE) \
-    $(TRANSPORT) $(MPI_MODULE) $(HEADERS) \
+    $(INCLUDED) $(TRANSPORT) $(MPI_MODULE) $(HEADERS) \
     $(wildcard buildtools/*.py benchmarks/*.h collectives/*.h */_[a-z]*.p*)
 	@WAGMA_MPICC=$(ENVIRONMENT_MPICC) $(STEP) "Compile the engine for $(MPI)" \
 	    $(RUN) setup.py --quiet build_ext --inplace
@@ -231,7 +233,7 @@ lint-types: $(VENV)/engine
 
 lint-format: $(VENV)/engine
 	$(VENV)/bin/clang-format --dry-run -Werror $(C_FILES) \
-	    $(MPI_FILES) $(HEADERS) \
+	    $(INCLUDED) $(MPI_FILES) $(HEADERS) \
 	    $(wildcard tests/c/*.h tests/mpi_c/*.h tests/explore/*.h benchmarks/*.h collectives/*.h)
 
 PYTHON_INCLUDE = $(shell $(RUN) -c 'import sysconfig; print(sysconfig.get_path("include"))')

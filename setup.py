@@ -56,7 +56,11 @@ def extensions() -> list[Extension]:
                 ["collectives/_engine.pyx", *files(*engine["ENGINE_SOURCES"])],
                 include_dirs=["collectives", "csrc", "csrc/include"],
                 depends=files(
-                    "csrc/**/*.h", "csrc/engine.mk", "collectives/*.pxd", "collectives/*.h"
+                    "csrc/**/*.h",
+                    "csrc/protocol/*.c",  # two of them are included
+                    "csrc/engine.mk",
+                    "collectives/*.pxd",
+                    "collectives/*.h",
                 ),
                 extra_compile_args=CFLAGS,
                 extra_link_args=["-pthread", *engine["ENGINE_LIBS"]],

@@ -30,8 +30,6 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("engine/handle.h", "shm/segment.h"): "a handle has a segment or NULL",
     ("engine/handle.h", "shm/wait.h"): "a handle has the wait of ranks that share memory",
     ("messages/progress.c", "shm/wait.h"): "the clock",
-    ("protocol/quorum_all.c", "shm/quorum_all/memory.h"): "the default of INPLACE_MEMORY_H",
-    ("protocol/round.c", "shm/avoiding/memory.h"): "the default of ROUND_MEMORY_H",
     ("trace/events.h", "protocol/topology.h"): "a timeline names the members of groups",
     ("trace/events.h", "shm/wait.h"): "the clock",
     ("trace/text.c", "messages/exchange.h"): "names of its events",

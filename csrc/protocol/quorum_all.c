@@ -1,14 +1,11 @@
-/* See protocol/quorum_all.h. One case per step, at most one shared access in each. */
+/* See protocol/quorum_all.h. One case per step, at most one shared access in each.
+ *
+ * No object is made of this file alone: a file that defines inplace_load() and the other accesses
+ * to memory includes it (shm/quorum_all/memory.c, tests/explore/inplace.c). */
 #include "protocol/quorum_all.h"
 
 #include <stdatomic.h>
 #include <string.h>
-
-#ifdef INPLACE_MEMORY_H
-#include INPLACE_MEMORY_H
-#else
-#include "shm/quorum_all/memory.h"
-#endif
 
 enum inplace_pc {
     PC_ADMIT,

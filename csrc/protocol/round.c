@@ -1,5 +1,8 @@
 /* The round protocol; see round.h. One case per step, at most one shared access in each; the file
- * is long because the protocol is one state machine, and this switch is all of it. */
+ * is long because the protocol is one state machine, and this switch is all of it.
+ *
+ * No object is made of this file alone: a file that defines round_load() and the other accesses to
+ * memory includes it (shm/avoiding/memory.c, tests/explore/round.c). */
 #include "protocol/round.h"
 
 #include <stdatomic.h>
@@ -7,12 +10,6 @@
 
 #include "base/mix.h"
 #include "protocol/topology.h"
-
-#ifdef ROUND_MEMORY_H
-#include ROUND_MEMORY_H
-#else
-#include "shm/avoiding/memory.h"
-#endif
 
 enum round_pc {
     PC_UNVIEW,

@@ -1,6 +1,7 @@
 """Compiles the explorer, the random simulation or a C test with a copy of the sources."""
 
 import os
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -8,7 +9,6 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 C_TESTS = HERE.parent / "c"
-PROTOCOL = ("protocol/round.c", "protocol/quorum_all.c", "protocol/topology.c")
 ACTIVATION = "protocol/activation*.c"
 ACTIVATION_ORACLE = "activation_*.c"
 FLAGS = ("-std=gnu11", "-O3", "-Wall", "-Wextra", "-Werror")
@@ -65,13 +65,9 @@ def build(csrc: Path, executable: Path, *options: str) -> None:
         *sorted(HERE.glob("*.c")),
         *sorted(C_TESTS.glob(ACTIVATION_ORACLE)),
         *sorted(csrc.glob(ACTIVATION)),
-        *(csrc / name for name in PROTOCOL),
+        csrc / "protocol/topology.c",
     ]
-    memory = [
-        '-DROUND_MEMORY_H="explore_memory.h"',
-        '-DINPLACE_MEMORY_H="inplace_explore_memory.h"',
-    ]
-    compile_to(executable, [HERE, csrc, C_TESTS], sources, *memory, *options)
+    compile_to(executable, [HERE, csrc, C_TESTS], sources, *options)
 
 
 def build_simulation(csrc: Path, executable: Path) -> None:
@@ -84,9 +80,15 @@ def build_simulation(csrc: Path, executable: Path) -> None:
     compile_to(executable, [csrc, C_TESTS], sources, "-pthread")
 
 
+def engine_sources(csrc: Path) -> list[Path]:
+    """Return the C files that the engine in `csrc` is made of."""
+    engine_mk = (csrc / "engine.mk").read_text()
+    patterns = re.findall("^ENGINE_SOURCES = (.*)$", engine_mk, re.MULTILINE)[0].split()
+    return [path for p in patterns for path in sorted(csrc.parent.glob(p))]
+
+
 def build_test(csrc: Path, executable: Path, name: str) -> None:
     """Compiles tests/c/`name`.c with all of the engine in `csrc`, for the shortest build."""
     support = (p for p in C_TESTS.glob("*.c") if not p.name.startswith(("test_", "bench_")))
-    engine = sorted(p for p in csrc.rglob("*.c") if csrc / "mpi" not in p.parents)
-    sources = [C_TESTS / f"{name}.c", *sorted(support), *engine]
+    sources = [C_TESTS / f"{name}.c", *sorted(support), *engine_sources(csrc)]
     compile_to(executable, [csrc, C_TESTS], sources, *ENGINE_FLAGS, "-O0", "-pthread", "-lm")

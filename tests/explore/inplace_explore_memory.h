@@ -1,4 +1,4 @@
-/* Stands in for csrc/shm/quorum_all/memory.h when protocol/quorum_all.c is compiled for the
+/* Stands in for csrc/shm/quorum_all/memory.c when protocol/quorum_all.c is compiled for the
  * explorer. */
 #ifndef EXPLORE_INPLACE_MEMORY_H
 #define EXPLORE_INPLACE_MEMORY_H

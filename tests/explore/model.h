@@ -169,7 +169,7 @@ int model_has_stores(const struct config *g, const uint16_t *cells, int rank);
 /* Makes the oldest of m->rank's visible; there is one. */
 void model_flush(struct round_memory *m);
 
-/* -- memory.c: the operations that round.c is compiled against (explore_memory.h) ----------------
+/* -- memory.c: what protocol/round.c does to memory (round.c) ------------------------------------
  */
 uint64_t model_load(struct round_memory *m, int kind, uint32_t i, uint32_t j, int order);
 void model_store(struct round_memory *m, int kind, uint32_t i, uint32_t j, uint64_t value,

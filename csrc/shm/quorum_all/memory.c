@@ -1,8 +1,6 @@
-/* The engine's view of the words of quorum "all": the segment. The explorer compiles
- * protocol/quorum_all.c with its own definitions of these operations instead (INPLACE_MEMORY_H). */
-#ifndef WAGMA_SHM_QUORUM_ALL_MEMORY_H
-#define WAGMA_SHM_QUORUM_ALL_MEMORY_H
-
+/* The protocol of quorum "all" over the segment: how it reaches its words there, and its code,
+ * which follows. The explorer compiles the same code with its own definitions
+ * (tests/explore/inplace.c). */
 #include <stdatomic.h>
 
 #include "protocol/quorum_all.h"
@@ -69,4 +67,4 @@ static inline enum inplace_fate inplace_fate_of(struct inplace_memory *m, int32_
     return state == SEGMENT_DEPARTED ? INPLACE_DEPARTED : INPLACE_LIVES;
 }
 
-#endif
+#include "protocol/quorum_all.c"

@@ -1,8 +1,5 @@
-/* The engine's view of shared words: the segment. The explorer compiles round.c with its own
- * definitions of these operations instead (ROUND_MEMORY_H). */
-#ifndef WAGMA_SHM_AVOIDING_MEMORY_H
-#define WAGMA_SHM_AVOIDING_MEMORY_H
-
+/* The round protocol over the segment: how it reaches its words there, and its code, which follows.
+ * The explorer compiles the same code with its own definitions (tests/explore/round.c). */
 #include "protocol/round.h"
 #include "shm/segment.h"
 
@@ -72,4 +69,4 @@ ROUND_ACCESS uint64_t round_or(struct round_memory *m, enum round_word w, uint32
     return atomic_fetch_or_explicit(round_word_of(m, w, i, j), value, order);
 }
 
-#endif
+#include "protocol/round.c"
