@@ -250,6 +250,24 @@ def check_options(options):
     return checked
 
 
+def segment_memory(options):
+    """Return the bytes of shared memory that the arrays of one rank take.
+
+    Returns:
+        At creation, and at most without shm_limit; some kilobytes of words come on top.
+
+    Raises:
+        ValueError, TypeError: an option is wrong.
+    """
+    cdef wagma_options o
+    cdef uint64_t first = 0, most = 0
+    _read_options(options, &o)
+    cdef int status = wagma_segment_memory(&o, &first, &most)
+    if status:
+        raise _error(status)
+    return first, most
+
+
 # ---- segment -------------------------------------------------------------------------------------
 @cython.final
 @cython.no_gc_clear

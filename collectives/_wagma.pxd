@@ -101,6 +101,7 @@ cdef extern from "wagma.h" nogil:
     ctypedef struct wagma_segment:
         pass
 
+    int wagma_segment_memory(const wagma_options *options, uint64_t *first, uint64_t *most)
     int wagma_segment_create(const wagma_options *options, const char *name,
                              wagma_segment **segment)
     int wagma_segment_open(const wagma_options *options, const char *name,

@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 from wagma.doctor.machine import CGROUPS, available, memory_limit, text_of
 
-__all__ = ["Room", "room", "shared_memory_of"]
+__all__ = ["Room", "handle_memory", "room", "shared_memory_of"]
 
-HUGE_PAGE = 2 << 20
-HUGE_MIN = 1 << 20  # of an array, or a rest of one, that takes a huge page
+_FLOAT32 = 0  # wagma_dtype of csrc/include/wagma.h
+
+
+def handle_memory(array_bytes: int, ranks: int, quorum: Any) -> tuple[int, int]:
+    """Return the bytes of shared memory that the arrays of one rank of a handle take.
+
+    Args:
+        array_bytes: of the array that is reduced.
+        ranks: of the handle.
+        quorum: a number of ranks, "all" or "majority".
+
+    Returns:
+        At creation, and at most with the default options: late="skip", activation="world" and
+        groups of two can need more. Some kilobytes of words come on top.
+    """
+    from wagma.collectives import Options, _engine
+
+    count = -(-array_bytes // 4)
+    first, most = _engine.segment_memory(Options(quorum=quorum).engine(ranks, count, _FLOAT32))
+    return first, most
 
 
 def shared_memory_of(array_bytes: int) -> int:
-    """Bytes of shared memory that an array takes, where the system makes huge pages.
-
-    Whole ones, but for a rest that is too short for one; without huge pages it is `array_bytes`.
-    (`segment_array_memory` of the engine, without which this can be told.)
-
-    Args:
-        array_bytes: of its elements.
-    """
-    rest = array_bytes % HUGE_PAGE
-    return array_bytes if rest < HUGE_MIN else array_bytes - rest + HUGE_PAGE
+    """Return the bytes of shared memory that an array takes: whole pages, perhaps huge ones."""
+    return handle_memory(array_bytes, 2, "all")[0]
 
 
 @dataclass(frozen=True)

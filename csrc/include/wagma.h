@@ -170,6 +170,11 @@ WAGMA_API const char *wagma_last_error(void);
 /* ---- segment: the memory that the ranks share ------------------------------------------------ */
 typedef struct wagma_segment wagma_segment;
 
+/* Writes how many bytes of shared memory the arrays of one rank take with these options: `first`
+ * when the handle is created, `most` if every rank is as late as the protocol allows and there is
+ * no shm_limit. Some kilobytes of words come on top. */
+WAGMA_API int wagma_segment_memory(const wagma_options *options, uint64_t *first, uint64_t *most);
+
 /* Makes the segment; `name` ("/x") for other processes to open. NULL: it has no name, and nothing
  * stays behind, whatever ends; for ranks that are threads or forked from here, and for those that
  * are told its address. The caller owns it. */

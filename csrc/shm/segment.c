@@ -92,6 +92,19 @@ static int new_segment(const wagma_options *options, wagma_segment **segment) {
     return WAGMA_OK;
 }
 
+int wagma_segment_memory(const wagma_options *options, uint64_t *first, uint64_t *most) {
+    wagma_segment *s = NULL;
+    if (!first || !most)
+        return error_set(WAGMA_EINVAL, "%s is NULL: pass where to store it",
+                         first ? "most" : "first");
+    const int status = new_segment(options, &s);
+    if (status)
+        return status;
+    segment_arrays(s, first, most);
+    wagma_segment_close(s);
+    return WAGMA_OK;
+}
+
 static int fill_new(wagma_segment *s) {
     int status;
     struct rlimit limit;

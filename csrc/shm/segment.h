@@ -256,6 +256,9 @@ int segment_joined_contributions(const wagma_segment *s); /* committed by join *
 int segment_joined_rounds(const wagma_segment *s);
 uint64_t segment_joined_bytes(const wagma_segment *s);
 
+/* Bytes of all arrays of a rank: at creation, and at most where there is no shm_limit. */
+void segment_arrays(const wagma_segment *s, uint64_t *first, uint64_t *most);
+
 /* ---- who is there: segment_life.c ---- */
 
 int segment_lives_create(wagma_segment *s); /* 0; -1: no memory */

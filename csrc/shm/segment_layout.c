@@ -191,6 +191,15 @@ uint64_t segment_joined_bytes(const wagma_segment *s) {
            pages((uint64_t)segment_joined_rounds(s) * s->item_memory);
 }
 
+void segment_arrays(const wagma_segment *s, uint64_t *first, uint64_t *most) {
+    const uint64_t array = segment_array_memory(s->array_bytes);
+    const uint64_t staged = s->buffers || s->bytes_n <= SEGMENT_FLAT_MAX ? 0 : s->bytes_n;
+    const int joined = segment_joined_contributions(s) + segment_joined_rounds(s);
+    *first = array + (uint64_t)joined * s->item_memory;
+    *most = array + segment_array_memory(staged) + segment_array_memory(s->chunks_bytes) +
+            (uint64_t)(s->buffers + s->rounds) * s->item_memory;
+}
+
 /* How far shm_limit goes: pairs of a contribution and a round first, then whichever is still below
  * its bound. */
 static void most(const wagma_segment *s, uint64_t *contributions, uint64_t *rounds) {

@@ -15,8 +15,8 @@ from wagma.doctor.checks import examine
 from wagma.doctor.checks.memory import before_mpi
 from wagma.doctor.facts import Facts, Level, Wanted
 from wagma.doctor.machine import MemoryLimit, memory_limit
-from wagma.doctor.sizes import needed_bytes
 from wagma.launch.environment import VARIABLES
+from wagma.memory import handle_memory
 
 # ---- sizes ---------------------------------------------------------------------------------------
 
@@ -27,7 +27,7 @@ from wagma.launch.environment import VARIABLES
 def test_needed_memory_is_that_of_the_documented_formula(
     quorum: str, ranks: int, arrays: int
 ) -> None:
-    first, most = needed_bytes(Wanted(array_bytes=2 * MIB, quorum=quorum, given=True), ranks)
+    first, most = handle_memory(2 * MIB, ranks, quorum if quorum.isalpha() else int(quorum))
     assert first == arrays * 2 * MIB
     assert most == (3 * 2 * MIB if arrays == 1 else (1 + 6 + 3 + 8) * 2 * MIB)
 
@@ -35,7 +35,7 @@ def test_needed_memory_is_that_of_the_documented_formula(
 @pytest.mark.parametrize("kib", [512, 1023, 1024, 1536, 2048, 2560, 3072, 4096])
 @pytest.mark.parametrize(("quorum", "code"), [("all", 0), ("1", 1)])
 def test_needed_memory_is_what_the_engine_takes(quorum: str, code: int, kib: int) -> None:
-    first, _ = needed_bytes(Wanted(array_bytes=kib << 10, quorum=quorum, given=True), 2)
+    first, _ = handle_memory(kib << 10, 2, quorum if quorum.isalpha() else int(quorum))
     a, b = pair(count=kib << 8, quorum=code)  # float32
     with a, b:
         assert first <= a.stats().segment_bytes <= first + 64 * 1024
@@ -45,13 +45,12 @@ def test_needed_memory_is_what_the_engine_takes(quorum: str, code: int, kib: int
 @pytest.mark.parametrize("quorum", ["all", "1"])
 def test_the_most_is_what_the_engine_reserves(quorum: str, ranks: int) -> None:
     """The file is sparse; parts of it begin at multiples of 2 MiB."""
-    wanted = Wanted(array_bytes=2 * MIB, quorum=quorum, given=True)
     options = Options(quorum="all" if quorum == "all" else int(quorum))
     name = f"/wagma-doctor-{uuid.uuid4()}"
     segment = Segment.create(options.engine(ranks, MIB // 2, 0), name)  # float32
     reserved = Path("/dev/shm", name[1:]).stat().st_size
     segment.unlink()
-    _, most = needed_bytes(wanted, ranks)
+    _, most = handle_memory(2 * MIB, ranks, quorum if quorum == "all" else int(quorum))
     assert 0 < reserved - ranks * most <= (ranks + 1) * 2 * MIB
 
 

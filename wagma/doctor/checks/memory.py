@@ -21,7 +21,7 @@ from wagma.doctor.facts import (
     warning,
     which_ranks,
 )
-from wagma.doctor.sizes import needed_bytes
+from wagma.memory import handle_memory
 from wagma.units import plural, size_text
 
 __all__ = ["before_mpi", "clock", "cma", "huge_pages", "shared_memory"]
@@ -58,6 +58,8 @@ def shared_memory(facts: Facts) -> Iterator[Finding]:
     for ranks in by_node(facts).values():
         if any(rank.memory.shm_error or "memory" in rank.failed for rank in ranks):
             continue
+        if any(rank.engine.error or "engine" in rank.failed for rank in ranks):
+            continue  # it says what a handle needs
         if len({rank.memory.shm_device for rank in ranks}) > 1:
             yield problem(
                 "memory",
@@ -96,7 +98,8 @@ def _quorum(ranks: Sequence[RankFacts], wanted: Wanted) -> Iterator[Finding]:
 
 def _room(ranks: Sequence[RankFacts], wanted: Wanted) -> Iterator[Finding]:
     memory, n = ranks[0].memory, len(ranks)
-    first, most = needed_bytes(wanted, n)
+    quorum = int(wanted.quorum) if wanted.quorum.isdecimal() else wanted.quorum
+    first, most = handle_memory(wanted.array_bytes, n, quorum)
     limit = _limit(ranks[0])
     if limit and limit < first:
         yield Finding(
