@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .samples import Point, Series, Times
-from .settings import Settings, members
+from .settings import Settings, in_groups, members
 
 __all__ = [
     "BASELINES",
@@ -27,6 +27,7 @@ __all__ = [
     "delayed",
     "figures",
     "headline",
+    "labels",
     "nonblocking",
     "osu",
     "osu_percentile",
@@ -281,3 +282,24 @@ def ratio(
         return None
     own = figure(series)
     return figure(other) / own if own > 0 else 0.0
+
+
+_LABELS = {
+    "mpi": "MPI_Allreduce",
+    "mpi-nonblocking": "MPI_Iallreduce",
+    "gloo": "gloo",
+    "nccl": "NCCL",
+}
+
+
+def labels(settings: Settings) -> dict[str, str]:
+    """Of each baseline that is compared, by its name for `figures.baseline`; in their order.
+
+    Sums of groups are compared with MPI's sums of groups first; other baselines add up all ranks.
+    """
+    if not in_groups(settings):
+        return {name: _LABELS[name] for name in settings.baselines}
+    found = {}
+    if "mpi" in settings.baselines:
+        found[OF_GROUPS] = f"{_LABELS['mpi']} of groups"
+    return found | {name: f"{_LABELS[name]} of all" for name in settings.baselines}

@@ -1,9 +1,11 @@
-"""Raw samples in a file of numpy's: --samples FILE.
+"""Raw samples in a file of numpy's, --samples FILE, and in the JSON of the results table.
 
 The file is an .npz. "report" is a text: in JSON, the report without its samples. The samples of
 series j of point i are the arrays "i/j/began", "i/j/ended", "i/j/late" and so on: what
 `samples.Series` has, [iterations, ranks], times in ns of a clock that all ranks share. `load` gives
 the report back.
+
+`to_json` and `from_json` do the same with a point of the table's report.
 """
 
 from __future__ import annotations
@@ -23,9 +25,10 @@ from wagma.launch.files import write_file
 from .samples import Checks, Point, Report, Series
 from .settings import Settings
 
-__all__ = ["SAMPLES", "load", "pack", "samples_of", "save", "unpack"]
+__all__ = ["from_json", "load", "pack", "samples_of", "save", "to_json", "unpack"]
 
 WORDS = ("name", "library", "loop")
+FLAGS = ("late", "delayed")
 SAMPLES = tuple(field.name for field in fields(Series) if field.name not in (*WORDS, "checks"))
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -93,3 +96,39 @@ def unpack(arrays: Mapping[str, npt.NDArray[Any]]) -> Report:
     return Report(
         Settings(**settings), text["environment"], text["ranks"], points, text["interrupted"]
     )
+
+
+# ---- in the table's report -----------------------------------------------------------------------
+
+
+def to_json(point: Point) -> dict[str, Any]:
+    """Return a point in JSON values; times count from the first arrival of each iteration."""
+    return {"bytes": point.size, "series": {one.name: _series_to_json(one) for one in point.series}}
+
+
+def from_json(point: dict[str, Any]) -> dict[str, Series]:
+    """Return the series of a point that `to_json` gave, by their names."""
+    return {name: _series_from_json(name, one) for name, one in point["series"].items()}
+
+
+def _series_to_json(series: Series) -> dict[str, Any]:
+    first = series.began.min(axis=1, keepdims=True)
+    found = samples_of(series) | {"began": series.began - first, "ended": series.ended - first}
+    return {
+        "library": series.library,
+        "loop": series.loop,
+        "results": series.checks.results,
+        "wrong": series.checks.wrong,
+        "first_wrong": series.checks.first_wrong,
+        **{name: samples.tolist() for name, samples in found.items()},
+    }
+
+
+def _series_from_json(name: str, stored: dict[str, Any]) -> Series:
+    samples: dict[str, Any] = {
+        part: np.array(stored[part], np.bool_ if part in FLAGS else np.int64)
+        for part in SAMPLES
+        if part in stored
+    }
+    checks = Checks(stored["results"], stored["wrong"], stored["first_wrong"])
+    return Series(name, stored["library"], stored["loop"], **samples, checks=checks)

@@ -21,6 +21,7 @@ from wagma.launch.together import abort
 from .. import arrival, nonblocking
 from ..measure import measure
 from ..measurement import Measurement
+from ..raw import to_json
 from ..scenarios import plan as scenarios
 from ..scenarios import training
 from ..scenarios.fastest import fastest
@@ -30,7 +31,6 @@ from ..start import Start
 from ..subjects import Subject, subjects
 from . import plan
 from .plan import Case
-from .stored import store
 
 THREAD_LEVELS = {
     MPI.THREAD_SINGLE: "single",
@@ -96,12 +96,12 @@ def _ratios(
     if case.lateness:
         series = (replace(one, delayed=m.offsets > 0) for one in point.series)
         point = replace(point, series=tuple(series))
-    return store(point)
+    return to_json(point)
 
 
 def _posted(settings: Settings, comm: MPI.Intracomm, start: Start) -> dict[str, Any] | None:
     point = nonblocking.measure(_measurement(settings, comm, start))
-    return None if point is None else store(point)
+    return None if point is None else to_json(point)
 
 
 def _scenarios(task: dict[str, Any], comm: MPI.Intracomm, start: Start) -> dict[str, Any]:

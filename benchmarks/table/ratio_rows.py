@@ -13,6 +13,7 @@ from typing import Any
 from wagma.units import size_text, time_text
 
 from ..figures import BASELINES, OF_GROUPS
+from ..raw import from_json
 from ..samples import Series
 from . import plan
 from .row import (
@@ -26,7 +27,6 @@ from .row import (
     spread,
     summary,
 )
-from .stored import load
 
 __all__ = ["LOOP_NAMES", "arrival", "beside_mpi", "compare", "over_mpi", "points", "verdict"]
 
@@ -52,7 +52,7 @@ def points(
     """
     for case, point in zip(launch["cases"], launch["points"], strict=True):
         if (case["bytes"], case["loop"], case["lateness"]) == (size, loop, lateness):
-            yield {name: one for name, one in load(point).items() if one.loop == loop}
+            yield {name: one for name, one in from_json(point).items() if one.loop == loop}
 
 
 def compare(

@@ -13,6 +13,7 @@ from wagma.theory.replay import replay
 from wagma.units import size_text, time_text
 
 from ..figures import nonblocking
+from ..raw import from_json
 from ..samples import Series
 from ..scenarios.plan import Fastest, draws
 from .row import (
@@ -26,7 +27,6 @@ from .row import (
     spread,
     summary,
 )
-from .stored import load
 
 __all__ = ["grace", "iallreduce", "k_of_p", "overlap", "straggler", "straggler_over_mpi"]
 
@@ -130,7 +130,7 @@ def _posted(report: Report, kind: str) -> Iterator[tuple[int, list[tuple[str, di
     """Yield each number of ranks, and its launches that posted calls, with their series."""
     for ranks in report["ranks"]:
         found = [
-            (launch_name(launch), load(point))
+            (launch_name(launch), from_json(point))
             for launch in report["launches"]
             if launch["ranks"] == ranks and (point := launch["posted"].get(kind))
         ]

@@ -13,11 +13,10 @@ from typing import Any
 from wagma.report.remarks import remarks
 
 from ..datatypes import DATATYPES
-from ..figures import algbw, baseline, busbw, figures, headline, ratio, reducing, wagma
+from ..figures import algbw, baseline, busbw, figures, headline, labels, ratio, reducing, wagma
 from ..kinds import title
 from ..samples import Point, Report
 from ..settings import Settings
-from .labels import labels
 
 __all__ = ["Nccl"]
 

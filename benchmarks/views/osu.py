@@ -21,6 +21,7 @@ from ..figures import (
     delayed,
     figures,
     headline,
+    labels,
     nonblocking,
     osu,
     osu_percentile,
@@ -33,7 +34,6 @@ from ..figures import (
 from ..kinds import title
 from ..samples import Point, Report, Series
 from ..settings import Settings
-from .labels import labels
 
 __all__ = ["Osu"]
 

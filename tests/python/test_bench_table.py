@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from wagma.benchmarks import raw
 from wagma.benchmarks.samples import Checks, Point, Series
 from wagma.benchmarks.scenarios.plan import Fastest, draws
-from wagma.benchmarks.table import plan, ratio_rows, report, row, stored
+from wagma.benchmarks.table import plan, ratio_rows, report, row
 from wagma.memory import Room
 from wagma.theory.order_statistics import exponential_mean
 from wagma.theory.replay import replay
@@ -56,11 +57,11 @@ def test_what_a_report_keeps_comes_back() -> None:
         [[1_000_007, 1_000_009]], [[1_000_020, 1_000_030]], late=late, checks=Checks(2, 1, "x")
     )
     point = Point(8, 2, "together", None, (series, replace(series, name="posted", pure=late + 5)))
-    kept = json.loads(json.dumps(stored.store(point)))
+    kept = json.loads(json.dumps(raw.to_json(point)))
     assert kept["bytes"] == 8
     assert kept["series"]["wagma"]["began"] == [[0, 2]]
     assert kept["series"]["wagma"]["wrong"] == 1
-    found = stored.load(kept)
+    found = raw.from_json(kept)
     assert list(found) == ["wagma", "posted"]
     one = found["wagma"]
     assert (one.ended - one.began).tolist() == [[13, 21]]
