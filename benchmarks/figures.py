@@ -63,44 +63,46 @@ class Osu:
 
 @dataclass(frozen=True)
 class Figures:
-    """A series in figures, by their names in JSON; those of OSU are means, see `Osu`."""
+    """A series in figures."""
 
-    avg_us: float
-    min_us: float
-    max_us: float
-    own_us: Distribution  # from a rank's own arrival, of the slowest rank in each iteration
-    last_us: Distribution  # the same from the last arrival; negative where all had left before
-    own_by_rank_us: list[float]  # median of each rank's latency
-    last_by_rank_us: list[float]  # the same from the last arrival
+    osu: Osu  # the latency as OSU computes it
+    # latency from a rank's own arrival, of the rank with the largest in each iteration
+    own: Distribution
+    # the same from the arrival of the last rank; negative where all had left before
+    from_last: Distribution
+    own_by_rank: tuple[float, ...]  # median of each rank's latency, in us
+    from_last_by_rank: tuple[float, ...]  # the same from the arrival of the last rank
     late_percent: float  # contributions that were not in the result of their call
-    late_by_rank_percent: list[float]
-    skew_percent: float  # largest less smallest latency by their mean; median over the iterations
-    arrivals_us: float  # from the first to the last arrival; median over the iterations
-    exits_us: float  # from the first to the last return; the same
+    late_percent_by_rank: tuple[float, ...]  # of each rank
+    # by how much the ranks' latencies differ: largest less smallest, in percent of their mean; the
+    # median over the iterations
+    skew_percent: float
+    arrivals: float  # from the first to the last arrival; median over the iterations, in us
+    exits: float  # from the first to the last return; the same
 
 
 def figures(series: Series) -> Figures:
-    """Return every figure of one series, which has at least one iteration and one rank."""
-    own, from_last, mean = _own(series), _from_last(series), osu(series)
+    """Every figure of one series, which has at least one iteration and one rank."""
+    own, from_last = _own(series), _from_last(series)
     means = own.mean(axis=1)
     spread = np.ptp(own, axis=1)
     skews = np.divide(100 * spread, means, out=np.zeros_like(means), where=means > 0)
     return Figures(
-        *(mean.mean, mean.smallest, mean.largest),
-        own_us=_distribution(own.max(axis=1)),
-        last_us=_distribution(from_last.max(axis=1)),
-        own_by_rank_us=np.median(own, axis=0).tolist(),
-        last_by_rank_us=np.median(from_last, axis=0).tolist(),
+        osu=osu(series),
+        own=_distribution(own.max(axis=1)),
+        from_last=_distribution(from_last.max(axis=1)),
+        own_by_rank=_floats(np.median(own, axis=0)),
+        from_last_by_rank=_floats(np.median(from_last, axis=0)),
         late_percent=float(100 * series.late.mean()),
-        late_by_rank_percent=(100 * series.late.mean(axis=0)).tolist(),
+        late_percent_by_rank=_floats(100 * series.late.mean(axis=0)),
         skew_percent=float(np.median(skews)),
-        arrivals_us=float(np.median(np.ptp(series.began, axis=1))) / 1e3,
-        exits_us=float(np.median(np.ptp(series.ended, axis=1))) / 1e3,
+        arrivals=_us(np.median(np.ptp(series.began, axis=1))),
+        exits=_us(np.median(np.ptp(series.ended, axis=1))),
     )
 
 
 def headline(series: Series) -> float:
-    """The figure of which ratios and bandwidths are made: `Figures.own_us.p50`."""
+    """The figure of which ratios and bandwidths are made: `Figures.own.p50`."""
     return float(np.median(_own(series).max(axis=1)))
 
 
@@ -121,6 +123,14 @@ def reducing(settings: Settings, series: Series) -> int:
     ranks = series.began.shape[1]
     of_group = series.library == "wagma" or OF_GROUP in series.name
     return members(settings, ranks) if of_group else ranks
+
+
+def _us(ns: float) -> float:
+    return float(ns) / 1e3
+
+
+def _floats(values: Us) -> tuple[float, ...]:
+    return tuple(float(value) for value in values)
 
 
 def _own(series: Series) -> Us:

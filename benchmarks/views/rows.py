@@ -31,13 +31,25 @@ Described = dict[str, Any]
 
 def described(settings: Settings, point: Point, series: Series) -> Described:
     """A series in JSON values; times in us, None where there is no such figure."""
-    us, ranks = headline(series), reducing(settings, series)
+    found, us = figures(series), headline(series)
+    ranks = reducing(settings, series)
     value: Described = {
         "name": series.name,
         "library": series.library,
         "loop": series.loop,
         "iterations": len(series.began),
-        **asdict(figures(series)),
+        "avg_us": found.osu.mean,
+        "min_us": found.osu.smallest,
+        "max_us": found.osu.largest,
+        "own_us": asdict(found.own),
+        "last_us": asdict(found.from_last),
+        "own_by_rank_us": list(found.own_by_rank),
+        "last_by_rank_us": list(found.from_last_by_rank),
+        "late_percent": found.late_percent,
+        "late_by_rank_percent": list(found.late_percent_by_rank),
+        "skew_percent": found.skew_percent,
+        "arrivals_us": found.arrivals,
+        "exits_us": found.exits,
         "algbw_gbs": algbw(point.size, us),
         "busbw_gbs": busbw(point.size, us, ranks),
         "ratio": ratio(wagma(point), series),

@@ -18,7 +18,7 @@ def test_osu_averages_the_ranks_averages() -> None:
 
 
 def test_own_latency_is_that_of_the_slowest_rank() -> None:
-    own = figures.figures(series()).own_us  # of 3, 4, 5 and 6 us
+    own = figures.figures(series()).own  # of 3, 4, 5 and 6 us
     assert own.mean == own.p50 == 4.5
     assert (own.p10, own.p90, own.p99) == (
         pytest.approx(3.3),
@@ -39,15 +39,15 @@ def test_latency_from_the_last_arrival() -> None:
     """Rank 1 comes 2.5 us after rank 0, which in two iterations had left before."""
     one = series(own=OWN, began=[[0, 2500]])
     found = figures.figures(one)
-    assert found.last_by_rank_us == [0.0, 4.5]  # rank 0: -1.5, -0.5, 0.5, 1.5
-    assert found.last_us.p50 == 4.5
-    assert found.own_us.p50 == 4.5
-    assert found.arrivals_us == 2.5
-    assert found.exits_us == 4.5
+    assert found.from_last_by_rank == (0.0, 4.5)  # rank 0: -1.5, -0.5, 0.5, 1.5
+    assert found.from_last.p50 == 4.5
+    assert found.own.p50 == 4.5
+    assert found.arrivals == 2.5
+    assert found.exits == 4.5
     nobody_waited = figures.figures(series(own=[[1000, 1000]], began=[[0, 2500]]))
-    assert nobody_waited.last_by_rank_us == [-1.5, 1.0]
+    assert nobody_waited.from_last_by_rank == (-1.5, 1.0)
     blocked = figures.figures(series(own=[[3500, 1000]], began=[[0, 2500]]))
-    assert (blocked.own_us.p50, blocked.last_us.p50) == (3.5, 1.0)
+    assert (blocked.own.p50, blocked.from_last.p50) == (3.5, 1.0)
     assert (
         figures.percentile(series(own=[[3500, 1000]], began=[[0, 2500]]), 50, from_last=True) == 1
     )
@@ -56,13 +56,13 @@ def test_latency_from_the_last_arrival() -> None:
 def test_all_left_before_the_last_came() -> None:
     """Nothing is clipped at 0, of which the schema knows."""
     found = figures.figures(series(own=[[1000, -500]], began=[[0, 2500]]))
-    assert found.last_us.p50 == -0.5
+    assert found.from_last.p50 == -0.5
 
 
 def test_per_rank() -> None:
     found = figures.figures(series(late=LATE))
-    assert found.own_by_rank_us == [2.5, 4.5]
-    assert found.late_by_rank_percent == [25.0, 0.0]
+    assert found.own_by_rank == (2.5, 4.5)
+    assert found.late_percent_by_rank == (25.0, 0.0)
     assert found.late_percent == 12.5
 
 
