@@ -14,7 +14,7 @@ def mean_of(numbers: Sequence[int], dtype: torch.dtype) -> Agreed:
     memory = torch.empty(Agreed.SIZE, dtype=dtype)
     agreed, total = Agreed(memory), torch.zeros(Agreed.SIZE, dtype=dtype)
     for number in numbers:
-        agreed.tell(number)
+        agreed.write(number)
         total += memory
     memory.copy_(total / len(numbers))
     return agreed
@@ -39,9 +39,9 @@ def test_another_of_one_rank(other: int, dtype: torch.dtype) -> None:
 def test_another_than_that_of_all_that_count() -> None:
     memory = torch.empty(Agreed.SIZE)
     agreed = Agreed(memory)
-    agreed.tell(3)
+    agreed.write(3)
     kept = memory.clone()
-    agreed.tell(4)
+    agreed.write(4)
     memory.copy_(kept)
     assert not agreed.differs()
     assert not agreed.is_own()

@@ -23,7 +23,7 @@ def process_group(tmp_path: Path) -> Iterator[None]:
 
 def refused(model: torch.nn.Module) -> None:
     algorithm = wagma.WAGMA(MPI.COMM_SELF)
-    with pytest.raises(ValueError, match=r"parameter 0 is sharded by FSDP.*was wrapped"):
+    with pytest.raises(ValueError, match=r"parameter 0 is sharded by FSDP.*the unwrapped model"):
         wagma.DistributedOptimizer(torch.optim.SGD(model.parameters()), algorithm)
 
 

@@ -12,7 +12,7 @@ __all__ = ["bar", "progress"]
 
 @contextmanager
 def progress(points: int, *, shown: bool, rows: bool) -> Iterator[Callable[[], None]]:
-    """Gives what is to be called after each of `points`.
+    """Give what is to be called after each of `points`.
 
     Args:
         points: how many there are.

@@ -96,7 +96,7 @@ def check_transport(name: str, *, one_node: bool) -> None:
 
 @contextmanager
 def abort_on_error(comm: MPI.Intracomm) -> Iterator[None]:
-    """Ends all ranks when one fails: the others would wait for it."""
+    """End all ranks when one fails: the others would wait for it."""
     from wagma.collectives import WagmaError
 
     try:
@@ -110,7 +110,7 @@ def abort_on_error(comm: MPI.Intracomm) -> Iterator[None]:
 
 
 def abort(comm: MPI.Intracomm) -> NoReturn:
-    """Ends all ranks, a moment later: launchers may lose what was said just before."""
+    """End all ranks, a moment later: launchers may lose what was said just before."""
     sys.stderr.flush()
     sys.stdout.flush()
     time.sleep(PASSED_ON_S)

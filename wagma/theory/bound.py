@@ -194,7 +194,7 @@ class _Eager(_Events):
         self.waiting: list[int] = []
 
     def call(self, now: float, rank: int) -> None:
-        """Starts its version, waits for it, or finds that it is late."""
+        """Start its version, waits for it, or finds that it is late."""
         version = self.version[rank]
         if version < self.started:
             self.go_on(now, rank, self.started)
@@ -224,7 +224,7 @@ class _Forward(_Events):
         self.waiting: list[int] = []  # at a synchronisation
 
     def call(self, now: float, rank: int) -> None:
-        """Takes the newest result of its groups, the version's own at least."""
+        """Take the newest result of its groups, the version's own at least."""
         version = self.version[rank]
         if _synchronises(self.rule, version):
             self.waiting.append(rank)

@@ -1,4 +1,4 @@
-"""Gradients that are averaged before the step that uses them."""
+"""Averaging of gradients before the step that uses them."""
 
 from __future__ import annotations
 
@@ -37,39 +37,39 @@ class AveragingOptimizer(OptimizerWrapper):
 
     @abstractmethod
     def _check_step(self, call: str) -> None:
-        """Check that a step can be made; `call` is what is refused otherwise."""
+        """Check that a step is possible; otherwise refuse `call`."""
 
     @property
     def weight(self) -> float:
-        """How much this rank's gradient counts in the coming step.
+        """Weight of this rank's gradient in the next step.
 
-        After each step it is 1 again; with `wagma.Cannikin` the batch that is planned.
+        After each step it returns to 1; with `wagma.Cannikin` to the planned batch.
 
-        ``.grad`` is the mean over this rank's own samples, w of them, or tokens, or micro-batches::
+        Let ``.grad`` be the mean over this rank's w samples, tokens or micro-batches::
 
             opt.weight = len(inputs)
             loss(model(inputs), targets).backward()
             opt.step()
 
-        What averages gradients makes of them sum(w g) / sum(w), the mean over the samples of all
-        ranks (EagerSGD, which waits for nobody, sum(w g) / P); the sum of the weights is
-        ``opt.outcome.weight``. What averages models weighs the models so: WAGMA, ADPSGD and DPSGD
-        with the step's weight, LocalSGD with that of all steps of a period. SGP takes none.
+        Algorithms that average gradients compute sum(w g) / sum(w), the mean over the samples of
+        all ranks (EagerSGD, which does not wait: sum(w g) / P); ``opt.outcome.weight`` is the sum
+        of the weights. Algorithms that average models weight the models: WAGMA, ADPSGD and DPSGD by
+        the step's weight, LocalSGD by the weights of all steps in a period. SGP takes no weights.
 
-        With weight 0 the gradients are not looked at, and cleared: the step is one without
+        With weight 0 the gradients are cleared without being read: the step is one without
         gradients of this rank (`wagma.algorithms.Algorithm.passive_step`), and a closure is not
-        evaluated. Where all weights are 0 nothing changes, and ``opt.outcome.weight`` is 0.
+        evaluated. If all weights are 0 nothing changes, and ``opt.outcome.weight`` is 0.
 
         Raises:
-            TypeError: it is no number.
-            ValueError: it is negative, not finite, or none that the algorithm takes.
+            TypeError: the weight is no number.
+            ValueError: the weight is negative, not finite, or refused by the algorithm.
         """
         return self._algorithm.weight
 
     @weight.setter
     def weight(self, weight: SupportsFloat) -> None:
         try:
-            if isinstance(weight, str | bytes):  # a number in words is a mistake
+            if isinstance(weight, str | bytes):  # float() would accept "2"
                 raise TypeError
             number = float(weight)
         except (TypeError, ValueError):
@@ -83,26 +83,25 @@ class AveragingOptimizer(OptimizerWrapper):
         self._algorithm.weight = number
 
     def average_gradients(self, scaler: torch.amp.GradScaler | None = None) -> None:
-        """Makes every ``.grad`` the mean over all ranks; the next `step` does not average again.
+        """Replace every ``.grad`` by the mean over all ranks; the next `step` does not average.
 
-        What comes between the two, such as clipping or logging, acts on the averages, as under
-        DDP::
+        Clipping or logging between the two calls acts on the averages, as under DDP::
 
             loss.backward()
             opt.average_gradients()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             opt.step()
 
-        Collective, after the last backward pass of a step. It is the version that the step would
-        have been. With it an overflow leaves the step out on all ranks.
+        Collective; call it after the last backward pass of a step. It makes the version that the
+        step would have made. An overflow then skips the step on all ranks.
 
         Args:
-            scaler: the `torch.amp.GradScaler` that scaled the loss, if one did; before
+            scaler: the `torch.amp.GradScaler` that scaled the loss, if any; call this before
                 ``scaler.unscale_``.
 
         Raises:
-            RuntimeError: the algorithm averages models, or is EagerSGD, with what to do there; the
-                gradients are averages already; as by `step`.
+            RuntimeError: the algorithm averages models, or is EagerSGD (the message says what to do
+                instead); the gradients are averages already; as by `step`.
             MismatchError: the scales differ between the ranks; on every rank.
             PeerError, StallError: see `wagma.collectives`.
         """
@@ -119,7 +118,7 @@ class AveragingOptimizer(OptimizerWrapper):
             self._algorithm.average_gradients(scale)
         self._algorithm.weight = self._algorithm.default_weight
         self._counters.see(self._algorithm.outcome)
-        if self._nobody_had_samples():  # a scaler has to find gradients
+        if self._nobody_had_samples():  # GradScaler needs gradients
             for tensor in tensors:
                 tensor.grad = torch.zeros_like(tensor)
         self._marks.average(tensors, scaled=scaler is not None)
@@ -127,12 +126,12 @@ class AveragingOptimizer(OptimizerWrapper):
     def clip_grad_norm_(
         self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
     ) -> torch.Tensor:
-        """Clips the averaged gradients, as `torch.nn.utils.clip_grad_norm_` does under DDP.
+        """Clip the averaged gradients, as `torch.nn.utils.clip_grad_norm_` does under DDP.
 
-        Calls `average_gradients` if that was not called for this step.
+        Calls `average_gradients` first unless the gradients are averages already.
 
         Returns:
-            The norm of the averages before, the same on all ranks.
+            The norm of the averages before clipping, the same on all ranks.
         """
         tensors = self._parameters.parameters
         if not self._marks.averaged(tensors):
@@ -140,7 +139,7 @@ class AveragingOptimizer(OptimizerWrapper):
         return torch.nn.utils.clip_grad_norm_(tensors, max_norm, norm_type, error_if_nonfinite)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clears the gradients, as the inner optimizer does."""
+        """Clear the gradients, as the inner optimizer does."""
         self._marks.drop()
         super().zero_grad(set_to_none)
 
@@ -154,7 +153,7 @@ class AveragingOptimizer(OptimizerWrapper):
         self._parameters.check()
         if self.weight != self._algorithm.default_weight:
             raise RuntimeError(
-                f"weight={self.weight} after average_gradients(), which has averaged: set it before"
+                f"weight={self.weight} after average_gradients(): set the weight before that call"
             )
         self._marks.check_step(closure, scaled=hasattr(self, "found_inf"))
         if unscale(self) and not self._nobody_had_samples():

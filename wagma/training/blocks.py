@@ -22,7 +22,7 @@ class BlocksOptimizer(MicroBatchingOptimizer):
     def __init__(self, inner: Optimizer, policy: ComputePolicy) -> None:
         super().__init__(inner, policy)
         self._pace = Pace()
-        self._blocks: list[str] = []  # the names of the with blocks that this is in
+        self._blocks: list[str] = []  # names of the with blocks around the current call
         self._last: int | None = None  # version at which join() ends
 
     @abstractmethod
@@ -31,11 +31,11 @@ class BlocksOptimizer(MicroBatchingOptimizer):
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Accumulation of gradients, as with DDP: backward passes inside, the step after the block.
+        """Accumulate gradients, as with DDP: backward passes in the block, the step after it.
 
-        Where only steps communicate the block costs and changes nothing, and without it gradients
-        accumulate as well. With ``AllreduceSGD(bucket_bytes=...)``, whose gradients leave in
-        backward(), it is needed. A step inside, which with DDP would make the models differ, is
+        ``AllreduceSGD(bucket_bytes=...)`` needs the block, because backward() sends gradients. For
+        all others only steps communicate: the block changes nothing, and gradients accumulate
+        without it. A step inside the block, which would make the models differ under DDP, is
         refused.
         """
         with self._inside("no_sync"):
@@ -47,7 +47,7 @@ class BlocksOptimizer(MicroBatchingOptimizer):
 
     @contextmanager
     def join(self, steps: SupportsIndex) -> Iterator[int]:
-        """Uneven data: inside, this rank makes `steps` steps, another one more or fewer.
+        """Train on uneven data: this rank makes `steps` steps in the block, others more or fewer.
 
         ::
 
@@ -55,24 +55,24 @@ class BlocksOptimizer(MicroBatchingOptimizer):
                 for inputs, targets in loader: ...
                     opt.step()
 
-        Collective. After the block a rank that made fewer than others takes part in their steps
-        until all are at one version, without gradients: averaging models it contributes the one it
-        has, at the pace of its own last steps; averaging gradients it contributes none, so that
-        the mean is over those that have one, and applies the others'. After an exception it takes
-        part in nothing. Where the ranks agree to stop (`stopping`) the block ends there: loops test
-        that, too.
+        Collective. After the block a rank with fewer steps than others takes part in their steps,
+        without gradients, until all ranks are at one version. If the algorithm averages models the
+        rank contributes its model, at the pace of its last steps. If it averages gradients the rank
+        contributes none, so that the mean is over the ranks with data, and applies the averages.
+        After an exception the rank takes part in nothing. When the ranks agree to stop (`stopping`)
+        the block ends early: loops have to test that too.
 
         Args:
-            steps: >= 0, versions that this rank has data for.
+            steps: number of versions for which this rank has data, >= 0.
 
         Returns:
-            As the block's value the version at which all end. Where versions advance by more than
-            one (``missed="fast-forward"``, EagerSGD) a loop ends when `version` is there, with
-            what is left of the data.
+            As the block's value the version at which all ranks end. If versions can advance by more
+            than one (``missed="fast-forward"``, EagerSGD), end the loop at that version, even if
+            data is left.
 
         Raises:
             TypeError: `steps` is no int; on every rank.
-            ValueError: it is negative, or the inner optimizer needs a closure; on every rank.
+            ValueError: `steps` is negative, or the inner optimizer needs a closure; on every rank.
             RuntimeError: inside another `join` or `no_sync`; the algorithm needs no `join`.
         """
         self._check_call("join()")

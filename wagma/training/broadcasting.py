@@ -1,4 +1,4 @@
-"""A whole model made rank 0's on every rank."""
+"""Broadcast of a whole model from rank 0."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ __all__ = ["broadcast", "tensors_of"]
 
 
 def broadcast(model: torch.nn.Module, comm: Comm = "auto", **waits: Unpack[Waits]) -> None:
-    """Makes all parameters and buffers of `model` rank 0's, bit for bit; collective.
+    """Copy all parameters and buffers of `model` from rank 0 to all ranks; collective.
 
-    A `DistributedOptimizer` does so with the parameters that it trains; given ``model=model`` it
-    does so with the whole model.
+    A `DistributedOptimizer` broadcasts the parameters that it trains; given ``model=model`` it
+    broadcasts the whole model.
 
     Args:
-        model: of one structure on all ranks, on the CPU; written in place.
-        comm: the ranks that have it; "auto": those that the launcher started; None: those that a
+        model: a model on the CPU with the same structure on all ranks; written in place.
+        comm: the ranks that take part; "auto": those that the launcher started; None: those that a
             launcher such as torchrun started on this machine, see `PartialAllreduce`.
         waits: timeout, stall_warning and transport, see `wagma.algorithms.Algorithm`.
 
     Raises:
         TypeError: `model` is no module.
-        ValueError: a tensor cannot be written, and is named, or the ranks have different models; on
-            every rank.
+        ValueError: a tensor cannot be written (the message names it), or the ranks have different
+            models; on every rank.
     """
     broadcast_tensors(Ranks(comm, **waits), tensors_of(model))
 
@@ -38,10 +38,10 @@ def broadcast(model: torch.nn.Module, comm: Comm = "auto", **waits: Unpack[Waits
 def tensors_of(
     model: torch.nn.Module, without: Iterable[torch.Tensor] = ()
 ) -> dict[str, torch.Tensor]:
-    """Return the parameters and buffers of `model`, but for some, by name.
+    """Return the parameters and buffers of `model` by name, except those in `without`.
 
     Raises:
-        TypeError: it is no module.
+        TypeError: `model` is no module.
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model is a {type(model).__name__}: it has to be a torch.nn.Module")

@@ -1,4 +1,4 @@
-"""Gradients that leave in buckets while backward() computes the others."""
+"""Buckets of gradients that are sent while backward() computes the others."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ CHANGED = (
 
 
 def cut(layout: Layout, bucket_bytes: int | None) -> list[tuple[int, int]]:
-    """Return (first, end) of the parameters of each bucket, in the order in which they leave.
+    """Return (first, end) of the parameters of each bucket, in the order of sending.
 
-    backward() computes the last parameters first: these leave first. Parameters are not cut: a
-    bucket has at least `bucket_bytes`, but for the last one.
+    backward() computes the gradients of the last parameters first, so they are sent first. A bucket
+    does not split a parameter; each except the last has at least `bucket_bytes`.
 
     Args:
-        layout: of all parameters.
-        bucket_bytes: None: one bucket has all.
+        layout: layout of all parameters.
+        bucket_bytes: size of a bucket; None: one bucket has all parameters.
     """
     end = len(layout.slots)
     if bucket_bytes is None:
         return [(0, end)]
-    found, size = [], 0
+    ranges, size = [], 0
     for first in range(end - 1, -1, -1):
         size += layout.slots[first].numel * layout.dtype.itemsize
         if size >= bucket_bytes or first == 0:
-            found.append((first, end))
+            ranges.append((first, end))
             end, size = first, 0
-    return found
+    return ranges
 
 
 class Sent(NamedTuple):
-    """What became of a bucket.
+    """The averaging of a bucket.
 
     Attributes:
-        outcome: of its collective.
-        began: when its averaging began, by time.perf_counter.
-        ended: when it had ended, the waiting for other ranks included.
-        waited: seconds of that waiting.
+        outcome: outcome of the collective.
+        began: time.perf_counter when the averaging began.
+        ended: time.perf_counter when it ended.
+        waited: seconds between the two spent waiting for other ranks.
     """
 
     outcome: Outcome
@@ -67,7 +67,7 @@ class Sent(NamedTuple):
     waited: float
 
     def waited_after(self, time: float) -> float:
-        """Return the seconds that it waited for other ranks, at most those after `time`."""
+        """Return the seconds of waiting, at most those from `time` to the end."""
         return min(self.waited, max(0.0, self.ended - time))
 
 
@@ -75,16 +75,16 @@ class Bucket:
     """Some of the parameters, and the collective that averages their gradients.
 
     Args:
-        parameters: which.
-        first: number of the first one among all parameters.
-        layout: of these.
-        collective: over all ranks.
-        memory: its array.
+        parameters: the parameters of the bucket.
+        first: index of the first one among all parameters.
+        layout: layout of the bucket's parameters.
+        collective: collective over all ranks.
+        memory: array of the collective.
         stops: see `FlatGradients`.
 
     Attributes:
         parameters, first, collective: as given.
-        gradients: in `memory`.
+        gradients: the gradients in `memory`.
     """
 
     def __init__(
@@ -100,54 +100,54 @@ class Bucket:
         self.gradients = FlatGradients(parameters, layout, memory, first, stops)
         self.collective = collective
         self.first = first
-        self._marks: list[Mark | None] = []  # of the gradients that were gathered
+        self._marks: list[Mark | None] = []  # of the gathered gradients
 
     def gather(
         self, weight: float, loss: torch.Tensor | float | None = None, scale: float = 1.0
     ) -> None:
-        """Make this rank's gradients its contribution."""
+        """Gather this rank's gradients as its contribution."""
         self._marks = []
         if weight > 0:
             self.gradients.gather(loss, scale)
             self._marks = [mark_of(parameter.grad) for parameter in self.parameters]
-        else:  # the gradients may be anything
+        else:  # the gradients are undefined
             self.gradients.clear()
 
     def send(self, weight: float) -> Sent:
-        """Average what was gathered."""
+        """Average the gathered gradients."""
         began = time.perf_counter()
         outcome = self.collective.allreduce(self.gradients.memory, weight)
         return Sent(outcome, began, time.perf_counter(), outcome.waited)
 
     def check_unchanged(self) -> None:
-        """Raise RuntimeError if a gradient is another one than when they were gathered."""
+        """Raise RuntimeError if a gradient has changed since it was gathered."""
         for index, mark in enumerate(self._marks):
             if not is_same(self.parameters[index].grad, mark):
                 raise RuntimeError(CHANGED.format(index=self.first + index))
 
 
 class Buckets:
-    """Send each bucket when its gradients are there, in order, by a thread of its own.
+    """Send each bucket from a thread when its gradients are complete.
 
-    Every rank sends the buckets in the same order: one that is complete waits for those before it.
-    The last one leaves in `finish`, and with it what has no gradient on this rank.
+    All ranks send the buckets in the same order: a complete bucket waits for those before it.
+    `finish` sends the last bucket, and every bucket without a gradient on this rank.
 
-    Nothing that lives longer keeps this alive, the parameters and the thread included: ranks that
-    need this one are told of its end when it is dropped, too.
+    Parameters and thread hold weak references only, so that dropping the object ends it and other
+    ranks learn of its end.
 
     Args:
-        buckets: in order; one alone needs no thread, and leaves in `finish`.
-        weight: returns that of this rank's gradients.
-        timed: whether `first` is noted, also of one bucket.
+        buckets: the buckets in order; a single one needs no thread, and `finish` sends it.
+        weight: returns the weight of this rank's gradients.
+        timed: record `first` even with a single bucket.
 
     Attributes:
         each: the buckets.
-        holding: whether backward passes leave gradients incomplete, so that none is sent.
+        holding: whether gradients are incomplete after backward passes, so that none is sent.
         sent: the latest average of each bucket.
-        first: when the first gradient of the coming step was there, by time.perf_counter; None: it
-            is not, or it is not noted.
+        first: time.perf_counter of the first gradient of the next step; None: there is none yet, or
+            it is not recorded.
 
-    Not thread-safe, but for backward passes.
+    Thread-safe for backward passes only.
     """
 
     def __init__(
@@ -160,9 +160,9 @@ class Buckets:
         self._weight = weight
         self._lock = threading.Lock()
         self._hooks: dict[torch.Tensor, RemovableHandle] = {}
-        self._missing: list[set[torch.Tensor]] = []  # gradients that a bucket waits for
+        self._missing: list[set[torch.Tensor]] = []  # parameters without gradient, by bucket
         self._under_way: list[Future[Sent]] = []
-        self._left_with = 1.0  # the weight of those that are under way
+        self._sent_weight = 1.0  # weight of the buckets under way
         self._queue: _Queue = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._end = weakref.finalize(self, _end, self._hooks, self._queue)
@@ -175,28 +175,28 @@ class Buckets:
             self._thread.start()
 
     def _expect(self) -> None:
-        """Wait for the gradients of all parameters that are trained now."""
+        """Expect a gradient of every parameter that requires one now."""
         self._missing = [
             {one for one in bucket.parameters if one.requires_grad} for bucket in self.each
         ]
         for number, trained in enumerate(self._missing):
             for parameter in trained - self._hooks.keys():
                 register: Any = parameter.register_post_accumulate_grad_hook
-                self._hooks[parameter] = register(_seeing(weakref.ref(self), number))
+                self._hooks[parameter] = register(_gradient_hook(weakref.ref(self), number))
 
     def _begin(self) -> None:
-        """Begin the next step, whose parameters are known when its first gradient comes."""
+        """Begin the next step; its first gradient decides which parameters to expect."""
         self._under_way = []
         self._missing = []
         self.first = None
 
     @property
     def _is_forked(self) -> bool:
-        """Whether this is a copy in a forked child, which has no thread."""
+        """Whether this is a forked child's copy, which has no thread."""
         return self._thread is not None and not self._thread.is_alive()
 
     def see(self, parameter: torch.Tensor, number: int) -> None:
-        """Send what is complete with the gradient of `parameter`; called by backward()."""
+        """Send the buckets that the gradient of `parameter` completes; called by backward()."""
         if self._is_forked:
             return
         with self._lock:
@@ -214,12 +214,12 @@ class Buckets:
             while (ready := len(self._under_way)) < len(self.each) - 1:
                 if self._missing[ready]:
                     return
-                self._leave(self._weight())
+                self._send_next(self._weight())
 
-    def _leave(self, weight: float) -> None:
+    def _send_next(self, weight: float) -> None:
         """Send the next bucket."""
         if not self._under_way:
-            self._left_with = weight
+            self._sent_weight = weight
         bucket = self.each[len(self._under_way)]
         self._check_weight(weight)
         bucket.gather(weight)
@@ -228,29 +228,30 @@ class Buckets:
         self._under_way.append(future)
 
     def _check_weight(self, weight: float) -> None:
-        if self._under_way and weight != self._left_with:
+        if self._under_way and weight != self._sent_weight:
             raise RuntimeError(
-                f"the weight is {weight:g}, and gradients have left with {self._left_with:g} in "
-                "backward() (bucket_bytes): set opt.weight before backward(); a step without this "
-                "rank's gradients is one without backward(), with opt.weight = 0"
+                f"the weight is {weight:g}, and backward() sent gradients with weight "
+                f"{self._sent_weight:g} (bucket_bytes): set opt.weight before backward(); for "
+                "a step without this rank's gradients set opt.weight = 0 and leave backward() out"
             )
 
     def finish(
         self, weight: float, loss: torch.Tensor | float | None = None, scale: float = 1.0
     ) -> float:
-        """Send what has not left, and make the averages the parameters' gradients.
+        """Send the remaining buckets, and assign the averages to the parameters' gradients.
 
         Args:
-            weight: of this rank's gradients.
-            loss: averaged with them.
+            weight: weight of this rank's gradients.
+            loss: averaged with the gradients.
             scale: factor of the gradients, which has to be equal on all ranks.
 
         Returns:
             The average of `loss`.
 
         Raises:
-            RuntimeError: gradients, or the weight, were changed after gradients had left.
-            what the collectives do; what one of several buckets has raised each later step does.
+            RuntimeError: gradients or the weight changed after gradients were sent.
+            what the collectives raise; after an error in one of several buckets every later step
+            raises it.
         """
         last = self.each[-1]
         if self._is_forked:
@@ -260,13 +261,13 @@ class Buckets:
             for bucket in self.each[: len(self._under_way)]:
                 bucket.check_unchanged()
             while len(self._under_way) < len(self.each) - 1:
-                self._leave(weight)
+                self._send_next(weight)
         last.gather(weight, loss, scale)
         began = time.perf_counter()
         try:
             before = [future.result() for future in self._under_way]
             self.sent = [*before, last.send(last.gradients.stops.weigh(weight))]
-        except Exception:  # of a collective, which is broken; after Ctrl-C they are still under way
+        except Exception:  # a collective has failed; not after Ctrl-C, with buckets still under way
             self._begin()
             raise
         self._begin()
@@ -276,7 +277,7 @@ class Buckets:
         return number
 
     def average(self, flat: torch.Tensor) -> Outcome:
-        """Make `flat`, which lies like all parameters, the mean of the ranks': a sync version."""
+        """Average `flat`, which has the layout of all parameters, in a sync version."""
         stop = flat.numel()
         for bucket in self.each:
             content = bucket.gradients.content
@@ -290,28 +291,28 @@ class Buckets:
 
     @property
     def are_under_way(self) -> bool:
-        """Whether gradients have left that no step has used."""
+        """Whether gradients were sent that no step has used."""
         return bool(self._under_way)
 
     def drain(self) -> None:
-        """Wait until what is under way has ended, well or not."""
+        """Wait until the buckets under way have succeeded or failed."""
         if not self._is_forked:
             wait(self._under_way)
 
     def close(self) -> None:
-        """Remove the hooks, and end the thread when it has sent what is under way."""
+        """Remove the hooks, and end the thread after the buckets under way."""
         self._end()
 
 
 _Queue = SimpleQueue[tuple[Future[Sent], Bucket, float] | None]
 
 
-def _seeing(buckets: weakref.ref[Buckets], number: int) -> Callable[[torch.Tensor], None]:
+def _gradient_hook(buckets: weakref.ref[Buckets], number: int) -> Callable[[torch.Tensor], None]:
     """Return the hook of a parameter of bucket `number`."""
 
     def see(parameter: torch.Tensor) -> None:
-        if (found := buckets()) is not None:
-            found.see(parameter, number)
+        if (alive := buckets()) is not None:
+            alive.see(parameter, number)
 
     return see
 
@@ -324,10 +325,10 @@ def _end(hooks: dict[torch.Tensor, RemovableHandle], queue: _Queue) -> None:
 
 
 def _send(queue: _Queue) -> None:
-    """Send buckets one after the other; the thread's function.
+    """Send buckets one after the other; main function of the thread.
 
-    After an error none is sent any more: that of one collective ends the training, and waiting in
-    each of the others would take its timeout again.
+    After an error it sends no further bucket: the error ends the training, and each other
+    collective would wait for its whole timeout again.
     """
     broken: BaseException | None = None
     while (task := queue.get()) is not None:

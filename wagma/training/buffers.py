@@ -1,4 +1,4 @@
-"""Tensors of a model made equal on all ranks: buffers, and what the optimizer does not hold."""
+"""Averages of buffers, and broadcasts of tensors that the optimizer does not train."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ __all__ = ["average_buffers", "broadcast_tensors"]
 
 
 def average_buffers(ranks: Ranks, buffers: Iterable[torch.Tensor]) -> None:
-    """Make floating buffers the mean of the ranks', summed in float64, and others rank 0's.
+    """Average floating buffers over the ranks, and copy other buffers from rank 0; collective.
 
-    Collective.
+    The averages are summed in float64.
 
     Args:
-        ranks: that train together.
-        buffers: dense tensors on the CPU, as of ``model.buffers()``, alike on all ranks; written in
-            place.
+        ranks: the ranks that train together.
+        buffers: dense tensors on the CPU, as from ``model.buffers()``, of equal names, dtypes and
+            shapes on all ranks; written in place.
 
     Raises:
-        TypeError, ValueError: they are something else, or differ between the ranks; on every rank,
-            and nothing is written.
+        TypeError, ValueError: `buffers` has something else, or differs between the ranks; on every
+            rank, and nothing is written.
     """
 
     def named() -> dict[str, torch.Tensor]:
@@ -41,21 +41,21 @@ def average_buffers(ranks: Ranks, buffers: Iterable[torch.Tensor]) -> None:
 
 
 def broadcast_tensors(ranks: Ranks, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Make named tensors rank 0's on every rank, bit for bit; collective.
+    """Copy named tensors from rank 0 to all ranks; collective.
 
     Raises:
-        ValueError: one cannot be written, or they differ in name, dtype or shape between the ranks;
+        ValueError: a tensor cannot be written, or names, dtypes or shapes differ between the ranks;
             on every rank, and nothing is written.
     """
-    found = _agree(ranks, lambda: tensors, "models", ": ")
-    if found:
-        _broadcast(ranks, found)
+    checked = _agree(ranks, lambda: tensors, "models", ": ")
+    if checked:
+        _broadcast(ranks, checked)
 
 
 def _agree(
     ranks: Ranks, named: Callable[[], Mapping[str, torch.Tensor]], what: str, then: str
 ) -> list[torch.Tensor]:
-    """Return the tensors, after all ranks have found theirs alike."""
+    """Return the tensors after checking that they are alike on all ranks; collective."""
     tensors: dict[str, torch.Tensor] = {}
 
     def describe() -> list[str]:
@@ -81,7 +81,7 @@ def _broadcast(ranks: Ranks, tensors: list[torch.Tensor]) -> None:
 
 def _unpack(packed: torch.Tensor, sizes: list[int], tensors: list[torch.Tensor]) -> None:
     for tensor, part in zip(tensors, torch.split(packed, sizes), strict=True):
-        # Bytes are cloned: where they lie now may be no multiple of the element's size.
+        # Clone bytes: their offset may be no multiple of the element's size.
         values = part.clone().view(tensor.dtype) if packed.dtype == torch.uint8 else part
         tensor.copy_(values.view(tensor.shape))
 
@@ -106,7 +106,7 @@ def _describe(name: str, tensor: torch.Tensor, then: str) -> str:
 
 
 def _fault(tensor: torch.Tensor) -> tuple[str, str] | None:
-    """Return what keeps a tensor from being read and written as bytes, and the remedy."""
+    """Return why a tensor cannot be copied as bytes, and the remedy; None if it can."""
     if tensor.device.type == "meta":
         return "is on meta, without values", "give it some, as in model.to_empty(device='cpu')"
     if tensor.device.type != "cpu":

@@ -1,4 +1,4 @@
-"""What a training has to save beside the model, and how ranks continue at one version."""
+"""The state of a training beside the model, saved and resumed at one version."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["load", "save"]
 
 
 def save(policy: ComputePolicy, inner: Optimizer) -> dict[str, Any]:
-    """Return the state of `inner`, with those of `policy` and its algorithm beside it."""
+    """Return the state of `inner`, extended by those of `policy` and its algorithm."""
     algorithm = policy.algorithm
     state = inner.state_dict()
     state["wagma"] = {
@@ -29,7 +29,7 @@ def save(policy: ComputePolicy, inner: Optimizer) -> dict[str, Any]:
 def load(
     policy: ComputePolicy, inner: Optimizer, state_dict: dict[str, Any], log: RankLogger
 ) -> None:
-    """Load what `save` gave; collective. See `wagma.DistributedOptimizer.load_state_dict`."""
+    """Load what `save` returned; collective. See `wagma.DistributedOptimizer.load_state_dict`."""
     algorithm = policy.algorithm
     saved: dict[str, Any] = {}
 

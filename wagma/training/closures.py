@@ -1,4 +1,4 @@
-"""How optimizers take closures, by the signature of their ``step``."""
+"""Closures of optimizers, found by the signature of their ``step``."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["check_given", "needs_closure", "step_with"]
 def needs_closure(inner: Optimizer) -> bool:
     """Return whether ``inner.step()`` is impossible without a closure, as with LBFGS or SAM.
 
-    Any argument that has no default counts: not all call it "closure".
+    Any argument without a default counts, because not all optimizers name it "closure".
     """
     return any(map(_is_required, _parameters(inner).values()))
 
 
 def check_given(inner: Optimizer, closure: object, weight: float) -> None:
-    """Check that a closure is given if one is needed, before other ranks wait for this one.
+    """Check that a required closure is given, before other ranks wait for this one.
 
     Raises:
-        TypeError: it is missing.
-        ValueError: it is needed, and the step has no weight, so that it is not evaluated.
+        TypeError: the closure is missing.
+        ValueError: a closure is required, and the step has weight 0, so that it is not evaluated.
     """
     if weight == 0 and needs_closure(inner):
         raise ValueError(
@@ -42,7 +42,7 @@ def check_given(inner: Optimizer, closure: object, weight: float) -> None:
 
 
 def step_with(inner: Optimizer, closure: Callable[[], Any]) -> Any:
-    """Step `inner` with a closure, whatever its ``step`` calls that, and return what it does."""
+    """Return ``inner.step`` with the closure, whatever the name of that argument."""
     parameters = _parameters(inner)
     required = [name for name, parameter in parameters.items() if _is_required(parameter)]
     name = next((name for name in ("closure", *required) if name in parameters), None)

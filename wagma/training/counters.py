@@ -1,4 +1,4 @@
-"""What became of an optimizer's steps, counted."""
+"""Counters of an optimizer's steps and averages."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["Counters"]
 
 
 class Counters:
-    """Counts of one rank's steps and averagings.
+    """Counters of one rank.
 
     Attributes:
-        steps: with gradients of this rank.
-        passive_steps: without: its data had run out, or they had overflowed.
+        steps: steps with gradients of this rank.
+        passive_steps: steps without, because its data ran out or its gradients overflowed.
 
     Not thread-safe.
     """
@@ -32,7 +32,7 @@ class Counters:
         self._staleness = 0
 
     def see(self, outcome: Outcome | None) -> None:
-        """Counts what a version gave, once however often it is seen."""
+        """Count the outcome of a version, unless it was counted already."""
         if outcome is None or outcome is self._latest:
             return
         self._latest = outcome
@@ -45,7 +45,7 @@ class Counters:
         self._staleness += sum(max(versions) - version for version in versions)
 
     def counting(self, closure: Callable[[], float], algorithm: Algorithm) -> Callable[[], float]:
-        """`closure`; it may be evaluated several times in a step, and each gives an outcome."""
+        """Return `closure` with counting, since each evaluation in a step has an outcome."""
 
         def counted() -> float:
             self.see(algorithm.outcome)
@@ -54,7 +54,7 @@ class Counters:
         return counted
 
     def as_dict(self) -> dict[str, int | float]:
-        """See `wagma.DistributedOptimizer.stats`, whose `version` is not among them."""
+        """Return the counters of `wagma.DistributedOptimizer.stats`, without the version."""
         return {
             "steps": self.steps,
             "passive_steps": self.passive_steps,

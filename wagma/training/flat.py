@@ -1,8 +1,8 @@
-"""Parameters as one flat array, the form in which a collective takes them.
+"""Parameters as views of one flat array, the form in which a collective averages them.
 
-A model's parameters become views of one tensor, so that averaging the model is one call on one
-array and nothing is gathered or scattered around it. Each parameter starts on a cache line, as it
-does when torch allocates it: kernels that depend on alignment give the same bits as before.
+Averaging the model is then one call on one array, without gather and scatter. Each parameter starts
+on a cache line, as in torch's own allocations, so that kernels that depend on alignment give the
+same bits as before.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ ALIGNMENT = 64
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
-# By bytes of an element; numpy has them all, and no bfloat16.
+# Integer type by element size: numpy has no bfloat16.
 BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where one tensor lies in a flat array.
+    """Place of one tensor in a flat array.
 
     Attributes:
-        offset: elements before it.
-        shape: its shape.
-        stride: its strides in elements; dense, in the tensor's own order of dimensions, so that
+        offset: number of elements before the tensor.
+        shape: shape of the tensor.
+        stride: strides in elements; dense, in the tensor's own order of dimensions, so that
             channels_last stays channels_last.
     """
 
@@ -45,13 +45,14 @@ class Slot:
     stride: tuple[int, ...]
 
     def view(self, flat: torch.Tensor) -> torch.Tensor:
-        """Return the tensor in this slot of `flat`, as a part of the storage of `flat`."""
+        """Return the tensor in this slot of `flat`, sharing the storage of `flat`."""
         return flat.as_strided(self.shape, self.stride, flat.storage_offset() + self.offset)
 
     def own(self, flat: torch.Tensor) -> torch.Tensor:
-        """Return the same tensor with a storage of its own, which is the slot and nothing else.
+        """Return the tensor on the same memory, with a storage that covers the slot alone.
 
-        ``torch.save`` and ``copy.deepcopy`` take whole storages: a part of a model holds itself.
+        ``torch.save`` and ``copy.deepcopy`` copy whole storages: a part of a model then copies
+        nothing but itself.
         """
         bits = flat.view(BITS[flat.itemsize]).numpy()[self.offset : self.offset + self.numel]
         return torch.from_numpy(bits).view(flat.dtype).as_strided(self.shape, self.stride)
@@ -64,12 +65,12 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a list of parameters lies in one flat array.
+    """Layout of a list of parameters in one flat array.
 
     Attributes:
         slots: one per parameter, in order.
-        numel: elements of the flat array, the padding between parameters included.
-        dtype: of every parameter.
+        numel: elements of the flat array, including the padding between parameters.
+        dtype: dtype of all parameters.
     """
 
     slots: tuple[Slot, ...]
@@ -78,11 +79,12 @@ class Layout:
 
     @classmethod
     def of(cls, parameters: Sequence[torch.Tensor]) -> Layout:
-        """Lays out `parameters` one after the other.
+        """Lay out `parameters` one after the other.
 
         Raises:
-            ValueError: there are none, they are not all of one supported dtype on the CPU, or
-                some share memory; the message names the parameter and the remedy.
+            ValueError: the list is empty, a parameter is not on the CPU or not of the common
+                supported dtype, or parameters share memory; the message names the parameter and the
+                remedy.
         """
         if not parameters:
             raise ValueError(
@@ -103,23 +105,23 @@ class Layout:
         return cls(tuple(slots), offset, dtype)
 
     def part(self, first: int, end: int) -> Layout:
-        """Return the layout of the parameters from `first` to before `end` alone, from 0 on."""
+        """Return the layout of the parameters from `first` up to, not including, `end`."""
         start, stop = self.span(first, end)
         slots = (replace(slot, offset=slot.offset - start) for slot in self.slots[first:end])
         return Layout(tuple(slots), stop - start, self.dtype)
 
     def span(self, first: int, end: int) -> tuple[int, int]:
-        """Return (start, stop) of the elements in which the parameters from `first` on lie."""
+        """Return (start, stop) of the elements of the parameters from `first` up to `end`."""
         starts = [slot.offset for slot in self.slots[first : end + 1]]
         return starts[0], starts[end - first] if end < len(self.slots) else self.numel
 
     def describe(self) -> list[str]:
-        """One line per parameter: dtype, shape and strides."""
+        """Return one line per parameter: dtype, shape and strides."""
         dtype = str(self.dtype).removeprefix("torch.")
         return [f"{dtype} {list(slot.shape)} stride {list(slot.stride)}" for slot in self.slots]
 
     def fingerprint(self) -> str:
-        """Equal on two ranks whose parameters lie alike in their flat arrays."""
+        """Return a hash that is equal on two ranks if their layouts are equal."""
         return hashlib.sha256("\n".join(self.describe()).encode()).hexdigest()
 
 
@@ -127,7 +129,7 @@ def _check_supported(index: int, parameter: torch.Tensor, dtype: torch.dtype) ->
     if _is_sharded(parameter):
         raise ValueError(
             f"parameter {index} is sharded by FSDP: each rank has another part, and averaging "
-            "would mix them; train the model that was wrapped, without fully_shard() or "
+            "would mix the parts; train the unwrapped model, without fully_shard() or "
             "FullyShardedDataParallel()"
         )
     if parameter.device.type == "meta":
@@ -160,7 +162,7 @@ def _check_supported(index: int, parameter: torch.Tensor, dtype: torch.dtype) ->
     if parameter.untyped_storage().is_shared():
         raise ValueError(
             f"parameter {index} is in memory that share_memory() shares with other processes, and "
-            "training would take it out: train a copy, as copy.deepcopy(model)"
+            "training would move it out: train a copy, as copy.deepcopy(model)"
         )
     if parameter.dtype != dtype:
         raise ValueError(
@@ -171,8 +173,8 @@ def _check_supported(index: int, parameter: torch.Tensor, dtype: torch.dtype) ->
 
 
 def _is_sharded(parameter: torch.Tensor) -> bool:
-    """Whether FSDP has it: a DTensor, a flat parameter or a view of one. DDP leaves no mark."""
-    module = sys.modules.get("torch.distributed.tensor")  # imported, if there is a DTensor
+    """Return whether FSDP shards it: a DTensor, a flat parameter, or a view of one."""
+    module = sys.modules.get("torch.distributed.tensor")  # imported wherever a DTensor exists
     is_dtensor = module is not None and isinstance(parameter, module.DTensor)
     return is_dtensor or hasattr(parameter, "_fsdp_flattened")
 
@@ -195,13 +197,13 @@ class FlatParameters:
     """Parameters that are views of one flat tensor.
 
     Args:
-        parameters: dense CPU tensors of one floating dtype; their values are kept, their ``.data``
+        parameters: dense CPU tensors of one floating dtype. They keep their values, and ``.data``
             becomes a view of `flat`.
         layout: `Layout.of(parameters)`.
 
     Attributes:
-        flat: 1-d tensor of `layout.numel` elements, without gradient; the padding is zero. Another
-            one after `move`.
+        flat: 1-d tensor of `layout.numel` elements, without gradient; the padding is zero. `move`
+            replaces it.
 
     Not thread-safe.
     """
@@ -220,16 +222,16 @@ class FlatParameters:
         return [slot.own(self.flat) for slot in self.layout.slots]
 
     def written(self) -> None:
-        """Tell autograd that `flat` was written: a graph from before must not use the new values.
+        """Tell autograd that `flat` was written, so that no older graph uses the new values.
 
-        Torch cannot see that, since the parameters' version counters are their own.
+        Autograd cannot notice, because the parameters have version counters of their own.
         """
         increment_version(self.parameters)
 
     def move(self, memory: torch.Tensor) -> None:
-        """Makes `memory` the flat tensor, with the values of the one until now.
+        """Copy the values to `memory`, which becomes the flat tensor.
 
-        A parameter that has been put elsewhere since stays there.
+        A parameter whose ``.data`` was replaced keeps its memory.
 
         Args:
             memory: 1-d tensor of `layout.numel` elements of the parameters' dtype.
@@ -243,10 +245,11 @@ class FlatParameters:
         self._addresses = [view.data_ptr() for view in views]
 
     def check(self) -> None:
-        """Checks that every parameter still lies where it was put.
+        """Check that every parameter is still in the flat tensor.
 
         Raises:
-            RuntimeError: the ``.data`` of one was replaced, so that averaging would miss it.
+            RuntimeError: the ``.data`` of a parameter was replaced, so that averaging would miss
+                it.
         """
         for index, (parameter, address) in enumerate(
             zip(self.parameters, self._addresses, strict=True)
@@ -261,10 +264,11 @@ class FlatParameters:
                 )
 
     def check_are(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Checks that `tensors`, which the optimizer has, are the parameters.
+        """Check that `tensors`, those of the optimizer, are the parameters.
 
         Raises:
-            RuntimeError: they are more, less or others, which averaging would miss.
+            RuntimeError: parameters were added, removed or replaced, so that averaging would miss
+                some.
         """
         if len(tensors) != len(self.parameters) or not all(map(is_, tensors, self.parameters)):
             raise RuntimeError(

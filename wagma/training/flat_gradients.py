@@ -1,4 +1,4 @@
-"""Gradients as one flat array, the form in which a collective takes them."""
+"""Gradients gathered in one flat array, the form in which a collective averages them."""
 
 from __future__ import annotations
 
@@ -19,44 +19,43 @@ from wagma.training.stopping import Stops
 
 __all__ = ["FlatGradients"]
 
-# Bytes. Memory for averages above is kept from step to step: malloc returns large blocks to the
-# kernel, which maps new ones page by page; that takes longer than to copy into them.
+# Bytes. Larger averages reuse their memory in each step: malloc returns large blocks to the kernel,
+# and mapping new ones page by page takes longer than the copy.
 RECYCLED = 4 << 20
 
 
 class FlatGradients:
-    """A flat array into which gradients are gathered, and out of which averages are handed.
+    """Gather gradients into a flat array, and assign averages from it to ``.grad``.
 
-    Between the two a collective averages it in place. Behind the gradients there are
+    Between the two a collective averages the array in place. The gradients are followed by
 
-    - one element per parameter, 1 where this rank has a gradient: the mean says which parameters
-      have one on any rank (the others keep ``grad = None``, and the optimizer skips them everywhere
-      alike);
-    - the scale of the gradients, as float32, which has to be that of all ranks;
-    - one for a number that is averaged as well, such as the loss, which a line search has to see
-      alike on every rank;
-    - one for what ranks want to stop, see `Stops`.
+    - one element per parameter, 1 if this rank has a gradient: the mean shows which parameters have
+      a gradient on any rank (the others keep ``grad = None``, and the optimizer skips them on all
+      ranks);
+    - the scale of the gradients, as float32, which has to be equal on all ranks;
+    - one number that is averaged as well, such as the loss, which a line search needs to be equal
+      on all ranks;
+    - one element for stop requests, see `Stops`.
 
-    The memory stays with the collective. A ``.grad`` is the user's before and after: the averages
-    are new tensors, so that one that was kept does not change.
+    Averages are new tensors: a reference to an older ``.grad`` keeps its values.
 
     Args:
-        parameters: the parameters that the gradients are of.
-        layout: how they lie in `memory`.
+        parameters: the parameters of the gradients.
+        layout: layout of the gradients in `memory`.
         memory: 1-d tensor of `size_for(layout)` elements of the parameters' dtype.
-        first: number of the first parameter, in errors.
-        stops: what this rank wants, and is told; None: nothing.
+        first: index of the first parameter, for errors.
+        stops: stop requests of this rank; None: there are none.
 
     Attributes:
         memory, stops: as given.
-        content: the part of it that has the gradients.
+        content: the part of `memory` with the gradients.
 
     Not thread-safe.
     """
 
     @staticmethod
     def size_for(layout: Layout) -> int:
-        """Return the elements of `memory` for parameters that lie like `layout`."""
+        """Return the number of elements of `memory` for parameters with this layout."""
         return layout.numel + len(layout.slots) + Agreed.SIZE + 2
 
     def __init__(
@@ -77,23 +76,23 @@ class FlatGradients:
         self._scale = Agreed(memory[-2 - Agreed.SIZE : -2])
         self._number = memory[-2:-1]
         self._stop = memory[-1:]
-        self._spares: dict[int, _Spare] = {}  # of large gradients, by parameter
+        self._spares: dict[int, _Spare] = {}  # memory of large averages, by parameter
         memory.zero_()
 
     @torch.no_grad()
     def gather(self, number: float | torch.Tensor | None, scale: float = 1.0) -> None:
-        """Make `memory` this rank's contribution.
+        """Copy this rank's contribution into `memory`.
 
         Args:
-            number: averaged beside the gradients, a number or a tensor of one element, such as the
-                loss; None counts as 0.
+            number: number to average beside the gradients, such as the loss, or a tensor of one
+                element; None counts as 0.
             scale: factor of the gradients.
 
         Raises:
             ValueError: a gradient is sparse.
         """
         gradients = [parameter.grad for parameter in self._parameters]
-        views, found = [], []
+        views, present = [], []
         for index, (view, gradient) in enumerate(zip(self._views, gradients, strict=True)):
             if gradient is None:
                 view.zero_()
@@ -105,13 +104,13 @@ class FlatGradients:
                     "with sparse=False"
                 )
             views.append(view)
-            found.append(gradient)
-        if found:
-            torch._foreach_copy_(views, found)
+            present.append(gradient)
+        if present:
+            torch._foreach_copy_(views, present)
         self._present.copy_(torch.tensor([gradient is not None for gradient in gradients]))
-        self._scale.tell(*struct.unpack("i", struct.pack("f", scale)))
+        self._scale.write(*struct.unpack("i", struct.pack("f", scale)))
         self._number.fill_(number.item() if isinstance(number, torch.Tensor) else number or 0.0)
-        self.stops.tell(self._stop)
+        self.stops.write(self._stop)
 
     def weigh(self, weight: float) -> None:
         """Multiply the gradients in `memory` by `weight`."""
@@ -119,24 +118,24 @@ class FlatGradients:
             self.content.mul_(weight)
 
     def first_nonfinite(self) -> int | None:
-        """Return the first parameter whose gradient in `memory` has a NaN or an infinity."""
-        if all(map(math.isfinite, self.content.aminmax())):  # NaN is both
+        """Return the first parameter whose gradient in `memory` is not finite; None: all are."""
+        if all(map(math.isfinite, self.content.aminmax())):  # a NaN gives NaN for both
             return None
         return next(i for i, view in enumerate(self._views) if not bool(view.isfinite().all()))
 
     def clear(self) -> None:
-        """Make `memory` a contribution without any gradient."""
+        """Fill `memory` with a contribution without gradients."""
         self.memory.zero_()
-        self.stops.tell(self._stop)
+        self.stops.write(self._stop)
 
     @torch.no_grad()
     def hand_out(self) -> float:
-        """Make the averages in `memory` the parameters' gradients; return the averaged number.
+        """Assign the averages in `memory` to ``.grad``, and return the averaged number.
 
         Raises:
             MismatchError: the ranks have scaled their gradients by different factors.
         """
-        self.stops.see(self._stop)
+        self.stops.read(self._stop)
         if self._scale.differs():
             raise MismatchError(
                 "the ranks have averaged gradients of different scales: GradScalers must be made "
@@ -160,9 +159,9 @@ class FlatGradients:
 
 
 class _Spare:
-    """Memory for a gradient, which one tensor has at a time.
+    """Memory for a gradient, lent to one tensor at a time.
 
-    What is lent is a view: a tensor over it, and whatever shares its memory, keeps the view alive.
+    The lent array is a view: every tensor on its memory keeps the view alive.
     """
 
     def __init__(self, elements: int, itemsize: int) -> None:
@@ -170,7 +169,7 @@ class _Spare:
         self._lent: weakref.ref[npt.NDArray[Any]] | None = None
 
     def is_used(self) -> bool:
-        """Return whether a tensor lies in it that somebody has kept."""
+        """Return whether a tensor still uses the memory."""
         return self._lent is not None and self._lent() is not None
 
     def lend(self) -> npt.NDArray[Any]:

@@ -1,4 +1,4 @@
-"""What a parameter server does with gradients: their mean, and a step of its part of the model."""
+"""A parameter server's sum of gradients, and its step with their mean."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def bytes_of(tensor: torch.Tensor) -> Bytes:
 
 
 def cut(layout: Layout, servers: int) -> list[tuple[int, int]]:
-    """Return (first, end) of the parameters of each server: parts of about equal size.
+    """Return (first, end) of each server's parameters, in parts of about equal size.
 
     Raises:
         ValueError: there are more servers than parameters.
@@ -32,8 +32,8 @@ def cut(layout: Layout, servers: int) -> list[tuple[int, int]]:
     count = len(layout.slots)
     if servers > count:
         raise ValueError(
-            f"servers={servers} is more than the {count} tensors of the model, which are not cut: "
-            "pass fewer servers"
+            f"servers={servers} is more than the {count} tensors of the model, which are not "
+            "split: pass fewer servers"
         )
     cuts = [0]
     for server in range(1, servers):
@@ -44,14 +44,14 @@ def cut(layout: Layout, servers: int) -> list[tuple[int, int]]:
 
 
 class GradientSum:
-    """The sum of the gradients of a coming version, and the step with their mean.
+    """Sum the gradients of the next version, and step with their mean.
 
-    Gradients are what `FlatGradients` gathers. Those of 16 bits are summed in float32.
+    Gradients have the format of `FlatGradients`; 16-bit gradients are summed in float32.
 
     Args:
-        parameters: all of the model.
-        inner: the optimizer that steps.
-        own: (first, end) of the parameters that are stepped here.
+        parameters: all parameters of the model.
+        inner: the optimizer to step.
+        own: (first, end) of this server's parameters.
     """
 
     def __init__(self, parameters: FlatParameters, inner: Optimizer, own: tuple[int, int]) -> None:
@@ -63,24 +63,24 @@ class GradientSum:
         self._parts = [(start, end), (layout.numel, layout.numel + len(layout.slots))]
         dtype = torch.float32 if layout.dtype.itemsize == 2 else layout.dtype
         self._sum = torch.empty(layout.numel + len(layout.slots), dtype=dtype)
-        self._weight: float | None = None  # None: nothing is added
+        self._weight: float | None = None  # None: no gradient was added
 
     def add(self, gradient: Bytes, weight: float) -> None:
         """Add a gradient, as bytes."""
         new = torch.from_numpy(gradient).view(self._parameters.layout.dtype)
         for start, end in self._parts:
-            mine, its = self._sum[start:end], new[start:end]
+            total, part = self._sum[start:end], new[start:end]
             if self._weight is not None:
-                mine.add_(its, alpha=weight)
+                total.add_(part, alpha=weight)
             elif weight == 1:
-                mine.copy_(its)
+                total.copy_(part)
             else:
-                mine.copy_(its).mul_(weight)
+                total.copy_(part).mul_(weight)
         self._weight = (self._weight or 0.0) + weight
 
     @torch.no_grad()
     def apply(self) -> None:
-        """Step with the mean; without any gradient nothing changes."""
+        """Step with the mean, if any gradient was added."""
         weight, self._weight = self._weight, None
         if not weight:
             return
@@ -100,12 +100,12 @@ class GradientSum:
             parameter.grad = None
 
     def drop(self) -> None:
-        """Begin a new sum."""
+        """Discard the sum."""
         self._weight = None
 
 
 def shards_of(layout: Layout, servers: int) -> list[Shard]:
-    """Return the part of the model, and of a gradient, that each server needs, in bytes."""
+    """Return the byte ranges of the model and of a gradient that each server needs."""
     size = layout.dtype.itemsize
     flags = (layout.numel * size, (layout.numel + len(layout.slots)) * size)
     models = [layout.span(*own) for own in cut(layout, servers)]

@@ -1,4 +1,4 @@
-"""Uneven data: how far the ranks go together, and how fast one goes that has no data any more."""
+"""Uneven data: the last common version, and the pace of a rank whose data ran out."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ UNEVEN = (
 )
 RESUME = "The training can start again from its last checkpoint, see wagma.checkpoint.Checkpointer"
 _DEAD = " is dead"  # the engine's words for a rank whose process has ended
-KEPT = 32  # steps whose computation is remembered
+KEPT = 32  # compute times that are remembered
 
 
 def last_version(algorithm: Algorithm, inner: Optimizer, steps: SupportsIndex) -> int:
-    """The version that all ranks reach when each makes its `steps`; collective.
+    """Return the version that all ranks reach when each makes its `steps`; collective.
 
     Raises:
         TypeError, ValueError, RuntimeError: see `wagma.DistributedOptimizer.join`; on every rank.
@@ -47,7 +47,7 @@ def last_version(algorithm: Algorithm, inner: Optimizer, steps: SupportsIndex) -
         except TypeError:
             raise TypeError(
                 f"steps={steps!r} must be an int, the number of steps that this rank makes in the "
-                "block, as len(loader); batches of unknown number have to be counted before"
+                "block, as len(loader); count batches of unknown number beforehand"
             ) from None
         if number < 0:
             raise ValueError(f"steps={number} must be 0 or more")
@@ -64,14 +64,14 @@ def last_version(algorithm: Algorithm, inner: Optimizer, steps: SupportsIndex) -
 
 @contextmanager
 def naming_join(algorithm: Algorithm, blocks: Sequence[str]) -> Iterator[None]:
-    """Name `join` in warnings and errors about ranks that do not come.
+    """Mention `join` in warnings and errors about ranks that do not arrive.
 
-    Ranks whose quorums differ have come: their error is left alone. A rank that is dead had not run
-    out of data: checkpoints are named instead.
+    A mismatch of quorums is left alone, because its ranks arrived. For a dead rank, whose data did
+    not run out, the message mentions checkpoints instead.
 
     Args:
-        algorithm: whose collectives are called.
-        blocks: the with blocks of the optimizer that this is in.
+        algorithm: the algorithm whose collectives are called.
+        blocks: names of the optimizer's with blocks around the call.
     """
     joins = "join" in blocks or not algorithm.joins
     algorithm.hint(None if joins else UNEVEN)
@@ -87,21 +87,26 @@ def naming_join(algorithm: Algorithm, blocks: Sequence[str]) -> Iterator[None]:
 
 
 def check_before_last(call: str, version: int, last: int | None) -> None:
-    """Check that a rank makes no more versions than the ranks of its `join` go; None: it has none.
+    """Check that a rank makes no version beyond the end of its `join`.
+
+    Args:
+        call: the call to refuse.
+        version: next version of this rank.
+        last: version at which the `join` ends; None: the rank is in no `join`.
 
     Raises:
-        RuntimeError: the version is the last one's.
+        RuntimeError: the `join` ends at `version` or before.
     """
     if last is not None and version >= last:
         raise RuntimeError(
-            f"{call} at version {version} inside join(), whose ranks end at {last}: pass as many "
-            "steps as are made, or end the loop there, where versions advance by more than one: "
-            "with opt.join(steps) as last: ... if opt.version >= last: break"
+            f"{call} at version {version} inside join(), whose ranks end at {last}: pass join() "
+            "the number of steps that the loop makes, or end the loop there if versions advance by "
+            "more than one: with opt.join(steps) as last: ... if opt.version >= last: break"
         )
 
 
 class Pace:
-    """The seconds that a rank computes from one step to the next.
+    """The compute time of a rank between two steps.
 
     Not thread-safe.
     """
@@ -111,15 +116,15 @@ class Pace:
         self._left: float | None = None
 
     def arrive(self) -> None:
-        """A step begins."""
+        """Record that a step begins."""
         if self._left is not None:
             self._seconds.append(time.perf_counter() - self._left)
 
     def leave(self) -> None:
-        """It ends."""
+        """Record that the step ends."""
         self._left = time.perf_counter()
 
     def keep(self) -> None:
-        """Sleeps as long as the rank computed, the median of its last 32 steps; 0 before two."""
+        """Sleep for the median compute time of the last 32 steps; not before the second."""
         if self._seconds:
             time.sleep(median(self._seconds))

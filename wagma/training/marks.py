@@ -1,4 +1,4 @@
-"""Which gradients wait for a step, and which of them are averages already."""
+"""Marks of gradients that wait for a step, and of gradients that are averages already."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ Mark = tuple["weakref.ref[torch.Tensor]", int]  # a gradient, and its version co
 
 
 def mark_of(gradient: torch.Tensor | None) -> Mark | None:
-    """Return what recognises a gradient as it is now; None where there is none."""
+    """Return a mark that identifies the gradient in its current state; None without gradient."""
     return None if gradient is None else (weakref.ref(gradient), gradient._version)
 
 
 def is_same(gradient: torch.Tensor | None, mark: Mark | None) -> bool:
-    """Return whether a gradient is the one of `mark`, and was not written since."""
+    """Return whether a gradient is the marked one, unwritten since."""
     if gradient is None or mark is None:
         return gradient is None and mark is None
     return mark[0]() is gradient and mark[1] == gradient._version
 
 
 class GradientMarks:
-    """What became of the gradients of an optimizer's parameters.
+    """State of the gradients of an optimizer's parameters: used, waiting or averaged.
 
-    Gradients are recognised as objects, by weak references, so that nothing is kept alive.
+    Gradients are identified by weak references, so that nothing is kept alive.
 
-    Not thread-safe, but for backward passes.
+    Thread-safe for backward passes only.
     """
 
     def __init__(self) -> None:
@@ -43,27 +43,27 @@ class GradientMarks:
         self._hooks: dict[torch.Tensor, RemovableHandle] = {}
 
     def use(self, parameters: Sequence[torch.Tensor]) -> None:
-        """Note that a step has used the gradients."""
+        """Record that a step has used the gradients."""
         self.drop()
         self._used = [mark_of(parameter.grad) for parameter in parameters]
 
     def check_none_wait(self, parameters: Sequence[torch.Tensor]) -> None:
-        """Check that no gradient but zeros has come since the last step.
+        """Check that there is no new gradient since the last step, except zeros.
 
         Raises:
-            RuntimeError: one has.
+            RuntimeError: there is one.
         """
         if self.waiting(parameters):
             raise RuntimeError(
                 "synchronize() while gradients wait for a step: it averages the model, and "
                 "ends a training; it is not Horovod's. To clip averaged gradients call "
                 "opt.clip_grad_norm_(max_norm) after backward() and before opt.step(), or clip "
-                "in a hook of the inner step, opt.register_step_pre_hook(). Gradients that no "
-                "step is to use opt.zero_grad() clears"
+                "in a hook of the inner step, opt.register_step_pre_hook(). To drop the gradients "
+                "call opt.zero_grad()"
             )
 
     def waiting(self, parameters: Sequence[torch.Tensor]) -> bool:
-        """Return whether a gradient that is not zero has come since `use`."""
+        """Return whether there is a new gradient since `use` that is not zero."""
         for index, parameter in enumerate(parameters):
             gradient = parameter.grad
             used = self._used[index] if index < len(self._used) else None
@@ -74,7 +74,7 @@ class GradientMarks:
         return False
 
     def average(self, parameters: Sequence[torch.Tensor], *, scaled: bool) -> None:
-        """Note that the gradients are averages now; `scaled`: by scales that were compared."""
+        """Record that the gradients are averages now; `scaled`: the ranks compared scales."""
         for parameter in parameters:
             if parameter.requires_grad and parameter not in self._hooks:
                 register: Any = parameter.register_post_accumulate_grad_hook
@@ -87,9 +87,9 @@ class GradientMarks:
         self._scaled = scaled
 
     def averaged(self, parameters: Sequence[torch.Tensor]) -> bool:
-        """Return whether a step may use the gradients as they are: they are averages.
+        """Return whether the gradients are averages, which a step may use as they are.
 
-        They are not where backward passes have put new ones in their place.
+        They are not if backward passes have replaced them.
 
         Raises:
             RuntimeError: backward passes have added to averages.
@@ -108,10 +108,10 @@ class GradientMarks:
         return False
 
     def check_step(self, closure: object, *, scaled: bool) -> None:
-        """Check that a step can be made with averages; `scaled`: a GradScaler makes it.
+        """Check that a step can use the averages; `scaled`: a GradScaler calls the step.
 
         Raises:
-            RuntimeError: it cannot.
+            RuntimeError: the step cannot use them.
         """
         if closure is not None:
             raise RuntimeError(
@@ -125,7 +125,7 @@ class GradientMarks:
             )
 
     def drop(self) -> None:
-        """Forget averages."""
+        """Forget that gradients are averages."""
         self._averages = None
         self._accumulated.clear()
 

@@ -1,4 +1,4 @@
-"""Gradients that are accumulated over micro-batches, as many as a compute policy says."""
+"""Gradients accumulated over as many micro-batches as a compute policy allows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MicroBatchingOptimizer(AveragingOptimizer):
     def micro_batches(
         self, batches: Iterable[B], weight: Callable[[B], float] | None = None
     ) -> Iterator[B]:
-        """Yield those of `batches` that this rank computes in this step.
+        """Yield the micro-batches of `batches` that this rank computes in this step.
 
         ::
 
@@ -27,15 +27,16 @@ class MicroBatchingOptimizer(AveragingOptimizer):
                 loss(model(inputs), targets).backward()
             opt.step()
 
-        The losses are means over their micro-batches, and are not divided: the step divides the
-        gradients. Only what is computed is drawn: an iterator goes on where it was, as over the
-        batches of an epoch until `epoch_done`. A loop that is left early counts what is finished.
+        Let a loss be the mean over its micro-batch, undivided: the step divides the gradients. Only
+        computed micro-batches are drawn: an iterator continues in the next step, as over the
+        batches of an epoch until `epoch_done`. If the loop ends early the finished micro-batches
+        count.
 
         Args:
             batches: a list of this step's micro-batches, or an iterator over more.
-            weight: of a micro-batch: its samples or tokens, where losses are sums over these, not
-                means; the average is then the exact mean over the samples or tokens of all ranks.
-                Needs ``correction="stochastic"``.
+            weight: returns the weight of a micro-batch, its samples or tokens, if losses are sums
+                over these instead of means; the average is then the exact mean over the samples or
+                tokens of all ranks. Needs ``correction="stochastic"``.
 
         Raises:
             RuntimeError: the optimizer has no policy such as `wagma.DropCompute`.
@@ -45,7 +46,7 @@ class MicroBatchingOptimizer(AveragingOptimizer):
         return self._policy.draw(batches, weight)
 
     def micro_batch(self) -> AbstractContextManager[None]:
-        """Return the block in which the body of a loop over `micro_batches` computes.
+        """Return a context manager for the body of a loop over `micro_batches`.
 
         ::
 
@@ -53,23 +54,23 @@ class MicroBatchingOptimizer(AveragingOptimizer):
                 with opt.micro_batch():
                     loss(model(inputs), targets).backward()
 
-        `wagma.DropCompute` with ``preempt=True`` needs it, and leaves it when the threshold passes;
-        otherwise it does nothing.
+        `wagma.DropCompute` with ``preempt=True`` needs the block, and leaves it when the threshold
+        passes; otherwise it does nothing.
         """
         return self._policy.micro_batch()
 
     @property
     def micro_batches_per_step(self) -> int | None:
-        """At most so many micro-batches are drawn for a step; None: no limit."""
+        """Largest number of micro-batches in a step; None: no limit."""
         return self._policy.micro_batches_per_step
 
     @property
     def epoch_done(self) -> bool:
-        """Whether the data of all ranks have run out: in the last step none had a micro-batch.
+        """Whether the data of all ranks ran out: no rank had a micro-batch in the last step.
 
-        That step changes nothing. It stays true until the next step, so that a loop over an epoch
-        asks at its end: ``while True: ...; opt.step()``, and ``if opt.epoch_done: break``. Use it
-        with AllreduceSGD, which waits for all ranks.
+        That step changes nothing. The value holds until the next step, so a loop over an epoch
+        tests it at the end: ``while True: ...; opt.step()``, then ``if opt.epoch_done: break``. Use
+        it with AllreduceSGD, which waits for all ranks.
         """
         outcome = self._algorithm.outcome
         return outcome is not None and outcome.weight == 0
@@ -77,8 +78,8 @@ class MicroBatchingOptimizer(AveragingOptimizer):
     def steps_to_do(self, steps: int) -> int:
         """Return the version at which a training of `steps` steps ends.
 
-        It is later where `wagma.DropCompute` makes extra steps for what it drops, or leaves out
-        local steps: a training then ends with a period. The same on all ranks, and known better
-        when the threshold is: ask in every step.
+        The version is larger if `wagma.DropCompute` adds steps for what it drops, or rounds up to
+        the end of a period because it leaves out local steps. It is equal on all ranks, and changes
+        when the threshold is chosen: call this in every step.
         """
         return self._policy.steps_to_do(steps)

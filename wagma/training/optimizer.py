@@ -1,4 +1,4 @@
-"""Distributed training with any torch optimizer, unmodified."""
+"""Distributed training with any unmodified torch optimizer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["DistributedOptimizer"]
 
 
 class DistributedOptimizer(EndingOptimizer):
-    """An optimizer whose steps are averaged over the ranks as `algorithm` says.
+    """Wrap an optimizer so that `algorithm` averages its steps over the ranks.
 
     ::
 
@@ -40,39 +40,39 @@ class DistributedOptimizer(EndingOptimizer):
                 opt.step()
             opt.synchronize()  # one model on all ranks
 
-    Making it is collective: it checks that all ranks train the same model, and rank 0's parameters
-    become everybody's; given ``model=model`` its frozen parts and its buffers do, too. The
-    parameters become views of one flat tensor, which WAGMA and ADPSGD keep in the memory that the
-    ranks share until the training is closed. A process that is forked meanwhile has a copy of its
-    own: what it writes stays there, and what it reads may be newer than the fork. Frozen ones
-    (``requires_grad=False``) are averaged like all others, and may move by a last bit or two where
-    the number of ranks is no power of two.
+    Creation is collective: it checks that all ranks train the same model, and copies the parameters
+    from rank 0 to all ranks; given ``model=model`` also the model's frozen parts and buffers. The
+    parameters become views of one flat tensor, which WAGMA and ADPSGD keep in memory shared by the
+    ranks until the training is closed. A forked process has a copy of its own: its writes stay
+    there, and its reads may see values newer than the fork. Frozen parameters
+    (``requires_grad=False``) in the optimizer are averaged like all others, and may change in the
+    last bits if the number of ranks is no power of two.
 
-    `param_groups`, `state` and `defaults` are the inner optimizer's own: learning-rate schedulers
-    take this object or the inner one. Momentum and other state are not averaged. With
-    ``missed="fast-forward"`` `version` may advance by more than one in a step: a scheduler is then
-    stepped ``1 + opt.outcome.skipped`` times, or follows it:
+    `param_groups`, `state` and `defaults` are those of the inner optimizer: learning-rate
+    schedulers take this object or the inner one. Momentum and other state are not averaged. With
+    ``missed="fast-forward"`` `version` may advance by more than one in a step: step a scheduler
+    ``1 + opt.outcome.skipped`` times, or compute the rate from the version, as in
     ``LambdaLR(opt, lambda _: 0.99**opt.version)``.
 
-    A `torch.amp.GradScaler` takes this object for ``unscale_`` and ``step``. A rank whose gradients
-    overflow makes a step without any (see `wagma.algorithms.Algorithm.passive_step`), so that the
-    ranks stay together; its ``update()`` lowers its own scale. Ranks may have different scales:
-    each divides by its own before anything is averaged.
+    Pass this object to ``unscale_`` and ``step`` of a `torch.amp.GradScaler`. A rank whose
+    gradients overflow makes a step without gradients (see
+    `wagma.algorithms.Algorithm.passive_step`), so that the ranks stay together; its ``update()``
+    lowers its own scale. Ranks may have different scales: each divides by its own before averaging.
 
-    Used as a context manager it closes at the end; after an exception the ranks that need this one
-    get PeerError instead of waiting.
+    As a context manager it closes at the end; after an exception the ranks that need this one get
+    PeerError instead of waiting.
 
     Args:
         optimizer: any torch optimizer over dense CPU parameters of one floating dtype.
-        algorithm: a fresh one, such as ``wagma.WAGMA(comm)``; see `wagma.algorithms`. Or one in a
-            policy of how much is computed for a step, as ``wagma.DropCompute(algorithm, 12)``.
-        model: whose parameters they are. All others of it, such as frozen ones, and all buffers
-            become rank 0's, too. None: they stay each rank's own, and nothing here knows them;
-            there is a warning if the parameters that the optimizer has differ between the ranks,
-            for then the others most likely do.
+        algorithm: a new algorithm, such as ``wagma.WAGMA(comm)``; see `wagma.algorithms`. Or a
+            compute policy around an algorithm, such as ``wagma.DropCompute(algorithm, 12)``.
+        model: the model of the parameters. Its other parameters, such as frozen ones, and its
+            buffers are copied from rank 0 too. None: those stay as they are on each rank; a warning
+            is logged if the optimizer's parameters differ between the ranks, because the others
+            then probably differ too.
 
     Raises:
-        TypeError: an argument is not what it should be.
+        TypeError: an argument has a wrong type.
         ValueError: the parameters cannot be averaged, or differ between the ranks; on every rank.
 
     Not thread-safe: one thread at a time.
@@ -114,11 +114,10 @@ class DistributedOptimizer(EndingOptimizer):
     def step(self, closure: Callable[[], float]) -> float: ...
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Steps the inner optimizer and averages.
+        """Step the inner optimizer and average.
 
         Args:
-            closure: evaluates the model and returns the loss, a number or (as torch has it, whose
-                types say float) a tensor of one element.
+            closure: evaluates the model and returns the loss, a number or a tensor of one element.
 
         Returns:
             What the inner optimizer's step returns.
@@ -127,8 +126,8 @@ class DistributedOptimizer(EndingOptimizer):
             TypeError: the inner optimizer needs a closure, and none is given.
             ValueError: `weight` is 0, and the inner optimizer needs a closure.
             RuntimeError: a parameter's ``.data`` was replaced, or `param_groups` changed without
-                `add_param_group`; inside `no_sync`; all steps of a `join` are made; by
-                ``scaler.step(opt)`` while `pending`, without a gradient.
+                `add_param_group`; inside `no_sync`; after the last step of a `join`; in
+                ``scaler.step(opt)`` without a gradient while `pending`.
             PeerError, StallError: see `wagma.collectives`.
         """
         try:
@@ -162,7 +161,7 @@ class DistributedOptimizer(EndingOptimizer):
         return result
 
     def _passive_step(self) -> None:
-        """A step without gradients of this rank, which are cleared."""
+        """Clear the gradients and make a step without gradients of this rank."""
         self._inner.zero_grad()
         self._algorithm.passive_step(self._inner)
         self._counters.passive_steps += 1
@@ -186,20 +185,20 @@ class DistributedOptimizer(EndingOptimizer):
         check_before_last(call, self.version, self._last)
 
     def synchronize(self, buffers: Iterable[torch.Tensor] | None = None) -> None:
-        """Makes the model equal on all ranks: the mean of theirs. The end of a training.
+        """Replace the model on all ranks by the mean of all models, as at the end of a training.
 
-        It is a version like any other and advances `version`; all ranks call it at the same one,
-        which a loop ``while opt.version < steps`` ensures.
+        It is a version and advances `version`. All ranks have to call it at the same version, which
+        a loop ``while opt.version < steps`` ensures.
 
         Args:
-            buffers: ``model.buffers()``: floating ones, as BatchNorm's mean and variance, become
-                the mean of the ranks', others, as its count of batches, rank 0's. None: buffers
-                stay each rank's own.
+            buffers: ``model.buffers()``. Floating buffers, such as BatchNorm's mean and variance,
+                are averaged over the ranks; others, such as its count of batches, are copied from
+                rank 0. None: buffers stay as they are on each rank.
 
         Raises:
             MismatchError: the ranks are at different versions.
-            RuntimeError: of parameters, as by `step`; inside `join` or `no_sync`; gradients have
-                come since the last step, and no step has used them.
+            RuntimeError: parameters were replaced or changed, as in `step`; inside `join` or
+                `no_sync`; no step has used the latest gradients.
             TypeError, ValueError: `buffers` are no tensors on the CPU, or not alike on all ranks;
                 on every rank.
         """
@@ -221,31 +220,30 @@ class DistributedOptimizer(EndingOptimizer):
 
     @property
     def outcome(self) -> Outcome | None:
-        """What the latest version gave this rank, None before the first."""
+        """Outcome of the latest version on this rank; None before the first."""
         return self._algorithm.outcome
 
     @property
     def pending(self) -> bool:
-        """Whether this rank's latest gradient still waits to be used: skip the backward pass then.
+        """Whether this rank's latest gradient still waits for an update.
 
-        ``while opt.version < steps: if not opt.pending: backward(); opt.step()``. Always False with
-        algorithms that use, or drop, each gradient in its own step.
+        Skip the backward pass then: ``if not opt.pending: backward()``, then ``opt.step()``. Always
+        False with algorithms that use or drop each gradient in its own step.
         """
         return self._algorithm.pending
 
     def should_stop(self) -> bool:
-        """Return whether the gradient that is being computed would not be used any more.
+        """Return whether the gradient being computed would no longer be used.
 
-        Local and cheap (under a microsecond in shared memory). Where it is true, end the
-        computation and call `step`: between micro-batches, or in a hook of a module. It is true for
-        algorithms that go on without the slow ranks and leave out what comes late, and only a hint:
-        it may become true right after it was asked.
+        Local and cheap (under a microsecond in shared memory). If it is true, end the computation,
+        between micro-batches or in a hook of a module, and call `step`. It becomes true only with
+        algorithms that drop late gradients, and is a hint: it may become true right after the call.
         """
         return self._algorithm.should_stop()
 
     @property
     def plan(self) -> Plan | None:
-        """How a total batch is divided among the ranks, see `wagma.Cannikin`; else None."""
+        """Division of the total batch among the ranks with `wagma.Cannikin`; otherwise None."""
         return self._algorithm.plan
 
     @property
@@ -254,24 +252,24 @@ class DistributedOptimizer(EndingOptimizer):
         return self._algorithm
 
     def stats(self) -> dict[str, int | float]:
-        """What became of this rank's steps since the optimizer was made; local and cheap.
+        """Return counters of this rank since the optimizer was created; local and cheap.
 
-        One flat dict of numbers, for TensorBoard or a CSV file:
-        "version"; "steps" and "passive_steps", made with and without gradients of this rank;
-        "averages" that it took part in, of which it was "late" (and "late_share" of them);
-        "skipped" versions; "staleness_mean", how many versions contributions were behind the newest
-        in the same average; "waited_seconds" for others, and "waited_last_seconds" at the latest.
-        What the algorithm and a policy count is there, too.
+        One flat dict of numbers, for TensorBoard or a CSV file: "version"; "steps" and
+        "passive_steps", with and without gradients of this rank; "averages" with this rank, and in
+        how many of them it was "late" ("late_share": their share); "skipped" versions;
+        "staleness_mean", the mean number of versions by which contributions were older than the
+        newest one in their average; "waited_seconds" for other ranks, and "waited_last_seconds" in
+        the latest version. The algorithm and a policy add counters of their own.
         """
         own = {**self._algorithm.stats(), **self._policy.stats()}
         return {"version": self.version, **self._counters.as_dict(), **own}
 
     # ---- end -------------------------------------------------------------------------------------
     def close(self) -> None:
-        """Leaves the training: the others go on without this rank. May be called again.
+        """Leave the training; the other ranks go on without this one. May be called again.
 
-        What else would be collective raises RuntimeError from now on. The model, `state_dict`,
-        `version`, `outcome` and `stats` can be read.
+        Collective calls raise RuntimeError afterwards. The model, `state_dict`, `version`,
+        `outcome` and `stats` stay readable.
         """
         self._leave()
         self._algorithm.close()
@@ -290,11 +288,10 @@ class DistributedOptimizer(EndingOptimizer):
 
     # ---- checkpoints -----------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:
-        """The inner optimizer's state and, under "wagma", the version and the algorithm's state.
+        """Return the inner optimizer's state and, under "wagma", the version and algorithm state.
 
-        The inner optimizer can load it too. Each rank saves its own and its model's; between two
-        synchronisations models differ, so that one that a rank saves for all belongs after
-        `synchronize()`.
+        The inner optimizer can load it too. Each rank saves its own state and model, because models
+        differ between synchronisations; save one model for all ranks only after `synchronize()`.
 
         Raises:
             RuntimeError: `param_groups` changed without `add_param_group`.
@@ -303,33 +300,33 @@ class DistributedOptimizer(EndingOptimizer):
         return save(self._policy, self._inner)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads what `state_dict` gave on this rank; collective, all ranks are at one version.
+        """Load what `state_dict` returned on this rank; collective, at one version of all ranks.
 
-        All ranks continue at one version: where they saved different ones, at the lowest. A state
-        of the inner optimizer alone leaves the version where it is. The model is loaded separately,
-        in place, before the next step.
+        All ranks continue at one version, the lowest that was saved. A state of the inner optimizer
+        alone does not change the version. Load the model separately, in place, before the next
+        step.
 
         Raises:
             RuntimeError: the ranks are at different versions, and nothing is loaded; inside `join`.
-            what the inner optimizer's does, on every rank.
+            what the inner optimizer's ``load_state_dict`` raises, on every rank.
         """
         self._check_call("load_state_dict()")
         load(self._policy, self._inner, state_dict, self._log)
 
     # ---- parameters ------------------------------------------------------------------------------
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds a group, as the inner optimizer does; collective, and all ranks are at one version.
+        """Add a group, as the inner optimizer does; collective, at one version of all ranks.
 
-        Rank 0's new parameters become everybody's. The flat tensor and the collective are made
-        again; versions and state are kept. What is in the old collective is gone:
-        contributions of late ranks, gradients that EagerSGD carries (`synchronize` before it).
+        Rank 0's new parameters are copied to all ranks. The flat tensor and the collectives are
+        created again; versions and state are kept. The old collectives' contributions of late ranks
+        and gradients carried by EagerSGD are lost: call `synchronize` before.
 
         Raises:
-            RuntimeError: the ranks are at different versions; inside `join`, `no_sync`.
+            RuntimeError: the ranks are at different versions; inside `join` or `no_sync`.
             ValueError: the ranks add different groups, or the group cannot be averaged.
-            what the inner optimizer's does.
+            what the inner optimizer's ``add_param_group`` raises.
             All on every rank, and nothing is added.
-            what making the collective does: then the training has ended, see `close`.
+            what creating the collectives raises; the training has ended then, see `close`.
         """
         self._check_call("add_param_group()")
         groups = self._inner.param_groups

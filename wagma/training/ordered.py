@@ -1,4 +1,4 @@
-"""Sums whose rounding depends on nothing but the numbers."""
+"""Sums whose rounding is the same on every machine."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ LANES = 1 << 16
 def ordered_dot(a: torch.Tensor, b: torch.Tensor) -> float:
     """Return the inner product of two vectors, the same bits on every machine.
 
-    Computed in float64, in an order that does not depend on the number of threads or on the width
-    of SIMD registers, as torch.dot and numpy.dot do: ranks that decide by it decide alike.
+    It is summed in float64 in a fixed order. The order of torch.dot and numpy.dot depends on the
+    number of threads and on the width of SIMD registers, so that ranks could decide differently.
 
     Args:
         a: 1-d tensor of any floating dtype.
-        b: another one, of the same length.
+        b: 1-d tensor of the same length.
     """
     lanes = torch.zeros(LANES, dtype=torch.float64)
     for start in range(0, a.numel(), LANES):

@@ -1,4 +1,4 @@
-"""The ranks that train together, and what they do beside the training's versions."""
+"""The ranks that train together, and their collective calls beside the training's versions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["NamedWaits", "Ranks", "Waits"]
 
 
 class Waits(TypedDict, total=False):
-    """How ranks wait for each other: arguments of every algorithm, as of `wagma.collectives`.
+    """Arguments of every algorithm that control how ranks wait for each other.
 
     Attributes:
         timeout: seconds until a wait ends in StallError; None, the default: never.
@@ -32,7 +32,7 @@ class Waits(TypedDict, total=False):
 
 
 class NamedWaits(Waits):
-    """Give a collective the same, and a name that its messages show."""
+    """`Waits`, and the collective's name in messages."""
 
     name: str
 
@@ -41,14 +41,15 @@ class Ranks:
     """The ranks of a communicator, and how long they wait for each other.
 
     Args:
-        comm: of the ranks; "auto": those that the launcher started; see `PartialAllreduce`.
+        comm: communicator of the ranks; "auto": the ranks that the launcher started; see
+            `PartialAllreduce`.
         waits: timeout, stall_warning and transport, see `Waits`.
 
     Attributes:
         comm: as given.
-        rank: this one of them.
-        size: how many they are.
-        waits: what to make collectives with: `waits` with its defaults, and the name of the class.
+        rank: this process's rank.
+        size: the number of ranks.
+        waits: arguments for collectives: `waits` with defaults, and the name of the class.
 
     Raises:
         TypeError: an argument is unknown.
@@ -73,7 +74,7 @@ class Ranks:
         }
 
     def meet(self) -> Meeting:
-        """Return the ranks, to compare something; a context manager. Collective."""
+        """Return a context manager in which all ranks exchange and compare values; collective."""
         return Meeting(self.comm, self._patience)
 
     @property
@@ -81,7 +82,7 @@ class Ranks:
         return Patience.of({**self.waits})
 
     def broadcast(self, array: torch.Tensor) -> None:
-        """Make `array` rank 0's on every rank, bit for bit; collective.
+        """Copy `array` from rank 0 to all ranks; collective.
 
         Args:
             array: contiguous, of one shape and dtype on all ranks.
@@ -89,7 +90,7 @@ class Ranks:
         if self.size == 1:
             return
         content = array.view(-1).view(torch.uint8).numpy()
-        words = np.zeros(-(-content.size // 4), np.int32)  # a sum that has one summand
+        words = np.zeros(-(-content.size // 4), np.int32)  # rank 0 alone contributes to the sum
         with self._once(words, average=False, name="parameters of rank 0") as collective:
             memory = collective.empty()
             shared = memory.view(np.uint8)[: content.size]
@@ -99,7 +100,7 @@ class Ranks:
             content[:] = shared
 
     def average(self, array: torch.Tensor) -> None:
-        """Make `array` the mean of all ranks'; collective, beside the training's versions.
+        """Replace `array` by the mean over all ranks; collective, beside the training's versions.
 
         Args:
             array: contiguous, of one shape and floating dtype on all ranks.
@@ -108,6 +109,6 @@ class Ranks:
             collective.allreduce(array)
 
     def _once(self, like: object, *, average: bool, name: str) -> PartialAllreduce:
-        """Return a collective of all ranks for one call."""
+        """Create a collective of all ranks for one call."""
         waits: NamedWaits = {**self.waits, "name": name}
         return PartialAllreduce(self.comm, like, average=average, **waits)

@@ -1,4 +1,4 @@
-"""Learning rates that are multiplied in a step, and for schedulers are as they were."""
+"""Learning rates that are scaled during a step, unseen by schedulers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["ScaledRates"]
 
 
 class ScaledRates:
-    """Multiplies the learning rates of all groups while `inner` steps.
+    """Multiply the learning rates of all groups while `inner` steps.
 
     Args:
         inner: the optimizer.
-        factor: by what, asked before each step.
+        factor: returns the factor; called before each step.
     """
 
     def __init__(self, inner: Optimizer, factor: Callable[[], float]) -> None:
@@ -27,7 +27,7 @@ class ScaledRates:
         )
 
     def close(self) -> None:
-        """Leave the learning rates alone from now on, as they were."""
+        """Restore the learning rates, and scale them no more."""
         self.restore()
         for hook in self._hooks:
             hook.remove()
@@ -40,7 +40,7 @@ class ScaledRates:
             group["lr"] = rate * factor
 
     def restore(self, *_: object) -> None:
-        """Make them what they were; also after a step that has failed."""
+        """Restore the learning rates, also after a step that has failed."""
         for group, rate in self._before:
             group["lr"] = rate
         self._before = []

@@ -1,4 +1,4 @@
-"""Whether all ranks train the same model, with the same values."""
+"""Checks that all ranks train the same model with the same values."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ NOT_GIVEN = (
 
 
 def agree(algorithm: Algorithm, tensors: Sequence[torch.Tensor]) -> Layout:
-    """Lay the parameters out; collective.
+    """Return the layout of the parameters, equal on all ranks; collective.
 
     Raises:
-        ValueError: those of one rank cannot be laid out, or are another's; on every rank.
+        ValueError: a rank's parameters cannot be laid out, or the layouts differ; on every rank.
     """
     with algorithm.meet() as meeting:
         layouts: list[Layout] = []
@@ -39,9 +39,9 @@ def agree(algorithm: Algorithm, tensors: Sequence[torch.Tensor]) -> Layout:
         prints = meeting.exchange(lay_out)
         mine = layouts[0].describe()
         others = [rank for rank, print_ in enumerate(prints) if print_ != prints[0]]
-        # Of two ranks, and only where it is needed: it can be long.
-        told = [0, *others[:1]] if others else []
-        described = meeting.exchange(lambda: mine if algorithm.rank in told else [], last=True)
+        # The descriptions may be long: exchange two of them, and only after a mismatch.
+        needed = [0, *others[:1]] if others else []
+        described = meeting.exchange(lambda: mine if algorithm.rank in needed else [], last=True)
     if others:
         first = others[0]
         raise ValueError(
@@ -66,10 +66,10 @@ def share_rest(
     model: torch.nn.Module | None,
     log: RankLogger,
 ) -> None:
-    """Make what `model` has beside `tensors` rank 0's; collective.
+    """Copy the tensors of `model` that are not in `tensors` from rank 0; collective.
 
-    Without a model rank 0 warns where that may be needed: where the ranks have different values in
-    `tensors`, of which it makes a hash.
+    Without a model the ranks compare hashes of `tensors`, and rank 0 warns if they differ, because
+    the rest of the model may differ too.
     """
     if model is not None:
         broadcast_tensors(algorithm, tensors_of(model, without=tensors))

@@ -1,9 +1,8 @@
 """The optimizer's part of gradient scaling.
 
-A `torch.amp.GradScaler` leaves a step out whose gradients overflowed. Left out on one rank, it
-would be missing there for the others. To an optimizer with ``_step_supports_amp_scaling`` the
-scaler leaves the decision: it sets `found_inf` and `grad_scale` on it, calls ``step()`` in any
-case, and deletes both.
+A `torch.amp.GradScaler` skips a step whose gradients overflowed. If one rank skipped a step the
+others would wait for it. An optimizer with ``_step_supports_amp_scaling`` decides itself: the
+scaler sets its `found_inf` and `grad_scale`, always calls ``step()``, and deletes both.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ def scale_of(scaler: torch.amp.GradScaler, optimizer: Optimizer) -> float:
     """Return the factor by which `scaler` has multiplied the gradients of `optimizer`.
 
     Raises:
-        TypeError: it is no scaler.
-        RuntimeError: they are divided by it already.
+        TypeError: `scaler` is no scaler.
+        RuntimeError: the gradients are divided by the scale already.
     """
     if not isinstance(scaler, torch.amp.GradScaler):
         raise TypeError(
@@ -30,38 +29,37 @@ def scale_of(scaler: torch.amp.GradScaler, optimizer: Optimizer) -> float:
     known = getattr(scaler, "_per_optimizer_states", {})
     if id(optimizer) in known and known[id(optimizer)]["stage"] is OptState.UNSCALED:
         raise RuntimeError(
-            "average_gradients() after scaler.unscale_(): each rank has looked for overflows of "
-            "its own, and some would make a step that others leave out. Average before unscale_()"
+            "average_gradients() after scaler.unscale_(): each rank has checked its own gradients "
+            "for overflows, and some would make a step that others skip. Average before unscale_()"
         )
     return scaler.get_scale()
 
 
 def check_pending(optimizer: Optimizer) -> None:
-    """Check that a scaler has not called the step of a `pending` optimizer without gradients.
+    """Check that no scaler called the step of a `pending` optimizer without gradients.
 
     Raises:
-        RuntimeError: it has, and ``scaler.update()`` would fail next.
+        RuntimeError: a scaler did, and ``scaler.update()`` would fail next.
     """
     checked = getattr(optimizer, "found_inf", None)
     if checked is not None and not isinstance(checked, torch.Tensor):
         raise RuntimeError(
-            "scaler.step(opt) where opt.pending is true and no gradient was computed: the scaler "
-            "has nothing to look at; call opt.step() there, and neither scaler.step() nor "
+            "scaler.step(opt) while opt.pending is true and no gradient was computed: the scaler "
+            "has nothing to check; call opt.step() then, and neither scaler.step() nor "
             "scaler.update()"
         )
 
 
 def unscale(optimizer: Optimizer) -> bool:
-    """Divides the gradients by the scale, unless the user has.
+    """Divide the gradients by the scale, unless the user has.
 
-    The gradients are multiplied by the reciprocal in float32, as the scaler does, so that they are
-    the same to the bit.
+    It multiplies by the reciprocal in float32, as the scaler does, to get the same bits.
 
     Args:
-        optimizer: that ``scaler.step`` was given, or that is used without a scaler.
+        optimizer: the optimizer passed to ``scaler.step``, or one used without a scaler.
 
     Returns:
-        Whether the gradients can be used: False after an overflow, and they are not changed.
+        Whether the gradients can be used; after an overflow False, with unchanged gradients.
     """
     found_inf = getattr(optimizer, "found_inf", None)  # a tensor, or 0 where nothing was checked
     if found_inf is None:
@@ -79,6 +77,6 @@ def unscale(optimizer: Optimizer) -> bool:
 
 
 def forget(optimizer: Optimizer) -> None:
-    """Deletes what the scaler does not delete when the step raises, and would count twice."""
+    """Delete the scaler's attributes after a failed step, or it would count them twice."""
     for name in ("found_inf", "grad_scale"):
         optimizer.__dict__.pop(name, None)

@@ -1,7 +1,7 @@
-"""How ranks agree on the end of a training, without a message or a wait of its own.
+"""Agreement of ranks on the end of a training, without extra messages or waits.
 
-A rank that wants to stop adds an infinity to what all ranks average anyway, which survives every
-weight and dtype: a mean that is not 0 says to all of them, at the same version, that one wants to.
+A rank that requests the end adds an infinity to an array that all ranks average anyway. It survives
+every weight and dtype: a mean that is not 0 passes the request to all ranks at the same version.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ from wagma.training.ranks import NamedWaits
 
 __all__ = ["StopWatch", "Stops", "had_samples"]
 
-# The weight with which a rank that would have none contributes nothing but its wish. It is among
-# those that float32 arrays take, and far too small to change another rank's share.
+# Weight of a rank without samples that contributes only its stop request: float32 arrays accept it,
+# and it is far too small to change another rank's share.
 LEAST = 2.0**-96
-_NOBODY = 2.0**-80  # more than all of these together
+_NO_SAMPLES = 2.0**-80  # more than the sum of such weights over all ranks
 
 
 def had_samples(weight: float) -> bool:
-    """Return whether a sum of weights has that of a rank with samples in it."""
-    return weight > _NOBODY
+    """Return whether a sum of weights includes a rank with samples."""
+    return weight > _NO_SAMPLES
 
 
 class Stops:
-    """What one rank wants, and what all have agreed on.
+    """A rank's request to end the training, and the agreement of all ranks.
 
     Attributes:
-        wanted: this rank wants the training to end; any thread or signal handler may set it.
-        agreed: all ranks know that one wants it to end.
-        told: this rank's latest contribution says so.
+        wanted: whether this rank wants the training to end; any thread or signal handler sets it.
+        agreed: whether all ranks know of a request.
+        requested: whether this rank's latest contribution carried its request.
     """
 
     def __init__(self) -> None:
         self.wanted = False
         self.agreed = False
-        self.told = False
+        self.requested = False
 
-    def tell(self, element: torch.Tensor) -> None:
-        """Make `element`, which will be averaged, say what this rank wants."""
-        self.told = self.wanted and not self.agreed
-        element.fill_(math.inf if self.told else 0.0)
+    def write(self, element: torch.Tensor) -> None:
+        """Write this rank's request, if any, into `element`, which will be averaged."""
+        self.requested = self.wanted and not self.agreed
+        element.fill_(math.inf if self.requested else 0.0)
 
     def weigh(self, weight: float) -> float:
-        """Return the weight of what was told: more than 0 where it has to be heard."""
-        return LEAST if self.told and weight == 0 else weight
+        """Return the weight of a contribution, more than 0 if it carries a request."""
+        return LEAST if self.requested and weight == 0 else weight
 
-    def see(self, element: torch.Tensor) -> None:
-        """Look at the average of what the ranks have told."""
+    def read(self, element: torch.Tensor) -> None:
+        """Read the averaged requests of all ranks from `element`, and clear it."""
         if element.item() != 0:  # a NaN, too
             self.agreed = True
             element.zero_()
@@ -66,14 +66,14 @@ class Stops:
         element: torch.Tensor,
         weight: float,
     ) -> Outcome:
-        """Average `array` over all ranks by `call`, with what they want in `element`, a part of it.
+        """Average `array` over all ranks by `call`, with the requests in `element`, a part of it.
 
-        Where all weights are 0 it stays what it is.
+        If all weights are 0 the array keeps its content.
         """
-        self.tell(element)
+        self.write(element)
         before = array.clone() if weight == 0 else None
         outcome = call(array, self.weigh(weight))
-        self.see(element)
+        self.read(element)
         if before is not None and not had_samples(outcome.weight):
             array.copy_(before)
             element.zero_()
@@ -81,18 +81,19 @@ class Stops:
 
 
 class StopWatch(SyncAllreduce):
-    """The agreement of ranks that never average all together: a sum of one number beside it.
+    """Sum the requests of ranks that never average all together, beside their averages.
 
-    It is posted at every multiple of `every` versions, and taken at the next one, by which every
-    rank has posted, if none is `every` versions behind another: nobody waits. So all decide at the
-    same version; where versions advance by more than one, each at its first one from there on.
+    A rank posts a sum at every multiple of `every` versions, and completes it at the next multiple.
+    If ranks are less than `every` versions apart all have posted by then, and no rank waits. So all
+    ranks decide at the same version; if versions advance by more than one, a rank decides at its
+    first version from there on.
 
     Args:
-        comm: of the ranks.
-        stops: to which what is agreed on is told.
-        every: versions, the same on all ranks.
-        version: which comes next, the same on all ranks.
-        waits: how the ranks wait for each other.
+        comm: communicator of the ranks.
+        stops: the requests; gets the agreement.
+        every: versions between two sums, the same on all ranks.
+        version: the next version, the same on all ranks.
+        waits: timeout, stall_warning, transport and name, see `wagma.training.ranks.Waits`.
     """
 
     def __init__(
@@ -106,32 +107,32 @@ class StopWatch(SyncAllreduce):
         self.restart(version)
 
     def restart(self, version: int) -> None:
-        """Go on at `version`, at which all ranks are; collective."""
-        self._take()
+        """Continue at `version`, at which all ranks are; collective."""
+        self._complete()
         self._post()
         self._next = version - version % self._every + self._every
 
     def see(self, version: int) -> None:
-        """See that this rank has come to `version`."""
+        """Note that this rank has reached `version`."""
         while version >= self._next:
-            self._take()
+            self._complete()
             self._post()
             self._next += self._every
 
     @property
     def version(self) -> int:
-        """The sums that were posted."""
+        """Number of sums, a posted one included."""
         return super().version + (self._request is not None)
 
     def close(self, sync: bool = False) -> None:
-        """Leave it, when what was posted is complete: the others have come as far, or left."""
+        """Complete the posted sum, for which others get as far or leave, and close."""
         try:
-            self._take()
+            self._complete()
         finally:
             super().close(sync)
 
     def fail(self) -> None:
-        """Leave it as a rank that has failed."""
+        """Leave as a failed rank, without completing the posted sum."""
         self._request = None
         super().fail()
 
@@ -139,7 +140,7 @@ class StopWatch(SyncAllreduce):
         self._number[0] = self._stops.wanted and not self._stops.agreed
         self._request = self.iallreduce(self._number)
 
-    def _take(self) -> None:
+    def _complete(self) -> None:
         if self._request is not None:
             request, self._request = self._request, None
             request.wait()

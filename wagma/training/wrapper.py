@@ -13,61 +13,61 @@ __all__ = ["OptimizerWrapper"]
 
 
 class OptimizerWrapper(Optimizer):
-    """Has the groups, the state and the hooks of the optimizer that it wraps.
+    """Share the groups, the state and the hooks of the inner optimizer.
 
     Args:
         inner: the optimizer.
     """
 
     def __init__(self, inner: Optimizer) -> None:
-        # Optimizer.__init__ is not called: it would make param_groups and state a second time.
+        # Optimizer.__init__ is not called: it would create param_groups and state again.
         self._inner = inner
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
-        """The inner optimizer's."""
+        """The `param_groups` of the inner optimizer."""
         return self._inner.param_groups
 
     @property
     def state(self) -> defaultdict[torch.Tensor, Any]:  # type: ignore[override]
-        """The inner optimizer's."""
+        """The `state` of the inner optimizer."""
         return self._inner.state
 
     @property
     def defaults(self) -> dict[str, Any]:  # type: ignore[override]
-        """The inner optimizer's."""
+        """The `defaults` of the inner optimizer."""
         return self._inner.defaults
 
     def register_step_pre_hook(self, hook: Any) -> RemovableHandle:
-        """Registers with the inner optimizer, whose step calls it."""
+        """Register `hook` with the inner optimizer, whose step calls it."""
         return self._inner.register_step_pre_hook(hook)
 
     def register_step_post_hook(self, hook: Any) -> RemovableHandle:
-        """Registers with the inner optimizer, whose step calls it."""
+        """Register `hook` with the inner optimizer, whose step calls it."""
         return self._inner.register_step_post_hook(hook)
 
     def register_state_dict_pre_hook(self, hook: Any, prepend: bool = False) -> RemovableHandle:
-        """Registers with the inner optimizer."""
+        """Register `hook` with the inner optimizer."""
         return self._inner.register_state_dict_pre_hook(hook, prepend)
 
     def register_state_dict_post_hook(self, hook: Any, prepend: bool = False) -> RemovableHandle:
-        """Registers with the inner optimizer."""
+        """Register `hook` with the inner optimizer."""
         return self._inner.register_state_dict_post_hook(hook, prepend)
 
     def register_load_state_dict_pre_hook(
         self, hook: Any, prepend: bool = False
     ) -> RemovableHandle:
-        """Registers with the inner optimizer."""
+        """Register `hook` with the inner optimizer."""
         return self._inner.register_load_state_dict_pre_hook(hook, prepend)
 
     def register_load_state_dict_post_hook(
         self, hook: Any, prepend: bool = False
     ) -> RemovableHandle:
-        """Registers with the inner optimizer."""
+        """Register `hook` with the inner optimizer."""
         return self._inner.register_load_state_dict_post_hook(hook, prepend)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clears the gradients, as the inner optimizer does."""
+        """Clear the gradients, as the inner optimizer does."""
         self._inner.zero_grad(set_to_none)
 
     def __getstate__(self) -> dict[str, Any]:

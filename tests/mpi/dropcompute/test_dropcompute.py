@@ -259,6 +259,6 @@ def test_wrong_use(clock: Clock, caplog: Any) -> None:
                 list(opt.micro_batches([1], weight=lambda _, w=weight: w))
     plain = torch.optim.SGD(model.parameters(), lr=0.1)
     with wagma.DistributedOptimizer(plain, wagma.AllreduceSGD(COMM)) as opt:
-        with pytest.raises(RuntimeError, match=r"micro_batches\(\) needs a policy"):
+        with pytest.raises(RuntimeError, match=r"micro_batches\(\) needs a compute policy"):
             opt.micro_batches([])
         assert opt.steps_to_do(7) == 7

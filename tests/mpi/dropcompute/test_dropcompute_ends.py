@@ -108,7 +108,7 @@ def test_a_step_without_a_finished_one_is_not_the_end(why: str, clock: Clock, ca
             if opt.epoch_done:
                 break
         assert seen == [0, 1, 2]
-    assert ("none is finished" in caplog.text) == preempt
+    assert ("no micro-batch is finished" in caplog.text) == preempt
 
 
 def test_learning_rates_are_left_alone_in_the_end(clock: Clock) -> None:

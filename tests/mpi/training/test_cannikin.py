@@ -332,7 +332,7 @@ def test_a_state_of_other_arguments_is_not_taken_blindly(
         state = opt.state_dict()
     told = []
     for batch_range, options, text in (
-        ((20 * SIZE, 40 * SIZE), {}, "out of batch_range"),
+        ((20 * SIZE, 40 * SIZE), {}, "outside batch_range"),
         (20 * SIZE, {"baseline": "even"}, "learned anew"),
     ):
         with make(build(), batch_range, **options) as opt:

@@ -62,7 +62,7 @@ def test_k_of_all_ranks_stays() -> None:
     run = Recorded(algorithm)
     with run.opt as opt:
         algorithm.k = SIZE
-        with pytest.raises(ValueError, match=rf"made with all {SIZE} ranks"):
+        with pytest.raises(ValueError, match=rf"made with k = all {SIZE} ranks"):
             algorithm.k = SIZE - 1
         run.backward()
         opt.step()
@@ -195,7 +195,7 @@ def test_a_scaler_is_no_reason_to_warn(caplog: pytest.LogCaptureFixture) -> None
         while opt.version < 12:
             time.sleep(0.01 * (RANK == 0))
             if opt.pending:
-                with pytest.raises(RuntimeError, match=r"opt\.step\(\) there"):
+                with pytest.raises(RuntimeError, match=r"opt\.step\(\) then"):
                     scaler.step(opt)
                 opt.step()
                 continue

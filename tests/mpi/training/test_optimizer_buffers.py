@@ -99,7 +99,7 @@ def test_a_rank_that_ends_first_is_not_taken_for_a_dead_one() -> None:
     model = build_model()
     inner = torch.optim.SGD(model.parameters(), lr=0.01)
     algorithm = wagma.WAGMA(COMM)
-    look = algorithm._watch
+    look = algorithm._check_lost
 
     def look_late() -> None:
         time.sleep(0.1)
@@ -110,7 +110,7 @@ def test_a_rank_that_ends_first_is_not_taken_for_a_dead_one() -> None:
         yield torch.zeros(1).expand(3)
 
     if RANK == 0:
-        algorithm._watch = look_late
+        algorithm._check_lost = look_late
     with (
         pytest.raises(ValueError, match="buffer 0 is expanded"),
         wagma.DistributedOptimizer(inner, algorithm, model=model) as optimizer,

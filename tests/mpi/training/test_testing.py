@@ -15,6 +15,7 @@ import wagma
 from wagma.algorithms import Algorithm
 from wagma.testing import CHECKS, check_algorithm, places
 from wagma.training.strategies.ending import AgreedEnd
+from wagma.training.strategies.membership import Membership
 
 COMM = MPI.COMM_WORLD
 
@@ -259,7 +260,10 @@ def test_the_hooks_are_all_listed() -> None:
     rows = re.findall(r"^\| (`.*?) \|", PAGE, re.MULTILINE)
     listed = {name for row in rows for name in re.findall(r"`(\w+)\(", row)}
     public = {
-        name for kind in (Algorithm, AgreedEnd) for name in vars(kind) if not name.startswith("_")
+        name
+        for kind in (Algorithm, AgreedEnd, Membership)
+        for name in vars(kind)
+        if not name.startswith("_")
     }
     own = {"attach", "reattach", "resume", "meet", "close", "check_open", "hint"}  # of the base
     own |= {"request_stop", "watch_stops", "see_version"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -14,21 +14,21 @@ from wagma.inject.checks import as_number
 from wagma.theory.cannikin.arguments import Floats, check_vector
 from wagma.theory.checks import check_time
 
-__all__ = ["NoiseScale", "NoiseScaleAverage", "Weights", "noise_scale"]
+__all__ = ["NoiseScale", "NoiseScaleAverage", "Weights", "estimate_or_none", "noise_scale"]
 
 Weights = Literal["optimal", "paper"]
 
 
 @dataclass(frozen=True)
 class NoiseScale:
-    """Estimates of what makes up the gradient noise scale.
+    """Estimates of the two parts of the gradient noise scale.
 
-    Both are unbiased, and so may be negative; average them over steps before you divide one by the
-    other, as `NoiseScaleAverage` does.
+    Both estimates are unbiased, and so may be negative: average them over steps before dividing
+    one by the other, as `NoiseScaleAverage` does.
 
     Attributes:
-        sqnorm: of |G|^2, the squared norm of the true gradient.
-        trace: of tr(Sigma), the variance of one sample's gradient.
+        sqnorm: estimate of |G|^2, the squared norm of the true gradient.
+        trace: estimate of tr(Sigma), the variance of one sample's gradient.
     """
 
     sqnorm: float
@@ -53,8 +53,8 @@ def noise_scale(
 ) -> NoiseScale:
     """Return an estimate of the noise scale from the gradients of one step.
 
-    With g_i the mean gradient of node i's b_i samples, and g = sum_i (b_i / B) g_i. Each node gives
-    two unbiased estimates (10):
+    Let g_i be the mean gradient of node i's b_i samples, and g = sum_i (b_i / B) g_i. Each node
+    gives two unbiased estimates (10):
 
     G_i = (B |g|^2 - b_i |g_i|^2) / (B - b_i),  S_i = b_i B (|g_i|^2 - |g|^2) / (B - b_i)
 
@@ -62,8 +62,8 @@ def noise_scale(
 
     - "optimal": w_i = (B - b_i) / ((n - 1) B) for both, the weights of least variance. This gives
       S = (sum_i b_i |g_i|^2 - B |g|^2) / (n - 1) and G = |g|^2 - S / B.
-    - "paper": Theorem 4.1 as printed. Its estimates are unbiased too, but not of least variance,
-      because Lemma B.5 leaves cross terms out: they may be worse than the plain mean.
+    - "paper": Theorem 4.1 as printed. These estimates are unbiased too, but not of least variance,
+      because Lemma B.5 omits cross terms: they may be worse than the plain mean.
 
     Args:
         batches: b_i, samples, >= 0, at least two of them above 0: (n,). Nodes with 0 are left out.
@@ -112,18 +112,27 @@ def _printed_weights(b: Floats) -> tuple[Floats, Floats]:
     return first, second
 
 
-class NoiseScaleAverage:
-    """Average noise scales over steps, exponentially: the newest weigh most.
+def estimate_or_none(
+    batches: npt.ArrayLike, local_sqnorms: Sequence[float], global_sqnorm: float
+) -> NoiseScale | None:
+    """Return `noise_scale`; None if fewer than two nodes have samples or a norm is negative."""
+    if np.count_nonzero(batches) < 2 or min(*local_sqnorms, global_sqnorm) < 0:
+        return None
+    return noise_scale(batches, local_sqnorms, global_sqnorm)
 
-    Both parts are averaged, and divided by the sum of their weights, so that the first steps are
-    not drawn towards 0. An object is used by one thread at a time.
+
+class NoiseScaleAverage:
+    """Average noise scales over steps with exponentially falling weights.
+
+    The averages of both parts are divided by the sum of the weights, so that the first steps are
+    not biased towards 0. Not thread-safe.
 
     Args:
-        smoothing: weight of a step relative to the one after it, 0 to less than 1.
+        smoothing: weight of a step relative to the next one, at least 0 and less than 1.
 
     Raises:
-        ValueError: it is another number.
-        TypeError: it is no number.
+        ValueError: `smoothing` is out of its range.
+        TypeError: `smoothing` is no number.
     """
 
     def __init__(self, smoothing: float = 0.9) -> None:
@@ -136,7 +145,7 @@ class NoiseScaleAverage:
         """Add the estimate of a step; return the average.
 
         Raises:
-            ValueError: it is not finite; nothing has changed then.
+            ValueError: the estimate is not finite; the average is unchanged.
         """
         if not (math.isfinite(estimate.sqnorm) and math.isfinite(estimate.trace)):
             raise ValueError(f"estimate is {estimate!r}: finite numbers are needed; skip the step")
@@ -148,7 +157,7 @@ class NoiseScaleAverage:
 
     @property
     def average(self) -> NoiseScale:
-        """The average so far; without any step, no noise: zeros."""
+        """The average so far; zeros before the first step."""
         weight = self._sums["weight"] or 1.0
         return NoiseScale(self._sums["sqnorm"] / weight, self._sums["trace"] / weight)
 
@@ -160,8 +169,8 @@ class NoiseScaleAverage:
         """Go on from what `state_dict` returned.
 
         Raises:
-            ValueError: a number is missing or not finite; nothing has changed then.
-            TypeError: a value is no number; nothing has changed then.
+            ValueError: a number is missing or not finite; the average is unchanged.
+            TypeError: a value is no number; the average is unchanged.
         """
         if missing := self._sums.keys() - state.keys():
             raise ValueError(

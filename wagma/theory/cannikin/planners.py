@@ -1,6 +1,6 @@
-"""From what nodes have measured to the next epoch's batches: Cannikin and its baselines. Pure.
+"""Planners of the next epoch's batches: Cannikin and its baselines. Pure.
 
-Every rank runs the same planner on the same numbers, so that all make the same plan.
+Every rank runs the same planner on the same measurements, so all ranks get the same plan.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ BASELINES: tuple[Baseline, ...] = get_args(Baseline)
 
 CANDIDATES = 32  # total batches that are compared
 _SMOOTHING = 0.8  # of the noise scale, from one epoch to the next
-# By which share the goodput has to grow for another total batch. Integers make it a jagged function
-# of the total, with maxima that are far apart and equal but for errors of measurement.
-_WORTH = 0.01
+# Relative gain in goodput that justifies another total batch. With integer batches the goodput is
+# a jagged function of the total: distant maxima differ by less than errors of measurement.
+_MIN_GAIN = 0.01
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a total batch is divided, until the next plan.
+    """Division of a total batch among the ranks, valid until the next plan.
 
     Attributes:
         batches: samples of each rank, b_i.
-        predicted: seconds of a step; None: the nodes are not known yet.
-        bottlenecks: of each rank, "compute" or "communication"; None: as above.
-        noise_scale: B_noise, samples, that the total batch was chosen by; None: it was given.
-        measured: seconds of a step with it, so far; None: too few were measured. It does not count
-            where plans are compared.
+        predicted: seconds of a step; None: the model of the nodes is not known yet.
+        bottlenecks: bottleneck of each rank, "compute" or "communication"; None: as above.
+        noise_scale: B_noise, samples, for which the total batch was chosen; None: it was given.
+        measured: mean seconds of the plan's steps so far; None: too few steps were measured.
+            Comparisons of plans ignore it.
     """
 
     batches: tuple[int, ...]
@@ -58,6 +58,13 @@ class Plan:
         """Samples of a step, B."""
         return sum(self.batches)
 
+    @property
+    def prediction_error(self) -> float:
+        """Relative error of the predicted seconds; NaN where a figure is missing."""
+        if not self.predicted or not self.measured:
+            return math.nan
+        return self.predicted / self.measured - 1
+
     def __str__(self) -> str:
         shares = " + ".join(map(str, self.batches[:16]))
         more = f" + ... ({len(self.batches)} ranks)" if len(self.batches) > 16 else ""
@@ -68,15 +75,15 @@ class Plan:
 
 @dataclass(frozen=True)
 class Measured:
-    """What the ranks have measured with one plan, in typical steps.
+    """Measurements of all n ranks under one plan, in typical steps.
 
     Attributes:
-        batches: b_i, samples: n of them, and of the following.
-        a: seconds before backward.
-        P: seconds of backward.
-        gammas: share of backward until the first bucket left.
-        overlap_times: T_o that each has seen, seconds.
-        last_bucket_times: T_u that each has seen, seconds.
+        batches: b_i, samples of each rank.
+        a: seconds before backward, of each rank.
+        P: seconds of backward, of each rank.
+        gammas: share of backward until the first bucket was sent, of each rank.
+        overlap_times: T_o as each rank measured it, seconds.
+        last_bucket_times: T_u as each rank measured it, seconds.
         step: seconds of a step.
         noise: estimate of the noise scale; None: not measured.
     """
@@ -96,7 +103,7 @@ class Planner(ABC):
 
     Args:
         nodes: n.
-        smallest, largest: of the total batch, samples; the first is the base batch B_0.
+        smallest, largest: range of the total batch, samples; `smallest` is the base batch B_0.
         max_batches: samples that fit into each node's memory; None: no limit.
 
     Raises:
@@ -114,7 +121,7 @@ class Planner(ABC):
         self.max_batches = list(max_batches)
         self._limits = [largest if one is None else min(one, largest) for one in max_batches]
         self.noise = NoiseScaleAverage(_SMOOTHING)
-        self._evens: dict[int, tuple[int, ...]] = {}  # by total batch
+        self._even_splits: dict[int, tuple[int, ...]] = {}  # by total batch
         if smallest < nodes:
             raise ValueError(
                 f"a total batch of {smallest} is below {nodes}, one sample for each rank: raise it"
@@ -137,26 +144,31 @@ class Planner(ABC):
 
     @abstractmethod
     def _plan(self, measured: Measured) -> Plan:
-        """Return the plan that follows what was measured."""
+        """Return the plan that follows these measurements."""
 
     def _even(self, total: int) -> tuple[int, ...]:
         """Return an even split of a total batch, as far as the limits allow."""
-        if total not in self._evens:
+        if total not in self._even_splits:
             batches = initial_batches(np.ones(self._nodes), total, self._limits)
-            self._evens[total] = tuple(batches.tolist())
-        return self._evens[total]
+            self._even_splits[total] = tuple(batches.tolist())
+        return self._even_splits[total]
+
+    @property
+    def learns(self) -> bool:
+        """Whether the planner learns the nodes' times, for which their batches have to vary."""
+        return False
 
     def _candidates(self) -> list[int]:
-        """Return the total batches that are compared."""
-        found = np.geomspace(self.smallest, self._largest, CANDIDATES)
-        return sorted({*found.round().astype(int).tolist()})
+        """Return the total batches to compare."""
+        totals = np.geomspace(self.smallest, self._largest, CANDIDATES)
+        return sorted({*totals.round().astype(int).tolist()})
 
     @property
     def _scale(self) -> float:
         return self.noise.average.scale
 
     def allows(self, batches: Sequence[int]) -> bool:
-        """Return whether these batches are within all limits."""
+        """Return whether these batches respect all limits."""
         fit = all(batch <= most for batch, most in zip(batches, self._limits, strict=True))
         return fit and self.smallest <= sum(batches) <= self._largest
 
@@ -170,9 +182,9 @@ class Planner(ABC):
 
 
 class _Even(Planner):
-    """An even split of one total batch, as DDP's."""
+    """Split one total batch evenly, as DDP does."""
 
-    def _plan(self, measured: Measured) -> Plan:  # noqa: ARG002 (whatever was measured)
+    def _plan(self, measured: Measured) -> Plan:  # noqa: ARG002 (measurements do not matter)
         return self.first()
 
 
@@ -192,7 +204,7 @@ class _LBBSP(Planner):
 
 
 class _Learning(Planner):
-    """A planner that has learned the nodes' times."""
+    """Learn the nodes' times."""
 
     def __init__(
         self, nodes: int, smallest: int, largest: int, max_batches: Sequence[int | None]
@@ -201,6 +213,11 @@ class _Learning(Planner):
         self.learner = PerformanceLearner(
             nodes, max_batches=self.max_batches, min_batches=[1] * nodes
         )
+
+    @property
+    def learns(self) -> bool:
+        """Whether there are several nodes."""
+        return self._nodes > 1
 
     def next(self, measured: Measured) -> Plan:
         """Return the plan of the next epoch."""
@@ -215,14 +232,14 @@ class _Learning(Planner):
         return super().next(measured)
 
     def _distinct(self, measured: Measured) -> Plan:
-        """Return batches that make the nodes known."""
+        """Return batches from which the learner gets a model of every node."""
         times, total = self.learner.sample_times(), sum(measured.batches)
         others = (math.ceil(1.5 * total), 2 * total, self._largest, math.floor(total / 1.5))
         for one in (total, *others):
             if self.smallest <= one <= self._largest:
                 try:
                     batches = distinct_batches(measured.batches, times, one, self._limits)
-                except ValueError:  # there are none: the total is small, or there is one node
+                except ValueError:  # impossible: the total is too small, or there is one node
                     continue
                 return Plan(tuple(batches.tolist()))
         return Plan(tuple(measured.batches))
@@ -238,9 +255,9 @@ class _Learning(Planner):
 
 
 class _Cannikin(_Learning):
-    """The fastest batches, of the total batch with the largest goodput.
+    """Choose the fastest batches of the total batch with the largest goodput.
 
-    The total stays as it is where another one would be hardly better.
+    The total changes only if the goodput grows by more than `_MIN_GAIN`.
     """
 
     def _plan(self, measured: Measured) -> Plan:
@@ -254,15 +271,15 @@ class _Cannikin(_Learning):
             choose = partial(
                 choose_total_batch, cluster, noise_scale=noise, base_batch=self.smallest
             )
-            found, now = choose(self._candidates()), choose([sum(measured.batches)])
-            best = (found if found.goodput > (1 + _WORTH) * now.goodput else now).plan
+            new, now = choose(self._candidates()), choose([sum(measured.batches)])
+            best = (new if new.goodput > (1 + _MIN_GAIN) * now.goodput else now).plan
         return Plan(tuple(best.batches.tolist()), best.time, best.bottlenecks, noise)
 
 
 class _AdaptDL(_Learning):
-    """AdaptDL-like: even splits, of the total batch with the largest goodput.
+    """Split the total batch with the largest goodput evenly, as AdaptDL does.
 
-    The total stays as it is where another one would be hardly better.
+    The total changes only if the goodput grows by more than `_MIN_GAIN`.
     """
 
     def _plan(self, measured: Measured) -> Plan:
@@ -273,17 +290,18 @@ class _AdaptDL(_Learning):
             return Plan(self._even(total))
         cluster, noise = self.learner.cluster(), self._scale
 
-        def of(total: int) -> float:
+        def goodput_of(total: int) -> float:
             time = batch_time(cluster, self._even(total))
             return goodput(total, time, noise, self.smallest)
 
-        # As many samples on each rank: a step takes as long as its largest batch.
-        whole = {
+        # Equal batches: a step takes as long as its largest batch.
+        multiples = {
             min(max(round(total / self._nodes) * self._nodes, self.smallest), self._largest)
             for total in self._candidates()
         }
-        total, now = max(sorted(whole), key=of), sum(measured.batches)
-        batches = self._even(total if of(total) > (1 + _WORTH) * of(now) else now)
+        total, now = max(sorted(multiples), key=goodput_of), sum(measured.batches)
+        gains = goodput_of(total) > (1 + _MIN_GAIN) * goodput_of(now)
+        batches = self._even(total if gains else now)
         return Plan(
             batches,
             batch_time(cluster, batches),
@@ -293,11 +311,11 @@ class _AdaptDL(_Learning):
 
 
 def _last_bucket_time(measured: Measured) -> float:
-    """Return T_u as what (7) leaves of the step.
+    """Return T_u as the remainder of the step's time after the other terms of (7).
 
-    What a node sees of it is too little: while others reduce their part, or are not woken yet, it
-    waits, and it does not know that this is no waiting for their gradients. What is left also has
-    by how much the slowest node of a step is slower than each node usually is.
+    The T_u that a node measures is too small: it takes the time in which others reduce their part,
+    or wake up, for waiting for their gradients. The remainder also includes by how much the slowest
+    node of a step exceeds its usual time.
     """
     a, P = np.array(measured.a), np.array(measured.P)
     syncs = a + np.array(measured.gammas) * P + min(measured.overlap_times)
@@ -334,20 +352,20 @@ def make_planner(
     max_batches: Sequence[int | None] | None = None,
     baseline: Baseline | None = None,
 ) -> Planner:
-    """Return what chooses the batches of `nodes` ranks.
+    """Create the planner for `nodes` ranks.
 
     Args:
         nodes: n, >= 1.
-        batch_range: the total batch; or the smallest, which is the base batch, and the largest.
-        max_batches: samples that fit into each node's memory, None: no limit; n of them. None: none
-            has one.
+        batch_range: the total batch; or (smallest, largest), where the smallest is the base batch.
+        max_batches: for each of the n nodes, the samples that fit into its memory, None: no limit.
+            None: no node has a limit.
         baseline: None: Cannikin. "even": an even split, as with DDP. "lb-bsp": 5 samples per epoch
-            move from the slowest to the fastest. "adaptdl": an even split, of the total batch with
-            the largest goodput.
+            move from the slowest node to the fastest. "adaptdl": an even split of the total batch
+            with the largest goodput.
 
     Raises:
-        ValueError: a value is out of its range, or the baseline has one total batch and a range is
-            given.
+        ValueError: a value is out of its range, or `batch_range` is a range and the baseline takes
+            one total batch.
         TypeError: a value is of a wrong type.
     """
     count = check_count("nodes", nodes, 1)

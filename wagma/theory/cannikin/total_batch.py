@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import SupportsIndex
+from typing import Literal, SupportsIndex
 
 import numpy as np
 
@@ -15,17 +15,27 @@ from wagma.theory.cannikin.cluster import ClusterModel
 from wagma.theory.cannikin.optimum import OptPerf, check_feasible, fill, planned, rounded
 from wagma.theory.checks import check_time
 
-__all__ = ["BatchChoice", "adascale", "choose_total_batch", "goodput", "sqrt_scaling"]
+__all__ = [
+    "BatchChoice",
+    "Scaling",
+    "adascale",
+    "choose_total_batch",
+    "goodput",
+    "rate_factor",
+    "sqrt_scaling",
+]
+
+Scaling = Literal["adascale", "sqrt", "none"]
 
 
 @dataclass(frozen=True, eq=False)
 class BatchChoice:
-    """What `choose_total_batch` found.
+    """Result of `choose_total_batch`.
 
     Attributes:
         total_batch: B, samples.
         plan: its best division in integers.
-        goodput: of it, in samples of the base batch's worth per second.
+        goodput: its progress, in samples of the base batch per second.
     """
 
     total_batch: int
@@ -42,7 +52,7 @@ def goodput(total_batch: float, time: float, noise_scale: float, base_batch: flo
     Args:
         total_batch: B, samples, > 0.
         time: T of a step, in seconds, > 0.
-        noise_scale: B_noise, samples, >= 0; math.inf: no size is too large.
+        noise_scale: B_noise, samples, >= 0; math.inf: larger is always better.
         base_batch: B_0, samples, > 0.
 
     Raises:
@@ -62,17 +72,17 @@ def choose_total_batch(
 ) -> BatchChoice:
     """Return the candidate with the largest goodput, divided by `integer_batches`.
 
-    The smallest one wins a tie.
+    The smallest candidate wins a tie.
 
     Args:
         cluster: the model.
         candidates: total batches, samples, each >= 1, at least one, in any order.
-        noise_scale: B_noise, samples, >= 0; math.inf: no size is too large.
+        noise_scale: B_noise, samples, >= 0; math.inf: larger is always better.
         base_batch: B_0, samples, > 0.
 
     Raises:
-        ValueError: there is no candidate, the limits of the nodes do not allow for one, or a
-            number is out of its range.
+        ValueError: there is no candidate, a candidate is outside the nodes' limits, or a number is
+            out of its range.
         TypeError: a value is of a wrong type.
     """
     totals = sorted({check_count("candidates", total, 1) for total in candidates})
@@ -82,14 +92,14 @@ def choose_total_batch(
     for total in (totals[0], totals[-1]):
         check_feasible(cluster, total)
     shares = fill(cluster, np.array(totals, np.float64))
-    # In real numbers no candidate is slower than in integers: the others need no division.
+    # Real-valued batches are never slower than integers, so they bound each candidate's goodput.
     bounds = [
         goodput(total, time, scale, base)
         for total, time in zip(totals, cluster.lines.times(shares).max(axis=1), strict=True)
     ]
     best: BatchChoice | None = None
     for i in sorted(range(len(totals)), key=lambda i: (-bounds[i], i)):
-        # A bound and the goodput it bounds may be equal but for rounding.
+        # A bound and the goodput that it bounds may differ by rounding alone.
         if best is not None and bounds[i] * (1 + 1e-9) < best.goodput:
             break
         plan = planned(cluster, rounded(cluster, shares[i], totals[i]))
@@ -101,7 +111,7 @@ def choose_total_batch(
 
 
 def adascale(total_batch: float, noise_scale: float, base_batch: float) -> float:
-    """Return AdaScale's gain: by how much to multiply the learning rate of SGD.
+    """Return AdaScale's gain, the factor for the learning rate of SGD.
 
     r = (tr(Sigma) / B_0 + |G|^2) / (tr(Sigma) / B + |G|^2), which depends on B_noise =
     tr(Sigma) / |G|^2 alone: 1 without noise, B / B_0 with nothing else. A step with B is worth r
@@ -110,7 +120,7 @@ def adascale(total_batch: float, noise_scale: float, base_batch: float) -> float
     Args:
         total_batch: B, samples, > 0.
         noise_scale: B_noise, samples, >= 0; math.inf: noise alone.
-        base_batch: B_0, of which the learning rate is known, samples, > 0.
+        base_batch: B_0, for which the learning rate was chosen, samples, > 0.
 
     Raises:
         ValueError: a value is out of its range.
@@ -121,11 +131,11 @@ def adascale(total_batch: float, noise_scale: float, base_batch: float) -> float
 
 
 def sqrt_scaling(total_batch: float, base_batch: float) -> float:
-    """Return sqrt(B / B_0): by how much to multiply the learning rate of Adam and its kin.
+    """Return sqrt(B / B_0), the factor for the learning rate of Adam and its variants.
 
     Args:
         total_batch: B, samples, > 0.
-        base_batch: B_0, of which the learning rate is known, samples, > 0.
+        base_batch: B_0, for which the learning rate was chosen, samples, > 0.
 
     Raises:
         ValueError: a value is out of its range.
@@ -133,6 +143,17 @@ def sqrt_scaling(total_batch: float, base_batch: float) -> float:
     """
     total, base = check_total("total_batch", total_batch), check_total("base_batch", base_batch)
     return math.sqrt(total / base)
+
+
+def rate_factor(
+    scaling: Scaling, total_batch: float, noise_scale: float, base_batch: float
+) -> float:
+    """Return the factor for learning rates: that of `adascale` or `sqrt_scaling`; "none": 1."""
+    if scaling == "none" or total_batch == base_batch:
+        return 1.0
+    if scaling == "sqrt":
+        return sqrt_scaling(total_batch, base_batch)
+    return adascale(total_batch, noise_scale, base_batch)
 
 
 def _efficiency(total: float, scale: float, base: float) -> float:

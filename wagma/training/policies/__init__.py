@@ -1,1 +1,1 @@
-"""Compute policies: how much a rank computes for a step, whatever averages the result."""
+"""Compute policies: how much a rank computes for a step, with any algorithm."""

@@ -26,9 +26,9 @@ Compensation = Literal["none", "extra_steps", "larger_batch", "resample"]
 
 
 def period_of(algorithm: Algorithm) -> int | None:
-    """Return the versions after which all ranks average their models.
+    """Return the number of versions between two averages of all ranks' models.
 
-    None: they average gradients, at every version. 0: they never do all together.
+    None: the algorithm averages gradients, in every version. 0: it never averages all models.
     """
     if isinstance(algorithm, GradientAveraging):
         return None
@@ -37,7 +37,7 @@ def period_of(algorithm: Algorithm) -> int | None:
 
 @dataclass
 class Arguments:
-    """What `wagma.DropCompute` is given beside the algorithm; see there."""
+    """Arguments of `wagma.DropCompute` beside the algorithm; see there."""
 
     micro_batches: int | None
     threshold: float | Literal["auto"]
@@ -49,14 +49,14 @@ class Arguments:
 
     @property
     def need_drop_rate(self) -> bool:
-        """Whether it has to be known which part is dropped."""
+        """Whether the policy needs the expected drop rate."""
         return self.correction == "constant" or self.compensation in ("extra_steps", "larger_batch")
 
     def check(self, algorithm: Algorithm, model: torch.nn.Module | None) -> None:
-        """Check all of them, and that `algorithm` can be served; `model`: as far as it is known.
+        """Check all arguments, and that they suit the algorithm; `model` may be None.
 
         Raises:
-            TypeError, ValueError: it cannot, or one is wrong.
+            TypeError, ValueError: an argument is wrong, or the algorithm cannot be used.
         """
         _check_number("micro_batches", self.micro_batches, optional=True)
         _check_number("calibration_steps", self.calibration_steps)
@@ -66,7 +66,7 @@ class Arguments:
         check_switch("preempt", self.preempt)
         if self.preempt and model is None:
             raise ValueError(
-                "preempt=True needs the model, whose passes it ends: "
+                "preempt=True needs the model, to end its passes: "
                 "DistributedOptimizer(optimizer, policy, model=model)"
             )
         automatic = self.threshold == "auto"
@@ -75,23 +75,23 @@ class Arguments:
         measured = self.calibration_steps * (period_of(algorithm) or 1)
         if self.recalibrate is not None and (not automatic or self.recalibrate <= measured):
             raise ValueError(
-                f"recalibrate={self.recalibrate} needs threshold='auto', and more than the "
-                f"{measured} versions of a calibration"
+                f"recalibrate={self.recalibrate} needs threshold='auto', and has to be more than "
+                f"the {measured} versions of a calibration"
             )
         if self.micro_batches is None:
             self._check_unlimited(automatic)
         self._check_algorithm(algorithm)
 
     def check_stochastic(self, what: str) -> None:
-        """Check that averages are divided by what was computed, which `what` needs.
+        """Check for ``correction="stochastic"``, which `what` needs.
 
         Raises:
-            ValueError: they are not.
+            ValueError: the correction is another one.
         """
         if self.correction != "stochastic":
             raise ValueError(
-                f"{what} needs correction='stochastic', not {self.correction!r}: averages have to "
-                "be divided by what was computed"
+                f"{what} needs correction='stochastic', not {self.correction!r}, to divide "
+                "averages by what was computed"
             )
 
     def _check_seconds(self) -> None:
@@ -108,8 +108,8 @@ class Arguments:
     def _check_unlimited(self, automatic: bool) -> None:
         if automatic:
             raise ValueError(
-                "micro_batches=None needs a threshold in seconds: it is not chosen without a "
-                "number of micro-batches"
+                "micro_batches=None needs a threshold in seconds: 'auto' needs a number of "
+                "micro-batches"
             )
         self.check_stochastic("micro_batches=None")
         if self.need_drop_rate:
@@ -121,7 +121,7 @@ class Arguments:
     def _check_algorithm(self, algorithm: Algorithm) -> None:
         if isinstance(algorithm, ParameterServerSGD):
             raise TypeError(
-                f"DropCompute around {algorithm!r}, which leaves slow learners out by itself: give "
+                f"DropCompute around {algorithm!r}, which leaves slow learners out by itself: pass "
                 "DistributedOptimizer the ParameterServerSGD alone"
             )
         period = period_of(algorithm)
@@ -133,13 +133,13 @@ class Arguments:
         if isinstance(algorithm, AllreduceSGD) and algorithm.bucket_bytes is not None:
             raise ValueError(
                 f"DropCompute around {type(algorithm).__name__} with bucket_bytes="
-                f"{algorithm.bucket_bytes}: which micro-batch is the last, whose gradients could "
-                "leave in backward(), is known after it; pass bucket_bytes=None"
+                f"{algorithm.bucket_bytes}: backward() would have to know that a micro-batch is "
+                "the last one to send its gradients; pass bucket_bytes=None"
             )
         if isinstance(algorithm, EagerSGD) and self.correction == "stochastic":
             raise ValueError(
-                "correction='stochastic' around EagerSGD, which divides by the ranks and not by "
-                "what they have computed: use 'none' or 'constant', or AllreduceSGD"
+                "correction='stochastic' around EagerSGD, which divides by the number of ranks and "
+                "not by what they computed: use 'none' or 'constant', or AllreduceSGD"
             )
         if period is None:
             return
@@ -151,13 +151,13 @@ class Arguments:
             )
         if isinstance(algorithm, WAGMA) and algorithm.missed != "fast-forward":
             raise ValueError(
-                "DropCompute around WAGMA needs WAGMA(..., missed='fast-forward'): where a rank "
-                "leaves out the rest of a period, others that are late have to follow"
+                "DropCompute around WAGMA needs WAGMA(..., missed='fast-forward'): when a rank "
+                "skips the rest of a period, late ranks have to follow"
             )
         if self.preempt:
             raise ValueError(
-                f"preempt=True around {type(algorithm).__name__}, which leaves out local steps: "
-                "it is for algorithms that average gradients"
+                f"preempt=True around {type(algorithm).__name__}, where DropCompute skips local "
+                "steps: use it with algorithms that average gradients"
             )
         if self.compensation in ("larger_batch", "resample"):
             raise ValueError(

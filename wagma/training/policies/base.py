@@ -1,4 +1,4 @@
-"""A compute policy: how much a rank computes for a step, whatever averages the result."""
+"""The base of compute policies: how much a rank computes for a step."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ B = TypeVar("B")
 
 
 class ComputePolicy:
-    """How much this rank computes for a step; this policy leaves that to the training's loop.
+    """Decide how much this rank computes for a step; the base leaves that to the training loop.
 
-    A `wagma.DistributedOptimizer` calls `begin_step` when the gradients of a step are there, and
-    `end_step` when it has stepped and averaged.
+    A `wagma.DistributedOptimizer` calls `begin_step` when the gradients of a step are computed, and
+    `end_step` after step and averaging.
 
     Args:
-        algorithm: what averages.
+        algorithm: the algorithm that averages.
 
     Attributes:
         algorithm: as given.
 
     Raises:
-        TypeError: `algorithm` is none.
+        TypeError: `algorithm` is no algorithm.
 
     Not thread-safe.
     """
 
     @property
     def micro_batches_per_step(self) -> int | None:
-        """At most so many are drawn for a step; None: no limit."""
+        """Largest number of micro-batches in a step; None: no limit."""
         return None
 
     def __init__(self, algorithm: Algorithm) -> None:
@@ -51,66 +51,66 @@ class ComputePolicy:
         self.algorithm = algorithm
 
     def agree(self, model: torch.nn.Module | None) -> None:
-        """Check that all ranks have made the same policy, and a right one; collective.
+        """Check the arguments, and that they are equal on all ranks; collective.
 
         Args:
-            model: as the optimizer was given it.
+            model: the `model` passed to the optimizer.
 
         Raises:
-            TypeError, ValueError: an argument is wrong, on any rank; on every rank.
-            MismatchError: the ranks have made different policies.
+            TypeError, ValueError: an argument is wrong on any rank; on every rank.
+            MismatchError: the ranks have different policies.
         """
 
     def attach(self, inner: Optimizer) -> None:
-        """Begin to serve the training of `inner`; after the algorithm's `attach`."""
+        """Start with the optimizer `inner`; called after the algorithm's `attach`."""
 
     def draw(
         self,
         batches: Iterable[B],  # noqa: ARG002
         weight: Callable[[B], float] | None,  # noqa: ARG002
     ) -> Iterator[B]:
-        """Return the batches of this step."""
+        """Return the micro-batches of this step."""
         raise RuntimeError(
-            "micro_batches() needs a policy that says how many: give DistributedOptimizer "
-            "wagma.DropCompute(algorithm, micro_batches=M); without one loop over the batches"
+            "micro_batches() needs a compute policy: pass DistributedOptimizer "
+            "wagma.DropCompute(algorithm, micro_batches=M), or loop over the batches themselves"
         )
 
     def micro_batch(self) -> AbstractContextManager[None]:
-        """Return the block that a micro-batch is computed in."""
+        """Return a context manager for the computation of a micro-batch."""
         return nullcontext()
 
     def begin_step(self, parameters: Sequence[torch.Tensor], closure: object) -> None:
-        """Make ``.grad`` and the algorithm's weight what is averaged."""
+        """Set ``.grad`` and the algorithm's weight to what is to be averaged."""
 
     def end_step(self, inner: Optimizer, last: int | None) -> None:
-        """See the end of a step, or of one without a gradient of this rank.
+        """Handle the end of a step, with or without a gradient of this rank.
 
         Args:
             inner: the optimizer of this rank's own steps.
-            last: version at which a `DistributedOptimizer.join` ends; None: it is in none.
+            last: version at which a `DistributedOptimizer.join` ends; None: outside a `join`.
         """
 
     def fail_step(self) -> None:
-        """See that a step has raised an exception."""
+        """Clean up after a step that raised an exception."""
         self.algorithm.fail_step()
 
     def reattach(self, parameters: Sequence[torch.Tensor]) -> None:
-        """Take notice of parameters that were added."""
+        """Continue with these parameters after some were added."""
 
     def steps_to_do(self, steps: int) -> int:
-        """Return the version at which a training ends that would otherwise make `steps` steps."""
+        """Return the version at which a training of `steps` steps ends."""
         return steps
 
     def stats(self) -> dict[str, int | float]:
-        """Return what became of this rank's computation, for `DistributedOptimizer.stats`."""
+        """Return counters to add to `DistributedOptimizer.stats`."""
         return {}
 
     def close(self) -> None:
-        """End what `attach` has begun; may be called again."""
+        """Undo `attach`; may be called again."""
 
     def state(self) -> dict[str, Any]:
-        """Return what this rank has to save: tensors, numbers and texts."""
+        """Return this rank's state: tensors, numbers and strings."""
         return {}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take up what `state` gave on this rank."""
+        """Restore what `state` returned on this rank."""

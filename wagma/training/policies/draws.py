@@ -1,4 +1,4 @@
-"""The micro-batches of a step, drawn until a threshold, and the times that they took."""
+"""Micro-batches of a step, drawn until a threshold, and their times."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ class Laps:
         return self.seconds
 
     def ends_after(self, seconds: float) -> float:
-        """Return when so many seconds are over, as of `time.perf_counter`."""
+        """Return the `time.perf_counter` at which so many seconds have passed since the start."""
         return self._began + seconds
 
     @property
     def seconds(self) -> float:
-        """The time of all laps."""
+        """Total time of all laps."""
         return self._last - self._began
 
 
 class Draws:
-    """One step's micro-batches, at most so many of them, until the threshold.
+    """Draw the micro-batches of one step until the threshold.
 
-    A micro-batch is finished when the loop comes back for the next one. One in whose midst the loop
-    is left counts as finished if its gradient has come.
+    A micro-batch is finished when the loop asks for the next one. If the loop ends within a
+    micro-batch, that one counts as finished if its gradient was computed.
 
     Args:
-        most: micro-batches, None: as many as fit.
-        threshold: seconds from the first one's start; infinity: they are not limited.
-        parameters: that get gradients.
-        blocks: each micro-batch has to be computed in a block.
+        most: largest number of micro-batches; None: as many as fit.
+        threshold: seconds from the start of the first one; infinity: no limit.
+        parameters: parameters that get gradients.
+        blocks: whether each micro-batch has to be computed in a `micro_batch` block.
 
     Attributes:
-        finished: micro-batches.
-        weight: sum of the weights of the finished.
-        left_out: micro-batches that the threshold has left out.
-        entered: whether the one that was drawn last was computed in its block.
-        unfinished: whether it was ended in its midst, or failed there.
-        preempted: whether a threshold did that: the step is over.
-        laps: the times that they took, None before the first.
+        finished: number of finished micro-batches.
+        weight: sum of their weights.
+        left_out: number of micro-batches dropped by the threshold.
+        entered: whether the latest micro-batch was computed in its block.
+        unfinished: whether the latest one was ended early or failed.
+        preempted: whether the threshold ended it, and with it the step.
+        laps: times of the micro-batches; None before the first.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class Draws:
         self._open: Generator[Any, None, None] | None = None
 
     def draw(self, sources: deque[Iterator[B]], weight: Callable[[B], float] | None) -> Iterator[B]:
-        """Yield micro-batches of `sources`, the first one first; take out those that are empty."""
+        """Yield micro-batches of `sources` in order, and remove exhausted sources."""
         self.close()
         self._open = self._draw(sources, weight)
         return self._open
 
     def close(self) -> None:
-        """End a loop that was left."""
+        """End the generator of a loop that ended early."""
         if self._open is not None:
             self._open.close()
             self._open = None
@@ -103,12 +103,12 @@ class Draws:
                 sources.popleft()
                 continue
             counts = 1.0 if weight is None else _checked(weight(batch))
-            before = self._traces()
+            before = self._gradient_versions()
             self.entered = self.unfinished = False
             try:
                 yield batch
             except GeneratorExit:
-                if self._traces() != before:
+                if self._gradient_versions() != before:
                     self._finish(counts)
                 else:
                     sources.appendleft(iter([batch]))
@@ -130,8 +130,8 @@ class Draws:
         self.finished += 1
         self.weight += weight
 
-    def _traces(self) -> list[tuple[int, int] | None]:
-        """What a backward pass changes."""
+    def _gradient_versions(self) -> list[tuple[int, int] | None]:
+        """Return the identities and versions of all gradients, which a backward pass changes."""
         gradients = (parameter.grad for parameter in self._parameters)
         return [None if g is None else (id(g), g._version) for g in gradients]
 
@@ -146,7 +146,7 @@ def _checked(weight: float) -> float:
 
 
 def source_of(batches: Iterable[B]) -> Iterator[B]:
-    """Return the iterator of `batches`; of an iterator itself."""
+    """Return an iterator over `batches`."""
     try:
         return iter(batches)
     except TypeError:

@@ -1,4 +1,4 @@
-"""DropCompute: a rank stops accumulating gradients at a threshold, so that none waits for long."""
+"""DropCompute: ranks stop accumulating gradients at a threshold, to bound waiting."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ from wagma.training.strategies.base import Algorithm
 __all__ = ["DropCompute"]
 
 B = TypeVar("B")
-# The weight of a rank that has finished none and has more: no sum of weights changes by it, and a
-# sum of 0 says that the data of all ranks have run out. Float32 arrays take no less than 1e-30.
+# Weight of a rank that has finished no micro-batch but has data left. It is too small to change a
+# sum of weights, while a sum of 0 means that all ranks ran out of data. Float32 arrays refuse
+# weights below 1e-30.
 MORE = 2.0**-99
 
 
 class DropCompute(ComputePolicy):
-    """Stops a step's micro-batches at a threshold, and averages what is finished.
+    """Stop a step's micro-batches at a threshold, and average what is finished.
 
-    Of Giladi et al., "DropCompute: simple and more robust distributed synchronous training via
+    From Giladi et al., "DropCompute: simple and more robust distributed synchronous training via
     compute variance reduction" (NeurIPS 2023), Algorithms 1 and 2::
 
         policy = wagma.DropCompute(wagma.AllreduceSGD(comm), micro_batches=12)
@@ -42,43 +43,45 @@ class DropCompute(ComputePolicy):
         while opt.version < opt.steps_to_do(steps):
             opt.zero_grad()
             for x, y in opt.micro_batches(next_micro_batches()):
-                loss(model(x), y).backward()  # the mean over the micro-batch, not divided
+                loss(model(x), y).backward()  # mean over the micro-batch, undivided
             opt.step()
 
-    The time since the first micro-batch began is compared with the threshold between
-    micro-batches: the one in progress when it passes is finished, and counts. A rank whose data has
-    run out has weight 0, one that finishes none for another reason next to none.
+    Between micro-batches the policy compares the time since the first one began with the threshold:
+    the micro-batch in progress when the threshold passes is finished, and counts. A rank whose data
+    ran out has weight 0; a rank without a finished micro-batch for another reason has a negligible
+    weight above 0.
 
-    Around LocalSGD and WAGMA (B.3) the time since the last average of all ranks is compared with
-    it, between local steps: the rest of the period is left out, and `version` goes on to its end.
-    Trainings then end with a period, which `DistributedOptimizer.steps_to_do` gives.
+    With LocalSGD and WAGMA (B.3) the policy compares the time since the last average of all ranks
+    between local steps: it skips the rest of the period, and `version` advances to its end. A
+    training then ends with a period; `DistributedOptimizer.steps_to_do` returns that version.
 
     Args:
-        algorithm: what averages: AllreduceSGD, EagerSGD, LocalSGD, DiLoCo without groups, or WAGMA
-            with ``missed="fast-forward"``.
-        micro_batches: per step and rank, M, the same on all ranks. None: as many as fit under the
-            threshold (Anytime Minibatch, Ferdinand et al. 2018).
-        threshold: seconds; "auto": the one with the best expected speed-up (Algorithm 2), from the
-            times that all ranks' micro-batches take in the first steps.
-        calibration_steps: steps that are measured, I; of LocalSGD and WAGMA periods.
-        correction: by what gradients are divided (B.2.2). "none": by M, whatever was finished.
-            "constant": by M, and learning rates are multiplied by 1 - the expected drop rate.
-            "stochastic": by the micro-batches that all ranks have finished together.
-        compensation: of what is dropped (4.5), R = M / E[finished] - 1. "extra_steps": R times more
-            steps, see `DistributedOptimizer.steps_to_do`. "larger_batch": M grows by R, and the
-            threshold with it. "resample": what was handed in and not drawn comes again in later
-            steps, until ``opt.epoch_done``; what waits is not in a checkpoint.
+        algorithm: the algorithm that averages: AllreduceSGD, EagerSGD, LocalSGD, DiLoCo without
+            groups, or WAGMA with ``missed="fast-forward"``.
+        micro_batches: micro-batches per step and rank, M, the same on all ranks. None: as many as
+            fit under the threshold (Anytime Minibatch, Ferdinand et al. 2018).
+        threshold: seconds; "auto": the threshold with the best expected speed-up (Algorithm 2),
+            from the times of all ranks' micro-batches in the first steps.
+        calibration_steps: number of measured steps, I; periods with LocalSGD and WAGMA.
+        correction: divisor of the gradients (B.2.2). "none": M, whatever was finished. "constant":
+            M, with learning rates multiplied by 1 - the expected drop rate. "stochastic": the
+            micro-batches that all ranks finished together.
+        compensation: compensation for dropped micro-batches (4.5), R = M / E[finished] - 1.
+            "extra_steps": R times more steps, see `DistributedOptimizer.steps_to_do`.
+            "larger_batch": M and the threshold grow by R. "resample": micro-batches that were
+            passed in but not drawn come again in later steps, until ``opt.epoch_done``; checkpoints
+            do not save them.
         preempt: the threshold also ends the micro-batch in progress, before a module's forward pass
-            or when a parameter's gradient is computed, as if it had never begun. It needs
+            or when a parameter's gradient is computed, without a trace of it. This needs
             ``DistributedOptimizer(..., model=model)``, and the loop's body in a block, ``with
-            opt.micro_batch(): ...``. Each micro-batch then accumulates apart and is added: a pass
-            over the gradients more, and a copy of the model's buffers.
-        recalibrate: versions after which the threshold is measured for again; None: never.
+            opt.micro_batch(): ...``. It costs one more pass over the gradients per micro-batch, and
+            a copy of the model's buffers.
+        recalibrate: versions after which the threshold is measured and chosen again; None: never.
 
     Raises:
-        TypeError: `algorithm` is none.
-        What is wrong with the other arguments, and MismatchError where ranks have different ones,
-        is raised, on every rank, when the optimizer is made.
+        TypeError: `algorithm` is no algorithm.
+        Creating the optimizer raises errors in the other arguments, and MismatchError if they
+        differ between ranks; on every rank.
     """
 
     def __init__(
@@ -111,14 +114,14 @@ class DropCompute(ComputePolicy):
         self._period: int | None = None
         self._parameters: Sequence[torch.Tensor] = ()
         self._gain = Gain()
-        self._draws: Draws | None = None  # of the step that comes
+        self._draws: Draws | None = None  # of the next step
         self._sources: deque[Iterator[Any]] = deque()
-        self._laps: Laps | None = None  # of this step, or of this period
-        self._lapped = 0  # period that these are of
-        self._called = self._ended = math.nan  # the last averaging; the last step or period
+        self._laps: Laps | None = None  # of this step or period
+        self._lapped = 0  # the period of the laps
+        self._called = self._ended = math.nan  # last start of averaging; last end of a step
         self._finished = self._dropped = 0
-        self._fastest = math.inf  # micro-batch, or local step
-        self._told = False  # that the threshold is too short
+        self._fastest = math.inf  # seconds of the fastest micro-batch or local step
+        self._warned = False  # that the threshold is too short
 
     def agree(self, model: torch.nn.Module | None) -> None:
         """Check the arguments."""
@@ -133,7 +136,7 @@ class DropCompute(ComputePolicy):
             meeting.agree(arguments, last=True)
 
     def attach(self, inner: Optimizer) -> None:
-        """Begin to measure, or to drop."""
+        """Start to measure or to drop."""
         self._period = period_of(self.algorithm)
         threshold = Threshold(self._arguments, self.algorithm, self._period, self._log)
         self._threshold = threshold
@@ -142,7 +145,7 @@ class DropCompute(ComputePolicy):
             self._rates = ScaledRates(inner, lambda: threshold.kept)
 
     def reattach(self, parameters: Sequence[torch.Tensor]) -> None:
-        """Draw, divide and end micro-batches for these parameters."""
+        """Draw, divide and preempt micro-batches for these parameters."""
         self._parameters = parameters
         if self._preemption is not None:
             self._preemption.close()
@@ -162,12 +165,12 @@ class DropCompute(ComputePolicy):
 
     @property
     def micro_batches_per_step(self) -> int | None:
-        """At most so many are drawn for a step; None: no limit."""
+        """Largest number of micro-batches in a step; None: no limit."""
         return self._in_force.most
 
     # ---- a step ----------------------------------------------------------------------------------
     def draw(self, batches: Iterable[B], weight: Callable[[B], float] | None) -> Iterator[B]:
-        """Return the micro-batches of `batches` that are computed in this step."""
+        """Return the micro-batches of `batches` to compute in this step."""
         if weight is not None:
             self._arguments.check_stochastic("micro_batches(weight=...)")
         source = source_of(batches)
@@ -187,11 +190,11 @@ class DropCompute(ComputePolicy):
 
     @contextmanager
     def micro_batch(self) -> Iterator[None]:
-        """Compute a micro-batch in the block, until the threshold with ``preempt=True``."""
+        """Compute a micro-batch in the block; with ``preempt=True`` until the threshold."""
         draws = self._draws
         if draws is None or draws.laps is None:
             raise RuntimeError(
-                "micro_batch() outside of a loop over micro-batches: for batch in "
+                "micro_batch() outside a loop over micro-batches: for batch in "
                 "opt.micro_batches(batches): with opt.micro_batch(): ..."
             )
         draws.entered = True
@@ -204,7 +207,7 @@ class DropCompute(ComputePolicy):
         draws.unfinished = draws.preempted = bool(ended)
 
     def begin_step(self, parameters: Sequence[torch.Tensor], closure: object) -> None:
-        """Divide the gradients by what they are divided by, and weigh them."""
+        """Divide the gradients, and set the weight for their average."""
         draws, self._draws = self._draws, None
         if closure is not None or draws is None:
             call = "step(closure)" if draws else "step() without micro_batches()"
@@ -222,7 +225,7 @@ class DropCompute(ComputePolicy):
             self._laps.lap()
             self._finished += 1
         if draws.preempted and draws.finished == 0:
-            self._warn("none is finished")
+            self._warn("no micro-batch is finished")
         self._called = time.perf_counter()
 
     def _weigh(self, draws: Draws, parameters: Sequence[torch.Tensor]) -> None:
@@ -238,7 +241,7 @@ class DropCompute(ComputePolicy):
             _divide(parameters, self.micro_batches_per_step)
 
     def end_step(self, inner: Optimizer, last: int | None) -> None:
-        """Leave out the rest of a period that takes too long; choose a threshold when due."""
+        """Skip the rest of a period that takes too long; choose a threshold when due."""
         algorithm, period = self.algorithm, self._period or 1
         if self._laps is not None and self._laps.seconds >= self.threshold:
             while algorithm.version % period and (last is None or algorithm.version < last):
@@ -246,17 +249,17 @@ class DropCompute(ComputePolicy):
                 algorithm.passive_step(inner)
                 self._dropped += 1
         if algorithm.version % period == 0:
-            self._see(algorithm.version // period - 1, time.perf_counter())
+            self._record(algorithm.version // period - 1, time.perf_counter())
             self._in_force.choose(algorithm.version // period)
 
     def fail_step(self) -> None:
-        """Make the learning rates what they were."""
+        """Restore the learning rates."""
         super().fail_step()
         if self._rates is not None:
             self._rates.restore()
 
-    def _see(self, step: int, now: float) -> None:
-        """Note what a step took, or a period."""
+    def _record(self, step: int, now: float) -> None:
+        """Record the times of a step or a period."""
         laps, self._laps = self._laps, None
         seconds, self._ended = now - self._ended, now
         if laps is None or not laps.times:
@@ -267,12 +270,12 @@ class DropCompute(ComputePolicy):
         self._in_force.note(step, laps.times, now - self._called)
         self._fastest = min(self._fastest, *laps.times)
         if self._fastest >= self.threshold:
-            self._warn("all but the first is dropped")
+            self._warn("only the first is finished")
 
     def _warn(self, what: str) -> None:
-        """Say once that the threshold is too short."""
-        if not self._told:
-            self._told = True
+        """Warn once that the threshold is too short."""
+        if not self._warned:
+            self._warned = True
             self._log.warning(
                 "the threshold of %g s is below the fastest %s%s: in a step %s. Choose a longer "
                 "threshold, or 'auto'",
@@ -283,7 +286,7 @@ class DropCompute(ComputePolicy):
             )
 
     def steps_to_do(self, steps: int) -> int:
-        """Return the version at which a training ends that without drops has `steps` steps."""
+        """Return the version at which a training of `steps` full steps ends."""
         return self._in_force.steps_to_do(steps)
 
     def close(self) -> None:
@@ -292,7 +295,7 @@ class DropCompute(ComputePolicy):
             if hooks is not None:
                 hooks.close()
 
-    # ---- what became of it -----------------------------------------------------------------------
+    # ---- counters, checkpoints -------------------------------------------------------------------
     def stats(self) -> dict[str, int | float]:
         """Return drop rate, threshold, expected and measured speed-up, and seconds saved."""
         threshold = self._in_force
@@ -306,11 +309,11 @@ class DropCompute(ComputePolicy):
         }
 
     def state(self) -> dict[str, Any]:
-        """Return the threshold and the calibration, as far as it has come."""
+        """Return the threshold and the measurements so far."""
         return self._in_force.state()
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take up what `state` gave, if it is of the same arguments."""
+        """Restore what `state` returned, if the arguments are the same."""
         self._in_force.load(state)
         self._laps = self._draws = None
         self._sources.clear()
@@ -321,7 +324,7 @@ class DropCompute(ComputePolicy):
 
 
 def _divide(parameters: Sequence[torch.Tensor], by: float) -> None:
-    """Divide the gradients; what a loop has kept of them does not change."""
+    """Replace the gradients by quotients; references to the old ones keep their values."""
     having = [parameter for parameter in parameters if parameter.grad is not None]
     gradients = [parameter.grad for parameter in having if parameter.grad is not None]
     if not having:

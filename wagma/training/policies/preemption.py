@@ -1,4 +1,4 @@
-"""Micro-batches that end in their midst: in forward and in backward passes."""
+"""Preemption of micro-batches during forward and backward passes."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from torch.utils.hooks import RemovableHandle
 __all__ = ["Preemption"]
 
 
-class _OverError(BaseException):
-    """The threshold has passed; no `except Exception` of a model is to stop it."""
+class _ThresholdPassedError(BaseException):
+    """The threshold has passed; a BaseException, so that no model catches it as Exception."""
 
 
 class Preemption:
-    """Ends a micro-batch when its time is over, as if it had never begun.
+    """End a micro-batch when its time is over, without a trace.
 
-    The time is looked at before each module's forward pass, and when a parameter's gradient has
-    been computed. A micro-batch accumulates apart from those that are finished: what it would add
-    to their gradients, buffers of the model, and torch's random numbers are as before.
+    The time is checked before each module's forward pass, and when a parameter's gradient was
+    computed. Each micro-batch accumulates separately, so that after its end the gradients of
+    finished ones, the model's buffers and torch's random state are as before.
 
     Args:
-        model: whose passes end.
-        parameters: those of it that are trained.
+        model: the model whose passes to end.
+        parameters: its trained parameters.
 
     Not thread-safe.
     """
@@ -34,10 +34,10 @@ class Preemption:
     def __init__(self, model: torch.nn.Module, parameters: Sequence[torch.Tensor]) -> None:
         self._model = model
         self._parameters = parameters
-        self._end: float | None = None  # of the micro-batch that is computed
+        self._end: float | None = None  # of the current micro-batch
         self._handles = [
-            *(m.register_forward_pre_hook(self._look) for m in model.modules()),
-            *(_on_gradient(p, self._look) for p in parameters if p.requires_grad),
+            *(m.register_forward_pre_hook(self._check_time) for m in model.modules()),
+            *(_on_gradient(p, self._check_time) for p in parameters if p.requires_grad),
         ]
 
     def close(self) -> None:
@@ -45,18 +45,18 @@ class Preemption:
         for handle in self._handles:
             handle.remove()
 
-    def _look(self, *_: object) -> None:
+    def _check_time(self, *_: object) -> None:
         if self._end is not None and time.perf_counter() >= self._end:
-            raise _OverError
+            raise _ThresholdPassedError
 
     @contextmanager
     def until(self, end: float) -> Iterator[list[bool]]:
-        """Compute a micro-batch until a time, of `time.perf_counter`.
+        """Compute a micro-batch in the block until `end`, by `time.perf_counter`.
 
-        An exception of the block has the same effects, and is raised.
+        An exception in the block restores the same state, and is raised again.
 
         Returns:
-            As the block's value a list that is empty, and is not after a block that was ended.
+            As the block's value a list that is empty unless the block was ended early.
         """
         finished = [parameter.grad for parameter in self._parameters]
         buffers = [
@@ -81,7 +81,7 @@ class Preemption:
                     if buffer is not None and before is not None:
                         buffer.copy_(before)
             torch.set_rng_state(random)
-            if not isinstance(error, _OverError):
+            if not isinstance(error, _ThresholdPassedError):
                 raise
         else:
             self._add(finished)
@@ -90,7 +90,7 @@ class Preemption:
 
     @torch.no_grad()
     def _add(self, finished: Sequence[torch.Tensor | None]) -> None:
-        """Add the new gradients to those before, as backward passes do."""
+        """Add the new gradients to the finished ones, as backward passes do."""
         for parameter, gradient in zip(self._parameters, finished, strict=True):
             if gradient is not None:
                 new = parameter.grad

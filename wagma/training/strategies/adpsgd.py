@@ -18,30 +18,30 @@ __all__ = ["ADPSGD"]
 
 
 class ADPSGD(GroupAveraging):
-    """Averages the model after every local step with that of one other rank, waiting for nobody.
+    """Average the model with one other rank's after every local step, without waiting.
 
-    Of Lian et al., "Asynchronous Decentralized Parallel Stochastic Gradient Descent" (ICML 2018).
-    The partner is drawn per version, alike on all ranks and every other rank as often (one rank is
-    alone where their number is odd). A rank that comes first averages with the newest model that
-    its partner has published; the partner, which comes later, merges its own model into that
-    average. There is no deadlock to be avoided, so that all ranks may be partners (the paper's
-    graph is bipartite), and models are averaged after the step and not beside it.
+    From Lian et al., "Asynchronous Decentralized Parallel Stochastic Gradient Descent" (ICML 2018).
+    Each version pairs the ranks at random, with the same draw on all ranks; with an odd number one
+    rank stays alone. The rank of a pair that arrives first averages with its partner's newest
+    published model. The partner arrives later, and merges its own model into that average. Any two
+    ranks may be paired, while the paper needs a bipartite graph to avoid deadlocks. Models are
+    averaged after the step, not concurrently with it.
 
     No version waits for all ranks: models drift apart further than with `WAGMA`, see
     ``docs/algorithms.md``. Only parameters are averaged, as with `WAGMA`.
 
     Args:
-        comm: the ranks that train together; "auto": those that the launcher
-            started, over MPI or as torchrun does; see `PartialAllreduce`.
-        grace: seconds that a version stays open for a partner that is about to arrive, or "auto".
-            The paper's algorithm to the letter has 0.
+        comm: the ranks that train together; "auto": those that the launcher started, over MPI or as
+            torchrun does; see `PartialAllreduce`.
+        grace: seconds that a version waits for a partner that is about to arrive, or "auto". The
+            paper's algorithm has 0.
         window: versions that a rank may be ahead of the slowest; None: 64.
-        seed: of the draws, the same on all ranks.
+        seed: seed of the pairing, the same on all ranks.
         waits: timeout, stall_warning and transport, see `Algorithm`.
 
     Raises:
-        what `Algorithm` does. What is wrong with the other arguments is raised, on every rank, when
-        the optimizer is made.
+        what `Algorithm` does. Creating the optimizer raises errors in the other arguments, on every
+        rank.
     """
 
     wait_avoiding = True

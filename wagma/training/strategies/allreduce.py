@@ -1,4 +1,4 @@
-"""Allreduce-SGD: the paper's synchronous baseline, gradients averaged over all ranks."""
+"""Allreduce-SGD: gradients averaged over all ranks, the paper's synchronous baseline."""
 
 from __future__ import annotations
 
@@ -24,42 +24,41 @@ __all__ = ["AllreduceSGD"]
 
 
 class AllreduceSGD(GradientAveraging):
-    """Averages the gradients of all ranks before every step; everybody waits for the slowest.
+    """Average the gradients of all ranks before every step; all ranks wait for the slowest.
 
-    A step copies the gradients into the collective's memory, where they are reduced in place, and
-    makes the averages the new ``.grad``; a gradient that was kept stays what it was. A parameter
-    that has no gradient on any rank keeps ``grad = None``; where some ranks have one, the others
-    count as zero. The loss that a closure returns is averaged too, in the parameters' dtype, so
-    that an optimizer that looks at it (LBFGS) decides alike on every rank. A version is one
-    averaging: with a closure one evaluation of it. With weights the averages of gradients and loss
+    A step copies the gradients into the collective's memory, reduces them in place, and assigns the
+    averages to ``.grad`` as new tensors; references to the old gradients keep their values. A
+    parameter without a gradient on any rank keeps ``grad = None``; if some ranks have one, the
+    others count as zero. The loss that a closure returns is averaged too, in the parameters' dtype,
+    so that an optimizer that uses it (LBFGS) decides alike on all ranks. A version is one
+    averaging, which is one evaluation of a closure. With weights the averages of gradients and loss
     are sum(w g) / sum(w).
 
-    With `bucket_bytes` gradients leave while ``backward()`` computes others, as DDP's do, and their
-    averaging overlaps with it; only the last bucket leaves in the step. Averages are the same to
-    the bit in shared memory; over messages where all sizes are reduced by one schedule. What DDP
-    asks for holds then:
+    With `bucket_bytes` gradients are sent in buckets while ``backward()`` computes others, as by
+    DDP; only the last bucket is sent in the step. In shared memory averages do not change by a bit;
+    over messages if one schedule reduces all sizes. The rules of DDP then apply:
 
-    - ``opt.weight`` is set before ``backward()``;
-    - gradients that accumulate over several backward passes do so in ``opt.no_sync()``, and the
-      last pass follows the block;
-    - between ``backward()`` and the step nothing may change the gradients but
-      ``opt.average_gradients()`` and ``opt.clip_grad_norm_()``, which act on averages.
+    - set ``opt.weight`` before ``backward()``;
+    - accumulate gradients over several backward passes in ``opt.no_sync()``, and make the last pass
+      after the block;
+    - between ``backward()`` and the step change gradients by ``opt.average_gradients()`` and
+      ``opt.clip_grad_norm_()`` alone, which act on averages.
 
-    What breaks this raises RuntimeError.
+    Breaking a rule raises RuntimeError.
 
     Args:
-        comm: the ranks that train together; "auto": those that the launcher
-            started, over MPI or as torchrun does; see `PartialAllreduce`.
-        bucket_bytes: bytes of gradients that leave together, such as DDP's ``25 << 20``; a thread
-            of this process sends them. None: all leave in the step.
+        comm: the ranks that train together; "auto": those that the launcher started, over MPI or as
+            torchrun does; see `PartialAllreduce`.
+        bucket_bytes: bytes of gradients in a bucket, such as DDP's ``25 << 20``; a thread of this
+            process sends the buckets. None: the step sends all gradients.
         waits: timeout, stall_warning and transport, see `Algorithm`.
 
     Raises:
-        what `Algorithm` does; TypeError, ValueError: `bucket_bytes` is no int, or below 1; when the
-        optimizer is made.
+        what `Algorithm` does; creating the optimizer raises TypeError if `bucket_bytes` is no int,
+        and ValueError if it is below 1.
     """
 
-    _timed = False  # whether backward passes are
+    _timed = False  # whether to time backward passes
 
     def __init__(
         self,
@@ -72,27 +71,26 @@ class AllreduceSGD(GradientAveraging):
         self._buckets: Buckets | None = None
 
     def arguments(self) -> dict[str, object]:
-        """Return the own arguments, checked."""
+        """Return the checked arguments."""
         if self.bucket_bytes is not None:
             self.bucket_bytes = check_count("bucket_bytes", self.bucket_bytes, 1)
         return {"bucket_bytes": self.bucket_bytes}
 
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
-        """Make the collectives, one per bucket; that of the last one counts the versions."""
+        """Create one collective per bucket; the last bucket's counts the versions."""
         whole = parameters.layout
         made = []
         for first, end in cut(whole, self.bucket_bytes):
             layout = whole.part(first, end)
             collective = SyncAllreduce(self.comm, self._like(layout), **self.waits)
             memory = torch.from_numpy(collective.empty()).view(whole.dtype)
-            stops = self.stops if first == 0 else None  # in the last one, which leaves in the step
+            stops = self.stops if first == 0 else None  # in the last bucket, sent in the step
             part = parameters.parameters[first:end]
             made.append(Bucket(part, first, layout, collective, memory, stops))
             if self.bucket_bytes is not None and not threads_may_call(collective):
                 raise RuntimeError(
-                    "bucket_bytes over MPI: a thread sends the buckets, for which MPI has to be "
-                    "initialised with MPI_THREAD_MULTIPLE, mpi4py's default; do so, or leave "
-                    "bucket_bytes out"
+                    "bucket_bytes over MPI: a thread sends the buckets, so initialise MPI with "
+                    "MPI_THREAD_MULTIPLE, mpi4py's default, or leave bucket_bytes out"
                 )
         algorithm = weakref.proxy(self)
         self._buckets = Buckets(made, lambda: algorithm.weight, timed=self._timed)
@@ -100,25 +98,25 @@ class AllreduceSGD(GradientAveraging):
 
     @property
     def gradients(self) -> FlatGradients:
-        """The memory that is averaged; with `bucket_bytes` that of the last bucket."""
+        """The gradients in the collective's memory; with `bucket_bytes` the last bucket's."""
         return self.buckets.each[-1].gradients
 
     @property
     def buckets(self) -> Buckets:
-        """The gradients that are averaged, in the order in which they leave."""
+        """The buckets, in the order in which they are sent."""
         if self._buckets is None:
             raise RuntimeError(f"{type(self).__name__} serves no optimizer: it is new, or closed")
         return self._buckets
 
     def before_step(self, loss: torch.Tensor | float | None) -> torch.Tensor | float | None:
-        """Averages gradients and loss over all ranks."""
+        """Average gradients and loss over all ranks."""
         mean = self._average(loss, self.weight)
         if isinstance(loss, torch.Tensor):
             return torch.full_like(loss, mean, requires_grad=False)
         return None if loss is None else mean
 
     def passive_step(self, inner: Optimizer) -> None:
-        """Applies the mean of the other ranks' gradients."""
+        """Apply the mean of the other ranks' gradients."""
         self._average(None, 0.0)
         inner.step()
 
@@ -138,10 +136,10 @@ class AllreduceSGD(GradientAveraging):
         self.buckets.holding = holding
 
     def meet(self) -> Meeting:
-        """Return the ranks.
+        """Return the context manager of `Algorithm.meet`.
 
         Raises:
-            RuntimeError: gradients have left in ``backward()`` that no step has used.
+            RuntimeError: ``backward()`` sent gradients that no step has used.
         """
         self._check_none_left()
         return super().meet()
@@ -156,7 +154,7 @@ class AllreduceSGD(GradientAveraging):
         try:
             if self._buckets is not None:
                 self._buckets.drain()
-        except BaseException as error:  # Ctrl-C: the others would wait for what is not sent
+        except BaseException as error:  # Ctrl-C: other ranks would wait for unsent buckets
             for collective in self._collectives:
                 collective.__exit__(type(error), error, None)
             raise
@@ -165,12 +163,11 @@ class AllreduceSGD(GradientAveraging):
     def _check_none_left(self) -> None:
         if self._buckets is not None and self._buckets.are_under_way:
             raise RuntimeError(
-                "gradients have left in backward() (bucket_bytes), and no step has used them: call "
-                "step() first"
+                "backward() sent gradients (bucket_bytes) that no step has used: call step() first"
             )
 
     def release(self) -> None:
-        """Let go of the collectives' memory."""
+        """Release the collectives' memory."""
         if self._buckets is not None:
             self._buckets.close()
         self._buckets = None

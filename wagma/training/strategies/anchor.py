@@ -1,4 +1,4 @@
-"""The model at which periods of local steps begin, and the outer optimizer that steps it."""
+"""The anchor: the model at which a period of local steps begins, with its outer optimizer."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ MakeOuter = Callable[[list[torch.nn.Parameter]], Optimizer]
 
 
 def nesterov(lr: float, momentum: float) -> MakeOuter:
-    """Return what makes Nesterov SGD with a rate and a momentum."""
+    """Return a function that creates Nesterov SGD with this rate and momentum."""
     return lambda parameters: torch.optim.SGD(parameters, lr=lr, momentum=momentum, nesterov=True)
 
 
 class Anchor:
-    """A flat model, of which the changes of a period are the gradient.
+    """A flat model, stepped with the changes of a period as its gradient.
 
     Args:
-        make: makes the outer optimizer, given a list of one parameter, the flat anchor.
+        make: creates the outer optimizer from a list of one parameter, the flat anchor.
 
     Attributes:
-        optimizer: the outer one, once `grow` was called.
-        begun: the anchor is that of the period.
+        optimizer: the outer optimizer, after the first `grow`.
+        begun: whether the period has begun, so that the anchor is valid.
     """
 
     optimizer: Optimizer
@@ -40,14 +40,14 @@ class Anchor:
 
     @property
     def flat(self) -> torch.Tensor:
-        """Return the anchor."""
+        """The anchor as a flat tensor."""
         return self._parameter.detach()
 
     def describe(self) -> str:
         """Return the outer optimizer's class and arguments.
 
         Raises:
-            TypeError: `make` makes none, or one that needs a closure.
+            TypeError: `make` creates no optimizer, or one that needs a closure.
             what `make` does.
         """
         made: object = None
@@ -63,7 +63,7 @@ class Anchor:
         return f"{type(made).__name__}({values})"
 
     def grow(self, flat: torch.Tensor) -> None:
-        """Take up new elements of a model, behind the old ones; the optimizer's state grows."""
+        """Append new elements of the model to the anchor and to the optimizer's state."""
         known = self.flat
         self._parameter.data = torch.cat([known.to(flat.dtype), flat[known.numel() :]])
         if known.numel() == 0:
@@ -75,24 +75,24 @@ class Anchor:
                 state[name][: value.numel()] = value
 
     def begin(self, flat: torch.Tensor) -> None:
-        """Begin a period with this model, unless one has begun."""
+        """Begin a period at this model, unless a period has begun."""
         if not self.begun:
             self.flat.copy_(flat)
             self.begun = True
 
     def step(self, changes: torch.Tensor) -> None:
-        """Make an outer step with the changes as gradient."""
+        """Make an outer step with `changes` as the gradient."""
         self._parameter.grad = changes
         self.optimizer.step()
         self._parameter.grad = None
 
     def state(self) -> dict[str, Any]:
-        """Return what later periods depend on."""
+        """Return the anchor of a period that has begun, and the outer optimizer's state."""
         anchor = self.flat.clone() if self.begun else None
         return {"outer": self.optimizer.state_dict(), "anchor": anchor}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take up what `state` gave."""
+        """Restore what `state` returned."""
         self.optimizer.load_state_dict(state["outer"])
         self.begun = state["anchor"] is not None
         if self.begun:

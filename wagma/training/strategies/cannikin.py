@@ -1,11 +1,10 @@
-"""Cannikin: batches as uneven as the ranks are, so that all finish together."""
+"""Cannikin: uneven batches, so that ranks of different speed finish a step together."""
 
 from __future__ import annotations
 
-import math
 import zlib
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 import numpy as np
 import torch
@@ -14,24 +13,18 @@ from torch.optim import Optimizer
 from wagma.collectives import SyncAllreduce
 from wagma.inject.checks import check_count
 from wagma.launch.logs import RankLogger
-from wagma.theory.cannikin import (
-    Measured,
-    NoiseScale,
-    Plan,
-    Planner,
-    adascale,
-    make_planner,
-    noise_scale,
-    sqrt_scaling,
-)
+from wagma.theory.cannikin import Plan, Planner, make_planner
+from wagma.theory.cannikin.noise import estimate_or_none
 from wagma.theory.cannikin.planners import Baseline, check_range
+from wagma.theory.cannikin.total_batch import Scaling, rate_factor
 from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Waits
 from wagma.training.rates import ScaledRates
 from wagma.training.strategies.allreduce import AllreduceSGD
 from wagma.training.strategies.collective import Collective
-from wagma.training.strategies.step_clock import Parts, StepClock
-from wagma.training.strategies.step_table import REMEMBERED, StepTable
+from wagma.training.strategies.step_clock import Parts, StepClock, measured_by
+from wagma.training.strategies.step_norms import NORMS, StepNorms, squared_norm
+from wagma.training.strategies.step_table import StepTable
 from wagma.units import plural
 
 if TYPE_CHECKING:
@@ -39,23 +32,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Cannikin"]
 
-Scaling = Literal["adascale", "sqrt", "none"]
-
-_LEAST_STEPS = 2  # that have to be measured for a plan
-_NORMS = 2  # of this rank's gradient and of the mean
-_ROW = len(Parts._fields) + _NORMS  # of the table that ranks share
+_MIN_STEPS = 2  # measured steps that a new plan needs
+_ROW = len(Parts._fields) + NORMS  # numbers of a rank in the shared table
 
 
 class Cannikin(AllreduceSGD):
     """`AllreduceSGD` that divides the total batch so that all ranks finish together.
 
-    Cannikin of Nie et al. (2024): each rank's times are learned while it trains, and the fastest
-    batches follow from them. The gradient is that of the whole batch in one process: each rank's
-    counts as many samples as it has. In the first epoch the batch is divided evenly, in the second
-    by the time per sample, (8), then by the model. A rank that becomes slower is noticed in an
-    epoch, and gets less from the next one on.
+    Cannikin of Nie et al. (2024) learns each rank's times during training, and computes the fastest
+    batches from them. Each rank's gradient is weighted by its samples, so that the average is the
+    gradient of the whole batch. The first epoch divides the batch evenly, the second by the time
+    per sample, (8), later ones by the learned model. A rank that becomes slower gets smaller
+    batches from the next epoch on.
 
-    The batches are in `plan`, also as ``opt.plan``, which the loop's sampler takes::
+    Pass the batches of ``opt.plan`` to the sampler of the training loop::
 
         algorithm = wagma.Cannikin(comm, 256)
         with wagma.DistributedOptimizer(inner, algorithm) as opt:
@@ -71,33 +61,35 @@ class Cannikin(AllreduceSGD):
                     opt.step()
                 algorithm.replan()
 
-    ``opt.weight`` is set in every step, before ``backward()``: the last step of an epoch has fewer
-    samples, and loaders that draw ahead have some of an older plan. Not set it is the planned one.
+    Set ``opt.weight`` in every step, before ``backward()``: the last step of an epoch has fewer
+    samples, and a loader that prefetches has batches of an older plan. The default is the planned
+    batch.
 
-    With a range as `batch_range` the total batch is chosen, too: the one with the largest goodput,
-    throughput times the progress that a sample makes by the gradient noise scale, which is measured
-    on the way. Learning rates belong to the smallest batch, and are multiplied while the inner
-    optimizer steps; `scaling` says by what. Schedulers see them as they were.
+    With a range as `batch_range` Cannikin also chooses the total batch: the one with the largest
+    goodput, which is throughput times the progress per sample. The progress follows from the
+    gradient noise scale, measured during training. Set learning rates for the smallest batch;
+    `scaling` multiplies them during the inner optimizer's step, and schedulers see the originals.
 
     Args:
         comm: the ranks that train together; "auto": those that the launcher started, over MPI or as
             torchrun does; see `PartialAllreduce`.
         batch_range: samples of all ranks in a step; or (smallest, largest).
-        epoch_steps: a new plan is made after so many steps; None: by `replan` alone.
-        scaling: of learning rates with the total batch. "adascale", for SGD, and "sqrt", for Adam
-            and its kin, as `wagma.theory.cannikin` has them. "none": by nothing.
-        baseline: None, or what Cannikin is compared with: "even", "lb-bsp", "adaptdl", see
-            `wagma.theory.cannikin.make_planner`.
-        max_batch: samples that fit into this rank's memory; each rank passes its own. None: all.
+        epoch_steps: steps from one plan to the next; None: only `replan` makes plans.
+        scaling: how learning rates follow the total batch, see `wagma.theory.cannikin`: "adascale"
+            for SGD, "sqrt" for Adam and its variants, "none": not at all.
+        baseline: planner to compare with: "even", "lb-bsp" or "adaptdl", see
+            `wagma.theory.cannikin.make_planner`. None: Cannikin.
+        max_batch: samples that fit into this rank's memory, which may differ between ranks. None:
+            no limit.
         bucket_bytes: see `AllreduceSGD`.
         waits: timeout, stall_warning and transport, see `Algorithm`.
 
     Attributes:
-        plans: all plans so far, the latest last; `measured` is there once the next one was made.
+        plans: all plans so far, the latest last; a plan has `measured` once the next one exists.
 
     Raises:
-        what `AllreduceSGD` does; TypeError, ValueError: an argument is wrong; MismatchError: ranks
-        have different ones; when the optimizer is made.
+        what `AllreduceSGD` does; creating the optimizer raises TypeError or ValueError if an
+        argument is wrong, MismatchError if the ranks' arguments differ.
     """
 
     _timed = True
@@ -124,18 +116,18 @@ class Cannikin(AllreduceSGD):
         self._planner: Planner | None = None
         self._rates: ScaledRates | None = None
         self._clock = StepClock()
-        self._norms: dict[int, tuple[float, float]] = {}  # of its gradient and the mean, by version
-        self._adapts = False  # whether the total batch is chosen
+        self._norms = StepNorms()
+        self._adapts = False  # whether Cannikin chooses the total batch
         self._steps = 0  # since the latest plan
-        self._kept = 0  # how often in turn a plan could not be made
+        self._kept = 0  # how many times in a row too little was measured for a new plan
         self._factor = 1.0
 
     @property
     def plan(self) -> Plan:
-        """How the batch of the coming steps is divided.
+        """Division of the batch in the next steps.
 
         Raises:
-            RuntimeError: this serves no optimizer yet.
+            RuntimeError: the algorithm serves no optimizer yet.
         """
         if not self.plans:
             raise RuntimeError(
@@ -151,12 +143,12 @@ class Cannikin(AllreduceSGD):
     @property
     def _planning(self) -> Planner:
         if self._planner is None:
-            _ = self.plan  # which raises what is wrong
+            _ = self.plan  # raises the error
         assert self._planner is not None
         return self._planner
 
     def arguments(self) -> dict[str, object]:
-        """Return the own arguments, checked."""
+        """Return the checked arguments."""
         smallest, largest = check_range(self.batch_range, self.baseline)
         self._adapts = smallest < largest
         if self.epoch_steps is not None:
@@ -170,24 +162,24 @@ class Cannikin(AllreduceSGD):
         return {**super().arguments(), **{name: getattr(self, name) for name in own}}
 
     def attach(self, parameters: FlatParameters, inner: Optimizer) -> None:
-        """Begin to serve the training of `inner`."""
+        """Create the collectives, and scale the learning rates of `inner` if the batch varies."""
         super().attach(parameters, inner)
         if self._adapts and self.scaling != "none":
             self._rates = ScaledRates(inner, lambda: self._factor)
         if self._adapts and self.scaling == "adascale" and "betas" in inner.defaults:
             self._warn(
-                "scaling='adascale' is for SGD, and %s divides by the size of its gradients: take "
+                "scaling='adascale' is for SGD, and %s normalizes its gradients: pass "
                 "scaling='sqrt'",
                 type(inner).__name__,
             )
 
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
-        """Make the collectives, and the first plan."""
+        """Create the collectives, and the first plan."""
         if self._planner is None:
             with self.meet() as meeting:
                 limits = meeting.exchange(lambda: self.max_batch, last=True)
             self._planner = make_planner(self.size, self.batch_range, limits, self.baseline)
-            self._take(self._planner.first())
+            self._adopt(self._planner.first())
         ranks = SyncAllreduce(
             self.comm, np.zeros(StepTable.size_for(self.size, _ROW)), average=False, **self.waits
         )
@@ -200,27 +192,15 @@ class Cannikin(AllreduceSGD):
     ) -> float:
         plan = self._current
         version = self.version
+        counts, tensors = weight == plan.batches[self.rank], self.parameters.parameters
+        measures = counts and self._adapts
         self._clock.call(self.buckets)
-        before = self._squares(scale) if weight == plan.batches[self.rank] > 0 else 0.0
+        own = squared_norm(tensors, scale) if measures and weight > 0 else 0.0
         mean = super()._average(loss, weight, scale)
-        counts = weight == plan.batches[self.rank]
         self._clock.end(self.buckets, version, counts=counts)
-        self._norms.pop(version - REMEMBERED, None)
-        if counts and self._adapts:
-            after = self._squares(scale)
-            if math.isfinite(before + after):
-                self._norms[version] = (before, after)
+        if measures:
+            self._norms.add(version, own, squared_norm(tensors, scale))
         return mean
-
-    def _squares(self, scale: float) -> float:
-        """Return the squared norm of the gradients, where the total batch is chosen."""
-        if not self._adapts:
-            return 0.0
-        found = [one.grad for one in self.parameters.parameters if one.grad is not None]
-        if not found:
-            return 0.0
-        norms = torch.stack(torch._foreach_norm(found))
-        return float(norms.double().square().sum()) / scale**2
 
     def after_step(self) -> None:
         """Make a new plan when it is due."""
@@ -235,62 +215,46 @@ class Cannikin(AllreduceSGD):
 
     # ---- plans -----------------------------------------------------------------------------------
     def replan(self) -> Plan:
-        """Make the plan of the coming steps from what was measured in the last ones; collective.
+        """Plan the next steps from the measurements of the last ones; collective.
 
-        Called at the end of an epoch, or by itself after `epoch_steps`. Where a rank has measured
-        fewer than two steps (all ranks with their planned batches, and not the first after a plan),
-        the plan stays, and what was measured is kept.
+        Call it at the end of an epoch; with `epoch_steps` it runs by itself. A step is measured if
+        all ranks have their planned batches and it is not the first one of a plan. With fewer than
+        two measured steps on a rank the plan stays, and its measurements are kept.
 
         Returns:
             The plan.
 
         Raises:
-            RuntimeError: there is no optimizer yet, or no more; gradients have left in
-                ``backward()`` that no step has used.
-            PeerError, StallError: a rank does not come.
+            RuntimeError: the algorithm serves no optimizer yet, or was closed; ``backward()`` sent
+                gradients that no step has used.
+            PeerError, StallError: a rank does not arrive.
         """
         planner = self._planning
         self.check_open("replan()")
         self._check_none_left()
         self._shared.hint = "replan() is collective: call it on all ranks after the same step"
         steps = self._table.common(self._clock.steps)
-        if len(steps) < _LEAST_STEPS:
+        if len(steps) < _MIN_STEPS:
             self._keep()
             return self.plan
         plan, rows = self._current, self._share(steps)
-        parts = [Parts(*row[:-_NORMS]) for row in rows]
-        local, mean = zip(*(row[-_NORMS:] for row in rows), strict=True)
-        busy = [batch > 0 for batch in plan.batches]
-        seconds = float(np.mean([part.step for part in parts]))
-        self.plans[-1] = replace(plan, measured=seconds)
-        new = planner.next(
-            Measured(
-                plan.batches,
-                [part.a * has for part, has in zip(parts, busy, strict=True)],
-                [part.P * has for part, has in zip(parts, busy, strict=True)],
-                [part.gamma for part in parts],
-                [part.overlap for part in parts],
-                [part.last for part in parts],
-                seconds,
-                self._noise(plan.batches, local, mean[0]),
-            )
-        )
-        self._take(new)
-        if new.predicted is None and new.batches == plan.batches and self._learns:
+        own, mean = zip(*(row[-NORMS:] for row in rows), strict=True)
+        noise = estimate_or_none(plan.batches, own, mean[0]) if self._adapts else None
+        measured = measured_by(plan.batches, [Parts(*row[:-NORMS]) for row in rows], noise)
+        self.plans[-1] = replace(plan, measured=measured.step)
+        new = planner.next(measured)
+        self._adopt(new)
+        if new.predicted is None and new.batches == plan.batches and planner.learns:
             self._warn(
-                "%d samples cannot be divided among %s in two ways, so that their times cannot be "
+                "%d samples cannot be divided among %s in two ways, so their times cannot be "
                 "learned, and the plan stays: raise batch_range",
                 plan.total_batch,
                 plural(self.size, "rank"),
             )
         return new
 
-    @property
-    def _learns(self) -> bool:
-        return self.size > 1 and self.baseline in (None, "adaptdl")
-
     def _keep(self) -> None:
-        """Go on with the plan, for which too little was measured; warn if that happens often."""
+        """Keep the plan, because too little was measured; warn the third time in a row."""
         self._clock.pause()
         self._steps = 0
         self._kept += 1
@@ -300,80 +264,60 @@ class Cannikin(AllreduceSGD):
                 "where all ranks have as many samples as opt.plan says (does the loop call "
                 "sampler.set_batches(opt.plan.batches, ...), and set opt.weight?), and is not the "
                 "first one after replan()",
-                _LEAST_STEPS,
+                _MIN_STEPS,
             )
 
-    def _noise(
-        self, batches: tuple[int, ...], local: tuple[float, ...], mean: float
-    ) -> NoiseScale | None:
-        """Return an estimate of the noise scale where it is needed, and defined."""
-        undefined = sum(batch > 0 for batch in batches) < 2
-        if not self._adapts or undefined or min(*local, mean) < 0:
-            return None
-        return noise_scale(batches, local, mean)
-
     def _share(self, steps: list[int]) -> list[list[float]]:
-        """Return what each rank has measured in these steps."""
-        found = [self._norms[version] for version in steps if version in self._norms]
-        norms = np.mean(found, axis=0) if found else np.full(_NORMS, -1.0)
-        return self._table.share([*self._clock.typical(steps), *norms])
+        """Return each rank's measurements of these steps; collective."""
+        return self._table.share([*self._clock.typical(steps), *self._norms.mean(steps)])
 
-    def _take(self, plan: Plan) -> None:
-        """Train by `plan` from now on."""
+    def _adopt(self, plan: Plan) -> None:
+        """Train with `plan` from now on."""
         self.plans.append(plan)
         self._clock.restart()
         self._norms.clear()
         self._steps = self._kept = 0
         own = float(plan.batches[self.rank])
-        if self.weight == self.default_weight:  # or else the loop has set it
+        if self.weight == self.default_weight:  # otherwise the loop has set it
             self.weight = own
         self.default_weight = own
-        self._factor = self._gain(plan)
-
-    def _gain(self, plan: Plan) -> float:
-        """Return by what learning rates are multiplied."""
         planner = self._planning
-        base, total = planner.smallest, plan.total_batch
-        if self.scaling == "none" or total == base:
-            return 1.0
-        if self.scaling == "sqrt":
-            return sqrt_scaling(total, base)
-        return adascale(total, planner.noise.average.scale, base)
+        noise = planner.noise.average.scale
+        self._factor = rate_factor(self.scaling, plan.total_batch, noise, planner.smallest)
 
     def stats(self) -> dict[str, int | float]:
-        """Return the plan's figures, and how well the one before was predicted.
+        """Return figures of the plan, and the error of the latest measured prediction.
 
-        "batch" and "total_batch", samples; "predicted_seconds" of a step, NaN while the ranks are
-        not known; "measured_seconds" of the latest plan that was measured, and "prediction_error",
-        its share by which the prediction was wrong; "noise_scale", samples; "rate_factor", by which
-        learning rates are multiplied.
+        "batch" and "total_batch" in samples; "predicted_seconds" of a step, NaN until the model of
+        the ranks is known; "measured_seconds" of the latest measured plan, and its
+        "prediction_error", relative; "noise_scale" in samples; "rate_factor", the factor of the
+        learning rates.
         """
         planner, plan, nan = self._planning, self._current, float("nan")
         old = next((one for one in reversed(self.plans) if one.measured is not None), plan)
-        predicted, seconds = old.predicted, old.measured
         return {
             "batch": plan.batches[self.rank],
             "total_batch": plan.total_batch,
             "predicted_seconds": nan if plan.predicted is None else plan.predicted,
-            "measured_seconds": seconds or nan,
-            "prediction_error": predicted / seconds - 1 if predicted and seconds else nan,
+            "measured_seconds": old.measured or nan,
+            "prediction_error": old.prediction_error,
             "noise_scale": planner.noise.average.scale,
             "rate_factor": self._factor,
         }
 
     # ---- checkpoints, the end --------------------------------------------------------------------
     def state(self) -> dict[str, Any]:
-        """Return the plan and what was learned of the ranks."""
+        """Return the plan and the planner's state."""
         known = {"planner": self._planning.state_dict(), "baseline": self.baseline}
         return {**known, "plan": vars(self._current).copy()}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take up what was learned of as many ranks, and the plan where it is within the limits."""
+        """Restore a state of as many ranks; a plan outside the limits is replaced."""
         plan = Plan(**state["plan"])
         there, here = (len(plan.batches), state["baseline"]), (self.size, self.baseline)
         if there != here:
             self._warn(
-                "the state is of %s and baseline=%r, and this is of %s and %r: times are learned "
+                "the state is of %s and baseline=%r, this training of %s and %r: times are learned "
                 "anew",
                 *(plural(there[0], "rank"), there[1], plural(here[0], "rank"), here[1]),
             )
@@ -381,33 +325,33 @@ class Cannikin(AllreduceSGD):
         planner = self._planning
         planner.load_state_dict(state["planner"])
         if not planner.allows(plan.batches):
-            self._warn("the plan that was saved, %s, is out of batch_range or max_batch", plan)
+            self._warn("the saved plan, %s, is outside batch_range or max_batch", plan)
             plan = planner.first()
-        self._take(plan)
+        self._adopt(plan)
 
     def after_load(self) -> None:
-        """Start anew where ranks have loaded different states."""
-        known = repr((self._planning.state_dict(), self._current))
+        """Learn anew if the ranks have loaded different states."""
+        state = repr((self._planning.state_dict(), self._current))
         with self.meet() as meeting:
-            all_known = meeting.exchange(lambda: zlib.crc32(known.encode()), last=True)
-        if len(set(all_known)) > 1:
+            checksums = meeting.exchange(lambda: zlib.crc32(state.encode()), last=True)
+        if len(set(checksums)) > 1:
             self._warn("the ranks have loaded different states: their times are learned anew")
             limits = self._planning.max_batches
             self._planner = make_planner(self.size, self.batch_range, limits, self.baseline)
-            self._take(self._planner.first())
+            self._adopt(self._planner.first())
 
     def fail_step(self) -> None:
-        """Make the learning rates what they were."""
+        """Restore the learning rates."""
         if self._rates is not None:
             self._rates.restore()
 
     def _warn(self, text: str, *args: object) -> None:
-        """Log a warning on rank 0, of what all ranks know."""
+        """Log a warning on rank 0, about something that all ranks know."""
         if self.rank == 0:
             RankLogger(__name__, self.rank, self.size).warning(text, *args)
 
     def release(self) -> None:
-        """Let go of the collectives' memory."""
+        """Release the collectives' memory."""
         super().release()
         if self._closed and self._rates is not None:
             self._rates.close()

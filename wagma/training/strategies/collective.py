@@ -1,4 +1,4 @@
-"""What an algorithm asks of its collectives."""
+"""The interface that an algorithm needs of its collectives."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["Collective", "close_all", "threads_may_call"]
 
 
 class Collective(Protocol):
-    """What all collectives have, whatever they compute.
+    """Interface of all collectives.
 
     Attributes:
-        hint: what warnings about waits that last say besides.
+        hint: text that is added to warnings about stuck waits.
     """
 
     hint: str | None
@@ -28,24 +28,24 @@ class Collective(Protocol):
 
     @property
     def transport(self) -> str:
-        """What the ranks talk through, "shm" or "mpi"."""
+        """The transport, "shm" or "mpi"."""
         ...
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, or has failed."""
+        """Whether the collective was closed or has failed."""
         ...
 
     def stats(self) -> Stats:
-        """Counters of this rank, and of all as of the last version that all took part in."""
+        """Return counters of this rank, and of all ranks as of their last common version."""
         ...
 
     def lost(self) -> list[int]:
-        """The ranks that are known to have failed or died; does not wait."""
+        """Return the ranks known to have failed or died; does not wait."""
         ...
 
     def close(self) -> None:
-        """Leaves it."""
+        """Leave the collective."""
         ...
 
     def __exit__(
@@ -58,19 +58,19 @@ class Collective(Protocol):
 
 
 def threads_may_call(collective: Collective) -> bool:
-    """Return whether a thread may call it while another one calls another collective."""
+    """Return whether one thread may call it while another thread calls another collective."""
     if collective.transport != "mpi":
         return True
-    from mpi4py import MPI  # where MPI carries the messages, it is there
+    from mpi4py import MPI  # importable where the transport is MPI
 
     return MPI.Query_thread() == MPI.THREAD_MULTIPLE
 
 
 def close_all(collectives: Sequence[Collective]) -> None:
-    """Leave all of them; over MPI at once, where each returns when all ranks have left it.
+    """Leave all collectives, over MPI concurrently.
 
-    One after the other, a rank that leaves early would be in the first while the others wait for it
-    in the second.
+    Over MPI `close` returns when all ranks have left. If ranks closed one collective after the
+    other, a rank that leaves early would wait in the first while others wait for it in the second.
     """
     first, *rest = collectives
     if first.transport != "mpi" or not threads_may_call(first):

@@ -1,4 +1,4 @@
-"""After how many versions the groups of a collective come again, and how to come to some."""
+"""The period of a collective's groups, and how to advance to a version's groups."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["group_cycle", "pass_empty"]
 
 
 def group_cycle(size: int, group_size: int, grouping: Grouping) -> int:
-    """Versions after which all groups repeat, a multiple of the fewest (protocol/topology.c).
+    """Return a number of versions after which all groups repeat; see protocol/topology.c.
 
     Args:
-        size: ranks P, >= 1.
+        size: number of ranks P, >= 1.
         group_size: S, 1 to P.
-        grouping: of the collective; "pairs" are drawn, never repeat, and count as 1.
+        grouping: grouping of the collective; "pairs" are random, never repeat, and count as 1.
     """
     if grouping != "dynamic":
         return 1
@@ -27,22 +27,22 @@ def group_cycle(size: int, group_size: int, grouping: Grouping) -> int:
         return bits // math.gcd(bits, group_size.bit_length() - 1) if bits else 1
     groups = -(-size // group_size)
     base = max(2, size // groups)
-    steps = 0  # of the slant until it begins again with the smallest
+    steps = 0  # until the strides begin again with the smallest
     while base**steps < groups:
         steps += 1
     return max(1, steps * groups)
 
 
 def pass_empty(collective: PartialAllreduce, array: torch.Tensor, version: int) -> None:
-    """Pass through versions without weight until those of `version` are next; collective.
+    """Make versions of weight 0 until the groups of `version` come next; collective.
 
-    Groups and synchronisations are then those of `version` (pairs, which are drawn, stay others).
-    One version at least is passed, so that no average ever holds what ranks had published before.
+    Groups and synchronisations then are those of `version`, but not random pairs. It makes at least
+    one version, so that no average contains what ranks published before.
 
     Args:
-        collective: of all ranks.
-        array: for the calls, which leave it as it is.
-        version: of the collective, in some process.
+        collective: over all ranks.
+        array: passed to the calls, which do not change it.
+        version: version to continue with, as counted by an earlier process.
     """
     used = collective.options
     groups = group_cycle(collective.size, int(used.group_size or 1), used.grouping)

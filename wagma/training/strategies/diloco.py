@@ -1,4 +1,4 @@
-"""DiLoCo: local steps, and an outer optimizer that steps with what they changed on average."""
+"""DiLoCo: local steps, and an outer optimizer that steps with their average change."""
 
 from __future__ import annotations
 
@@ -28,36 +28,37 @@ __all__ = ["DiLoCo"]
 class DiLoCo(PostedAveraging, LocalSGD):
     """Makes `sync_period` steps of its own, and then an outer step with what they changed.
 
-    Of Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models" (2023).
-    A period starts at the anchor, a model that all ranks have. At its end the mean over the ranks
-    of anchor - model is the gradient with which the outer optimizer steps the anchor. The anchor is
-    then the model, from which the next period starts. `synchronize` ends a period early.
+    From Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models"
+    (2023). A period begins at the anchor, a model that all ranks share. At its end the outer
+    optimizer steps the anchor with the mean of anchor - model over the ranks as its gradient. The
+    new anchor is the model with which the next period begins. `synchronize` ends a period early.
 
-    Versions and weights are those of `LocalSGD`. Where all weights of a period are 0 there is no
-    outer step. With the `DistributedOptimizer` the outer optimizer is made, `outer` of this object,
-    for learning-rate schedules::
+    Versions and weights are those of `LocalSGD`. If all weights of a period are 0 there is no outer
+    step. Creating the `DistributedOptimizer` creates the outer optimizer, ``algorithm.outer``, for
+    learning-rate schedules::
 
-        torch.optim.lr_scheduler.CosineAnnealingLR(algorithm.outer, periods)  # a step a period
+        torch.optim.lr_scheduler.CosineAnnealingLR(algorithm.outer, periods)  # one step per period
 
     Args:
         comm: the ranks that train together; "auto": see `PartialAllreduce`.
         sync_period: versions from one outer step to the next, H; None: only `synchronize` makes
-            one.
-        outer: makes the outer optimizer, given a list of one parameter, the flat anchor; the same
-            on all ranks. None: ``SGD(parameters, lr=0.7, momentum=0.9, nesterov=True)``, the
-            paper's; with `overlap` or `group_size` ``lr=0.3, momentum=0.5``, since an outer
-            gradient that is a period old, or of some ranks, makes the paper's diverge.
-        overlap: the changes of a period are averaged during the next one, and applied at its end:
-            nobody waits for communication, and the outer gradient is one period old.
-        group_size: average the changes in wait-avoiding groups of so many ranks, others in each
-            period, as `WAGMA` does models; anchors then differ between ranks until `synchronize`,
-            which averages them, too; no rank is more than 64 periods ahead of another. None:
-            average over all ranks, waiting for all.
+            outer steps.
+        outer: function that creates the outer optimizer from a list of one parameter, the flat
+            anchor; the same on all ranks. None: ``SGD(parameters, lr=0.7, momentum=0.9,
+            nesterov=True)``, as in the paper; with `overlap` or `group_size` ``lr=0.3,
+            momentum=0.5``, because an outer gradient that is a period old, or of a group only,
+            diverges with the paper's values.
+        overlap: average the changes of a period during the next one, and apply them at its end: no
+            rank waits for communication, and the outer gradient is one period old.
+        group_size: average the changes in wait-avoiding groups of at most so many ranks that change
+            with every period, as `WAGMA` averages models. Anchors then differ between ranks until
+            `synchronize`, which averages them too; ranks are at most 64 periods apart. None:
+            average over all ranks, waiting for all of them.
         waits: timeout, stall_warning and transport, see `Algorithm`.
 
     Raises:
-        what `Algorithm` does. What is wrong with the other arguments is raised, on every rank, when
-        the optimizer is made.
+        what `Algorithm` does. Creating the optimizer raises errors in the other arguments, on every
+        rank.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class DiLoCo(PostedAveraging, LocalSGD):
 
     @property
     def outer(self) -> Optimizer:
-        """The outer optimizer, of one parameter, the flat anchor; made with the inner one's."""
+        """The outer optimizer of the flat anchor; created with the `DistributedOptimizer`."""
         return self._anchor.optimizer
 
     @property
@@ -89,18 +90,18 @@ class DiLoCo(PostedAveraging, LocalSGD):
         return self.group_size is None and super().carries_stops
 
     def stop_period(self) -> int:
-        """Return two periods in groups, where a rank may be 64 ahead: few are."""
+        """Return two periods with groups: ranks may be 64 periods apart, but rarely are."""
         return 2 * (self.sync_period or 0) or super().stop_period()
 
     def arguments(self) -> dict[str, object]:
-        """Return the own arguments, checked."""
+        """Return the checked arguments."""
         check_switch("overlap", self.overlap)
         Options(group_size=self.group_size).engine(self.size, 0, 0)  # raises what is wrong with it
         own = {"overlap": self.overlap, "group_size": self.group_size}
         return super().arguments() | own | {"outer": self._anchor.describe()}
 
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
-        """Make the collective; the anchor and the state of the outer optimizer grow."""
+        """Create the collective; add new parameters to the anchor and the outer optimizer."""
         like = VersionedArray.like(parameters.flat).memory
         quorum: Quorum = 1 if self.wait_avoiding else "all"
         collective = PartialAllreduce(
@@ -111,13 +112,13 @@ class DiLoCo(PostedAveraging, LocalSGD):
         return (collective,)
 
     def before_step(self, loss: torch.Tensor | float | None) -> torch.Tensor | float | None:
-        """Remember where a period begins."""
+        """Begin a period if none has begun."""
         self._anchor.begin(self.parameters.flat)
         return loss
 
     def after_step(self) -> None:
-        """Make an outer step where a period ends."""
-        self.before_step(None)  # a step without gradients, which has changed nothing, may begin
+        """Make an outer step at the end of a period."""
+        self.before_step(None)  # a step without gradients may begin a period: it changed nothing
         super().after_step()
 
     def synchronize(self, *, final: bool = True) -> None:
@@ -125,10 +126,10 @@ class DiLoCo(PostedAveraging, LocalSGD):
         self.before_step(None)
         model, anchor, later = self.parameters.flat, self._anchor.flat, self.overlap and not final
         changes = anchor - model
-        self._step_outer()  # with the changes of the last period, where they were posted
+        self._step_outer()  # with the changes that the last period posted
         self._average(changes, self._mean_weight(), later=later, everybody=final)
         if not later:
-            self._due &= bool(self._weights)  # of no step no change is applied
+            self._due &= bool(self._weights)  # without steps there are no changes to apply
             self._step_outer()
         if final and self.wait_avoiding:  # anchors differ
             self._array.content.copy_(anchor)
@@ -141,26 +142,26 @@ class DiLoCo(PostedAveraging, LocalSGD):
         self._anchor.begun = False
 
     def _step_outer(self) -> None:
-        """Step the anchor with the average, if there is one."""
+        """Step the anchor with the average, if one is due."""
         changes = self._take()
         if changes is not None:
             self._anchor.step(changes)
 
     def restart(self, version: int) -> None:
-        """Pass through versions until groups are those of the period of `version`."""
+        """Pass versions until the groups are those of the period of `version`."""
         if self.wait_avoiding:
             pass_empty(self.collective, self._array.memory, version // (self.sync_period or 1))
 
     def state(self) -> dict[str, Any]:
-        """Return the outer optimizer's state, and what there is of a period; waits for its average.
+        """Return the states of the outer optimizer and of the period; waits for a posted average.
 
-        What others could still use in groups cannot be saved, nor with `overlap` the outcome of the
-        average that was posted: `outcome` is None at the first period's end after a resume.
+        Contributions that groups could still use cannot be saved. Neither can, with `overlap`, the
+        outcome of a posted average: `outcome` is None after the first period that is resumed.
         """
         return super().state() | self._anchor.state()
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take up what was saved."""
+        """Restore what `state` returned."""
         super().load_state(state)
         self._anchor.load_state(state)
 

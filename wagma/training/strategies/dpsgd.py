@@ -1,4 +1,4 @@
-"""D-PSGD: models averaged on a ring."""
+"""D-PSGD: models averaged with the neighbours on a ring."""
 
 from __future__ import annotations
 
@@ -15,22 +15,21 @@ __all__ = ["DPSGD"]
 
 
 class DPSGD(NeighborAveraging):
-    """Averages the model after every local step with those of the two neighbours on a ring.
+    """Average the model with those of the two neighbours on a ring after every local step.
 
-    Of Lian et al., "Can Decentralized Algorithms Outperform Centralized Algorithms?" (NIPS 2017).
-    Each of the three models has weight 1/3 (two ranks: 1/2 each; one rank is alone). A rank waits
-    for its neighbours, they for theirs: a straggler is felt by all, a version later at each further
-    rank.
+    From Lian et al., "Can Decentralized Algorithms Outperform Centralized Algorithms?" (NIPS 2017).
+    Each of the three models has weight 1/3; with two ranks each has 1/2; a single rank is alone. A
+    rank waits for its neighbours: the delay of a straggler reaches one more rank in each version.
 
-    Models are averaged after the step, W (x + u), as with `WAGMA`. In the paper's Algorithm 1 they
-    are averaged while the gradient is computed, W x + u, which costs no time where both overlap;
-    here the exchange blocks, and the step then sees one set of parameters from gradient to update.
+    Models are averaged after the step, W (x + u), as with `WAGMA`. The paper's Algorithm 1 averages
+    while the gradient is computed, W x + u, which costs no time if both overlap. Here the exchange
+    blocks, so that a step uses one set of parameters from gradient to update.
 
     Only parameters are averaged, as with `WAGMA`. `synchronize` averages over all ranks.
 
     Args:
-        comm: the ranks that train together; "auto": those that the launcher
-            started, over MPI or as torchrun does; see `PartialAllreduce`.
+        comm: the ranks that train together; "auto": those that the launcher started, over MPI or as
+            torchrun does; see `PartialAllreduce`.
         waits: timeout, stall_warning and transport, see `Algorithm`.
 
     Raises:
@@ -50,12 +49,12 @@ class DPSGD(NeighborAveraging):
         )
 
     def after_step(self) -> None:
-        """Averages the new model with the neighbours'."""
+        """Average the new model with the neighbours' models."""
         self.outcome = self.collective.exchange(self.parameters.flat, self.weight)
         self.parameters.written()
 
     def synchronize(self, *, final: bool = True) -> None:  # noqa: ARG002
-        """Averages the models of all ranks."""
+        """Average the models of all ranks."""
         self.outcome = self._average_all(1.0)
 
     def __repr__(self) -> str:

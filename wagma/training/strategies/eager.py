@@ -1,4 +1,4 @@
-"""Eager-SGD: gradients averaged with those that are there, late ones later."""
+"""Eager-SGD: averages of the gradients that arrive in time; late gradients join the next."""
 
 from __future__ import annotations
 
@@ -22,43 +22,43 @@ Variant = Literal["solo", "majority"]
 
 
 class EagerSGD(GradientResults):
-    """Averages the gradients of the ranks that are there; what comes too late joins the next ones.
+    """Average the gradients that arrive in time; a late gradient is added to its rank's next one.
 
-    Of Li et al., "Taming Unbalanced Training Workloads in Deep Learning with Partial Collective
-    Operations" (PPoPP 2020). A version starts with one rank: with any ("solo"), or with one that
-    every rank draws alike ("majority": on average half of the others have come before it). A rank
-    that comes later finds the version done; its gradient is carried, that is added to its next one.
-    Each result is the sum of what was there divided by the number of ranks, sum(w g) / P with
-    weights, and `Outcome.weight` that number.
+    From Li et al., "Taming Unbalanced Training Workloads in Deep Learning with Partial Collective
+    Operations" (PPoPP 2020). The arrival of one rank starts a version: of any rank ("solo"), or of
+    one drawn alike on all ranks ("majority": half of the other ranks arrive before it on average).
+    A rank that arrives later is late: its gradient is carried, which means added to its next one.
+    A result is the sum of the contributions divided by the number of ranks, sum(w g) / P with
+    weights; `Outcome.weight` is the divisor.
 
-    No result is lost, so that the models are equal at equal versions, bit for bit: a rank that is
-    behind gets all results in one step and applies each as a step of the inner optimizer of its
-    own, in order. `version` then advances by as many: loops count it. What has to happen once per
-    version is a hook of the inner optimizer's step, a learning-rate schedule for example::
+    No result is lost: a rank that is behind gets all missed results in one call, and applies each
+    in order as a separate step of the inner optimizer. So models are bit-identical at equal
+    versions. `version` then advances by more than one: let loops count it. Register what has to
+    happen once per version, such as a learning-rate schedule, as a hook of the inner step::
 
         opt.register_step_post_hook(lambda *_: schedule.step())
 
-    A closure is evaluated once per step, and the loss that it returns is this rank's own. LBFGS,
-    which evaluates it several times and compares, is refused when the optimizer is made: the
-    gradients that come back belong to other points.
+    A step evaluates a closure once and returns its loss on this rank. Optimizers that evaluate a
+    closure several times, such as LBFGS, are refused when the optimizer is created: the averaged
+    gradients belong to other points.
 
-    `synchronize` averages and applies what is carried, so that no gradient is lost, and then
-    averages the parameters. A parameter that has no gradient on any rank keeps ``grad = None``.
+    `synchronize` averages and applies carried gradients, so that none is lost, and then averages
+    the parameters. A parameter without a gradient on any rank keeps ``grad = None``.
 
     Args:
-        comm: the ranks that train together; "auto": those that the launcher
-            started, over MPI or as torchrun does; see `PartialAllreduce`.
+        comm: the ranks that train together; "auto": those that the launcher started, over MPI or as
+            torchrun does; see `PartialAllreduce`.
         variant: "solo" or "majority".
-        grace: seconds that a version stays open for ranks that are about to arrive, or "auto". The
-            paper's algorithm to the letter has 0.
+        grace: seconds that a version waits for ranks that are about to arrive, or "auto". The
+            paper's algorithm has 0.
         window: versions that a rank may be ahead of the slowest, and results that are kept;
             None: 8.
-        seed: of the draws of "majority", the same on all ranks.
+        seed: seed of the draws of "majority", the same on all ranks.
         waits: timeout, stall_warning and transport, see `Algorithm`.
 
     Raises:
-        what `Algorithm` does. What is wrong with the other arguments is raised, on every rank, when
-        the optimizer is made.
+        what `Algorithm` does. Creating the optimizer raises errors in the other arguments, on every
+        rank.
     """
 
     def __init__(
@@ -77,17 +77,17 @@ class EagerSGD(GradientResults):
         self._window = window
         self._seed = seed
         self._inner: Optimizer | None = None
-        self._carries = False  # a gradient of this rank is in no result yet
+        self._carries = False  # whether a gradient of this rank is in no result yet
 
     def arguments(self) -> dict[str, object]:
-        """Return the own arguments, checked."""
+        """Return the checked arguments."""
         if self.variant not in get_args(Variant):
             known = " or ".join(map(repr, get_args(Variant)))
             raise ValueError(f"variant={self.variant!r} must be {known}")
         return {"variant": self.variant}
 
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
-        """Make the collective."""
+        """Create the collective."""
         kind = SoloAllreduce if self.variant == "solo" else MajorityAllreduce
         memory = self._like(parameters.layout)
         collective = kind(
@@ -102,16 +102,16 @@ class EagerSGD(GradientResults):
         return (collective,)
 
     def _contribute(self, inner: Optimizer, loss: Any) -> None:  # noqa: ARG002
-        """Contributes the gradients and what is carried, and applies the results."""
+        """Contribute the gradients and what is carried, and apply the results."""
         self.gradients.gather(None)
         self.gradients.weigh(self.weight)
         self._average(inner, 1.0)
 
     def passive_step(self, inner: Optimizer) -> None:
-        """Contributes what is carried, or nothing, and applies the results."""
+        """Contribute what is carried, or nothing, and apply the results."""
         self.gradients.clear()
-        # P divides, not those that have samples; what is told has to be heard.
-        counts = self._carries or self.weight == 0 or self.stops.told
+        # The divisor is P even without samples, and a stop request must reach the others.
+        counts = self._carries or self.weight == 0 or self.stops.requested
         self._average(inner, float(counts))
 
     def _average(self, inner: Optimizer, weight: float) -> None:
@@ -121,18 +121,18 @@ class EagerSGD(GradientResults):
         self._apply(inner)
 
     def synchronize(self, *, final: bool = True) -> None:
-        """Applies what is carried, then averages the parameters: one version."""
+        """Average and apply what is carried, then average the parameters: one version."""
         self._flush()
         self._apply(self._inner)
         super().synchronize(final=final)
         self.count_versions(-1)
 
     def restart(self, version: int) -> None:  # noqa: ARG002
-        """Drops what is carried, of models of before."""
+        """Drop what is carried: it belongs to earlier models."""
         self._flush()
 
     def _flush(self) -> None:
-        """Averages what is carried, over all ranks."""
+        """Average what is carried over all ranks."""
         self.gradients.memory.zero_()
         self.outcome = self.collective.sync(self.gradients.memory)
         self._carries = False

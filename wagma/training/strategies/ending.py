@@ -1,4 +1,4 @@
-"""How the ranks of an algorithm agree on the end of a training."""
+"""Agreement of all ranks of an algorithm on the end of a training."""
 
 from __future__ import annotations
 
@@ -7,33 +7,27 @@ from typing import SupportsIndex, Unpack
 
 from wagma.collectives.rendezvous.meeting import Comm
 from wagma.inject.checks import check_count
-from wagma.training.ranks import Ranks, Waits
+from wagma.training.ranks import Waits
 from wagma.training.stopping import Stops, StopWatch
-from wagma.training.strategies.collective import Collective
+from wagma.training.strategies.membership import Membership
 
 __all__ = ["AgreedEnd"]
 
-WINDOW = 64  # versions by which ranks may differ where nothing else is known, as of collectives
+WINDOW = 64  # default window of the collectives: how many versions ranks may be apart
 
 
-class AgreedEnd(Ranks):
-    """The part of an `Algorithm` by which one rank's wish to stop becomes an end for all.
+class AgreedEnd(Membership):
+    """The part of an `Algorithm` that ends the training on all ranks when one rank asks for it.
 
     Attributes:
-        stops: what this rank wants, and what all have agreed on.
+        stops: whether this rank requests the end, and whether all ranks have agreed on it.
     """
 
     def __init__(self, comm: Comm = "auto", **waits: Unpack[Waits]) -> None:
         super().__init__(comm, **waits)
         self.stops = Stops()
-        self._collectives: tuple[Collective, ...] = ()
         self._stop_period: int | None = None
         self._stop_watch: StopWatch | None = None
-
-    @property
-    @abstractmethod
-    def collective(self) -> Collective:
-        """The collective that averages."""
 
     @property
     @abstractmethod
@@ -42,26 +36,26 @@ class AgreedEnd(Ranks):
 
     @property
     def carries_stops(self) -> bool:
-        """Whether what is averaged tells all ranks, at one version, that one of them wants to stop.
+        """Whether the averages carry stop requests to all ranks at one version.
 
-        Where it does not, a sum of one number is made beside it, see `watch_stops`.
+        If not, `watch_stops` adds a sum of one number beside the averages.
         """
         return False
 
     @property
     def may_be_late(self) -> bool:
-        """Whether a rank may come too late with all that it tells: that is watched, too."""
+        """Whether a rank may be late every time, so that its stop requests need `watch_stops`."""
         return False
 
     @property
     def unheard(self) -> bool:
-        """Whether this rank's latest version has told nobody that it wants to stop: it was late."""
+        """Whether this rank was late with its stop request, so that no other rank has it."""
         return False
 
     def stop_period(self) -> int:
-        """Return the versions from one look to the next, where averages do not carry what is told.
+        """Return the default number of versions between two checks of `watch_stops`.
 
-        Nobody waits if no rank can be as many ahead of another.
+        No rank waits if ranks cannot be that many versions apart.
         """
         options = getattr(self.collective, "options", None)
         return 1 + int(getattr(options, "window", None) or WINDOW)
@@ -78,32 +72,32 @@ class AgreedEnd(Ranks):
 
     def watch_stops(self, every: SupportsIndex | None = None) -> None:
         """See `wagma.DistributedOptimizer.watch_stops`."""
-        told = self.carries_stops and not self.may_be_late
-        if told or self._stop_watch is not None:
+        carried = self.carries_stops and not self.may_be_late
+        if carried or self._stop_watch is not None:
             return
 
-        def chosen() -> tuple[int, int]:
+        def period_and_version() -> tuple[int, int]:
             period = self.stop_period() if every is None else check_count("every", every, 1)
             return period, self.version
 
         with self.meet() as meeting:
-            found = meeting.exchange(chosen, last=True)
-        if any(its != found[0] for its in found):
+            pairs = meeting.exchange(period_and_version, last=True)
+        if any(pair != pairs[0] for pair in pairs):
             raise RuntimeError(
                 "watch_stops() on ranks that are at different versions, or have passed different "
-                f"numbers; they have [every, version] = {found}: call it alike on all ranks, "
+                f"numbers; their [every, version] are {pairs}: call it alike on all ranks, "
                 "before the first step or after synchronize()"
             )
-        self._stop_period = found[0][0]
+        self._stop_period = pairs[0][0]
         self._watch_again()
 
     def see_version(self) -> None:
-        """See that a step, or a synchronisation, has made its versions."""
+        """Note that a step or a synchronisation has made its versions."""
         if self._stop_watch is not None:
             self._stop_watch.see(self.version)
 
     def _watch_again(self) -> None:
-        """Make what watches, among the collectives, if there is to be one; collective."""
+        """Create the `StopWatch` after `watch_stops`; collective."""
         if self._stop_period is not None:
             self._stop_watch = StopWatch(
                 self.comm, self.stops, self._stop_period, self.version, **self.waits
@@ -111,6 +105,6 @@ class AgreedEnd(Ranks):
             self._collectives = (*self._collectives, self._stop_watch)
 
     def _restart_watch(self) -> None:
-        """Go on at another version, the same on all ranks; collective."""
+        """Restart the `StopWatch` at another version, the same on all ranks; collective."""
         if self._stop_watch is not None:
             self._stop_watch.restart(self.version)

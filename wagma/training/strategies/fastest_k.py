@@ -1,4 +1,4 @@
-"""Adaptive fastest-k SGD: K-sync SGD that raises k by itself."""
+"""Adaptive fastest-k SGD: K-sync SGD with a k that grows during the training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from operator import index
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, Unpack
 
 import torch
-from torch.optim import Optimizer
 
 from wagma.inject.checks import check_count
 from wagma.theory.fastest_k import AdaptiveK
@@ -30,15 +29,15 @@ Schedule = Literal["additive", "double", "bound-optimal"]
 
 
 class Progress(NamedTuple):
-    """What all ranks know alike after an update, of which k of the next one is computed.
+    """What all ranks know alike after an update; the k of the next update follows from it.
 
     Attributes:
-        version: of the update.
-        seconds: since the training began, the mean over the ranks whose gradients it took; as
-            precise as the parameters' dtype.
-        inner_product: of its gradient and that of the update before, in float64; None for the
-            first, and where it is NaN.
-        k: that it was made with.
+        version: version of the update.
+        seconds: seconds since the training began, the mean over the ranks in the update; as precise
+            as the parameters' dtype.
+        inner_product: inner product, in float64, of its gradient and the previous update's; None
+            for the first update, and if it is NaN.
+        k: k of the update.
     """
 
     version: int
@@ -51,26 +50,25 @@ class FastestK(KSync):
     """`KSync` that begins with few gradients per update and takes more as the error falls.
 
     Adaptive fastest-k SGD of Kas Hanna et al. (2022), without a master: a small k makes fast
-    updates, a large k a low error floor. By Algorithm 1 k grows when the inner product of the last
-    two averaged gradients was negative more often than positive, by more than `thresh`, and more
-    than `burnin` updates were made with this k. All ranks have the same gradients, and compute the
-    product in an order of its own: they decide alike, without a message.
+    updates, a large k a low error floor. By Algorithm 1 k grows when more than `burnin` updates
+    were made with it, and the inner product of successive averaged gradients was negative more
+    often than positive by more than `thresh`. All ranks have the same gradients and sum the product
+    in one fixed order, so that they decide alike without a message.
 
     Args:
         comm: the ranks that train together; "auto": those that the launcher started, over MPI or as
             torchrun does; see `PartialAllreduce`.
         k0: k of the first update, 1 to the number of ranks.
         step: what "additive" adds to k.
-        thresh: number that the count of negative products less that of others has to exceed.
-        burnin: updates with one k, which are to be exceeded as well.
-        k_max: the largest k, k0 to the number of ranks; None: that number.
+        thresh: how far negative products have to outnumber the others before k grows.
+        burnin: updates with the same k that have to be exceeded before k grows.
+        k_max: the largest k, k0 to the number of ranks; None: the number of ranks.
         schedule: "additive": k + step (section V-A). "double": 2 k (V-B). "bound-optimal": k + 1 at
-            each of `switch_times`, those of `wagma.theory.fastest_k.switch_times` (Theorem 1). Or a
-            function of a `Progress` that returns k; it has to be one function on all ranks, and
-            what it remembers is in no checkpoint.
-        switch_times: seconds from the start of the training, ascending; "bound-optimal" alone takes
-            them.
-        window: see `KSync`; None: that of k0.
+            each of `switch_times`, computed by `wagma.theory.fastest_k.switch_times` (Theorem 1).
+            Or a function that returns k for a `Progress`: the same function on all ranks;
+            checkpoints do not save its state.
+        switch_times: seconds from the start of the training, ascending; for "bound-optimal" only.
+        window: see `KSync`; None: computed from k0.
         on_nonfinite: see `KSync`.
         waits: timeout, stall_warning and transport, see `Algorithm`.
 
@@ -79,7 +77,7 @@ class FastestK(KSync):
     """
 
     _who_sets_k = (
-        "the schedule sets it, and has to be one function on all ranks, of nothing but its Progress"
+        "the schedule sets it, and has to be one function of its Progress alone on all ranks"
     )
 
     def __init__(
@@ -100,12 +98,12 @@ class FastestK(KSync):
         super().__init__(comm, k0, window=window, on_nonfinite=on_nonfinite, **waits)
         self._options = {"step": step, "thresh": thresh, "burnin": burnin, "k_max": k_max}
         self._schedule = schedule
-        self._k_varies = callable(schedule)  # the others never lower it
+        self._k_varies = callable(schedule)  # the other schedules never lower k
         self._switch_times = switch_times
         self._k0 = self._k_max = 0
         self._policy: AdaptiveK | None = None
         self._last: torch.Tensor | None = None  # the gradient of the latest update
-        self._seconds = 0.0  # of the training, until the latest update
+        self._seconds = 0.0  # of training up to the latest update
         self._began = 0.0
 
     @property
@@ -118,8 +116,8 @@ class FastestK(KSync):
         raise AttributeError(f"k={k!r}: the schedule of FastestK sets it; KSync takes one from you")
 
     def arguments(self) -> dict[str, object]:
-        """Return the own arguments, checked."""
-        found = super().arguments()
+        """Return the checked arguments."""
+        inherited = super().arguments()
         options: dict[str, Any] = self._options
         k0, schedule = self.k, self._schedule
         adaptive = schedule if schedule in ("additive", "double") else "additive"
@@ -135,7 +133,7 @@ class FastestK(KSync):
         k_max = self.size if options["k_max"] is None else int(options["k_max"])
         self._k_max, self._k0 = k_max, k0
         return {
-            **found,
+            **inherited,
             **{key: float(options[key]) for key in ("step", "thresh", "burnin")},
             "k_max": k_max,
             "schedule": name,
@@ -146,8 +144,8 @@ class FastestK(KSync):
         if (self._schedule == "bound-optimal") != (self._switch_times is not None):
             raise ValueError(
                 f"schedule={self._schedule!r} and switch_times={self._switch_times!r}: "
-                "'bound-optimal' needs the times of wagma.theory.fastest_k.switch_times(), and "
-                "nothing else takes any"
+                "'bound-optimal' needs the times of wagma.theory.fastest_k.switch_times(), and no "
+                "other schedule takes times"
             )
         if self._switch_times is None:
             return None
@@ -158,15 +156,15 @@ class FastestK(KSync):
         return times
 
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
-        """Make the collective."""
-        if self._last is not None:  # new parameters lie behind the old ones
+        """Create the collective."""
+        if self._last is not None:  # new parameters follow the old ones
             grown = self._last.new_zeros(parameters.layout.numel)
             grown[: self._last.numel()] = self._last
             self._last = grown
         if parameters.layout.dtype.itemsize == 2 and self._switch_times is not None:
             raise ValueError(
                 f"schedule='bound-optimal' with parameters of {parameters.layout.dtype}: the "
-                "seconds that ranks share would have two digits; take 'additive' or 'double'"
+                "seconds that ranks share would have two digits; pass 'additive' or 'double'"
             )
         self._began = time.monotonic() - self._seconds
         return super().connect(parameters)
@@ -174,10 +172,7 @@ class FastestK(KSync):
     def _number(self) -> float:
         return time.monotonic() - self._began
 
-    def _average(self, inner: Optimizer, weight: float) -> None:
-        super()._average(inner, weight)
-
-    def _see(self, version: int, number: float) -> None:
+    def _observe(self, version: int, number: float) -> None:
         """Choose the k of the next version."""
         self._seconds = number
         gradient = self.gradients.content
@@ -201,20 +196,20 @@ class FastestK(KSync):
 
     # ---- checkpoints -----------------------------------------------------------------------------
     def state(self) -> dict[str, Any]:
-        """Return k, what it is chosen by, and the gradient of the latest update."""
+        """Return k, the schedule's state, and the gradient of the latest update."""
         last = None if self._last is None else self._last.clone()
         return {**self._numbers(), "last": last}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take up what `state` gave."""
+        """Restore what `state` returned."""
         self._last = state["last"]
-        self._take({name: value for name, value in state.items() if name != "last"})
+        self._restore({name: value for name, value in state.items() if name != "last"})
 
     def _numbers(self) -> dict[str, Any]:
         policy = None if self._policy is None else self._policy.state()
         return {"k": self.k, "seconds": self._seconds, "policy": policy}
 
-    def _take(self, numbers: Mapping[str, Any]) -> None:
+    def _restore(self, numbers: Mapping[str, Any]) -> None:
         self._seconds = numbers["seconds"]
         self._began = time.monotonic() - self._seconds
         if self._policy is not None:
@@ -222,9 +217,9 @@ class FastestK(KSync):
         self._change_k(numbers["k"])
 
     def after_load(self) -> None:
-        """Take rank 0's k where ranks have saved at different versions."""
+        """Use rank 0's k if the ranks saved at different versions."""
         with self.meet() as meeting:
             states = meeting.exchange(self._numbers, last=True)
         if any(state != states[0] for state in states):
-            self._take(states[0])
+            self._restore(states[0])
             self._last = None

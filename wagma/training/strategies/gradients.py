@@ -1,4 +1,4 @@
-"""What algorithms that average gradients have in common."""
+"""The base of algorithms that average gradients."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["GradientAveraging"]
 
 
 class GradientAveraging(Algorithm):
-    """Gradients in one array, that of a collective over all ranks; models start equal and stay so.
+    """Average gradients in one array of a collective over all ranks; models stay equal.
 
-    A parameter that has no gradient on any rank keeps ``grad = None``; where some ranks have one,
-    the others count as zero.
+    A parameter without a gradient on any rank keeps ``grad = None``; if some ranks have one, the
+    others count as zero.
 
     Args, attributes, raises: those of `Algorithm`.
     """
@@ -31,7 +31,7 @@ class GradientAveraging(Algorithm):
 
     @staticmethod
     def _like(layout: Layout) -> torch.Tensor:
-        """A new array for gradients of parameters that lie like `layout`."""
+        """Return a zeroed array for the gradients of parameters with this layout."""
         return torch.zeros(FlatGradients.size_for(layout), dtype=layout.dtype)
 
     def _place(self, parameters: FlatParameters, memory: torch.Tensor) -> None:
@@ -41,12 +41,12 @@ class GradientAveraging(Algorithm):
 
     @property
     def collective(self) -> PartialAllreduce:
-        """The collective; its own counter starts at 0 in every process."""
+        """The collective that averages; its own counter starts at 0 in every process."""
         return self._connected(PartialAllreduce)
 
     @property
     def gradients(self) -> FlatGradients:
-        """The memory that is averaged."""
+        """The gradients in the collective's memory."""
         if self._gradients is None:
             raise RuntimeError(f"{type(self).__name__} serves no optimizer: it is new, or closed")
         return self._gradients
@@ -62,7 +62,7 @@ class GradientAveraging(Algorithm):
         self.parameters.written()
 
     def release(self) -> None:
-        """Let go of the collective's memory."""
+        """Release the collective's memory."""
         self._gradients = None
 
     def __repr__(self) -> str:

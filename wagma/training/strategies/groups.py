@@ -1,4 +1,4 @@
-"""What algorithms that average models in groups have in common."""
+"""The base of algorithms that average models in groups."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = ["GroupAveraging"]
 
 
 class GroupAveraging(Algorithm):
-    """Averages the model after every local step, within the rank's group of that version.
+    """Average the model after every local step within the rank's group of that version.
 
-    As long as it trains, the model lies in the collective's array, which takes no copy to publish
-    or to average (see `wagma.collectives.Handle.empty`).
+    During the training the model is stored in the collective's array, so that publishing and
+    averaging need no copy (see `wagma.collectives.Handle.empty`).
 
     Args:
         comm, waits: see `Algorithm`.
@@ -42,7 +42,7 @@ class GroupAveraging(Algorithm):
     """
 
     group_size: int
-    _array = torch.empty(0)  # the model, and behind it what ranks want to stop
+    _array = torch.empty(0)  # the model, followed by one element for stop requests
 
     def __init__(
         self,
@@ -58,18 +58,18 @@ class GroupAveraging(Algorithm):
 
     @property
     def collective(self) -> PartialAllreduce:
-        """The collective; its own counter starts at 0 in every process."""
+        """The collective that averages; its own counter starts at 0 in every process."""
         return self._connected(PartialAllreduce)
 
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
-        """Make the collective."""
+        """Create the collective."""
         size = parameters.layout.numel
         collective = self._make(torch.cat([parameters.flat, parameters.flat.new_zeros(1)]))
         try:
             self._array = torch.from_numpy(collective.empty()).view(parameters.layout.dtype)
             self._array[size:] = 0
             parameters.move(self._array[:size])
-        except BaseException as error:  # the others, who go on, are told
+        except BaseException as error:  # the other ranks get PeerError
             collective.__exit__(type(error), error, None)
             raise
         return (collective,)
@@ -81,15 +81,15 @@ class GroupAveraging(Algorithm):
 
     @abstractmethod
     def _make(self, like: torch.Tensor) -> PartialAllreduce:
-        """The collective, of arrays like `like`."""
+        """Create the collective for arrays like `like`."""
 
     def release(self) -> None:
-        """Let go of the collective's memory."""
+        """Release the collective's memory."""
         self.parameters.move(torch.empty_like(self.parameters.flat))
         self._array = self._array.new_empty(0)
 
     def after_step(self) -> None:
-        """Averages the new model with the group's."""
+        """Average the new model with the group's models."""
         average = self.collective.allreduce
         if self.carries_stops and (self.collective.version + 1) % int(self.sync_period or 0) == 0:
             self.outcome = self._average_all(average, self.weight)
@@ -100,14 +100,14 @@ class GroupAveraging(Algorithm):
     def _average_all(
         self, call: Callable[[torch.Tensor, float], Outcome], weight: float
     ) -> Outcome:
-        """Average the models of all ranks, who tell whether they want to stop."""
+        """Average the models and the stop requests of all ranks."""
         return self.stops.average(call, self._array, self._array[-1:], weight)
 
     def synchronize(self, *, final: bool = True) -> None:  # noqa: ARG002
-        """Averages the models of all ranks."""
+        """Average the models of all ranks."""
         self.outcome = self._average_all(self.collective.sync, 1.0)
         self.parameters.written()
 
     def restart(self, version: int) -> None:
-        """Passes through versions until groups and synchronisations are those of `version`."""
+        """Pass versions until groups and synchronisations are those of `version`."""
         pass_empty(self.collective, self._array, version)

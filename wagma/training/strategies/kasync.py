@@ -1,4 +1,4 @@
-"""K-async SGD without a server: gradients that came too late join a later update."""
+"""K-async SGD without a server: a late gradient joins a later update."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ __all__ = ["KAsync"]
 
 
 @dataclass
-class _Kept:
+class _PendingGradient:
     """A gradient that no update has taken yet.
 
     Attributes:
-        gradients: of the parameters, None where there is none.
-        weight: how much it counts.
-        version: of the model at which it was computed.
-        loss: that the closure returned with it.
+        gradients: gradient of each parameter, or None.
+        weight: its weight.
+        version: version of the model at which it was computed.
+        loss: the loss that the closure returned with it.
     """
 
     gradients: list[torch.Tensor | None]
@@ -39,12 +39,12 @@ class _Kept:
 
 
 class KAsync(KSync):
-    """Averages the gradients of the first k ranks; what comes later joins a later update as it is.
+    """Average the gradients of the first k ranks; a late gradient joins a later update unchanged.
 
     K-async SGD of Dutta et al. (AISTATS 2018) without its parameter server; k = 1 is asynchronous
-    SGD. As `KSync`, but a gradient that comes too late is not dropped: `step` applies the updates
-    that this rank has missed, keeps the gradient, and offers it again, as it is, in the next calls
-    until an update takes it. Meanwhile `pending` is true, and the loop skips the backward pass::
+    SGD. Unlike `KSync` it does not drop a late gradient: `step` applies the updates that this rank
+    missed, keeps the gradient, and contributes it unchanged in the next calls until an update takes
+    it. Meanwhile `pending` is true, and the loop skips the backward pass::
 
         while opt.version < steps:
             if not opt.pending:
@@ -52,14 +52,13 @@ class KAsync(KSync):
                 loss(model(inputs), targets).backward()
             opt.step()
 
-    ``step(closure)`` evaluates the closure only where none is pending, and otherwise returns the
-    loss of the one that is. A loop that computes all the same computes in vain: the newer gradient
-    is ignored, with one warning. A gradient that is still pending when the training ends is
-    dropped.
+    ``step(closure)`` evaluates the closure only if no gradient is pending; otherwise it returns the
+    loss of the pending gradient. A gradient that the loop computes meanwhile is ignored, with one
+    warning. A gradient still pending at the end of the training is dropped.
 
-    ``opt.outcome.staleness`` is the number of versions between the model that this rank's gradient
-    was computed at and the update that took it; its mean is about P / k - 1, and
-    ``opt.stats()["staleness_mean"]`` has it.
+    ``opt.outcome.staleness`` is the number of versions between the model at which this rank's
+    gradient was computed and the update that took it. Its mean, about P / k - 1, is
+    ``opt.stats()["staleness_mean"]``.
 
     Args, raises: those of `KSync`.
     """
@@ -74,19 +73,19 @@ class KAsync(KSync):
         **waits: Unpack[Waits],
     ) -> None:
         super().__init__(comm, k, window=window, on_nonfinite=on_nonfinite, **waits)
-        self._kept: _Kept | None = None
+        self._kept: _PendingGradient | None = None
         self._marks = GradientMarks()
         self._warned = False
         self._taken = 0  # gradients of this rank that updates have taken
-        self._staleness = 0  # of these together
+        self._staleness = 0  # the sum of their staleness
 
     @property
     def pending(self) -> bool:
-        """Whether a gradient of this rank waits for an update that takes it."""
+        """Whether a gradient of this rank waits for an update to take it."""
         return self._kept is not None
 
     def should_stop(self) -> bool:
-        """Return False: no gradient is computed in vain."""
+        """Return False: every gradient will be used."""
         return False
 
     def step(self, inner: Optimizer, closure: Callable[[], Any] | None) -> Any:
@@ -98,13 +97,13 @@ class KAsync(KSync):
             self._warned = True
             RankLogger(__name__, self.rank, self.size).warning(
                 "a gradient was computed while an older one was pending, and is ignored: skip the "
-                "backward pass where opt.pending is true"
+                "backward pass while opt.pending is true"
             )
         self._offer_again(inner, kept)
         return kept.loss
 
     def passive_step(self, inner: Optimizer) -> None:
-        """Contribute the gradient that waits, or none, and apply the results."""
+        """Contribute the pending gradient, or none, and apply the results."""
         if self._kept is None:
             super().passive_step(inner)
         else:
@@ -114,24 +113,24 @@ class KAsync(KSync):
         gradients = [tensor.grad for tensor in self.parameters.parameters]
         self.gradients.gather(self._number())
         if self._nonfinite.passes(self.gradients, self):
-            self._offer(inner, _Kept(gradients, self.weight, self.version, loss))
+            self._offer(inner, _PendingGradient(gradients, self.weight, self.version, loss))
         else:
             self.passive_step(inner)
 
-    def _offer_again(self, inner: Optimizer, kept: _Kept) -> None:
+    def _offer_again(self, inner: Optimizer, kept: _PendingGradient) -> None:
         for tensor, gradient in zip(self.parameters.parameters, kept.gradients, strict=True):
             tensor.grad = gradient
         self.gradients.gather(self._number())
         self._offer(inner, kept)
 
-    def _offer(self, inner: Optimizer, offered: _Kept) -> None:
-        """Contribute what was gathered, keep it if it comes too late, and apply the results."""
+    def _offer(self, inner: Optimizer, offered: _PendingGradient) -> None:
+        """Contribute the gathered gradient, keep it if it is late, and apply the results."""
         tensors, called = self.parameters.parameters, self.version
         self._average(inner, offered.weight)
         assert self.outcome is not None
         if self.outcome.late:
             self._kept = offered
-            for tensor in tensors:  # what comes there is new
+            for tensor in tensors:  # a later gradient is then a new one
                 tensor.grad = None
         else:
             self._kept = None
@@ -141,22 +140,22 @@ class KAsync(KSync):
         self._marks.use(tensors)
 
     def synchronize(self, *, final: bool = True) -> None:
-        """Average the parameters, one version; at the end drop a gradient that waits."""
+        """Average the parameters, one version; at the end drop a pending gradient."""
         if final:
             self._kept = None
         super().synchronize(final=final)
 
     def resume(self, version: int) -> None:
-        """Continue the count at `version`; a gradient that waits, of a model of before, is gone."""
+        """Continue counting at `version`; drop a pending gradient of an earlier model."""
         super().resume(version)
         self._kept = None
 
     def stats(self) -> dict[str, int | float]:
-        """Return the mean staleness of this rank's gradients that updates have taken, and k."""
+        """Return k, and the mean staleness of this rank's gradients that updates have taken."""
         return {**super().stats(), "staleness_mean": self._staleness / (self._taken or 1)}
 
     def state(self) -> dict[str, Any]:
-        """Return k and the gradient that waits."""
+        """Return k and the pending gradient."""
         kept, state = self._kept, super().state()
         if kept is None:
             return state
@@ -166,8 +165,8 @@ class KAsync(KSync):
         return {**state, "pending": {**waiting, "loss": loss}}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take up k and a gradient that waits, unless all ranks continue at an older model."""
+        """Restore k, and a pending gradient unless all ranks continue at an older model."""
         super().load_state(state)
         waiting = state.get("pending")
         if waiting is not None and waiting["version"] <= self.version:
-            self._kept = _Kept(**waiting)
+            self._kept = _PendingGradient(**waiting)

@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 
 __all__ = ["KSync"]
 
-# Without updates to wait for, a rank that computes for 8 times the mean holds nobody up.
+# A rank that computes 8 times as long as the mean delays no other rank.
 PATIENCE = 8
 
 
 class KSync(GradientResults):
-    """Averages the gradients of the first k ranks; what comes later is left out.
+    """Average the gradients of the first k ranks; drop late gradients.
 
     K-sync SGD of Dutta et al., "Slow and Stale Gradients Can Win the Race" (AISTATS 2018), without
     its parameter server: every rank has the model and makes every update, so that no rank's link is
-    a bottleneck. A version takes the mean of the n >= k gradients that are there when the k-th has
-    arrived, sum(w g) / sum(w) with weights. Each is computed at the newest model: none is stale.
+    a bottleneck. A version averages the n >= k gradients present when the k-th arrives, sum(w g) /
+    sum(w) with weights. Each is computed at the newest model: no gradient is stale.
 
-    A rank that comes too late gets all updates that it has missed and applies each as a step of the
-    inner optimizer, in order; its own gradient is dropped. `version` then advances by as many. The
-    models are equal at equal versions, bit for bit. With k = P it is AllreduceSGD.
+    A late rank gets all updates that it missed, and applies each in order as a step of the inner
+    optimizer; its own gradient is dropped. `version` then advances by as many. Models are
+    bit-identical at equal versions. With k = P it is AllreduceSGD.
 
-    A gradient that will be dropped need not be computed to its end. Where a loop can, it asks
-    between micro-batches::
+    A gradient that will be dropped need not be completed. A loop over micro-batches can check
+    that::
 
         for x, y in micro_batches:
             if opt.should_stop():
@@ -48,25 +48,25 @@ class KSync(GradientResults):
             loss(model(x), y).backward()
         opt.step()
 
-    Without that slow ranks work in vain, and updates take longer than the k-th order statistic of
-    the computing times.
+    Without the check slow ranks compute gradients in vain, and an update takes longer than the k-th
+    order statistic of the compute times.
 
-    What has to happen once per version is a hook of the inner optimizer's step, see `EagerSGD`.
+    Register what has to happen once per version as a hook of the inner step, see `EagerSGD`.
 
     Args:
         comm: the ranks that train together; "auto": those that the launcher started, over MPI or as
             torchrun does; see `PartialAllreduce`.
-        k: gradients that start an update, 1 to the number of ranks; it may change between steps,
+        k: gradients that start an update, 1 to the number of ranks. It may change between steps,
             see `k`, unless it is the number of ranks.
-        window: versions that a rank may be ahead of the slowest, and results that are kept for it;
-            None: ceil(8 P / k), of the k that this is made with.
-        on_nonfinite: what becomes of a gradient with a NaN or an infinity. "error":
-            FloatingPointError on its rank, which contributes nothing; "skip": it is left out.
+        window: versions that a rank may be ahead of the slowest, and results that are kept for
+            that one; None: ceil(8 P / k) with the initial k.
+        on_nonfinite: how to treat a gradient with a NaN or an infinity. "error": raise
+            FloatingPointError on its rank, which contributes nothing; "skip": leave it out.
         waits: timeout, stall_warning and transport, see `Algorithm`.
 
     Raises:
-        what `Algorithm` does. What is wrong with the other arguments is raised, on every rank, when
-        the optimizer is made.
+        what `Algorithm` does. Creating the optimizer raises errors in the other arguments, on every
+        rank.
     """
 
     _who_sets_k = "all ranks have to set it for the same version"
@@ -84,22 +84,22 @@ class KSync(GradientResults):
         self._k: SupportsIndex = k
         self._window = window
         self._nonfinite = NonfiniteGradients(on_nonfinite)
-        self._k_varies = False  # k was set since, or a schedule may lower it
-        self._in_place = False  # k stays at all ranks: the collective keeps no updates
+        self._k_varies = False  # whether k was set later, or a schedule may lower it
+        self._in_place = False  # whether k stays at all ranks: the collective keeps no updates
 
     @property
     def k(self) -> int:
         """Gradients that start the next version that this rank calls.
 
-        Setting it is no collective call, but every rank has to have the same k for a version:
-        otherwise every rank gets QuorumMismatchError, in its call then or in the next one.
+        Setting it is no collective call, but all ranks need the same k in a version: otherwise
+        every rank gets QuorumMismatchError, in that call or in the next one.
 
-        An algorithm that was made with k = all ranks keeps no updates for slow ranks, and its k
-        stays. To start with all ranks and lower k later, make it with fewer and set k to all before
-        the first step.
+        An algorithm created with k = P keeps no updates for slow ranks, so its k cannot change. To
+        start with k = P and lower it later, create the algorithm with a smaller k, and set k to P
+        before the first step.
 
         Raises:
-            TypeError, ValueError: it is no int, out of its range, or cannot change.
+            TypeError, ValueError: the value is no int, out of its range, or cannot change.
         """
         return index(self._k)
 
@@ -111,9 +111,9 @@ class KSync(GradientResults):
         k = check_count("k", k, 1, self.size)
         if self._in_place and k < self.size:
             raise ValueError(
-                f"k={k}: this {type(self).__name__} was made with all {self.size} ranks, keeps no "
-                "updates for slow ranks, and cannot lower k: make it with fewer ranks; k can be "
-                "raised to all before the first step"
+                f"k={k}: this {type(self).__name__} was made with k = all {self.size} ranks, keeps "
+                "no updates for slow ranks, and cannot lower k: make it with a smaller k, and "
+                "raise it to all ranks before the first step"
             )
         self._k = k
         self._k_varies = True
@@ -122,22 +122,22 @@ class KSync(GradientResults):
 
     @property
     def collective(self) -> QuorumAllreduce:
-        """The collective; its own counter starts at 0 in every process."""
+        """The collective that averages; its own counter starts at 0 in every process."""
         return self._connected(QuorumAllreduce)
 
     def arguments(self) -> dict[str, object]:
-        """Return the own arguments, checked."""
+        """Return the checked arguments."""
         self._k = check_count("k", self._k, 1, self.size)
         self._in_place = self._k == self.size and not self._k_varies
         self._nonfinite.check()
         return {"k": self._k, "on_nonfinite": self._nonfinite.what}
 
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
-        """Make the collective."""
+        """Create the collective."""
         memory = self._like(parameters.layout)
-        if self._window is None:  # once: new parameters do not change it
+        if self._window is None:  # the first time only: new parameters do not change the window
             self._window = -(-PATIENCE * self.size // self.k)
-        # One that is made with all ranks could never lower k, see QuorumAllreduce.k.
+        # A collective created with all ranks could never lower k, see QuorumAllreduce.k.
         first = self.k if self._in_place else min(self.k, max(1, self.size - 1))
         with self._explaining():
             collective = QuorumAllreduce(
@@ -158,7 +158,7 @@ class KSync(GradientResults):
             super()._leave()
 
     def should_stop(self) -> bool:
-        """Return whether the version that this rank calls next has started without it."""
+        """Return whether the version that this rank calls next has started without this rank."""
         return self.collective.pinned()
 
     def passive_step(self, inner: Optimizer) -> None:
@@ -174,7 +174,7 @@ class KSync(GradientResults):
             self.passive_step(inner)
 
     def _number(self) -> float:
-        """Return what is averaged beside the gradients, see `FlatGradients.gather`."""
+        """Return the number to average beside the gradients, see `FlatGradients.gather`."""
         return 0.0
 
     def _average(self, inner: Optimizer, weight: float) -> None:
@@ -184,7 +184,7 @@ class KSync(GradientResults):
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
-        """Say in errors of the collective what they mean here."""
+        """Add to errors of the collective what they mean for this algorithm."""
         try:
             yield
         except QuorumMismatchError as error:
@@ -198,7 +198,7 @@ class KSync(GradientResults):
             ) from error
 
     def stats(self) -> dict[str, int | float]:
-        """Return the k of the next version, and how many gradients were not finite."""
+        """Return the k of the next version, and the number of skipped gradients."""
         return {"k": self.k, "nonfinite": self._nonfinite.skipped}
 
     def state(self) -> dict[str, Any]:
@@ -206,7 +206,7 @@ class KSync(GradientResults):
         return {"k": self.k}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take up k."""
+        """Restore k."""
         self._change_k(state["k"])
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Local SGD: local steps, and models averaged over all ranks every so many of them."""
+"""Local SGD: local steps, and an average of all models every `sync_period` steps."""
 
 from __future__ import annotations
 
@@ -20,27 +20,26 @@ __all__ = ["LocalSGD"]
 
 
 class LocalSGD(Algorithm):
-    """Makes `sync_period` steps of its own, then averages the models of all ranks, waiting for all.
+    """Make `sync_period` local steps, then average the models of all ranks, waiting for all.
 
-    Of Stich, "Local SGD Converges Fast and Communicates Little" (ICLR 2019); with
-    ``sync_period=1`` it is the synchronous model averaging that the paper on WAGMA-SGD calls local
-    SGD in its figures.
+    From Stich, "Local SGD Converges Fast and Communicates Little" (ICLR 2019); with
+    ``sync_period=1`` it is the synchronous model averaging that the figures of the WAGMA-SGD paper
+    call local SGD.
 
-    A version is a step, and versions t with (t + 1) % sync_period == 0 average. The others call no
-    collective: `outcome` is None after them. So ranks tell their version along with the model, and
-    an average of models of different versions is an error. Only parameters are averaged, as with
-    `WAGMA`. A model counts as much as the steps of its period together: its weight is the mean of
-    theirs, as all ranks make equally many.
+    A version is a step, and versions t with (t + 1) % sync_period == 0 average. Other versions call
+    no collective: `outcome` is None after them. Therefore a model is averaged together with its
+    version, and averaging models of different versions is an error. Only parameters are averaged,
+    as with `WAGMA`. The weight of a model is the mean weight of the steps in its period.
 
     Args:
-        comm: the ranks that train together; "auto": those that the launcher
-            started, over MPI or as torchrun does; see `PartialAllreduce`.
+        comm: the ranks that train together; "auto": those that the launcher started, over MPI or as
+            torchrun does; see `PartialAllreduce`.
         sync_period: versions from one average to the next, tau; None: only `synchronize` averages.
         waits: timeout, stall_warning and transport, see `Algorithm`.
 
     Raises:
-        what `Algorithm` does. A wrong `sync_period` is raised, on every rank, when the optimizer is
-        made.
+        what `Algorithm` does. Creating the optimizer with a wrong `sync_period` raises ValueError
+        or TypeError on every rank.
     """
 
     def __init__(
@@ -59,19 +58,19 @@ class LocalSGD(Algorithm):
         return self.sync_period is not None
 
     def arguments(self) -> dict[str, object]:
-        """Return the own arguments, checked."""
+        """Return the checked arguments."""
         Options(sync_period=self.sync_period).engine(1, 0, 0)  # raises what is wrong with it
         return {"sync_period": self.sync_period}
 
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
-        """Make the collective."""
+        """Create the collective."""
         self._model = VersionedArray.like(parameters.flat)
         collective = SyncAllreduce(self.comm, self._model.memory, **self.waits)
         parameters.move(self._model.content)
         return (collective,)
 
     def after_step(self) -> None:
-        """Averages the new model where a period ends."""
+        """Average the new model at the end of a period."""
         self._weights.append(self.weight)
         if self.sync_period is not None and (self.version + 1) % self.sync_period == 0:
             self.synchronize(final=False)
@@ -80,13 +79,13 @@ class LocalSGD(Algorithm):
             self.count_versions(1)
 
     def synchronize(self, *, final: bool = True) -> None:  # noqa: ARG002
-        """Averages the models of all ranks, by the weights of their steps since the last time.
+        """Average the models of all ranks, weighted by their steps since the last average.
 
         Raises:
-            MismatchError: they are of different versions; on every rank, but those whose weight is
-                0 are not compared with on the others.
+            MismatchError: the models are of different versions; on every rank, where models of
+                weight 0 are not compared.
         """
-        self._model.tell(self.version)
+        self._model.write_version(self.version)
         average, model = self._connected(SyncAllreduce).sync, self._model
         self.outcome = self.stops.average(average, model.memory, model.stop, self._mean_weight())
         self._weights.clear()
@@ -94,7 +93,7 @@ class LocalSGD(Algorithm):
         self._model.check(self.rank)
 
     def _mean_weight(self) -> float:
-        """Return what this rank's changes count: the mean of the period's steps; 1 without any."""
+        """Return the mean weight of the period's steps; 1 without steps."""
         return fmean(self._weights or [1.0])
 
     def state(self) -> dict[str, Any]:
@@ -102,7 +101,7 @@ class LocalSGD(Algorithm):
         return {"weights": list(self._weights)}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take up the weights that were saved."""
+        """Restore what `state` returned."""
         self._weights = list(state.get("weights", ()))
 
     def __repr__(self) -> str:

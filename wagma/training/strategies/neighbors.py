@@ -1,4 +1,4 @@
-"""What algorithms that average models with neighbours have in common."""
+"""The base of algorithms that average models with neighbours."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from wagma.collectives.graph_options import Graph
 from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Waits
 from wagma.training.strategies.base import Algorithm
-from wagma.training.strategies.collective import Collective, close_all
+from wagma.training.strategies.collective import Collective
 
 if TYPE_CHECKING:
     from wagma.collectives.rendezvous.meeting import Comm
@@ -22,7 +22,7 @@ class NeighborAveraging(Algorithm):
 
     Args:
         comm, waits: see `Algorithm`.
-        graph, neighbors: who sends to whom, see `wagma.collectives.NeighborExchange`.
+        graph, neighbors: which rank sends to which, see `wagma.collectives.NeighborExchange`.
 
     Raises:
         what `Algorithm` does.
@@ -39,11 +39,11 @@ class NeighborAveraging(Algorithm):
         super().__init__(comm, **waits)
         self._graph: Graph = graph
         self._neighbors = neighbors
-        # Versions after which all have had the same neighbours again: the powers of two below P.
+        # Versions after which the graph repeats: the number of powers of two below P.
         self._cycle = max(1, (self.size - 1).bit_length()) if graph == "exponential" else 1
 
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
-        """Make the collective."""
+        """Create the exchange, and the allreduce for `synchronize`."""
         exchange = NeighborExchange(
             self.comm,
             parameters.flat,
@@ -51,7 +51,7 @@ class NeighborAveraging(Algorithm):
             neighbors=self._neighbors,
             **self.waits,
         )
-        # Of all ranks, for `synchronize`: nobody is ever elsewhere when the others are in it.
+        # For `synchronize`, which all ranks call: no progress thread is needed.
         everyone = SyncAllreduce(self.comm, parameters.flat, progress="main", **self.waits)
         return exchange, everyone
 
@@ -61,24 +61,21 @@ class NeighborAveraging(Algorithm):
         return self._connected(NeighborExchange)
 
     def stop_period(self) -> int:
-        """Return more than one rank can be ahead of another: each is at most one of a neighbour."""
+        """Return P + 1: neighbours are at most one version apart, and ranks fewer than P."""
         return 1 + self.size
 
     def _average_all(self, weight: float) -> Outcome:
-        """The models of all ranks become their weighted mean: one version."""
+        """Average the models of all ranks by weight: one version."""
         outcome = self._connected(SyncAllreduce).sync(self.parameters.flat, weight)
         self.parameters.written()
         self._pass_versions(1)
         return outcome
 
     def _pass_versions(self, number: int) -> None:
-        """So many versions of the exchange without contributions: models stay as they are."""
+        """Pass versions of the exchange without contributions; models stay as they are."""
         for _ in range(number):
             self.collective.exchange(self.parameters.flat, 0.0)
 
-    def _leave(self) -> None:
-        close_all(self._collectives)
-
     def restart(self, version: int) -> None:
-        """Passes through versions until neighbours are those of `version`."""
+        """Pass versions until the neighbours are those of `version`."""
         self._pass_versions((version - self.collective.version) % self._cycle)

@@ -1,4 +1,4 @@
-"""What becomes of gradients with a NaN or an infinity."""
+"""Gradients with a NaN or an infinity: refused, or skipped."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Nonfinite = Literal["error", "skip"]
 
 
 class NonfiniteGradients:
-    """Refuse gradients that are not finite, or leave them out and count them.
+    """Refuse gradients that are not finite, or skip and count them.
 
     Args:
         what: "error" or "skip".
 
     Attributes:
-        skipped: gradients that were left out.
+        skipped: number of skipped gradients.
     """
 
     def __init__(self, what: Nonfinite) -> None:
@@ -28,15 +28,15 @@ class NonfiniteGradients:
         self.skipped = 0
 
     def check(self) -> None:
-        """Raise ValueError if `what` is none of those that there are."""
+        """Raise ValueError if `what` is unknown."""
         if self.what not in get_args(Nonfinite):
             raise ValueError(f"on_nonfinite={self.what!r} must be 'error' or 'skip'")
 
     def passes(self, gradients: FlatGradients, algorithm: Algorithm) -> bool:
-        """Return whether what was gathered in `gradients` is finite, and so may be sent.
+        """Return whether the gathered gradients are finite, so that they may be sent.
 
         Raises:
-            FloatingPointError: it is not, and `what` is "error".
+            FloatingPointError: they are not finite, and `what` is "error".
         """
         wrong = gradients.first_nonfinite()
         if wrong is None:

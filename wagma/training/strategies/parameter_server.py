@@ -35,45 +35,47 @@ __all__ = ["ParameterServerSGD"]
 
 
 class ParameterServerSGD(Algorithm):
-    """Learners send gradients to servers, which step with the first `k` of a version.
+    """Send the learners' gradients to servers, which step with the first `k` of a version.
 
-    Of Dutta et al., "Slow and Stale Gradients Can Win the Race" (AISTATS 2018), Sec. 2:
+    From Dutta et al., "Slow and Stale Gradients Can Win the Race" (AISTATS 2018), Sec. 2:
 
-    - "k-sync": the first k at the current version, of different learners; the others are cancelled.
-    - "k-batch-sync": the first k mini-batches at the current version, of any learners.
-    - "k-async": k of different learners, at any version; one that has pushed waits for the update.
-    - "k-batch-async": any k; a learner gets the newest parameters at once, and waits for nobody.
+    - "k-sync": the first k gradients at the current version from different learners; the other
+      learners cancel theirs.
+    - "k-batch-sync": the first k gradients at the current version from any learners.
+    - "k-async": k gradients from different learners at any version; a learner that has pushed waits
+      for the update.
+    - "k-batch-async": any k gradients; a learner gets the newest parameters at once, without
+      waiting.
 
-    The last `servers` ranks hold the parameters, each a contiguous part that is cut between
-    tensors, and step the user's optimizer with the mean of the k gradients (with weights
-    sum(w g) / sum(w)). All other ranks are learners, whose own inner optimizers are not stepped.
-    All ranks run the same loop. On a server one `step` serves until all learners have left their
-    loops (`synchronize`, `close`, or another call that all ranks make), so that a server computes
-    one gradient at most, which nobody uses; `pending` is True there, so that loops can skip it.
-    `outcome` is None on all ranks: there are no averages.
-    What has to happen once per version is a hook of the servers' inner step
-    (``opt.register_step_post_hook(lambda *_: schedule.step())``).
+    The last `servers` ranks hold the parameters, each a contiguous part that does not split a
+    tensor. They step the user's optimizer with the mean of the k gradients, sum(w g) / sum(w). All
+    other ranks are learners, whose inner optimizers are not stepped. All ranks run the same loop.
+    On a server one `step` serves until all learners have left their loops (by `synchronize`,
+    `close` or another collective call). So a server computes at most one gradient, which is not
+    used; `pending` is True there, so that loops can skip it. `outcome` is None on all ranks,
+    because there are no averages. Register what has to happen once per version as a hook of the
+    servers' inner step (``opt.register_step_post_hook(lambda *_: schedule.step())``).
 
-    `version` is that of the parameters that a rank has. A gradient that has come when others had
-    ended their loops may make versions beyond the last one of a loop.
+    `version` is the version of a rank's parameters. Gradients that arrive after other learners
+    left their loops may make versions beyond the last one of a loop.
 
-    A rank without a gradient (overflow, weight 0, ``on_nonfinite="skip"``) takes its place among
-    the k of a version, with weight 0. A closure is evaluated once per step.
+    A rank without a gradient (overflow, weight 0, ``on_nonfinite="skip"``) counts as one of the k
+    of a version, with weight 0. A step evaluates a closure once.
 
     Args:
         comm: the ranks that train together, over MPI; "auto": those that mpiexec started.
-        method: one of the four.
-        k: gradients of a version, 1 to the number of learners.
-        servers: how many ranks hold the parameters.
+        method: one of the four methods.
+        k: gradients per version, 1 to the number of learners.
+        servers: number of ranks that hold the parameters.
         on_nonfinite: "error": a gradient that is not finite raises FloatingPointError on its rank,
             before it is sent; "skip": it is not sent.
-        waits: timeout, stall_warning and transport (of the shared memory by which deaths are
-            noticed; gradients go over MPI), see `Algorithm`.
+        waits: timeout, stall_warning and transport, see `Algorithm`. The transport carries only the
+            detection of deaths; gradients go over MPI.
 
     Raises:
-        what `Algorithm` does. What is wrong with the other arguments is raised, on every rank, when
-        the optimizer is made. A learner that dies or fails is done without, as long as k learners
-        are left (batch methods: one), or else all get PeerError.
+        what `Algorithm` does. Creating the optimizer raises errors in the other arguments, on every
+        rank. If a learner dies or fails the training goes on, as long as k learners are left (batch
+        methods: one); otherwise all ranks get PeerError.
     """
 
     wait_avoiding = True
@@ -104,7 +106,7 @@ class ParameterServerSGD(Algorithm):
 
     @property
     def carries_stops(self) -> bool:
-        """Whether servers tell all learners."""
+        """Whether servers pass stop requests to all learners: always."""
         return True
 
     @property
@@ -113,10 +115,10 @@ class ParameterServerSGD(Algorithm):
         return self.rank >= self.size - self.servers
 
     def arguments(self) -> dict[str, object]:
-        """Return the own arguments, checked."""
+        """Return the checked arguments."""
         if self.comm is None or (self.comm == "auto" and meeting_place(os.environ) == "variables"):
             raise ValueError(
-                "ParameterServerSGD sends messages over MPI, and these ranks were started without: "
+                "ParameterServerSGD needs MPI, and these ranks were started without it: "
                 "start them with mpiexec and pass comm=MPI.COMM_WORLD, or train without a server, "
                 "with KSync or KAsync"
             )
@@ -148,7 +150,7 @@ class ParameterServerSGD(Algorithm):
         self._inner = inner
 
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
-        """Make what this rank talks through."""
+        """Create this rank's side of the connection, a learner or a server."""
         self._began = self._ended = time.monotonic()
         comm: Any = import_mpi().COMM_WORLD if self.comm == "auto" else self.comm
         ranks = PartialAllreduce(comm, torch.zeros(1), **self.waits)
@@ -163,7 +165,7 @@ class ParameterServerSGD(Algorithm):
     def _join(
         self, comm: Any, parameters: FlatParameters, ranks: PartialAllreduce
     ) -> Learner | Server:
-        """Make what this rank is."""
+        """Create the learner or the server that this rank is."""
         layout = parameters.layout
         shards = shards_of(layout, self.servers)
         model = bytes_of(parameters.flat)
@@ -183,13 +185,13 @@ class ParameterServerSGD(Algorithm):
 
     @property
     def collective(self) -> Learner | Server:
-        """What this rank talks through; its own counter starts at 0 in every process."""
+        """This rank's learner or server; its own counter starts at 0 in every process."""
         member = super().collective
         assert isinstance(member, (Learner, Server))
         return member
 
     def step(self, inner: Optimizer, closure: Callable[[], Any] | None) -> Any:  # noqa: ARG002
-        """Evaluate `closure` and push the gradient; on a server serve, and return None."""
+        """Evaluate `closure` and push the gradient; serve and return None on a server."""
         loss = None
         if closure is not None and not self.is_server:
             with torch.enable_grad():
@@ -198,14 +200,14 @@ class ParameterServerSGD(Algorithm):
         return loss
 
     def passive_step(self, inner: Optimizer) -> None:  # noqa: ARG002
-        """Take a place in a version without a gradient; on a server serve."""
+        """Take part in a version without a gradient; serve on a server."""
         self._push(0.0)
 
     def _push(self, weight: float) -> None:
         member = self.collective
         if isinstance(member, Server):
             for parameter in self.parameters.parameters:
-                parameter.grad = None  # of the loop, which nobody uses
+                parameter.grad = None  # computed by the loop, but unused
             member.serve()
         else:
             before = member.counts.dropped
@@ -217,7 +219,7 @@ class ParameterServerSGD(Algorithm):
         self._ended = time.monotonic()
 
     def _warn_of_dropping(self) -> None:
-        """Warn once that no version could take this rank's gradient."""
+        """Warn once that no version can take this rank's gradient."""
         if not self._warned:
             self._warned = True
             RankLogger(__name__, self.rank, self.size).warning(
@@ -237,13 +239,13 @@ class ParameterServerSGD(Algorithm):
         return self._nonfinite.passes(self._gradients, self)
 
     def synchronize(self, *, final: bool = True) -> None:  # noqa: ARG002
-        """Give all ranks the servers' parameters, when all learners have left their loops."""
+        """Copy the servers' parameters to all ranks when all learners have left their loops."""
         self.collective.synchronize()
         self.parameters.written()
         self._ended = time.monotonic()
 
     def meet(self) -> Meeting:
-        """Return the ranks, when all learners have left their loops."""
+        """Meet the other ranks when all learners have left their loops."""
         if self._collectives:
             member = self.collective
             if isinstance(member, Server):
@@ -254,27 +256,27 @@ class ParameterServerSGD(Algorithm):
         return super().meet()
 
     def average(self, array: torch.Tensor) -> None:
-        """Make `array` the mean of the learners' on every rank; collective."""
+        """Replace `array` on every rank by the mean over the learners; collective."""
         with self._once(array, average=True, name="averages") as collective:
             collective.allreduce(array, weight=float(not self.is_server))
 
     def should_stop(self) -> bool:
-        """Return whether this rank has heard of a newer version; on a server True."""
+        """Return whether this rank knows of a newer version; True on a server."""
         member = self.collective
         return isinstance(member, Server) or member.is_stale()
 
     @property
     def pending(self) -> bool:
-        """Whether a gradient of this rank would not be used: on a server."""
+        """Whether a gradient of this rank would be unused, as on a server."""
         return self.is_server
 
     def stats(self) -> dict[str, int | float]:
-        """Return this rank's counts; those of the first server are of all learners.
+        """Return this rank's counters; those of the first server sum over all learners.
 
-        "vectors_up" and "vectors_down", gradients and copies of the parameters that were sent;
-        "cancelled" and "dropped" gradients, "nonfinite" ones that were skipped; "staleness_mean" of
-        those that were used; "busy_share", the time since the optimizer was made, until the end of
-        the last step, in which this rank did not wait.
+        "vectors_up" and "vectors_down": gradients and copies of the parameters that were sent;
+        "cancelled", "dropped" and "nonfinite" (skipped) gradients; "staleness_mean" of the used
+        gradients; "waited_seconds"; "busy_share", the share of the time from the creation of the
+        optimizer to the end of the last step in which this rank did not wait.
         """
         member = self.collective
         counts, seconds = member.counts, self._ended - self._began
@@ -290,7 +292,7 @@ class ParameterServerSGD(Algorithm):
         }
 
     def release(self) -> None:
-        """Let go of the memory for gradients."""
+        """Release the memory for gradients."""
         self._gradients = None
 
     def __repr__(self) -> str:

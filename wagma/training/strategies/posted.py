@@ -1,4 +1,4 @@
-"""What algorithms that use an average later than they ask for it have in common."""
+"""The base of algorithms that post an average and use it later."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ __all__ = ["PostedAveraging"]
 
 
 class PostedAveraging(Algorithm):
-    """Averages values at once, or while this rank goes on, and keeps the average until it is used.
+    """Average values at once or in the background, and keep the average until it is used.
 
-    `_average` makes the average or posts it, and `_take` hands it out, once. What was posted is
-    complete before the ranks meet, this one leaves, or a checkpoint is made. An average that nobody
-    has taken is part of checkpoints, and outlives its collective.
+    `_average` computes or posts the average, and `_take` returns it once. A posted call is
+    completed before the ranks meet, before this rank leaves, and before a checkpoint. An unused
+    average is part of checkpoints, and outlives its collective.
 
-    Each rank tells the version that its values are of: where an average waits for all ranks that
-    are in it, different versions are an error. A posted call counts as a version.
+    Values are averaged together with their version: if the average waits for all of its ranks,
+    different versions are an error. A posted call counts as a version.
     """
 
-    _array = VersionedArray(torch.empty(0))  # the values, and then their average
-    _request: Request | None = None  # that averages them
-    _given: Outcome | None = None  # what the latest average has come from
-    _due = False  # it is there, and nobody has taken it
+    _array = VersionedArray(torch.empty(0))  # the values, later their average
+    _request: Request | None = None  # the posted call
+    _latest: Outcome | None = None  # outcome of the latest average
+    _due = False  # whether the average is computed and unused
 
     @property
     def collective(self) -> PartialAllreduce:
-        """The collective; its own counter starts at 0 in every process."""
+        """The collective that averages; its own counter starts at 0 in every process."""
         return self._connected(PartialAllreduce)
 
     def _keep_in(self, collective: PartialAllreduce, dtype: torch.dtype) -> None:
-        """Average in the memory of `collective`, which was made for a `VersionedArray`.
+        """Average in the memory of `collective`, created for a `VersionedArray`.
 
-        It may have more elements than the one before: an average that is there is 0 in them.
+        It may have more elements than the memory before; an unused average is 0 in the new ones.
         """
         known = self._array.content
         self._array = VersionedArray(torch.from_numpy(collective.empty()).view(dtype).zero_())
@@ -50,21 +50,21 @@ class PostedAveraging(Algorithm):
     def _average(
         self, values: torch.Tensor, weight: float, *, later: bool = False, everybody: bool = False
     ) -> None:
-        """Average this rank's values, which count `weight`; an average that is there is lost.
+        """Average this rank's values; an unused average is lost.
 
         Args:
-            values: 1-d, of the elements and the dtype of `_keep_in`.
-            weight: finite and >= 0.
-            later: post them and return; `_take` waits for the average.
-            everybody: average over all ranks, waiting for them, whatever the collective does.
+            values: 1-d, with the number of elements and the dtype of `_keep_in`.
+            weight: weight of this rank's values, finite and >= 0.
+            later: post the call and return; `_take` waits for the average.
+            everybody: average over all ranks and wait for them, whatever the collective's groups.
 
         Raises:
             MismatchError: the ranks are at different versions.
         """
         self._array.content.copy_(values)
-        self._array.tell(self.version)
+        self._array.write_version(self.version)
         if self.carries_stops:
-            self.stops.tell(self._array.stop)
+            self.stops.write(self._array.stop)
             weight = self.stops.weigh(weight)
         if later:
             self._request = self.collective.iallreduce(self._array.memory, weight)
@@ -73,31 +73,31 @@ class PostedAveraging(Algorithm):
             self._receive(call(self._array.memory, weight), everybody=everybody)
 
     def _finish(self) -> None:
-        """Wait for what was posted."""
+        """Wait for a posted call."""
         if self._request is not None:
             request, self._request = self._request, None
             self._receive(request.wait())
 
     def _receive(self, outcome: Outcome, *, everybody: bool = False) -> None:
-        self._given, self._due = outcome, had_samples(outcome.weight)
+        self._latest, self._due = outcome, had_samples(outcome.weight)
         if everybody or self.collective.options.quorum == "all":
             self._array.check(self.rank)
 
     def _take(self) -> torch.Tensor | None:
-        """Wait for the average and return it; None: there is none, or all its weights were 0."""
+        """Wait for the average and return it; None if there is none, or all weights were 0."""
         self._finish()
-        self.outcome = self._given
-        if self.carries_stops:  # not earlier: this, all ranks do at the same version
-            self.stops.see(self._array.stop)
+        self.outcome = self._latest
+        if self.carries_stops:  # here, because all ranks take an average at the same version
+            self.stops.read(self._array.stop)
         due, self._due = self._due, False
         return self._array.content if due else None
 
     def counter(self) -> int:
-        """Return the versions of the collective, a posted one with them."""
+        """Return the number of versions of the collective, a posted one included."""
         return super().counter() + (self._request is not None)
 
     def meet(self) -> Meeting:
-        """Return the ranks, when what was posted is complete: the collective is free then."""
+        """Wait for a posted call, which frees the collective, then meet the other ranks."""
         self._finish()
         return super().meet()
 
@@ -108,18 +108,18 @@ class PostedAveraging(Algorithm):
             super()._leave()
 
     def release(self) -> None:
-        """Let go of the collective's memory, with a copy of an average that is not used yet."""
+        """Release the collective's memory; keep a copy of an unused average."""
         self._request = None
         memory = self._array.memory
         self._array = VersionedArray(memory.clone() if self._due else memory.new_empty(0))
 
     def state(self) -> dict[str, Any]:
-        """Return the average that is not used yet, and wait for it; its outcome cannot be saved."""
+        """Wait for a posted call and return the unused average, without its outcome."""
         self._finish()
         return super().state() | {"average": self._array.content.clone() if self._due else None}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take up what `state` gave."""
+        """Restore what `state` returned."""
         super().load_state(state)
         self._due = state["average"] is not None
         if self._due:

@@ -1,4 +1,4 @@
-"""Averaged gradients that each make a step: what algorithms that wait for some ranks have alike."""
+"""The base of algorithms that make a step from each averaged gradient, such as KSync."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ __all__ = ["GradientResults"]
 
 
 class GradientResults(GradientAveraging):
-    """Averages gradients of the ranks that are there, and steps once per result on every rank.
+    """Average the gradients that arrive in time; every rank makes one inner step per result.
 
-    No result is lost, so that the models are equal at equal versions, bit for bit: a rank that is
-    behind gets all results in one step and applies each as a step of the inner optimizer of its
-    own, in order.
+    No result is lost: a rank that is behind gets all missed results in one call, and applies each
+    in order as a separate step of the inner optimizer. So models are bit-identical at equal
+    versions.
 
     Args, attributes, raises: those of `Algorithm`.
     """
 
     wait_avoiding = True
     _where_to_clip = (
-        "gets its averages in step(), one for each version that this rank has missed: clip each in "
+        "gets its averages in step(), one for each version that this rank missed: clip each in "
         "a hook of the inner step, as in opt.register_step_pre_hook(lambda *_: "
         "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm))"
     )
@@ -56,46 +56,46 @@ class GradientResults(GradientAveraging):
 
         Args:
             inner: the optimizer of this rank's own steps.
-            loss: that the closure returned; None without one.
+            loss: what the closure returned; None without a closure.
         """
 
     def _apply(self, inner: Optimizer | None) -> None:
-        """Make a step of each result of the latest call, oldest first.
+        """Make one step for each result of the latest call, oldest first.
 
         Args:
-            inner: the optimizer of this rank's own steps; None: there was no step yet.
+            inner: the optimizer of this rank's own steps; None before the first step.
         """
         assert self.outcome is not None
         results = self.outcome.results
         content = self.gradients.memory.view(torch.uint8).numpy()
         first = self.outcome.version + self.version - self.counter()
         for version, result in enumerate(results, first):
-            if result is None:  # nobody had a gradient
+            if result is None:  # no rank had a gradient
                 continue
-            if len(results) > 1:  # otherwise it lies there
+            if len(results) > 1:  # a single result is already in the memory
                 content[:] = result.view(content.dtype)
             number = self.gradients.hand_out()
             if inner is not None:
                 inner.step()
-            self._see(version, number)
+            self._observe(version, number)
 
     @property
     def may_be_late(self) -> bool:
-        """Whether results may do without this rank, every time."""
+        """Whether results may leave this rank out, every time."""
         return True
 
     @property
     def unheard(self) -> bool:
-        """Whether this rank came too late with its wish to stop, and nothing else tells it."""
+        """Whether this rank was late with its stop request, and no `StopWatch` carries it."""
         if self._stop_watch is not None:
             return False
         stops, outcome = self.stops, self.outcome
-        return stops.told and not stops.agreed and outcome is not None and outcome.late
+        return stops.requested and not stops.agreed and outcome is not None and outcome.late
 
-    def _see(self, version: int, number: float) -> None:
-        """Look at a result, which lies in the memory for gradients, after the step with it.
+    def _observe(self, version: int, number: float) -> None:
+        """Inspect a result in the memory for gradients, after the step with it.
 
         Args:
-            version: of the result.
-            number: the mean of what the ranks gave beside their gradients, see `FlatGradients`.
+            version: version of the result.
+            number: mean of the number beside the gradients, see `FlatGradients`.
         """

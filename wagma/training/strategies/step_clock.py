@@ -1,29 +1,30 @@
-"""What the parts of a synchronous step take on this rank."""
+"""Times of the parts of a synchronous step on this rank."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from wagma.theory.cannikin import Measured, NoiseScale
 from wagma.training.buckets import Buckets
 from wagma.training.strategies.step_table import REMEMBERED
 
-__all__ = ["Parts", "StepClock"]
+__all__ = ["Parts", "StepClock", "measured_by"]
 
 
 class Parts(NamedTuple):
     """Seconds of the parts of a step, in the terms of Nie et al. (2024), Sec. 3.2.
 
     Attributes:
-        a: before backward: the update, loading, forward. From the end of the last averaging.
-        P: of backward, from its first gradient to the call of the step.
-        gamma: share of P after which the first bucket left; no time: 1 if there is one bucket.
-        overlap: T_o, of averaging all buckets but the last, without waiting for other ranks.
-        last: T_u, of averaging the last one, in the same way.
-        step: all, waiting included.
+        a: before backward, from the end of the last averaging: update, loading, forward.
+        P: backward, from its first gradient to the call of the step.
+        gamma: share of P after which the first bucket was sent, not seconds; 1 with one bucket.
+        overlap: T_o, averaging of all buckets but the last, without waiting for other ranks.
+        last: T_u, averaging of the last bucket, without waiting for other ranks.
+        step: the whole step, waiting included.
     """
 
     a: float
@@ -34,35 +35,58 @@ class Parts(NamedTuple):
     step: float
 
 
-class StepClock:
-    """Measures the steps of an `AllreduceSGD` with timed buckets.
+def measured_by(
+    batches: Sequence[int], parts: Sequence[Parts], noise: NoiseScale | None
+) -> Measured:
+    """Return the measurements of all ranks for a planner; a rank without samples computes nothing.
 
-    A step counts when it follows another one and `pause` was not called between them.
+    Args:
+        batches: samples of each rank.
+        parts: typical parts of each rank's steps.
+        noise: estimate of the noise scale; None: not measured.
+    """
+    busy = [batch > 0 for batch in batches]
+    return Measured(
+        batches,
+        [part.a * has for part, has in zip(parts, busy, strict=True)],
+        [part.P * has for part, has in zip(parts, busy, strict=True)],
+        [part.gamma for part in parts],
+        [part.overlap for part in parts],
+        [part.last for part in parts],
+        float(np.mean([part.step for part in parts])),
+        noise,
+    )
+
+
+class StepClock:
+    """Measure the steps of an `AllreduceSGD` with timed buckets.
+
+    A step counts if it follows another one and `pause` was not called between them.
 
     Attributes:
-        steps: those that count, by version; the newest `REMEMBERED` versions.
+        steps: the steps that count, by version; the newest `REMEMBERED` versions.
     """
 
     def __init__(self) -> None:
         self.steps: dict[int, Parts] = {}
         self._seconds = 0.0  # of all steps that count
         self._count = 0
-        self._ended: float | None = None  # the averaging before
+        self._ended: float | None = None  # when the previous averaging ended
         self._called = 0.0
         self._first: float | None = None
 
     def call(self, buckets: Buckets) -> None:
-        """Note that the gradients are there."""
+        """Record that the gradients are computed."""
         self._called = time.perf_counter()
         self._first = buckets.first
 
     def end(self, buckets: Buckets, version: int, *, counts: bool) -> None:
-        """Note that they are averaged.
+        """Record that the gradients are averaged.
 
         Args:
-            buckets: that were averaged.
-            version: of the average.
-            counts: this rank had the samples that were planned.
+            buckets: the averaged buckets.
+            version: version of the average.
+            counts: whether this rank had as many samples as planned.
         """
         ended, before = time.perf_counter(), self._ended
         self._ended = ended
@@ -85,20 +109,20 @@ class StepClock:
         self._count += 1
 
     def pause(self) -> None:
-        """Do not count what lies before the next step."""
+        """Do not count the next step, whose time includes the pause."""
         self._ended = None
 
     def restart(self) -> None:
-        """Forget all steps, too."""
+        """Forget all steps and pause."""
         self.__init__()  # type: ignore[misc]
 
     @property
     def mean(self) -> float | None:
-        """Mean seconds of the steps that count; None without one."""
+        """Mean seconds of the steps that count; None before the first."""
         return self._seconds / self._count if self._count else None
 
     def typical(self, versions: Iterable[int]) -> Parts:
-        """Return the median of each part over these versions; zeros without any."""
+        """Return the median of each part over these versions; zeros if there are none."""
         rows = [self.steps[version] for version in versions]
         if not rows:
             return Parts(*[0.0] * len(Parts._fields))

@@ -1,4 +1,4 @@
-"""Figures of steps that ranks share, without more than a sum."""
+"""A table of all ranks' step measurements, shared by a sum allreduce."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from wagma.collectives import SyncAllreduce
 
 __all__ = ["REMEMBERED", "StepTable"]
 
-REMEMBERED = 1000  # steps, the newest ones
+REMEMBERED = 1000  # the newest steps
 
 
 class StepTable:
-    """A row of figures of each rank, and marks of the versions that it knows. Calls are collective.
+    """One row of numbers per rank, and marks of the versions that ranks know. Calls are collective.
 
     Args:
-        ranks: over all ranks, of `size_for(size, columns)` float64; it sums, and does not average.
-        columns: figures in a row.
+        ranks: collective over all ranks for `size_for(size, columns)` float64, with average=False.
+        columns: numbers per row.
     """
 
     @staticmethod
@@ -32,7 +32,7 @@ class StepTable:
         self._columns = columns
 
     def common(self, versions: Iterable[int]) -> list[int]:
-        """Return those of this rank's versions that all ranks have.
+        """Return the versions among `versions` that all ranks passed.
 
         Args:
             versions: none is `REMEMBERED` or more older than the newest of any rank.
@@ -44,13 +44,12 @@ class StepTable:
         return [version for version in own if marks[version % REMEMBERED] == self._ranks.size]
 
     def share(self, row: Sequence[float]) -> list[list[float]]:
-        """Return the rows of all ranks, this rank's among them."""
+        """Return the rows of all ranks, by rank."""
         table = self._new()
         rows = table[:-REMEMBERED].reshape(self._ranks.size, self._columns)
         rows[self._ranks.rank] = row
         self._ranks.allreduce(table)
-        found: list[list[float]] = rows.tolist()
-        return found
+        return [list(row) for row in rows.tolist()]
 
     def _new(self) -> npt.NDArray[np.float64]:
         return np.zeros(self.size_for(self._ranks.size, self._columns))

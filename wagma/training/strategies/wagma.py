@@ -19,10 +19,10 @@ __all__ = ["WAGMA", "default_group_size"]
 
 
 def default_group_size(size: int) -> int:
-    """The group size nearest above the paper's sqrt(P) that is a power of two, at most P.
+    """Return the smallest power of two that is at least the paper's sqrt(P); at most P.
 
     Args:
-        size: ranks P, >= 1.
+        size: number of ranks P, >= 1.
     """
     doublings = 0
     while 4**doublings < size:
@@ -31,48 +31,49 @@ def default_group_size(size: int) -> int:
 
 
 class WAGMA(GroupAveraging):
-    """Averages the model after every local step, within groups that change, waiting for nobody.
+    """Average the model after every local step, without waiting, in groups that keep changing.
 
     At version t each rank makes a step of its own optimizer and calls the collective (Algorithm 2):
-    the first rank of a group that arrives makes the group's average from the newest models of its
-    members. A rank whose model came too late merges its own into that average (line 13). Every
-    `sync_period` versions all ranks average their new models and wait for each other (line 16):
-    no model is older than that.
+    the first rank of a group to arrive computes the group's average from the newest models of its
+    members. A late rank merges its own model into that average (line 13). Every `sync_period`
+    versions all ranks average their new models and wait for each other (line 16), which bounds the
+    age of models in an average.
 
-    Only parameters are averaged. Momentum and other state of the inner optimizer stay each rank's
-    own, and so do buffers such as BatchNorm's statistics: average those of the ranks, or recompute
-    them, before a model with BatchNorm is evaluated.
+    Only parameters are averaged. Momentum and other state of the inner optimizer stay local, and so
+    do buffers such as BatchNorm's statistics: average the buffers or recompute them before
+    evaluating a model with BatchNorm.
 
     The paper's switches (Sec. 4): alpha (wait-avoiding group allreduce) is the default; beta, an
     ordinary group allreduce, is ``wait_avoiding=False``; neither, which is Local SGD, is
     ``group_size=1``. Fixed groups, one of its ablations (Sec. 5.2), are ``dynamic_groups=False``.
 
     Args:
-        comm: the ranks that train together, P of them; "auto": those that the launcher
-            started, over MPI or as torchrun does; see `PartialAllreduce`.
+        comm: the P ranks that train together; "auto": those that the launcher started, over MPI or
+            as torchrun does; see `PartialAllreduce`.
         group_size: largest number of ranks in a group, 1 to P; None: sqrt(P), see
             `default_group_size`.
         sync_period: versions from one synchronisation to the next, the paper's tau; None: never.
-        dynamic_groups: groups change with the version, so that updates spread fastest; False: they
-            stay those of version 0.
-        wait_avoiding: a version starts with the first member of a group; False: with the last one.
-            All are fresh then, and each waits for the slowest of its group.
-        grace: seconds that a version stays open for members that are about to arrive, or "auto".
-        missed: what a rank does that is several versions behind. "once": it averages with the
-            newest model and calls the missed versions all the same; "fast-forward": it goes on with
-            the version after that model, never past a synchronisation. Loops then count `version`,
-            a rank that is slow all the time makes fewer steps, and learning-rate schedules follow
-            `version` as well, see `DistributedOptimizer`.
-        activation: whose arrival starts a version. "group": a member's, for its own group; "world":
-            any rank's, for all groups. The paper's algorithm to the letter is "world" with grace=0.
-        window: versions that a rank may be ahead of the slowest; None: `sync_period`, 64 without
-            one.
+        dynamic_groups: change groups with the version, so that updates spread fastest; False: keep
+            the groups of version 0.
+        wait_avoiding: start a version when the first member of a group arrives; False: when the
+            last one arrives. All members are fresh then, and wait for the slowest of their group.
+        grace: seconds that a version waits for members that are about to arrive, or "auto".
+        missed: what a rank does that is several versions behind. "once": average with the newest
+            model, and call the missed versions all the same. "fast-forward": go on with the version
+            after that model, never past a synchronisation. Loops then have to count `version`, a
+            persistently slow rank makes fewer steps, and learning-rate schedules have to follow
+            `version`, see `DistributedOptimizer`.
+        activation: the arrival that starts a version. "group": a member's arrival starts its own
+            group; "world": any rank's arrival starts all groups. The paper's algorithm is "world"
+            with grace=0.
+        window: versions that a rank may be ahead of the slowest; None: `sync_period`, or 64 without
+            it.
         waits: timeout, stall_warning and transport, see `Algorithm`.
 
     Raises:
-        what `Algorithm` does. What is wrong with the other arguments is raised, on every rank, when
-        the optimizer is made; so are grace, missed and activation with ``wait_avoiding=False``,
-        where they have no meaning.
+        what `Algorithm` does. Creating the optimizer raises errors in the other arguments, on every
+        rank; grace, missed and activation are errors with ``wait_avoiding=False``, where they have
+        no meaning.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class WAGMA(GroupAveraging):
         self._window = window
 
     def arguments(self) -> dict[str, object]:
-        """Return the own arguments, checked."""
+        """Return the checked arguments."""
         switches = {"dynamic_groups": self.dynamic_groups, "wait_avoiding": self.wait_avoiding}
         for name, value in switches.items():
             check_switch(name, value)
