@@ -204,7 +204,7 @@ def test_weights_that_cannot_be_used() -> None:
     parameter, inner = one_parameter()
     with wagma.DistributedOptimizer(inner, wagma.SGP(COMM)) as opt:
         opt.weight = 1
-        with pytest.raises(ValueError, match="SGP, whose ranks push weights"):
+        with pytest.raises(ValueError, match="SGP, which pushes weights"):
             opt.weight = 2
     lbfgs = torch.optim.LBFGS([parameter])
     with wagma.DistributedOptimizer(lbfgs, wagma.AllreduceSGD(COMM)) as opt:
