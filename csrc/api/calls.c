@@ -21,7 +21,7 @@ static int is_sync_version(const wagma_handle *h, int64_t version) {
 }
 
 static void find_group(wagma_handle *h) {
-    if (!h->call.sync && h->options->activation != WAGMA_ACTIVATION_WORLD) {
+    if (!h->call.sync && !h->policy.world) {
         h->call.n = topology_members(h->topology, h->rank, h->call.version, h->members);
     } else {
         h->call.n = h->size;
@@ -127,7 +127,7 @@ static int begin(wagma_handle *h, void *x, double weight, int sync) {
     int status = handle_check_ready(h);
     if (status != WAGMA_OK)
         return status;
-    if (sync && h->options->graph != WAGMA_GRAPH_NONE)
+    if (sync && h->policy.graph)
         return error_set(
             WAGMA_EINVAL,
             "the handle has a graph, with which a rank meets its neighbours alone: for "
@@ -287,7 +287,7 @@ int wagma_next_contribution(wagma_handle *h, void **buffer) {
     if (status != WAGMA_OK)
         return status;
     const wagma_options *o = h->options;
-    if (o->graph != WAGMA_GRAPH_NONE)
+    if (h->policy.graph)
         return error_set(WAGMA_EINVAL,
                          "the handle has a graph: it has no contribution buffers, pass x itself");
     if (!h->executor->next_contribution)

@@ -65,6 +65,7 @@ wagma_handle *handle_new(int rank, const wagma_options *options, const struct to
         h->rank = rank;
         h->size = options->size;
         h->options = options;
+        h->policy = policy_of(options);
         h->quorum = options->quorum;
         h->topology = topology;
         h->kernels = reduce_best();
@@ -85,9 +86,9 @@ static int join(wagma_handle *h, const void *initial, double weight) {
     int status = segment_join(s, h->rank);
     if (status != WAGMA_OK)
         return status;
-    status = h->options->graph != WAGMA_GRAPH_NONE ? neighbor_create(h)
-             : s->buffers                          ? shm_create(h, initial, weight)
-                                                   : inplace_create(h);
+    status = h->policy.graph      ? neighbor_create(h)
+             : h->policy.in_place ? inplace_create(h)
+                                  : shm_create(h, initial, weight);
     if (status != WAGMA_OK) {
         handle_leave(h, SEGMENT_FAILED);
         return status;

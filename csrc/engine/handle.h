@@ -4,6 +4,7 @@
 #ifndef WAGMA_ENGINE_HANDLE_H
 #define WAGMA_ENGINE_HANDLE_H
 
+#include "engine/policy.h"
 #include "engine/rank_stats.h"
 #include "kernels/reduce.h"
 #include "shm/segment.h"
@@ -43,6 +44,7 @@ typedef struct call { /* the call in progress */
 struct wagma_handle {
     const struct executor *executor;
     const wagma_options *options; /* checked, defaults filled in */
+    struct policy policy;         /* what they mean */
     const struct topology *topology;
     wagma_segment *segment; /* NULL: over a transport */
     int rank, size;
@@ -107,7 +109,7 @@ struct executor {
     int (*finish)(wagma_handle *h);
     int (*next_contribution)(wagma_handle *h, void **buffer); /* NULL: it reduces in place */
     void (*set_quorum)(wagma_handle *h); /* takes h->quorum from the next version on; called only if
-                                            handle_quorum_varies() */
+                                            policy.varies */
     int (*pinned)(wagma_handle *h);      /* wagma_pinned() of a version that is no sync version;
                                             NULL: 0 always */
     void *(*array)(wagma_handle *h);     /* wagma_shared_array(), which may be NULL: error_set();
@@ -126,9 +128,6 @@ struct executor {
     void (*fail)(wagma_handle *h); /* tells the others that this rank has failed */
     void (*free)(wagma_handle *h);
 };
-
-/* 1: wagma_set_quorum() may change the quorum from version to version. */
-int handle_quorum_varies(const wagma_options *o);
 
 int inplace_create(wagma_handle *h);
 int neighbor_create(wagma_handle *h);

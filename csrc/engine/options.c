@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "engine/policy.h"
 #include "protocol/graph.h"
 #include "kernels/reduce.h"
 
@@ -116,25 +117,25 @@ static int check_start(wagma_options *o) {
 
 /* What becomes of a rank that is late. */
 static int check_late(const wagma_options *o) {
-    int status = check_choice("late", o->late, WAGMA_LATE_CARRY,
-                              "WAGMA_LATE_STALE (0), _SKIP (1) or _CARRY (2)");
-    if (status == WAGMA_OK)
-        status = check_choice("missed", o->missed, WAGMA_MISSED_FAST_FORWARD,
-                              "WAGMA_MISSED_ONCE (0) or _FAST_FORWARD (1)");
-    if (status != WAGMA_OK || o->late == WAGMA_LATE_STALE)
+    const struct policy_late *late = policy_late(o->late);
+    if (!late)
+        return error_set(WAGMA_EINVAL, "late is %" PRId32 ": it must be " POLICY_LATE_CHOICES,
+                         o->late);
+    const int status = check_choice("missed", o->missed, WAGMA_MISSED_FAST_FORWARD,
+                                    "WAGMA_MISSED_ONCE (0) or _FAST_FORWARD (1)");
+    if (status != WAGMA_OK || !late->ordered)
         return status;
-    const char *late = o->late == WAGMA_LATE_SKIP ? "WAGMA_LATE_SKIP" : "WAGMA_LATE_CARRY";
     if (o->missed != WAGMA_MISSED_ONCE)
         return error_set(WAGMA_EINVAL,
                          "missed is WAGMA_MISSED_FAST_FORWARD and late is %s, which delivers every "
                          "result: set missed to WAGMA_MISSED_ONCE, or late to WAGMA_LATE_STALE",
-                         late);
+                         late->name);
     if (o->activation == WAGMA_ACTIVATION_WORLD)
         return error_set(WAGMA_EINVAL,
                          "activation is WAGMA_ACTIVATION_WORLD, late is %s and group_size is "
                          "%" PRId32 ": set activation to WAGMA_ACTIVATION_GROUP, or group_size to "
                          "size (%" PRId32 ")",
-                         late, o->group_size, o->size);
+                         late->name, o->group_size, o->size);
     return WAGMA_OK;
 }
 
@@ -227,6 +228,7 @@ static int check_data(const wagma_options *o) {
 static int check_versions(wagma_options *o) {
     const int status =
         check_count("sync_period", o->sync_period, "1 or more versions, or 0 for never");
+    const int ordered = policy_late(o->late)->ordered;
     if (status != WAGMA_OK)
         return status;
     if (o->window < 0 || o->window > WINDOW_MAX)
@@ -234,15 +236,14 @@ static int check_versions(wagma_options *o) {
                          "window is %" PRId64 ": it must be 1 to %d versions, or 0 for the default",
                          o->window, WINDOW_MAX);
     if (o->window == 0)
-        o->window = o->late != WAGMA_LATE_STALE   ? DEFAULT_RESULTS
+        o->window = ordered                       ? DEFAULT_RESULTS
                     : o->sync_period == 0         ? DEFAULT_WINDOW
                     : o->sync_period > WINDOW_MAX ? WINDOW_MAX
                                                   : o->sync_period;
     const int64_t results = RESULTS_MAX / o->size - 2;
-    if (o->late != WAGMA_LATE_STALE && o->window > results)
+    if (ordered && o->window > results)
         return error_set(WAGMA_EINVAL,
-                         "window is %" PRId64
-                         ": where late is WAGMA_LATE_SKIP or _CARRY it must be "
+                         "window is %" PRId64 ": where late is " POLICY_LATE_ORDERED " it must be "
                          "1 to %" PRId64 " versions for %" PRId32 " ranks",
                          o->window, results, o->size);
     return WAGMA_OK;

@@ -16,7 +16,7 @@ int handle_check_weight(const wagma_handle *h, double weight) {
         return error_set(WAGMA_ETYPE,
                          "weight=%g: integer arrays take whole weights only; use a floating dtype",
                          weight);
-    if (reduce_dtype_is_integer(dtype) && weight > 1 && h->options->late == WAGMA_LATE_CARRY)
+    if (reduce_dtype_is_integer(dtype) && weight > 1 && h->policy.carries)
         return error_set(
             WAGMA_ETYPE,
             "weight=%g: what integer arrays carry (late is WAGMA_LATE_CARRY, \"carry\") "

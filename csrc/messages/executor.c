@@ -231,7 +231,7 @@ static wagma_handle *prepare(wagma_transport *t, const wagma_options *options,
     e->mismatch = e->disputer = -1;
     atomic_init(&e->pinned, -1);
     e->options = *options;
-    e->core = options->graph == WAGMA_GRAPH_NONE ? &mpi_core_of_groups : &mpi_core_of_graph;
+    e->core = policy_of(options).graph ? &mpi_core_of_graph : &mpi_core_of_groups;
     e->topology =
         (struct topology){options->size, options->group_size, options->grouping, options->seed};
     h = handle_new(t->rank, &e->options, &e->topology, hooks);

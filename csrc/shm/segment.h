@@ -36,6 +36,7 @@
 #include <stdint.h>
 
 #include "base/cores_mask.h"
+#include "engine/policy.h"
 #include "protocol/topology.h"
 #include "include/wagma.h"
 
@@ -86,6 +87,7 @@ struct wagma_segment {
     int is_inhabited;           /* 1: this process has a handle over it; */
     int is_copy;                /* 1: a parent had, and this is the copy of a forked child */
     wagma_options options;      /* checked, defaults filled in */
+    struct policy policy;       /* what they mean */
     int size;                   /* P */
     struct topology topology;
     int buffers; /* contribution buffers per rank, 0 when quorum is "all"; 2 with a graph

@@ -54,24 +54,20 @@ static uint64_t pages(uint64_t bytes) {
 static void count_things(wagma_segment *s) {
     const wagma_options *o = &s->options;
     uint64_t window = (uint64_t)o->window;
-    int all = o->activation == WAGMA_ACTIVATION_GROUP && o->quorum == o->group_size;
-    const int graph = o->graph != WAGMA_GRAPH_NONE;
-    const int ordered = o->late != WAGMA_LATE_STALE;
-    s->array_is_contribution =
-        !graph && !all && s->bytes_n >= segment_remap_min && s->bytes_n >= PAGE;
+    const struct policy *p = &s->policy;
+    s->array_is_contribution = p->avoiding && s->bytes_n >= segment_remap_min && s->bytes_n >= PAGE;
     s->topology = (struct topology){o->size, o->group_size, o->grouping, o->seed};
     s->size = o->size;
-    s->buffers =
-        graph ? (int)window
-        : all ? 0
-              : (int)round_buffers_bound(&s->topology, o->activation == WAGMA_ACTIVATION_WORLD,
-                                         ordered, window, s->array_is_contribution);
+    s->buffers = p->graph      ? (int)window
+                 : p->in_place ? 0
+                               : (int)round_buffers_bound(&s->topology, p->world, p->ordered,
+                                                          window, s->array_is_contribution);
     if (s->buffers >
         (int)ROUND_BUFFERS_MAX) /* of thousands of ranks: enough, unless all are late */
         s->buffers = (int)ROUND_BUFFERS_MAX;
-    s->rounds = all ? 0 : (int)round_rounds_bound((uint32_t)o->size, ordered, window);
-    s->slots = all ? 0 : (int)round_slots(window);
-    s->array_bytes = graph || s->array_is_contribution ? 0 : s->bytes_n;
+    s->rounds = p->avoiding ? (int)round_rounds_bound((uint32_t)o->size, p->ordered, window) : 0;
+    s->slots = p->avoiding ? (int)round_slots(window) : 0;
+    s->array_bytes = p->graph || s->array_is_contribution ? 0 : s->bytes_n;
 }
 
 static void cut_slices(wagma_segment *s) {
@@ -91,7 +87,7 @@ static void cut_chunks(wagma_segment *s) {
     const uint64_t chunks = n / bytes + (n % bytes != 0);
     s->chunk_bytes = bytes;
     s->chunks_bytes =
-        s->buffers || n <= SEGMENT_FLAT_MAX ? 0 : (chunks < all ? chunks : all) * bytes;
+        !s->policy.in_place || n <= SEGMENT_FLAT_MAX ? 0 : (chunks < all ? chunks : all) * bytes;
 }
 
 uint64_t segment_array_memory(uint64_t bytes) {
@@ -110,7 +106,7 @@ static void place(wagma_segment *s, cursor *c) {
     uint64_t payload = n <= SEGMENT_FLAT_MAX ? n : 0;
     cursor flat = {SEGMENT_LINE + payload, 0};
     align(&flat, SEGMENT_LINE);
-    s->flat_bytes = s->buffers ? 0 : flat.at;
+    s->flat_bytes = s->policy.in_place ? flat.at : 0;
 
     reserve(&region, 1, (uint64_t)SEGMENT_LINES * SEGMENT_LINE);
     s->o_cref = reserve(&region, SEGMENT_LINE, product(c, (uint64_t)s->buffers, word));
@@ -128,7 +124,7 @@ static void place(wagma_segment *s, cursor *c) {
                           product(c, (uint64_t)s->rounds, s->record_step));
 
     s->o_array = reserve(&region, unit, s->array_bytes);
-    s->o_stage = reserve(&region, unit, s->buffers || n <= SEGMENT_FLAT_MAX ? 0 : n);
+    s->o_stage = reserve(&region, unit, !s->policy.in_place || n <= SEGMENT_FLAT_MAX ? 0 : n);
     s->o_chunks = reserve(&region, unit, s->chunks_bytes);
 
     cursor item = {n, 0};
@@ -151,6 +147,7 @@ int segment_layout(wagma_segment *s) {
     const wagma_options *o = &s->options;
     cursor c = {0};
     s->bytes_n = product(&c, (uint64_t)o->count, reduce_dtype_size((wagma_dtype)o->dtype));
+    s->policy = policy_of(o);
     count_things(s);
     cut_slices(s);
     cut_chunks(s);
@@ -175,8 +172,7 @@ int segment_layout(wagma_segment *s) {
 int segment_joined_contributions(const wagma_segment *s) {
     /* rounds of all ranks are held with their inputs: one more, or living ranks that have one
      * reserved could wait for each other */
-    const int typical = TYPICAL_CONTRIBUTIONS + s->array_is_contribution +
-                        (s->options.activation == WAGMA_ACTIVATION_WORLD ? 1 : 0);
+    const int typical = TYPICAL_CONTRIBUTIONS + s->array_is_contribution + s->policy.world;
     return s->buffers < typical ? s->buffers : typical;
 }
 

@@ -113,11 +113,9 @@ static const struct executor wait_avoiding = {MPI_EXECUTOR,
 
 static void choose(wagma_handle *h) {
     struct mpi_executor *e = h->mpi;
-    const wagma_options *o = &e->options;
-    e->in_place = o->activation == WAGMA_ACTIVATION_GROUP && o->quorum == o->group_size;
-    e->ordered = o->late != WAGMA_LATE_STALE;
-    e->averages =
-        o->average && (e->in_place || e->ordered || reduce_dtype_size((wagma_dtype)o->dtype) == 2);
+    e->in_place = h->policy.in_place;
+    e->ordered = h->policy.ordered;
+    e->averages = h->policy.stores_average;
     h->executor = e->in_place ? &in_place : &wait_avoiding;
     mpi_renew_grace(e);
 }
@@ -130,10 +128,10 @@ static struct activation_config config_of(const wagma_handle *h) {
         .size = h->size,
         .topology = e->topology,
         .quorum = e->in_place ? 0 : o->quorum,
-        .world = o->activation == WAGMA_ACTIVATION_WORLD,
+        .world = h->policy.world,
         .ordered = e->ordered,
-        .varies = handle_quorum_varies(o),
-        .forward = o->missed == WAGMA_MISSED_FAST_FORWARD,
+        .varies = h->policy.varies,
+        .forward = h->policy.forward,
         .window = o->window,
         .sync_period = o->sync_period,
         .seed = o->seed,

@@ -42,7 +42,7 @@ static int run(wagma_handle *h, enum shm_mode mode) {
             return status;
         switch (action) {
         case ROUND_PASSED:
-            if (e->context.forward) /* a quorum is smaller without this rank */
+            if (h->policy.forward) /* a quorum is smaller without this rank */
                 wait_ring(s, NULL, 0, h->rank);
             else
                 wait_ring_window(s, h->rank);
@@ -176,7 +176,7 @@ static void destroy(wagma_handle *h) {
     if (h->call.active)
         (void)shm_keep_x(h, 1); /* of a call that was never finished */
     grace_destroy(&e->grace);
-    for (int64_t k = 0; e->copies && e->context.ordered && k <= h->segment->options.window; k++)
+    for (int64_t k = 0; e->copies && h->policy.ordered && k <= h->segment->options.window; k++)
         free(e->copies[k]);
     free(e->copies);
     free(e->results);
@@ -246,8 +246,8 @@ int shm_create(wagma_handle *h, const void *initial, double weight) {
     e->missing = calloc((size_t)s->size, sizeof *e->missing);
     e->block = malloc(SHM_BLOCK_BYTES);
     e->shifted = calloc((size_t)s->size, sizeof *e->shifted);
-    const int ordered = s->options.late != WAGMA_LATE_STALE;
-    const size_t results = ordered ? (size_t)s->options.window + 1 : 1;
+    const struct policy *p = &h->policy;
+    const size_t results = p->ordered ? (size_t)s->options.window + 1 : 1;
     e->results = calloc(results, sizeof *e->results);
     e->copies = calloc(results, sizeof *e->copies);
     if (!e->results || !e->copies || !e->scratch || !e->members_u || !e->missing || !e->shifted ||
@@ -258,10 +258,10 @@ int shm_create(wagma_handle *h, const void *initial, double weight) {
         .rank = (uint32_t)h->rank,
         .size = (uint32_t)s->size,
         .topology = s->topology,
-        .world = s->options.activation == WAGMA_ACTIVATION_WORLD,
-        .ordered = ordered,
-        .forward = s->options.missed == WAGMA_MISSED_FAST_FORWARD,
-        .varies = handle_quorum_varies(&s->options),
+        .world = p->world,
+        .ordered = p->ordered,
+        .forward = p->forward,
+        .varies = p->varies,
         .quorum = s->options.quorum == WAGMA_QUORUM_MAJORITY ? 0 : (uint32_t)s->options.quorum,
         .slots = (uint32_t)s->slots,
         .rounds = (uint32_t)s->rounds,

@@ -1,0 +1,41 @@
+/* What the options of a handle mean. Derived once, when the handle is made, and asked everywhere
+ * else: a late rule is a row in policy.c, and what it gives is in merge.h. Pure. */
+#ifndef WAGMA_ENGINE_POLICY_H
+#define WAGMA_ENGINE_POLICY_H
+
+#include "include/wagma.h"
+
+struct policy {
+    /* one of the three is 1 */
+    int graph;    /* ranks meet their neighbours */
+    int in_place; /* quorum "all": no rank can be late, and x is contribution and result */
+    int avoiding; /* a version begins without the ranks that are late */
+
+    int world;          /* one pin fixes the inputs of all groups */
+    int forward;        /* a late rank goes on after the version that it merged */
+    int ordered;        /* every rank gets every result, in order; a late rank is in none of them */
+    int carries;        /* ordered, and a late contribution is added to the rank's next one */
+    int varies;         /* the quorum may change from version to version */
+    int average;        /* results are divided by their weights */
+    int stores_average; /* ... and already where they are stored */
+};
+
+/* `options`: checked, defaults filled in. */
+struct policy policy_of(const wagma_options *options);
+
+/* Why the quorum stays what the handle was made with; NULL: it may change. All results have to
+ * reach all ranks, so that a late rank can compare its quorum with the one its version was started
+ * with. */
+const char *policy_fixed_quorum(const wagma_options *options);
+
+struct policy_late { /* a late rule */
+    const char *name;
+    int ordered, carries; /* see struct policy */
+};
+/* The rule wagma_options.late; NULL: there is no such rule. */
+const struct policy_late *policy_late(int32_t late);
+/* For messages. */
+#define POLICY_LATE_CHOICES "WAGMA_LATE_STALE (0), _SKIP (1) or _CARRY (2)"
+#define POLICY_LATE_ORDERED "WAGMA_LATE_SKIP or _CARRY"
+
+#endif
