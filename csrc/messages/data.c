@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "engine/merge.h"
 #include "messages/executor.h"
 
 static wagma_dtype dtype_of(const wagma_handle *h) {
@@ -143,20 +144,14 @@ void mpi_free_versions(struct mpi_executor *e) {
 /* ---- contributions -----------------------------------------------------------------------------
  */
 
-/* x and what is carried, in units of this contribution's weight: it adds no weight of its own. */
-static void add_carried(wagma_handle *h, mpi_block *b) {
-    const struct mpi_executor *e = h->mpi;
-    const void *const in[2] = {h->call.x, e->carried->data};
-    const double weights[2] = {1, e->carried_weight / h->call.weight};
-    h->kernels->sum(dtype_of(h), b->data, in, weights, 2, 1.0, elements(h));
-}
-
 mpi_block *mpi_copy_of_call(wagma_handle *h) {
+    const struct mpi_executor *e = h->mpi;
     mpi_block *b = mpi_block_new(h);
     if (!b)
         return NULL;
-    if (h->mpi->carried)
-        add_carried(h, b);
+    if (e->carried)
+        merge_add_carried(h->kernels, dtype_of(h), b->data, h->call.x, h->call.weight,
+                          e->carried->data, e->carried_weight, elements(h));
     else
         h->kernels->divided_copy(dtype_of(h), b->data, h->call.x, 1.0, elements(h));
     return b;
@@ -164,11 +159,12 @@ mpi_block *mpi_copy_of_call(wagma_handle *h) {
 
 int mpi_contribute(wagma_handle *h) {
     struct mpi_executor *e = h->mpi;
+    const int ordered = h->policy.ordered;
     const uint64_t began = trace_begin(h->trace);
     const int adds = e->carried && h->call.weight != 0;
     e->newest_version = h->call.version;
     e->newest_weight = h->call.weight;
-    if (e->in_place)
+    if (h->policy.in_place)
         return WAGMA_OK;
     if (e->out_of_place) {
         e->lent = e->reserved;
@@ -176,25 +172,31 @@ int mpi_contribute(wagma_handle *h) {
     }
     if (e->out_of_place && !adds)
         e->written = mpi_block_hold(e->lent);
-    else if (adds || (!e->ordered && h->call.weight != 0))
+    else if (adds || (!ordered && h->call.weight != 0))
         e->written = mpi_copy_of_call(h);
-    else if (!e->ordered)
+    else if (!ordered)
         e->written = mpi_block_new(h); /* of weight 0 it is never read */
     else
         return WAGMA_OK; /* nobody reads x after the call */
     if (!e->written)
         return WAGMA_ENOMEM;
-    if (!e->ordered)
+    if (!ordered)
         mpi_block_put(e, &e->newest, mpi_block_hold(e->written));
     trace_end(h->trace, TRACE_WRITE, began, h->call.version, -1, 0);
     return WAGMA_OK;
 }
 
+/* This rank's record of a version that holds its contribution of `version`, or none (-1). */
+static exchange_record record(const wagma_handle *h, int contributes, int64_t version,
+                              double weight) {
+    const struct merge_part part = merge_part(&h->policy, contributes, weight);
+    return (exchange_record){.version = version, .weight = part.weight, .share = part.share};
+}
+
 /* Of a version that pins the call's contribution. */
 static void pin_fresh(wagma_handle *h, mpi_version *v, exchange_start *start) {
     struct mpi_executor *e = h->mpi;
-    start->mine.version = h->call.version;
-    start->mine.weight = start->mine.share = h->call.weight;
+    start->mine = record(h, 1, h->call.version, h->call.weight);
     if (h->call.explicit_sync)
         start->mine.flags = EXCHANGE_EXPLICIT_SYNC;
     start->input = h->call.x;
@@ -203,22 +205,19 @@ static void pin_fresh(wagma_handle *h, mpi_version *v, exchange_start *start) {
         start->input = v->input->data;
     }
     /* Nobody but this call asks for it; but a posted x does not change before it is waited for. */
-    if (!e->ordered && !e->out_of_place && (e->in_place || !h->call.posted))
+    if (!h->policy.ordered && !e->out_of_place && (h->policy.in_place || !h->call.posted))
         start->result = h->call.x;
 }
 
 int mpi_pin_input(wagma_handle *h, mpi_version *v, int64_t input, exchange_start *start) {
     struct mpi_executor *e = h->mpi;
-    start->divide = e->averages;
+    start->divide = h->policy.stores_average;
     if (input == v->version) {
         pin_fresh(h, v, start);
     } else if (input == ACTIVATION_ABSENT || input == ACTIVATION_GONE) {
-        const int counts = input == ACTIVATION_ABSENT && h->options->late == WAGMA_LATE_CARRY;
-        start->mine.version = -1;
-        start->mine.share = counts ? e->newest_weight : 0;
+        start->mine = record(h, 0, -1, input == ACTIVATION_GONE ? 0 : e->newest_weight);
     } else {
-        start->mine.version = e->newest_version;
-        start->mine.weight = start->mine.share = e->newest_weight;
+        start->mine = record(h, 1, e->newest_version, e->newest_weight);
         v->input = mpi_block_hold(e->newest);
         start->input = v->input->data;
     }

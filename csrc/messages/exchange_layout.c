@@ -1,5 +1,6 @@
 /* What an exchange is made of: its streams and where their data lies; what follows from the records
  * of the members. See exchange_state.h. */
+#include "engine/merge.h"
 #include "messages/exchange_state.h"
 
 #include <string.h>
@@ -47,7 +48,7 @@ static void open_copies(struct exchange_pool *pool, struct exchange *e) {
     for (int m = 0; m < s->n; m++)
         total += e->records[m].share;
     e->carries = carries(e, (schedule_range){0, (size_t)s->n});
-    e->divisor = e->start.divide && total != 0 ? total : 1;
+    e->divisor = merge_stored(e->start.divide, total);
     e->left--;
     if (!e->carries) {
         if (total != 0 && pool->count > 0) /* of members that are absent: their sum is 0 */

@@ -100,12 +100,7 @@ struct mpi_executor {
     struct exchange_pool *pool;
     int64_t sent, received; /* control messages for activation.c */
 
-    /* of the handle */
-    int in_place; /* quorum "all": x is contribution and result */
-    int ordered;  /* late is "skip" or "carry" */
-    int averages; /* results are stored as averages: nobody merges with them, or they have 16 bits
-                   */
-    size_t bytes_n;
+    size_t bytes_n; /* of the handle's array */
 
     /* memory */
     arena arena; /* of blocks and exchanges */

@@ -158,7 +158,7 @@ int mpi_missing_in_groups(wagma_handle *h, const struct activation_call *answer,
     const int sender = v && v->exchange ? exchange_missing(v->exchange) : -1;
     int n = activation_missing(e->activation, ranks, needed);
     const int are_behind = n > 0 && activation_behind(e->activation, ranks[0]);
-    const int all_have_to_come = h->call.sync || e->in_place;
+    const int all_have_to_come = h->call.sync || h->policy.in_place;
     if (are_behind && (all_have_to_come || answer->state != ACTIVATION_WAITS_DATA)) {
         n = leave_out_callers(h, ranks, n);
     } else if (sender >= 0) {

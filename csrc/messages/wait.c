@@ -17,8 +17,8 @@ static enum trace_wait what_for(const wagma_handle *h, const struct activation_c
         return TRACE_FOR_WINDOW;
     if (h->call.sync)
         return TRACE_FOR_SYNC;
-    return answer->state == ACTIVATION_WAITS_QUORUM || h->mpi->in_place ? TRACE_FOR_QUORUM
-                                                                        : TRACE_FOR_DATA;
+    return answer->state == ACTIVATION_WAITS_QUORUM || h->policy.in_place ? TRACE_FOR_QUORUM
+                                                                          : TRACE_FOR_DATA;
 }
 
 static const char *phase_of(enum trace_wait what) {

@@ -112,26 +112,23 @@ static const struct executor wait_avoiding = {MPI_EXECUTOR,
  */
 
 static void choose(wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
-    e->in_place = h->policy.in_place;
-    e->ordered = h->policy.ordered;
-    e->averages = h->policy.stores_average;
-    h->executor = e->in_place ? &in_place : &wait_avoiding;
-    mpi_renew_grace(e);
+    h->executor = h->policy.in_place ? &in_place : &wait_avoiding;
+    mpi_renew_grace(h->mpi);
 }
 
 static struct activation_config config_of(const wagma_handle *h) {
     const struct mpi_executor *e = h->mpi;
     const wagma_options *o = &e->options;
+    const struct policy *p = &h->policy;
     return (struct activation_config){
         .rank = h->rank,
         .size = h->size,
         .topology = e->topology,
-        .quorum = e->in_place ? 0 : o->quorum,
-        .world = h->policy.world,
-        .ordered = e->ordered,
-        .varies = h->policy.varies,
-        .forward = h->policy.forward,
+        .quorum = p->in_place ? 0 : o->quorum,
+        .world = p->world,
+        .ordered = p->ordered,
+        .varies = p->varies,
+        .forward = p->forward,
         .window = o->window,
         .sync_period = o->sync_period,
         .seed = o->seed,
@@ -145,7 +142,7 @@ static int make_memory(wagma_handle *h) {
     const struct activation_config config = config_of(h);
     const size_t window = (size_t)e->options.window;
     e->activation = malloc(activation_bytes(&config));
-    e->results = calloc(e->ordered ? window + 1 : 1, sizeof *e->results);
+    e->results = calloc(h->policy.ordered ? window + 1 : 1, sizeof *e->results);
     if (!e->activation || !e->results)
         return error_set(WAGMA_ENOMEM, "no memory for the executor of %d ranks", h->size);
     activation_init(e->activation, &config);
@@ -157,7 +154,7 @@ static int publish(wagma_handle *h, const void *initial, double weight) {
     struct mpi_executor *e = h->mpi;
     e->newest_version = -1;
     e->newest_weight = weight;
-    if (e->in_place || e->ordered)
+    if (h->policy.in_place || h->policy.ordered)
         return WAGMA_OK;
     if (!(e->newest = mpi_block_new(h)))
         return WAGMA_ENOMEM;

@@ -10,7 +10,7 @@ static void find_members(wagma_handle *h) {
     const int sync = h->call.sync && l->u == l->t;
     e->members = h->call.members;
     e->n = h->call.n;
-    if (sync || (l->u == l->t && !e->context.world))
+    if (sync || (l->u == l->t && !h->policy.world))
         return;
     e->members = e->members_u;
     e->n = topology_members(&e->context.topology, h->rank, (int64_t)l->u - 1, e->members_u);
@@ -21,43 +21,28 @@ static void take(wagma_handle *h) {
     struct shm_executor *e = h->shm;
     wagma_segment *s = h->segment;
     const struct round_local *l = &e->local;
-    const int carry = s->options.late == WAGMA_LATE_CARRY;
+    const struct policy *p = &h->policy;
+    double total = 0;
     if (e->taken == l->u)
         return;
     e->taken = l->u;
     find_members(h);
-    e->total = 0;
     for (int i = 0; i < e->n; i++) {
         /* relaxed: ordered by the reference to the round */
         const uint64_t in =
-            atomic_load_explicit(segment_round_in(s, l->c, shm_place(e, i)), memory_order_relaxed);
-        const double weight = *segment_round_weight(s, l->c, shm_place(e, i));
-        const int absent = e->context.ordered && round_version(in) != l->u;
-        if (!absent || carry)
-            e->total += weight;
-        h->weights[i] = absent ? 0 : weight;
+            atomic_load_explicit(segment_round_in(s, l->c, shm_place(h, i)), memory_order_relaxed);
+        const int contributes = !p->ordered || round_version(in) == l->u;
+        const struct merge_part part =
+            merge_part(p, contributes, *segment_round_weight(s, l->c, shm_place(h, i)));
+        total += part.share;
+        h->weights[i] = part.weight;
         h->inputs[i] = NULL;
-        if (in != ROUND_DEPARTED && !absent)
+        if (in != ROUND_DEPARTED && contributes)
             h->inputs[i] = segment_contribution(s, e->members[i], (int)round_buffer(in));
-        if (l->fresh && e->members[i] == h->rank && !carry)
+        if (l->fresh && e->members[i] == h->rank && !p->carries)
             h->inputs[i] = shm_own_values(h);
     }
-    e->divisor = l->fresh || e->context.ordered ? e->total : e->total + h->call.weight;
-}
-
-/* What the sum is divided by where it is delivered. */
-static double divisor_of(const wagma_handle *h) {
-    return h->segment->options.average && !h->shm->out_of_place ? h->shm->divisor : 1.0;
-}
-
-/* What a round's result is divided by where it is stored: 1, it holds the numerators R, with which
- * late ranks merge their own. Nobody merges where every rank gets every result; and 16-bit floats
- * would overflow (30000 + 30000 is infinite in f16) and be rounded twice: where an average is
- * wanted they hold it. */
-static double stored_divisor_of(const wagma_handle *h) {
-    const wagma_options *o = &h->segment->options;
-    const int early = h->shm->context.ordered || reduce_dtype_size((wagma_dtype)o->dtype) == 2;
-    return o->average && early && h->shm->total != 0 ? h->shm->total : 1.0;
+    e->merge = merge_version(p, total, !l->fresh, h->call.weight, e->out_of_place);
 }
 
 /* A result that no cache holds until the others read it: it is written by streaming stores. */
@@ -69,22 +54,9 @@ static int is_large(const wagma_handle *h) {
 static void deliver(wagma_handle *h, unsigned char *out, uint64_t at, const void *stored,
                     uint64_t count, int near) {
     const struct shm_executor *e = h->shm;
-    const wagma_dtype dtype = shm_dtype(h);
-    const size_t offset = at * reduce_dtype_size(dtype);
-    const double times = stored_divisor_of(h);
-    if (e->divisor == 0)
-        return; /* unchanged */
-    if (e->local.fresh || e->context.ordered) {
-        const double divisor = times == 1 && !e->context.ordered ? divisor_of(h) : 1.0;
-        if (e->streams_x && !near)
-            h->kernels->streamed_copy(dtype, out + offset, stored, divisor, count);
-        else
-            h->kernels->divided_copy(dtype, out + offset, stored, divisor, count);
-        return;
-    }
-    const void *const in[2] = {stored, (const unsigned char *)shm_own_values(h) + offset};
-    const double weights[2] = {times, h->call.weight};
-    h->kernels->sum(dtype, out + offset, in, weights, 2, divisor_of(h), count);
+    const size_t offset = at * reduce_dtype_size(shm_dtype(h));
+    merge_deliver(&e->merge, h->kernels, shm_dtype(h), out + offset, stored,
+                  (const unsigned char *)shm_own_values(h) + offset, count, e->streams_x && !near);
 }
 
 typedef void sum_kernel(wagma_dtype, void *, const void *const *, const double *, int, double,
@@ -127,7 +99,7 @@ static void reduce_by_blocks(wagma_handle *h, unsigned char *result, unsigned ch
     const uint64_t size = reduce_dtype_size(shm_dtype(h)), step = SHM_BLOCK_BYTES / size;
     for (uint64_t i = 0; i < count; i += step) {
         const uint64_t n = count - i < step ? count - i : step;
-        sum_inputs(h, e->block, at + i, n, stored_divisor_of(h));
+        sum_inputs(h, e->block, at + i, n, h->shm->merge.stored);
         if (result)
             h->kernels->streamed_copy(shm_dtype(h), result + i * size, e->block, 1.0, n);
         deliver(h, out, at + i, e->block, n, !e->local.from_array);
@@ -150,13 +122,13 @@ static void reduce_to_all(wagma_handle *h, uint64_t at, uint64_t count) {
     }
     if (!is_large(h)) {
         shift_inputs(h, at);
-        h->kernels->sum_to_all(dtype, h->outputs, e->n, e->shifted, h->weights, e->n, divisor_of(h),
-                               count);
+        h->kernels->sum_to_all(dtype, h->outputs, e->n, e->shifted, h->weights, e->n,
+                               h->shm->merge.divisor, count);
         return;
     }
     for (uint64_t i = 0; i < count; i += step) {
         const uint64_t n = count - i < step ? count - i : step;
-        sum_inputs(h, e->block, at + i, n, divisor_of(h));
+        sum_inputs(h, e->block, at + i, n, h->shm->merge.divisor);
         for (int k = 0; k < e->n; k++)
             h->kernels->streamed_copy(dtype, (unsigned char *)h->outputs[k] + i * size, e->block,
                                       1.0, n);
@@ -175,7 +147,7 @@ static int reduce_slice(wagma_handle *h) {
         reduce_to_all(h, at, count);
     } else if (e->local.view) {
         sum_inputs_by(is_large(h) ? h->kernels->streamed_sum : h->kernels->sum, h, result, at,
-                      count, stored_divisor_of(h));
+                      count, h->shm->merge.stored);
     } else {
         unsigned char *out = shm_destination(h);
         if (!out)
@@ -183,7 +155,7 @@ static int reduce_slice(wagma_handle *h) {
         if (is_large(h)) {
             reduce_by_blocks(h, result, out, at, count);
         } else {
-            sum_inputs(h, result, at, count, stored_divisor_of(h));
+            sum_inputs(h, result, at, count, h->shm->merge.stored);
             deliver(h, out, at, result, count, 1);
         }
     }
@@ -204,7 +176,7 @@ static int redo_slice(wagma_handle *h) {
         return WAGMA_ENOMEM;
     slice_range(h->segment, e->local.s, &at, &count);
     if (e->local.to_all)
-        sum_inputs(h, out + at * reduce_dtype_size(shm_dtype(h)), at, count, divisor_of(h));
+        sum_inputs(h, out + at * reduce_dtype_size(shm_dtype(h)), at, count, h->shm->merge.divisor);
     else
         reduce_by_blocks(h, NULL, out, at, count);
     h->stats.redone_slices++;
@@ -237,7 +209,7 @@ static int copy_slice(wagma_handle *h) {
 static int reduce_private(wagma_handle *h) {
     struct shm_executor *e = h->shm;
     const uint64_t began = trace_begin(h->trace);
-    if (e->divisor == 0 || e->n == 1)
+    if (e->merge.weight == 0 || e->n == 1)
         return WAGMA_OK;
     unsigned char *out = shm_destination(h);
     if (!out)
@@ -249,7 +221,7 @@ static int reduce_private(wagma_handle *h) {
         slice_range(h->segment, slice, &at, &count);
         if (e->local.fresh)
             sum_inputs_by(sum, h, out + at * reduce_dtype_size(shm_dtype(h)), at, count,
-                          divisor_of(h));
+                          h->shm->merge.divisor);
         else
             reduce_by_blocks(h, NULL, out, at, count);
     }
@@ -274,7 +246,7 @@ static void gather_weights(wagma_handle *h) {
     }
 }
 
-/* Adds what is carried, in units of this contribution's weight: it adds no weight of its own. */
+/* Adds what is carried. */
 static void add_carried(wagma_handle *h, void *contribution) {
     struct shm_executor *e = h->shm;
     const void *carried = segment_contribution(h->segment, h->rank, (int)e->local.own);
@@ -282,9 +254,8 @@ static void add_carried(wagma_handle *h, void *contribution) {
         h->kernels->divided_copy(shm_dtype(h), contribution, carried, 1.0, shm_elements(h));
         return;
     }
-    const void *const in[2] = {h->call.x, carried};
-    const double weights[2] = {1, e->carried_weight / h->call.weight};
-    h->kernels->sum(shm_dtype(h), contribution, in, weights, 2, 1.0, shm_elements(h));
+    merge_add_carried(h->kernels, shm_dtype(h), contribution, h->call.x, h->call.weight, carried,
+                      e->carried_weight, shm_elements(h));
     e->carried_weight = h->call.weight;
 }
 

@@ -6,6 +6,7 @@
 
 #include "engine/grace.h"
 #include "engine/handle.h"
+#include "engine/merge.h"
 #include "shm/remap.h"
 #include "protocol/round.h"
 #include "shm/ways.h"
@@ -32,8 +33,8 @@ struct shm_executor {
     uint64_t taken;         /* version; 0: none */
     const int32_t *members; /* who is reduced */
     int n;
-    double total, divisor;
-    uint64_t slice_ns; /* longest slice that this call reduced */
+    struct merge merge; /* what it gives */
+    uint64_t slice_ns;  /* longest slice that this call reduced */
 
     /* results that are not copied to x */
     int out_of_place; /* x is the reserved buffer */
@@ -116,8 +117,8 @@ static inline int64_t shm_taken(const wagma_handle *h) {
     return (int64_t)h->shm->local.u - 1;
 }
 /* Where member i of those that are reduced stands in the round. */
-static inline int shm_place(const struct shm_executor *e, int i) {
-    return e->context.world ? e->members[i] : i;
+static inline int shm_place(const wagma_handle *h, int i) {
+    return h->policy.world ? h->shm->members[i] : i;
 }
 
 #endif

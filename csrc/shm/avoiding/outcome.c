@@ -13,64 +13,67 @@ static unsigned char *memory_for(const wagma_handle *h, unsigned char **memory) 
 
 unsigned char *shm_destination(wagma_handle *h) {
     struct shm_executor *e = h->shm;
-    if (e->context.ordered)
+    if (h->policy.ordered)
         return memory_for(h, &e->copies[e->results_count]);
     return e->out_of_place ? memory_for(h, &e->alone) : shm_writable_x(h);
 }
 
 void shm_collect(wagma_handle *h) {
     struct shm_executor *e = h->shm;
-    wagma_outcome *o = &h->outcome;
-    o->contributors_count = 0;
+    h->outcome.contributors_count = 0;
     for (int i = 0; i < e->n; i++) {
         if (h->weights[i] == 0)
             continue;
         /* relaxed: ordered by the reference to the round */
         const uint64_t in = atomic_load_explicit(
-            segment_round_in(h->segment, e->local.c, shm_place(e, i)), memory_order_relaxed);
-        h->contributors[o->contributors_count] = e->members[i];
-        h->versions[o->contributors_count++] = (int64_t)round_version(in) - 1;
+            segment_round_in(h->segment, e->local.c, shm_place(h, i)), memory_order_relaxed);
+        merge_list(h, e->members[i], (int64_t)round_version(in) - 1, h->weights[i]);
     }
-    o->weight = e->divisor;
-    o->merged |= e->divisor != 0;
-    if (!e->context.ordered)
+    merge_outcome(h, e->merge.weight);
+    if (!h->policy.ordered)
         return;
     const void *result = e->local.copying ? (const void *)e->copies[e->results_count]
                                           : segment_round_result(h->segment, e->local.c);
-    e->results[e->results_count++] = e->divisor == 0 ? NULL : result;
+    e->results[e->results_count++] = e->merge.weight == 0 ? NULL : result;
     e->input.redo = 0; /* of the next version */
 }
 
 /* A group of one: the contribution is the result. */
 static int outcome_alone(wagma_handle *h) {
     struct shm_executor *e = h->shm;
-    wagma_outcome *o = &h->outcome;
+    const int ordered = h->policy.ordered;
     const double weight = h->call.weight;
-    const int scale = !h->segment->options.average || (e->out_of_place && !e->context.ordered);
+    const double factor = merge_alone(&h->policy, weight, e->out_of_place);
     const void *contribution = shm_own_values(h);
-    o->weight = weight;
-    o->merged = weight != 0;
-    o->contributors_count = weight != 0;
-    h->contributors[0] = h->rank;
-    h->versions[0] = h->call.version;
-    if (e->context.ordered) { /* with what is carried; and x may change while it is looked at */
+    merge_outcome_alone(h);
+    if (ordered) { /* with what is carried; and x may change while it is looked at */
         contribution = segment_contribution(h->segment, h->rank, (int)e->local.own);
         e->results[e->results_count++] = NULL;
     }
     if (weight == 0)
         return WAGMA_OK;
-    if (scale && weight != 1) {
-        unsigned char *out = e->context.ordered ? memory_for(h, &e->copies[0]) : shm_destination(h);
+    if (factor != 1) {
+        unsigned char *out = ordered ? memory_for(h, &e->copies[0]) : shm_destination(h);
         if (!out)
             return WAGMA_ENOMEM;
-        h->kernels->sum(shm_dtype(h), out, &contribution, &weight, 1, 1.0, shm_elements(h));
+        h->kernels->sum(shm_dtype(h), out, &contribution, &factor, 1, 1.0, shm_elements(h));
         contribution = out;
     }
-    if (e->context.ordered)
+    if (ordered)
         e->results[0] = contribution;
     else if (e->out_of_place)
-        o->result = contribution;
+        h->outcome.result = contribution;
     return WAGMA_OK;
+}
+
+/* What the next contribution adds: this one, which is published, with what it has added itself. */
+static void carry(wagma_handle *h) {
+    struct shm_executor *e = h->shm;
+    const enum merge_carry now = merge_carry(&h->policy, h->outcome.late, h->call.weight);
+    if (now == MERGE_CARRY_AS_BEFORE)
+        return;
+    e->carries = now == MERGE_CARRY_THIS;
+    e->carried_weight = h->call.weight;
 }
 
 /* Ordered: the results of this call; x becomes the newest one. */
@@ -90,16 +93,7 @@ static int outcome_ordered(wagma_handle *h) {
     }
     o->results = e->results;
     o->results_count = e->results_count;
-    if (e->local.u != 0)
-        h->call.next = (int64_t)e->local.u;
-    if (h->segment->options.late != WAGMA_LATE_CARRY)
-        return WAGMA_OK;
-    if (o->late && h->call.weight != 0) {
-        e->carries = 1;
-        e->carried_weight = h->call.weight;
-    } else if (h->call.weight != 0) {
-        e->carries = 0;
-    }
+    carry(h);
     return WAGMA_OK;
 }
 
@@ -113,28 +107,21 @@ static void outcome_out_of_place(wagma_handle *h) {
 
 int shm_outcome(wagma_handle *h) {
     struct shm_executor *e = h->shm;
-    wagma_outcome *o = &h->outcome;
     const struct round_local *l = &e->local;
     int status = WAGMA_OK;
-    o->late = l->outcome == ROUND_LATE || l->outcome == ROUND_UNMERGED;
-    if (l->outcome == ROUND_ALONE)
-        status = outcome_alone(h);
+    h->outcome.late = l->outcome == ROUND_LATE || l->outcome == ROUND_UNMERGED;
+    h->stats.late += h->outcome.late;
     if (l->outcome == ROUND_UNMERGED) {
-        o->weight = h->call.weight;
-        h->stats.unmerged++;
+        merge_nothing(h);
+        return WAGMA_OK;
     }
-    if (l->outcome == ROUND_LATE && e->context.forward) {
-        h->call.next = (int64_t)l->u;
-        o->skipped = (int64_t)(l->u - l->t);
-    }
-    if (status == WAGMA_OK && l->outcome != ROUND_UNMERGED && e->context.world && e->n == 1 &&
-        !h->call.sync) { /* its group is this rank: x is the result, late or not */
+    const int of_world = h->policy.world && !h->call.sync;
+    if (l->outcome == ROUND_ALONE || (of_world && e->n == 1))
         status = outcome_alone(h);
-    } else if (e->context.ordered) {
-        status = outcome_ordered(h);
-    } else if (e->out_of_place && l->outcome != ROUND_ALONE) {
+    else if (!h->policy.ordered && e->out_of_place)
         outcome_out_of_place(h);
-    }
-    h->stats.late += o->late;
+    if (status == WAGMA_OK && h->policy.ordered)
+        status = outcome_ordered(h);
+    merge_advance(h, l->outcome == ROUND_ALONE ? h->call.version : shm_taken(h));
     return status;
 }

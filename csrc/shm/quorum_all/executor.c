@@ -160,18 +160,10 @@ static void fill_outcome(wagma_handle *h) {
     const struct inplace_local *l = &e->local;
     for (int k = 0; k < l->contributors_n; k++)
         h->versions[k] = l->t;
-    h->outcome.skipped = 0;
-    h->outcome.late = 0;
-    h->outcome.merged = l->divisor != 0;
-    h->outcome.weight = l->divisor;
     h->outcome.contributors_count = l->contributors_n;
-    h->outcome.contributors = h->contributors;
-    h->outcome.versions = h->versions;
-    if (h->segment->options.late != WAGMA_LATE_STALE) { /* every result reaches every rank: this */
-        e->result = l->divisor != 0 ? h->call.x : NULL;
-        h->outcome.results = &e->result;
-        h->outcome.results_count = 1;
-    }
+    merge_outcome(h, l->divisor);
+    if (h->policy.ordered)
+        merge_show_x(h, &e->result);
 }
 
 /* ---- the loop ----------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
 
 #include "shm/quorum_all/chunks.h"
 #include "engine/handle.h"
+#include "engine/merge.h"
 #include "protocol/quorum_all.h"
 #include "shm/quorum_all/record.h"
 
@@ -28,7 +29,7 @@ struct inplace_executor {
 
 /* What results are divided by. */
 static inline double inplace_divisor(const wagma_handle *h) {
-    return h->segment->options.average ? h->inplace->local.divisor : 1;
+    return merge_divisor(&h->policy, h->inplace->local.divisor);
 }
 
 /* For versions that need no drain: x = the sum of the records, or of itself where nobody else takes

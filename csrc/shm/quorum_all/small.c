@@ -17,7 +17,7 @@ void inplace_reduce_privately(wagma_handle *h) {
     const struct inplace_local *l = &h->inplace->local;
     const wagma_segment *s = h->segment;
     const wagma_options *o = &s->options;
-    if (l->divisor == 0 || (l->present_n == 1 && (o->average || l->divisor == 1)))
+    if (l->divisor == 0 || (l->present_n == 1 && merge_alone(&h->policy, l->divisor, 0) == 1))
         return;
     const uint64_t began = trace_begin(h->trace);
     for (int k = 0; k < l->contributors_n; k++) {
