@@ -99,6 +99,10 @@ enum handle_presence { /* what is known about one that is not lost */
                        HANDLE_HAS_DIED,
 };
 
+/* How far a call goes before it returns to its caller: one for each of start, post, poll, finish.
+ */
+enum call_mode { CALL_START, CALL_POST, CALL_POLL, CALL_FINISH };
+
 struct executor {
     /* Around every call of the owner but close() and free(); of handles over a transport */
     void (*enter)(wagma_handle *h);
@@ -132,6 +136,9 @@ struct executor {
 int inplace_create(wagma_handle *h);
 int neighbor_create(wagma_handle *h);
 int shm_create(wagma_handle *h, const void *initial, double weight);
+
+/* The word for a wait in messages. */
+const char *handle_phase(enum trace_wait what);
 
 /* WAGMA_OK, or why the owner may not start a call: the handle is NULL, closed or inherited, or a
  * call is in progress. */

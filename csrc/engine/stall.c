@@ -4,12 +4,18 @@
 
 #include "base/error.h"
 #include "engine/absence.h"
+#include "trace/text.h"
 
 #define SHORTEST_WARNING 0.1 /* seconds between warnings, at least: nobody reads them faster */
 
 enum {
     STOPPED_NS = 10 * WAIT_HEARTBEAT_NS
 }; /* between two looks: more than a busy machine takes */
+
+/* At the end ranks wait for each other until nothing is on its way: until all have closed. */
+const char *handle_phase(enum trace_wait what) {
+    return what == TRACE_FOR_DRAIN ? "close" : trace_wait_name((int)what);
+}
 
 int handle_ended(void) {
     return error_set(WAGMA_ECLOSED, "the handle was ended during a call, by another thread or by "

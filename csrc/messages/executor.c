@@ -34,18 +34,18 @@ void mpi_leave(wagma_handle *h) {
 
 /* Goes on until the call is over (WAGMA_OK), an error, or where the mode returns to the caller
  * (WAGMA_INPROGRESS). */
-static int run(wagma_handle *h, enum mpi_mode mode) {
+static int run(wagma_handle *h, enum call_mode mode) {
     struct mpi_executor *e = h->mpi;
     int status = WAGMA_OK;
     for (int over = 0; !over && status == WAGMA_OK && (status = mpi_check(e)) == WAGMA_OK;) {
-        const int moved = mode == MPI_POST ? mpi_drive_all(h) : mpi_drive(h);
+        const int moved = mode == CALL_POST ? mpi_drive_all(h) : mpi_drive(h);
         status = moved < 0 ? moved : e->core->advance(h, mode, moved, &over);
     }
     mpi_end_wait(h);
     return status;
 }
 
-static int begin(wagma_handle *h, enum mpi_mode mode) {
+static int begin(wagma_handle *h, enum call_mode mode) {
     struct mpi_executor *e = h->mpi;
     int status = mpi_check(e);
     if (status != WAGMA_OK)
@@ -57,19 +57,19 @@ static int begin(wagma_handle *h, enum mpi_mode mode) {
 }
 
 int mpi_start(wagma_handle *h) {
-    return begin(h, MPI_START);
+    return begin(h, CALL_START);
 }
 
 int mpi_post(wagma_handle *h) {
-    return begin(h, MPI_POST);
+    return begin(h, CALL_POST);
 }
 
 int mpi_poll(wagma_handle *h) {
-    return run(h, MPI_POLL);
+    return run(h, CALL_POLL);
 }
 
 int mpi_finish(wagma_handle *h) {
-    return run(h, MPI_FINISH);
+    return run(h, CALL_FINISH);
 }
 
 /* Counters: for any thread, also while the owner waits in a call, with the mutex. */

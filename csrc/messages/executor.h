@@ -66,8 +66,6 @@ typedef struct mpi_word { /* what a rank has said of itself; ns, 0: never */
 struct mpi_executor;
 struct mpi_graph; /* messages/graph/executor.c */
 
-enum mpi_mode { MPI_START, MPI_POST, MPI_POLL, MPI_FINISH }; /* see handle.h */
-
 /* Those that return int: WAGMA_OK or an error, if nothing else is said. */
 struct mpi_core {
     void (*choose)(wagma_handle *h); /* sets h->executor; nothing else is there yet */
@@ -75,7 +73,7 @@ struct mpi_core {
     int (*begin)(wagma_handle *h);                                      /* a call */
     /* After a drive of a call that `moved` something or not: ends it if it is complete, and sets
      * *over; waits otherwise, as mpi_pause(). */
-    int (*advance)(wagma_handle *h, enum mpi_mode mode, int moved, int *over);
+    int (*advance)(wagma_handle *h, enum call_mode mode, int moved, int *over);
     int (*drive)(wagma_handle *h); /* see mpi_drive() */
     int (*receive)(wagma_handle *h, int from, const void *message, size_t bytes);
     int (*see_dead)(wagma_handle *h, int rank); /* after losses[rank]; NULL: that is enough */
@@ -258,11 +256,12 @@ int mpi_outcome(wagma_handle *h, const struct activation_call *answer);
 
 /* After a drive that `moved` something or not, of a call that is not over. WAGMA_OK: drive again;
  * WAGMA_INPROGRESS: return to the caller; or an error. */
-int mpi_pause(wagma_handle *h, enum mpi_mode mode, const struct activation_call *answer, int moved);
+int mpi_pause(wagma_handle *h, enum call_mode mode, const struct activation_call *answer,
+              int moved);
 /* The same of a call that waits for `what`. `look`, about every 50 ms: is there trouble? WAGMA_OK,
  * an error, or WAGMA_INPROGRESS as handle_delayed(). */
 typedef int mpi_look(wagma_handle *h, const void *context, uint64_t now);
-int mpi_pause_for(wagma_handle *h, enum mpi_mode mode, enum trace_wait what, mpi_look *look,
+int mpi_pause_for(wagma_handle *h, enum call_mode mode, enum trace_wait what, mpi_look *look,
                   const void *context, int moved);
 /* For an mpi_look: the call needs all of e->ranks[0..n), n > 0. */
 int mpi_look_at(wagma_handle *h, enum trace_wait what, int n, uint64_t now);

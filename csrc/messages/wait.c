@@ -21,25 +21,6 @@ static enum trace_wait what_for(const wagma_handle *h, const struct activation_c
                                                                           : TRACE_FOR_DATA;
 }
 
-static const char *phase_of(enum trace_wait what) {
-    switch (what) {
-    case TRACE_FOR_CREATION:
-        return "creation";
-    case TRACE_FOR_WINDOW:
-        return "window";
-    case TRACE_FOR_SYNC:
-        return "sync";
-    case TRACE_FOR_DATA:
-        return "data";
-    case TRACE_FOR_DRAIN:
-        return "close";
-    case TRACE_FOR_NEIGHBORS:
-        return "neighbors";
-    default:
-        return "quorum";
-    }
-}
-
 /* 1: a rank that the wait needs is lost, and what it had sent before that has had the time to come:
  * it may be all that the wait needs. */
 static int is_lost_for_good(struct mpi_executor *e, int rank, uint64_t now) {
@@ -97,7 +78,7 @@ static int be_delayed(wagma_handle *h, const char *phase, int n, int needed) {
 static int look_for_trouble(wagma_handle *h, const void *context, uint64_t now) {
     const struct activation_call *answer = context;
     struct mpi_executor *e = h->mpi;
-    const char *phase = phase_of(what_for(h, answer));
+    const char *phase = handle_phase(what_for(h, answer));
     int failed, needed, status = mpi_look_for_dead(h);
     const int lost = activation_lost(e->activation, &failed);
     if (status == WAGMA_OK && is_lost_for_good(e, lost, now))
@@ -116,16 +97,16 @@ int mpi_look_at(wagma_handle *h, enum trace_wait what, int n, uint64_t now) {
     for (int i = 0; i < n; i++)
         lost = lost < 0 && e->losses[e->ranks[i]].how ? e->ranks[i] : lost;
     if (is_lost_for_good(e, lost, now))
-        return lose(h, phase_of(what), lost);
+        return lose(h, handle_phase(what), lost);
     const int status = mpi_inquire(h, now);
     n = mpi_follow(h, e->ranks, n);
-    return status != WAGMA_OK ? status : be_delayed(h, phase_of(what), n, n);
+    return status != WAGMA_OK ? status : be_delayed(h, handle_phase(what), n, n);
 }
 
 /* Of all ranks together. */
 static int look_at_all(wagma_handle *h, enum trace_wait what, uint64_t now) {
     struct mpi_executor *e = h->mpi;
-    const char *phase = phase_of(what);
+    const char *phase = handle_phase(what);
     const int status = mpi_look_for_dead(h);
     if (status != WAGMA_OK)
         return status;
@@ -202,21 +183,21 @@ static int is_due(wagma_handle *h, uint64_t now) {
     return 1;
 }
 
-int mpi_pause_for(wagma_handle *h, enum mpi_mode mode, enum trace_wait what, mpi_look *look,
+int mpi_pause_for(wagma_handle *h, enum call_mode mode, enum trace_wait what, mpi_look *look,
                   const void *context, int moved) {
     struct mpi_executor *e = h->mpi;
-    if (mode == MPI_POST)
+    if (mode == CALL_POST)
         return WAGMA_INPROGRESS;
     if (moved && !e->waiting)
         return WAGMA_OK;
     const uint64_t now = wait_now();
-    if (mode == MPI_POLL) {
+    if (mode == CALL_POLL) {
         const int status = handle_look_due(h) ? look(h, context, now) : WAGMA_OK;
         return status != WAGMA_OK ? status : moved ? WAGMA_OK : WAGMA_INPROGRESS;
     }
     count(h, moved, now);
     begin_wait(h, what, now);
-    if (mode == MPI_START && now - h->call.began > START_NS)
+    if (mode == CALL_START && now - h->call.began > START_NS)
         return WAGMA_INPROGRESS;
     const int status = is_due(h, now) ? look(h, context, now) : WAGMA_OK;
     if (status == WAGMA_OK && !moved)
@@ -224,7 +205,7 @@ int mpi_pause_for(wagma_handle *h, enum mpi_mode mode, enum trace_wait what, mpi
     return status;
 }
 
-int mpi_pause(wagma_handle *h, enum mpi_mode mode, const struct activation_call *answer,
+int mpi_pause(wagma_handle *h, enum call_mode mode, const struct activation_call *answer,
               int moved) {
     return mpi_pause_for(h, mode, what_for(h, answer), look_for_trouble, answer, moved);
 }

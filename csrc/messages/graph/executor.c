@@ -299,8 +299,7 @@ static int look(wagma_handle *h, const void *context, uint64_t now) {
     if (status != WAGMA_OK)
         return status;
     const int n = missing(h, e->ranks);
-    return n > 0 ? mpi_look_at(h, what, n, now)
-                 : handle_interrupted(h, what == TRACE_FOR_WINDOW ? "window" : "neighbors");
+    return n > 0 ? mpi_look_at(h, what, n, now) : handle_interrupted(h, handle_phase(what));
 }
 
 static int begin(wagma_handle *h) {
@@ -310,10 +309,10 @@ static int begin(wagma_handle *h) {
     return WAGMA_OK;
 }
 
-static int advance(wagma_handle *h, enum mpi_mode mode, int moved, int *over) {
+static int advance(wagma_handle *h, enum call_mode mode, int moved, int *over) {
     const int published = h->mpi->graph->published;
     int32_t ranks[NEIGHBORS_MAX];
-    *over = published && mode != MPI_POST && missing(h, ranks) == 0;
+    *over = published && mode != CALL_POST && missing(h, ranks) == 0;
     if (*over) {
         mpi_end_wait(h);
         return conclude(h);

@@ -43,9 +43,9 @@ static int begin(wagma_handle *h) {
     return mpi_tell(h, ACTIVATION_EVENT_CALL);
 }
 
-static int advance(wagma_handle *h, enum mpi_mode mode, int moved, int *over) {
+static int advance(wagma_handle *h, enum call_mode mode, int moved, int *over) {
     const struct activation_call answer = activation_ask(h->mpi->activation);
-    *over = answer.state == ACTIVATION_DONE && mode != MPI_POST;
+    *over = answer.state == ACTIVATION_DONE && mode != CALL_POST;
     if (!*over)
         return mpi_pause(h, mode, &answer, moved);
     mpi_end_wait(h);

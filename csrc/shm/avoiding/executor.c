@@ -17,14 +17,14 @@
 
 /* Does what round.c asks for until the call is over (WAGMA_OK), an error, or where the mode returns
  * to the caller (WAGMA_INPROGRESS). */
-static int run(wagma_handle *h, enum shm_mode mode) {
+static int run(wagma_handle *h, enum call_mode mode) {
     struct shm_executor *e = h->shm;
     wagma_segment *s = h->segment;
     int status;
     for (;;) {
         const int publishes = e->publishing;
         const enum round_action action =
-            publishes && mode == SHM_POST
+            publishes && mode == CALL_POST
                 ? round_step(&e->context, &e->local, h->call.members, e->input)
                 : round_run(&e->context, &e->local, h->call.members, e->input);
         if (publishes) { /* it may be what the window waits for */
@@ -73,7 +73,7 @@ static int run(wagma_handle *h, enum shm_mode mode) {
 }
 
 /* The same for a call, with its outcome. */
-static int run_call(wagma_handle *h, enum shm_mode mode) {
+static int run_call(wagma_handle *h, enum call_mode mode) {
     int status = run(h, mode);
     if (status == WAGMA_INPROGRESS)
         return status;
@@ -87,14 +87,14 @@ static int run_call(wagma_handle *h, enum shm_mode mode) {
     return status;
 }
 
-static int begin(wagma_handle *h, enum shm_mode mode) {
+static int begin(wagma_handle *h, enum call_mode mode) {
     struct shm_executor *e = h->shm;
     const wagma_segment *s = h->segment;
     e->taken = 0;
     e->slice_ns = 0;
     e->results_count = 0;
     e->counted = 0;
-    e->posted = mode == SHM_POST;
+    e->posted = mode == CALL_POST;
     e->out_of_place = e->local.reserved &&
                       h->call.x == segment_contribution(s, h->rank, (int)e->local.reserved - 1);
     e->input = (struct round_input){.grace_over = s->options.grace == 0};
@@ -105,19 +105,19 @@ static int begin(wagma_handle *h, enum shm_mode mode) {
 }
 
 static int start(wagma_handle *h) {
-    return begin(h, SHM_START);
+    return begin(h, CALL_START);
 }
 
 static int post(wagma_handle *h) {
-    return begin(h, SHM_POST);
+    return begin(h, CALL_POST);
 }
 
 static int poll(wagma_handle *h) {
-    return run_call(h, SHM_POLL);
+    return run_call(h, CALL_POLL);
 }
 
 static int finish(wagma_handle *h) {
-    return run_call(h, SHM_FINISH);
+    return run_call(h, CALL_FINISH);
 }
 
 static int next_contribution(wagma_handle *h, void **buffer) {
@@ -126,7 +126,7 @@ static int next_contribution(wagma_handle *h, void **buffer) {
         e->input = (struct round_input){0};
         e->counted = 0;
         round_begin_reserve(&e->local, (uint64_t)h->version + 1);
-        const int status = run(h, SHM_FINISH);
+        const int status = run(h, CALL_FINISH);
         if (status != WAGMA_OK)
             return status;
     }

@@ -16,8 +16,6 @@ enum { SHM_START_NS = 3000 };
 /* Of a slice that is computed again: stays in the first-level cache. */
 enum { SHM_BLOCK_BYTES = 16384 };
 
-enum shm_mode { SHM_START, SHM_POST, SHM_POLL, SHM_FINISH }; /* see handle.h */
-
 struct shm_executor {
     struct round_context context;
     struct round_local local;
@@ -67,7 +65,7 @@ struct shm_executor {
 /* -- wait.c ------------------------------------------------------------------------------------ */
 /* Pauses once for what local.why says, or, by the mode, does not. WAGMA_OK: step again;
  * WAGMA_INPROGRESS: return to the caller; or an error. */
-int shm_pause(wagma_handle *h, enum shm_mode mode);
+int shm_pause(wagma_handle *h, enum call_mode mode);
 /* The wait, if there was one, is over. */
 void shm_resume(wagma_handle *h);
 /* The call returns to its caller, who does not wait. */

@@ -31,7 +31,7 @@ static int commit_more(wagma_handle *h, enum round_why why) {
     return 1;
 }
 
-static enum trace_wait traced(const wagma_handle *h, enum round_why why) {
+static enum trace_wait awaited(const wagma_handle *h, enum round_why why) {
     switch (why) {
     case ROUND_WHY_WINDOW:
         return TRACE_FOR_WINDOW;
@@ -49,21 +49,8 @@ static enum trace_wait traced(const wagma_handle *h, enum round_why why) {
     return h->call.sync ? TRACE_FOR_SYNC : TRACE_FOR_QUORUM;
 }
 
-static const char *phase_of(const wagma_handle *h, enum round_why why) {
-    switch (why) {
-    case ROUND_WHY_WINDOW:
-        return "window";
-    case ROUND_WHY_BUFFER:
-        return "buffer";
-    case ROUND_WHY_ROUND:
-        return "round";
-    case ROUND_WHY_SLICES:
-        return "slices";
-    case ROUND_WHY_QUORUM:
-    case ROUND_WHY_GRACE:
-        break;
-    }
-    return h->call.sync ? "sync" : "quorum";
+static const char *phase(const wagma_handle *h, enum round_why why) {
+    return handle_phase(awaited(h, why));
 }
 
 /* How far rank r has come: its newest contribution, or where its counter jumped to. */
@@ -119,14 +106,14 @@ static int trouble(wagma_handle *h, enum round_why why) {
     if (in_group && !h->call.sync && h->quorum == WAGMA_QUORUM_MAJORITY) {
         const int drawn = starter(h);
         if (drawn < 0 || progress(s, drawn) >= t) /* it came meanwhile */
-            return handle_interrupted(h, phase_of(h, why));
+            return handle_interrupted(h, phase(h, why));
         e->missing[0] = drawn;
         missing = needed = 1;
     } else if (in_group && !h->call.sync) {
         const int quorum = h->quorum < n - gone ? h->quorum : n - gone;
         needed = quorum - present;
     }
-    return handle_heartbeat(h, phase_of(h, why), e->missing, missing, needed);
+    return handle_heartbeat(h, phase(h, why), e->missing, missing, needed);
 }
 
 /* In the grace nobody has to come: it is over when all that are awaited are dead or failed. */
@@ -154,7 +141,7 @@ static uint64_t deadline(wagma_handle *h, enum round_why why) {
 
 static int look(wagma_handle *h, enum round_why why) {
     if (why == ROUND_WHY_SLICES) /* nobody has to come: the slice is computed again */
-        return handle_interrupted(h, phase_of(h, why));
+        return handle_interrupted(h, phase(h, why));
     const int status = why == ROUND_WHY_GRACE ? trouble_in_grace(h) : trouble(h, why);
     if (status != WAGMA_EPEER || !h->shm->context.varies)
         return status;
@@ -186,16 +173,16 @@ static int sleep_once(wagma_handle *h, enum round_why why) {
 /* A wait goes on for something else. */
 static void trace_turn(wagma_handle *h, enum round_why why) {
     struct shm_executor *e = h->shm;
-    trace_waits(h->trace, traced(h, why));
+    trace_waits(h->trace, awaited(h, why));
     if (!trace_is_on(h->trace) || h->wait.began == 0)
         return;
     const uint64_t now = wait_now();
     trace_span(h->trace, TRACE_WAIT, e->since ? e->since : h->wait.began, now, h->call.version, -1,
-               (int)traced(h, e->why));
+               (int)awaited(h, e->why));
     e->since = now;
 }
 
-int shm_pause(wagma_handle *h, enum shm_mode mode) {
+int shm_pause(wagma_handle *h, enum call_mode mode) {
     struct shm_executor *e = h->shm;
     const enum round_why why = (enum round_why)e->local.why;
 
@@ -217,20 +204,20 @@ int shm_pause(wagma_handle *h, enum shm_mode mode) {
         e->input.redo |= why == ROUND_WHY_SLICES;
         return WAGMA_OK;
     }
-    if (mode == SHM_POST)
+    if (mode == CALL_POST)
         return WAGMA_INPROGRESS;
-    if (mode == SHM_POLL) {
+    if (mode == CALL_POLL) {
         const int status = handle_look_due(h) ? look(h, why) : WAGMA_OK;
         return status == WAGMA_OK ? WAGMA_INPROGRESS : status;
     }
     if (!e->waiting) {
         wait_begin(&h->wait, h->segment, h->rank);
-        trace_waits(h->trace, traced(h, why));
+        trace_waits(h->trace, awaited(h, why));
         e->waiting = 1;
         e->since = 0;
     }
     h->wait.window = why == ROUND_WHY_WINDOW;
-    if (mode == SHM_START && (h->wait.spin < 0 || wait_now() - h->call.began > SHM_START_NS))
+    if (mode == CALL_START && (h->wait.spin < 0 || wait_now() - h->call.began > SHM_START_NS))
         return WAGMA_INPROGRESS;
     return sleep_once(h, why);
 }
@@ -240,7 +227,7 @@ void shm_leave(wagma_handle *h) {
     if (!e->waiting)
         return;
     const uint64_t waited = wait_end(&h->wait), began = h->wait.began;
-    trace_waited(h->trace, traced(h, e->why), e->since ? e->since : began, began + waited,
+    trace_waited(h->trace, awaited(h, e->why), e->since ? e->since : began, began + waited,
                  h->call.version, -1);
     h->call.waited += waited;
     e->waiting = 0;

@@ -97,15 +97,16 @@ static int missing(wagma_handle *h) {
 /* ---- waiting ---------------------------------------------------------------------------------
  */
 
-static const char *phase_of(const wagma_handle *h) {
-    return h->neighbor->published ? "neighbors" : "window";
+static enum trace_wait awaited(const wagma_handle *h) {
+    return h->neighbor->published ? TRACE_FOR_NEIGHBORS : TRACE_FOR_WINDOW;
 }
 
 static int look_for_trouble(wagma_handle *h) {
+    const char *phase = handle_phase(awaited(h));
     const int n = missing(h);
     if (n == 0) /* they have come meanwhile */
-        return handle_interrupted(h, phase_of(h));
-    return handle_heartbeat(h, phase_of(h), h->neighbor->missing, n, n);
+        return handle_interrupted(h, phase);
+    return handle_heartbeat(h, phase, h->neighbor->missing, n, n);
 }
 
 /* Until nobody is missing (WAGMA_OK), for so many pauses or until call.until (WAGMA_INPROGRESS), or
@@ -120,7 +121,7 @@ static int wait_for_missing(wagma_handle *h, uint32_t most_pauses) {
     }
     if (most_pauses != ANY_PAUSES && h->wait.spin <= 0)
         return WAGMA_INPROGRESS; /* the first pause would already give the core away */
-    const enum trace_wait what = h->neighbor->published ? TRACE_FOR_NEIGHBORS : TRACE_FOR_WINDOW;
+    const enum trace_wait what = awaited(h);
     wait_begin(&h->wait, h->segment, h->rank);
     trace_waits(h->trace, what);
     do {

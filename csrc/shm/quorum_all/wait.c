@@ -2,21 +2,7 @@
 #include "shm/quorum_all/executor.h"
 #include "base/error.h"
 
-static const char *phase_of(const wagma_handle *h) {
-    if (h->inplace->chunking)
-        return "slices";
-    switch ((enum inplace_why)h->inplace->local.why) {
-    case INPLACE_WHY_WINDOW:
-        return "window";
-    case INPLACE_WHY_MEMBERS:
-        return h->call.sync ? "sync" : "quorum";
-    case INPLACE_WHY_SLICES:
-        return "slices";
-    }
-    __builtin_unreachable();
-}
-
-static enum trace_wait traced(const wagma_handle *h) {
+static enum trace_wait awaited(const wagma_handle *h) {
     if (h->inplace->chunking)
         return TRACE_FOR_SLICES;
     switch ((enum inplace_why)h->inplace->local.why) {
@@ -34,7 +20,7 @@ int inplace_trouble(wagma_handle *h, enum inplace_action action) {
     const struct inplace_local *l = &h->inplace->local;
     static const char *const names[] = {"without sync", "with sync"};
     if (action == INPLACE_PEER)
-        return handle_lost(h, phase_of(h), l->other);
+        return handle_lost(h, handle_phase(awaited(h)), l->other);
     return error_set(
         WAGMA_EMISMATCH,
         "rank %d is at version %lld %s, but rank %d came to version %lld %s: all ranks "
@@ -48,15 +34,15 @@ static int look_for_trouble(wagma_handle *h, enum inplace_action *action) {
     struct inplace_executor *e = h->inplace;
     const struct inplace_local *l = &e->local;
     if (e->chunking)
-        return chunks_look_for_trouble(h, phase_of(h));
+        return chunks_look_for_trouble(h, handle_phase(awaited(h)));
     inplace_seek(&e->context, &e->local);
     *action = inplace_run(&e->context, &e->local);
     if (*action != INPLACE_SOUGHT)
         return WAGMA_OK; /* found, or the wait is over */
     *action = INPLACE_WAIT;
     if (l->missing_n == 0) /* they have come meanwhile */
-        return handle_interrupted(h, phase_of(h));
-    return handle_delayed(h, phase_of(h), l->missing, l->missing_n, l->missing_n);
+        return handle_interrupted(h, handle_phase(awaited(h)));
+    return handle_delayed(h, handle_phase(awaited(h)), l->missing, l->missing_n, l->missing_n);
 }
 
 static enum inplace_action go_on(wagma_handle *h) {
@@ -78,7 +64,7 @@ int inplace_wait(wagma_handle *h, uint32_t most_pauses, enum inplace_action *act
     if (most_pauses != INPLACE_ANY_PAUSES && h->wait.spin <= 0)
         return WAGMA_INPROGRESS; /* the first pause would already give the core away */
     wait_begin(&h->wait, h->segment, h->rank);
-    const enum trace_wait what = traced(h);
+    const enum trace_wait what = awaited(h);
     trace_waits(h->trace, what);
     do {
         /* Of the waits before publishing only that for the window needs it; rings for members wake
