@@ -12,9 +12,14 @@ from collections.abc import Sequence
 __all__ = [
     "LARGE_BYTES",
     "MOST_SECONDS",
+    "NONE",
+    "duration_text",
+    "number_text",
     "parse_duration",
+    "parse_limit",
     "parse_seconds",
     "parse_size",
+    "percent_text",
     "plural",
     "rank_list",
     "size_text",
@@ -34,6 +39,7 @@ _BYTES = {
 }
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 MOST_SECONDS = 1e6
+NONE = "\N{EN DASH}"  # where there is no value
 
 
 def parse_size(text: str) -> int:
@@ -75,6 +81,25 @@ def parse_duration(text: str, most: float = MOST_SECONDS) -> float:
     return value
 
 
+def parse_limit(text: str) -> int | None:
+    """Return the seconds of a Slurm time limit: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S.
+
+    Return None for no limit, and for what is no time.
+    """
+    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text.strip())
+    if not found:
+        return None
+    days, *rest = (None if one is None else int(one) for one in found.groups())
+    numbers = [one for one in rest if one is not None]
+    if days is not None:
+        hours, minutes, seconds = (*numbers, 0, 0)[:3]
+        return days * 86400 + hours * 3600 + minutes * 60 + seconds
+    if len(numbers) == 3:
+        return numbers[0] * 3600 + numbers[1] * 60 + numbers[2]
+    minutes, seconds = (*numbers, 0)[:2]
+    return minutes * 60 + seconds
+
+
 def _split(text: str) -> tuple[float | None, str]:
     found = _NUMBER.fullmatch(text.strip())
     if not found:
@@ -111,6 +136,29 @@ def time_text(seconds: float, *, zeros: bool = True) -> str:
     if name == "ns" or value >= 999.5:
         return f"{value:.0f} {name}"
     return f"{value:#.3g}".rstrip(".") + f" {name}" if zeros else f"{value:.3g} {name}"
+
+
+def duration_text(seconds: float) -> str:
+    """Return seconds as people say them: '1 d 4 h', '30 min', '90 s'."""
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    parts = []
+    for unit, name in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        if whole >= unit:
+            parts.append(f"{whole // unit} {name}")
+            whole %= unit
+    return " ".join(parts)
+
+
+def percent_text(share: float | None) -> str:
+    """Return a share of 1 in percent: '42.3%'; a dash where it is not known."""
+    return NONE if share is None else f"{share:.1%}"
+
+
+def number_text(value: float, digits: int = 3) -> str:
+    """Return a number with so many digits, or all whole ones: '1.50', '2,224'."""
+    return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:#.{digits}g}".rstrip(".")
 
 
 def plural(count: int, noun: str) -> str:

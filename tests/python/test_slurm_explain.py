@@ -7,10 +7,11 @@ from slurm_scripts import BODY, script
 
 from wagma.cli import Ended, main
 from wagma.slurm.explain import explain
-from wagma.slurm.options import duration_text, mpiexec_words, parse_time, read_words
+from wagma.slurm.options import mpiexec_words, read_words
 from wagma.slurm.plan import array_tasks, components
 from wagma.slurm.script import read
 from wagma.slurm.templates import folder
+from wagma.units import duration_text, parse_limit
 
 SEEDS = """\
 {path}: an array of 5 jobs (0-4) named seeds
@@ -97,7 +98,7 @@ def test_bad_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_times(text: str, seconds: int | None) -> None:
-    assert parse_time(text) == seconds
+    assert parse_limit(text) == seconds
 
 
 def test_times_as_text() -> None:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
-from wagma.units import plural, time_text
+from wagma.units import percent_text, plural, time_text
 
 __all__ = ["Measure", "Summary", "own_figures", "summarize", "table"]
 
@@ -81,14 +81,14 @@ def table(summary: Summary, version: int) -> str:
         lines.append(f"  {title:14}{shown[0]:>12}{shown[1]:>12}{shown[2]:>12}{of_whom}")
     late = enumerate(summary["late_share"]["ranks"])
     latest = sorted(late, key=lambda one: (-one[1], one[0]))[:_NAMED]
-    listed = ", ".join(f"rank {rank} {share:.1%}" for rank, share in sorted(latest))
+    listed = ", ".join(f"rank {rank} {percent_text(share)}" for rank, share in sorted(latest))
     lines.append(f"  late: {listed}" + (", others less or as much" if size > _NAMED else ""))
     return "\n".join(lines)
 
 
 def _text(name: str, value: float) -> str:
     if name == "late_share":
-        return f"{value:.1%}"
+        return percent_text(value)
     if name == "waited_seconds":
         return time_text(value)
     return f"{value:.6g}" if name == "steps" else f"{value:.3g}"

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 
 from wagma.slurm.checks import lint
 from wagma.slurm.checks.findings import Job
-from wagma.slurm.options import duration_text
 from wagma.slurm.plan import SIGNAL_EARLY_S, Component, array_tasks, time_limit
 from wagma.slurm.script import Launch, Script
-from wagma.units import plural
+from wagma.units import duration_text, plural
 
 __all__ = ["explain"]
 

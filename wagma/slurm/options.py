@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
-__all__ = ["SHORT", "duration_text", "mpiexec_words", "number", "parse_time", "read_words"]
+__all__ = ["SHORT", "mpiexec_words", "number", "read_words"]
 
 SHORT = {
     "A": "account",
@@ -115,38 +114,6 @@ def mpiexec_words(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
         found["n" if name in ("-n", "-np", "--np", "-c") else name.lstrip("-")] = value
         index += 1 + follow
     return found, list(words[index:])
-
-
-def parse_time(text: str) -> int | None:
-    """Return the seconds of a time limit: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S.
-
-    Return None for no limit, and for what is no time.
-    """
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text.strip())
-    if not found:
-        return None
-    days, *rest = (None if one is None else int(one) for one in found.groups())
-    numbers = [one for one in rest if one is not None]
-    if days is not None:
-        hours, minutes, seconds = (*numbers, 0, 0)[:3]
-        return days * 86400 + hours * 3600 + minutes * 60 + seconds
-    if len(numbers) == 3:
-        return numbers[0] * 3600 + numbers[1] * 60 + numbers[2]
-    minutes, seconds = (*numbers, 0)[:2]
-    return minutes * 60 + seconds
-
-
-def duration_text(seconds: float) -> str:
-    """Return seconds as people say them: '1 d 4 h', '30 min', '90 s'."""
-    whole = round(seconds)
-    if whole < 120:
-        return f"{whole} s"
-    parts = []
-    for unit, name in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
-        if whole >= unit:
-            parts.append(f"{whole // unit} {name}")
-            whole %= unit
-    return " ".join(parts)
 
 
 def number(options: Mapping[str, str], name: str) -> int | None:

@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from wagma.slurm.options import number, parse_time
+from wagma.slurm.options import number
 from wagma.slurm.script import Script
+from wagma.units import parse_limit
 
 __all__ = [
     "DEFAULT_SIGNAL_S",
@@ -115,7 +116,7 @@ def signal_of(options: Mapping[str, str]) -> Signal | None:
 
 def time_limit(options: Mapping[str, str]) -> int | None:
     """Return the seconds of the time limit; None: it is not given, or there is none."""
-    return parse_time(options.get("time", ""))
+    return parse_limit(options.get("time", ""))
 
 
 def array_tasks(text: str) -> tuple[int, int | None] | None:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from wagma.slurm.options import parse_time
 from wagma.slurm.plan import array_tasks
+from wagma.units import parse_limit
 
 __all__ = ["LAUNCHERS", "MPIS", "Choice", "fill", "folder", "names"]
 
@@ -91,7 +91,7 @@ def fill(name: str, choice: Choice, output: Path) -> dict[Path, str]:
 
 
 def _with_option(name: str, text: str, option: str, value: str) -> str:
-    if option == "time" and parse_time(value) is None:
+    if option == "time" and parse_limit(value) is None:
         raise ValueError(f"--time {value}: write minutes, 4:00:00 or 2-0 (days-hours)")
     if option == "array" and array_tasks(value) is None:
         raise ValueError(f"--array {value}: write 0-9, 1,3,5 or 0-99%8")

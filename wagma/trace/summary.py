@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from wagma.units import percent_text
+
 from .clocks import align
 from .files import Timeline
 from .merge import arrivals, last_to_come
@@ -133,9 +135,9 @@ def table(rows: Sequence[RankSummary]) -> str:
             str(row.calls),
             str(row.late),
             f"{row.total_s:.3f}",
-            f"{row.computing:.1%}",
-            f"{row.reducing:.1%}",
-            f"{row.waiting:.1%}",
+            percent_text(row.computing),
+            percent_text(row.reducing),
+            percent_text(row.waiting),
             row.waited_for or "",
             str(row.last),
             f"{row.behind_s * 1e3:.3f} ms",

@@ -13,11 +13,11 @@ from wagma.report.document import Cell, Part, Plot, Row, Section, table
 from wagma.report.records import Found, Trace
 from wagma.report.sections.axes import legend, short
 from wagma.report.sections.window import ACTIVITIES, window
-from wagma.report.sections.words import NONE, share, us
+from wagma.report.sections.words import NONE, us
 from wagma.report.style import COMPUTING, FAINT, IN_CALL, INK, REDUCING, VERMILION, WAITING
 from wagma.trace.files import missing_ranks
 from wagma.trace.summary import RankSummary, summarize
-from wagma.units import plural
+from wagma.units import percent_text, plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -179,11 +179,11 @@ def _shares(
         (
             label,
             str(row.calls),
-            Cell(str(row.late), share(row.late / row.calls)),
+            Cell(str(row.late), percent_text(row.late / row.calls)),
             f"{row.total_s:.3g} s",
-            share(row.computing),
-            Cell(share(row.waiting), f"for {row.waited_for}" if row.waited_for else ""),
-            share(row.reducing),
+            percent_text(row.computing),
+            Cell(percent_text(row.waiting), f"for {row.waited_for}" if row.waited_for else ""),
+            percent_text(row.reducing),
             str(row.last),
             us(1e6 * row.behind_s),
             "broke" if row.broke else NONE,
@@ -206,7 +206,7 @@ def _shares(
     longest = max(known, key=lambda row: row.waiting)
     alt = (
         f"Shares of each rank's time that it computed, waited and reduced; most waiting: rank "
-        f"{longest.rank}, {share(longest.waiting)}"
+        f"{longest.rank}, {percent_text(longest.waiting)}"
     )
     what = "What each rank's time went into"
     return [

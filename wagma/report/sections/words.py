@@ -6,23 +6,20 @@ from collections.abc import Callable, Iterable, Sequence
 
 from wagma.report.document import Cell
 from wagma.report.records import Benchmark, Distribution
-from wagma.units import LARGE_BYTES, plural, time_text
+from wagma.units import LARGE_BYTES, NONE, number_text, percent_text, plural, time_text
 
 __all__ = [
     "NONE",
     "TIMES",
     "figure",
-    "number",
     "percent",
     "remarks",
     "setup",
-    "share",
     "spread_us",
     "times",
     "us",
 ]
 
-NONE = "\N{EN DASH}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 TRANSPORTS = {"shm": "shared memory", "mpi": "messages over MPI"}
 
@@ -39,26 +36,14 @@ def spread_us(own: Distribution) -> Cell:
     return Cell(us(own.p50), f"{us(own.p10)} {NONE} {us(own.p90)}")
 
 
-def number(value: float | None, digits: int = 3) -> str:
-    """So many significant digits."""
-    if value is None:
-        return NONE
-    return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:#.{digits}g}".rstrip(".")
-
-
 def times(ratio: float) -> str:
     """A ratio: 1.41x, with the sign of a multiplication."""
-    return f"{number(ratio)}{TIMES}"
-
-
-def share(value: float | None) -> str:
-    """0.423 is 42.3%."""
-    return NONE if value is None else f"{100 * value:.1f}%"
+    return f"{number_text(ratio)}{TIMES}"
 
 
 def percent(value: float | None) -> str:
     """42.3 is 42.3%."""
-    return NONE if value is None else f"{value:.1f}%"
+    return NONE if value is None else percent_text(value / 100)
 
 
 def figure(values: Sequence[float], form: Callable[[float], str]) -> Cell:

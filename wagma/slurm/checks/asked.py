@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from wagma.slurm.checks.findings import Finding, Job
-from wagma.slurm.options import duration_text
 from wagma.slurm.plan import SIGNAL_EARLY_S, array_tasks, time_limit
+from wagma.units import duration_text
 
 __all__ = ["array_output", "file", "gpus", "time"]
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from wagma.slurm.checks.findings import Finding, Job
-from wagma.slurm.options import duration_text
 from wagma.slurm.script import Launch
 from wagma.slurm.shell import Command
+from wagma.units import duration_text
 
 __all__ = ["asked", "background", "forwarded", "requeued"]
 
