@@ -1,13 +1,13 @@
-"""Train under Slurm: stop before the time limit, and go on where it stopped. See docs/slurm.md.
+"""Train under Slurm: stop before the time limit, and resume in the next job. See docs/slurm.md.
 
-The job's ranks are those that srun or mpiexec started. Run by hand it is:
+The ranks are those that srun or mpiexec started. To run it by hand:
 
     mpiexec -n 4 python slurm/train.py --checkpoints checkpoints/test
 """
 
 from wagma.preemption import Preemption
 
-preemption = Preemption()  # keeps signals from here on: what follows takes seconds to import
+preemption = Preemption()  # catches signals from here on: the imports below take seconds
 
 import argparse  # noqa: E402
 import logging  # noqa: E402
@@ -19,7 +19,7 @@ import wagma  # noqa: E402
 from wagma.checkpoint import Checkpointer  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-parser.add_argument("--checkpoints", default="checkpoints", help="folder: one per run")
+parser.add_argument("--checkpoints", default="checkpoints", help="folder, one per training")
 parser.add_argument("--algorithm", choices=("allreduce", "cannikin", "wagma"), default="wagma")
 parser.add_argument("--steps", type=int, default=1000)
 parser.add_argument("--every", type=int, default=100, help="steps between checkpoints")
@@ -30,7 +30,7 @@ parser.add_argument("--export", metavar="FILE", help="write the average model (s
 args = parser.parse_args()
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")  # on standard error
 
-# Where each task has a GPU of its own, gradients are computed there. Parameters stay on the CPU.
+# Compute gradients on the task's GPU, if there is one. Parameters stay on the CPU.
 device = "cuda" if torch.cuda.is_available() else "cpu"
 torch.manual_seed(args.seed)
 inputs = torch.randn(8192, 20)  # in place of your data
@@ -47,7 +47,7 @@ even = [len(part) for part in torch.arange(args.batch).tensor_split(size)]
 
 
 def draw(version: int, batches: list[int]) -> torch.Tensor:
-    """Return this rank's samples of a step, the same ones whenever it is made."""
+    """Return this rank's samples of a step, the same if a resumed job repeats it."""
     generator = torch.Generator().manual_seed(args.seed * 1_000_003 + version)
     drawn = torch.randint(len(inputs), (sum(batches),), generator=generator)
     return drawn.split(batches)[rank]
@@ -78,7 +78,7 @@ with (
         if rank == 0 and opt.version % 100 == 0:
             print(f"version {opt.version}: loss {loss.item():.4f}", flush=True)
         saver.maybe_save()
-    preemption.finish()  # where it stops: writes a checkpoint, and has the job run again
+    preemption.finish()  # after a stop: save a checkpoint, and have Slurm requeue the job
     versions = opt.version
     opt.synchronize()  # one model everywhere
     if args.export:

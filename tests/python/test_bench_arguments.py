@@ -266,7 +266,7 @@ REFUSED = {
     "--arrival ramp:3parsec": "'3parsec' is no time",
     "--arrival trace:": "the file is missing",
     "--baseline nccll": "argument --baseline: unknown name 'nccll': choose from mpi,",
-    "--baseline mpi,none": "'mpi,none' is none and some",
+    "--baseline mpi,none": "'mpi,none' has none beside names",
     "--loop c --buffer torch": "--loop c: it takes no arrays of torch; pass --loop auto",
     "--corrupt": "--corrupt wagma: nobody would notice; add -c",
     "--corrupt gloo -c": "--corrupt gloo: it is not measured; add --baseline gloo",

@@ -157,7 +157,7 @@ def test_torn_lines(
         step(opt)
         metrics.log(loss=2)
     assert [row["loss"] for row in read_metrics(tmp_path)] == [1, 2]
-    assert "1 lines are left out" in caplog.text
+    assert "skipped 1 lines" in caplog.text
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:

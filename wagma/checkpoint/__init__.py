@@ -1,4 +1,4 @@
-"""Checkpoints of a training on all ranks, that survive a crash at any moment."""
+"""Checkpoints of a distributed training that survive a crash at any moment."""
 
 from wagma.checkpoint.checkpointer import Checkpointer
 from wagma.checkpoint.errors import CheckpointError, CheckpointMismatchError

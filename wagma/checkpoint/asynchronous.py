@@ -1,4 +1,4 @@
-"""Saving while the training goes on: a copy of its state, and a thread that writes it."""
+"""Asynchronous saving: a copy of the state, and a thread that writes it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["Copies", "Writer"]
 
 
 class Writer:
-    """Run one job after the other; `wait` returns an error.
+    """Run one job at a time; `wait` returns its error.
 
     Args:
-        asynchronous: in a thread, which the end of the process waits for.
+        asynchronous: run jobs in a thread, for which the end of the process waits.
 
     Not thread-safe.
     """
@@ -28,7 +28,7 @@ class Writer:
         self._error: Exception | None = None
 
     def start(self, job: Callable[[], None]) -> None:
-        """Run a job, or start its thread; call `wait` before."""
+        """Run a job or start its thread; call `wait` first."""
         if not self._asynchronous:
             self._run(job)
             return
@@ -42,7 +42,7 @@ class Writer:
             self._error = error
 
     def wait(self) -> Exception | None:
-        """Wait for the job that runs; return what it, or one that ran here, raised."""
+        """Wait for the current job; return the exception of the last job, if any."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -51,7 +51,7 @@ class Writer:
 
 
 class Copies:
-    """Copies of a state's tensors, in memory that later states of the same training use again.
+    """Copy a state's tensors into memory that later copies reuse.
 
     Not thread-safe.
     """
@@ -61,15 +61,15 @@ class Copies:
         self._next = 0
 
     def copy(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Return a copy of a state, good until the next call.
+        """Return a copy of a state, valid until the next call.
 
         Raises:
             TypeError: see `snapshot`.
         """
         self._next = 0
-        made = snapshot(state, self._copy_tensor)
+        copied = snapshot(state, self._copy_tensor)
         del self._memory[self._next :]
-        return made
+        return copied
 
     def _copy_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         place, self._next = self._next, self._next + 1

@@ -1,4 +1,4 @@
-"""The mean of the models that another number of ranks has saved."""
+"""The mean of models saved by another number of ranks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from wagma.training.ranks import Ranks
 
 __all__ = ["ModelSum"]
 
-_PIECE = 1 << 22  # elements that are averaged at a time
+_PIECE = 1 << 22  # elements averaged at a time
 
 
 class ModelSum:
-    """Floating tensors of models, added up in float64.
+    """Sum the floating tensors of models in float64.
 
     Args:
-        like: one of the models: tensors by name, and what else its state has.
+        like: state of one of the models: tensors and other values by name.
 
     Not thread-safe.
     """
@@ -37,7 +37,7 @@ class ModelSum:
         self.digests: set[str] = set()
 
     def add(self, model: dict[str, Any]) -> None:
-        """Add a model of the same names and shapes."""
+        """Add a model with the same names and shapes."""
         digest = hashlib.sha256()
         start = 0
         for name, like in self._floating.items():
@@ -48,13 +48,13 @@ class ModelSum:
         self.digests.add(digest.hexdigest())
 
     def mean(self, ranks: Ranks, saved: int) -> dict[str, Any]:
-        """Return the mean over all that the ranks have added; collective.
+        """Return the mean of all models that the ranks have added; collective.
 
-        Where all are equal it is they, bit for bit. What is no floating tensor is that of `like`.
+        If all models are equal the result is bit-identical. Other values are those of `like`.
 
         Args:
-            ranks: that call this.
-            saved: how many models all of them have added, >= 1.
+            ranks: the ranks, all of which call this.
+            saved: total number of models that the ranks have added, >= 1.
         """
         with ranks.meet() as meeting:
             digests = meeting.exchange(lambda: sorted(self.digests), last=True)

@@ -1,4 +1,4 @@
-"""Checkpoints of a distributed training in a folder that all ranks share."""
+"""The checkpointer: saves and loads a training in a folder that all ranks share."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["Checkpointer"]
 
 
 class Checkpointer:
-    """Saves a training so that a crash at any moment leaves the last checkpoint whole.
+    """Save a training so that a crash at any moment leaves the last checkpoint complete.
 
     ::
 
@@ -44,39 +44,37 @@ class Checkpointer:
                 opt.step()
                 saver.maybe_save()
 
-    Each rank writes a file of its own: the model, the inner optimizer's state, that of algorithm
-    and policy with the version, the random numbers of Python, numpy and torch, and the states of
-    `extra`. Then it writes a manifest with the checksum. Each file is on the disk before it
-    gets its name. A checkpoint counts when the manifests of all ranks are there.
-    ``docs/checkpoints.md`` says how exactly a training resumes, and on another number of ranks.
+    Each rank writes one file: the model, the states of the inner optimizer, the algorithm and the
+    policy, the version, the random states of Python, numpy and torch, and the states of `extra`.
+    Then it writes a manifest with the checksum. A file gets its name only when it is on the disk. A
+    checkpoint is complete when the manifests of all ranks exist. ``docs/checkpoints.md`` tells how
+    exactly a training resumes, also on another number of ranks.
 
-    Creation is collective. Rank 0 locks the folder, for as long as its process lives or until
-    `close`.
+    Creation is collective. Rank 0 locks the folder until `close`, or the end of its process.
 
     Args:
         directory: a folder that all ranks see; created if it is missing.
-        optimizer: the training's, open.
-        model: the one that it trains; None: only the optimizer's parameters are saved.
-        every: versions from one save of `maybe_save` to the next; None: it never saves.
-        keep: whole checkpoints that stay; older ones are removed.
-        asynchronous: saving copies the state and returns; a thread writes. Takes memory for one
-            copy, which stays.
+        optimizer: the open optimizer of the training.
+        model: the model that it trains; None: save only the optimizer's parameters.
+        every: versions from one save of `maybe_save` to the next; None: `maybe_save` never saves.
+        keep: number of complete checkpoints to keep; older ones are removed.
+        asynchronous: copy the state, return, and write in a thread. The memory of the copy stays
+            allocated.
         extra: objects with ``state_dict()`` and ``load_state_dict()``, such as samplers and
-            learning-rate schedulers: a dict of them by name, or a list, where each has the name of
-            its class.
+            learning-rate schedulers: a dict by name, or a list, which names each by its class.
 
     Attributes:
-        directory: its path.
-        restarts: how often the job was restarted, as `note_restart` has counted; on all ranks.
-        started_version: version at which this run began, as that of the checkpoint it loaded.
+        directory: path of the folder.
+        restarts: number of restarts of the job, as counted by `note_restart`; on all ranks.
+        started_version: version at which this run began, such as that of the loaded checkpoint.
 
     Raises:
-        TypeError: an argument is not what it should be; objects in `extra` without both methods
-            are named.
+        TypeError: an argument has a wrong type, or an object in `extra`, which the message names,
+            lacks a method.
         ValueError: `every` or `keep` is below 1; parameters are not the model's; the ranks have
             different arguments; `every` with ParameterServerSGD, whose servers make one step.
-        CheckpointError: the folder cannot be written or is not the same on all ranks, or another
-            job uses it.
+        CheckpointError: the folder cannot be written or differs between the ranks, or another job
+            uses it.
         All on every rank.
 
     Not thread-safe: use it in the optimizer's thread. A forked process cannot use it.
@@ -116,8 +114,8 @@ class Checkpointer:
             if self.every is not None and isinstance(algorithm, ParameterServerSGD):
                 raise ValueError(
                     f"every={self.every} with ParameterServerSGD, whose servers make one step for "
-                    "all versions and cannot save in between: leave it out, and call save() after "
-                    "synchronize()"
+                    "all versions and cannot save in between: leave every out, and call save() "
+                    "after synchronize()"
                 )
             named = {"every": self.every, "keep": self.keep, "asynchronous": asynchronous}
             return {**named, "extra": list(self._parts.extra)}
@@ -137,29 +135,28 @@ class Checkpointer:
         self.started_version = self._algorithm.version
         self._first_run = self._opened.run
         self._saved = 0 if self.every is None else self.started_version // self.every
-        self._begun = -1  # the latest version of this run that this rank has begun to save
+        self._begun = -1  # latest version of this run that this rank began to save
 
     # ---- saving ----------------------------------------------------------------------------------
     def save(self) -> None:
-        """Save now; collective, all ranks call it at the same boundary.
+        """Save now; collective, after the same step on all ranks.
 
-        The checkpoint has the number of the largest of their versions, and replaces that of the
-        same number. With `asynchronous` the files are not there yet when this returns: see
-        `wait`.
+        The checkpoint is numbered by the ranks' largest version, and replaces one of that number.
+        With `asynchronous` the files may not exist yet when this returns: see `wait`.
 
         Raises:
-            CheckpointError: a rank could not write, now or the last time; on every rank. The
-                checkpoints before it stay.
-            TypeError: a state has something that could not be read back, which is named; on every
-                rank.
+            CheckpointError: a rank could not write, now or the last time; on every rank. Earlier
+                checkpoints stay.
+            TypeError: a state contains a value that could not be read back, which the message
+                names; on every rank.
             RuntimeError: inside `join` or `no_sync`, after `close`, or in a forked process.
         """
         self._check("save()")
         with self._algorithm.meet() as meeting:
-            told = meeting.exchange(lambda: (self._algorithm.version, self._begun), last=True)
-        version = max(own for own, _ in told)
-        if max(begun for _, begun in told) >= version:
-            # A rank that dies would leave parts of two saves under one name.
+            pairs = meeting.exchange(lambda: (self._algorithm.version, self._begun), last=True)
+        version = max(own for own, _ in pairs)
+        if max(begun for _, begun in pairs) >= version:
+            # In the same run a rank that dies would leave parts of two saves under one name.
             self._opened.begin_run()
         place = Place(self._opened.run, version)
 
@@ -173,18 +170,19 @@ class Checkpointer:
         together(self._algorithm, write, f"save {place}")
 
     def maybe_save(self) -> bool:
-        """Save if `version` has passed a multiple of `every` since the last time; local.
+        """Save if `version` has passed a multiple of `every` since the last save; local.
 
-        Each rank calls it after each of its steps: nobody waits for the others. A checkpoint that
-        could not be written, because the disk is full, is logged as an error, and the training goes
-        on. With `asynchronous` that is told at the next call, which also waits for the writing that
-        is under way when the next save begins.
+        Call it on each rank after each step; no rank waits for the others. If a checkpoint cannot
+        be written, for example because the disk is full, an error is logged and the training goes
+        on. With `asynchronous` the error is logged at the next save, which also waits for a write
+        in progress.
 
         Returns:
-            Whether this rank has saved, or begun to.
+            Whether this rank has saved, or started to.
 
         Raises:
-            TypeError: a state has something that could not be read back, which is named.
+            TypeError: a state contains a value that could not be read back, which the message
+                names.
             RuntimeError: after `close`, or in a forked process.
         """
         self._check_process("maybe_save()")
@@ -198,7 +196,7 @@ class Checkpointer:
         return True
 
     def _log_failure(self, error: Exception | None) -> bool:
-        """Log an error; return whether there is none."""
+        """Log an error, if any; return whether there was none."""
         if error is None:
             return True
         if not isinstance(error, OSError):
@@ -211,7 +209,7 @@ class Checkpointer:
         return False
 
     def _begin_save(self, place: Place) -> None:
-        """Save this rank's part, or begin to."""
+        """Save this rank's part, or start the thread that does."""
         began = time.perf_counter()
         algorithm = self._algorithm
         if self.every is not None:
@@ -249,7 +247,7 @@ class Checkpointer:
             self._log.warning("an old checkpoint cannot be removed: %s", describe(error))
 
     def wait(self) -> None:
-        """Wait until everything that was saved is on the disk of all ranks; collective.
+        """Wait until all saved checkpoints are on the disk; collective.
 
         Raises:
             CheckpointError: a rank could not write; on every rank.
@@ -267,20 +265,20 @@ class Checkpointer:
 
     # ---- loading ---------------------------------------------------------------------------------
     def load(self) -> bool:
-        """Load the newest checkpoint that is whole on all ranks; collective, at one version.
+        """Load the newest complete checkpoint; collective, at one version of all ranks.
 
-        One that is damaged, or that a job was killed in, is named in a warning, and the one before
-        is taken. Nothing is changed before all ranks have read theirs. No code in a file is run.
+        A warning names each damaged or incomplete checkpoint, and the one before is tried. Nothing
+        changes until all ranks have read their files. No code from a file is run.
 
         Returns:
-            Whether there was one.
+            Whether there was a checkpoint.
 
         Raises:
-            CheckpointMismatchError: it is of another training; lists what does not match.
+            CheckpointMismatchError: the checkpoint is of another training; lists all differences.
             CheckpointError: the folder cannot be read, or the last checkpoint was not written.
             RuntimeError: as by `save`; the ranks are at different versions.
             what ``load_state_dict`` of a model or an object raises, or a WagmaError that quotes
-            it where wagma does not know its type; then the training is undefined.
+            an exception of an unknown type; the state of the training is undefined then.
             All on every rank.
         """
         self._check("load()")
@@ -292,23 +290,23 @@ class Checkpointer:
         return read is not None
 
     def _begin_again(self) -> None:
-        """Begin at this version; another run where one has saved, whose files stay apart."""
+        """Begin at this version; if a rank has saved, as a new run with files of its own."""
         with self._algorithm.meet() as meeting:
-            told = meeting.exchange(lambda: self._begun, last=True)
-        if max(told) >= 0:
+            begun = meeting.exchange(lambda: self._begun, last=True)
+        if max(begun) >= 0:
             self._opened.begin_run()
         self._begin_at_version()
 
     # ---- the rest --------------------------------------------------------------------------------
     def export(self, path: str | os.PathLike[str]) -> None:
-        """Write the average model as one safetensors file; collective, the training is unchanged.
+        """Write the average model to a safetensors file; collective, leaves the training unchanged.
 
-        Parameters are the mean of the ranks'; those that the optimizer does not have, and buffers,
-        are rank 0's. Weights that are tied are written once: the file's metadata has the names of
-        the others, each with the name that it is the same as.
+        Trained parameters are averaged over the ranks; all other parameters and the buffers are
+        those of rank 0. Tied weights are written once: the file's metadata maps each further name
+        to the written one.
 
         Args:
-            path: of the file, which rank 0 writes, at once or not at all.
+            path: path of the file, which rank 0 writes completely or not at all.
 
         Raises:
             ImportError: safetensors is not installed on rank 0.
@@ -320,7 +318,7 @@ class Checkpointer:
         export_mean(self._parts, Path(os.fspath(path)))
 
     def saved_since_start(self) -> bool:
-        """Return whether this run has a whole checkpoint beyond `started_version`; local.
+        """Return whether this run has a complete checkpoint after `started_version`; local.
 
         Raises:
             OSError: the folder cannot be read.
@@ -334,17 +332,17 @@ class Checkpointer:
         )
 
     def note_restart(self) -> None:
-        """Count a restart that is about to happen; each rank calls it, and rank 0 writes.
+        """Count a coming restart; call it on each rank, rank 0 writes the count.
 
         Raises:
-            OSError: on rank 0: it cannot be written.
+            OSError: the count cannot be written; on rank 0.
         """
         self.restarts += 1
         if self._algorithm.rank == 0:
             self._folder.write_restarts(self.restarts)
 
     def close(self) -> None:
-        """Wait for the writing, and let other jobs into the folder; local, may be called again.
+        """Wait for writes in progress, and unlock the folder; local, may be called again.
 
         Raises:
             CheckpointError: the last checkpoint of this rank was not written.
@@ -369,7 +367,7 @@ class Checkpointer:
         self.close()
 
     def _check(self, call: str) -> None:
-        """Check that all ranks can meet."""
+        """Check that a collective call is possible."""
         self._check_process(call)
         self._parts.optimizer._check_call(call)
 

@@ -14,19 +14,19 @@ _PAGE = 4096
 class Checksum:
     """The crc32 of the sums of all pages.
 
-    A page is 4096 bytes, the last one filled up with zeros, and its sum that of its 64-bit words,
-    little-endian, modulo 2**64. So it sees what disks and networks do: any change of one word of a
-    page, pages or sectors that are zero or old, pages in another order; what has become random in
-    all but one of 2**32 cases. It is no protection against somebody who wants to deceive it.
+    A page is 4096 bytes, the last one padded with zeros. Its sum is that of its 64-bit
+    little-endian words modulo 2**64. This detects what disks and networks do: a change of one word
+    in a page, zeroed or stale pages or sectors, reordered pages; random content with probability
+    1 - 2**-32. It does not protect against deliberate manipulation.
 
     Attributes:
-        bytes: so many were added.
+        bytes: number of bytes added.
     """
 
     def __init__(self) -> None:
         self.bytes = 0
         self._crc = 0
-        self._rest = b""  # bytes of the last page, which is incomplete
+        self._rest = b""  # bytes of the incomplete last page
 
     def update(self, content: memoryview) -> None:
         """Add bytes."""
@@ -45,7 +45,7 @@ class Checksum:
         self._rest = bytes(content[whole:])
 
     def text(self) -> str:
-        """Return the checksum, and its kind."""
+        """Return the kind and the value of the checksum."""
         crc = self._crc
         if self._rest:
             crc = _fold(memoryview(self._rest.ljust(_PAGE, b"\0")), crc)

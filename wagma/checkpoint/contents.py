@@ -1,4 +1,4 @@
-"""What a checkpoint can hold: values that can be read back without running code from the file."""
+"""Contents of a checkpoint: values that can be read back without running code from the file."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _REMEDY = "save numbers, texts, tensors, numpy arrays, and lists, tuples, sets a
 
 
 def safe_globals() -> list[Any]:
-    """List what `torch.load` may call besides torch's own, for `torch.serialization.safe_globals`.
+    """Return the functions that `torch.load` may call, for `torch.serialization.safe_globals`.
 
-    They make arrays and scalars of numpy, under the names that numpy 1 and 2 give them.
+    They create arrays and scalars of numpy, under the names of numpy 1 and 2.
     """
     core = np._core if hasattr(np, "_core") else np.core
     named = [
@@ -37,10 +37,10 @@ def safe_globals() -> list[Any]:
 
 
 def snapshot(state: dict[str, Any], take: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, Any]:
-    """Copy the containers of a state; `take` gives each of its tensors.
+    """Copy the containers of a state, and replace each tensor by ``take(tensor)``.
 
     Raises:
-        TypeError: something could not be read back; names everything that could not.
+        TypeError: a value could not be read back; the message names all such values.
     """
     faults: list[str] = []
 
@@ -61,27 +61,27 @@ def snapshot(state: dict[str, Any], take: Callable[[torch.Tensor], torch.Tensor]
             return kind(copy(one, f"{path}[{i}]", inside) for i, one in enumerate(value))
         elif kind in _MAPPINGS:
             inside = (*inside, id(value))
-            made: dict[Any, Any] = kind()
+            mapping: dict[Any, Any] = kind()
             for key, one in value.items():
-                made[copy(key, f"{path}, key {key!r}", inside)] = copy(
+                mapping[copy(key, f"{path}, key {key!r}", inside)] = copy(
                     one, f"{path}[{key!r}]", inside
                 )
-            return made
+            return mapping
         else:
             faults.append(f"{path} is a {kind.__module__}.{kind.__qualname__}")
         return None
 
-    made = {name: copy(value, name, ()) for name, value in state.items()}
+    copied = {name: copy(value, name, ()) for name, value in state.items()}
     if faults:
         raise TypeError(
             f"{'; '.join(faults)}: reading that back would run code from the file, which is never "
             f"done: {_REMEDY}"
         )
-    return made
+    return copied
 
 
 def compact(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor, or a copy where its storage holds more: whole storages are written."""
+    """Return the tensor, or a copy if its storage is larger, because files hold whole storages."""
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
         return tensor
     held = tensor.untyped_storage().nbytes()

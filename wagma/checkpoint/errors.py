@@ -1,4 +1,4 @@
-"""Errors of checkpoints: what fails on the disk of one rank fails on every rank."""
+"""Errors of checkpoints: an error on the disk of one rank is raised on every rank."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class CheckpointError(WagmaError, OSError):
 
 
 class CheckpointMismatchError(WagmaError, ValueError):
-    """A checkpoint is of another training; the message lists everything that does not match.
+    """A checkpoint is of another training; the message lists all differences.
 
     Attributes:
-        differences: one line for each.
+        differences: one line per difference.
     """
 
     def __init__(self, folder: str, differences: list[str]) -> None:
@@ -34,16 +34,16 @@ class CheckpointMismatchError(WagmaError, ValueError):
 
 
 def together(algorithm: Algorithm, function: Callable[[], Any], what: str) -> list[Any]:
-    """Return what `function()` gave on every rank, by rank; collective.
+    """Return the results of `function()` of all ranks, by rank; collective.
 
     Args:
-        algorithm: whose ranks meet.
+        algorithm: the algorithm of the ranks.
         function: returns plain data, see `wagma.collectives.rendezvous.meeting.Meeting.exchange`.
-        what: cannot be done where it fails, as "save version 3".
+        what: the operation for error messages, such as "save version 3".
 
     Raises:
-        CheckpointError: it raised OSError on a rank; on every rank.
-        what else it raises on a rank; on every rank.
+        CheckpointError: `function` raised OSError on a rank; on every rank.
+        any other exception of `function` on a rank; on every rank.
     """
     caught: list[OSError] = []
 
@@ -67,7 +67,7 @@ def together(algorithm: Algorithm, function: Callable[[], Any], what: str) -> li
 
 
 def describe(error: OSError) -> str:
-    """Return what went wrong, and with which file."""
+    """Return the reason of an error, and its file."""
     if error.errno is None:
         return str(error)
     where = f": {error.filename}" if error.filename else ""

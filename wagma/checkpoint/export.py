@@ -1,4 +1,4 @@
-"""One file with the average model, for whatever comes after the training."""
+"""Export of the average model as one safetensors file."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _safetensors() -> Any:
 
 
 def _tensors(parts: Parts, mean: torch.Tensor) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """Return the tensors of the model by name, and for others that are the same those names."""
+    """Return the model's tensors by name, and the written name of each tied one."""
     layout = parts.optimizer.algorithm.parameters.layout
     trained = {
         id(tensor): slot.view(mean)
@@ -67,7 +67,7 @@ def _tensors(parts: Parts, mean: torch.Tensor) -> tuple[dict[str, torch.Tensor],
             aliases[name] = known
             continue
         value = trained.get(id(tensor), tensor.detach())
-        # A copy: nothing shares memory, as the format wants it.
+        # The format does not allow tensors that share memory.
         tensors[name] = value.contiguous().clone()
     if "format" in tensors or "format" in aliases:
         raise CheckpointError("a tensor of the name 'format' cannot be exported: rename it")

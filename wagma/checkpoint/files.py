@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all, with a checksum."""
+"""Files that exist completely or not at all, with a checksum."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from wagma.checkpoint.names import TEMPORARY
 
 __all__ = ["DamagedError", "make_folder", "read_data", "sync_folder", "write_bytes", "write_data"]
 
-_EARLY = 1 << 24  # bytes after which the disk begins to write
-_PIECE = 1 << 19  # bytes that stay in a core's cache
-_saving = threading.Lock()  # guards an option of torch, which is the process's
+_EARLY = 1 << 24  # bytes after which to sync the written part to the disk
+_PIECE = 1 << 19  # bytes that fit into a core's cache
+_saving = threading.Lock()  # guards a process-wide option of torch
 
 
 class DamagedError(Exception):
@@ -29,10 +29,10 @@ class DamagedError(Exception):
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder that survives a crash, unless it is there.
+    """Create a folder that survives a crash, unless it exists.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be created.
     """
     if not path.is_dir():
         path.mkdir(exist_ok=True)
@@ -40,26 +40,26 @@ def make_folder(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Bring the names in a folder to the disk.
+    """Sync the names in a folder to the disk.
 
     Raises:
-        OSError: that fails.
+        OSError: the sync fails.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that keep names anyway
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # the file system needs no sync
             raise
     finally:
         os.close(descriptor)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file and bring it to the disk; it takes the place of one that is there.
+    """Write a file and sync it to the disk, then replace any old file.
 
     Raises:
-        OSError: it cannot be written; what was there is as before.
+        OSError: the file cannot be written; an old file is unchanged.
     """
 
     def fill(descriptor: int) -> None:
@@ -69,13 +69,13 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_data(path: Path, value: object) -> tuple[int, str]:
-    """Write a value as `torch.save` does and bring it to the disk, as `write_bytes`.
+    """Write a value as `torch.save` does, with the guarantees of `write_bytes`.
 
     Returns:
-        Its bytes and their checksum.
+        The number of bytes and their checksum.
 
     Raises:
-        OSError: it cannot be written; what was there is as before.
+        OSError: the file cannot be written; an old file is unchanged.
     """
     sink: _Sink | None = None
 
@@ -83,7 +83,7 @@ def write_data(path: Path, value: object) -> tuple[int, str]:
         nonlocal sink
         with _Sink(descriptor) as sink, _saving:
             computed = torch.serialization.get_crc32_options()
-            # The checksum of all is enough.
+            # The checksum of the whole file is enough.
             torch.serialization.set_crc32_options(False)
             try:
                 torch.save(value, sink)  # type: ignore[arg-type]
@@ -98,16 +98,16 @@ def write_data(path: Path, value: object) -> tuple[int, str]:
 
 
 def read_data(path: Path, size: int, checksum: str) -> dict[str, Any]:
-    """Read what `write_data` wrote; no code in the file is run.
+    """Read what `write_data` wrote, without running code from the file.
 
     Raises:
-        DamagedError: it is missing, or not what was written.
+        DamagedError: the file is missing or differs from what was written.
     """
     try:
         with path.open("rb") as file:
-            found = os.fstat(file.fileno()).st_size
-            if found != size:
-                raise DamagedError(f"has {found} bytes, and {size} were written")
+            present = os.fstat(file.fileno()).st_size
+            if present != size:
+                raise DamagedError(f"has {present} bytes, and {size} were written")
             known, piece = Checksum(), memoryview(bytearray(_PIECE))
             while count := file.readinto(piece):
                 known.update(piece[:count])
@@ -120,14 +120,14 @@ def read_data(path: Path, size: int, checksum: str) -> dict[str, Any]:
         raise DamagedError("is missing") from error
     except DamagedError:
         raise
-    except Exception as error:  # whatever torch makes of such a file
+    except Exception as error:  # torch raises many types
         lines = f"{type(error).__name__}: {error}".splitlines()
         raise DamagedError(f"cannot be read: {lines[0]}") from error
     return loaded
 
 
 def _replace(path: Path, fill: Callable[[int], None]) -> None:
-    """Make a file, and give it its name when it is on the disk."""
+    """Fill a temporary file, and rename it to `path` when it is on the disk."""
     new = path.with_name(path.name + TEMPORARY)
     flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(new, flags, 0o666)
@@ -151,16 +151,16 @@ def _write_all(descriptor: int, content: memoryview) -> None:
 
 
 class _Sink:
-    """A file for `torch.save`: the disk begins to write before the file is complete.
+    """A file for `torch.save` that a thread syncs to the disk while it is written.
 
-    No exception leaves `write`: torch's writer, which is C++, would not survive it.
+    `write` raises no exception, because torch's writer in C++ would not survive one.
 
     Args:
-        descriptor: of the file.
+        descriptor: descriptor of the file.
 
     Attributes:
-        checksum: of what was written.
-        error: why not all was.
+        checksum: checksum of the written bytes.
+        error: the first exception of a write or sync.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -188,7 +188,7 @@ class _Sink:
             raise self.error
 
     def write(self, content: memoryview) -> int:
-        """Write bytes, that may change when this returns."""
+        """Write bytes, which the caller may change afterwards."""
         size = len(content)
         if self.error is None:
             try:
@@ -199,7 +199,7 @@ class _Sink:
 
     def _write(self, content: memoryview) -> None:
         before = self.checksum.bytes
-        while content:  # a piece is read from memory once, and then from the cache
+        while content:  # the second use of a piece reads the cache
             piece, content = content[:_PIECE], content[_PIECE:]
             self.checksum.update(piece)
             _write_all(self._descriptor, piece)
@@ -207,4 +207,4 @@ class _Sink:
             self._to_sync.put(True)
 
     def flush(self) -> None:
-        """Do nothing: `torch.save` asks for it."""
+        """Do nothing; `torch.save` calls it."""

@@ -26,23 +26,23 @@ class Folder:
     """The checkpoints in a folder.
 
     Args:
-        path: of the folder; made when something is written.
+        path: path of the folder; created with the first checkpoint.
 
     Attributes:
         path: as given.
-        damaged: checkpoints that could not be read: `prune` does not count them.
+        damaged: checkpoints that could not be read, which `prune` does not count.
 
     Not thread-safe.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._whole: set[Place] = set()  # checkpoints that were found whole
-        self.damaged: set[Place] = set()  # checkpoints with a file that could not be read
+        self._whole: set[Place] = set()  # checkpoints known to be complete
+        self.damaged: set[Place] = set()
         self._swept = False
 
     def places(self) -> list[Place]:
-        """Return the checkpoints, whole or not, the newest first."""
+        """Return all checkpoints, complete or not, the newest first."""
         return newest_first(path.name for path in self.path.iterdir() if path.is_dir())
 
     def path_of(self, place: Place) -> Path:
@@ -50,7 +50,7 @@ class Folder:
         return self.path / str(place)
 
     def manifest(self, place: Place, rank: int) -> Manifest | str:
-        """Return a rank's manifest; a text: why there is none."""
+        """Return a rank's manifest, or as a string why it cannot be read."""
         try:
             return Manifest.read((self.path_of(place) / manifest_name(rank)).read_text())
         except FileNotFoundError:
@@ -59,7 +59,7 @@ class Folder:
             return str(error).splitlines()[0]
 
     def manifests(self, place: Place) -> dict[int, Manifest | str]:
-        """Return all manifests of a checkpoint by rank; texts: why they cannot be read."""
+        """Return all manifests of a checkpoint by rank, or as a string why one cannot be read."""
         try:
             ranks = ranks_of(path.name for path in self.path_of(place).iterdir())
         except FileNotFoundError:
@@ -67,7 +67,7 @@ class Folder:
         return {rank: self.manifest(place, rank) for rank in sorted(ranks)}
 
     def is_whole(self, place: Place) -> bool:
-        """Return whether the manifests of all ranks are there, and it is not known as damaged."""
+        """Return whether the manifests of all ranks exist, and none of its files is damaged."""
         if place in self.damaged:
             return False
         if place not in self._whole and why_not_whole(self.manifests(place)) is None:
@@ -86,13 +86,13 @@ class Folder:
         version: int,
         training: Training,
     ) -> int:
-        """Write a rank's part: its data and, when that is on the disk, its manifest.
+        """Write a rank's data and, when the data is on the disk, its manifest.
 
         Returns:
-            Bytes of the data.
+            Number of bytes of the data.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: a file cannot be written.
         """
         folder = self.path_of(place)
         make_folder(folder)
@@ -104,18 +104,18 @@ class Folder:
         write_bytes(folder / manifest_name(rank), manifest.text().encode())
         return size_in_bytes
 
-    # ---- what goes -------------------------------------------------------------------------------
+    # ---- removing --------------------------------------------------------------------------------
     def prune(self, keep: int, run: int) -> list[Place]:
-        """Remove what is older than the `keep` newest whole checkpoints; return what was removed.
+        """Remove checkpoints older than the `keep` newest complete ones; return those removed.
 
-        What a later run has saved whole at the same version counts as replaced.
+        A complete checkpoint replaces earlier runs' checkpoints of the same version.
 
         Args:
-            keep: >= 1.
-            run: that goes on: of older ones what they had begun to write is removed as well.
+            keep: number of complete checkpoints to keep, >= 1.
+            run: the current run; temporary files of earlier runs are removed as well.
 
         Raises:
-            OSError: something cannot be removed.
+            OSError: a file cannot be removed.
         """
         places = self.places()
         kept: set[int] = set()
@@ -135,7 +135,7 @@ class Folder:
         return removed
 
     def _remove(self, place: Place) -> None:
-        """Remove a checkpoint, manifests first: what is left of it is never taken for whole."""
+        """Remove a checkpoint, manifests first, so that the rest never counts as complete."""
         self._whole.discard(place)
         folder = self.path_of(place)
         for path in sorted(folder.glob("rank-*.json")):
@@ -144,16 +144,16 @@ class Folder:
 
     # ---- restarts --------------------------------------------------------------------------------
     def restarts(self) -> int:
-        """Return how many times the job was restarted, as far as was written down."""
+        """Return the recorded number of restarts; 0 without a record."""
         try:
             return max(0, int(json.loads((self.path / _RESTARTS).read_text())["restarts"]))
         except (OSError, ValueError, KeyError, TypeError):
             return 0
 
     def write_restarts(self, restarts: int) -> None:
-        """Write down how many times the job was restarted.
+        """Record the number of restarts.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         write_bytes(self.path / _RESTARTS, json.dumps({"restarts": restarts}).encode())

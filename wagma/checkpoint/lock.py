@@ -1,4 +1,4 @@
-"""One job at a time in a folder: a lock of the kernel's, gone when its process is."""
+"""A lock of a folder for one job; the kernel releases it when the process ends."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ LOCK = "lock"
 
 
 @dataclass
-class _Held:
-    """A lock of this process.
+class _HeldLock:
+    """A lock that this process holds.
 
     Attributes:
-        descriptor: of the file; to close any other one of it would free the lock.
-        token: that was written into it.
-        users: how many have asked for it.
-        last_run: largest number that was given to a run.
+        descriptor: descriptor of the file; closing any other descriptor of it frees the lock.
+        token: token written into the file.
+        users: number of `FolderLock` objects that share the lock.
+        last_run: largest number given to a run.
     """
 
     descriptor: int
@@ -36,12 +36,12 @@ class _Held:
 
 
 _guard = threading.Lock()
-_held: dict[tuple[int, int], _Held] = {}
+_held: dict[tuple[int, int], _HeldLock] = {}
 _owner = os.getpid()
 
 
-def _mine() -> dict[tuple[int, int], _Held]:
-    """Return the locks of this process: a forked child has inherited none."""
+def _own_locks() -> dict[tuple[int, int], _HeldLock]:
+    """Return the locks of this process; a forked child inherits none."""
     global _owner
     if _owner != os.getpid():
         _owner = os.getpid()
@@ -50,20 +50,20 @@ def _mine() -> dict[tuple[int, int], _Held]:
 
 
 class FolderLock:
-    """Keeps other jobs from a folder until `release`, or the end of the process.
+    """Lock a folder against other jobs until `release`, or the end of the process.
 
-    In one process it can be had several times.
+    One process can lock a folder several times.
 
     Args:
-        folder: that exists.
+        folder: an existing folder.
 
     Attributes:
-        token: what `read_token` finds on other hosts, if they see the same folder.
-        shared: whether the file system knows locks.
+        token: token that `read_token` returns on other hosts if they see the same folder.
+        shared: whether the file system supports locks.
 
     Raises:
-        CheckpointError: another process has it.
-        OSError: the file cannot be made.
+        CheckpointError: another process holds the lock.
+        OSError: the lock file cannot be created.
 
     Thread-safe.
     """
@@ -73,17 +73,17 @@ class FolderLock:
         with _guard:
             path = folder / LOCK
             path.touch()
-            found = path.stat()
-            self._key = (found.st_dev, found.st_ino)
-            held = _mine().get(self._key)
+            status = path.stat()
+            self._key = (status.st_dev, status.st_ino)
+            held = _own_locks().get(self._key)
             if held is None:
                 held = self._acquire(path)
-                _mine()[self._key] = held
+                _own_locks()[self._key] = held
             held.users += 1
             self.token = held.token
             self._process: int | None = os.getpid()
 
-    def _acquire(self, path: Path) -> _Held:
+    def _acquire(self, path: Path) -> _HeldLock:
         token = os.urandom(8).hex()
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -98,40 +98,40 @@ class FolderLock:
                 if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
                     raise
                 self.shared = False
-            says = {"token": token, "process": os.getpid(), "host": socket.gethostname()}
-            text = json.dumps(says).encode()
+            owner = {"token": token, "process": os.getpid(), "host": socket.gethostname()}
+            text = json.dumps(owner).encode()
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, text, 0)
             os.fsync(descriptor)
         except BaseException:
             os.close(descriptor)
             raise
-        return _Held(descriptor, token)
+        return _HeldLock(descriptor, token)
 
     def next_run(self, largest: int) -> int:
-        """Return a number for a run that is larger than `largest` and those that were given."""
+        """Return a new run number, larger than `largest` and all numbers given before."""
         with _guard:
-            held = _mine()[self._key]
+            held = _own_locks()[self._key]
             held.last_run = max(held.last_run, largest) + 1
             return held.last_run
 
     def release(self) -> None:
-        """Let other jobs into the folder; may be called again."""
+        """Unlock the folder; may be called again."""
         with _guard:
-            held = _mine().get(self._key)
+            held = _own_locks().get(self._key)
             if self._process != os.getpid() or held is None:
                 return
             self._process = None
             held.users -= 1
             if held.users == 0:
-                del _mine()[self._key]
+                del _own_locks()[self._key]
                 os.close(held.descriptor)
 
 
 def read_token(folder: Path) -> str | None:
-    """Return what the job that uses a folder has written; None: nothing.
+    """Return the token of the job that uses a folder; None if there is none.
 
-    Not for the process that has the lock, which would lose it.
+    The process that holds the lock must not call it: reading the file would free the lock.
     """
     try:
         return str(json.loads((folder / LOCK).read_text())["token"])
@@ -140,9 +140,9 @@ def read_token(folder: Path) -> str | None:
 
 
 def _holder(descriptor: int) -> str:
-    """Return who has the lock, as far as is known."""
+    """Return the process and the host that hold the lock, if the file names them."""
     try:
-        says = json.loads(os.pread(descriptor, 1 << 12, 0))
-        return f" (process {says['process']} on {says['host']})"
+        owner = json.loads(os.pread(descriptor, 1 << 12, 0))
+        return f" (process {owner['process']} on {owner['host']})"
     except (OSError, ValueError, KeyError, TypeError):
         return ""

@@ -1,4 +1,4 @@
-"""The description of a rank's part of a checkpoint: its checksum, and its training."""
+"""The manifest of a rank's part of a checkpoint: its checksum, and its training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wagma.units import rank_list
 __all__ = ["FORMAT", "Manifest", "Training", "differences", "why_not_whole"]
 
 FORMAT = 1
-_SHOWN = 20  # tensors that do not match, of each kind
+_SHOWN = 20  # differences shown of each kind
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,12 @@ class Training:
     """The parts of a training that must match when a checkpoint is loaded.
 
     Attributes:
-        algorithm: name of its class.
-        arguments: it was made with, as text.
-        policy: name of the class of the compute policy.
-        inner: name of the class of the inner optimizer.
-        groups: numbers of parameters in its groups.
-        tensors: of the model, or of the optimizer where no model was given: name, dtype, shape.
+        algorithm: class name of the algorithm.
+        arguments: arguments of the algorithm as strings.
+        policy: class name of the compute policy.
+        inner: class name of the inner optimizer.
+        groups: number of parameters in each of its groups.
+        tensors: dtype and shape by name of the model's tensors, without a model the optimizer's.
         extra: names of the other objects.
     """
 
@@ -42,16 +42,16 @@ class Training:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The description of a rank's data, in a file beside it that is written last.
+    """Description of a rank's data, in a file of its own that is written last.
 
     Attributes:
-        rank, size: which rank, of how many.
-        run: of the folder, see `names.Place`.
-        token: drawn for the run; tells apart the files of two jobs that took one number.
-        version: at which the rank was.
-        file: name of its data.
-        bytes, checksum: of the data.
-        training: what it belongs to.
+        rank, size: the rank, and the number of ranks.
+        run: run of the folder, see `names.Place`.
+        token: random token of the run, which distinguishes two jobs with one run number.
+        version: version of the rank.
+        file: name of the data file.
+        bytes, checksum: size and checksum of the data.
+        training: the training that the data belongs to.
     """
 
     rank: int
@@ -65,7 +65,7 @@ class Manifest:
     training: Training
 
     def text(self) -> str:
-        """Return it as JSON."""
+        """Return the manifest as JSON."""
         content = asdict(self)
         return json.dumps(
             {"format": FORMAT, "checksum": _checksum(content), "manifest": content}, indent=1
@@ -73,25 +73,25 @@ class Manifest:
 
     @classmethod
     def read(cls, text: str) -> Manifest:
-        """Return the manifest of a text.
+        """Parse a manifest.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the text is no manifest, or was changed.
         """
         content = json.loads(text)
         if not isinstance(content, dict) or content.get("format") != FORMAT:
-            found = content.get("format") if isinstance(content, dict) else None
-            raise ValueError(f"is of format {found!r}, and this wagma reads format {FORMAT}")
-        says = content.get("manifest")
-        if not isinstance(says, dict) or content.get("checksum") != _checksum(says):
+            kind = content.get("format") if isinstance(content, dict) else None
+            raise ValueError(f"is of format {kind!r}, and this wagma reads format {FORMAT}")
+        values = content.get("manifest")
+        if not isinstance(values, dict) or content.get("checksum") != _checksum(values):
             raise ValueError("is not as it was written")
-        training = Training(**_typed_fields(Training, says.get("training")))
-        made = cls(**{**_typed_fields(cls, says), "training": training})
-        if not 0 <= made.rank < made.size:
-            raise ValueError(f"is of rank {made.rank} of {made.size}")
-        if PurePath(made.file).name != made.file:
-            raise ValueError(f"names a file outside its folder, {made.file!r}")
-        return made
+        training = Training(**_typed_fields(Training, values.get("training")))
+        manifest = cls(**{**_typed_fields(cls, values), "training": training})
+        if not 0 <= manifest.rank < manifest.size:
+            raise ValueError(f"is of rank {manifest.rank} of {manifest.size}")
+        if PurePath(manifest.file).name != manifest.file:
+            raise ValueError(f"names a file outside its folder, {manifest.file!r}")
+        return manifest
 
 
 def _checksum(content: object) -> str:
@@ -109,38 +109,38 @@ _KINDS: dict[str, type] = {
 
 
 def _typed_fields(kind: type, content: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass, as JSON has them."""
+    """Return the fields of a dataclass from JSON, checked for their types."""
     if not isinstance(content, dict):
         raise ValueError(f"has no {kind.__name__}")
-    made = {}
+    values = {}
     for field in fields(kind):
         value = content.get(field.name)
         if not isinstance(value, _KINDS[str(field.type)]):
             raise ValueError(f"has {field.name}={value!r}")
-        made[field.name] = value
-    return made
+        values[field.name] = value
+    return values
 
 
 def why_not_whole(manifests: Mapping[int, Manifest | str]) -> str | None:
-    """Return what is wrong with a checkpoint as its manifests tell; None: nothing.
+    """Return why the manifests make no complete checkpoint; None: they do.
 
     Args:
-        manifests: by rank; a text: why one cannot be read.
+        manifests: manifests by rank, or as a string why one cannot be read.
     """
     unreadable = {rank: text for rank, text in manifests.items() if isinstance(text, str)}
     if unreadable:
         rank = min(unreadable)
         return f"the manifest of rank {rank} {unreadable[rank]}"
-    found = {rank: one for rank, one in manifests.items() if isinstance(one, Manifest)}
-    if not found:
+    present = {rank: one for rank, one in manifests.items() if isinstance(one, Manifest)}
+    if not present:
         return "no rank has finished its part"
-    wrong = [rank for rank, one in found.items() if one.rank != rank]
+    wrong = [rank for rank, one in present.items() if one.rank != rank]
     if wrong:
-        return f"the manifest of rank {wrong[0]} is that of rank {found[wrong[0]].rank}"
-    if len({(one.size, one.token, one.run) for one in found.values()}) > 1:
+        return f"the manifest of rank {wrong[0]} is that of rank {present[wrong[0]].rank}"
+    if len({(one.size, one.token, one.run) for one in present.values()}) > 1:
         return "its parts were saved by different jobs"
-    size = next(iter(found.values())).size
-    missing = [rank for rank in range(size) if rank not in found]
+    size = next(iter(present.values())).size
+    missing = [rank for rank in range(size) if rank not in present]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         return f"the part of {rank_list(missing)} of {size} {verb} missing"
@@ -148,12 +148,12 @@ def why_not_whole(manifests: Mapping[int, Manifest | str]) -> str | None:
 
 
 def differences(saved: Training, mine: Training, *, same_size: bool = True) -> list[str]:
-    """Return a line for everything that does not match.
+    """Return one line per difference.
 
     Args:
-        saved: of the checkpoint.
-        mine: that is to load it.
-        same_size: as many ranks have saved it; of other numbers of ranks arguments may depend.
+        saved: the training of the checkpoint.
+        mine: the training that loads it.
+        same_size: the number of ranks is the same; otherwise arguments may differ.
     """
     lines = []
     for what, then, now in (

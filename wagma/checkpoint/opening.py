@@ -1,4 +1,4 @@
-"""Opening a folder of checkpoints: one job has it, and all of its ranks see it."""
+"""Opening a folder of checkpoints for one job whose ranks all see it."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from wagma.training.strategies.base import Algorithm
 
 __all__ = ["OpenFolder"]
 
-_SEEN_AFTER_S = (0.0, 0.1, 0.5, 2.0, 5.0)  # NFS shows other hosts' files with a delay
+_RETRIES_S = (0.0, 0.1, 0.5, 2.0, 5.0)  # NFS shows other hosts' files with a delay
 
 
 class OpenFolder:
-    """A folder that the ranks of a job have opened; making it is collective.
+    """A folder opened by the ranks of a job; creation is collective.
 
-    Rank 0 locks the folder, for as long as its process lives or until `release`.
+    Rank 0 locks the folder until `release`, or the end of its process.
 
     Args:
-        folder: made if it is not there.
-        algorithm: whose ranks meet.
-        log: warns of a file system without locks.
+        folder: the folder, created if it is missing.
+        algorithm: the algorithm of the ranks.
+        log: gets a warning about a file system without locks.
 
     Attributes:
-        token: drawn by the process that has the lock; the same on all ranks.
-        run: number of this run, which no checkpoint there has had.
-        restarts: how often the job was restarted.
+        token: random token of the process with the lock; the same on all ranks.
+        run: number of this run, larger than that of any checkpoint in the folder.
+        restarts: number of restarts of the job.
 
     Raises:
-        CheckpointError: the folder cannot be written or is not the same on all ranks, or another
-            job uses it; on every rank.
+        CheckpointError: the folder cannot be written or differs between the ranks, or another job
+            uses it; on every rank.
 
     Not thread-safe.
     """
@@ -54,7 +54,7 @@ class OpenFolder:
             raise
 
     def _open(self) -> list[object] | None:
-        """Lock the folder on rank 0, and return what all ranks have to know."""
+        """Lock the folder on rank 0; return token, restarts and run for all ranks."""
         if self._algorithm.rank != 0:
             return None
         path = self._folder.path
@@ -64,7 +64,7 @@ class OpenFolder:
         weakref.finalize(self, self._lock.release)
         if not self._lock.shared:
             self._log.warning(
-                "%s lies on a file system without locks: nothing keeps two jobs from saving there",
+                "%s is on a file system without locks: nothing keeps two jobs from saving there",
                 path,
             )
         return [self._lock.token, self._folder.restarts(), self._next_run()]
@@ -73,13 +73,13 @@ class OpenFolder:
         """Check that this rank sees rank 0's folder, and can write there.
 
         Raises:
-            CheckpointError: it sees another one, or none.
-            OSError: it cannot write.
+            CheckpointError: this rank sees another folder, or none.
+            OSError: this rank cannot write.
         """
         path, rank = self._folder.path, self._algorithm.rank
-        if rank == 0:  # to read the lock's file would free the lock
+        if rank == 0:  # reading the lock file would free the lock
             return
-        for pause in _SEEN_AFTER_S:
+        for pause in _RETRIES_S:
             time.sleep(pause)
             if read_token(path) == self.token:
                 check_writable(path / f"probe-{rank}")
@@ -96,7 +96,7 @@ class OpenFolder:
         return self._lock.next_run(max([0, *(place.run for place in self._folder.places())]))
 
     def begin_run(self) -> None:
-        """Begin another run, in whose folders no rank has written; collective.
+        """Begin a new run, with new names for its checkpoints; collective.
 
         Raises:
             CheckpointError: the folder cannot be read; on every rank.
@@ -105,6 +105,6 @@ class OpenFolder:
         self.run = together(self._algorithm, self._next_run, what)[0]
 
     def release(self) -> None:
-        """Let other jobs into the folder; local, may be called again."""
+        """Unlock the folder; local, may be called again."""
         if self._lock is not None:
             self._lock.release()

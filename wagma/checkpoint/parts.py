@@ -1,4 +1,4 @@
-"""The state that a rank saves, and how it is loaded."""
+"""The state that a rank saves and loads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OPTIONS = (
 
 @runtime_checkable
 class Stateful(Protocol):
-    """An object whose state can be saved, and loaded into one that was made alike."""
+    """An object whose state can be saved, and loaded into an equal object."""
 
     def state_dict(self) -> Any:
         """Return the state."""
@@ -36,17 +36,17 @@ class Stateful(Protocol):
 
 
 def name_objects(extra: Mapping[str, Stateful] | Iterable[Stateful]) -> dict[str, Stateful]:
-    """Return the objects by name; in a list each has the name of its class.
+    """Return the objects by name; those of a list are named by their classes.
 
     Raises:
-        TypeError: some have no state_dict() and load_state_dict(), or a name is no text.
-        ValueError: two of a class have no names.
+        TypeError: an object lacks state_dict() or load_state_dict(), or a name is no string.
+        ValueError: a list has two objects of a class.
     """
     if isinstance(extra, Mapping):
         found = dict(extra)
         wrong = [name for name in found if not isinstance(name, str)]
         if wrong:
-            raise TypeError(f"extra has the name {wrong[0]!r}: names are texts")
+            raise TypeError(f"extra has the name {wrong[0]!r}: names are strings")
     else:
         try:
             listed = list(extra)
@@ -125,11 +125,11 @@ class Parts:
 
     # ---- saving ----------------------------------------------------------------------------------
     def state(self) -> dict[str, Any]:
-        """Return what this rank saves; its tensors are those of the training."""
+        """Return this rank's state; its tensors share memory with the training."""
         model = self.model_state()
         return {
             "model": dict(model),
-            "modules": dict(getattr(model, "_metadata", {})),  # versions, by module
+            "modules": dict(getattr(model, "_metadata", {})),  # versions by module
             "optimizer": self.optimizer.state_dict(),
             "random": _random_state(),
             "extra": {name: value.state_dict() for name, value in self.extra.items()},
@@ -145,7 +145,7 @@ class Parts:
         """Return what must match when this state is loaded.
 
         Args:
-            model: its part of `state`.
+            model: the model's part of `state`.
         """
         algorithm = self.optimizer.algorithm
         options = getattr(algorithm.collective, "options", None)
@@ -173,12 +173,12 @@ class Parts:
 
         Args:
             state: the model's part of `state`.
-            modules: versions of the modules, which are a part as well.
+            modules: the modules' part of `state`, their versions.
         """
         if self.model is not None:
-            made = OrderedDict(state)
-            made._metadata = modules  # type: ignore[attr-defined]
-            self.model.load_state_dict(made)
+            versioned = OrderedDict(state)
+            versioned._metadata = modules  # type: ignore[attr-defined]
+            self.model.load_state_dict(versioned)
             return
         with torch.no_grad():
             for tensor, value in zip(self.parameters(), state.values(), strict=True):
@@ -191,8 +191,8 @@ class Parts:
 
 
 def _random_state() -> dict[str, Any]:
-    """Return the states of the generators of Python, numpy and torch."""
-    kind, key, *rest = np.random.get_state(legacy=True)  # noqa: NPY002 (the one that all share)
+    """Return the states of the random generators of Python, numpy and torch."""
+    kind, key, *rest = np.random.get_state(legacy=True)  # noqa: NPY002 (the global generator)
     assert isinstance(key, np.ndarray)
     initialized = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return {
@@ -204,7 +204,7 @@ def _random_state() -> dict[str, Any]:
 
 
 def load_random(state: dict[str, Any]) -> None:
-    """Restore the generators of Python, numpy and torch."""
+    """Restore the random generators of Python, numpy and torch."""
     random.setstate(state["python"])
     kind, key, *rest = state["numpy"]
     np.random.set_state((kind, key.numpy().astype(np.uint32), *rest))  # noqa: NPY002

@@ -1,4 +1,4 @@
-"""Loading: which checkpoint, what each rank reads of it, and how it continues."""
+"""Loading: the choice of a checkpoint, the files that each rank reads, and the resume."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["Plan", "Read", "read_newest", "resume"]
 
 @dataclass(frozen=True)
 class Plan:
-    """The ranks of a checkpoint whose files a rank reads.
+    """The saved ranks whose files a rank reads.
 
     Attributes:
-        own: whose inner state, algorithm's state, random numbers and other objects it continues.
-        newest: whose model and inner state it takes in their place; None: nobody's.
-        summed: whose models it adds up, for the mean of all; empty where models are not averaged.
-        resized: the checkpoint is of another number of ranks.
+        own: saved rank whose inner state, algorithm state, random state and objects to continue.
+        newest: saved rank whose model and inner state to take instead; None: those of `own`.
+        summed: saved ranks whose models to sum for the mean; empty if models are not averaged.
+        resized: whether the number of ranks has changed.
     """
 
     own: int
@@ -40,10 +40,10 @@ class Plan:
         """Return the plan of a rank.
 
         Args:
-            rank: which one.
-            size: how many there are.
-            versions: at which the ranks were that saved.
-            replicas: models and inner states are equal at equal versions.
+            rank: this rank.
+            size: number of ranks now.
+            versions: versions of the saved ranks.
+            replicas: whether models and inner states are equal at equal versions.
         """
         own, resized = rank % len(versions), size != len(versions)
         if replicas:
@@ -59,12 +59,12 @@ class Read:
     """The state that a rank has read and continues with.
 
     Attributes:
-        place: of the checkpoint.
-        versions: at which the ranks were that saved.
-        plan: of this rank.
+        place: name of the checkpoint.
+        versions: versions of the saved ranks.
+        plan: plan of this rank.
         optimizer, model, modules, random, extra: parts of states, see `Parts.state`; `model` is one
-            of those that `models` averages.
-        models: sum of those that this rank has added up; None: models are not averaged.
+            of the models in `models`.
+        models: sum of the models that this rank has read; None: models are not averaged.
     """
 
     place: Place
@@ -79,10 +79,10 @@ class Read:
 
 
 def read_newest(folder: Folder, parts: Parts, log: RankLogger) -> Read | None:
-    """Read the newest checkpoint that is whole on all ranks; None: there is none; collective.
+    """Read the newest complete checkpoint; None if there is none; collective.
 
     Raises:
-        CheckpointMismatchError: it is of another training; on every rank.
+        CheckpointMismatchError: the checkpoint is of another training; on every rank.
         CheckpointError: the folder cannot be read.
     """
     algorithm = parts.optimizer.algorithm
@@ -104,11 +104,11 @@ def read_newest(folder: Folder, parts: Parts, log: RankLogger) -> Read | None:
         refused.append(str(place))
         folder.damaged.add(place)
         if algorithm.rank == 0:
-            log.warning("%s is damaged, the checkpoint before it is taken: %s", place, got)
+            log.warning("%s is damaged, trying the checkpoint before it: %s", place, got)
 
 
 def _next_whole(folder: Folder, refused: list[str], log: RankLogger) -> list[Any] | None:
-    """Return run, version and the ranks' versions of the newest whole checkpoint."""
+    """Return run, version and the ranks' versions of the newest complete checkpoint."""
     for place in folder.places():
         if str(place) in refused:
             continue
@@ -118,18 +118,18 @@ def _next_whole(folder: Folder, refused: list[str], log: RankLogger) -> list[Any
             versions = [one.version for one in manifests.values() if isinstance(one, Manifest)]
             return [place.run, place.version, versions]
         refused.append(str(place))
-        log.warning("%s is not whole, the checkpoint before it is taken: %s", place, why)
+        log.warning("%s is incomplete, trying the checkpoint before it: %s", place, why)
     return None
 
 
 def _read_on_all(folder: Folder, parts: Parts, place: Place, versions: list[int]) -> Read | str:
-    """Return what this rank has read; a text: what is damaged, on any rank."""
+    """Return what this rank has read, or as a string what is damaged on any rank."""
     algorithm = parts.optimizer.algorithm
     replicas = isinstance(algorithm, GradientAveraging)
     plan = Plan.of(algorithm.rank, algorithm.size, versions, replicas=replicas)
     read: list[Read] = []
 
-    def try_to() -> dict[str, Any]:
+    def read_part() -> dict[str, Any]:
         try:
             manifest = folder.manifest(place, plan.own)
             if isinstance(manifest, str):
@@ -142,12 +142,12 @@ def _read_on_all(folder: Folder, parts: Parts, place: Place, versions: list[int]
             return {"damaged": str(error), "other": []}
         return {"damaged": None, "other": other}
 
-    told = together(algorithm, try_to, f"read {place}")
-    damaged = {rank: one["damaged"] for rank, one in enumerate(told) if one["damaged"]}
+    results = together(algorithm, read_part, f"read {place}")
+    damaged = {rank: one["damaged"] for rank, one in enumerate(results) if one["damaged"]}
     if damaged:
         return "; ".join(dict.fromkeys(damaged.values()))
     other: dict[str, list[int]] = {}
-    for rank, one in enumerate(told):
+    for rank, one in enumerate(results):
         for line in one["other"]:
             other.setdefault(line, []).append(rank)
     if other:
@@ -182,7 +182,7 @@ def _read_part(folder: Folder, place: Place, rank: int) -> dict[str, Any]:
     """Return the state that a rank has saved.
 
     Raises:
-        DamagedError: it is not what was written.
+        DamagedError: a file is missing or differs from what was written.
     """
     manifest = folder.manifest(place, rank)
     if isinstance(manifest, str):
@@ -196,20 +196,20 @@ def _read_part(folder: Folder, place: Place, rank: int) -> dict[str, Any]:
 def _merge(
     own: dict[str, Any], newest: dict[str, Any], plan: Plan, versions: list[int]
 ) -> dict[str, Any]:
-    """Return the state of the optimizer that a rank continues with.
+    """Return the optimizer state that a rank continues with.
 
     Args:
-        own: state of the optimizer that the plan's `own` saved.
-        newest: the same of its `newest`; where that is None: `own`.
-        plan: of this rank.
-        versions: at which the ranks were that saved.
+        own: optimizer state saved by the plan's `own`.
+        newest: optimizer state saved by the plan's `newest`; `own` if that is None.
+        plan: plan of this rank.
+        versions: versions of the saved ranks.
     """
     state = dict(newest)
     if plan.resized:
         replicas = plan.newest is not None
         state["wagma"] = {"version": newest["wagma"]["version"] if replicas else min(versions)}
     elif plan.newest is not None:
-        # The replicas have the newest's state in common; a gradient that waits is this rank's own.
+        # Replicas share the newest state, but a pending gradient belongs to its own rank.
         common, mine = newest["wagma"]["state"], own["wagma"]["state"]
         pending = {name: mine[name] for name in ("pending",) if name in mine}
         state["wagma"] = {
@@ -221,7 +221,7 @@ def _merge(
 
 
 def resume(parts: Parts, read: Read, log: RankLogger) -> None:
-    """Continue the training that was read; collective.
+    """Continue a training from what was read; collective.
 
     Raises:
         RuntimeError: the ranks are at different versions.
@@ -246,10 +246,10 @@ def resume(parts: Parts, read: Read, log: RankLogger) -> None:
     log.info("continues at version %d, of %s", algorithm.version, read.place)
     if read.plan.resized:
         log.warning(
-            "%s is of %s: the model is %s, what the algorithm remembers and random numbers begin "
-            "anew, inner state and other objects are those of rank r mod %d",
+            "%s is of %s: the model is %s, the algorithm's state and random numbers begin anew, "
+            "inner state and other objects are those of rank r mod %d",
             read.place,
             plural(saved, "rank"),
-            "that of the newest version" if read.models is None else "the mean of theirs",
+            "that of the newest version" if read.models is None else "the mean of all models",
             saved,
         )

@@ -1,7 +1,7 @@
-"""What gives ranks their data: batch samplers. It needs neither torch nor MPI.
+"""Batch samplers, which need neither torch nor MPI.
 
-`UnevenBatchSampler` deals samples out in batches of another size on each rank; `collate` makes the
-batches of a DataLoader where some are empty.
+`UnevenBatchSampler` divides samples into batches whose size differs between ranks; `collate` lets a
+DataLoader have empty batches.
 """
 
 from wagma.data.collating import collate

@@ -1,4 +1,4 @@
-"""Batches of no samples, in the shapes of others."""
+"""Collating of batches, empty ones included."""
 
 from __future__ import annotations
 
@@ -13,41 +13,40 @@ __all__ = ["Collate", "collate"]
 def collate(dataset: Any, collate_fn: Callable[[list[Any]], Any] | None = None) -> Collate:
     """Return a ``collate_fn`` for a DataLoader whose batches may be empty.
 
-    A batch of samples is that of `collate_fn`. An empty one is the batch of ``dataset[0]`` alone,
-    with every tensor and array cut to the shape (0, ...): types, and all dimensions but the first
-    one, are those of other batches, as far as these do not depend on the samples.
+    `collate_fn` makes the batches with samples. An empty batch is the batch of ``dataset[0]`` with
+    every tensor and array cut to the shape (0, ...): it has the types of other batches, and all
+    dimensions but the first, as far as these do not depend on the samples.
 
-    A model gives an empty output for an empty batch, but the mean of an empty loss is NaN; a rank
-    whose weight is 0 does not spoil the average with it.
+    A model returns an empty output for an empty batch, but the mean of an empty loss is NaN. A rank
+    of weight 0 does not spoil the average with it.
 
     Args:
-        dataset: that of the DataLoader, with ``dataset[0]``, which is loaded once the first empty
-            batch is asked for.
-        collate_fn: makes a batch of a list of samples: tensors or arrays with the samples along the
-            first dimension, or lists of one item per sample, in lists, tuples and mappings. None:
-            torch's ``default_collate``.
+        dataset: dataset of the DataLoader. The first empty batch loads ``dataset[0]``.
+        collate_fn: makes a batch from a list of samples: tensors or arrays with the samples along
+            the first dimension, or lists of one item per sample, in lists, tuples and mappings.
+            None: torch's ``default_collate``.
 
     Raises:
-        TypeError: ``dataset[0]`` is not possible. When an empty batch is asked for: a batch holds
-            something that has no first dimension.
+        TypeError: ``dataset[0]`` is impossible; or, when an empty batch is made, a batch contains a
+            value without a first dimension.
     """
     if not hasattr(dataset, "__getitem__"):
         raise TypeError(
-            f"dataset is {dataset!r}, which has no __getitem__: dataset[0] tells which shapes an "
-            "empty batch has"
+            f"dataset is {dataset!r}, which has no __getitem__: dataset[0] gives the shapes of an "
+            "empty batch"
         )
     return Collate(dataset, collate_fn)
 
 
 class Collate:
-    """What `collate` returns; it can be pickled if dataset and `collate_fn` can."""
+    """The function that `collate` returns; can be pickled if dataset and `collate_fn` can."""
 
     def __init__(self, dataset: Any, collate_fn: Callable[[list[Any]], Any] | None) -> None:
         self._dataset, self._collate = dataset, collate_fn
         self._empty: Any = None
 
     def __call__(self, samples: list[Any]) -> Any:
-        """Return the batch of these samples, maybe none."""
+        """Return the batch of these samples; the list may be empty."""
         if samples:
             return self._batch(samples)
         if self._empty is None:
@@ -67,7 +66,7 @@ def _cut(batch: Any) -> Any:
     if _has_shape(batch):
         if not len(batch.shape):
             raise TypeError(
-                f"a batch holds {batch!r}, which has no dimension for samples, so that it can not "
+                f"a batch holds {batch!r}, which has no dimension for samples, so that it cannot "
                 "be made empty: give a collate_fn whose batches have the samples along the first "
                 "dimension"
             )

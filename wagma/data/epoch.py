@@ -1,4 +1,4 @@
-"""Which samples of an epoch each rank takes at each step. Pure."""
+"""The samples of an epoch that each rank takes at each step. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Epoch"]
 
 @dataclass
 class _Change:
-    """From this step on, at which this many samples have been taken, ranks take these batches."""
+    """Batches of the ranks from a step on, before which so many samples were taken."""
 
     step: int
     samples: int
@@ -22,16 +22,16 @@ class _Change:
 
 @dataclass
 class Epoch:
-    """All samples in one order, cut into steps, and these into the ranks' shares.
+    """All samples in one order, divided into steps, and each step into the ranks' shares.
 
-    At each step the ranks take the next samples, one rank after the other: batches[r] of them. The
-    batches may change from any step on. The last step has the samples that are left.
+    At each step the ranks take the next samples in rank order, rank r batches[r] of them. The
+    batches may change at any step. The last step has the remaining samples.
 
     Attributes:
-        size: samples of the dataset.
-        seed, number: of the epoch, on which the order depends, and on nothing else.
+        size: number of samples in the dataset.
+        seed, number: seed and number of the epoch; the order depends on these alone.
         shuffle: whether the order is random.
-        changes: where the batches change, by step; the first one is where this epoch begins.
+        changes: changes of the batches, by step; the first one is the beginning of this epoch.
     """
 
     size: int
@@ -41,17 +41,17 @@ class Epoch:
     changes: list[_Change] = field(default_factory=list)
 
     def change(self, step: int, batches: list[int]) -> None:
-        """Let ranks take other batches from a step on, `first` or later; forget later changes."""
+        """Change the batches from a step on, `first` or later; forget later changes."""
         new = _Change(step, self.samples_before(step), batches)
         self.changes = [*(change for change in self.changes if change.step < step), new]
 
     def begin(self, step: int, samples: int, batches: list[int]) -> None:
-        """Begin at a step before which so many samples were taken elsewhere."""
+        """Begin at a step before which so many samples were already taken."""
         self.changes = [_Change(step, samples, batches)]
 
     @property
     def first(self) -> int:
-        """The step at which it begins."""
+        """The step at which the epoch begins."""
         return self.changes[0].step
 
     @property
@@ -64,13 +64,13 @@ class Epoch:
         raise AssertionError("an epoch has at least one change")
 
     def samples_before(self, step: int) -> int:
-        """Return how many samples have been taken before a step, `first` or later."""
+        """Return the number of samples taken before a step, `first` or later."""
         change = self._at(step)
         taken = change.samples + (step - change.step) * sum(change.batches)
         return min(taken, self.size)
 
     def share(self, step: int, rank: int) -> list[int]:
-        """Return what a rank takes at a step: indices of samples."""
+        """Return the indices of the samples that a rank takes at a step."""
         batches, begin = self._at(step).batches, self.samples_before(step)
         rest = self.size - begin
         if rest < sum(batches):
@@ -89,10 +89,10 @@ class Epoch:
 
     @cached_property
     def _order(self) -> npt.NDArray[np.int64]:
-        """A random order of all samples.
+        """A random order of all samples, the same with every version of numpy.
 
-        numpy promises that generators of bits stay as they are, which it does not for permutations:
-        a checkpoint may be loaded where another numpy is, and so may a rank.
+        numpy keeps the streams of its bit generators stable, but not its permutations, while
+        checkpoints and ranks may meet different versions of numpy.
         """
         entropy = np.random.SeedSequence((self.seed, self.number))
         keys = np.random.Philox(entropy).random_raw(self.size)
@@ -100,13 +100,13 @@ class Epoch:
 
 
 def _largest_remainder(total: int, shares: list[int]) -> list[int]:
-    """Return integers that add up to `total`, less than all shares, in their proportions.
+    """Return integers in proportion to `shares` that sum to `total`, which is less than theirs.
 
-    None is above its share, and one of 0 stays 0: a share is rounded up only if it was cut off.
+    No integer is above its share, and 0 stays 0: only shares with a fraction are rounded up.
     """
     whole = sum(shares)
-    found = [total * share // whole for share in shares]
+    parts = [total * share // whole for share in shares]
     by_rest = sorted(range(len(shares)), key=lambda i: (-(total * shares[i] % whole), i))
-    for i in by_rest[: total - sum(found)]:
-        found[i] += 1
-    return found
+    for i in by_rest[: total - sum(parts)]:
+        parts[i] += 1
+    return parts

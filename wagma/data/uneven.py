@@ -1,4 +1,4 @@
-"""A batch sampler that gives each rank batches of its own size."""
+"""A batch sampler with a batch size of its own for each rank."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ _STATE = ("dataset_size", "seed", "shuffle", "epoch", "steps", "samples")
 
 
 class UnevenBatchSampler:
-    """Give each rank its own number of samples per step: each sample once per epoch over all ranks.
+    """Draw batches of different size on each rank, and each sample once per epoch.
 
     A batch sampler for ``torch.utils.data.DataLoader(dataset, batch_sampler=sampler)`` and
     torchdata's StatefulDataLoader. An epoch has ceil(N / B) steps on every rank, with N samples and
-    B = sum(batches); the last one divides what is left in the same proportions, by largest
-    remainder. A rank's share may be 0, and its batches are empty then: `collate` makes tensors of
-    these.
+    B = sum(batches); the last step divides the remaining samples in the same proportions, by
+    largest remainder. A rank's share may be 0: `collate` makes tensors from its empty batches.
 
     >>> samplers = [UnevenBatchSampler(8, [3, 2, 0], rank, seed=1) for rank in range(3)]
-    >>> for batches in zip(*samplers):  # as many steps on every rank
+    >>> for batches in zip(*samplers):  # equally many steps on all ranks
     ...     print(*map(len, batches))
     3 2 0
     2 1 0
 
-    A training loop on each rank, which may begin with the state of an earlier one::
+    A training loop on each rank, which may resume from a saved state::
 
         sampler = UnevenBatchSampler(dataset, plan, comm.rank, seed=1)
         loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=collate(dataset))
@@ -40,20 +39,22 @@ class UnevenBatchSampler:
                 ...
                 saved = sampler.state_dict(steps=step + 1)
 
-    All ranks pass the same arguments but `rank`, and change batches at the same steps. The order
-    depends on seed and epoch alone. Iterating again gives the same epoch again, until `set_epoch`.
+    All ranks have to pass the same arguments except `rank`, and to change batches at the same
+    steps. The order depends on seed and epoch alone. Iterating again repeats the epoch, until
+    `set_epoch`.
 
-    With Accelerate, pass the sampler to the DataLoader, and do not pass this DataLoader to
-    ``prepare``, which would divide it among the ranks once more.
+    With Accelerate, pass the sampler to the DataLoader, but do not pass this DataLoader to
+    ``prepare``, which would divide it among the ranks again.
 
     Args:
-        dataset_size: N, samples, at least B; or a dataset with a length.
+        dataset_size: number of samples N, at least B; or a dataset with a length.
         batches: b_r, samples per step of each rank, >= 0, not all 0: (P,).
-        rank: of this process, 0 to P - 1.
-        seed: of the order, >= 0.
-        epoch: the first one, >= 0.
-        shuffle: whether the order is random; if not, it is that of the dataset.
-        limits: the most samples per step that each rank has memory for: (P,). None: no limits.
+        rank: rank of this process, 0 to P - 1.
+        seed: seed of the order, >= 0.
+        epoch: number of the first epoch, >= 0.
+        shuffle: whether the order is random; False: the order of the dataset.
+        limits: largest number of samples per step that fit into each rank's memory: (P,). None: no
+            limits.
 
     Raises:
         ValueError: a value is out of its range, a batch is above its rank's limit, or the dataset
@@ -89,19 +90,19 @@ class UnevenBatchSampler:
 
     @property
     def epoch(self) -> int:
-        """The epoch that iterating gives."""
+        """The number of the epoch to iterate over."""
         return self._epoch.number
 
     @property
     def first_step(self) -> int:
-        """The step at which iterating begins: 0, unless a state was loaded."""
+        """The step at which iteration begins: 0, unless a state was loaded."""
         return 0 if self._exhausted else self._epoch.first
 
     @property
     def next_step(self) -> int:
         """The first step that was not drawn yet, the earliest one for `set_batches`.
 
-        Workers of a DataLoader draw ahead of the step that is trained.
+        Workers of a DataLoader prefetch steps, and draw ahead of the training.
         """
         return self._next
 
@@ -111,7 +112,7 @@ class UnevenBatchSampler:
         return tuple(self._batches)
 
     def __len__(self) -> int:
-        """Return how many steps iterating from the beginning gives."""
+        """Return the number of steps of an iteration."""
         epoch = self._new_epoch(self.epoch) if self._exhausted else self._epoch
         return epoch.end - epoch.first
 
@@ -125,12 +126,12 @@ class UnevenBatchSampler:
     def set_epoch(self, epoch: SupportsIndex) -> None:
         """Go to the beginning of another epoch, with the newest batches.
 
-        For the epoch that it is in already this does nothing, so that a loop over epochs can begin
-        with the one whose state was loaded.
+        It does nothing for the current epoch, so that a loop over epochs can begin with the one
+        whose state was loaded.
 
         Raises:
-            ValueError: it is below 0.
-            TypeError: it is no integer.
+            ValueError: `epoch` is below 0.
+            TypeError: `epoch` is no integer.
         """
         if (number := check_count("epoch", epoch, 0)) != self.epoch:
             self._start(number)
@@ -138,39 +139,39 @@ class UnevenBatchSampler:
     def set_batches(self, batches: Sequence[SupportsIndex], from_step: SupportsIndex) -> None:
         """Change the batches of all ranks from a step of this epoch on; B may change too.
 
-        Every rank has to make the same change at the same step; `next_step` differs between ranks
-        whose workers draw ahead, so agree on the largest one. Changes that were asked for from this
-        or a later step on are forgotten. Later epochs have the newest batches.
+        All ranks have to make the same change at the same step. `next_step` differs between ranks
+        if workers prefetch: agree on the largest one. Earlier changes from this or a later step on
+        are forgotten. Later epochs use the newest batches.
 
         Args:
             batches: b_r, samples per step of each rank, >= 0, not all 0: (P,).
-            from_step: the first step with these; `next_step` or later.
+            from_step: the first step with these batches; `next_step` or later.
 
         Raises:
-            ValueError: the step was drawn already, or a batch is wrong; nothing has changed then.
-            TypeError: something is no integer; nothing has changed then.
+            ValueError: the step was drawn already, or a batch is wrong; nothing has changed.
+            TypeError: a value is no integer; nothing has changed.
         """
         step, checked = check_count("from_step", from_step, 0), self._checked(batches)
         if step < self._next:
             raise ValueError(
                 f"from_step is {step}: step {step} of epoch {self.epoch} was drawn already, by the "
-                "iterator or ahead of it by a DataLoader's workers; the first one that can change "
+                "iterator or ahead of it by a DataLoader's workers; the first step that can change "
                 f"is {self._next}, next_step"
             )
         self._batches = checked
         self._epoch.change(step, checked)
 
     def state_dict(self, steps: SupportsIndex | None = None) -> dict[str, int | bool]:
-        """Return where the epoch stands, the same on all ranks, as plain numbers.
+        """Return the position in the epoch, the same on all ranks, as plain numbers.
 
         Args:
-            steps: how many steps of the epoch have been trained. None: all that were drawn, which
-                is more where a DataLoader's workers draw ahead, and exact in StatefulDataLoader,
-                which asks for the state at each draw.
+            steps: number of trained steps of the epoch. None: all drawn steps. These are more if a
+                DataLoader's workers prefetch, but exact with StatefulDataLoader, which takes the
+                state at each draw.
 
         Raises:
-            ValueError: the epoch has no such step, or it lies before the state that was loaded.
-            TypeError: it is no integer.
+            ValueError: the epoch has no such step, or the step precedes the loaded state.
+            TypeError: `steps` is no integer.
         """
         done = self._next
         if steps is not None:
@@ -179,19 +180,20 @@ class UnevenBatchSampler:
         return dict(zip(_STATE, (*values, self._epoch.samples_before(done)), strict=True))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state, also one of another number of ranks.
+        """Continue from a state, also one of another number of ranks.
 
-        What is left of its epoch is dealt out by this sampler's newest batches; seed and order are
-        the state's. Where nothing is left, iterating gives no step; but if this sampler is set to
-        a later epoch, this is where it stays, for loaders that load when they begin to iterate.
+        The remaining samples of the state's epoch are divided by this sampler's newest batches;
+        seed and order are those of the state. If no samples remain an iteration has no steps. But a
+        sampler that is at a later epoch stays there, for loaders that load a state when they begin
+        to iterate.
 
         Args:
-            state: from `state_dict`.
+            state: a state from `state_dict`.
 
         Raises:
-            ValueError: it is of a dataset of another size, or something is missing; nothing has
-                changed then.
-            TypeError: a value is no integer; nothing has changed then.
+            ValueError: the state is of a dataset of another size, or incomplete; nothing has
+                changed.
+            TypeError: a value is no integer; nothing has changed.
         """
         if missing := set(_STATE) - state.keys():
             raise ValueError(
@@ -199,8 +201,8 @@ class UnevenBatchSampler:
             )
         if (size := check_count("dataset_size", state["dataset_size"], 1)) != self._size:
             raise ValueError(
-                f"state is of a dataset of {size} samples, and this one has {self._size}: which "
-                "samples are left is not known; begin an epoch anew, without load_state_dict"
+                f"state is of a dataset of {size} samples, and this one has {self._size}: the "
+                "remaining samples are not known; begin a new epoch, without load_state_dict"
             )
         number, steps = (
             check_count("epoch", state["epoch"], 0),
@@ -216,7 +218,7 @@ class UnevenBatchSampler:
         self._next = steps
 
     def _start(self, number: int) -> None:
-        """Begin an epoch with the newest batches. Iterators of an earlier one go on there."""
+        """Begin an epoch with the newest batches; older iterators stay in their epochs."""
         self._epoch = self._new_epoch(number)
         self._next = 0
         self._exhausted: bool = False
@@ -238,7 +240,7 @@ class UnevenBatchSampler:
             self._exhausted = True
 
     def _checked(self, batches: Sequence[SupportsIndex]) -> list[int]:
-        """Return batches of all ranks, each within its limit."""
+        """Return the batches of all ranks after checking them and their limits."""
         checked = [check_count(f"batches[{i}]", batch, 0) for i, batch in enumerate(batches)]
         if len(checked) != self._ranks:
             raise ValueError(

@@ -1,1 +1,1 @@
-"""Launched processes: their ranks, what they agree on, how they end, what they show."""
+"""Launched processes: their ranks, agreement on settings, end and output."""

@@ -1,8 +1,8 @@
-"""That all ranks were asked for the same: others would wait for ever for what one never does.
+"""Check that all ranks got the same settings; otherwise some would wait for ever.
 
-The first collective of a run gathers every rank's settings, or why a rank has none: a rank whose
-command line was refused takes part in it before it ends. Some ranks have imported for longer:
-the others sleep.
+The first collective of a run gathers the settings of all ranks. A rank whose command line was
+refused takes part before it ends, and gives the reason. Ranks that finish their imports early sleep
+while they wait.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["InputError", "agreed", "refuse"]
 
-# In this order; the options of fields that have another name than theirs.
+# Options of fields, compared in this order; other fields have the option of their own name.
 OPTIONS = {
     "kind": "the kind",
     "datatype": "-T",
@@ -41,24 +41,25 @@ S = TypeVar("S", bound="DataclassInstance")
 
 
 class InputError(Exception):
-    """What was asked for cannot be done; all ranks raise it, before anything is measured."""
+    """The settings are impossible; raised on all ranks, before anything is measured."""
 
 
 def agreed(comm: MPI.Intracomm, settings: S) -> S:
-    """Rank 0's settings, a dataclass, which are those of all ranks; collective.
+    """Return the settings, a dataclass, after checking that all ranks have the same; collective.
 
     Raises:
-        InputError: a rank has others, or its command line was refused; a barrier has to follow.
+        InputError: the settings of a rank differ, or its command line was refused; a barrier has to
+            follow.
     """
-    found: list[S | str] = gather(comm, settings)
-    for rank, one in enumerate(found):
+    gathered: list[S | str] = gather(comm, settings)
+    for rank, one in enumerate(gathered):
         if isinstance(one, str):
             why = one or "it only shows its help or version"
             raise InputError(f"rank {rank} takes no part: {why}; give all ranks one command")
     names = [field.name for field in fields(settings)]
     for name in sorted(names, key=lambda name: name not in OPTIONS):
         by_value: dict[Any, list[int]] = {}
-        for rank, one in enumerate(found):
+        for rank, one in enumerate(gathered):
             by_value.setdefault(getattr(one, name, None), []).append(rank)
         if len(by_value) > 1:
             values = ", ".join(f"{_text(name, v)} on {rank_list(r)}" for v, r in by_value.items())
@@ -67,11 +68,13 @@ def agreed(comm: MPI.Intracomm, settings: S) -> S:
     return settings
 
 
-def refuse(said: str) -> None:
-    """Tells the other ranks that this one ends with its command line; nothing without a launcher.
+def refuse(reason: str) -> None:
+    """Tell the other ranks that this one ends because of its command line.
+
+    Without a launcher it does nothing.
 
     Args:
-        said: what is wrong with it; "": it asked for help.
+        reason: the error of the command line; "": it asked for help.
     """
     if not _launched():
         return
@@ -80,16 +83,16 @@ def refuse(said: str) -> None:
     try:
         mpi = import_mpi()
     except ImportError:
-        return  # the others cannot wait for it in MPI either
-    gather(mpi.COMM_WORLD, said)
-    mpi.COMM_WORLD.Barrier()  # all have said what there is to say
+        return  # without MPI the other ranks do not wait either
+    gather(mpi.COMM_WORLD, reason)
+    mpi.COMM_WORLD.Barrier()  # all ranks have printed their messages
 
 
 def _launched() -> bool:
-    """Whether a launcher says that there are other ranks, or may be."""
+    """Return whether a launcher has started other ranks, or may have."""
     started = started_ranks(os.environ)
     several = started is not None and started[1] > 1 and started[0] != TORCHRUN
-    return several or PMIX.rank in os.environ  # which comes without a size
+    return several or PMIX.rank in os.environ  # PMIx sets no size
 
 
 def _text(name: str, value: Any) -> str:

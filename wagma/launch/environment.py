@@ -35,13 +35,13 @@ __all__ = [
 
 
 class Launcher(NamedTuple):
-    """What starts the ranks of a job, and the variables in which it numbers them.
+    """A launcher of ranks, and the variables in which it numbers them.
 
     Attributes:
-        name: what users call it.
-        rank: variable that holds a process's rank.
-        size: variable that holds how many ranks there are; "": it does not say.
-        local_rank: variable that holds the rank within the node; "": it does not say.
+        name: its name in messages.
+        rank: variable of a process's rank.
+        size: variable of the number of ranks; "": there is none.
+        local_rank: variable of the rank within the node; "": there is none.
     """
 
     name: str
@@ -89,16 +89,16 @@ _WORLD_OF_ONE = {
 def in_srun_step(environ: Mapping[str, str]) -> bool:
     """Return whether srun started this process.
 
-    An allocation says nothing of that: its variables are those of a batch script, too.
+    The variables of an allocation do not show that: batch scripts have them, too.
     """
     step = _number(environ, _STEP)
     return step is not None and step < _SRUN_STEPS
 
 
 def launched_rank(environ: Mapping[str, str]) -> int:
-    """Return this process's rank by its launcher's word, before MPI is initialised; 0 without one.
+    """Return this process's rank from its launcher, before MPI is initialised; 0 without one.
 
-    RANK alone is nobody's word: it may be left over in a shell.
+    RANK alone does not count: it may be left over in a shell.
     """
     launchers = _launchers(environ)
     if _RUN not in environ:
@@ -107,13 +107,13 @@ def launched_rank(environ: Mapping[str, str]) -> int:
 
 
 def local_rank(environ: Mapping[str, str]) -> int | None:
-    """Return this process's rank within its node by its launcher's word, if there is one."""
+    """Return this process's rank within its node from its launcher; None: it is not known."""
     numbers = (_number(environ, launcher.local_rank) for launcher in _launchers(environ))
     return next((number for number in numbers if number is not None), None)
 
 
 def mpi_launcher(environ: Mapping[str, str]) -> Launcher | None:
-    """Return the launcher of an MPI that started this process; None: there is none."""
+    """Return the MPI launcher that started this process; None: there is none."""
     return next((launcher for launcher in _OF_MPI if launcher.rank in environ), None)
 
 
@@ -137,7 +137,7 @@ def job_end(environ: Mapping[str, str]) -> float | None:
 
 
 def allocated_tasks(environ: Mapping[str, str]) -> tuple[str, int] | None:
-    """Return how many tasks, if several, an allocation of Slurm is for, and what says it."""
+    """Return the variables and the number of tasks of a Slurm allocation for several tasks."""
     if _JOB not in environ:
         return None
     for names in _TASKS:
@@ -150,23 +150,23 @@ def allocated_tasks(environ: Mapping[str, str]) -> tuple[str, int] | None:
 
 
 def torchrun_id(environ: Mapping[str, str]) -> str:
-    """Return what the user calls this start of torchrun; empty: there is no name."""
+    """Return the user's name for this run of torchrun; empty: there is none."""
     name = environ.get(_RUN, "")
     return "" if name == _NO_RUN else name
 
 
 def torchrun_address(environ: Mapping[str, str]) -> tuple[str, str, str]:
-    """Return what tells a job of torchrun's from others: its run, address and port, or empty."""
+    """Return run, address and port, which identify a torchrun job; each may be empty."""
     return environ.get(_RUN, ""), environ.get("MASTER_ADDR", ""), environ.get("MASTER_PORT", "")
 
 
 def torchrun_restarts(environ: Mapping[str, str]) -> str:
-    """Return how often torchrun has started the ranks again, as text; empty: it does not say."""
+    """Return how often torchrun has restarted the ranks, as a string; empty: not known."""
     return environ.get("TORCHELASTIC_RESTART_COUNT", "")
 
 
 def local_variable(variable: str) -> str:
-    """Return the variable of the node's ranks beside one of torchrun's of all ranks."""
+    """Return torchrun's variable for the ranks of a node, given the one for all ranks."""
     return f"LOCAL_{variable}"
 
 
@@ -176,42 +176,42 @@ def restart_count(environ: Mapping[str, str]) -> int:
 
 
 def started_by_mpiexec(environ: Mapping[str, str]) -> int:
-    """Return how many ranks an mpiexec says that it started; 0: it says nothing."""
+    """Return how many ranks mpiexec has started; 0: not known."""
     return max(_number(environ, launcher.size) or 0 for launcher in _OF_MPI)
 
 
 def started_ranks(environ: Mapping[str, str]) -> tuple[Launcher, int] | None:
-    """Return the launcher of this process and how many ranks it started, if one says that.
+    """Return the launcher of this process and its number of ranks; None: neither is known.
 
-    torchrun is believed first: it may have been started by another. An mpiexec is believed before
-    Slurm, in whose steps it may run.
+    torchrun comes first, because another launcher may have started it. mpiexec comes before Slurm,
+    because it may run in a step of Slurm.
     """
     for launcher in _launchers(environ):
         ranks = _number(environ, launcher.size)
-        # A shell in a step of one task may be anybody's launcher.
+        # A shell in a step of one task may use any launcher.
         if ranks is not None and (launcher, ranks) != (SRUN, 1):
             return launcher, ranks
     return None
 
 
 def alone_by_mistake(environ: Mapping[str, str]) -> str:
-    """Return what is wrong where MPI.COMM_WORLD has one rank; "": nothing is."""
+    """Return what is wrong if MPI.COMM_WORLD has one rank; "": nothing."""
     launcher, ranks = started_ranks(environ) or (None, 0)
     if launcher is None or ranks < 2:
         return ""
     remedy = _WORLD_OF_ONE[SRUN if launcher == HYDRA and in_srun_step(environ) else launcher]
     return (
         f"{launcher.size} is {ranks}, but MPI.COMM_WORLD has one rank: each process would train "
-        f"alone. {remedy}. A single rank is made with MPI.COMM_SELF"
+        f"alone. {remedy}. For a single rank pass MPI.COMM_SELF"
     )
 
 
 def meeting_place(environ: Mapping[str, str]) -> Literal["variables", "MPI", "alone"]:
-    """Return how the ranks of this process's job find each other, which is what "auto" means.
+    """Return how "auto" finds the ranks of this process's job.
 
     Returns:
-        "variables": RANK and WORLD_SIZE tell them, as torchrun sets these. "MPI": they are
-        MPI.COMM_WORLD. "alone": no launcher started this process.
+        "variables": by RANK and WORLD_SIZE, which torchrun sets. "MPI": by MPI.COMM_WORLD.
+        "alone": no launcher started this process.
     """
     if _RUN in environ:
         return "variables"
@@ -224,7 +224,7 @@ def meeting_place(environ: Mapping[str, str]) -> Literal["variables", "MPI", "al
 
 
 def _launchers(environ: Mapping[str, str]) -> list[Launcher]:
-    """Return those that may have started this process, the one to be believed first."""
+    """Return the launchers that may have started this process, the most credible one first."""
     srun = [SRUN] if in_srun_step(environ) else []
     others = [*_OF_MPI, *srun]
     return [TORCHRUN, *others] if _RUN in environ else [*others, TORCHRUN]

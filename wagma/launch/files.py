@@ -1,7 +1,7 @@
-"""Files that wagma writes, perhaps into a folder in which others may write, too.
+"""Safe writing of files into folders in which other users may write.
 
-A name there may be a link that another user planted, at a file of this user's. So content goes into
-a new file with a name that nobody knows, which then takes the place of whatever has the name.
+Another user may have planted a link there to a file of this user. So content goes into a new file
+with a random name, which then replaces whatever has the wanted name.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _ROOT = 0
 def write_file(path: Path, content: str | bytes) -> None:
     """Write a file; readers never see half of it.
 
-    A link is followed where its owner is this user or root. What is no file of a disk, such as
-    /dev/stdout or a pipe, is written to as it is. A file of this user's keeps its permissions.
+    A link is followed if its owner is this user or root. A device or a pipe, such as /dev/stdout,
+    is written in place. A file of this user keeps its permissions.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     data = content if isinstance(content, bytes) else content.encode()
     if _is_device(path):
@@ -47,7 +47,7 @@ def check_writable(path: Path) -> None:
     """Check that `write_file` could write there, and leave nothing behind.
 
     Raises:
-        OSError: it could not.
+        OSError: `write_file` could not write.
     """
     if _is_device(path):
         return
@@ -57,7 +57,7 @@ def check_writable(path: Path) -> None:
 
 
 def _new(path: Path) -> tuple[Path, Path, int]:
-    """Return the name that is to be replaced, that of a new file beside it, and its descriptor."""
+    """Return the path to replace, and the path and the descriptor of a new file beside it."""
     target = Path(os.path.realpath(path)) if _is_trusted_link(path) else path
     if target.is_dir() and not target.is_symlink():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
@@ -67,7 +67,7 @@ def _new(path: Path) -> tuple[Path, Path, int]:
 
 
 def _own_mode(path: Path) -> int | None:
-    """Return the permissions of a file of this user's; None: there is none."""
+    """Return the permissions of this user's file at `path`; None: there is none."""
     try:
         found = path.lstat()
     except FileNotFoundError:

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = ["STATUS", "Interrupt"]
 
-STATUS = 130  # of the exit: 128 and SIGINT
+STATUS = 130  # exit status: 128 + SIGINT
 ECHO_S = 0.5
 PATIENCE_S = 10.0
-SIGNALS = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C; some launchers make this of it
+SIGNALS = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C, which some launchers turn into SIGTERM
 LOOK_S = 0.0001
 LISTEN_S = 1.0
 
@@ -41,10 +41,10 @@ class Interrupt:
     """A context manager, on all ranks; only in the main thread.
 
     Args:
-        comm: all ranks; duplicated.
+        comm: communicator of all ranks, which is duplicated.
 
     Attributes:
-        longest_s: seconds that a rank waits by itself at most, which are no reason to end it.
+        longest_s: longest time that a rank waits on purpose, added to the patience.
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
@@ -60,7 +60,7 @@ class Interrupt:
 
     def __enter__(self) -> Self:
         self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        self._before = {number: signal.signal(number, _noted) for number in SIGNALS}
+        self._before = {number: signal.signal(number, _handle_nothing) for number in SIGNALS}
         self._thread.start()
         return self
 
@@ -80,17 +80,17 @@ class Interrupt:
         return self._asked is not None
 
     def agreed(self) -> bool:
-        """Whether some rank was interrupted; the same on all ranks, for good. Collective."""
+        """Return whether any rank was interrupted, equal on all ranks; collective."""
         if self._agreed:
             return True
         from mpi4py import MPI
 
         own = np.array([self._asked is not None], np.int32)
-        anybody = np.zeros_like(own)
-        request = self._comm.Iallreduce(own, anybody, op=MPI.MAX)
+        any_rank = np.zeros_like(own)
+        request = self._comm.Iallreduce(own, any_rank, op=MPI.MAX)
         while not request.Test():
-            time.sleep(LOOK_S)  # the cores are for those who still measure
-        self._agreed = bool(anybody[0])
+            time.sleep(LOOK_S)  # leaves the core to ranks that still measure
+        self._agreed = bool(any_rank[0])
         return self._agreed
 
     def _listen(self) -> None:
@@ -112,11 +112,11 @@ class Interrupt:
         os._exit(STATUS)
 
     def _left(self) -> float:
-        """Seconds of patience, when asked; the main thread may have changed them."""
+        """Return the seconds left after an interrupt; the main thread may change them."""
         if self._agreed or self._asked is None:
             return math.inf
         return self._asked + PATIENCE_S + self.longest_s - time.monotonic()
 
 
-def _noted(number: int, frame: FrameType | None) -> None:
-    """The interpreter's part: there has to be one, for the thread to be told."""
+def _handle_nothing(number: int, frame: FrameType | None) -> None:
+    """Handle a signal by doing nothing: with a handler Python writes to the wakeup pipe."""

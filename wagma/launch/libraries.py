@@ -1,4 +1,4 @@
-"""Shared libraries in this process: which MPIs are loaded."""
+"""The MPI libraries that are loaded into this process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAPS = Path("/proc/self/maps")
 
 
 def mapped(*names: str) -> list[str]:
-    """Return the files in this process's memory whose names begin with one of these."""
+    """Return the mapped files of this process whose names begin with one of `names`."""
     paths = set()
     for line in _MAPS.read_text(errors="surrogateescape").splitlines():
         path = line.partition("/")[2]
@@ -38,7 +38,7 @@ def are_several(paths: Sequence[str]) -> bool:
 
 
 def several_mpis() -> str:
-    """Return what is wrong where this process has more than one MPI; "": it has one, or none."""
+    """Return what is wrong if this process has more than one MPI; "": nothing."""
     try:
         paths = mpi_libraries()
     except OSError:  # no /proc
@@ -46,8 +46,8 @@ def several_mpis() -> str:
     if not are_several(paths):
         return ""
     return (
-        f"several MPI libraries are in this process: {', '.join(paths)}. What one has started the "
-        "other does not know, and takes its handles for what they are not. See which package loads "
-        "the second one, and build that with the first; look at MPI4PY_LIBMPI, LD_PRELOAD and "
+        f"several MPI libraries are in this process: {', '.join(paths)}. One does not know what "
+        "the other has initialised, and misreads its handles. Find the package that loads the "
+        "second one, and build it with the first; check MPI4PY_LIBMPI, LD_PRELOAD and "
         "LD_LIBRARY_PATH"
     )

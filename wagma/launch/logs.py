@@ -10,7 +10,7 @@ __all__ = ["RankLogger", "rank_prefix"]
 
 
 def rank_prefix(rank: int, size: int) -> str:
-    """Return how log lines name their rank: ``[rank 2/4]``."""
+    """Return the prefix of a rank's log lines: ``[rank 2/4]``."""
     return f"[rank {rank}/{size}]"
 
 
@@ -18,8 +18,8 @@ class RankLogger(logging.LoggerAdapter[logging.Logger]):
     """A logger whose messages begin with ``[rank 2/4]``.
 
     Args:
-        name: of the logger, as for `logging.getLogger`.
-        rank: that is named.
+        name: name of the logger, as for `logging.getLogger`.
+        rank: rank in the prefix.
         size: number of ranks.
     """
 
@@ -30,5 +30,5 @@ class RankLogger(logging.LoggerAdapter[logging.Logger]):
     def process(
         self, msg: Any, kwargs: MutableMapping[str, Any]
     ) -> tuple[Any, MutableMapping[str, Any]]:
-        """Puts the prefix before `msg`."""
+        """Put the prefix before `msg`."""
         return f"{self._prefix} {msg}", kwargs

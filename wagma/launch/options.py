@@ -1,4 +1,4 @@
-"""Options, and kinds of values, that several commands have."""
+"""Options and types of values that several commands share."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ TRANSPORTS = ("auto", "shm", "mpi")
 
 
 def add_group_size(add: Add) -> None:
-    """--group-size, of a training: an int, or None."""
+    """Add --group-size of a training: an int or None."""
     add(
         "--group-size",
         type=integer(1),
         metavar="S",
-        help="of WAGMA: ranks that average at a step (default: the square root of the ranks, "
+        help="WAGMA: largest number of ranks in a group (default: the square root of the ranks, "
         "rounded up to a power of two)",
     )
 
 
 def add_transport(add: Add) -> None:
-    """--transport, of a training: one of `TRANSPORTS`."""
+    """Add --transport of a training: one of `TRANSPORTS`."""
     add(
         "--transport",
         choices=TRANSPORTS,
         default="auto",
-        help="what the ranks talk through: shared memory of one node, messages over MPI, or auto: "
-        "memory where all are on one node (default: %(default)s)",
+        help="transport between ranks: shm, shared memory of one node; mpi, messages; auto, shared "
+        "memory if all ranks are on one node (default: %(default)s)",
     )
 
 
 def add_progress(add: Add, what: str) -> None:
-    """--progress, for `is_shown`; `what` is shown, such as "a bar"."""
+    """Add --progress for `is_shown`; `what` is what it shows, such as "a bar"."""
     add(
         "--progress",
         choices=("auto", "always", "never"),
@@ -59,12 +59,12 @@ def add_progress(add: Add, what: str) -> None:
 
 
 def is_shown(progress: str) -> bool:
-    """Whether rank 0 shows what --progress is about, by the option's value."""
+    """Return whether rank 0 shows progress, given the value of --progress."""
     return progress == "always" or (progress == "auto" and sys.stderr.isatty())
 
 
 def reader(read: Callable[[str], T]) -> Callable[[str], T]:
-    """`read` for argparse, which shows the words of ArgumentTypeError alone."""
+    """Return `read` for argparse, which only shows the message of an ArgumentTypeError."""
 
     def value(text: str) -> T:
         try:
@@ -76,5 +76,5 @@ def reader(read: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def integer(lowest: int) -> Callable[[str], int]:
-    """Whole numbers from `lowest`, for argparse."""
+    """Return an argparse type for whole numbers from `lowest`."""
     return reader(lambda text: values.integer(text, lowest))

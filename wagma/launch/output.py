@@ -1,4 +1,4 @@
-"""Printing where not every character can be printed."""
+"""Printing to streams that cannot encode every character."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import sys
 __all__ = ["print_anything"]
 
 _HANDLER = "wagma.plain"
-_PLAIN = {"±": "+/-"}  # what wagma itself prints beyond ASCII
+_PLAIN = {"±": "+/-"}  # characters beyond ASCII that wagma prints
 
 
 def print_anything() -> None:
-    """Let stdout and stderr print every text, whatever their encoding (PYTHONIOENCODING, LANG).
+    """Make stdout and stderr print any text, whatever their encoding (PYTHONIOENCODING, LANG).
 
-    What they cannot encode appears as an escape: a name of a file is no reason to lose results.
+    Characters that they cannot encode are escaped, so that a file name does not cost results.
     """
     codecs.register_error(_HANDLER, _replaced)
     for stream in (sys.stdout, sys.stderr):

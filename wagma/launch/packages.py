@@ -1,4 +1,4 @@
-"""Packages that a command needs and that wagma can do without. Pure."""
+"""Optional packages that a command needs. Pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from importlib.util import find_spec
 
 __all__ = ["missing"]
 
-# What a package is called in the index, where that is not the name that is imported.
+# Names on PyPI of packages that are imported under another name.
 _DISTRIBUTIONS = {"sklearn": "scikit-learn"}
 
 
 def missing(*names: str) -> str:
-    """Return which of these are not installed and the command that installs them; "" if all are."""
+    """Return which packages are missing and the command that installs them; "": none."""
     absent = [_DISTRIBUTIONS.get(name, name) for name in names if find_spec(name) is None]
     if not absent:
         return ""

@@ -1,4 +1,4 @@
-"""A bar on standard error, where nothing else tells how far the run is."""
+"""A progress bar on standard error, for runs without other output."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["bar", "progress"]
 
 @contextmanager
 def progress(points: int, *, shown: bool, rows: bool) -> Iterator[Callable[[], None]]:
-    """Give what is to be called after each of `points`.
+    """Yield a function to call after each point.
 
     Args:
-        points: how many there are.
-        shown: on this rank, if standard error is a terminal and rich is installed.
+        points: number of points.
+        shown: show a bar on this rank, if standard error is a terminal and rich is installed.
         rows: points are printed one by one, so that a terminal on standard output needs no bar.
     """
     visible = shown and sys.stderr.isatty() and not (rows and sys.stdout.isatty())
@@ -26,9 +26,9 @@ def progress(points: int, *, shown: bool, rows: bool) -> Iterator[Callable[[], N
 
 @contextmanager
 def bar(points: int, *, visible: bool) -> Iterator[Callable[[], None]]:
-    """The same; `visible`: also where standard error is no terminal, if rich is installed."""
+    """Yield a function to call after each point; `visible`: show a bar if rich is installed."""
     if not visible or find_spec("rich") is None:
-        yield _nothing
+        yield _do_nothing
         return
     from rich.console import Console
     from rich.progress import Progress
@@ -39,5 +39,5 @@ def bar(points: int, *, visible: bool) -> Iterator[Callable[[], None]]:
         yield lambda: shown.advance(task)
 
 
-def _nothing() -> None:
-    """No bar, no advance."""
+def _do_nothing() -> None:
+    """Advance no bar."""

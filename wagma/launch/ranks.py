@@ -1,4 +1,4 @@
-"""Waiting for the other ranks asleep, in commands whose ranks prepare something for seconds."""
+"""Collectives in which waiting ranks sleep, for commands that prepare for seconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["gather", "meet"]
 
 
 def meet(comm: MPI.Intracomm) -> None:
-    """A barrier whose waiting ranks sleep: the cores are for those that still work.
+    """Enter a barrier in which waiting ranks sleep and leave their cores to working ranks.
 
     MPICH spins while it waits, and there may be more ranks than cores.
     """
@@ -22,6 +22,6 @@ def meet(comm: MPI.Intracomm) -> None:
 
 
 def gather(comm: MPI.Intracomm, value: Any) -> list[Any]:
-    """`value` of every rank, on every rank; those that wait for slower ones sleep."""
+    """Return the values of all ranks on every rank; waiting ranks sleep."""
     meet(comm)
     return comm.allgather(value)

@@ -1,4 +1,4 @@
-"""The ranks of a launch: what is wrong on one of them ends all, with one message."""
+"""Common errors of launched ranks: an error on one rank ends all, with one message."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ __all__ = ["FAILED", "abort", "abort_on_error", "check_transport", "everywhere",
 T = TypeVar("T")
 
 FAILED = 1  # exit status
-PASSED_ON_S = 0.2  # within which a launcher has passed on what a rank said
+PASSED_ON_S = 0.2  # within which a launcher forwards a rank's output
 
 
 def on_world(parser: argparse.ArgumentParser, run: Callable[[MPI.Intracomm], int]) -> int:
     """Runs on the ranks of COMM_WORLD; returns the exit status. Collective.
 
     Args:
-        parser: says what is wrong when `run` raises InputError, on all ranks.
-        run: is collective.
+        parser: reports the error if `run` raises InputError on all ranks.
+        run: a collective function that returns the exit status.
     """
-    if said := missing("mpi4py"):
-        parser.error(said)
+    if absent := missing("mpi4py"):
+        parser.error(absent)
     from wagma.collectives.communicator import check_communicator, import_mpi
 
     try:
@@ -48,38 +48,38 @@ def on_world(parser: argparse.ArgumentParser, run: Callable[[MPI.Intracomm], int
         try:
             parser.error(str(error))
         finally:
-            comm.Barrier()  # launchers end the others, and their output, with the first to end
+            comm.Barrier()  # launchers kill the other ranks when the first one ends
 
 
 def everywhere(comm: MPI.Intracomm, check: Callable[[], T]) -> T:
-    """What `check` returns on this rank; collective.
+    """Return the result of `check` on this rank; collective.
 
     Raises:
-        InputError: it failed on a rank.
+        InputError: `check` failed on a rank.
     """
     error = None
     try:
-        found = check()
+        result = check()
     except (ImportError, InputError, OSError, TypeError, ValueError) as caught:
         error = str(caught)
-    # One rank may have read or prepared something for all.
+    # Raise on all ranks, because one rank may have prepared something for all.
     errors = [text for text in gather(comm, error) if text is not None]
     if errors:
         raise InputError(errors[0])
-    return found
+    return result
 
 
 def check_transport(name: str, *, one_node: bool) -> None:
-    """Whether handles can be made with this option, and with the environment's; local.
+    """Check that handles can use this transport, and the options in the environment; local.
 
     Args:
-        name: as `Options.transport`, or what somebody took for one.
-        one_node: all ranks share memory.
+        name: value of `Options.transport`, perhaps a wrong one.
+        one_node: whether all ranks share memory.
 
     Raises:
-        ImportError: there is nothing that sends messages over this MPI.
-        ValueError: it needs memory that the ranks do not share, or a variable that sets an option
-            is wrong.
+        ImportError: the transport over this MPI is not built.
+        ValueError: the transport needs shared memory that the ranks do not have, or a variable of
+            an option has a wrong value.
     """
     from wagma.collectives import transport
     from wagma.collectives.options import Options
@@ -96,7 +96,7 @@ def check_transport(name: str, *, one_node: bool) -> None:
 
 @contextmanager
 def abort_on_error(comm: MPI.Intracomm) -> Iterator[None]:
-    """End all ranks when one fails: the others would wait for it."""
+    """End all ranks when this one fails, because the others would wait for it."""
     from wagma.collectives import WagmaError
 
     try:
@@ -110,7 +110,7 @@ def abort_on_error(comm: MPI.Intracomm) -> Iterator[None]:
 
 
 def abort(comm: MPI.Intracomm) -> NoReturn:
-    """End all ranks, a moment later: launchers may lose what was said just before."""
+    """End all ranks after a short pause, without which launchers may lose output."""
     sys.stderr.flush()
     sys.stdout.flush()
     time.sleep(PASSED_ON_S)

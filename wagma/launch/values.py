@@ -13,7 +13,7 @@ __all__ = ["check_order", "integer", "limits", "names", "percentiles", "quorum",
 
 
 def integer(text: str, lowest: int) -> int:
-    """A whole number from `lowest`."""
+    """Parse a whole number from `lowest`."""
     try:
         number = int(text)
     except ValueError:
@@ -24,7 +24,7 @@ def integer(text: str, lowest: int) -> int:
 
 
 def limits(text: str) -> tuple[int | None, int | None]:
-    """MIN and MAX, in bytes, of MIN:MAX, MAX, :MAX or MIN:; None: not said."""
+    """Parse MIN:MAX, MAX, :MAX or MIN: into bytes; None: the limit is not given."""
     words = text.split(":")
     if len(words) > 2 or not any(words):
         raise ValueError(f"{text!r} is no range: write MIN:MAX, MAX or MIN:")
@@ -35,7 +35,7 @@ def limits(text: str) -> tuple[int | None, int | None]:
 
 
 def size(text: str) -> int:
-    """Bytes, at least one."""
+    """Parse a size of at least one byte."""
     value = parse_size(text)
     if value == 0:
         raise ValueError(f"{text!r} has 0 bytes: at least one element is needed")
@@ -43,17 +43,17 @@ def size(text: str) -> int:
 
 
 def check_order(smallest: int | None, largest: int | None, form: str) -> None:
-    """Check that MIN is not above MAX; `form` is how they are written.
+    """Check that MIN is not above MAX; `form` is their form in messages.
 
     Raises:
-        ValueError: it is.
+        ValueError: MIN is above MAX.
     """
     if smallest is not None and largest is not None and smallest > largest:
         raise ValueError(f"MIN {smallest} is larger than MAX {largest}: write {form}")
 
 
 def percentiles(text: str) -> tuple[float, ...]:
-    """Numbers of 0 to 100, separated by commas."""
+    """Parse numbers from 0 to 100, separated by commas."""
     try:
         numbers = tuple(float(word) for word in text.split(","))
     except ValueError:
@@ -65,7 +65,7 @@ def percentiles(text: str) -> tuple[float, ...]:
 
 
 def quorum(text: str) -> int | str:
-    """A number from 1, "all" or "majority"."""
+    """Parse a number from 1, "all" or "majority"."""
     if text in ("all", "majority"):
         return text
     if not text.isdecimal() or int(text) < 1:
@@ -74,11 +74,11 @@ def quorum(text: str) -> int | str:
 
 
 def names(text: str, known: Collection[str]) -> tuple[str, ...]:
-    """Some of `known`, separated by commas, each once; "none" for none of them."""
+    """Parse names from `known`, separated by commas, without duplicates; "none": no name."""
     words = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
     for word in words:
         if word not in (*known, "none"):
             raise ValueError(f"unknown name {word!r}: choose from {', '.join(known)} or none")
     if "none" in words and len(words) > 1:
-        raise ValueError(f"{text!r} is none and some: leave one of them out")
+        raise ValueError(f"{text!r} has none beside names: leave one of them out")
     return () if words == ("none",) else words

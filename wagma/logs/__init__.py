@@ -1,4 +1,4 @@
-"""What each rank of a training writes down: log records, and the numbers of its steps.
+"""Logs of each rank of a training: log records, and the metrics of its steps.
 
     with (
         wagma.logs.RankLogs("logs"),
@@ -10,8 +10,8 @@
             opt.step()
             metrics.log(loss=loss)
 
-Each rank appends to files of its own, ``logs/rank-00003.log`` and ``logs/rank-00003.jsonl``: a
-training that is resumed goes on in them. `read_metrics` reads the numbers.
+Each rank appends to its own files, ``logs/rank-00003.log`` and ``logs/rank-00003.jsonl``, also
+after a resume. `read_metrics` reads the metrics.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scalars for TensorBoard, where it is installed."""
+"""Scalars for TensorBoard, if it is installed."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ _log = logging.getLogger("wagma")
 
 
 def is_wanted(tensorboard: bool | Literal["auto"]) -> bool:
-    """Return whether scalars are to be written for TensorBoard.
+    """Return whether to write scalars for TensorBoard.
 
     Raises:
-        ImportError: they are, and it is not installed.
+        ImportError: `tensorboard` is True, and TensorBoard is not installed.
     """
     if tensorboard not in (True, False, "auto"):
         raise ValueError(f'tensorboard is {tensorboard!r}: it has to be True, False or "auto"')
     if not tensorboard:
         return False
-    said = missing("tensorboard")
-    if said and tensorboard is True:
-        raise ImportError(f"tensorboard=True, but {said}")
-    return not said
+    absent = missing("tensorboard")
+    if absent and tensorboard is True:
+        raise ImportError(f"tensorboard=True, but {absent}")
+    return not absent
 
 
 class Board:
-    """Scalars of one rank; an error is logged once and ends them, not the training.
+    """Write the scalars of one rank; an error is logged once and ends the writing.
 
     Args:
-        folder: of this rank alone.
-        version: at which the training goes on: TensorBoard hides what was there from it on.
-        flush_seconds: between writes.
+        folder: folder of this rank alone.
+        version: version at which the training resumes; TensorBoard hides older scalars from it on.
+        flush_seconds: seconds between writes.
     """
 
     def __init__(self, folder: Path, version: int | None, flush_seconds: float) -> None:
@@ -65,7 +65,7 @@ class Board:
             self._give_up(error)
 
     def close(self) -> None:
-        """Write what waits; may be called again."""
+        """Write waiting scalars; may be called again."""
         writer, self._writer = self._writer, None
         if writer is None:
             return

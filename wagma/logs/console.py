@@ -1,4 +1,4 @@
-"""What a console shows of many ranks: each kind of message once, not once per rank."""
+"""A console for many ranks that shows each kind of message once, not once per rank."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import TextIO
 
 __all__ = ["ConsoleHandler", "Shown", "check_ranks"]
 
-_MOST_KINDS = 1000  # of messages that a rank remembers; it shows no further ones
+_MOST_KINDS = 1000  # kinds of messages that a rank shows at most
 _LONGEST = 1000  # characters of another rank's message
 
 
 class Shown:
-    """Which kinds of messages a console has shown of any rank, as empty files in a folder.
+    """The kinds of messages that any rank has shown, as empty files in a folder.
 
-    Messages that differ in their numbers only are of one kind.
+    Messages of one kind differ in their numbers only.
 
     Args:
-        folder: that all ranks share; made when it is needed.
+        folder: a folder that all ranks share; created when needed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -31,7 +31,7 @@ class Shown:
         self._seen: set[str] = set()
 
     def is_new(self, record: logging.LogRecord) -> bool:
-        """Return whether no rank has shown a message of this kind, which now counts as shown."""
+        """Mark a kind of message as shown; return whether no rank had shown it before."""
         text = re.sub(r"\d+", "#", f"{record.name} {record.levelname} {_first_line(record)}")
         if text in self._seen or len(self._seen) >= _MOST_KINDS:
             return False
@@ -47,7 +47,7 @@ class Shown:
         return True
 
     def clear(self) -> None:
-        """Forget what was shown, if this can be done."""
+        """Remove the folder, if possible."""
         try:
             for file in self._folder.iterdir():
                 file.unlink(missing_ok=True)
@@ -57,12 +57,12 @@ class Shown:
 
 
 class ConsoleHandler(logging.StreamHandler[TextIO]):
-    """Show all records of some ranks, and of the others what nobody has shown.
+    """Show all records of the chosen ranks, and new kinds of warnings of the others.
 
     Args:
-        shown: what was.
-        level: from which records of the chosen ranks are shown.
-        is_chosen: whether this rank is one of them. Others show warnings and what is worse.
+        shown: the kinds of messages shown so far.
+        level: lowest level that chosen ranks show.
+        is_chosen: whether this rank is chosen. Other ranks show warnings and errors.
     """
 
     def __init__(self, shown: Shown, level: int, *, is_chosen: bool) -> None:
@@ -78,7 +78,7 @@ class ConsoleHandler(logging.StreamHandler[TextIO]):
             super().emit(record)
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the whole record, or of another rank's what fits a line."""
+        """Return the whole record on a chosen rank, one line of it on others."""
         text = super().format(record)
         return text if self._is_chosen else text.split("\n")[0][:_LONGEST]
 
@@ -86,7 +86,7 @@ class ConsoleHandler(logging.StreamHandler[TextIO]):
 def _first_line(record: logging.LogRecord) -> str:
     try:
         return record.getMessage().split("\n")[0]
-    except Exception:  # its arguments do not fit: logging says so where it is shown
+    except Exception:  # arguments do not match the message: logging reports that when it is shown
         return str(record.msg)
 
 
@@ -94,10 +94,10 @@ def check_ranks(ranks: Collection[int]) -> frozenset[int]:
     """Return the ranks as a set.
 
     Raises:
-        TypeError: they are no whole numbers.
+        TypeError: a rank is no whole number.
     """
-    found = frozenset(ranks)
-    for rank in found:
+    unique = frozenset(ranks)
+    for rank in unique:
         if type(rank) is not int:
             raise TypeError(f"console_ranks has {rank!r}: give ranks, such as (0,)")
-    return found
+    return unique

@@ -1,4 +1,4 @@
-"""A file to which one process appends lines, and whose disk may fail."""
+"""A file to which one process appends lines, and which survives errors of its disk."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 __all__ = ["LineFile", "rank_file"]
 
-_MANY_BYTES = 1 << 16  # that are written before their time
-_MOST_BYTES = 1 << 20  # that wait for a disk that does not take them
+_MANY_BYTES = 1 << 16  # waiting bytes that are written at once
+_MOST_BYTES = 1 << 20  # bytes that wait for a failing disk at most
 _log = logging.getLogger("wagma")
 
 
@@ -22,16 +22,16 @@ def rank_file(folder: Path, rank: int, suffix: str) -> Path:
 class LineFile:
     """A file to which lines are appended; an error of its disk is logged once and never raised.
 
-    Lines wait in memory until `flush_seconds` after the latest flush, and are then written by the
-    next `add`. What a disk does not take is tried again, as long as it is not too much; then new
-    lines are lost and counted. A forked process does not write what its parent has waiting.
+    Lines wait in memory; the first `add` later than `flush_seconds` after the latest flush writes
+    them. Lines that the disk refuses are tried again; if too many wait, new lines are dropped and
+    counted. A forked process does not write the waiting lines of its parent.
 
     Args:
-        path: of the file; a line that an earlier process left torn is ended.
-        flush_seconds: 0: every line is written at once.
+        path: path of the file; an unfinished line of an earlier process is ended.
+        flush_seconds: 0: write every line at once.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: the file cannot be opened.
     """
 
     def __init__(self, path: Path, flush_seconds: float = 0.0) -> None:
@@ -50,7 +50,7 @@ class LineFile:
             self._keep(b"\n")
 
     def add(self, line: str) -> None:
-        """Append a line, which has no line break at its end yet."""
+        """Append a line, given without its line break."""
         if os.getpid() != self._process:
             self._forget()
         if self._bytes > _MOST_BYTES:
@@ -62,7 +62,7 @@ class LineFile:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits, if the disk takes it."""
+        """Write waiting lines, if the disk accepts them."""
         if os.getpid() != self._process:
             self._forget()
         self._flushed = time.monotonic()
@@ -83,7 +83,7 @@ class LineFile:
             _log.warning("%s can be written again; %d lines are missing in it", self.path, lost)
 
     def close(self) -> None:
-        """Write what waits and close the file; may be called again."""
+        """Write waiting lines and close the file; may be called again."""
         self.flush()
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor < 0:
@@ -98,17 +98,17 @@ class LineFile:
         self._bytes += len(content)
 
     def _forget(self) -> None:
-        """Leave to the parent process what it has waiting."""
+        """Leave waiting lines to the parent process."""
         self._process = os.getpid()
         self._waiting, self._bytes = [], 0
 
     def _report(self, error: OSError) -> None:
         if self._failed:
             return
-        self._failed = True  # before it is logged, perhaps to this file
+        self._failed = True  # before logging, which may write to this file
         _log.error(
-            "%s cannot be written: %s. The training goes on, and what is to be written is tried "
-            "again later",
+            "%s cannot be written: %s. The training goes on, and the lines are written later if "
+            "possible",
             self.path,
             error.strerror or error,
         )

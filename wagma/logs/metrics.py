@@ -1,4 +1,4 @@
-"""The numbers of a training, one file of JSON lines per rank."""
+"""The metrics of a training, in one file of JSON lines per rank."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ if TYPE_CHECKING:
 
 __all__ = ["MetricsWriter"]
 
-_OWN = {"event", "rank", "run", "time", "version", NOT_FINITE}  # names that lines have anyway
+_OWN = {"event", "rank", "run", "time", "version", NOT_FINITE}  # reserved names
 _log = logging.getLogger("wagma")
 
 
 class MetricsWriter:
     """Append a line of JSON per step to this rank's file: ``DIRECTORY/rank-00003.jsonl``.
 
-    A line has the time, the version, the numbers of ``optimizer.stats()`` and those that the loop
-    gives. The first line of each run says where and how it runs. Runs are numbered: lines of
-    versions that a resumed training makes again have a larger "run". `read_metrics` merges them.
+    A line has the time, the version, the numbers of ``optimizer.stats()`` and those of the loop.
+    The first line of each run describes host, process and algorithm. Runs are numbered: if a
+    resumed training repeats versions, their lines have a larger "run". `read_metrics` merges them.
 
-    Making it is collective over the ranks of the optimizer, and so is the end of its with block,
-    which logs a `summary`; `log` and `close` are local. A disk that fails later is logged once,
+    Creation is collective over the ranks of the optimizer, and so is the end of the with block,
+    which logs a `summary`; `log` and `close` are local. A later error of the disk is logged once,
     and the training goes on.
 
     Args:
-        directory: of the files of all ranks; made where it is missing.
-        optimizer: whose numbers are written.
-        every: a line each time the version passes a multiple of it; calls between are not looked
-            at. 1: each call gives a line.
-        tensorboard: write scalars for TensorBoard, too, to ``DIRECTORY/tensorboard/rank-00003``;
+        directory: folder for the files of all ranks; created if it is missing.
+        optimizer: optimizer whose stats are written.
+        every: write a line when the version passes a multiple of it; other calls are ignored. 1:
+            write a line in each call.
+        tensorboard: also write scalars for TensorBoard to ``DIRECTORY/tensorboard/rank-00003``;
             "auto": if it is installed.
-        flush_seconds: a call writes what has waited for longer. 0: each line at once.
-        summary: log one at the end of the with block. False: that is then local.
+        flush_seconds: a call writes lines that have waited for longer. 0: write each line at once.
+        summary: log a summary at the end of the with block; False: the end is then local.
 
     Raises:
         TypeError, ValueError: an argument is wrong.
-        ImportError: tensorboard=True, and it is not installed.
-        OSError: a file cannot be made.
+        ImportError: tensorboard=True, and TensorBoard is not installed.
+        OSError: a file cannot be created.
         All on every rank.
 
     Not thread-safe.
@@ -76,7 +76,7 @@ class MetricsWriter:
         self._flush_s = flush_seconds
         self._summary = summary
         self._board: Board | None = None
-        self._first: tuple[int, float] | None = None  # the version and the time of the first line
+        self._first: tuple[int, float] | None = None  # version and time of the first line
         self._last = (0, 0.0)
         self._closed = False
         path = rank_file(self._directory, self._rank, "jsonl")
@@ -101,7 +101,7 @@ class MetricsWriter:
                 file.close()
             raise
         self._file = opened[0]
-        # Where nobody closes this, what waits is written when the interpreter ends.
+        # Without close() the waiting lines are written when the interpreter ends.
         self._end = weakref.finalize(self, self._file.close)
         self._event(
             "start",
@@ -117,13 +117,13 @@ class MetricsWriter:
         """Write a line: ``metrics.log(loss=loss, lr=0.1)`` or ``metrics.log({"eval/loss": loss})``.
 
         Args:
-            values: numbers by name, tensors and arrays without dimensions among them. A tensor on
-                a GPU is waited for.
-            named: the same.
+            values: numbers by name; also tensors and arrays without dimensions. The call waits for
+                a tensor on a GPU.
+            named: more numbers.
 
         Raises:
-            TypeError: a value is something else.
-            ValueError: a name is that of one of the optimizer's numbers, or of a line's own.
+            TypeError: a value is no number.
+            ValueError: a name is reserved, or that of an optimizer's number.
         """
         version = self._optimizer.version
         if (
@@ -154,7 +154,7 @@ class MetricsWriter:
             self._board.add(version, {**own, **of_stats})
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write waiting lines."""
         self._file.flush()
 
     def summary(self) -> Summary:
@@ -165,20 +165,20 @@ class MetricsWriter:
             "min", "median" and "max" over the ranks, and "ranks", the figures of all.
 
         Raises:
-            PeerError, StallError: another rank has failed, or does not come.
+            PeerError, StallError: another rank has failed, or does not arrive.
         """
-        self._file.flush()  # then a rank that has the summary can read the lines of all
+        self._file.flush()  # so that after the summary the lines of all ranks can be read
         begun = self._last if self._first is None else self._first
         versions, seconds = self._last[0] - begun[0], self._last[1] - begun[1]
         own = own_figures(self._optimizer.stats(), versions, seconds)
         with self._optimizer.algorithm.meet() as meeting:
-            found = summarize(meeting.exchange(lambda: own, last=True))
+            summary = summarize(meeting.exchange(lambda: own, last=True))
         if self._rank == 0:
-            _log.info("%s", table(found, self._optimizer.version))
-        return found
+            _log.info("%s", table(summary, self._optimizer.version))
+        return summary
 
     def close(self) -> None:
-        """Write what waits and close the files; local. May be called again."""
+        """Write waiting lines and close the files; local. May be called again."""
         if self._closed:
             return
         self._closed = True

@@ -1,4 +1,4 @@
-"""Numbers as a training loop has them, and as lines of JSON have them. Pure."""
+"""Conversion of a training loop's numbers to lines of JSON and back. Pure."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Any
 
 __all__ = ["NOT_FINITE", "as_number", "dump", "restore"]
 
-# JSON has neither NaN nor infinity: such values are null, and this key says which is what.
+# JSON has neither NaN nor infinity: such values are null, and this key maps names to the values.
 NOT_FINITE = "not_finite"
 _WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 def as_number(name: str, value: Any) -> int | float:
-    """Return a number, or a tensor or array without dimensions, as a number of Python.
+    """Convert a number, or a tensor or array without dimensions, to a Python number.
 
     Raises:
-        TypeError: it is something else.
+        TypeError: `value` is something else.
     """
     if type(value) in (int, float):
         return value  # type: ignore[no-any-return]
-    found = value
+    number = value
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-        found = value.item()
-    if isinstance(found, numbers.Integral):
-        return int(found)
-    if isinstance(found, numbers.Real):
-        return float(found)
+        number = value.item()
+    if isinstance(number, numbers.Integral):
+        return int(number)
+    if isinstance(number, numbers.Real):
+        return float(number)
     shape = getattr(value, "shape", None)
     what = type(value).__name__
     if shape:
@@ -40,7 +40,7 @@ def as_number(name: str, value: Any) -> int | float:
 
 
 def dump(line: Mapping[str, Any]) -> str:
-    """Return a line of JSON that every reader of JSON takes."""
+    """Return a line of standard JSON."""
     try:
         return json.dumps(line, allow_nan=False)
     except ValueError:
@@ -54,6 +54,6 @@ def dump(line: Mapping[str, Any]) -> str:
 
 
 def restore(line: dict[str, Any]) -> dict[str, Any]:
-    """Return what `dump` was given, from the content of its line."""
+    """Return the numbers that `dump` wrote, given the parsed line."""
     odd = line.pop(NOT_FINITE, {})
     return {**line, **{name: _WORDS[word] for name, word in odd.items()}}

@@ -1,4 +1,4 @@
-"""Open the files of all ranks, or of none."""
+"""Opening of the files of all ranks, or of none."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 
 def open_on_all(meeting: Meeting, function: Callable[[], T]) -> list[T]:
-    """Return what `function` returned on each rank, plain data; the meeting ends here. Collective.
+    """Return the results of `function` on all ranks, plain data; collective, ends the meeting.
 
     Raises:
-        OSError: it did so on a rank; on every rank.
-        what else it raised on a rank; on every rank.
+        OSError: `function` raised OSError on a rank; on every rank.
+        any other exception of `function` on a rank; on every rank.
     """
 
     def guarded() -> list[T | str | None]:

@@ -1,4 +1,4 @@
-"""Log records of a rank, in a file of its own and on the console."""
+"""Log records of each rank, in a file of its own and on the console."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ _log = logging.getLogger("wagma")
 class RankLogs:
     """Write the log records of each rank to ``DIRECTORY/rank-00003.log``, within a with block.
 
-    A line has the time, the level, the rank, the host, the logger and the message. Files are
-    appended to. The console (standard error) shows the records of rank 0 from `console` on, and of
-    the other ranks warnings and errors, each kind once in all: what 64 ranks say is one line. An
-    exception that ends the block is written to the file with its traceback.
+    A line has the time, the level, the rank, the host, the logger and the message; lines are
+    appended. The console (standard error) shows the records of rank 0 from the level `console` on.
+    Of the other ranks it shows warnings and errors, each kind once: a message of 64 ranks is one
+    line. An exception that ends the block is written to the file with its traceback.
 
-    Making it is collective. Handlers and levels of the loggers are restored at the end.
+    Creation is collective. Handlers and levels of the loggers are restored at the end.
 
     Args:
-        directory: of the files of all ranks; made where it is missing.
+        directory: folder for the files of all ranks; created if it is missing.
         comm: the ranks, as for an algorithm.
-        level: from which records go to the files: a name or a number of `logging`. The variable
-            WAGMA_LOG_LEVEL replaces it.
-        console: from which rank 0's are shown; None or "NONE": nothing is shown. The variable
-            WAGMA_LOG_CONSOLE replaces it.
-        console_ranks: ranks that are shown as rank 0 is.
-        loggers: whose records are taken; "" is the root, and takes all.
+        level: lowest level in the files, a name or a number of `logging`. The variable
+            WAGMA_LOG_LEVEL overrides it.
+        console: lowest level of rank 0 on the console; None or "NONE": show nothing. The variable
+            WAGMA_LOG_CONSOLE overrides it.
+        console_ranks: ranks that the console shows like rank 0.
+        loggers: loggers whose records are written; "" is the root logger, for all records.
 
     Raises:
         TypeError, ValueError: an argument or a variable is wrong.
-        OSError: a file cannot be made.
+        OSError: a file cannot be created.
         All on every rank; or what `PartialAllreduce` raises for a wrong `comm`.
     """
 
@@ -125,7 +125,7 @@ class RankLogs:
                 (),
                 (type(error), error, trace),
             )
-            self._handlers[0].handle(record)  # the interpreter prints it, too
+            self._handlers[0].handle(record)  # the file alone: the interpreter prints it
         self.close()
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class RankLogs:
 
 
 class _FileHandler(logging.Handler):
-    """Append records to a file; an error of its disk is logged, and not raised."""
+    """Append records to a file; errors of its disk are logged, not raised."""
 
     def __init__(self, file: LineFile) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ class _FileHandler(logging.Handler):
 
 
 class _Formatter(logging.Formatter):
-    """Write a record with its rank, once where its message names the rank in the same way."""
+    """Format a record with its rank, only once if the message begins with the same prefix."""
 
     def __init__(self, prefix: str, host: str = "") -> None:
         where = f"{host} " if host else ""
@@ -201,7 +201,7 @@ def _level(name: str, value: str | int | None) -> int:
 
 
 def _outermost(names: Collection[str]) -> list[str]:
-    """Return the loggers whose records do not reach another one of them."""
+    """Return the loggers that are not below another one in `names`."""
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
         raise TypeError(f'loggers is {names!r}: give names, such as ("wagma", "train")')
     if "" in names:

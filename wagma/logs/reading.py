@@ -1,4 +1,4 @@
-"""Read the numbers that `MetricsWriter` wrote."""
+"""Reading of the metrics that `MetricsWriter` wrote."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from wagma.logs.numbers import restore
 __all__ = ["latest_run", "read_metrics"]
 
 _NAME = re.compile(r"rank-(\d+)\.jsonl")
-_TAIL = 1 << 16  # bytes at the end of a file that tell its latest run
+_TAIL = 1 << 16  # bytes at the end of a file to search for its latest run
 _log = logging.getLogger("wagma")
 
 
 def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Return what a training logged, one dict per version and rank, in the order of both.
+    """Return the metrics of a training, one dict per version and rank, ordered by both.
 
-    ``pandas.DataFrame(read_metrics("logs"))`` is a table. Where a training was resumed, what it had
-    logged from there on before is left out: those steps were taken back. What was logged in several
-    calls at one version is in one dict.
+    ``pandas.DataFrame(read_metrics("logs"))`` is a table. If a training was resumed at an earlier
+    version, its older lines from that version on are left out, because those steps were undone.
+    Several calls at one version are merged into one dict.
 
     Args:
-        path: a folder, or the file of one rank in it.
+        path: a folder, or the file of one rank.
 
     Raises:
-        FileNotFoundError: there is no such file, or none of a rank in the folder.
+        FileNotFoundError: the file does not exist, or the folder has no rank's file.
     """
     path = Path(path)
     files = [path]
@@ -38,8 +38,8 @@ def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         files = sorted(one for one in path.iterdir() if _NAME.fullmatch(one.name))
         if not files:
             raise FileNotFoundError(f"{path} has no rank-*.jsonl, which MetricsWriter writes")
-    found = [line for file in files for line in _read_rank(file)]
-    return sorted(found, key=lambda line: (line["version"], line["rank"]))
+    lines = [line for file in files for line in _read_rank(file)]
+    return sorted(lines, key=lambda line: (line["version"], line["rank"]))
 
 
 def latest_run(path: Path) -> int:
@@ -83,11 +83,11 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
             elif text.strip():
                 torn += 1
     if torn:
-        _log.warning("%s: %d lines are left out, which are torn or no lines of metrics", path, torn)
+        _log.warning("%s: skipped %d lines that are torn or no lines of metrics", path, torn)
 
 
 def _parse(text: bytes) -> dict[str, Any] | None:
-    """Return a line of metrics; None: it is something else, or torn."""
+    """Parse a line of metrics; None: it is something else, or torn."""
     try:
         line = json.loads(text)
     except ValueError:

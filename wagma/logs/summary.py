@@ -10,19 +10,19 @@ from wagma.units import percent_text, plural, time_text
 
 __all__ = ["Measure", "Summary", "own_figures", "summarize", "table"]
 
-# What is compared between ranks, and how it is shown.
+# Figures that are compared between ranks.
 _MEASURES = ("steps", "versions_per_second", "late_share", "waited_seconds")
-_NAMED = 16  # ranks whose late shares are listed: of more, those that are latest
+_NAMED = 16  # ranks with the largest late shares that are listed
 
 
 class Measure(TypedDict):
     """A figure of all ranks.
 
     Attributes:
-        min: the least.
-        median: the middle one.
-        max: the largest.
-        ranks: of each rank.
+        min: smallest value.
+        median: median.
+        max: largest value.
+        ranks: values by rank.
     """
 
     min: float
@@ -37,12 +37,12 @@ Summary = dict[str, Measure]
 def own_figures(
     stats: Mapping[str, int | float], versions: int, seconds: float
 ) -> dict[str, float]:
-    """Return what this rank tells the others.
+    """Return the figures that this rank contributes to a summary.
 
     Args:
-        stats: of its optimizer.
-        versions: that it passed while it logged, for `seconds`.
-        seconds: see `versions`.
+        stats: stats of its optimizer.
+        versions: number of versions between its first and last line.
+        seconds: seconds between its first and last line.
     """
     rate = versions / seconds if seconds > 0 else 0.0
     known = {**stats, "versions_per_second": rate}
@@ -50,22 +50,22 @@ def own_figures(
 
 
 def summarize(figures: Sequence[Mapping[str, float]]) -> Summary:
-    """Return least, median and largest of the figures of all ranks, given by rank."""
-    found: Summary = {}
+    """Return minimum, median and maximum of all ranks' figures, given by rank."""
+    summary: Summary = {}
     for name in _MEASURES:
         ranks = [own[name] for own in figures]
-        found[name] = Measure(
+        summary[name] = Measure(
             min=min(ranks), median=statistics.median(ranks), max=max(ranks), ranks=ranks
         )
-    return found
+    return summary
 
 
 def table(summary: Summary, version: int) -> str:
-    """Return a summary as lines of text.
+    """Return a summary as a table in text.
 
     Args:
-        summary: of all ranks.
-        version: that rank 0 has reached.
+        summary: summary of all ranks.
+        version: version that rank 0 has reached.
     """
     size = len(summary["steps"]["ranks"])
     lines = [
@@ -76,9 +76,9 @@ def table(summary: Summary, version: int) -> str:
         one = summary[name]
         shown = [_text(name, value) for value in (one["min"], one["median"], one["max"])]
         most = one["ranks"].index(one["max"])
-        of_whom = f"  rank {most}" if one["max"] > one["min"] else ""
+        rank_of_max = f"  rank {most}" if one["max"] > one["min"] else ""
         title = name.replace("_", " ").removesuffix(" seconds").replace(" per second", "/s")
-        lines.append(f"  {title:14}{shown[0]:>12}{shown[1]:>12}{shown[2]:>12}{of_whom}")
+        lines.append(f"  {title:14}{shown[0]:>12}{shown[1]:>12}{shown[2]:>12}{rank_of_max}")
     late = enumerate(summary["late_share"]["ranks"])
     latest = sorted(late, key=lambda one: (-one[1], one[0]))[:_NAMED]
     listed = ", ".join(f"rank {rank} {percent_text(share)}" for rank, share in sorted(latest))

@@ -1,4 +1,4 @@
-"""A training that ends in time, is saved, and goes on in another job."""
+"""Preemption: end a training in time, save it, and continue in another job."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ SIGNALS = (signal.SIGUSR2, signal.SIGTERM)  # NCCL takes SIGUSR1
 
 
 class Saver(Protocol):
-    """What is asked of a `wagma.checkpoint.Checkpointer`.
+    """The part of `wagma.checkpoint.Checkpointer` that `Preemption` needs.
 
     Attributes:
-        restarts: how often trainings in its folder were started again.
-        started_version: at which this run began.
+        restarts: number of restarts of the job.
+        started_version: version at which this run began.
     """
 
     @property
@@ -44,20 +44,20 @@ class Saver(Protocol):
         """Save a checkpoint; collective."""
 
     def wait(self) -> None:
-        """Wait until it is on the disks of all ranks; collective."""
+        """Wait until the checkpoint is on the disk of all ranks; collective."""
 
     def saved_since_start(self) -> bool:
-        """Return whether this run has a whole checkpoint beyond `started_version`; local."""
+        """Return whether this run has a complete checkpoint after `started_version`; local."""
 
     def note_restart(self) -> None:
         """Count a restart."""
 
     def close(self) -> None:
-        """Let other jobs into the folder."""
+        """Unlock the folder."""
 
 
 class Preemption:
-    """Makes of a signal to any rank one end for all ranks, a checkpoint, and a new start.
+    """After a signal to any rank end the training on all ranks, save it, and restart the job.
 
     ::
 
@@ -72,30 +72,30 @@ class Preemption:
                 preemption.finish()
             opt.synchronize()
 
-    A signal handler only notes that this rank wants to stop, and calls the one that was there
-    before. The wish travels with the next versions, see `DistributedOptimizer.request_stop`, and
-    all ranks find `stopping` after the same one. `finish` then saves, and has Slurm requeue this
-    job; or the program ends with exit code 85, which asks its batch script for it.
+    A signal handler only requests the end of the training, and calls the handler that was installed
+    before. The next versions carry the request, see `DistributedOptimizer.request_stop`, and
+    `stopping` becomes true on all ranks after the same version. `finish` then saves, and has Slurm
+    requeue this job; without Slurm the program ends with exit code 85, which asks its batch script
+    to restart it.
 
-    Made before the optimizer, it catches signals that come while that is made::
+    Create it before the optimizer to catch signals during that creation::
 
         with Preemption() as preemption:
             with wagma.DistributedOptimizer(...) as opt:
                 saver = Checkpointer("checkpoints", opt, model=model)
                 preemption.attach(opt, saver)
 
-    Making it with an optimizer is collective, and so is `attach`. Handlers are installed in the
-    main thread only, by this process and not for those that it forks, and removed at the end of
-    the with block.
+    Creation with an optimizer is collective, and so is `attach`. Handlers are installed in the main
+    thread only, not in forked processes, and removed at the end of the with block.
 
     Args:
-        comm: the ranks, as of the optimizer's algorithm; "auto": these.
-        signals: that end the training.
-        optimizer: of the training; None: see `attach`.
-        checkpointer: `finish` saves with it; None: what is to be saved the program has saved.
-        max_restarts: after so many starts again `finish` gives up, with exit status 1.
+        comm: the ranks of the optimizer's algorithm; "auto": take them from the algorithm.
+        signals: signals that end the training.
+        optimizer: optimizer of the training; None: see `attach`.
+        checkpointer: saves in `finish`; None: the program saves by itself.
+        max_restarts: number of restarts after which `finish` gives up, with exit status 1.
         margin: seconds before the end of a Slurm job, by SLURM_JOB_END_TIME, at which this rank
-            wants to stop without a signal; looked at by `stopping`. None: never.
+            requests the end without a signal; `stopping` checks the time. None: never.
         every: see `DistributedOptimizer.watch_stops`.
 
     Raises:
@@ -103,7 +103,7 @@ class Preemption:
         what `watch_stops` does.
 
     Attributes:
-        received: the signals that were caught, in order.
+        received: the caught signals, in order.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Preemption:
         self._max_restarts = check_count("max_restarts", max_restarts, 0)
         self._every = every
         self._deadline = _deadline(margin)
-        self._asked = False
+        self._requested = False
         self._optimizer: DistributedOptimizer | None = None
         self._saver: Saver | None = None
         self._began = 0
@@ -136,7 +136,7 @@ class Preemption:
             raise
 
     def attach(self, optimizer: DistributedOptimizer, checkpointer: Saver | None = None) -> None:
-        """Serve this training; collective. What was caught before counts."""
+        """Serve this training; collective. Signals caught before count."""
         algorithm = optimizer.algorithm
         if self._comm != "auto":
             from wagma.collectives.rendezvous.meeting import rank_and_size
@@ -147,7 +147,7 @@ class Preemption:
                     f"comm has this process as rank {given[0]} of {given[1]}, and {algorithm!r} as "
                     f"{used[0]} of {used[1]}: leave comm out, or pass the same one to both"
                 )
-        algorithm.stops.wanted |= self._asked
+        algorithm.stops.wanted |= self._requested
         optimizer.watch_stops(self._every)
         self._began = optimizer.version
         self._saver = checkpointer
@@ -159,8 +159,8 @@ class Preemption:
                 "in the main one"
             )
         if self._deadline is not None and not math.isfinite(self._deadline):
-            log.warning("SLURM_JOB_END_TIME is not set, so that margin has no effect")
-        if self._asked:
+            log.warning("SLURM_JOB_END_TIME is not set: margin has no effect")
+        if self._requested:
             optimizer.request_stop()
 
     def _receive(self, number: signal.Signals) -> None:
@@ -168,32 +168,36 @@ class Preemption:
         self.request_stop()
 
     def request_stop(self) -> None:
-        """Do what a signal does."""
-        self._asked = True
+        """Request the end of the training, as a signal does."""
+        self._requested = True
         if self._optimizer is not None:
             self._optimizer.request_stop()
 
     @property
     def stopping(self) -> bool:
-        """Whether all ranks end the training here: ask after every step, or before it."""
-        if not self._asked and self._deadline is not None and time.monotonic() >= self._deadline:
+        """Whether all ranks end the training here; test it in every step."""
+        if (
+            not self._requested
+            and self._deadline is not None
+            and time.monotonic() >= self._deadline
+        ):
             self.request_stop()
         return self._optimizer is not None and self._optimizer.stopping
 
     def finish(self) -> None:
-        """Save, and have the job started again, if the ranks are `stopping`; else do nothing.
+        """If the ranks are `stopping`, save and restart the job; otherwise do nothing.
 
-        Collective, after the loop. Rank 0 asks Slurm to requeue the job, of an array this task
-        alone. Where there is no Slurm, or it refuses, exit code `EXIT_RESTART`, 85, tells the
-        batch script to start it again. The optimizer and the checkpointer are closed.
+        Collective; call it after the loop. Rank 0 has Slurm requeue the job, or this task of an
+        array. Without Slurm, or if Slurm refuses, exit code `EXIT_RESTART`, 85, tells the batch
+        script to restart the job. The optimizer and the checkpointer are closed.
 
         Raises:
-            SystemExit: always, where they are stopping: 0, the job is requeued; 85; or 1: it was
-                started again too often, or has made no step since its start, and would for ever.
-            what ``checkpointer.save`` raises, where this job has saved nothing since its start:
-                it is not started again. Where it has, the error is logged, and the job goes on
-                from its last checkpoint.
-            RuntimeError: no optimizer was given.
+            SystemExit: always if `stopping`. 0: the job is requeued. 85: see above. 1: the job was
+                restarted too often, or has made no step since its start and never would.
+            what ``checkpointer.save`` raises if this job has saved nothing since its start: it is
+                not restarted. Otherwise the error is logged, and the job restarts from its last
+                checkpoint.
+            RuntimeError: there is no optimizer.
         """
         optimizer, saver = self._optimizer, self._saver
         if optimizer is None:
@@ -203,7 +207,7 @@ class Preemption:
         if not self.stopping:
             return
         algorithm = optimizer.algorithm
-        if not algorithm.joins:  # parameters lie on servers
+        if not algorithm.joins:  # servers hold the parameters
             optimizer.synchronize()
         log = RankLogger(__name__, algorithm.rank, algorithm.size)
         error = None if saver is None else _save(saver, log)
@@ -234,12 +238,12 @@ class Preemption:
         raise SystemExit(status)
 
     def _start_again(self, log: RankLogger, restarts: int, *, progress: bool) -> int:
-        """Return the exit status, after what can be done on rank 0."""
+        """Try to restart the job from rank 0, and return the exit status."""
         assert self._optimizer is not None
         if not progress:
             log.error(
                 "no step was made since the job started at version %d, and it is not started "
-                "again: it would come here again. Give it more time, or ask it to stop later "
+                "again, because it would get no further. Give it more time, or stop it later "
                 "(--signal, margin)",
                 self._optimizer.version,
             )
@@ -252,7 +256,7 @@ class Preemption:
             )
             return 1
         names = ", ".join(number.name for number in self.received)
-        reason = names or "another rank got a signal, or request_stop was called"
+        reason = names or "another rank got a signal, or request_stop() was called"
         log.info("stops at version %d (%s)", self._optimizer.version, reason)
         if self._saver is not None:
             try:
@@ -277,9 +281,9 @@ class Preemption:
 
 
 def _save(saver: Saver, log: RankLogger) -> OSError | None:
-    """Save, a second time if it fails; return the second error.
+    """Save, and try again after an error; return the second error.
 
-    The first one may be that of an earlier save.
+    The first error may be that of an earlier save.
     """
     for last in (False, True):
         try:
@@ -310,7 +314,7 @@ def _close(saver: Saver, log: RankLogger) -> None:
 
 
 def _deadline(margin: float | None) -> float | None:
-    """Return when to stop by time.monotonic, which never goes back; infinity: it is not known."""
+    """Return the time.monotonic at which to stop; infinity: the end of the job is not known."""
     if margin is None:
         return None
     if isinstance(margin, (str, bool)) or not isinstance(margin, (int, float)):

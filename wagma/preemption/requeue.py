@@ -1,4 +1,4 @@
-"""Start a job again that has saved its training: by Slurm, or by whoever looks at its exit code."""
+"""Restart of a saved job, by Slurm or by a batch script that checks the exit code."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from wagma.launch.logs import RankLogger
 
 __all__ = ["EXIT_RESTART", "requeue"]
 
-EXIT_RESTART = 85  # of a program that wants to be started again; ERESTART of Linux
+EXIT_RESTART = 85  # asks the batch script to restart the program; Linux's ERESTART
 _PATIENCE_S = 60.0
 
 
 def requeue(job: str, log: RankLogger) -> bool:
-    """Have Slurm start this job again, and end it now; return whether it will.
+    """Have Slurm end this job and start it again; return whether it will.
 
-    Refuse where scancel or the time limit is ending the job: it would come back.
+    A job that scancel or its time limit is ending is not requeued, because it was meant to end.
     """
     if shutil.which("scontrol") is None:  # as in many containers
         log.warning(
@@ -29,14 +29,14 @@ def requeue(job: str, log: RankLogger) -> bool:
     if _state(job) == "COMPLETING":
         log.warning("job %s is ending, by scancel or its time limit: it is not requeued", job)
         return False
-    done, said = _ask("scontrol", "requeue", job)
+    done, output = _run("scontrol", "requeue", job)
     if done:
         log.info("job %s is requeued", job)
     else:
         log.warning(
             "scontrol requeue %s: %s; exit code %d asks the batch script to start the job again. "
             "Was it submitted with --requeue?",
-            *(job, said, EXIT_RESTART),
+            *(job, output, EXIT_RESTART),
         )
     return done
 
@@ -44,12 +44,12 @@ def requeue(job: str, log: RankLogger) -> bool:
 def _state(job: str) -> str | None:
     if shutil.which("squeue") is None:
         return None
-    known, said = _ask("squeue", "-h", "-j", job, "-o", "%T")
-    return said if known else None
+    known, output = _run("squeue", "-h", "-j", job, "-o", "%T")
+    return output if known else None
 
 
-def _ask(*command: str) -> tuple[bool, str]:
-    """Return whether a command succeeds, and what it says."""
+def _run(*command: str) -> tuple[bool, str]:
+    """Return whether a command succeeds, and its output."""
     try:
         done = subprocess.run(
             command,
@@ -61,7 +61,7 @@ def _ask(*command: str) -> tuple[bool, str]:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return False, str(error)
-    # Slurm ends a job that it requeues with all its processes: scontrol may be among them.
+    # Slurm kills all processes of a job that it requeues, perhaps scontrol too.
     if done.returncode in (0, -signal.SIGTERM):
         return True, done.stdout.strip()
     return False, (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"

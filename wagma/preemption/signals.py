@@ -1,4 +1,4 @@
-"""Signal handlers that only remember, and leave what was there before in its place."""
+"""Signal handlers that call a function and the handlers installed before."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ __all__ = ["Handlers"]
 
 
 class Handlers:
-    """Handlers of some signals: each calls a function, and then the handler that was there before.
+    """Handlers of some signals; each calls a function, and then the handler installed before.
 
-    What was there comes back with `restore`, and in children that are forked. Where that is to
-    end the process, children ignore it, but for SIGTERM, by which parents end them: launchers send
-    a signal to all processes of a rank, and a data loader whose workers die raises an error. In a
-    thread that is not the main one nothing is installed.
+    `restore` puts the earlier handlers back, and so do forked children. If the earlier action is to
+    end the process, children ignore the signal instead, except SIGTERM, by which parents end them:
+    launchers send a signal to all processes of a rank, and a data loader whose workers die raises
+    an error. Outside the main thread nothing is installed.
 
     Args:
-        signals: which.
+        signals: the signals.
         function: called in a handler, between any two instructions of the main thread.
 
     Attributes:
         installed: whether there are handlers.
 
     Raises:
-        TypeError, ValueError: a signal is none, or cannot be caught.
+        TypeError, ValueError: a number is no signal, or the signal cannot be caught.
     """
 
     def __init__(self, signals: Iterable[int], function: Callable[[signal.Signals], None]) -> None:
@@ -51,9 +51,9 @@ class Handlers:
             before(number, frame)
 
     def restore(self) -> None:
-        """Put back what was there, but where another handler has come since; may be called again.
+        """Restore the earlier handlers, unless others were installed since; may be called again.
 
-        One that has come since calls this one, which is without effect from now on.
+        A handler installed since may call this one, which has no effect any more.
         """
         _ALL.discard(self)
         for number, before in self._before.items():
@@ -61,13 +61,13 @@ class Handlers:
                 signal.signal(number, signal.SIG_DFL if before is None else before)
 
     def ignore(self) -> None:
-        """Ignore the signals from now on, where what was there would end the process."""
+        """Ignore the signals from now on if the earlier action would end the process."""
         for number, before in self._before.items():
             if signal.getsignal(number) == self._handle and before == signal.SIG_DFL:
                 signal.signal(number, signal.SIG_IGN)
 
 
-# Those that are installed. Not in a WeakSet: handlers are kept by the signal module.
+# All installed handlers; no WeakSet, because the signal module keeps handlers alive.
 _ALL: set[Handlers] = set()
 
 

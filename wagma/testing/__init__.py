@@ -1,4 +1,4 @@
-"""Checks that a training algorithm, yours or one of wagma's, behaves as an optimizer has to.
+"""Checks that a training algorithm, yours or one of wagma's, behaves as an optimizer should.
 
     import wagma.testing
 
@@ -7,7 +7,7 @@
 
     print(wagma.testing.check_algorithm(make))  # on the ranks of mpiexec or torchrun, or alone
 
-docs/writing-an-algorithm.md says what is checked, and how an algorithm is written.
+docs/writing-an-algorithm.md lists the checks, and tells how to write an algorithm.
 """
 
 from __future__ import annotations
@@ -33,28 +33,29 @@ __all__ = ["check_algorithm"]
 def check_algorithm(
     make: Callable[[Any], Algorithm], comm: Comm = "auto", *, skip: Collection[str] = ()
 ) -> list[str]:
-    """Check that optimizers with the algorithm behave; collective over `comm`.
+    """Check an algorithm in small trainings; collective over `comm`.
 
-    What is computed is compared on one rank, and on all ranks where the algorithm is not
-    `wait_avoiding`, so that results do not depend on who comes when.
+    The checks compare computed values on one rank. They compare them on all ranks only if the
+    algorithm is not `wait_avoiding`, because otherwise results depend on the order of arrival.
 
     Args:
-        make: gives a fresh algorithm over the communicator that it is passed.
-        comm: the ranks, as of every algorithm.
-        skip: names of checks to leave out, such as "one rank" for an algorithm that is not the bare
-            optimizer on one rank.
+        make: creates an algorithm over the given communicator.
+        comm: the ranks, as for every algorithm.
+        skip: names of checks to leave out, such as "one rank" for an algorithm that differs from
+            the bare optimizer on one rank.
 
     Returns:
-        The names of the checks that ran. Some cannot: those on one rank where several ranks are not
-        MPI's, those of weights or averaged gradients where the algorithm has none.
+        The names of the checks that ran. Checks on one rank need MPI if there are several ranks,
+        and checks of weights or averaged gradients need an algorithm that has these.
 
     Raises:
-        AssertionError: a check failed, on any rank; names the check, what was found and the remedy.
-        ValueError: `skip` has a name that no check has.
+        AssertionError: a check failed on any rank; the message names the check, the finding and the
+            remedy.
+        ValueError: `skip` has the name of no check.
     """
     if unknown := sorted(set(skip) - CHECKS.keys()):
         raise ValueError(f"skip={unknown[0]!r} is no check: they are {', '.join(CHECKS)}")
-    # A rank may come as late as another one's wait has taken.
+    # A rank may arrive as late as the longest wait of another one.
     ranks = Ranks(comm, timeout=2 * places.TIMEOUT_S)
     everywhere = list(places.find(make, comm, ranks))
     done = []
@@ -74,15 +75,15 @@ def _run(
     place: places.Place,
     ranks: Ranks,
 ) -> bool:
-    """Return whether the check has something to check in `place`; collective over all ranks.
+    """Run a check in `place`; return whether it had something to check; collective over all ranks.
 
-    A rank with an error of its own tells it in its next meeting, wherever the others meet: in
-    making an optimizer or here. What a meeting of all ranks has raised is known to all.
+    A rank with an error passes it on in its next meeting, which may be here or in the creation of
+    an optimizer on other ranks. An error raised by a meeting of all ranks is known to all.
     """
     ran: bool | None = None
     error: Exception | None = None
 
-    def tell() -> None:
+    def raise_error() -> None:
         if error is not None:
             text = f"{type(error).__name__}: {error}".removeprefix("AssertionError: ")
             follows = isinstance(error, PeerError | StallError)
@@ -92,28 +93,29 @@ def _run(
         ran = check(place)
     except Exception as caught:
         error = caught
-    told = error
+    common = error
     if error is None or place.size < ranks.size or not _is_known(error):
         try:
             with ranks.meet() as meeting:
-                meeting.exchange(tell, last=True)
+                meeting.exchange(raise_error, last=True)
         except Exception as caught:
-            told = caught
-    if told is not None:
-        raise AssertionError(f"check {name!r} failed on {_shown(told, ranks)}. {remedy}") from error
+            common = caught
+    if common is not None:
+        where = _ranks_and_message(common, ranks)
+        raise AssertionError(f"check {name!r} failed on {where}. {remedy}") from error
     return ran is not False
 
 
 def _is_known(error: Exception) -> bool:
-    """Return whether a meeting has raised the error, on all of its ranks."""
+    """Return whether a meeting raised the error, which all of its ranks then have."""
     frames = traceback.walk_tb(error.__traceback__)
     return any(frame.f_code is Meeting.exchange.__code__ for frame, _ in frames)
 
 
-def _shown(told: Exception, ranks: Ranks) -> str:
-    """Return where the error was and what it is; a meeting names ranks that are not all."""
-    found = re.match(r"(ranks? \d[\d, -]*): ", str(told))
-    where = found[1] if found else "rank 0" if ranks.size == 1 else "all ranks"
-    text = str(told)[found.end() :] if found else str(told)
-    kind = "" if type(told) is RuntimeError else f"{type(told).__name__}: "
+def _ranks_and_message(error: Exception, ranks: Ranks) -> str:
+    """Return the ranks of an error and its message; a meeting names ranks unless it is all."""
+    named = re.match(r"(ranks? \d[\d, -]*): ", str(error))
+    where = named[1] if named else "rank 0" if ranks.size == 1 else "all ranks"
+    text = str(error)[named.end() :] if named else str(error)
+    kind = "" if type(error) is RuntimeError else f"{type(error).__name__}: "
     return f"{where}: {kind}{text}"

@@ -1,4 +1,4 @@
-"""What is checked of a training algorithm: each check by its name, with what mends it."""
+"""The checks of a training algorithm, by name, each with a remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wagma.testing.places import Place, Run, backward, new_optimizer, new_parame
 __all__ = ["CHECKS"]
 
 STEPS, HALF = 12, 5
-MANY = 400  # steps within which a rank has to hear of another one's failure
+MANY = 400  # steps within which a rank has to learn of another one's failure
 
 
 def _demand(condition: bool, text: str) -> None:
@@ -60,7 +60,7 @@ def _check_resume(place: Place) -> None:
     file = io.BytesIO()
 
     def train(last: int) -> None:
-        """Make steps of unequal weights, where the algorithm takes them, until a version."""
+        """Train up to a version, with unequal weights if the algorithm takes weights."""
         while run.opt.version < last:
             weight = 1.0 + (run.opt.version + place.rank) % 3
             run.step(weight if run.takes_weights() else 1.0)
@@ -179,13 +179,13 @@ def _check_average_gradients(place: Place) -> bool:
 
 
 def _check_stop(place: Place) -> None:
-    asked = False
+    requested = False
     with Run(place) as run:
         run.opt.watch_stops()
         while not run.opt.stopping and run.opt.version < 4 * MANY:
-            if not asked and run.opt.version >= HALF and place.rank == place.size - 1:
+            if not requested and run.opt.version >= HALF and place.rank == place.size - 1:
                 run.opt.request_stop()
-                asked = True
+                requested = True
             run.step()
         with run.algorithm.meet() as meeting:
             ends = meeting.exchange(lambda: [run.opt.stopping, run.opt.version], last=True)
@@ -229,20 +229,21 @@ def _check_close(place: Place) -> None:
     raise AssertionError("step() after close() raised nothing")
 
 
-# By name: a check, which returns False where it has nothing to check, and what mends its finding.
+# By name: a check, which returns False if it has nothing to check, and the remedy of its finding.
 CHECKS: dict[str, tuple[Callable[[Place], bool | None], str]] = {
     "one rank": (
         _check_one_rank,
-        "One rank has nobody to average with: leave its gradient and its model what they are, or "
-        "skip this check if the algorithm changes steps on purpose",
+        "A single rank has nothing to average: leave its gradient and its model unchanged, or skip "
+        "this check if the algorithm changes steps on purpose",
     ),
     "closures": (
         _check_closures,
-        "before_step() has to return the loss that it is given, and step() what the inner one does",
+        "before_step() has to return the loss that it is given, and step() what the inner step "
+        "returns",
     ),
     "resume": (
         _check_resume,
-        "state() has to return all that later steps depend on, and load_state() to take it up",
+        "state() has to return all that later steps depend on, and load_state() to restore it",
     ),
     "join": (
         _check_join,
@@ -250,12 +251,12 @@ CHECKS: dict[str, tuple[Callable[[Place], bool | None], str]] = {
     ),
     "late parameters": (
         _check_late_parameters,
-        "connect() is called again, with the old parameters first and at the same places: what is "
-        "kept per element has to grow there, and resume() to keep the count",
+        "connect() is called again, with the old parameters first and at the same places: there "
+        "state per element has to grow, and resume() has to keep the count",
     ),
     "weights": (
         _check_weights,
-        "Hand self.weight to the collective; a step in which nobody has any changes nothing",
+        "Pass self.weight to the collective; a step without weight on all ranks changes nothing",
     ),
     "equal weights": (
         _check_equal_weights,
@@ -263,17 +264,17 @@ CHECKS: dict[str, tuple[Callable[[Place], bool | None], str]] = {
     ),
     "average_gradients": (
         _check_average_gradients,
-        "average_gradients() has to make .grad the mean of all ranks, which is the version of the "
-        "step that follows, or to raise RuntimeError",
+        "average_gradients() has to replace .grad by the mean over all ranks, as the version of "
+        "the step that follows, or to raise RuntimeError",
     ),
     "stop": (
         _check_stop,
-        "A rank asks before version 5: `carries_stops` may be true only where all ranks see what "
-        "`stops` has told at one version, and stop_period() has to be the same on all",
+        "A rank requests the end at version 5: `carries_stops` may be true only if all ranks read "
+        "the request from `stops` at one version, and stop_period() has to be equal on all ranks",
     ),
     "errors": (
         _check_errors,
-        "__exit__() has to be told the error, so that the collectives of the other ranks end",
+        "__exit__() has to get the error, so that the collectives of the other ranks end",
     ),
     "close": (
         _check_close,

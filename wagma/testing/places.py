@@ -1,4 +1,4 @@
-"""The ranks that algorithms are checked on, and the small training that they make there."""
+"""The ranks on which algorithms are checked, and the small training of a check."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Place", "Run", "backward", "find", "new_optimizer", "new_parameter"]
 
-TIMEOUT_S = 120.0  # for which a rank waits for others that do not come
+TIMEOUT_S = 120.0  # for which a rank waits for others
 
 
 @dataclass(frozen=True)
 class Place:
-    """Ranks to check on.
+    """The ranks of a check.
 
     Attributes:
-        make: gives a fresh algorithm over these ranks.
-        rank: this one of them.
-        size: how many they are.
+        make: creates an algorithm over these ranks.
+        rank: this process's rank.
+        size: the number of ranks.
     """
 
     make: Callable[[], Algorithm]
@@ -39,7 +39,7 @@ class Place:
 
 
 def find(make: Callable[[Any], Algorithm], comm: Comm, ranks: Ranks) -> Iterator[Place]:
-    """Yield one rank alone, where that can be had, and all ranks."""
+    """Yield a single rank, if possible, and all ranks."""
     over_mpi = comm is not None and (comm != "auto" or meeting_place(os.environ) == "MPI")
     if ranks.size > 1 and over_mpi:
         from mpi4py import MPI
@@ -49,7 +49,7 @@ def find(make: Callable[[Any], Algorithm], comm: Comm, ranks: Ranks) -> Iterator
 
 
 class Run:
-    """A small training; a context manager, as its optimizer."""
+    """A small training; a context manager like its optimizer."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -85,16 +85,16 @@ class Run:
         return self.opt.step()
 
     def train(self, last: int, weight: float = 1.0, *, closure: bool = False) -> None:
-        """Make steps until a version."""
+        """Make steps up to version `last`."""
         while self.opt.version < last:
             self.step(weight, closure=closure)
 
     def repeats(self) -> bool:
-        """Return whether a run computes the same each time."""
+        """Return whether runs are deterministic."""
         return self.place.size == 1 or not self.algorithm.wait_avoiding
 
     def takes_weights(self) -> bool:
-        """Return whether steps may have other weights than 1."""
+        """Return whether steps may have weights other than 1."""
         try:
             self.algorithm.check_weight(2.0)
         except ValueError:

@@ -1,1 +1,1 @@
-"""Theory, pure: what methods take where communication costs nothing."""
+"""Theory of the methods, in pure functions; most of it neglects communication."""

@@ -1,17 +1,17 @@
-"""How long a training takes at least: who has to wait for whom, at no cost of communication. Pure.
+"""Lower bound on the time of a training, from computing and waiting alone. Pure.
 
-Every rank computes for a given time before each of its versions, and calls. A `Rule` says when a
-call returns: nothing else takes any time. So what a real run takes longer is its communication, and
-what grace and the scheduler add.
+Every rank computes for a given time before each of its versions, then calls the collective. A
+`Rule` decides when the call returns; nothing else takes time. A real run takes longer by its
+communication, and by what grace and the scheduler add.
 
-The rules are those of the collectives, also where they are more patient than their names:
+The rules are those of the collectives, which may wait longer than their names suggest:
 
-- a version of `majority` starts with a drawn rank that has called *this* version. One that is still
-  busy with an older version gets the results which it has missed first, and computes again. Draws
-  are uniform; the engine's are others.
-- results of `majority` and `solo` are delivered to every rank, in order, each once: a rank that
-  was left behind goes on after the newest of them, with fewer gradients than others. Eager-SGD may
-  be read otherwise: each rank computes a gradient for every version (`every_gradient`).
+- a version of `majority` starts when a drawn rank has called *this* version. A drawn rank that is
+  still busy with an older version first gets the results that it missed, and computes again. Draws
+  are uniform, but not the engine's draws.
+- `majority` and `solo` deliver every result to every rank, in order: a rank that fell behind goes
+  on after the newest result, with fewer gradients than others. Another reading of Eager-SGD has
+  each rank compute a gradient for every version (`every_gradient`).
 - a rank may be `window` versions ahead of the slowest.
 """
 
@@ -34,20 +34,21 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Whom a call waits for.
+    """The ranks for which a call waits.
 
     Attributes:
-        wait: "none": for nobody, but for all ranks at the versions of `sync_period`. "ring",
-            "exponential": for the neighbours of this version. "majority", "solo": for a drawn rank,
-            for any rank.
-        sync_period: versions from one synchronisation to the next; 1: everybody waits for all;
-            None: never.
+        wait: "none": no rank, except all ranks at the versions of `sync_period`. "ring",
+            "exponential": the neighbours of this version. "majority": a drawn rank. "solo": any
+            rank.
+        sync_period: versions from one synchronisation to the next; 1: all ranks always wait for
+            all; None: never.
         window: versions that a rank may be ahead of the slowest; None: `sync_period`.
-        neighbors: out-neighbours of "exponential".
-        group_size: of ranks that go on with the version after the newest result of their group,
-            and leave out what they have missed; None: every rank makes all versions.
-        every_gradient: of "majority" and "solo": also those of versions that a rank has missed.
-        seed: of the draws.
+        neighbors: number of out-neighbours of "exponential".
+        group_size: size of groups whose ranks skip to the version after the newest result of their
+            group; None: every rank makes all versions.
+        every_gradient: with "majority" and "solo" a rank also computes the gradients of versions
+            that it missed.
+        seed: seed of the draws.
     """
 
     wait: Literal["none", "ring", "exponential", "majority", "solo"]
@@ -61,11 +62,11 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What comes out.
+    """Result of `bound`.
 
     Attributes:
-        seconds: until the last rank has made its last version.
-        steps: made by all ranks together: gradients.
+        seconds: time until the last rank has made its last version.
+        steps: number of gradients that all ranks computed together.
     """
 
     seconds: float
@@ -76,11 +77,11 @@ def bound(rule: Rule, compute: Floats) -> Bound:
     """Plays a training.
 
     Args:
-        rule: whom a call waits for.
+        rule: the ranks for which a call waits.
         compute: seconds that each rank computes before its call of each version: [versions, P].
 
     Raises:
-        ValueError: P ranks have not that many neighbours.
+        ValueError: P ranks do not have that many neighbours.
     """
     if rule.wait in ("majority", "solo") and not rule.every_gradient:
         return _Eager(rule, compute).play()
@@ -93,7 +94,7 @@ def bound(rule: Rule, compute: Floats) -> Bound:
 
 
 def _every_version(rule: Rule, compute: Floats) -> Bound:
-    """Version by version: when each rank calls it, and when its call returns."""
+    """Compute, version by version, when each rank calls it and when the call returns."""
     versions, size = compute.shape
     window = rule.window or rule.sync_period
     called = np.zeros((versions, size))
@@ -109,7 +110,7 @@ def _every_version(rule: Rule, compute: Floats) -> Bound:
 
 
 def _starters(rule: Rule, versions: int, size: int) -> list[int]:
-    """The ranks drawn for "majority"."""
+    """Return the ranks drawn for "majority", by version."""
     drawn: list[int] = np.random.default_rng(rule.seed).integers(size, size=versions).tolist()
     return drawn
 
@@ -123,26 +124,26 @@ def _returned(rule: Rule, version: int, calls: Floats, starter: int) -> Floats:
     if rule.wait == "majority":
         started: Floats = np.maximum(calls, calls[starter])
         return started
-    heard = neighbors(size, rule.wait, rule.neighbors, version)
-    return np.array([calls[list(senders)].max() for senders in heard])
+    in_neighbors = neighbors(size, rule.wait, rule.neighbors, version)
+    return np.array([calls[list(senders)].max() for senders in in_neighbors])
 
 
 def _synchronises(rule: Rule, version: int) -> bool:
     return rule.sync_period is not None and (version + 1) % rule.sync_period == 0
 
 
-# ---- ranks that leave versions out ---------------------------------------------------------------
+# ---- ranks that skip versions --------------------------------------------------------------------
 
 
 class _Events(ABC):
-    """Ranks that call one after the other; `window` holds those back who are too far ahead."""
+    """Simulate calls in order of time; `window` holds back ranks that are too far ahead."""
 
     def __init__(self, rule: Rule, compute: Floats) -> None:
         self.rule = rule
         self.compute = compute
         self.versions, self.size = compute.shape
         self.window = rule.window or rule.sync_period or self.versions
-        self.version = [0] * self.size  # that each rank calls next
+        self.version = [0] * self.size  # next version of each rank
         self.called = [-1] * self.size
         self.held: list[int] = []
         self.queue: list[tuple[float, int]] = []
@@ -150,7 +151,7 @@ class _Events(ABC):
         self.end = 0.0
 
     def play(self) -> Bound:
-        """Until all ranks have made all versions."""
+        """Simulate until all ranks have made all versions."""
         for rank in range(self.size):
             self.go_on(0.0, rank, 0)
         while self.queue:
@@ -170,7 +171,7 @@ class _Events(ABC):
         return min(others, default=self.versions)
 
     def go_on(self, now: float, rank: int, version: int) -> None:
-        """The rank's call returns: it begins to compute for `version`, unless that was all."""
+        """Return from a rank's call: it computes for `version`, or ends after the last one."""
         self.version[rank] = version
         if version >= self.versions:
             self.called[rank] = self.versions
@@ -181,20 +182,20 @@ class _Events(ABC):
 
     @abstractmethod
     def call(self, now: float, rank: int) -> None:
-        """The rank calls its version."""
+        """Handle the call of a rank for its version."""
 
 
 class _Eager(_Events):
-    """Results of all ranks, which every rank gets in order; a call may bring several."""
+    """Deliver results of all ranks to every rank in order; a call may return several."""
 
     def __init__(self, rule: Rule, compute: Floats) -> None:
         super().__init__(rule, compute)
         self.starters = _starters(rule, self.versions, self.size)
-        self.started = 0  # versions that have
+        self.started = 0  # number of started versions
         self.waiting: list[int] = []
 
     def call(self, now: float, rank: int) -> None:
-        """Start its version, waits for it, or finds that it is late."""
+        """Start the version, wait for it, or find that the rank is late."""
         version = self.version[rank]
         if version < self.started:
             self.go_on(now, rank, self.started)
@@ -208,23 +209,23 @@ class _Eager(_Events):
 
 
 class _Forward(_Events):
-    """Averages of groups; who is late goes on after the newest one of its groups."""
+    """Average in groups; a late rank goes on after the newest average of its groups."""
 
     def __init__(self, rule: Rule, compute: Floats) -> None:
         super().__init__(rule, compute)
-        self.group_of: list[list[int]] = []  # number of a rank's group, by version
-        self.started: list[set[int]] = []  # these of each version
+        self.group_of: list[list[int]] = []  # group of each rank, by version
+        self.started: list[set[int]] = []  # started groups, by version
         for version in range(self.versions):
-            of_rank = [0] * self.size
+            group = [0] * self.size
             for number, members in enumerate(groups(self.size, rule.group_size or 1, version)):
                 for rank in members:
-                    of_rank[rank] = number
-            self.group_of.append(of_rank)
+                    group[rank] = number
+            self.group_of.append(group)
             self.started.append(set())
         self.waiting: list[int] = []  # at a synchronisation
 
     def call(self, now: float, rank: int) -> None:
-        """Take the newest result of its groups, the version's own at least."""
+        """Take the newest result of the rank's groups, at least that of its version."""
         version = self.version[rank]
         if _synchronises(self.rule, version):
             self.waiting.append(rank)

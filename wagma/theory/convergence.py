@@ -1,4 +1,4 @@
-"""Error of SGD with a fixed learning rate on a strongly convex objective, as papers bound it. Pure.
+"""Bound on the error of SGD with a fixed learning rate on a strongly convex objective. Pure.
 
 K-sync, K-async and fastest-k SGD share the bound: an error floor, to which the error falls
 exponentially (Bottou et al., 2018, Theorem 4.6).

@@ -1,4 +1,4 @@
-"""Distributions of computing times: frozen distributions of scipy.stats, seen and checked. Pure."""
+"""Distributions of compute times: frozen distributions of scipy.stats, checked. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expected maxima of sums, numeric: how long the slowest of N workers takes for M micro-batches.
+"""Numeric expected maxima of sums: the time of the slowest of N workers for M micro-batches.
 
 Pure; times in the unit of the distribution. It needs numpy alone; distributions are scipy's.
 """
@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 # The grid's step moves the result by at most half of this share of the mean of a term.
 _RESOLUTION = 1e-3
 _FEWEST, _MOST = 1 << 17, 1 << 23  # cells of the grid
-# The part of the expectation that is left to the approximation of the tail, at most about this.
+# Largest part of the expectation, approximately, that comes from the approximation of the tail.
 _TAIL = 1e-3
 _BELOW = 1e-7  # the share of a term's distribution below the grid, if it is unbounded there
 _NODES = 64  # of Gauss and Laguerre's quadrature

@@ -1,4 +1,4 @@
-"""Expected order statistics of computing times: how long the fastest k of n take. Pure.
+"""Expected order statistics of compute times: the time of the k fastest of n. Pure.
 
 scipy is imported where it is used: for exponential times of a known mean nothing is needed.
 """

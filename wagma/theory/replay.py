@@ -1,4 +1,4 @@
-"""What K of P ranks take for a version, from what each of them computes. Pure."""
+"""Time of a version that waits for K of P ranks, from their compute times. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["Replay", "replay"]
 
 @dataclass(frozen=True)
 class Replay:
-    """What a replay of late="skip" gives.
+    """Result of `replay`.
 
     Attributes:
-        seconds: per version.
-        late_share: of the calls.
+        seconds: seconds per version.
+        late_share: share of late calls.
     """
 
     seconds: float
@@ -25,12 +25,12 @@ class Replay:
 
 
 def replay(computing: npt.NDArray[np.float64], quorum: int, reduction: float) -> Replay:
-    """Run late="skip", grace=0 in time that is only counted.
+    """Simulate late="skip" with grace=0.
 
-    Every rank computes for its version and arrives. A version is executed at the `quorum`-th
-    arrival, and those that are present go on with the next one after the reduction. A rank that
-    arrives at a version that was executed is late: it has computed in vain, and at once goes on
-    with the version that nobody has executed yet.
+    Every rank computes for its version and arrives. The `quorum`-th arrival executes a version, and
+    the ranks that have arrived begin the next one after the reduction. A rank that arrives at an
+    executed version is late: its computation was in vain, and it begins at once with the first
+    version that was not executed.
 
     Args:
         computing: seconds that each rank computes for each version, [versions, ranks].
@@ -38,7 +38,7 @@ def replay(computing: npt.NDArray[np.float64], quorum: int, reduction: float) ->
         reduction: seconds from the arrival that starts a version to its result.
     """
     versions, ranks = computing.shape
-    # Who arrives when, at which version.
+    # Arrivals: time, rank, version.
     arrivals = [(float(computing[0, rank]), rank, 0) for rank in range(ranks)]
     heapq.heapify(arrivals)
     present: list[int] = []

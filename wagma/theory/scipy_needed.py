@@ -1,4 +1,4 @@
-"""scipy, an optional package: imported where it is used, with a remedy where it is missing."""
+"""Import of scipy, an optional package, with a remedy if it is missing."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_damage_of_one_rank_makes_all_take_the_one_before(
         assert equal(training.everything(), expected)
     told = f"rank {LAST}" if how == "no manifest" and SIZE > 1 else "run-001-version-00000003"
     assert (told in caplog.text) == (RANK == 0)
-    assert ("the checkpoint before it is taken" in caplog.text) == (RANK == 0)
+    assert ("trying the checkpoint before it" in caplog.text) == (RANK == 0)
 
 
 def test_an_error_of_one_disk_is_raised_on_every_rank(
@@ -177,7 +177,7 @@ def test_ranks_that_disagree_are_refused(
     folder: Path,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("wagma.checkpoint.opening._SEEN_AFTER_S", (0.0,))
+    monkeypatch.setattr("wagma.checkpoint.opening._RETRIES_S", (0.0,))
     with Training(folder) as training:
         model, opt = training.model, training.opt
         with pytest.raises(MismatchError, match="every differs between ranks"):

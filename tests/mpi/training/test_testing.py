@@ -220,7 +220,7 @@ def test_what_one_rank_cannot_make_is_told_to_all(
     def make(comm: Any) -> Algorithm:
         return broken(comm) if alone or comm is COMM else Base(comm)
 
-    said = f"^check 'one rank' failed on rank 1: ZeroDivisionError: no {what}. One rank has"
+    said = f"^check 'one rank' failed on rank 1: ZeroDivisionError: no {what}. A single rank"
     if not alone:
         said = f"^check 'closures' failed on rank 1: ZeroDivisionError: no {what}. before_step"
     with pytest.raises(AssertionError, match=said):

@@ -14,7 +14,7 @@ Equations carry the paper's numbers. Where its print is wrong:
   first checks need not be so in the optimum, and its order by fixed time does not separate the
   classes. Equal times of all nodes are optimal only where every b_i > 0.
 - Theorem 4.1's weights for the noise scale are not of least variance, because Lemma B.5 drops cross
-  terms: `noise_scale` computes both, and takes the better ones unless it is told otherwise.
+  terms: `noise_scale` has both, and by default uses the better ones.
 
 Times are seconds, or any other unit as long as it is the same. Planning takes well under 10 ms for
 16 nodes and 32 candidates for the total batch.

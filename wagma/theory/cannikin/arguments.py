@@ -1,4 +1,4 @@
-"""Arguments of the functions of this package: what is wrong is named with its value. Pure."""
+"""Checks of arguments, whose errors name the argument and its value. Pure."""
 
 from __future__ import annotations
 

@@ -18,17 +18,17 @@ __all__ = ["ClusterModel", "Lines", "NodeModel", "batch_time"]
 
 @dataclass(frozen=True)
 class NodeModel:
-    """How long a node computes on a local batch of b samples: (3).
+    """Compute times of a node for a local batch of b samples: (3).
 
-    Before backward it takes a = q b + s, and for backward P = k b + m, in seconds.
+    Before backward a node takes a = q b + s, and for backward P = k b + m, in seconds.
 
     Attributes:
         q: seconds per sample of loading data and forward, >= 0.
         s: seconds per batch of the same and of the update, >= 0.
         k: seconds per sample of backward, > 0.
         m: seconds per batch of backward, >= 0.
-        max_batch: samples that fit into its memory, >= 1; None: any number.
-        min_batch: samples that it has to get, 0 to max_batch.
+        max_batch: samples that fit into its memory, >= 1; None: no limit.
+        min_batch: smallest number of samples, 0 to max_batch.
 
     Raises:
         ValueError: a value is out of its range.
@@ -53,7 +53,7 @@ class NodeModel:
 
 
 class Lines(NamedTuple):
-    """All nodes as arrays (n,): either bottleneck's time is a line in b, slope b + constant.
+    """All nodes as arrays (n,): for each bottleneck the time is a line, slope b + constant.
 
     A node's batch takes max(compute_slope b + compute, sync_slope b + sync).
     """
@@ -66,7 +66,7 @@ class Lines(NamedTuple):
     most: Floats  # math.inf: no limit
 
     def times(self, batches: Floats) -> Floats:
-        """Return how long the batch takes for each node's sake: (..., n)."""
+        """Return the time that each node needs for its batch: (..., n)."""
         return np.maximum(
             self.compute_slope * batches + self.compute, self.sync_slope * batches + self.sync
         )
@@ -74,7 +74,7 @@ class Lines(NamedTuple):
 
 @dataclass(frozen=True)
 class ClusterModel:
-    """Nodes that average gradients in buckets, the first of which leave during backward.
+    """Nodes that average gradients in buckets, the first of which are sent during backward.
 
     Attributes:
         nodes: n >= 1 of them, a tuple.
@@ -123,7 +123,7 @@ class ClusterModel:
         )
 
     def bottlenecks(self, batches: Floats) -> tuple[str, ...]:
-        """Return what each node waits for at these batches: "compute" or "communication"."""
+        """Return each node's bottleneck at these batches: "compute" or "communication"."""
         lines = self.lines
         compute = lines.compute_slope * batches + lines.compute
         sync = lines.sync_slope * batches + lines.sync
@@ -131,10 +131,10 @@ class ClusterModel:
 
 
 def batch_time(cluster: ClusterModel, batches: npt.ArrayLike) -> float:
-    """Return how long a step takes with these local batches: (7).
+    """Return the time of a step with these local batches: (7).
 
     T = max(max_i(a_i + P_i + T_u), max_i(a_i + gamma P_i + T_o + T_u)). A node with a batch of 0
-    takes part: its s_i and m_i count. Limits of the nodes are not looked at.
+    takes part with its s_i and m_i. The nodes' limits are not checked.
 
     Args:
         cluster: the model.

@@ -1,7 +1,7 @@
-"""The clusters on which Cannikin was measured, as models: Tables 2 and 3, and Sec. 6. Pure.
+"""Models of the clusters on which Cannikin was measured: Tables 2 and 3, and Sec. 6. Pure.
 
-The paper prints which nodes there were, and how much faster the fastest one was. Their times are
-not printed, so that these are chosen:
+The paper prints the nodes, and how much faster the fastest one was, but not their times. These are
+chosen:
 
 | number | value | from |
 |---|---|---|
@@ -17,9 +17,9 @@ not printed, so that these are chosen:
 | T_u | 0.05 of the step | chosen: one of those buckets |
 | T_o | 0.30 of the step | chosen: the other six; `overlap` changes it |
 
-Loading belongs to a_i and is not slower where the GPU is: otherwise equal times would be equal
-times until the first bucket, too, and communication would not matter to the best batches. All
-shares are of the step for which a cluster is made.
+Loading belongs to a_i, and does not slow down with the GPU. Otherwise equal times would also be
+equal times until the first bucket, and communication would not change the best batches. All shares
+are relative to the step time for which a cluster is created.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ def made_cluster(
     q = loading + _FORWARD * (relative - loading)
     k = (1 - _FORWARD) * (relative - loading)
     s, m = _FORWARD * _FIXED * step, (1 - _FORWARD) * _FIXED * step
-    # What each node can compute within the step: the less of what both bottlenecks allow. No
-    # node's batch is 0, so that all are filled to the step's end, and their sum is the batch.
+    # Samples that each node can compute within the step: the minimum over both bottlenecks. No
+    # node's batch is 0, so all nodes are filled to the step's end, and the sum is the batch.
     before_last = step - _LAST_BUCKET * step - s
     by_compute = (before_last - m) / (q + k)
     by_sync = (before_last - _GAMMA * m - overlap * step) / (q + _GAMMA * k)

@@ -1,4 +1,4 @@
-"""Batches for the epochs in which the nodes' times are still to be learned: Sec. 4.2. Pure."""
+"""Batches for the first epochs, in which the nodes' times are learned: Sec. 4.2. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from wagma.theory.cannikin.optimum import check_feasible, fill, integer_batches
 
 __all__ = ["distinct_batches", "initial_batches"]
 
-# By how much two batches differ, relative to the first, so that errors of measured times do not
-# make a slope of their own.
+# Relative difference between two batches of a node, so that errors of measured times do not
+# determine the slope.
 _APART = 0.25
 
 
@@ -81,7 +81,7 @@ def distinct_batches(
     wanted = fill(fastest, np.array([float(total)]))[0]
     more = np.maximum(np.ceil(before * (1 + _APART)), before + 1)
     less = np.minimum(np.floor(before * (1 - _APART)), before - 1)
-    # The nodes that (8) gives more come first; before and after them those that have no choice.
+    # Nodes that get more by (8) come first; nodes without a choice go to either end.
     ratios = np.divide(wanted, before, out=np.full(len(times), math.inf), where=before > 0)
     ratios[less < 1], ratios[more > limits] = math.inf, -math.inf
     order = np.argsort(-ratios.round(9), kind="stable")

@@ -41,7 +41,7 @@ class Line:
 
 @dataclass
 class _Size:
-    """What is remembered of a batch size: mean times, and the weight of the observations."""
+    """Mean times of a batch size, and the weight of its observations."""
 
     batch: float
     a: float
@@ -49,7 +49,7 @@ class _Size:
     weight: float
 
     def add(self, other: _Size) -> None:
-        """Become the mean of both. Where both are on a line, this is too."""
+        """Merge `other` into this entry by weight; points on a line stay on it."""
         self.weight += other.weight
         part = other.weight / self.weight
         self.batch += part * (other.batch - self.batch)
@@ -86,7 +86,7 @@ class NodeFit:
     sizes: list[_Size] = field(default_factory=list)
 
     def observe(self, batch: float, a: float, P: float) -> None:
-        """Take the times of a batch in: a >= 0, P > 0, batch > 0."""
+        """Add the times of a batch: a >= 0, P > 0, batch > 0."""
         self.changed = bool(self.sizes) and self._rescale(batch, a, P)
         for size in self.sizes:
             size.weight = max(size.weight * self.forgetting, _LEAST_WEIGHT)
@@ -119,7 +119,7 @@ class NodeFit:
         return {"noise": self.noise, "trend": self.trend, "changed": self.changed, "sizes": sizes}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` returned."""
+        """Restore what `state` returned."""
         self.noise, self.trend = float(state["noise"]), float(state["trend"])
         self.changed = bool(state["changed"])
         self.sizes = [_Size(*map(float, size)) for size in state["sizes"]]

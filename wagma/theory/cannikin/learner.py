@@ -223,7 +223,7 @@ class PerformanceLearner:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned; limits and forgetting stay this object's.
+        """Restore what `state_dict` returned; limits and forgetting stay this object's.
 
         Raises:
             ValueError: it is of another number of nodes, or something is missing.

@@ -166,7 +166,7 @@ class NoiseScaleAverage:
         return dict(self._sums)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned.
+        """Restore what `state_dict` returned.
 
         Raises:
             ValueError: a number is missing or not finite; the average is unchanged.

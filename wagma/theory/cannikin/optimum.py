@@ -1,10 +1,10 @@
 """The best local batches for a total batch: OptPerf, exactly, in real numbers and integers. Pure.
 
-The paper calls this a mixed-integer program. In real numbers it is a linear one: the time that a
-node asks for grows with its batch, so that all nodes are filled to one level of time, as by water.
+The paper calls this a mixed-integer program. In real numbers it is a linear one: the time of a node
+grows with its batch, so that all nodes are filled to one level of time, like water.
 
-Nothing here depends on the CPU: there is no BLAS, whose order of sums does. Nodes that compute the
-same plan from the same numbers get the same one.
+The results do not depend on the CPU, because no BLAS, whose order of sums depends on it, is used:
+equal numbers give equal plans on all nodes.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ class Planner(ABC):
         return {"noise": self.noise.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned."""
+        """Restore what `state_dict` returned."""
         self.noise.load_state_dict(state["noise"])
 
 
@@ -249,7 +249,7 @@ class _Learning(Planner):
         return {**super().state_dict(), "learner": self.learner.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned."""
+        """Restore what `state_dict` returned."""
         super().load_state_dict(state)
         self.learner.load_state_dict(state["learner"])
 

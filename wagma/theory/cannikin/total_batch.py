@@ -1,4 +1,4 @@
-"""Which total batch to take, and what it does to the learning rate. Pure."""
+"""Choice of the total batch, and scaling of the learning rate with it. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A threshold from measured times: Algorithm 2. Pure; it needs numpy alone."""
+"""Choice of a threshold from measured times: Algorithm 2. Pure; needs numpy alone."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["ThresholdChoice", "choose_threshold"]
 
 @dataclass(frozen=True)
 class ThresholdChoice:
-    """What `choose_threshold` found.
+    """Result of `choose_threshold`.
 
     Attributes:
-        threshold: the best of the candidates; math.inf: nothing should be dropped.
-        speedup: which it is expected to bring, 1 for math.inf.
-        drop_rate: share of the micro-batches that it drops, 0 to 1.
+        threshold: the best candidate; math.inf: drop nothing.
+        speedup: its expected speed-up; 1 for math.inf.
+        drop_rate: its share of dropped micro-batches, 0 to 1.
         thresholds: the candidates, [C].
-        speedups: of each candidate, [C].
-        drop_rates: of each candidate, [C].
+        speedups: speed-up of each candidate, [C].
+        drop_rates: drop rate of each candidate, [C].
     """
 
     threshold: float
@@ -45,14 +45,14 @@ def choose_threshold(
     """Return the threshold that would have made the measured steps fastest: Algorithm 2.
 
     For each step i: S_i(tau) = (T_i + T^c_i) / (min(tau, T_i) + T^c_i) * Mtilde_i(tau) / M; the
-    speed-up is the mean over the steps. The result depends on the arguments alone, and is the same
-    on every worker that passes the same ones. Of candidates with the same speed-up the largest is
-    chosen: it drops least.
+    speed-up is the mean over the steps. The result depends on the arguments alone, so that equal
+    arguments give equal results on all workers. Of candidates with the same speed-up the largest is
+    chosen, because it drops least.
 
-    Algorithm 2 presumes that the threshold ends a micro-batch in progress. Where it is tested
-    between micro-batches, a step ends with the last micro-batch that began before the threshold,
-    and all of these count: `preempt=False` computes with that. The difference is large where a
-    micro-batch may take long.
+    Algorithm 2 presumes that the threshold ends a micro-batch in progress. If the threshold is
+    tested between micro-batches, a step ends with the last micro-batch that began before it, and
+    that one counts: `preempt=False` computes this case. The difference is large if micro-batches
+    can take long.
 
     Args:
         times: of each micro-batch, >= 0: [steps, workers, micro-batches].

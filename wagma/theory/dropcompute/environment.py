@@ -1,4 +1,4 @@
-"""The environment of the paper's experiments: its delays, and what can be gained in it. Pure."""
+"""The environment of the paper's experiments: its delays, and the possible gain. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Thresholds and speed-ups, as formulas and choices share them. Pure."""
+"""Thresholds and speed-ups, shared by formulas and choices. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["EQUAL", "Floats", "check_thresholds"]
 
 Floats = npt.NDArray[np.float64]
 
-# Speed-ups that differ by no more than this share are equal: rounding makes such differences.
+# Relative difference below which speed-ups are equal, because of rounding.
 EQUAL = 1e-9
 
 

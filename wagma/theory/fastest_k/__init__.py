@@ -1,8 +1,8 @@
 """Adaptive fastest-k SGD (Kas Hanna et al., arXiv 2208.03134, 2022): policy and theory. Pure.
 
 A master with n workers takes the fastest k gradients of every iteration, and then all workers
-start anew. A small k is fast, a large k has a lower error floor; the papers' policies raise k:
-`AdaptiveK` by what it observes, `switch_times` by constants that it must know.
+start anew. A small k is fast, a large k has a lower error floor; the paper's policies raise k:
+`AdaptiveK` from observations, `switch_times` from constants that have to be known.
 
 Times are in the unit of the response times. scipy is imported where it is used: `AdaptiveK` and the
 simulation need numpy alone.

@@ -15,25 +15,25 @@ Schedule = Literal["additive", "double"]
 
 
 class AdaptiveK:
-    """Raise k once SGD moves to and fro: Algorithm 1 of Kas Hanna et al. (2022).
+    """Raise k when SGD oscillates: Algorithm 1 of Kas Hanna et al. (2022).
 
-    Two gradient estimates in a row with a negative inner product count +1, others -1. Once the
-    count is above `thresh`, more than `burnin` iterations have passed, and a larger k is possible,
-    k grows, and both counters start anew.
+    A negative inner product of two successive gradient estimates counts +1, another one -1. When
+    the count exceeds `thresh`, and more than `burnin` iterations have passed, k grows if it can,
+    and both counters start anew.
 
-    Two details of the print are read as follows. Its iteration j compares with a gradient that
-    does not exist yet: here the last two that exist are compared, and the first iteration compares
-    none. The number of iterations starts at 1, and after a switch at 0, which the same iteration
-    makes 1.
+    This deviates from the print in two details. Its iteration j compares with a gradient that does
+    not exist yet; here the last two existing gradients are compared, and the first iteration
+    compares none. The number of iterations starts at 1, and after a switch at 0, which the same
+    iteration increments to 1.
 
-    An object is used by one thread at a time.
+    Not thread-safe.
 
     Args:
         k0: k of the first iteration, 1 to n.
         n: number of workers, >= 1.
-        step: what "additive" adds to k, >= 1; "double" does not use it.
-        thresh: the count must be larger, >= 0.
-        burnin: the number of iterations must be larger, >= 0.
+        step: increment of k with "additive", >= 1; "double" does not use it.
+        thresh: number that the count has to exceed, >= 0.
+        burnin: number that the iterations have to exceed, >= 0.
         k_max: the largest k, k0 to n; None: n.
         schedule: "additive" adds `step` where k + step <= min(n, k_max) (V-A); "double" doubles k
             where 2 k <= min(n, k_max) (V-B).
@@ -110,7 +110,7 @@ class AdaptiveK:
         }
 
     def load_state(self, state: Mapping[str, SupportsIndex]) -> None:
-        """Go on from what `state` returned.
+        """Restore what `state` returned.
 
         Raises:
             ValueError: a number is missing, or k is not from k0 to k_max; nothing has changed then.

@@ -1,4 +1,4 @@
-"""Error over time, and when to raise k by it: Lemma 1 and Theorem 1 of Kas Hanna et al. Pure."""
+"""Error over time, and when to raise k: Lemma 1 and Theorem 1 of Kas Hanna et al. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fastest-k SGD, simulated in time that is only counted: Sections IV and V of Kas Hanna et al."""
+"""Simulation of fastest-k SGD in virtual time: Sections IV and V of Kas Hanna et al."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Integers = npt.NDArray[np.int64]
 # Takes weights and the indices of workers; returns the mean of their gradients, and the error.
 Loss = Callable[[Floats, Integers], tuple[Floats, float]]
 
-_BLOCK = 1 << 16  # response times that are drawn together
+_BLOCK = 1 << 16  # response times drawn at once
 
 
 @dataclass(frozen=True)
 class FastestKRun:
-    """What a simulation gives; of each iteration, in their order.
+    """Result of a simulation, with one entry per iteration.
 
     Attributes:
-        times: at which the iteration ends, from 0, float64: (steps,).
-        ks: the workers that it waited for, int64: (steps,).
-        weights: after the last iteration, float64, of the shape of a gradient: (d,).
+        times: end of each iteration, from 0, float64: (steps,).
+        ks: number of workers that it waited for, int64: (steps,).
+        weights: weights after the last iteration, float64: (d,).
         errors: F(w) - F* after the iteration, float64: (steps,).
         downloads: gradients that the master has received so far, each a d-vector, int64: (steps,).
             An iteration receives k.

@@ -1,4 +1,4 @@
-"""Time per update, by formula where there is one: Theorems 1 and 2, Lemmas 4 to 6. Pure."""
+"""Time per update, by formula or simulation: Theorems 1 and 2, Lemmas 4 to 6. Pure."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ Kind = Literal["exact", "upper bound", "simulated"]
 _SEED = 1803
 _FEWEST, _MOST = 20_000, 2_000_000  # updates of a simulation
 _WARM_UP = 0.1  # the share of the updates before the steady state
-_BATCHES = 30  # whose means tell the error of a simulation
+_BATCHES = 30  # batches whose means give the error of a simulation
 _ACCURACY = 0.01
 
 
 @dataclass(frozen=True)
 class UpdateTime:
-    """How long an update takes.
+    """Time of an update.
 
     Attributes:
-        mean: on average in the long run, in the unit of the distribution.
+        mean: long-run average, in the unit of the distribution.
         kind: "exact"; "upper bound"; "simulated": with a fixed seed, to 1 % (three standard
             errors).
     """
@@ -111,12 +111,12 @@ def _exponential(distribution: Distribution) -> tuple[bool, float]:
 
 
 def _simulated(method: str, distribution: Distribution, learners: int, k: int) -> float:
-    """Return the mean time of an update, from as many as its error needs.
+    """Return the simulated mean time of an update, from as many updates as its error needs.
 
-    Heavy tails, such as Pareto(2, 1)'s, would need millions of updates, without two reductions of
-    the variance. In K-async all learners compute or wait, so that an update takes
-    K (E[X] + E[waiting]) / P: the waiting alone is simulated. And what takes longer because the
-    learners happened to compute longer than on average is taken out (a control variate).
+    Two reductions of the variance avoid millions of updates for heavy tails such as Pareto(2, 1).
+    In K-async all learners compute or wait, so that an update takes K (E[X] + E[waiting]) / P: only
+    the waiting is simulated. A control variate removes the effect of compute times that happened to
+    be above or below their mean.
     """
     updates, average = _FEWEST, float(distribution.mean())
     while True:
@@ -145,7 +145,7 @@ def _batches(values: Floats) -> Floats:
 
 
 def _controlled(values: Floats, excess: Floats) -> tuple[float, float]:
-    """Return the mean of values where the excess, whose mean is 0, is 0; and its standard error."""
+    """Return the mean of `values` and its standard error, with `excess` as control variate."""
     apart = excess - excess.mean()
     spread = float(apart @ apart)
     slope = float(apart @ values) / spread if spread > 0 else 0.0

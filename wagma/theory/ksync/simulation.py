@@ -1,4 +1,4 @@
-"""Updates of a parameter server, simulated event by event in time that is only counted. Pure."""
+"""Event simulation of a parameter server's updates in virtual time. Pure."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ __all__ = ["Draws", "Simulation", "asynchronous", "simulate", "synchronous"]
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-_BLOCK = 1 << 20  # times that are drawn together
+_BLOCK = 1 << 20  # times drawn at once
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """What a simulation of updates gives.
+    """Result of a simulation.
 
     Attributes:
-        times: at which the updates happen, never decreasing, from 0, float64: (updates,).
-        staleness: of each gradient of an update, in the order of their arrival: the version of the
-            parameters that it updates, minus the version at which it was computed, int64:
-            (updates, k).
+        times: times of the updates, never decreasing, from 0, float64: (updates,).
+        staleness: of each gradient of an update, in order of arrival, the version of the updated
+            parameters minus the version at which it was computed, int64: (updates, k).
         fresh: whether the staleness is 0, bool: (updates, k).
     """
 
@@ -48,14 +47,14 @@ def simulate(
 ) -> Simulation:
     """Simulate the updates of a method, where communication takes no time (Dutta et al., 2.3).
 
-    All learners begin at time 0 with version 0. Update i takes K gradients to version i + 1. Of
-    gradients that arrive at the same time those of the learners with the lower indices come first.
+    All learners begin at time 0 with version 0. Update i makes version i + 1 from K gradients.
+    Gradients that arrive at the same time are ordered by the indices of their learners.
 
     10^5 updates with 16 learners take at most a few seconds.
 
     Args:
         method: one of `METHODS`.
-        distribution: of the time of a mini-batch, >= 0: a frozen distribution of scipy.stats.
+        distribution: times of mini-batches, >= 0: a frozen distribution of scipy.stats.
         learners: P, >= 1.
         k: K, 1 to P.
         updates: how many are simulated, >= 1.
@@ -80,7 +79,7 @@ def simulate(
 
 
 class Draws:
-    """Computing times of mini-batches."""
+    """Draw compute times of mini-batches."""
 
     def __init__(self, distribution: Distribution, rng: np.random.Generator) -> None:
         self._distribution, self._rng = distribution, rng
@@ -92,13 +91,13 @@ class Draws:
         return np.asarray(drawn, np.float64).reshape(shape)
 
     def of_updates(self, *shape: int) -> Floats:
-        """Return times that begin with updates, the first axis; their means are kept."""
+        """Return times whose first axis are updates, and keep their means."""
         times = self(*shape)
         self._means.append(times.reshape(len(times), -1).mean(axis=1))
         return times
 
     def rows(self, length: int) -> Iterator[Floats]:
-        """Yield the times of update after update without end; their means are kept."""
+        """Yield the times of one update after the other without end, and keep their means."""
         while True:
             yield from self.of_updates(max(1, _BLOCK // (8 * length)), length)
 
@@ -108,7 +107,7 @@ class Draws:
 
 
 def synchronous(draws: Draws, learners: int, k: int, updates: int, mini_batches: int) -> Floats:
-    """Return when the K-th gradient of each update is there; all learners begin anew after each.
+    """Return the arrival of the K-th gradient of each update, after which all learners restart.
 
     Args:
         draws: makes the times.
@@ -156,7 +155,7 @@ def _batch_asynchronous(
         short = [i for i, own in enumerate(ends) if not own.size or own[-1] < latest]
         if enough and not short:
             break
-        # Only those whose last push is before the last of all push more.
+        # Only learners whose last push precedes the last of all pushes push more.
         for i in short:
             last = ends[i][-1:] if ends[i].size else np.zeros(1)
             ends[i] = np.concatenate([ends[i], last + draws(more).cumsum()])

@@ -127,7 +127,7 @@ class DiLoCo(PostedAveraging, LocalSGD):
         model, anchor, later = self.parameters.flat, self._anchor.flat, self.overlap and not final
         changes = anchor - model
         self._step_outer()  # with the changes that the last period posted
-        self._average(changes, self._mean_weight(), later=later, everybody=final)
+        self._average(changes, self._mean_weight(), later=later, all_ranks=final)
         if not later:
             self._due &= bool(self._weights)  # without steps there are no changes to apply
             self._step_outer()

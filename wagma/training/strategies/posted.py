@@ -48,7 +48,7 @@ class PostedAveraging(Algorithm):
         self._array.content[: known.numel()] = known
 
     def _average(
-        self, values: torch.Tensor, weight: float, *, later: bool = False, everybody: bool = False
+        self, values: torch.Tensor, weight: float, *, later: bool = False, all_ranks: bool = False
     ) -> None:
         """Average this rank's values; an unused average is lost.
 
@@ -56,7 +56,7 @@ class PostedAveraging(Algorithm):
             values: 1-d, with the number of elements and the dtype of `_keep_in`.
             weight: weight of this rank's values, finite and >= 0.
             later: post the call and return; `_take` waits for the average.
-            everybody: average over all ranks and wait for them, whatever the collective's groups.
+            all_ranks: average over all ranks and wait for them, whatever the collective's groups.
 
         Raises:
             MismatchError: the ranks are at different versions.
@@ -69,8 +69,8 @@ class PostedAveraging(Algorithm):
         if later:
             self._request = self.collective.iallreduce(self._array.memory, weight)
         else:
-            call = self.collective.sync if everybody else self.collective.allreduce
-            self._receive(call(self._array.memory, weight), everybody=everybody)
+            call = self.collective.sync if all_ranks else self.collective.allreduce
+            self._receive(call(self._array.memory, weight), all_ranks=all_ranks)
 
     def _finish(self) -> None:
         """Wait for a posted call."""
@@ -78,9 +78,9 @@ class PostedAveraging(Algorithm):
             request, self._request = self._request, None
             self._receive(request.wait())
 
-    def _receive(self, outcome: Outcome, *, everybody: bool = False) -> None:
+    def _receive(self, outcome: Outcome, *, all_ranks: bool = False) -> None:
         self._latest, self._due = outcome, had_samples(outcome.weight)
-        if everybody or self.collective.options.quorum == "all":
+        if all_ranks or self.collective.options.quorum == "all":
             self._array.check(self.rank)
 
     def _take(self) -> torch.Tensor | None:
