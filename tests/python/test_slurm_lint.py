@@ -11,8 +11,7 @@ import pytest
 from slurm_scripts import BODY, BY_SHELL, REQUEUE, changed, script
 
 from wagma.cli import Ended, main
-from wagma.slurm.checks import Finding, lint
-from wagma.slurm.checks.lint import CHECKS
+from wagma.slurm.checks import CHECKS, Finding, lint
 from wagma.slurm.script import read
 from wagma.slurm.templates import folder, names
 
