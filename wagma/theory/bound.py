@@ -74,7 +74,7 @@ class Bound:
 
 
 def bound(rule: Rule, compute: Floats) -> Bound:
-    """Plays a training.
+    """Return the bound of a training.
 
     Args:
         rule: the ranks for which a call waits.
