@@ -26,7 +26,7 @@ PASSED_ON_S = 0.2  # within which a launcher forwards a rank's output
 
 
 def on_world(parser: argparse.ArgumentParser, run: Callable[[MPI.Intracomm], int]) -> int:
-    """Runs on the ranks of COMM_WORLD; returns the exit status. Collective.
+    """Run on all ranks of COMM_WORLD and return the exit status; collective.
 
     Args:
         parser: reports the error if `run` raises InputError on all ranks.
