@@ -1,6 +1,6 @@
-# Part of _engine.pyx: what ranks on any nodes talk through.
+# Part of _engine.pyx: the channel for messages between ranks on any nodes.
 
-# The capsule closes its transport when it goes, as long as it has the first of these names.
+# The destructor of the capsule closes its transport only if the capsule has the first name.
 cdef const char *OWNED = "wagma_transport"
 cdef const char *TAKEN = "wagma_transport, taken"
 
@@ -33,7 +33,7 @@ cdef class Channel:
         self.capsule = capsule
 
     cdef int check(self, int rank) except -1:
-        """Whether a handle of `rank` can be made."""
+        """Check that a handle of `rank` can be made."""
         if self.transport == NULL:
             raise HandleError("the channel was taken by a handle before: make another one")
         if rank != self.transport.rank:
@@ -41,7 +41,7 @@ cdef class Channel:
         return 0
 
     cdef wagma_transport *take(self) except NULL:
-        """The transport, which is the caller's from now on."""
+        """Return the transport, which the caller owns from now on."""
         cdef wagma_transport *transport = self.transport
         PyCapsule_SetName(self.capsule, TAKEN)
         self.transport = NULL

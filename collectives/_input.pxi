@@ -1,4 +1,4 @@
-# Part of _engine.pyx: which arrays a handle takes, and where they are.
+# Part of _engine.pyx: the arrays that a handle accepts, and their addresses.
 
 cdef enum:
     DIMENSIONS = 8       # arrays of more dimensions take the slow way
@@ -8,7 +8,7 @@ cdef dlpack_exchange *_torch_exchange = NULL  # NULL: tensors are asked by their
 
 
 def ndarray_fields(array):
-    """What a numpy array's memory says where `ndarray` of _ndarray.h expects it.
+    """Read a numpy array's fields at the offsets of `ndarray` in _ndarray.h.
 
     Returns:
         address, ndim, shape (of two dimensions), number and byte order of the dtype, whether it is
@@ -17,7 +17,7 @@ def ndarray_fields(array):
     if type(array) is not np.ndarray or array.ndim != 2:
         raise TypeError(f"expected a numpy array of two dimensions, got {type(array).__name__}")
     cdef const ndarray *fields = <const ndarray *>array
-    # What is read first says whether the pointers are where they are expected.
+    # The first fields show whether the pointers are at the expected offsets.
     if (<uintptr_t>fields.data != array.__array_interface__["data"][0] or fields.ndim != 2
             or <PyObject *>fields.dtype != <PyObject *>array.dtype):
         return None
@@ -65,9 +65,9 @@ cdef int _find_torch() except -1:
 
 
 cdef object _kept(object x):
-    """What keeps the memory that `x` has now: others may give a tensor another (set_, .data).
+    """Return an object that keeps the current memory of `x`: set_ and .data may replace a tensor's.
 
-    A buffer cannot be resized as long as the memoryview lives; that a tensor was, says `_moved`.
+    A memoryview prevents that a buffer is resized; `_moved` detects a resized tensor.
     """
     if _is_tensor(x):
         return x.detach()
@@ -75,7 +75,7 @@ cdef object _kept(object x):
 
 
 cdef bint _moved(object x, void *address) except -1:
-    """Whether the tensor `x` is not at `address` any more; of other arrays: no."""
+    """Return whether `x` is a tensor that is not at `address` any more."""
     if not _is_tensor(x):
         return False
     try:
@@ -86,7 +86,7 @@ cdef bint _moved(object x, void *address) except -1:
 
 @cython.final
 cdef class _Input:
-    """The arrays that fit, and the contribution buffer that is given out and not taken yet."""
+    """The arrays that fit, and the contribution buffer that is given out and not published yet."""
     cdef _Views views
     cdef object dtype        # arrays.Dtype
     cdef object torch_dtype
@@ -105,7 +105,7 @@ cdef class _Input:
     cdef object next_array
 
     cdef inline object locate(self, object x, Py_buffer *view, void **address):
-        """The memory of x, and what keeps it."""
+        """Write the address of x; return an object that keeps its memory."""
         keeper = x
         if not (self._ndarray(x, address) or self._buffer(x, view, address)
                 or self._tensor(x, address)):
@@ -122,10 +122,10 @@ cdef class _Input:
         return keeper
 
     cdef inline bint _ndarray(self, object x, void **address) noexcept:
-        """Whether x is a numpy array that fits as it is; everything is asked anew in every call.
+        """Return whether x is a numpy array that fits as it is; every call checks everything.
 
-        The buffer protocol says the same, but numpy describes the array in new memory for it.
-        docs/performance.md has what that takes.
+        The buffer protocol gives the same information, but numpy allocates memory for it.
+        docs/performance.md has the cost.
         """
         if type(x) is not _ndarray_type:
             return False
@@ -145,7 +145,7 @@ cdef class _Input:
         return True
 
     cdef inline bint _buffer(self, object x, Py_buffer *view, void **address) noexcept:
-        """Whether x is a buffer that fits as it is; what does not is for `arrays` to explain."""
+        """Return whether x is a buffer that fits as it is; otherwise `arrays` explains why not."""
         if not PyObject_CheckBuffer(x):
             return False
         if try_buffer(x, view, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0:
@@ -164,7 +164,7 @@ cdef class _Input:
         return True
 
     cdef bint _tensor(self, object x, void **address):
-        """The same for a torch tensor; everything is asked anew in every call (resize_, set_)."""
+        """Return whether x is a torch tensor that fits; every call checks everything (resize_)."""
         if not _is_tensor(x):
             return False
         if self._lent_tensor(x, address):
@@ -181,10 +181,10 @@ cdef class _Input:
             return False
 
     cdef inline bint _lent_tensor(self, object x, void **address) except -1:
-        """Whether x is a tensor that fits as it is, and of which torch says so in C.
+        """Return whether x is a tensor that fits as it is, by torch's exchange in C.
 
-        Subclasses may override what tensors say of themselves, and are asked. DLPack does not tell
-        of a pending negation.
+        Subclasses may override the attributes of a tensor, so they take the slower way. DLPack has
+        no flag for a pending negation.
         """
         cdef dlpack_tensor tensor
         if _torch_exchange == NULL or type(x) is not _torch_tensor:
@@ -211,7 +211,7 @@ cdef class _Input:
 
     # ---- out of place --------------------------------------------------------------------------
     cdef object give_out(self, void *address):
-        """The array over the contribution buffer at `address`."""
+        """Return the array over the contribution buffer at `address`."""
         if address != self.next_address:
             self.next_memory = _hand_out(address, self.views)
             self.next_array = _array(self.next_memory, self.views)
@@ -219,7 +219,7 @@ cdef class _Input:
         return self.next_array
 
     cdef int take(self, object x) except -1:
-        """A call has published the buffer; x is an array over it."""
+        """Make the array over the buffer, and x, read-only: a call has published it."""
         self.next_memory.readonly = True
         self.next_array.flags.writeable = False
         if isinstance(x, np.ndarray):

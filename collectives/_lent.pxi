@@ -1,4 +1,4 @@
-# Part of _engine.pyx: a handle that C code calls.
+# Part of _engine.pyx: a handle that is lent to C code.
 
 @cython.final
 cdef class Lent:
@@ -32,9 +32,9 @@ cdef class Lent:
             self.handle.busy = IDLE
 
     def error(self, int status):
-        """The exception for a negative status that a call gave.
+        """Return the exception for the negative status of a call.
 
-        To be asked by the thread that made the call, before its next one.
+        Call it in the thread that made the call, before its next call.
         """
         return self.handle._failure(status)
 

@@ -1,4 +1,4 @@
-# Part of _engine.pyx: memory of the engine as numpy sees it, and who owns it.
+# Part of _engine.pyx: the engine's memory as numpy arrays, and its owners.
 
 @cython.final
 @cython.no_gc
@@ -9,7 +9,7 @@ cdef class _Engine:
     cdef uint32_t process
 
     cdef inline object memory(self):
-        """What has to live as long as the rank's own array and its contribution buffers do."""
+        """Return the owner of the rank's own array and of its contribution buffers."""
         return self if self.segment is None else self.segment
 
     def __dealloc__(self):
@@ -20,8 +20,8 @@ cdef class _Engine:
 @cython.final
 @cython.no_gc
 cdef class _Views:
-    """What the outcomes of a handle need for their arrays; they do not refer to the handle, which
-    a program may make refer to them."""
+    """State that the arrays of outcomes need. Outcomes do not refer to the handle itself: a program
+    may store them in it, and there must be no cycle."""
     cdef _Engine engine      # None after close()
     cdef tuple shape
     cdef object storage      # numpy dtype
@@ -43,7 +43,7 @@ cdef class _Views:
 @cython.final
 @cython.no_gc
 cdef class _Memory:
-    """An array of the handle's size by the buffer protocol; keeps its owner."""
+    """An array of the handle's size for the buffer protocol; keeps its owner alive."""
     cdef object owner
     cdef void *address
     cdef Py_ssize_t nbytes
@@ -91,7 +91,7 @@ cdef _Memory _hand_out(void *address, _Views views):
 
 
 cdef int _refuse_handed_out(uintptr_t address, _Views views) except -1:
-    """ValueError for a buffer of another handle, or one that was published."""
+    """Raise ValueError for a buffer of another handle, or one that was published."""
     cdef _Memory memory
     cdef uintptr_t first
     for memory in tuple(_handed_out):

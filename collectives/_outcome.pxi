@@ -1,4 +1,4 @@
-# Part of _engine.pyx: what a call gave.
+# Part of _engine.pyx: the outcome of a call.
 
 cdef enum:
     INLINE_MEMBERS = 16  # larger groups are kept in memory of their own
@@ -7,32 +7,32 @@ cdef enum:
 @cython.final
 @cython.freelist(64)
 cdef class Outcome:
-    """What a version gave to this rank.
+    """Outcome of a version on this rank.
 
     Attributes:
-        version: the version that the call took.
+        version: the version that the call executed.
         late: whether the version was pinned without this rank's contribution.
         merged: False: x is unchanged, because a newer result had been merged before, or because the
             weights sum to 0.
         skipped: versions that the counter jumped over.
         weight: divisor that average=True uses.
-        waited: seconds spent waiting for others; `wagma.AllreduceSGD` sets it to those of all buckets
-            that held up the step.
-        staleness: versions between the model that this rank's contribution was computed at and this
-            version; 0, unless what offers a contribution again sets it (`wagma.KAsync`).
+        waited: seconds spent waiting for others; `wagma.AllreduceSGD` sets it to the sum over all
+            buckets that delayed the step.
+        staleness: versions between the model from which this rank's contribution was computed and
+            this version; 0, unless the caller sets it (`wagma.KAsync`).
         contributors: ranks whose contribution is in the result, ascending.
         versions: of their contributions; -1 is the first one, given at creation.
-        results: late="skip" or "carry": the results of `version` and of the versions after it that
-            the call delivered, oldest first, None where the weights sum to 0. Read-only numpy
-            arrays of the handle's shape (bfloat16 as uint16); the newest is what x became, and with
-            quorum="all" it is a view of x (which must not be resized as long as it is read).
-            `weight`, `contributors` and `versions` are those of the newest. Otherwise ().
-        result: of a call with the array of `next_contribution()`: the result undivided, `weight` is
-            the divisor; a read-only numpy array, None where merged is False. Otherwise None, as
-            with late="skip" and "carry", where `results` has the averages.
+        results: late="skip" or "carry": the results of `version` and of the later versions that the
+            call delivered, oldest first, None if the weights sum to 0. Read-only numpy arrays of
+            the handle's shape (bfloat16 as uint16). x holds the newest; with quorum="all" that one
+            is a view of x (do not resize x while reading it). `weight`, `contributors` and
+            `versions` are those of the newest. Otherwise ().
+        result: after a call with the array of `next_contribution()`: the undivided result, a
+            read-only numpy array, for the divisor `weight`; None if merged is False. Otherwise
+            None, as with late="skip" and "carry", whose averages are in `results`.
 
-    The arrays lie in memory that the handle's next call (or close) uses again: an array that was
-    fetched before must not be read after it, and fetching one after it raises HandleError.
+    The handle's next call (or close) reuses the memory of these arrays: do not read an array after
+    it; fetching one after it raises HandleError.
     """
     cdef readonly int64_t version
     cdef readonly int64_t skipped

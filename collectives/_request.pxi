@@ -1,11 +1,11 @@
-# Part of _engine.pyx: what iallreduce() returns, and the array that it keeps meanwhile.
+# Part of _engine.pyx: the request of iallreduce(), and the array that it keeps alive.
 
-# Arrays of calls over messages that ended in an error: kept to the end of the process.
+# Arrays of failed calls over messages: kept until the process ends.
 _for_messages = []
 
 @cython.final
 cdef class _Posted:
-    """The array of a pending request; it lives and stays where it is."""
+    """The array of a pending request; its memory stays alive and in place."""
     cdef object keeper       # of the array's memory
     cdef object tensor       # the array, if it is one: its memory can be replaced
     cdef Py_buffer view
@@ -16,7 +16,7 @@ cdef class _Posted:
         PyBuffer_Release(&self.view)
 
     cdef int freeze(self, object x) except -1:
-        """Makes x read-only where that can be undone."""
+        """Make x read-only if that can be undone."""
         if not isinstance(x, np.ndarray) or not x.flags.writeable:
             return 0
         base = x.base
@@ -27,7 +27,7 @@ cdef class _Posted:
         return 0
 
     cdef int release(self) except -1:
-        """Gives the array back."""
+        """Release the array."""
         frozen = self.frozen
         self.frozen = None
         self.keeper = self.tensor = None
@@ -42,13 +42,13 @@ cdef class _Posted:
 
 @cython.final
 cdef class Request:
-    """A version that was posted and is not complete: `Handle.iallreduce` makes it.
+    """A posted version that is not complete; `Handle.iallreduce` returns it.
 
-    Merging happens in `test` and `wait`; a rank that calls neither makes nobody wait, but has no
-    result either. The call that completes the request returns its Outcome; afterwards the
-    request is used up, and both raise HandleError. It keeps its handle alive.
+    `test` and `wait` merge the result. No rank waits for one that calls neither, but that rank has
+    no result. The call that completes the request returns its Outcome; afterwards `test` and `wait`
+    raise HandleError. A request keeps its handle alive.
 
-    One thread at a time, not necessarily the one that posted.
+    Use it in one thread at a time, not necessarily the one that posted.
 
     Attributes:
         version: the version that was posted.
@@ -73,10 +73,10 @@ cdef class Request:
                       ResourceWarning, source=self)
 
     def test(self):
-        """Goes on without waiting.
+        """Make progress without waiting.
 
         Returns:
-            The Outcome, when the version is complete: the array holds its result. Otherwise None.
+            The Outcome if the version is complete: the array holds its result. Otherwise None.
 
         Raises:
             PeerError, StallError: as in `Handle.allreduce`, also when `test` is all that is called.
@@ -87,7 +87,7 @@ cdef class Request:
         return self.handle._go_on(self, False, 0)
 
     def wait(self, timeout=None):
-        """Waits until the version is complete.
+        """Wait until the version is complete.
 
         Args:
             timeout: seconds, 0 or more; None: no limit (but that of the handle's own `timeout`).
