@@ -9,7 +9,7 @@ import pytest
 from launched import Launched
 
 from wagma.collectives import Handle, Segment
-from wagma.doctor import machine
+from wagma.doctor import software
 
 pytestmark = pytest.mark.without_mpi
 
@@ -79,7 +79,7 @@ def test_pinned_tensors_are_averaged(quorum: str, read: str) -> None:
 
 
 def test_the_doctor_counts_gpus() -> None:
-    gpu = machine.gpu()
+    gpu = software.gpu()
     assert gpu.driver
     assert gpu.error == ""
     assert (gpu.devices, gpu.torch_cuda) == (torch.cuda.device_count(), True)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from wagma.doctor import gather, machine
+from wagma.doctor import gather, software
 from wagma.doctor.checks import examine
 from wagma.doctor.facts import Facts, Gpu, Level, Wanted
 from wagma.doctor.output import render_json, render_text
@@ -63,7 +63,7 @@ def test_a_probe_that_fails_on_one_rank_is_reported(
         raise ValueError("broken")
 
     if comm.rank == 1:
-        monkeypatch.setattr(machine, "gpu", broken)
+        monkeypatch.setattr(software, "gpu", broken)
     facts = examined(comm)
     found = [f.text for f in examine(facts) if f.topic == "probe"]
     assert found == ["GPU could not be examined on rank 1: ValueError: broken"]
