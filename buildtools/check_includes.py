@@ -27,8 +27,7 @@ MAY_INCLUDE: dict[str, tuple[str, ...]] = {
 EXCEPTIONS: dict[tuple[str, str], str] = {
     ("engine/grace.c", "shm/avoiding/executor.h"): "grace keeps its books in that executor",
     ("engine/grace.h", "shm/segment.h"): "grace keeps its books in the segment",
-    ("engine/handle.h", "shm/segment.h"): "a handle has a segment or NULL",
-    ("engine/handle.h", "shm/wait.h"): "a handle has the wait of ranks that share memory",
+    ("engine/handle.h", "shm/wait.h"): "the clock",
     ("messages/progress.c", "shm/wait.h"): "the clock",
     ("trace/events.h", "protocol/topology.h"): "a timeline names the members of groups",
     ("trace/events.h", "shm/wait.h"): "the clock",

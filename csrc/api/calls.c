@@ -1,5 +1,5 @@
-/* The public calls: they check arguments, pick the executor, and fill outcomes. */
-#include "engine/handle.h"
+/* The public calls: they check arguments and fill outcomes. */
+#include "api/calls.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -16,13 +16,13 @@
 /* ---- calls ----------------------------------------------------------------------------------- */
 
 static int is_sync_version(const wagma_handle *h, int64_t version) {
-    const int64_t period = h->options->sync_period;
+    const int64_t period = h->options.sync_period;
     return period > 0 && (version + 1) % period == 0;
 }
 
 static void find_group(wagma_handle *h) {
     if (!h->call.sync && !h->policy.world) {
-        h->call.n = topology_members(h->topology, h->rank, h->call.version, h->members);
+        h->call.n = topology_members(&h->topology, h->rank, h->call.version, h->members);
     } else {
         h->call.n = h->size;
         for (int r = 0; r < h->size; r++)
@@ -73,7 +73,7 @@ static int how(const wagma_handle *h) {
 static void give_up(wagma_handle *h) {
     if (!h->closed && !h->first_error)
         h->first_error = strdup(wagma_last_error());
-    (void)wait_step_aside(&h->wait);
+    (void)handle_step_aside(h);
     wagma_fail(h);
 }
 
@@ -104,21 +104,13 @@ static int conclude(wagma_handle *h, int status, wagma_outcome *outcome) {
 }
 
 void handle_enter_call(wagma_handle *h) {
-    if (!h || is_inherited(h))
-        return;
-    if (h->segment)
-        wait_step_back(&h->wait, 1);
-    else
-        h->executor->enter(h);
+    if (h && !is_inherited(h))
+        h->executor->calls.enter(h);
 }
 
 int handle_leave_call(wagma_handle *h, int status) {
-    if (!h || is_inherited(h))
-        return status;
-    if (h->segment)
-        (void)wait_step_aside(&h->wait);
-    else
-        h->executor->leave(h);
+    if (h && !is_inherited(h))
+        h->executor->calls.leave(h);
     return status;
 }
 
@@ -132,9 +124,9 @@ static int begin(wagma_handle *h, void *x, double weight, int sync) {
             WAGMA_EINVAL,
             "the handle has a graph, with which a rank meets its neighbours alone: for "
             "what all ranks do together make another handle, with quorum all");
-    if (!x && h->options->count > 0)
+    if (!x && h->options.count > 0)
         return error_set(WAGMA_EINVAL, "x is NULL: %lld elements are needed",
-                         (long long)h->options->count);
+                         (long long)h->options.count);
     status = handle_check_weight(h, weight);
     if (status != WAGMA_OK)
         return status;
@@ -175,8 +167,8 @@ static int resume(const wagma_handle *h, const void *x) {
 int wagma_start(wagma_handle *h, void *x, double weight, int sync, wagma_outcome *outcome) {
     handle_enter_call(h);
     const int status = begin(h, x, weight, sync);
-    return handle_leave_call(h, status != WAGMA_OK ? status
-                                                   : conclude(h, h->executor->start(h), outcome));
+    return handle_leave_call(
+        h, status != WAGMA_OK ? status : conclude(h, h->executor->calls.start(h), outcome));
 }
 
 int wagma_post(wagma_handle *h, void *x, double weight, int sync) {
@@ -185,7 +177,7 @@ int wagma_post(wagma_handle *h, void *x, double weight, int sync) {
     if (status != WAGMA_OK)
         return handle_leave_call(h, status);
     h->call.posted = 1;
-    status = conclude(h, h->executor->post(h), NULL);
+    status = conclude(h, h->executor->calls.post(h), NULL);
     if (status == WAGMA_INPROGRESS)
         trace_left(h->trace);
     return handle_leave_call(h, status);
@@ -215,7 +207,7 @@ int wagma_test(wagma_handle *h, void *x, wagma_outcome *outcome) {
         return handle_leave_call(h, status);
     const uint64_t now = come_back(h);
     h->call.testing = 1;
-    status = h->executor->poll(h);
+    status = h->executor->calls.poll(h);
     if (status != WAGMA_INPROGRESS) /* looking whether it is over does not end the computing */
         trace_back(h->trace, now, h->call.version, 1);
     return handle_leave_call(h, go_away(h, status, outcome));
@@ -231,7 +223,7 @@ static int wait_until(wagma_handle *h, void *x, double timeout, wagma_outcome *o
     trace_back(h->trace, now, h->call.version, 1);
     h->call.testing = 0;
     h->call.until = timeout >= 0 && timeout < FOREVER ? now + (uint64_t)(timeout * 1e9) : 0;
-    status = go_away(h, h->executor->finish(h), outcome);
+    status = go_away(h, h->executor->calls.finish(h), outcome);
     if (status == WAGMA_INPROGRESS)
         trace_left(h->trace);
     return status;
@@ -270,12 +262,13 @@ int wagma_pinned(wagma_handle *h) {
     const int status = handle_check_ready(h);
     if (status != WAGMA_OK)
         return status;
-    return h->executor->pinned && !is_sync_version(h, h->version) && h->executor->pinned(h);
+    return h->executor->calls.pinned && !is_sync_version(h, h->version) &&
+           h->executor->calls.pinned(h);
 }
 
 void *wagma_shared_array(wagma_handle *h) {
-    if (h->executor->array)
-        return h->executor->array(h);
+    if (h->executor->calls.array)
+        return h->executor->calls.array(h);
     (void)error_set(WAGMA_EINVAL,
                     "the handle has a graph, and no array of its own: pass any other");
     return NULL;
@@ -286,11 +279,11 @@ int wagma_next_contribution(wagma_handle *h, void **buffer) {
     int status = handle_check_ready(h);
     if (status != WAGMA_OK)
         return status;
-    const wagma_options *o = h->options;
+    const wagma_options *o = &h->options;
     if (h->policy.graph)
         return error_set(WAGMA_EINVAL,
                          "the handle has a graph: it has no contribution buffers, pass x itself");
-    if (!h->executor->next_contribution)
+    if (!h->executor->calls.next_contribution)
         return error_set(WAGMA_EINVAL,
                          "the quorum is every member of a group (quorum=all, k of k ranks, "
                          "group_size=1, or one rank): such a handle reduces in place and has no "
@@ -305,7 +298,7 @@ int wagma_next_contribution(wagma_handle *h, void **buffer) {
     handle_enter_call(h);
     const uint64_t now = wait_now();
     h->call = (call){.version = h->version, .next = h->version, .began = now, .counted = now};
-    status = h->executor->next_contribution(h, buffer);
+    status = h->executor->calls.next_contribution(h, buffer);
     h->stats.waited += (double)h->call.waited * 1e-9;
     if (status != WAGMA_OK)
         give_up(h);
@@ -314,9 +307,9 @@ int wagma_next_contribution(wagma_handle *h, void **buffer) {
 
 void wagma_get_stats(const wagma_handle *h, wagma_stats *stats) {
     *stats = h->stats;
-    stats->segment_bytes = h->executor->bytes(h);
-    stats->grace = h->executor->grace ? h->executor->grace(h) : 0;
-    stats->wakeups = h->executor->wakeups ? h->executor->wakeups(h) : 0;
+    stats->segment_bytes = h->executor->calls.bytes(h);
+    stats->grace = h->executor->calls.grace ? h->executor->calls.grace(h) : 0;
+    stats->wakeups = h->executor->calls.wakeups ? h->executor->calls.wakeups(h) : 0;
 }
 
 int wagma_lost(wagma_handle *h, int32_t *ranks) {
@@ -325,10 +318,10 @@ int wagma_lost(wagma_handle *h, int32_t *ranks) {
     if (status != WAGMA_OK)
         return status;
     handle_enter_call(h);
-    if (h->executor->look)
-        h->executor->look(h);
+    if (h->executor->calls.look)
+        h->executor->calls.look(h);
     for (int r = 0; r < h->size; r++)
-        if (r != h->rank && h->executor->lost(h, r) != HANDLE_PRESENT)
+        if (r != h->rank && h->executor->calls.lost(h, r) != HANDLE_PRESENT)
             ranks[n++] = r;
     return handle_leave_call(h, n);
 }
@@ -344,9 +337,7 @@ int wagma_close(wagma_handle *h) {
     if (status != WAGMA_OK)
         return status;
     rank_stats_depart(h);
-    wait_step_back(&h->wait, h->segment != NULL);
-    status = handle_check_open(h) == WAGMA_OK ? h->executor->close(h) : WAGMA_OK;
-    (void)wait_step_aside(&h->wait);
+    status = handle_check_open(h) == WAGMA_OK ? h->executor->calls.close(h) : WAGMA_OK;
     if (atomic_compare_exchange_strong(&h->closed, &open, 1))
         handle_write_trace(h);
     return status;
@@ -356,8 +347,7 @@ void wagma_fail(wagma_handle *h) {
     int open = 0;
     if (!h || is_inherited(h) || !atomic_compare_exchange_strong(&h->closed, &open, 2))
         return;
-    if (h->executor)
-        h->executor->fail(h);
+    h->executor->calls.fail(h);
     handle_write_trace(h);
 }
 
@@ -365,19 +355,6 @@ void wagma_free(wagma_handle *h) {
     if (!h || is_inherited(h))
         return;
     wagma_fail(h);
-    if (h->executor)
-        h->executor->free(h);
-    free(h->first_error);
-    free(h->members);
-    free(h->contributors);
-    free(h->versions);
-    free(h->inputs);
-    free(h->outputs);
-    free(h->weights);
-    rank_stats_free(h);
-    trace_free(h->trace);
-    wagma_segment *segment = h->segment;
-    free(h);
-    if (segment)
-        segment_release(segment);
+    h->executor->calls.free(h);
+    handle_free(h);
 }

@@ -1,111 +1,41 @@
-/* Creation of a handle: a rank joins its segment and waits for the others. */
-#include <stdlib.h>
+/* Creation: the first executor of the table that fits makes the handle. */
+#include <inttypes.h>
 
+#include "api/executors.h"
 #include "base/error.h"
-#include "shm/cores.h"
-#include "shm/forked.h"
 #include "engine/handle.h"
-#include "base/process.h"
+#include "messages/refuse.h"
+#include "messages/transport.h"
+#include "shm/forked.h"
+#include "shm/segment.h"
 
-static _Atomic uint32_t *state_of(const wagma_segment *s, int r) {
-    return &segment_presence_of(s, r)->state;
+/* A handle with an executor and without state. */
+static int choose(const struct executor_request *request, const wagma_hooks *hooks,
+                  wagma_handle **handle) {
+    const struct executor *executor = executor_choose(executors, executors_n, request);
+    if (!executor)
+        return WAGMA_EINVAL;
+    *handle = handle_new(executor, request, hooks);
+    return *handle ? WAGMA_OK : WAGMA_ENOMEM;
 }
 
-/* Waits until every rank has joined, or one of them could not. */
-static int wait_for_all(wagma_handle *h) {
-    wagma_segment *s = h->segment;
-    int32_t *missing = h->members;
-    h->call.began = h->call.counted = wait_now();
-    wait_begin(&h->wait, s, h->rank);
-    trace_waits(h->trace, TRACE_FOR_CREATION);
-    int status = WAGMA_OK;
-    while (status == WAGMA_OK) {
-        int n = 0;
-        for (int r = 0; r < s->size && status == WAGMA_OK; r++) {
-            /* acquire: the first contribution and the words of r; pairs with join() */
-            const uint32_t state = atomic_load_explicit(state_of(s, r), memory_order_acquire);
-            if (state == SEGMENT_NOSPACE)
-                status = error_set(WAGMA_ENOSPC,
-                                   "rank %d could not commit its %llu bytes of shared memory: make "
-                                   "/dev/shm larger or the array smaller",
-                                   r, (unsigned long long)segment_joined_bytes(s));
-            else if (state == SEGMENT_FAILED)
-                status = error_set(WAGMA_EPEER, "rank %d failed while the handle was made", r);
-            else if (state < SEGMENT_READY)
-                missing[n++] = r;
-        }
-        if (status != WAGMA_OK || n == 0)
-            break;
-        if (wait_pause(&h->wait, 0) == WAIT_HEARTBEAT)
-            status = handle_heartbeat(h, "creation", missing, n, n);
+static int make(wagma_handle *h, const struct executor_request *request, wagma_handle **handle) {
+    const int status = h->executor->create(h, request);
+    if (status == WAGMA_OK) {
+        *handle = h;
+        return WAGMA_OK;
     }
-    const uint64_t waited = wait_end(&h->wait);
-    trace_waited(h->trace, TRACE_FOR_CREATION, h->wait.began, h->wait.began + waited, h->version,
-                 -1);
+    h->closed = 2;
+    wagma_free(h);
     return status;
 }
 
-static int create_arrays(wagma_handle *h) {
-    const size_t n = (size_t)h->size;
-    h->members = calloc(n, sizeof *h->members);
-    h->contributors = calloc(n, sizeof *h->contributors);
-    h->versions = calloc(n, sizeof *h->versions);
-    h->inputs = calloc(n, sizeof *h->inputs);
-    h->outputs = calloc(n, sizeof *h->outputs);
-    h->weights = calloc(n, sizeof *h->weights);
-    return h->members && h->contributors && h->versions && h->inputs && h->outputs && h->weights &&
-           rank_stats_create(h) == 0;
-}
-
-wagma_handle *handle_new(int rank, const wagma_options *options, const struct topology *topology,
-                         const wagma_hooks *hooks) {
-    wagma_handle *h = calloc(1, sizeof *h);
-    if (h) {
-        h->process = process_serial();
-        h->rank = rank;
-        h->size = options->size;
-        h->options = options;
-        h->policy = policy_of(options);
-        h->quorum = options->quorum;
-        h->topology = topology;
-        h->kernels = reduce_best();
-        if (hooks)
-            h->hooks = *hooks;
-        if (create_arrays(h))
-            return h;
-        h->closed = 2;
-        wagma_free(h);
-    }
-    (void)error_set(WAGMA_ENOMEM, "no memory for a handle of %d ranks", options->size);
-    return NULL;
-}
-
-/* Joins, publishes the first contribution, and waits for the others. */
-static int join(wagma_handle *h, const void *initial, double weight) {
-    wagma_segment *s = h->segment;
-    int status = segment_join(s, h->rank);
-    if (status != WAGMA_OK)
-        return status;
-    status = h->policy.graph      ? neighbor_create(h)
-             : h->policy.in_place ? inplace_create(h)
-                                  : shm_create(h, initial, weight);
-    if (status != WAGMA_OK) {
-        handle_leave(h, SEGMENT_FAILED);
-        return status;
-    }
-    cores_publish(s, h->rank);
-    /* seq_cst: the event before the ring; release is included, pairs with wait_for_all() */
-    atomic_store_explicit(state_of(s, h->rank), SEGMENT_READY, memory_order_seq_cst);
-    wait_ring(s, NULL, 0, h->rank);
-    status = wait_for_all(h);
-    if (status != WAGMA_OK)
-        handle_leave(h, SEGMENT_FAILED);
-    h->wait.spin = status == WAGMA_OK && cores_suffice(s) ? 1 : -1;
-    return status;
-}
+/* ---- over a segment ----------------------------------------------------------------------------
+ */
 
 int wagma_create(wagma_segment *segment, int rank, const void *initial, double weight,
                  const wagma_hooks *hooks, wagma_handle **handle) {
+    wagma_handle *h;
     *handle = NULL;
     if (!segment)
         return error_set(WAGMA_EINVAL, "segment is NULL: make or open one first");
@@ -113,23 +43,68 @@ int wagma_create(wagma_segment *segment, int rank, const void *initial, double w
         return forked_refuse("the segment");
     if (rank < 0 || rank >= segment->size)
         return error_set(WAGMA_EINVAL, "rank=%d: must be in 0..%d", rank, segment->size - 1);
-    wagma_handle *h = handle_new(rank, &segment->options, &segment->topology, hooks);
-    if (!h)
-        return WAGMA_ENOMEM;
-    h->segment = segment;
-    segment_retain(segment);
-    h->wait.spin = -1; /* who is made first would spin for long */
-    int status = handle_check_weight(h, weight);
-    if (status == WAGMA_OK)
-        status = handle_trace(h, "shm");
-    if (status == WAGMA_OK)
-        status = join(h, initial, weight);
-    if (status == WAGMA_OK) {
-        forked_inhabit(segment);
-        *handle = h;
+    const struct executor_request request = {
+        .rank = rank,
+        .options = &segment->options,
+        .segment = segment,
+        .initial = initial,
+        .weight = weight,
+    };
+    const int status = choose(&request, hooks, &h);
+    return status == WAGMA_OK ? make(h, &request, handle) : status;
+}
+
+/* ---- over a transport --------------------------------------------------------------------------
+ */
+
+/* Of one that was built from other sources nothing else may be read, its functions included. */
+static int check_abi(const wagma_transport *t) {
+    if (t->abi == TRANSPORT_ABI)
         return WAGMA_OK;
-    }
-    h->closed = 2;
-    wagma_free(h);
+    return error_set(WAGMA_EINVAL,
+                     "the transport was built for interface %#" PRIx64 ", the engine for %#" PRIx64
+                     ": build both from the same sources (libwagma and libwagma_mpi: make install; "
+                     "the Python package: python -m pip install --force-reinstall .)",
+                     t->abi, TRANSPORT_ABI);
+}
+
+static int check_options(const wagma_transport *t, const wagma_options *options,
+                         wagma_options *checked) {
+    if (!options)
+        return error_set(WAGMA_EINVAL, "options is NULL");
+    *checked = *options;
+    const int status = wagma_options_check(checked);
+    if (status != WAGMA_OK)
+        return status;
+    if (checked->size != t->size)
+        return error_set(WAGMA_EINVAL, "options.size is %d: the transport (%s) has %d ranks",
+                         checked->size, t->name, t->size);
+    return WAGMA_OK;
+}
+
+int wagma_create_over(wagma_transport *transport, const wagma_options *options, const void *initial,
+                      double weight, const wagma_hooks *hooks, wagma_handle **handle) {
+    wagma_options checked;
+    wagma_handle *h;
+    *handle = NULL;
+    if (!transport)
+        return error_set(WAGMA_EINVAL, "transport is NULL: make one first");
+    if (check_abi(transport) != WAGMA_OK)
+        return WAGMA_EINVAL;
+    transport->error = error_set;
+    transport->ending = NULL;
+    const struct executor_request request = {
+        .rank = transport->rank,
+        .options = &checked,
+        .transport = transport,
+        .initial = initial,
+        .weight = weight,
+    };
+    int status = check_options(transport, options, &checked);
+    if (status == WAGMA_OK)
+        status = choose(&request, hooks, &h);
+    if (status == WAGMA_OK)
+        return make(h, &request, handle);
+    transport_refuse(transport);
     return status;
 }

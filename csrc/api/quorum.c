@@ -1,5 +1,5 @@
 /* The quorum of a handle, which may change from version to version. */
-#include "engine/handle.h"
+#include "api/calls.h"
 #include "base/error.h"
 
 int wagma_set_quorum(wagma_handle *h, int32_t quorum) {
@@ -9,7 +9,7 @@ int wagma_set_quorum(wagma_handle *h, int32_t quorum) {
     if (quorum < 1 || quorum > h->size)
         return error_set(WAGMA_EINVAL, "quorum is %d: it must be 1 to size (%d)", (int)quorum,
                          h->size);
-    const char *fixed = policy_fixed_quorum(h->options);
+    const char *fixed = policy_fixed_quorum(&h->options);
     if (fixed && quorum != h->quorum)
         return error_set(WAGMA_EINVAL, "quorum is %d and cannot become %d: %s", (int)h->quorum,
                          (int)quorum, fixed);
@@ -17,7 +17,7 @@ int wagma_set_quorum(wagma_handle *h, int32_t quorum) {
         return WAGMA_OK;
     handle_enter_call(h);
     h->quorum = quorum;
-    h->executor->set_quorum(h);
+    h->executor->calls.set_quorum(h);
     return handle_leave_call(h, handle_check_open(h));
 }
 

@@ -1,31 +1,6 @@
 /* Timelines and the last events of a handle. */
-#include <stdio.h>
-
 #include "base/error.h"
 #include "engine/handle.h"
-
-int handle_trace(wagma_handle *h, const char *transport) {
-    struct trace_origin origin = {
-        .rank = h->rank,
-        .options = h->options,
-        .topology = h->topology,
-        .transport = transport,
-        .shared = h->segment == NULL, /* with a progress thread */
-    };
-    if (h->segment) {
-        origin.device = h->segment->device;
-        origin.inode = h->segment->inode;
-    }
-    return trace_create(&origin, &h->trace);
-}
-
-void handle_write_trace(wagma_handle *h) {
-    char said[1024];
-    snprintf(said, sizeof said, "%s", wagma_last_error());
-    if (h->trace && trace_write(h->trace) != WAGMA_OK && h->hooks.warn)
-        h->hooks.warn(h->hooks.context, wagma_last_error());
-    (void)error_set(WAGMA_OK, "%s", said);
-}
 
 int wagma_dump_state(const wagma_handle *h, char *text, size_t size) {
     if (!h)

@@ -90,7 +90,8 @@ void grace_arrive(const struct grace *g, wagma_segment *s, int rank, uint64_t t)
  * to be known, because an arrival time was overwritten since, or a member departed. */
 static int spread_of(struct grace *g, const wagma_segment *s, const struct wagma_handle *h,
                      const struct grace_pending *p, uint64_t *spread) {
-    const int n = round_members_of(&h->shm->context, p->t, (uint32_t)h->rank, 0, g->members);
+    const int n =
+        round_members_of(&avoiding_of(h)->context, p->t, (uint32_t)h->rank, 0, g->members);
     uint64_t first = UINT64_MAX, last = 0;
     for (int i = 0; i < n; i++) {
         if (!(p->awaited[i / 64] >> (i % 64) & 1))
@@ -123,7 +124,7 @@ void grace_call(struct grace *g, const struct wagma_handle *h) {
         uint64_t spread;
         if (g->pending[i].t == 0)
             continue;
-        const int known = spread_of(g, h->segment, h, &g->pending[i], &spread);
+        const int known = spread_of(g, handle_segment(h), h, &g->pending[i], &spread);
         if (known > 0)
             grace_add(&g->spreads, spread);
         if (known != 0)
@@ -137,8 +138,8 @@ static int compare_times(const void *a, const void *b) {
 }
 
 uint64_t grace_deadline(struct grace *g, const struct wagma_handle *h) {
-    const wagma_segment *s = h->segment;
-    const struct round_local *l = &h->shm->local;
+    const wagma_segment *s = handle_segment(h);
+    const struct round_local *l = &avoiding_of(h)->local;
     const uint64_t t = l->t;
     uint64_t least = UINT64_MAX, starter = 0; /* of "majority": the smallest number, its arrival */
     int present = 0;
@@ -148,7 +149,7 @@ uint64_t grace_deadline(struct grace *g, const struct wagma_handle *h) {
             continue;
         /* relaxed: ordered by the acquire in newest() */
         g->times[present] = atomic_load_explicit(arrival(s, r, t), memory_order_relaxed);
-        const uint64_t number = round_draw(&h->shm->context, t, l->leader, (uint32_t)r);
+        const uint64_t number = round_draw(&avoiding_of(h)->context, t, l->leader, (uint32_t)r);
         if (number <= least) {
             least = number;
             starter = g->times[present];
@@ -166,7 +167,7 @@ void grace_return(struct grace *g, const wagma_segment *s, const struct wagma_ha
     if (!g->automatic)
         return;
     /* a posted call: what it computed meanwhile counts, so its own work does too */
-    g->returned = h->shm->posted ? h->call.began + h->call.waited : wait_now();
+    g->returned = avoiding_of(h)->posted ? h->call.began + h->call.waited : wait_now();
     if (h->call.sync || h->call.n < 2)
         return;
     struct grace_pending *p = &g->pending[g->next_pending];

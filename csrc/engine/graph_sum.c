@@ -23,7 +23,7 @@ static void sort(struct neighbor_part *parts, int n) {
 }
 
 void neighbor_sum(wagma_handle *h, struct neighbor_part *parts, int n, int each) {
-    const wagma_options *o = h->options;
+    const wagma_options *o = &h->options;
     wagma_outcome *outcome = &h->outcome;
     double weight = 0;
     int used = 0;

@@ -26,9 +26,9 @@ int handle_ended(void) {
 static int asked_to_stop(wagma_handle *h, const char *phase) {
     if (h->call.testing || !h->hooks.interrupted)
         return WAGMA_OK;
-    const int busy = wait_step_aside(&h->wait);
+    const int busy = handle_step_aside(h);
     const int asked = h->hooks.interrupted(h->hooks.context);
-    wait_step_back(&h->wait, busy);
+    handle_step_back(h, busy);
     if (!asked)
         return handle_check_open(h);
     return error_set(WAGMA_EINTERRUPTED, "interrupted in version %lld (phase %s)",
@@ -67,8 +67,9 @@ int handle_lost(wagma_handle *h, const char *phase, int32_t rank) {
                      "rank %d %s, and version %lld (phase %s) needs it: make a new handle "
                      "without it",
                      rank,
-                     h->executor->lost(h, rank) == HANDLE_FAILED ? "failed or left without close()"
-                                                                 : "is dead",
+                     h->executor->calls.lost(h, rank) == HANDLE_FAILED
+                         ? "failed or left without close()"
+                         : "is dead",
                      (long long)h->call.version, phase);
 }
 
@@ -76,7 +77,7 @@ int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing,
                      int needed) {
     int lost = 0, first = -1;
     for (int i = 0; i < n; i++) {
-        if (!h->executor->lost(h, missing[i]))
+        if (!h->executor->calls.lost(h, missing[i]))
             continue;
         if (lost++ == 0)
             first = missing[i];
@@ -86,7 +87,7 @@ int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing,
 }
 
 int handle_delayed(wagma_handle *h, const char *phase, const int32_t *missing, int n, int needed) {
-    const wagma_options *o = h->options;
+    const wagma_options *o = &h->options;
     char how_long[128], ranks[ABSENCE_TEXT];
     handle_count_delay(h);
     const double waited = (double)h->call.delay * 1e-9;
@@ -108,9 +109,9 @@ int handle_delayed(wagma_handle *h, const char *phase, const int32_t *missing, i
         char message[sizeof how_long + sizeof ranks + 8];
         h->call.warnings++;
         snprintf(message, sizeof message, "%s for %s", how_long, ranks);
-        const int busy = wait_step_aside(&h->wait);
+        const int busy = handle_step_aside(h);
         h->hooks.warn(h->hooks.context, message);
-        wait_step_back(&h->wait, busy);
+        handle_step_back(h, busy);
         if (handle_check_open(h) != WAGMA_OK)
             return WAGMA_ECLOSED;
     }

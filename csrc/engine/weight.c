@@ -9,7 +9,7 @@
 #define MOST_F32 1e30
 
 int handle_check_weight(const wagma_handle *h, double weight) {
-    const wagma_dtype dtype = (wagma_dtype)h->options->dtype;
+    const wagma_dtype dtype = (wagma_dtype)h->options.dtype;
     if (!isfinite(weight) || weight < 0)
         return error_set(WAGMA_EINVAL, "weight=%g: must be finite and not negative", weight);
     if (reduce_dtype_is_integer(dtype) && weight != floor(weight))
@@ -37,7 +37,7 @@ int handle_check_weight(const wagma_handle *h, double weight) {
                          "weights alike, or use float64",
                          weight, reduce_dtype_name(dtype));
     const double carried =
-        h->executor && h->executor->carried_weight ? h->executor->carried_weight(h) : 0;
+        h->executor->calls.carried_weight ? h->executor->calls.carried_weight(h) : 0;
     const double ratio = carried / weight;
     const double most = dtype == WAGMA_F64 ? MOST_F64 : MOST_F32;
     if (carried != 0 && weight != 0 && (ratio < 1 / most || ratio > most))

@@ -7,18 +7,18 @@
 #include "messages/executor.h"
 
 static wagma_dtype dtype_of(const wagma_handle *h) {
-    return (wagma_dtype)h->options->dtype;
+    return (wagma_dtype)h->options.dtype;
 }
 
 static size_t elements(const wagma_handle *h) {
-    return (size_t)h->options->count;
+    return (size_t)h->options.count;
 }
 
 /* ---- blocks: as many as are in use at once, never given back ----------------------------------
  */
 
 mpi_block *mpi_block_new(wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     mpi_block *b = e->free;
     if (b) {
         e->free = b->next;
@@ -71,7 +71,7 @@ static int make_room(mpi_version *v, int members) {
 }
 
 mpi_version *mpi_version_new(wagma_handle *h, int64_t version, int members) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     mpi_version *v = e->spare;
     if (v)
         e->spare = v->next;
@@ -145,7 +145,7 @@ void mpi_free_versions(struct mpi_executor *e) {
  */
 
 mpi_block *mpi_copy_of_call(wagma_handle *h) {
-    const struct mpi_executor *e = h->mpi;
+    const struct mpi_executor *e = h->state;
     mpi_block *b = mpi_block_new(h);
     if (!b)
         return NULL;
@@ -158,7 +158,7 @@ mpi_block *mpi_copy_of_call(wagma_handle *h) {
 }
 
 int mpi_contribute(wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     const int ordered = h->policy.ordered;
     const uint64_t began = trace_begin(h->trace);
     const int adds = e->carried && h->call.weight != 0;
@@ -195,7 +195,7 @@ static exchange_record record(const wagma_handle *h, int contributes, int64_t ve
 
 /* Of a version that pins the call's contribution. */
 static void pin_fresh(wagma_handle *h, mpi_version *v, exchange_start *start) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     start->mine = record(h, 1, h->call.version, h->call.weight);
     if (h->call.explicit_sync)
         start->mine.flags = EXCHANGE_EXPLICIT_SYNC;
@@ -210,7 +210,7 @@ static void pin_fresh(wagma_handle *h, mpi_version *v, exchange_start *start) {
 }
 
 int mpi_pin_input(wagma_handle *h, mpi_version *v, int64_t input, exchange_start *start) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     start->divide = h->policy.stores_average;
     if (input == v->version) {
         pin_fresh(h, v, start);

@@ -20,7 +20,7 @@ static int is_chatter(int kind) {
 }
 
 int mpi_send(wagma_handle *h, int to, const struct activation_message *m) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     const int status = e->transport->calls->send_control(e->transport, to, m, sizeof *m);
     e->sent++;
     if (!is_chatter(m->kind))
@@ -43,8 +43,8 @@ static void count_from_epoch(struct mpi_executor *e, rank_record *mine) {
 }
 
 static int pin(wagma_handle *h, const struct activation_action *action) {
-    struct mpi_executor *e = h->mpi;
-    const int most = action->sync ? h->size : e->topology.group_size;
+    struct mpi_executor *e = h->state;
+    const int most = action->sync ? h->size : h->topology.group_size;
     mpi_version *v = mpi_version_new(h, action->version, most);
     if (!v)
         return WAGMA_ENOMEM;
@@ -53,7 +53,7 @@ static int pin(wagma_handle *h, const struct activation_action *action) {
         for (int r = 0; r < h->size; r++)
             v->members[r] = r;
     else
-        v->n = topology_members(&e->topology, h->rank, action->version, v->members);
+        v->n = topology_members(&h->topology, h->rank, action->version, v->members);
     exchange_start start = {.version = action->version,
                             .members = v->members,
                             .n = v->n,
@@ -100,7 +100,7 @@ static int trouble(wagma_handle *h, const struct activation_action *action) {
                          (long long)action->version);
     if (action->to >= 0)
         snprintf(other, sizeof other, "rank %d", action->to);
-    h->mpi->mismatch = action->version;
+    mpi_of(h)->mismatch = action->version;
     return error_set(WAGMA_EMISMATCH,
                      "rank %d (in version %lld) took version %lld for %s, while %s took it for %s: "
                      "every rank has to call sync(x) at the same version",
@@ -110,14 +110,14 @@ static int trouble(wagma_handle *h, const struct activation_action *action) {
 
 /* TELL, with what activation.c does not know. */
 static int answer(wagma_handle *h, int to, struct activation_message m) {
-    const mpi_version *v = mpi_version_find(h->mpi, h->mpi->asked);
+    const mpi_version *v = mpi_version_find(h->state, mpi_of(h)->asked);
     m.sync = (uint8_t)h->call.active;
     m.detail = v && v->exchange ? exchange_missing(v->exchange) : -1;
     return mpi_send(h, to, &m);
 }
 
 static int do_action(wagma_handle *h, const struct activation_action *action) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     switch (action->kind) {
     case ACTIVATION_SEND:
         return action->message.kind == ACTIVATION_TELL ? answer(h, action->to, action->message)
@@ -138,7 +138,7 @@ static int do_action(wagma_handle *h, const struct activation_action *action) {
  */
 
 static int step_once(wagma_handle *h, struct activation_event event) {
-    struct activation *a = h->mpi->activation;
+    struct activation *a = mpi_of(h)->activation;
     struct activation_action action;
     int status = WAGMA_OK;
     event.now = wait_now();
@@ -150,7 +150,7 @@ static int step_once(wagma_handle *h, struct activation_event event) {
 }
 
 static void complete(wagma_handle *h, mpi_version *v) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     mpi_block_drop(e, v->input);
     v->input = NULL;
     v->complete = 1;
@@ -161,7 +161,7 @@ static void complete(wagma_handle *h, mpi_version *v) {
 
 /* An event, and the ends of the versions that this rank pinned for itself alone. */
 static int step(wagma_handle *h, struct activation_event event) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     int status = step_once(h, event);
     while (e->untold && status == WAGMA_OK) {
         mpi_version *v = e->untold;
@@ -183,9 +183,9 @@ int mpi_tell(wagma_handle *h, enum activation_event_kind kind) {
 int mpi_tell_return(wagma_handle *h, int64_t next) {
     const int status =
         step(h, (struct activation_event){.kind = ACTIVATION_EVENT_RETURN, .version = next});
-    const int pinned = activation_pinned(h->mpi->activation, next);
-    atomic_store_explicit(&h->mpi->pinned, pinned ? next : -1, memory_order_relaxed);
-    mpi_sweep(h->mpi);
+    const int pinned = activation_pinned(mpi_of(h)->activation, next);
+    atomic_store_explicit(&mpi_of(h)->pinned, pinned ? next : -1, memory_order_relaxed);
+    mpi_sweep(h->state);
     return status;
 }
 
@@ -194,7 +194,7 @@ int mpi_see_dead_in_groups(wagma_handle *h, int rank) {
 }
 
 int mpi_look_for_dead(wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     const int n = e->transport->calls->dead(e->transport, e->ranks);
     int status = n < 0 ? n : WAGMA_OK;
     for (int i = 0; i < n && status == WAGMA_OK; i++) {
@@ -228,7 +228,7 @@ void mpi_note_failure(struct mpi_executor *e, int from, const struct activation_
 }
 
 int mpi_receive_for_groups(wagma_handle *h, int from, const void *message, size_t bytes) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     struct activation_event event = {.kind = ACTIVATION_EVENT_MESSAGE, .from = from};
     const unsigned char kind = bytes > 0 ? *(const unsigned char *)message : 0;
     if (kind == EXCHANGE_HEADER) {
@@ -256,7 +256,7 @@ int mpi_receive_for_groups(wagma_handle *h, int from, const void *message, size_
 /* One at a time: what it made possible goes first. To look for the next one drives MPI, which may
  * copy data for long then, or give the core away when it finds nothing. */
 int mpi_take_message(wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     int from;
     const void *message;
     size_t bytes;
@@ -270,7 +270,7 @@ int mpi_take_message(wagma_handle *h) {
 
 /* The exchange is over: who contributed what stays, and everybody's counters. */
 static int end_exchange(wagma_handle *h, const exchange_end *end) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     mpi_version *v = mpi_version_find(e, end->version);
     const int32_t *members;
     int n;
@@ -290,12 +290,12 @@ static int end_exchange(wagma_handle *h, const exchange_end *end) {
 /* 1: data came, or left, or was summed up; an exchange may have ended. */
 static int take_data(wagma_handle *h) {
     exchange_end ends[ENDS_AT_ONCE];
-    const uint64_t before = exchange_moves(h->mpi->pool);
-    const int n = exchange_poll(h->mpi->pool, ends, ENDS_AT_ONCE);
+    const uint64_t before = exchange_moves(mpi_of(h)->pool);
+    const int n = exchange_poll(mpi_of(h)->pool, ends, ENDS_AT_ONCE);
     int status = WAGMA_OK;
     for (int i = 0; i < n && status == WAGMA_OK; i++)
         status = end_exchange(h, &ends[i]);
-    return n < 0 ? n : status != WAGMA_OK ? status : exchange_moves(h->mpi->pool) != before;
+    return n < 0 ? n : status != WAGMA_OK ? status : exchange_moves(mpi_of(h)->pool) != before;
 }
 
 /* ---- driving -----------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ static int take_data(wagma_handle *h) {
 
 /* 1: the grace of a version is over, and the core knows. */
 static int take_time(wagma_handle *h) {
-    const uint64_t deadline = activation_deadline(h->mpi->activation);
+    const uint64_t deadline = activation_deadline(mpi_of(h)->activation);
     if (deadline == 0 || wait_now() < deadline)
         return 0;
     const int status = step(h, (struct activation_event){.kind = ACTIVATION_EVENT_TICK});
@@ -312,7 +312,7 @@ static int take_time(wagma_handle *h) {
 
 /* The call publishes its contribution as soon as the window lets it. 1: it did. */
 static int arrive(wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     if (!h->call.active || e->arrived || !activation_may_arrive(e->activation))
         return 0;
     int status = mpi_contribute(h);
@@ -335,12 +335,12 @@ int mpi_drive_groups(wagma_handle *h) {
         moved |= result;
     }
     if (moved)
-        mpi_sweep(h->mpi);
+        mpi_sweep(h->state);
     return moved;
 }
 
 int mpi_drive(wagma_handle *h) {
-    return h->mpi->core->drive(h);
+    return mpi_of(h)->core->drive(h);
 }
 
 int mpi_drive_all(wagma_handle *h) {
@@ -356,7 +356,7 @@ int mpi_drive_all(wagma_handle *h) {
 }
 
 void mpi_tell_failure(wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     struct activation_message m = {.kind = ACTIVATION_FAILED,
                                    .cause = (uint8_t)e->failure.cause,
                                    .detail = e->failure.first,
@@ -374,13 +374,13 @@ void mpi_tell_failure(wagma_handle *h) {
 }
 
 int mpi_is_busy(const wagma_handle *h) {
-    return h->mpi->core->is_busy(h->mpi) || h->call.active;
+    return mpi_of(h)->core->is_busy(h->state) || h->call.active;
 }
 
 /* Of the progress thread. An error is kept for the next call; the others hear of it now. */
 enum progress_found mpi_poll_progress(void *context, uint64_t *deadline) {
     wagma_handle *h = context;
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     if (e->broken)
         return PROGRESS_IDLE;
     const int moved = mpi_drive_all(h);

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "messages/executor.h"
+#include "messages/refuse.h"
 
 enum { FLUSH_NS = 1000000000 }; /* a rank that fails waits so long for its last messages to leave */
 
@@ -22,7 +23,7 @@ enum { FLUSH_NS = 1000000000 }; /* a rank that fails waits so long for its last 
 
 /* A sum over all ranks; meanwhile this one goes on. WAGMA_OK or an error. */
 static int add_up(wagma_handle *h, enum trace_wait what, const int64_t mine[2], int64_t totals[2]) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     int done, status = WAGMA_OK;
     e->adding = 1;
     e->together = h->call.delay;
@@ -37,7 +38,7 @@ static int add_up(wagma_handle *h, enum trace_wait what, const int64_t mine[2], 
 }
 
 static void begin_together(wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     const uint64_t now = wait_now();
     h->call = (call){.version = h->version, .next = h->version, .began = now, .counted = now};
     e->heartbeat = e->lost_since = e->moved = 0;
@@ -71,13 +72,13 @@ static uint64_t digest_of(const wagma_options *o) {
 }
 
 int mpi_meet(wagma_handle *h) {
-    const uint64_t hash = digest_of(h->options);
+    const uint64_t hash = digest_of(&h->options);
     const int64_t mine[2] = {(int64_t)(hash >> 32), (int64_t)(uint32_t)hash};
     int64_t totals[2];
     begin_together(h);
     const int status = add_up(h, TRACE_FOR_CREATION, mine, totals);
     mpi_end_wait(h);
-    h->mpi->epoch = wait_now();
+    mpi_of(h)->epoch = wait_now();
     if (status != WAGMA_OK)
         return status;
     if (totals[0] != mine[0] * h->size || totals[1] != mine[1] * h->size)
@@ -93,7 +94,7 @@ int mpi_meet(wagma_handle *h) {
  */
 
 static int serve_until_idle(wagma_handle *h) {
-    while (!h->mpi->core->is_idle(h->mpi)) {
+    while (!mpi_of(h)->core->is_idle(h->state)) {
         const int moved = mpi_drive(h);
         const int status = moved < 0 ? moved : mpi_pause_together(h, TRACE_FOR_DRAIN, moved);
         if (status != WAGMA_OK)
@@ -103,7 +104,7 @@ static int serve_until_idle(wagma_handle *h) {
 }
 
 static int drain(wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     int64_t before[2] = {-1, -1}, totals[2];
     for (;;) {
         int status = serve_until_idle(h);
@@ -130,7 +131,7 @@ static void flush_and_close(wagma_transport *t) {
     t->calls->close(t, 0);
 }
 
-void mpi_refuse(wagma_transport *t) {
+void transport_refuse(wagma_transport *t) {
     const struct activation_message m = {.kind = ACTIVATION_FAILED};
     for (int r = 0; r < t->size; r++)
         if (r != t->rank)
@@ -140,21 +141,21 @@ void mpi_refuse(wagma_transport *t) {
 
 /* Leaves the others alone. What was on its way may still be read and written. */
 static void close_alone(wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     if (!e->transport)
         return;
     if (h->trace) {
         mpi_tell_failure(h);
         flush_and_close(e->transport);
     } else { /* not even made */
-        mpi_refuse(e->transport);
+        transport_refuse(e->transport);
     }
     e->abandoned = e->core->is_busy(e);
     e->transport = NULL;
 }
 
 int mpi_close(wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     progress_enter(&e->progress);
     begin_together(h);
     int status = mpi_check(e);
@@ -177,7 +178,7 @@ int mpi_close(wagma_handle *h) {
 
 /* Any thread. The owner may be in a wait, which ends by this: in one of its hooks, too. */
 static void end_alone(wagma_handle *h, int why, const char *trouble) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     /* relaxed: the mutex orders everything else */
     atomic_store_explicit(&e->failing, 1, memory_order_relaxed);
     progress_enter(&e->progress);

@@ -22,6 +22,7 @@
 #include "engine/grace.h"
 #include "engine/handle.h"
 #include "messages/progress.h"
+#include "messages/transport.h"
 
 /* N bytes of data: a contribution or a result. Counted, since versions that have pinned a
  * contribution read it while the rank has newer ones. */
@@ -68,7 +69,6 @@ struct mpi_graph; /* messages/graph/executor.c */
 
 /* Those that return int: WAGMA_OK or an error, if nothing else is said. */
 struct mpi_core {
-    void (*choose)(wagma_handle *h); /* sets h->executor; nothing else is there yet */
     int (*create)(wagma_handle *h, const void *initial, double weight); /* then the ranks meet */
     int (*begin)(wagma_handle *h);                                      /* a call */
     /* After a drive of a call that `moved` something or not: ends it if it is complete, and sets
@@ -83,17 +83,14 @@ struct mpi_core {
     int (*is_busy)(const struct mpi_executor *e); /* something is; before create(), too */
     uint64_t (*deadline)(const struct mpi_executor *e); /* ns: of the next drive; NULL: none */
 };
-extern const struct mpi_core mpi_core_of_groups, mpi_core_of_graph;
-
 struct mpi_executor {
     const struct mpi_core *core;
     struct progress progress;
     wagma_transport *transport; /* NULL: closed */
     const char *name;           /* its */
     int crowded;                /* its ranks may have to share cores */
-    wagma_options options;
-    struct topology topology;
-    struct mpi_graph *graph; /* of a graph; the next two are of groups */
+    wagma_options *options;     /* the handle's */
+    struct mpi_graph *graph;    /* of a graph; the next two are of groups */
     struct activation *activation;
     struct exchange_pool *pool;
     int64_t sent, received; /* control messages for activation.c */
@@ -163,12 +160,22 @@ struct mpi_executor {
     char trouble[512];
 };
 
+static inline struct mpi_executor *mpi_of(const wagma_handle *h) {
+    return h->state;
+}
+
 /* ---- executor.c ------------------------------------------------------------------------------ */
+
+/* Of struct executor: NULL where there is a transport, or why this is not enough. */
+const char *mpi_fits(const struct executor_request *request);
+/* Of struct executor, with what runs over the transport. */
+int mpi_create(wagma_handle *h, const struct executor_request *request,
+               const struct mpi_core *core);
 
 /* WAGMA_OK, or why the transport may not be used any more. After each pause: what another thread
  * or a hook does in it may end the handle. */
 int mpi_check(const struct mpi_executor *e);
-/* Of struct executor. */
+/* Of struct executor_calls. */
 void mpi_enter(wagma_handle *h);
 void mpi_leave(wagma_handle *h);
 int mpi_start(wagma_handle *h);
@@ -181,7 +188,7 @@ rank_record *mpi_record(wagma_handle *h, int rank, uint64_t syncs);
 void mpi_look_between(wagma_handle *h);
 enum handle_loss mpi_lost(wagma_handle *h, int rank);
 void mpi_destroy(wagma_handle *h);
-#define MPI_EXECUTOR                                                                               \
+#define MPI_CALLS                                                                                  \
     .enter = mpi_enter, .leave = mpi_leave, .start = mpi_start, .post = mpi_post,                  \
     .poll = mpi_poll, .finish = mpi_finish, .bytes = mpi_bytes, .wakeups = mpi_wakeups,            \
     .record = mpi_record, .look = mpi_look_between, .lost = mpi_lost, .presence = mpi_presence,    \
@@ -276,7 +283,7 @@ void mpi_end_wait(wagma_handle *h);
 int mpi_inquire(wagma_handle *h, uint64_t now);
 /* TELL of another rank. */
 void mpi_note_word(struct mpi_executor *e, int from, const struct activation_message *m);
-/* Of struct executor. */
+/* Of struct executor_calls. */
 enum handle_presence mpi_presence(wagma_handle *h, int rank, int *has_called);
 /* For whom a call of groups waits, into ranks[P]: their number, and how many have to come. */
 int mpi_missing_in_groups(wagma_handle *h, const struct activation_call *answer, int32_t *ranks,
@@ -292,8 +299,6 @@ int mpi_missing_together(wagma_handle *h, enum trace_wait what, int32_t *ranks, 
 
 /* Returns when every rank has come, with the same options. */
 int mpi_meet(wagma_handle *h);
-/* This rank cannot make its handle: tells the others, and closes the transport. */
-void mpi_refuse(wagma_transport *t);
 int mpi_close(wagma_handle *h);
 void mpi_fail(wagma_handle *h);
 /* The transport cannot be used any longer, and is closed: wagma_transport.ending. */

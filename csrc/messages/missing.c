@@ -22,7 +22,7 @@ static void ask(struct mpi_executor *e, int rank, uint64_t now) {
 
 static int ask_directly(wagma_handle *h, int rank, uint64_t now) {
     const struct activation_message m = {.kind = ACTIVATION_INQUIRE, .version = h->call.version};
-    ask(h->mpi, rank, now);
+    ask(h->state, rank, now);
     return mpi_send(h, rank, &m);
 }
 
@@ -39,8 +39,8 @@ static int has_passed(const struct mpi_executor *e, double waited, double due) {
 /* After a second (or when a quarter of the timeout has passed), 2, 4, 8 ... times that, and before
  * a message that says who is missing. Not more often: all who wait ask everybody. */
 static int has_to_ask(wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
-    const wagma_options *o = &e->options;
+    struct mpi_executor *e = h->state;
+    const wagma_options *o = e->options;
     const double first = first_question(o);
     const double waited = (double)h->call.delay / SECOND;
     double due = first;
@@ -54,7 +54,7 @@ static int has_to_ask(wagma_handle *h) {
 }
 
 int mpi_inquire(wagma_handle *h, uint64_t now) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     int status = WAGMA_OK;
     handle_count_delay(h);
     if (!has_to_ask(h))
@@ -74,17 +74,17 @@ void mpi_note_word(struct mpi_executor *e, int from, const struct activation_mes
     mpi_word *w = &e->words[from];
     w->told = wait_now();
     w->calls = m->sync;
-    w->lacks = m->detail >= 0 && m->detail < e->options.size ? m->detail : -1;
+    w->lacks = m->detail >= 0 && m->detail < e->options->size ? m->detail : -1;
 }
 
 /* What a rank has answered in this wait; NULL: nothing yet. */
 static const mpi_word *answer_of(const wagma_handle *h, int rank) {
-    const mpi_word *w = &h->mpi->words[rank];
+    const mpi_word *w = &mpi_of(h)->words[rank];
     return w->told >= h->call.began ? w : NULL;
 }
 
 enum handle_presence mpi_presence(wagma_handle *h, int rank, int *has_called) {
-    const struct mpi_executor *e = h->mpi;
+    const struct mpi_executor *e = h->state;
     const mpi_word *w = &e->words[rank];
     if (!h->call.active)
         *has_called = e->core->has_departed(e, rank);
@@ -153,7 +153,7 @@ static int leave_out_callers(const wagma_handle *h, int32_t *ranks, int n) {
 
 int mpi_missing_in_groups(wagma_handle *h, const struct activation_call *answer, int32_t *ranks,
                           int *needed) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     const mpi_version *v = mpi_version_find(e, answer->taken);
     const int sender = v && v->exchange ? exchange_missing(v->exchange) : -1;
     int n = activation_missing(e->activation, ranks, needed);
@@ -175,7 +175,7 @@ int mpi_missing_in_groups(wagma_handle *h, const struct activation_call *answer,
 
 /* Which ranks have given a sign of life since the last look. */
 static void see_signs(wagma_handle *h, uint64_t now) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     handle_count_delay(h);
     for (int r = 0; r < h->size; r++)
         if (e->words[r].heard >= e->signs)
@@ -185,14 +185,14 @@ static void see_signs(wagma_handle *h, uint64_t now) {
 
 /* For how long this rank has waited, ns, since the last sign of life of `rank`. */
 static uint64_t silence_of(const wagma_handle *h, int rank) {
-    const struct mpi_executor *e = h->mpi;
+    const struct mpi_executor *e = h->state;
     const uint64_t sign = e->words[rank].sign;
     return h->call.delay - (sign > e->together ? sign : e->together);
 }
 
 static int ask_the_silent(wagma_handle *h, const int32_t *ranks, int n, uint64_t now) {
-    struct mpi_executor *e = h->mpi;
-    const uint64_t pause = (uint64_t)(first_question(&e->options) * SECOND);
+    struct mpi_executor *e = h->state;
+    const uint64_t pause = (uint64_t)(first_question(e->options) * SECOND);
     int status = WAGMA_OK;
     if (h->call.delay - e->questions < pause)
         return WAGMA_OK;
@@ -205,7 +205,7 @@ static int ask_the_silent(wagma_handle *h, const int32_t *ranks, int n, uint64_t
 
 /* Those that have not come, or not departed; where all have, everybody else. */
 static int absent(wagma_handle *h, enum trace_wait what, int32_t *ranks) {
-    const struct mpi_executor *e = h->mpi;
+    const struct mpi_executor *e = h->state;
     int n = 0;
     for (int r = 0; r < h->size; r++)
         if (r != h->rank &&
@@ -219,7 +219,7 @@ static int absent(wagma_handle *h, enum trace_wait what, int32_t *ranks) {
 
 int mpi_missing_together(wagma_handle *h, enum trace_wait what, int32_t *ranks, uint64_t now,
                          int *n) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     uint64_t longest = 0, least = UINT64_MAX;
     int status = WAGMA_OK;
     *n = absent(h, what, ranks);
@@ -235,7 +235,7 @@ int mpi_missing_together(wagma_handle *h, enum trace_wait what, int32_t *ranks, 
         least = silence < least ? silence : least;
     }
     const uint64_t silence = e->adding ? least : longest;
-    const double timeout = e->options.timeout;
+    const double timeout = e->options->timeout;
     const int is_over = timeout >= 0 && (double)silence / SECOND >= timeout;
     h->call.alive = is_over ? h->call.delay - silence : h->call.delay;
     int kept = 0;

@@ -33,7 +33,7 @@ static int is_lost_for_good(struct mpi_executor *e, int rank, uint64_t now) {
 
 /* Ranks fail one after the other; everybody's error names what was first. */
 static int lose_after(wagma_handle *h, const char *phase, int rank) {
-    const mpi_loss *l = &h->mpi->failure;
+    const mpi_loss *l = &mpi_of(h)->failure;
     const int awaited = l->cause == ACTIVATION_BY_AWAITED;
     return error_set(WAGMA_EPEER,
                      "rank %d %s, so rank %d failed, and version %lld (phase %s) needs that one: "
@@ -47,7 +47,7 @@ static int lose_after(wagma_handle *h, const char *phase, int rank) {
 }
 
 static int lose(wagma_handle *h, const char *phase, int rank) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     if (e->disputer < 0) {
         const mpi_loss *l = &e->losses[rank];
         e->failure = *l;
@@ -67,7 +67,7 @@ static int lose(wagma_handle *h, const char *phase, int rank) {
 
 /* No rank is lost. */
 static int be_delayed(wagma_handle *h, const char *phase, int n, int needed) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     const int status = handle_delayed(h, phase, e->ranks, n, needed);
     if (status == WAGMA_ESTALL && n == 1)
         e->failure = (mpi_loss){HANDLE_FAILED, ACTIVATION_BY_AWAITED, e->ranks[0]};
@@ -77,7 +77,7 @@ static int be_delayed(wagma_handle *h, const char *phase, int n, int needed) {
 /* Of a call. */
 static int look_for_trouble(wagma_handle *h, const void *context, uint64_t now) {
     const struct activation_call *answer = context;
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     const char *phase = handle_phase(what_for(h, answer));
     int failed, needed, status = mpi_look_for_dead(h);
     const int lost = activation_lost(e->activation, &failed);
@@ -92,7 +92,7 @@ static int look_for_trouble(wagma_handle *h, const void *context, uint64_t now) 
 }
 
 int mpi_look_at(wagma_handle *h, enum trace_wait what, int n, uint64_t now) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     int lost = -1;
     for (int i = 0; i < n; i++)
         lost = lost < 0 && e->losses[e->ranks[i]].how ? e->ranks[i] : lost;
@@ -105,7 +105,7 @@ int mpi_look_at(wagma_handle *h, enum trace_wait what, int n, uint64_t now) {
 
 /* Of all ranks together. */
 static int look_at_all(wagma_handle *h, enum trace_wait what, uint64_t now) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     const char *phase = handle_phase(what);
     const int status = mpi_look_for_dead(h);
     if (status != WAGMA_OK)
@@ -123,7 +123,7 @@ static int look_at_all(wagma_handle *h, enum trace_wait what, uint64_t now) {
  */
 
 static void begin_wait(wagma_handle *h, enum trace_wait what, uint64_t now) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     if (e->waiting && e->waits_for == (int)what)
         return;
     if (e->waiting)
@@ -138,7 +138,7 @@ static void begin_wait(wagma_handle *h, enum trace_wait what, uint64_t now) {
 }
 
 void mpi_end_wait(wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     if (!e->waiting)
         return;
     trace_waited(h->trace, (enum trace_wait)e->waits_for, e->waiting, e->looked, h->call.version,
@@ -148,7 +148,7 @@ void mpi_end_wait(wagma_handle *h) {
 
 /* What passed while nothing moved counts as waiting; the rest is work. */
 static void count(wagma_handle *h, int moved, uint64_t now) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     if (moved)
         e->moved = now;
     else if (e->waiting)
@@ -159,8 +159,8 @@ static void count(wagma_handle *h, int moved, uint64_t now) {
 /* A core that nobody else needs is not given away for a wait that may end at once: on a machine
  * that does something else, too, getting it back takes 100 us. */
 static void rest(wagma_handle *h, uint64_t now) {
-    struct mpi_executor *e = h->mpi;
-    if (e->options.progress == WAGMA_PROGRESS_SPIN || (!e->crowded && now - e->moved < SPIN_NS))
+    struct mpi_executor *e = h->state;
+    if (e->options->progress == WAGMA_PROGRESS_SPIN || (!e->crowded && now - e->moved < SPIN_NS))
         return;
     uint64_t until = now + progress_pause(PROGRESS_STILL, now - e->moved, REST_NS_MAX);
     const uint64_t ends[] = {e->core->deadline ? e->core->deadline(e) : 0, e->heartbeat,
@@ -176,7 +176,7 @@ static void rest(wagma_handle *h, uint64_t now) {
 
 /* 1: once per heartbeat, and when the caller wants to be back. */
 static int is_due(wagma_handle *h, uint64_t now) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     if (now < e->heartbeat && (h->call.until == 0 || now < h->call.until))
         return 0;
     e->heartbeat = now + WAIT_HEARTBEAT_NS;
@@ -185,7 +185,7 @@ static int is_due(wagma_handle *h, uint64_t now) {
 
 int mpi_pause_for(wagma_handle *h, enum call_mode mode, enum trace_wait what, mpi_look *look,
                   const void *context, int moved) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     if (mode == CALL_POST)
         return WAGMA_INPROGRESS;
     if (moved && !e->waiting)
@@ -217,5 +217,5 @@ int mpi_pause_together(wagma_handle *h, enum trace_wait what, int moved) {
     const int status = is_due(h, now) ? look_at_all(h, what, now) : WAGMA_OK;
     if (status == WAGMA_OK && !moved)
         rest(h, now);
-    return status != WAGMA_OK ? status : mpi_check(h->mpi);
+    return status != WAGMA_OK ? status : mpi_check(h->state);
 }

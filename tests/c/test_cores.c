@@ -2,7 +2,7 @@
 #define _GNU_SOURCE /* sched_setaffinity */
 #include "check.h"
 #include "shm/cores.h"
-#include "engine/handle.h"
+#include "shm/handle.h"
 #include "support.h"
 
 #include <pthread.h>
@@ -70,7 +70,7 @@ static void *join_bound(void *argument) {
     if (sched_setaffinity(0, sizeof one, &one) != 0 ||
         wagma_create(b->segment, b->rank, NULL, 1, NULL, &h) != WAGMA_OK)
         return NULL;
-    b->spin = h->wait.spin;
+    b->spin = handle_wait(h)->spin;
     wagma_close(h);
     wagma_free(h);
     return NULL;

@@ -1,6 +1,6 @@
 /* Quorum "all" in trouble: ranks that disagree, are killed or stopped. Nobody may hang. */
 #include "check.h"
-#include "engine/handle.h"
+#include "shm/handle.h"
 #include "ranks.h"
 
 #include <stdatomic.h>
@@ -127,7 +127,7 @@ enum { NAPS = 20 };
 
 /* Groups of one: rank 0 sleeps before its window until rank 1 has published. */
 static int nap(wagma_handle *h, int rank, void *context) {
-    segment_presence *sleeper = segment_presence_of(h->segment, 0);
+    segment_presence *sleeper = segment_presence_of(handle_segment(h), 0);
     _Atomic uint32_t *rung = context;
     double x[SMALL] = {0}, began = seconds();
     for (int t = 0; t < NAPS; t++) {
@@ -273,7 +273,7 @@ static int compute_meanwhile(wagma_handle *h, int rank, void *context) {
     sabotage(h, rank == r->victim);
     for (int q = 0; q < r->options.size; q++) /* in one order or the other */
         while (r->posts_last == (rank == 0) && (q == 0) != (rank == 0) &&
-               atomic_load(&segment_sync(h->segment, q)->arrive) == 0)
+               atomic_load(&segment_sync(handle_segment(h), q)->arrive) == 0)
             usleep(200);
     if (rank == 0) {
         r->status[rank] = wagma_post(h, x, 1, 0);

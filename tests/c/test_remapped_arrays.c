@@ -196,7 +196,7 @@ static void leave_a_slice(rank *me) {
         while (!atomic_load(&p->others_stopped))
             sleep_ms(0.2);
         EXPECT(wagma_finish(h, x, &o) == WAGMA_EINTERRUPTED, "%s", wagma_last_error());
-        const segment_round *round = segment_round_of(me->segment, h->shm->local.c);
+        const segment_round *round = segment_round_of(me->segment, avoiding_of(h)->local.c);
         const uint64_t done = atomic_load(&round->done);
         EXPECT(__builtin_popcountll(done) == 3, "slices %#lx are done", (long)done);
         for (int i = 0; i < LONG; i++)
@@ -295,7 +295,7 @@ static void run(rank *me) {
         return;
     const plan *p = me->shared;
     double *x = wagma_shared_array(h);
-    h->shm->streams_x = p->streams;
+    avoiding_of(h)->streams_x = p->streams;
     for (int t = 0; t < VERSIONS; t++) {
         wagma_outcome o;
         fill(x, 1000 * t + me->rank);

@@ -15,7 +15,7 @@ enum { COUNT = 4 * 8192 }; /* doubles: four slices */
 #include "uniform.h"
 
 static int wrote_to_all(const wagma_handle *h) {
-    return (int)h->shm->local.to_all && !h->shm->local.copying;
+    return (int)avoiding_of(h)->local.to_all && !avoiding_of(h)->local.copying;
 }
 
 static uint64_t word_of(const wagma_segment *s, int r) {
@@ -239,15 +239,17 @@ static void go_on(rank *me, wagma_handle *h, double *x) {
         sleep_ms(0.2);
     EXPECT(wagma_finish(h, x, &o) == WAGMA_OK, "%s", wagma_last_error());
     EXPECT(holds(x, 11) && !o.late && o.contributors_count == 2, "%g", x[0]);
-    EXPECT(h->shm->local.to_all && h->shm->local.copying, "nothing was left to the round");
-    const int left = (int)h->shm->local.takes - 1;
+    EXPECT(avoiding_of(h)->local.to_all && avoiding_of(h)->local.copying,
+           "nothing was left to the round");
+    const int left = (int)avoiding_of(h)->local.takes - 1;
     wagma_get_stats(h, &stats);
     EXPECT(stats.redone_slices == 1, "%d slices", (int)stats.redone_slices);
     for (int t = 1; t <= MORE; t++) { /* every buffer has its turn, but for that one */
         fill(x, 100 * t);
         EXPECT(wagma_allreduce(h, x, 1, &o) == WAGMA_OK, "%s", wagma_last_error());
         EXPECT(holds(x, 100 * t + 10), "version %d: %g", t, x[0]);
-        EXPECT((int)h->shm->local.array - 1 != left && (int)h->shm->local.own != left,
+        EXPECT((int)avoiding_of(h)->local.array - 1 != left &&
+                   (int)avoiding_of(h)->local.own != left,
                "version %d has buffer %d", t, left);
     }
     fill(x, 42);

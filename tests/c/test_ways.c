@@ -104,7 +104,7 @@ static void test_contributions_by_either(void) {
         EXPECT(wagma_allreduce(c.handle[1], x[1], 1, &o) == WAGMA_OK, "%s", wagma_last_error());
     }
     for (int r = 0; r < 2; r++) {
-        const struct ways *s = &c.handle[r]->shm->stores;
+        const struct ways *s = &avoiding_of(c.handle[r])->stores;
         EXPECT(s->cost[0] > 0 && s->cost[1] > 0, "rank %d: %lu and %lu ps", r,
                (unsigned long)s->cost[0], (unsigned long)s->cost[1]);
     }

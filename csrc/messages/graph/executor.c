@@ -58,7 +58,7 @@ static struct arrival *arrival_of(struct mpi_graph *g, int k, int64_t version) {
 }
 
 static int missing_readers(wagma_handle *h, int32_t *ranks) {
-    const struct mpi_graph *g = h->mpi->graph;
+    const struct mpi_graph *g = mpi_of(h)->graph;
     const int64_t before = h->call.version - 2;
     int32_t then[NEIGHBORS_MAX];
     int n = 0;
@@ -70,7 +70,7 @@ static int missing_readers(wagma_handle *h, int32_t *ranks) {
 }
 
 static int missing_senders(wagma_handle *h, int32_t *ranks) {
-    struct mpi_graph *g = h->mpi->graph;
+    struct mpi_graph *g = mpi_of(h)->graph;
     int n = 0;
     for (int i = 0; i < g->each; i++) {
         const int k = g->now[i], r = g->peers.behind[k];
@@ -84,14 +84,14 @@ static int missing_senders(wagma_handle *h, int32_t *ranks) {
 
 /* Those for whom the call waits, into ranks[NEIGHBORS_MAX]; their number. */
 static int missing(wagma_handle *h, int32_t *ranks) {
-    return h->mpi->graph->published ? missing_senders(h, ranks) : missing_readers(h, ranks);
+    return mpi_of(h)->graph->published ? missing_senders(h, ranks) : missing_readers(h, ranks);
 }
 
 /* ---- publishing -----------------------------------------------------------------------------
  */
 
 static int send_data(wagma_handle *h, int to, mpi_block *b) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     const transport_completion end = {.context = mpi_block_hold(b), .cookie = 1};
     e->graph->sends++;
     return e->transport->calls->send(e->transport, to, 0, b->data, e->bytes_n, end);
@@ -99,7 +99,7 @@ static int send_data(wagma_handle *h, int to, mpi_block *b) {
 
 /* To peer k; `b` holds a large contribution. */
 static int send_to(wagma_handle *h, int k, mpi_block *b) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     const int to = e->graph->peers.ahead[k];
     const size_t inside = b || h->call.weight == 0 ? 0 : e->bytes_n;
     struct {
@@ -117,7 +117,7 @@ static int send_to(wagma_handle *h, int k, mpi_block *b) {
 }
 
 static int publish(wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     struct mpi_graph *g = e->graph;
     mpi_block *b = NULL;
     int status = WAGMA_OK;
@@ -148,7 +148,7 @@ static int peer(const struct mpi_graph *g, const int32_t *peers, int r) {
 }
 
 static int receive_arrived(wagma_handle *h, int from, const void *message, size_t bytes) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     struct mpi_graph *g = e->graph;
     const int k = peer(g, g->peers.behind, from);
     struct neighbor_arrived head;
@@ -193,7 +193,7 @@ static int answer(wagma_handle *h, int to) {
 }
 
 static int receive(wagma_handle *h, int from, const void *message, size_t bytes) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     struct mpi_graph *g = e->graph;
     const unsigned char kind = bytes > 0 ? *(const unsigned char *)message : 0;
     struct activation_message m;
@@ -222,7 +222,7 @@ static int receive(wagma_handle *h, int from, const void *message, size_t bytes)
 
 /* 1: data came or left. */
 static int take_data(wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     struct mpi_graph *g = e->graph;
     transport_completion ends[ENDS_AT_ONCE];
     const int n = e->transport->calls->poll_data(e->transport, ends, ENDS_AT_ONCE);
@@ -242,7 +242,7 @@ static int take_data(wagma_handle *h) {
 static int drive(wagma_handle *h) {
     int32_t ranks[NEIGHBORS_MAX];
     const int publishes =
-        h->call.active && !h->mpi->graph->published && missing_readers(h, ranks) == 0;
+        h->call.active && !mpi_of(h)->graph->published && missing_readers(h, ranks) == 0;
     const int status = publishes ? publish(h) : WAGMA_OK;
     if (status != WAGMA_OK)
         return status;
@@ -258,7 +258,7 @@ static int drive(wagma_handle *h) {
 
 /* The contributions of the version are not needed any more. */
 static int release(wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     struct mpi_graph *g = e->graph;
     const struct activation_message m = {.kind = NEIGHBOR_FINISHED, .version = h->call.version};
     int status = WAGMA_OK;
@@ -277,7 +277,7 @@ static int release(wagma_handle *h) {
 
 /* Everybody who is to come has. */
 static int conclude(wagma_handle *h) {
-    struct mpi_graph *g = h->mpi->graph;
+    struct mpi_graph *g = mpi_of(h)->graph;
     struct neighbor_part parts[NEIGHBORS_MAX + 1];
     int n = 0;
     parts[n++] = (struct neighbor_part){h->rank, h->call.weight, h->call.x};
@@ -293,7 +293,7 @@ static int conclude(wagma_handle *h) {
 }
 
 static int look(wagma_handle *h, const void *context, uint64_t now) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     const enum trace_wait what = *(const enum trace_wait *)context;
     const int status = mpi_look_for_dead(h);
     if (status != WAGMA_OK)
@@ -303,14 +303,14 @@ static int look(wagma_handle *h, const void *context, uint64_t now) {
 }
 
 static int begin(wagma_handle *h) {
-    struct mpi_graph *g = h->mpi->graph;
+    struct mpi_graph *g = mpi_of(h)->graph;
     g->each = neighbors_at(&g->peers.graph, h->call.version, g->now);
     g->published = 0;
     return WAGMA_OK;
 }
 
 static int advance(wagma_handle *h, enum call_mode mode, int moved, int *over) {
-    const int published = h->mpi->graph->published;
+    const int published = mpi_of(h)->graph->published;
     int32_t ranks[NEIGHBORS_MAX];
     *over = published && mode != CALL_POST && missing(h, ranks) == 0;
     if (*over) {
@@ -324,20 +324,14 @@ static int advance(wagma_handle *h, enum call_mode mode, int moved, int *over) {
 /* ---- the core ---------------------------------------------------------------------------------
  */
 
-static const struct executor executor = {MPI_EXECUTOR};
-
-static void choose(wagma_handle *h) {
-    h->executor = &executor;
-}
-
-static int create(wagma_handle *h, const void *initial, double weight) {
+static int create_core(wagma_handle *h, const void *initial, double weight) {
     (void)initial, (void)weight;
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     struct mpi_graph *g = calloc(1, sizeof *g + (size_t)h->size);
     if (!g)
         return error_set(WAGMA_ENOMEM, "no memory for the executor of %d ranks", h->size);
     e->graph = g;
-    neighbor_peers_init(&g->peers, h->options, h->rank);
+    neighbor_peers_init(&g->peers, &h->options, h->rank);
     for (int k = 0; k < NEIGHBORS_MAX; k++)
         g->arrivals[k][0].version = g->arrivals[k][1].version = -1;
     return WAGMA_OK;
@@ -346,7 +340,7 @@ static int create(wagma_handle *h, const void *initial, double weight) {
 static int depart(wagma_handle *h) {
     const struct activation_message m = {.kind = ACTIVATION_DEPARTED, .version = h->version};
     int status = WAGMA_OK;
-    note_departure(h->mpi->graph, h->rank);
+    note_departure(mpi_of(h)->graph, h->rank);
     for (int r = 0; r < h->size && status == WAGMA_OK; r++)
         if (r != h->rank)
             status = mpi_send(h, r, &m);
@@ -362,12 +356,11 @@ static int is_busy(const struct mpi_executor *e) {
 }
 
 static int is_idle(const struct mpi_executor *e) {
-    return e->graph->departed_n == e->options.size && !is_busy(e);
+    return e->graph->departed_n == e->options->size && !is_busy(e);
 }
 
-const struct mpi_core mpi_core_of_graph = {
-    .choose = choose,
-    .create = create,
+static const struct mpi_core core = {
+    .create = create_core,
     .begin = begin,
     .advance = advance,
     .drive = drive,
@@ -376,4 +369,22 @@ const struct mpi_core mpi_core_of_graph = {
     .has_departed = has_departed,
     .is_idle = is_idle,
     .is_busy = is_busy,
+};
+
+/* ---- the executor ------------------------------------------------------------------------------
+ */
+
+static int create(wagma_handle *h, const struct executor_request *request) {
+    return mpi_create(h, request, &core);
+}
+
+static const char *fits(const struct executor_request *request) {
+    return policy_of(request->options).graph ? mpi_fits(request) : "it needs a graph";
+}
+
+const struct executor messages_graph_executor = {
+    .name = "messages/graph",
+    .fits = fits,
+    .create = create,
+    .calls = {MPI_CALLS},
 };

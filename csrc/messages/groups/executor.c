@@ -16,8 +16,8 @@ void mpi_renew_grace(struct mpi_executor *e) {
 
 /* Compute times and spreads decide how long a version waits for members that are about to come. */
 static void note_compute(wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
-    if (h->options->grace >= 0)
+    struct mpi_executor *e = h->state;
+    if (h->options.grace >= 0)
         return;
     if (e->returned != 0 && h->call.began > e->returned)
         grace_add(&e->computes, h->call.began - e->returned);
@@ -25,7 +25,7 @@ static void note_compute(wagma_handle *h) {
 }
 
 static int finish_call(wagma_handle *h, const struct activation_call *answer) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     int status = mpi_outcome(h, answer);
     if (status == WAGMA_OK)
         status = mpi_tell_return(h, h->call.next);
@@ -35,7 +35,7 @@ static int finish_call(wagma_handle *h, const struct activation_call *answer) {
 }
 
 static int begin(wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     mpi_end_views(e);
     e->arrived = 0;
     e->out_of_place = e->reserved && h->call.x == e->reserved->data;
@@ -44,7 +44,7 @@ static int begin(wagma_handle *h) {
 }
 
 static int advance(wagma_handle *h, enum call_mode mode, int moved, int *over) {
-    const struct activation_call answer = activation_ask(h->mpi->activation);
+    const struct activation_call answer = activation_ask(mpi_of(h)->activation);
     *over = answer.state == ACTIVATION_DONE && mode != CALL_POST;
     if (!*over)
         return mpi_pause(h, mode, &answer, moved);
@@ -53,7 +53,7 @@ static int advance(wagma_handle *h, enum call_mode mode, int moved, int *over) {
 }
 
 static int next_contribution(wagma_handle *h, void **buffer) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     if (!e->reserved && !(e->reserved = mpi_block_new(h)))
         return WAGMA_ENOMEM;
     *buffer = e->reserved->data;
@@ -61,28 +61,25 @@ static int next_contribution(wagma_handle *h, void **buffer) {
 }
 
 static void set_quorum(wagma_handle *h) {
-    activation_quorum(h->mpi->activation, h->quorum);
+    activation_quorum(mpi_of(h)->activation, h->quorum);
 }
 
 static int is_pinned(const wagma_handle *h) {
     /* relaxed: the answer orders no other read; the next call takes the mutex */
-    return atomic_load_explicit(&h->mpi->pinned, memory_order_relaxed) == h->version;
+    return atomic_load_explicit(&mpi_of(h)->pinned, memory_order_relaxed) == h->version;
 }
 
 /* Takes what has come, unless the progress thread does so at the moment. Keeps an error for the
  * next call. */
 static int pinned(wagma_handle *h) {
     if (!is_pinned(h))
-        progress_peek(&h->mpi->progress);
+        progress_peek(&mpi_of(h)->progress);
     return is_pinned(h);
 }
 
-/* ---- the table --------------------------------------------------------------------------------
- */
-
 /* Of no advantage over any other array: callers need not know what the handle is made over. */
 static void *array(wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     progress_enter(&e->progress);
     if (!e->own)
         e->own = mpi_block_new(h);
@@ -91,39 +88,25 @@ static void *array(wagma_handle *h) {
 }
 
 static double carried_weight(const wagma_handle *h) {
-    return h->mpi->carried ? h->mpi->carried_weight : 0;
+    return mpi_of(h)->carried ? mpi_of(h)->carried_weight : 0;
 }
 
 static double grace(const wagma_handle *h) {
-    const struct mpi_executor *e = h->mpi;
-    return h->options->grace >= 0 ? h->options->grace : (double)atomic_load(&e->grace) * 1e-9;
+    const struct mpi_executor *e = h->state;
+    return h->options.grace >= 0 ? h->options.grace : (double)atomic_load(&e->grace) * 1e-9;
 }
-
-static const struct executor in_place = {MPI_EXECUTOR, .array = array};
-static const struct executor wait_avoiding = {MPI_EXECUTOR,
-                                              .array = array,
-                                              .next_contribution = next_contribution,
-                                              .set_quorum = set_quorum,
-                                              .pinned = pinned,
-                                              .carried_weight = carried_weight,
-                                              .grace = grace};
 
 /* ---- the core ---------------------------------------------------------------------------------
  */
 
-static void choose(wagma_handle *h) {
-    h->executor = h->policy.in_place ? &in_place : &wait_avoiding;
-    mpi_renew_grace(h->mpi);
-}
-
 static struct activation_config config_of(const wagma_handle *h) {
-    const struct mpi_executor *e = h->mpi;
-    const wagma_options *o = &e->options;
+    const struct mpi_executor *e = h->state;
+    const wagma_options *o = e->options;
     const struct policy *p = &h->policy;
     return (struct activation_config){
         .rank = h->rank,
         .size = h->size,
-        .topology = e->topology,
+        .topology = h->topology,
         .quorum = p->in_place ? 0 : o->quorum,
         .world = p->world,
         .ordered = p->ordered,
@@ -138,9 +121,9 @@ static struct activation_config config_of(const wagma_handle *h) {
 }
 
 static int make_memory(wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     const struct activation_config config = config_of(h);
-    const size_t window = (size_t)e->options.window;
+    const size_t window = (size_t)e->options->window;
     e->activation = malloc(activation_bytes(&config));
     e->results = calloc(h->policy.ordered ? window + 1 : 1, sizeof *e->results);
     if (!e->activation || !e->results)
@@ -151,7 +134,7 @@ static int make_memory(wagma_handle *h) {
 
 /* The first contribution. */
 static int publish(wagma_handle *h, const void *initial, double weight) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     e->newest_version = -1;
     e->newest_weight = weight;
     if (h->policy.in_place || h->policy.ordered)
@@ -165,13 +148,14 @@ static int publish(wagma_handle *h, const void *initial, double weight) {
     return WAGMA_OK;
 }
 
-static int create(wagma_handle *h, const void *initial, double weight) {
-    struct mpi_executor *e = h->mpi;
+static int create_core(wagma_handle *h, const void *initial, double weight) {
+    struct mpi_executor *e = h->state;
+    mpi_renew_grace(e);
     const int status = make_memory(h);
     if (status != WAGMA_OK)
         return status;
     e->pool =
-        exchange_pool_create(e->transport, &e->options, h->kernels, &e->arena, sizeof(rank_record));
+        exchange_pool_create(e->transport, e->options, h->kernels, &e->arena, sizeof(rank_record));
     if (!e->pool)
         return WAGMA_ENOMEM;
     exchange_pool_trace(e->pool, h->trace);
@@ -179,7 +163,7 @@ static int create(wagma_handle *h, const void *initial, double weight) {
 }
 
 static int depart(wagma_handle *h) {
-    mpi_end_views(h->mpi);
+    mpi_end_views(h->state);
     return mpi_tell(h, ACTIVATION_EVENT_DEPART);
 }
 
@@ -199,9 +183,8 @@ static uint64_t deadline(const struct mpi_executor *e) {
     return activation_deadline(e->activation);
 }
 
-const struct mpi_core mpi_core_of_groups = {
-    .choose = choose,
-    .create = create,
+static const struct mpi_core core = {
+    .create = create_core,
     .begin = begin,
     .advance = advance,
     .drive = mpi_drive_groups,
@@ -212,4 +195,37 @@ const struct mpi_core mpi_core_of_groups = {
     .is_idle = is_idle,
     .is_busy = is_busy,
     .deadline = deadline,
+};
+
+/* ---- the executors -----------------------------------------------------------------------------
+ */
+
+static int create(wagma_handle *h, const struct executor_request *request) {
+    return mpi_create(h, request, &core);
+}
+
+static const char *fits_quorum_all(const struct executor_request *request) {
+    return policy_of(request->options).in_place ? mpi_fits(request)
+                                                : "it needs the quorum of all members";
+}
+
+static const char *fits_groups(const struct executor_request *request) {
+    return policy_of(request->options).avoiding ? mpi_fits(request)
+                                                : "it needs a quorum of fewer than all members";
+}
+
+const struct executor messages_quorum_all_executor = {
+    .name = "messages/groups, quorum all",
+    .fits = fits_quorum_all,
+    .create = create,
+    .calls = {MPI_CALLS, .array = array},
+};
+
+const struct executor messages_groups_executor = {
+    .name = "messages/groups",
+    .fits = fits_groups,
+    .create = create,
+    .calls = {MPI_CALLS, .array = array, .next_contribution = next_contribution,
+              .set_quorum = set_quorum, .pinned = pinned, .carried_weight = carried_weight,
+              .grace = grace},
 };

@@ -3,11 +3,11 @@
 #include "messages/executor.h"
 
 static wagma_dtype dtype_of(const wagma_handle *h) {
-    return (wagma_dtype)h->options->dtype;
+    return (wagma_dtype)h->options.dtype;
 }
 
 static size_t elements(const wagma_handle *h) {
-    return (size_t)h->options->count;
+    return (size_t)h->options.count;
 }
 
 /* Lists the contributors of a version; what it gives. */
@@ -20,7 +20,7 @@ static struct merge list(wagma_handle *h, const mpi_version *v) {
         merge_list(h, v->members[i], record->version, record->weight);
     }
     const struct merge m =
-        merge_version(&h->policy, total, h->outcome.late, h->call.weight, h->mpi->out_of_place);
+        merge_version(&h->policy, total, h->outcome.late, h->call.weight, mpi_of(h)->out_of_place);
     merge_outcome(h, m.weight);
     return m;
 }
@@ -32,7 +32,7 @@ static void deliver(wagma_handle *h, const mpi_version *v, void *out, const stru
 
 /* A late call out of place: its numerators, in a block of their own. */
 static int show_late(wagma_handle *h, const mpi_version *v, const struct merge *m) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     if (!(e->shown = mpi_block_new(h)))
         return WAGMA_ENOMEM;
     deliver(h, v, e->shown->data, m);
@@ -45,7 +45,7 @@ static int outcome_merged(wagma_handle *h, mpi_version *v) {
     const struct merge m = list(h, v);
     if (!h->outcome.merged)
         return WAGMA_OK;
-    if (!h->mpi->out_of_place) {
+    if (!mpi_of(h)->out_of_place) {
         deliver(h, v, h->call.x, &m);
     } else if (h->outcome.late) {
         return show_late(h, v, &m);
@@ -58,7 +58,7 @@ static int outcome_merged(wagma_handle *h, mpi_version *v) {
 
 /* What the next contribution adds. */
 static int carry(wagma_handle *h) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     mpi_block *b = NULL;
     switch (merge_carry(&h->policy, h->outcome.late, h->call.weight)) {
     case MERGE_CARRY_AS_BEFORE:
@@ -78,7 +78,7 @@ static int carry(wagma_handle *h) {
 
 /* "skip", "carry": the results from the call's version to `taken`; x becomes the newest one. */
 static int outcome_ordered(wagma_handle *h, int64_t taken) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     wagma_outcome *o = &h->outcome;
     const void *newest = NULL;
     const int status = carry(h); /* before x changes */
@@ -99,7 +99,7 @@ static int outcome_ordered(wagma_handle *h, int64_t taken) {
 /* The rank is the only member: its contribution is the result, to the bit, also where it is late
  * for a version that another group has activated. */
 static void outcome_alone(wagma_handle *h, mpi_version *v) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     wagma_outcome *o = &h->outcome;
     const int ordered = h->policy.ordered;
     const double weight = h->call.weight;
@@ -128,7 +128,7 @@ static void outcome_alone(wagma_handle *h, mpi_version *v) {
 
 /* The call is over, and took the versions up to `taken`. */
 static int outcome_of(wagma_handle *h, int64_t taken) {
-    mpi_version *v = mpi_version_find(h->mpi, taken);
+    mpi_version *v = mpi_version_find(h->state, taken);
     const int ordered = h->policy.ordered, in_place = h->policy.in_place;
     int status = WAGMA_OK;
     if (v->n == 1)
@@ -138,13 +138,13 @@ static int outcome_of(wagma_handle *h, int64_t taken) {
     else
         status = outcome_merged(h, v);
     if (ordered && in_place)
-        merge_show_x(h, &h->mpi->results[0]);
+        merge_show_x(h, &mpi_of(h)->results[0]);
     merge_advance(h, taken);
     return status;
 }
 
 int mpi_outcome(wagma_handle *h, const struct activation_call *answer) {
-    struct mpi_executor *e = h->mpi;
+    struct mpi_executor *e = h->state;
     const uint64_t began = trace_begin(h->trace);
     int status = WAGMA_OK;
     h->outcome.late = answer->late;

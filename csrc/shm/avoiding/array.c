@@ -5,17 +5,17 @@
 
 /* Of this rank; NULL: its array stays where it is. */
 static struct remap *array_of(const wagma_handle *h) {
-    const wagma_segment *s = h->segment;
+    const wagma_segment *s = handle_segment(h);
     return s->remap ? s->remap[h->rank] : NULL;
 }
 
 /* The buffer that the array of this call shows when x is written. */
 static int next_shown(const wagma_handle *h) {
-    return (int)h->shm->local.array - 1;
+    return (int)avoiding_of(h)->local.array - 1;
 }
 
 static const void *published(const wagma_handle *h) {
-    return segment_contribution(h->segment, h->rank, (int)h->shm->local.own);
+    return segment_contribution(handle_segment(h), h->rank, (int)avoiding_of(h)->local.own);
 }
 
 static int no_mapping(const wagma_handle *h) {
@@ -23,7 +23,7 @@ static int no_mapping(const wagma_handle *h) {
         WAGMA_ENOMEM,
         "no memory to map rank %d's array of %zu bytes anew: raise vm.max_map_count or "
         "ulimit -v, or pass an array of your own instead",
-        h->rank, (size_t)h->segment->bytes_n);
+        h->rank, (size_t)handle_segment(h)->bytes_n);
 }
 
 void *shm_array(wagma_handle *h) {
@@ -33,7 +33,7 @@ void *shm_array(wagma_handle *h) {
 
 /* A posted call's x can be read until it is over, and groups of one leave it as it is. */
 enum round_source shm_source(const wagma_handle *h) {
-    const struct shm_executor *e = h->shm;
+    const struct shm_executor *e = h->state;
     const struct remap *array = array_of(h);
     if (e->out_of_place)
         return ROUND_FROM_RESERVED;
@@ -44,16 +44,16 @@ enum round_source shm_source(const wagma_handle *h) {
 }
 
 void shm_prepare_x(wagma_handle *h) {
-    if (h->shm->local.from_array)
+    if (avoiding_of(h)->local.from_array)
         (void)remap_prepare(array_of(h), next_shown(h));
 }
 
 const void *shm_own_values(const wagma_handle *h) {
-    return h->shm->local.from_array ? published(h) : h->call.x;
+    return avoiding_of(h)->local.from_array ? published(h) : h->call.x;
 }
 
 unsigned char *shm_writable_x(wagma_handle *h) {
-    if (h->shm->local.from_array && remap_show(array_of(h), next_shown(h)) != 0) {
+    if (avoiding_of(h)->local.from_array && remap_show(array_of(h), next_shown(h)) != 0) {
         (void)no_mapping(h);
         return NULL;
     }
@@ -63,10 +63,11 @@ unsigned char *shm_writable_x(wagma_handle *h) {
 /* A buffer that the array may show when its call has failed: what it was to show next may still
  * take the result, from members that go on. -1: there is no memory. */
 static int spare(wagma_handle *h) {
-    const wagma_segment *s = h->segment;
-    struct shm_executor *e = h->shm;
+    const wagma_segment *s = handle_segment(h);
+    struct shm_executor *e = h->state;
     for (int b = 0; b < s->buffers; b++) {
-        if (segment_commit_contribution(h->segment, h->rank, b, &e->committed_contributions) != 0)
+        if (segment_commit_contribution(handle_segment(h), h->rank, b,
+                                        &e->committed_contributions) != 0)
             break;
         /* acquire: its readers are done; pairs with PC_DROP_CREF of round.c. Nothing is published
          * any more, so nobody can want to pin it */
@@ -78,8 +79,8 @@ static int spare(wagma_handle *h) {
 }
 
 int shm_keep_x(wagma_handle *h, int unfinished) {
-    const wagma_segment *s = h->segment;
-    const struct round_local *l = &h->shm->local;
+    const wagma_segment *s = handle_segment(h);
+    const struct round_local *l = &avoiding_of(h)->local;
     if (!l->from_array)
         return WAGMA_OK;
     /* relaxed: written by this rank */

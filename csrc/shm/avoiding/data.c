@@ -5,7 +5,7 @@
  */
 
 static void find_members(wagma_handle *h) {
-    struct shm_executor *e = h->shm;
+    struct shm_executor *e = h->state;
     const struct round_local *l = &e->local;
     const int sync = h->call.sync && l->u == l->t;
     e->members = h->call.members;
@@ -18,8 +18,8 @@ static void find_members(wagma_handle *h) {
 
 /* Looks up, once per round, what every action on round local.c needs. */
 static void take(wagma_handle *h) {
-    struct shm_executor *e = h->shm;
-    wagma_segment *s = h->segment;
+    struct shm_executor *e = h->state;
+    wagma_segment *s = handle_segment(h);
     const struct round_local *l = &e->local;
     const struct policy *p = &h->policy;
     double total = 0;
@@ -47,13 +47,13 @@ static void take(wagma_handle *h) {
 
 /* A result that no cache holds until the others read it: it is written by streaming stores. */
 static int is_large(const wagma_handle *h) {
-    return h->segment->bytes_n >= REDUCE_STREAM_BYTES;
+    return handle_segment(h)->bytes_n >= REDUCE_STREAM_BYTES;
 }
 
 /* out[at, at+count) = the result, given what is stored of it. `near`: x is in the cache. */
 static void deliver(wagma_handle *h, unsigned char *out, uint64_t at, const void *stored,
                     uint64_t count, int near) {
-    const struct shm_executor *e = h->shm;
+    const struct shm_executor *e = h->state;
     const size_t offset = at * reduce_dtype_size(shm_dtype(h));
     merge_deliver(&e->merge, h->kernels, shm_dtype(h), out + offset, stored,
                   (const unsigned char *)shm_own_values(h) + offset, count, e->streams_x && !near);
@@ -65,15 +65,16 @@ typedef void sum_kernel(wagma_dtype, void *, const void *const *, const double *
 /* The inputs from element `at` on. */
 static void shift_inputs(wagma_handle *h, uint64_t at) {
     const size_t offset = at * reduce_dtype_size(shm_dtype(h));
-    for (int i = 0; i < h->shm->n; i++)
-        h->shm->shifted[i] = h->inputs[i] ? (const unsigned char *)h->inputs[i] + offset : NULL;
+    for (int i = 0; i < avoiding_of(h)->n; i++)
+        avoiding_of(h)->shifted[i] =
+            h->inputs[i] ? (const unsigned char *)h->inputs[i] + offset : NULL;
 }
 
 /* out = elements [at, at+count) of the inputs' sum, divided. */
 static void sum_inputs_by(sum_kernel *sum, wagma_handle *h, void *out, uint64_t at, uint64_t count,
                           double divisor) {
     shift_inputs(h, at);
-    sum(shm_dtype(h), out, h->shm->shifted, h->weights, h->shm->n, divisor, count);
+    sum(shm_dtype(h), out, avoiding_of(h)->shifted, h->weights, avoiding_of(h)->n, divisor, count);
 }
 
 static void sum_inputs(wagma_handle *h, void *out, uint64_t at, uint64_t count, double divisor) {
@@ -95,11 +96,11 @@ static void slice_range(const wagma_segment *s, uint32_t slice, uint64_t *at, ui
  * result is stored, too; or NULL. */
 static void reduce_by_blocks(wagma_handle *h, unsigned char *result, unsigned char *out,
                              uint64_t at, uint64_t count) {
-    struct shm_executor *e = h->shm;
+    struct shm_executor *e = h->state;
     const uint64_t size = reduce_dtype_size(shm_dtype(h)), step = SHM_BLOCK_BYTES / size;
     for (uint64_t i = 0; i < count; i += step) {
         const uint64_t n = count - i < step ? count - i : step;
-        sum_inputs(h, e->block, at + i, n, h->shm->merge.stored);
+        sum_inputs(h, e->block, at + i, n, avoiding_of(h)->merge.stored);
         if (result)
             h->kernels->streamed_copy(shm_dtype(h), result + i * size, e->block, 1.0, n);
         deliver(h, out, at + i, e->block, n, !e->local.from_array);
@@ -108,8 +109,8 @@ static void reduce_by_blocks(wagma_handle *h, unsigned char *result, unsigned ch
 
 /* out[at, at+count) of every member, for what its array shows next. */
 static void reduce_to_all(wagma_handle *h, uint64_t at, uint64_t count) {
-    const wagma_segment *s = h->segment;
-    struct shm_executor *e = h->shm;
+    const wagma_segment *s = handle_segment(h);
+    struct shm_executor *e = h->state;
     const wagma_dtype dtype = shm_dtype(h);
     const uint64_t size = reduce_dtype_size(dtype);
     const uint64_t step = SHM_BLOCK_BYTES / size;
@@ -123,12 +124,12 @@ static void reduce_to_all(wagma_handle *h, uint64_t at, uint64_t count) {
     if (!is_large(h)) {
         shift_inputs(h, at);
         h->kernels->sum_to_all(dtype, h->outputs, e->n, e->shifted, h->weights, e->n,
-                               h->shm->merge.divisor, count);
+                               avoiding_of(h)->merge.divisor, count);
         return;
     }
     for (uint64_t i = 0; i < count; i += step) {
         const uint64_t n = count - i < step ? count - i : step;
-        sum_inputs(h, e->block, at + i, n, h->shm->merge.divisor);
+        sum_inputs(h, e->block, at + i, n, avoiding_of(h)->merge.divisor);
         for (int k = 0; k < e->n; k++)
             h->kernels->streamed_copy(dtype, (unsigned char *)h->outputs[k] + i * size, e->block,
                                       1.0, n);
@@ -136,8 +137,8 @@ static void reduce_to_all(wagma_handle *h, uint64_t at, uint64_t count) {
 }
 
 static int reduce_slice(wagma_handle *h) {
-    wagma_segment *s = h->segment;
-    struct shm_executor *e = h->shm;
+    wagma_segment *s = handle_segment(h);
+    struct shm_executor *e = h->state;
     const uint64_t began = wait_now();
     uint64_t at, count;
     slice_range(s, e->local.s, &at, &count);
@@ -147,7 +148,7 @@ static int reduce_slice(wagma_handle *h) {
         reduce_to_all(h, at, count);
     } else if (e->local.view) {
         sum_inputs_by(is_large(h) ? h->kernels->streamed_sum : h->kernels->sum, h, result, at,
-                      count, h->shm->merge.stored);
+                      count, avoiding_of(h)->merge.stored);
     } else {
         unsigned char *out = shm_destination(h);
         if (!out)
@@ -155,7 +156,7 @@ static int reduce_slice(wagma_handle *h) {
         if (is_large(h)) {
             reduce_by_blocks(h, result, out, at, count);
         } else {
-            sum_inputs(h, result, at, count, h->shm->merge.stored);
+            sum_inputs(h, result, at, count, avoiding_of(h)->merge.stored);
             deliver(h, out, at, result, count, 1);
         }
     }
@@ -168,15 +169,16 @@ static int reduce_slice(wagma_handle *h) {
 }
 
 static int redo_slice(wagma_handle *h) {
-    struct shm_executor *e = h->shm;
+    struct shm_executor *e = h->state;
     const uint64_t began = trace_begin(h->trace);
     unsigned char *out = shm_destination(h);
     uint64_t at, count;
     if (!out)
         return WAGMA_ENOMEM;
-    slice_range(h->segment, e->local.s, &at, &count);
+    slice_range(handle_segment(h), e->local.s, &at, &count);
     if (e->local.to_all)
-        sum_inputs(h, out + at * reduce_dtype_size(shm_dtype(h)), at, count, h->shm->merge.divisor);
+        sum_inputs(h, out + at * reduce_dtype_size(shm_dtype(h)), at, count,
+                   avoiding_of(h)->merge.divisor);
     else
         reduce_by_blocks(h, NULL, out, at, count);
     h->stats.redone_slices++;
@@ -185,8 +187,8 @@ static int redo_slice(wagma_handle *h) {
 }
 
 static int copy_slice(wagma_handle *h) {
-    const wagma_segment *s = h->segment;
-    const struct round_local *l = &h->shm->local;
+    const wagma_segment *s = handle_segment(h);
+    const struct round_local *l = &avoiding_of(h)->local;
     const uint64_t began = trace_begin(h->trace);
     const size_t size = reduce_dtype_size(shm_dtype(h));
     unsigned char *out = shm_destination(h);
@@ -207,7 +209,7 @@ static int copy_slice(wagma_handle *h) {
 /* Everything from the inputs. In a round of all ranks this rank may be late, or its group be it
  * alone: then x is the result. */
 static int reduce_private(wagma_handle *h) {
-    struct shm_executor *e = h->shm;
+    struct shm_executor *e = h->state;
     const uint64_t began = trace_begin(h->trace);
     if (e->merge.weight == 0 || e->n == 1)
         return WAGMA_OK;
@@ -216,12 +218,12 @@ static int reduce_private(wagma_handle *h) {
         return WAGMA_ENOMEM;
     sum_kernel *sum =
         e->streams_x && e->local.from_array ? h->kernels->streamed_sum : h->kernels->sum;
-    for (uint32_t slice = 0; slice < (uint32_t)h->segment->slices; slice++) {
+    for (uint32_t slice = 0; slice < (uint32_t)handle_segment(h)->slices; slice++) {
         uint64_t at, count;
-        slice_range(h->segment, slice, &at, &count);
+        slice_range(handle_segment(h), slice, &at, &count);
         if (e->local.fresh)
             sum_inputs_by(sum, h, out + at * reduce_dtype_size(shm_dtype(h)), at, count,
-                          h->shm->merge.divisor);
+                          avoiding_of(h)->merge.divisor);
         else
             reduce_by_blocks(h, NULL, out, at, count);
     }
@@ -234,8 +236,8 @@ static int reduce_private(wagma_handle *h) {
 
 /* Weights of the pinned contributions, kept with the round: the buffers may be gone sooner. */
 static void gather_weights(wagma_handle *h) {
-    wagma_segment *s = h->segment;
-    const struct round_local *l = &h->shm->local;
+    wagma_segment *s = handle_segment(h);
+    const struct round_local *l = &avoiding_of(h)->local;
     for (int i = 0; i < h->call.n; i++) {
         /* relaxed: written by this rank */
         const uint64_t in =
@@ -248,8 +250,8 @@ static void gather_weights(wagma_handle *h) {
 
 /* Adds what is carried. */
 static void add_carried(wagma_handle *h, void *contribution) {
-    struct shm_executor *e = h->shm;
-    const void *carried = segment_contribution(h->segment, h->rank, (int)e->local.own);
+    struct shm_executor *e = h->state;
+    const void *carried = segment_contribution(handle_segment(h), h->rank, (int)e->local.own);
     if (h->call.weight == 0) { /* nothing is contributed: it is carried on */
         h->kernels->divided_copy(shm_dtype(h), contribution, carried, 1.0, shm_elements(h));
         return;
@@ -262,21 +264,21 @@ static void add_carried(wagma_handle *h, void *contribution) {
 /* The others are going to read it: see ways.h. Small ones take less than looking at the clock,
  * and what does not stay in the caches bypasses them anyway. */
 static void copy_x(wagma_handle *h, void *contribution) {
-    const uint64_t bytes = h->segment->bytes_n;
+    const uint64_t bytes = handle_segment(h)->bytes_n;
     const int timed = bytes >= 4 * WAYS_BYTES_MIN && bytes < REDUCE_STREAM_BYTES;
-    const int streamed = timed && ways_choose(&h->shm->stores);
+    const int streamed = timed && ways_choose(&avoiding_of(h)->stores);
     const uint64_t began = timed ? wait_now() : 0;
     if (streamed)
         h->kernels->streamed_copy(shm_dtype(h), contribution, h->call.x, 1.0, shm_elements(h));
     else
         h->kernels->divided_copy(shm_dtype(h), contribution, h->call.x, 1.0, shm_elements(h));
     if (timed)
-        ways_note(&h->shm->stores, streamed, wait_now() - began, bytes, WAYS_OF_STORES);
+        ways_note(&avoiding_of(h)->stores, streamed, wait_now() - began, bytes, WAYS_OF_STORES);
 }
 
 static void write_contribution(wagma_handle *h) {
-    wagma_segment *s = h->segment;
-    struct shm_executor *e = h->shm;
+    wagma_segment *s = handle_segment(h);
+    struct shm_executor *e = h->state;
     const uint64_t began = trace_begin(h->trace);
     const int b = (int)e->local.buffer;
     unsigned char *contribution = segment_contribution(s, h->rank, b);
@@ -312,7 +314,7 @@ int shm_data(wagma_handle *h, enum round_action action) {
         return redo_slice(h);
     case ROUND_COLLECT:
         shm_collect(h);
-        if (h->shm->local.to_all && !h->shm->local.copying && !shm_writable_x(h))
+        if (avoiding_of(h)->local.to_all && !avoiding_of(h)->local.copying && !shm_writable_x(h))
             return WAGMA_ENOMEM;
         return WAGMA_OK;
     default:

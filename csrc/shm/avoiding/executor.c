@@ -18,8 +18,8 @@
 /* Does what round.c asks for until the call is over (WAGMA_OK), an error, or where the mode returns
  * to the caller (WAGMA_INPROGRESS). */
 static int run(wagma_handle *h, enum call_mode mode) {
-    struct shm_executor *e = h->shm;
-    wagma_segment *s = h->segment;
+    struct shm_executor *e = h->state;
+    wagma_segment *s = handle_segment(h);
     int status;
     for (;;) {
         const int publishes = e->publishing;
@@ -83,13 +83,13 @@ static int run_call(wagma_handle *h, enum call_mode mode) {
     status = kept == WAGMA_OK ? status : kept; /* x must not be touched: no other error matters */
     if (status != WAGMA_OK)
         return status;
-    grace_return(&h->shm->grace, h->segment, h);
+    grace_return(&avoiding_of(h)->grace, handle_segment(h), h);
     return status;
 }
 
 static int begin(wagma_handle *h, enum call_mode mode) {
-    struct shm_executor *e = h->shm;
-    const wagma_segment *s = h->segment;
+    struct shm_executor *e = h->state;
+    const wagma_segment *s = handle_segment(h);
     e->taken = 0;
     e->slice_ns = 0;
     e->results_count = 0;
@@ -121,7 +121,7 @@ static int finish(wagma_handle *h) {
 }
 
 static int next_contribution(wagma_handle *h, void **buffer) {
-    struct shm_executor *e = h->shm;
+    struct shm_executor *e = h->state;
     if (!e->local.reserved) {
         e->input = (struct round_input){0};
         e->counted = 0;
@@ -130,13 +130,13 @@ static int next_contribution(wagma_handle *h, void **buffer) {
         if (status != WAGMA_OK)
             return status;
     }
-    *buffer = segment_contribution(h->segment, h->rank, (int)e->local.reserved - 1);
+    *buffer = segment_contribution(handle_segment(h), h->rank, (int)e->local.reserved - 1);
     return WAGMA_OK;
 }
 
 /* Finding the group may take long; the answer may be asked for often. */
 static int pinned(wagma_handle *h) {
-    struct shm_executor *e = h->shm;
+    struct shm_executor *e = h->state;
     const uint64_t t = (uint64_t)h->version + 1;
     if (e->asked != t) {
         (void)round_members_of(&e->context, t, (uint32_t)h->rank, 0, e->scratch);
@@ -144,39 +144,43 @@ static int pinned(wagma_handle *h) {
         e->asked = t;
     }
     const segment_atomic *slot =
-        segment_slot(h->segment, (int)e->asked_leader, (int)(t % e->context.slots));
+        segment_slot(handle_segment(h), (int)e->asked_leader, (int)(t % e->context.slots));
     /* relaxed: nothing of the round is read on this answer; a call looks again (PC_SLOT) */
     return round_version(atomic_load_explicit(slot, memory_order_relaxed)) == t;
 }
 
 static void set_quorum(wagma_handle *h) {
-    h->shm->context.quorum = (uint32_t)h->quorum;
+    avoiding_of(h)->context.quorum = (uint32_t)h->quorum;
     /* relaxed: read once this rank has set DISPUTE; pairs with PC_DISPUTE_SET of round.c */
-    atomic_store_explicit(segment_quorum(h->segment, h->rank), (uint64_t)h->quorum,
+    atomic_store_explicit(segment_quorum(handle_segment(h), h->rank), (uint64_t)h->quorum,
                           memory_order_relaxed);
 }
 
 static double carried_weight(const wagma_handle *h) {
-    return h->shm->carries ? h->shm->carried_weight : 0;
+    return avoiding_of(h)->carries ? avoiding_of(h)->carried_weight : 0;
 }
 
-static int depart(wagma_handle *h) {
-    struct shm_executor *e = h->shm;
+static void depart(wagma_handle *h) {
+    struct shm_executor *e = h->state;
     const struct round_input input = {0};
     round_begin_departure(&e->local);
     while (round_run(&e->context, &e->local, h->call.members, input) != ROUND_RETURN)
         ;
-    return handle_segment_depart(h);
+}
+
+static int close_handle(wagma_handle *h) {
+    return handle_segment_depart(h, depart);
 }
 
 static void destroy(wagma_handle *h) {
-    struct shm_executor *e = h->shm;
+    struct shm_executor *e = h->state;
     if (!e)
         return;
     if (h->call.active)
         (void)shm_keep_x(h, 1); /* of a call that was never finished */
     grace_destroy(&e->grace);
-    for (int64_t k = 0; e->copies && h->policy.ordered && k <= h->segment->options.window; k++)
+    for (int64_t k = 0; e->copies && h->policy.ordered && k <= handle_segment(h)->options.window;
+         k++)
         free(e->copies[k]);
     free(e->copies);
     free(e->results);
@@ -186,13 +190,12 @@ static void destroy(wagma_handle *h) {
     free(e->missing);
     free(e->shifted);
     free(e->block);
-    free(e);
-    h->shm = NULL;
+    handle_segment_free(h);
 }
 
 static uint64_t bytes(const wagma_handle *h) {
-    const wagma_segment *s = h->segment;
-    const struct shm_executor *e = h->shm;
+    const wagma_segment *s = handle_segment(h);
+    const struct shm_executor *e = h->state;
     return segment_joined_bytes(s) +
            (uint64_t)(e->committed_contributions - segment_joined_contributions(s)) *
                s->item_memory +
@@ -201,28 +204,8 @@ static uint64_t bytes(const wagma_handle *h) {
 }
 
 static double grace(const wagma_handle *h) {
-    return (double)grace_value(&h->shm->grace) * 1e-9;
+    return (double)grace_value(&avoiding_of(h)->grace) * 1e-9;
 }
-
-static const struct executor executor = {
-    .start = start,
-    .post = post,
-    .poll = poll,
-    .finish = finish,
-    .next_contribution = next_contribution,
-    .set_quorum = set_quorum,
-    .pinned = pinned,
-    .array = shm_array,
-    .carried_weight = carried_weight,
-    .grace = grace,
-    .bytes = bytes,
-    .record = handle_segment_record,
-    .lost = handle_segment_lost,
-    .presence = handle_segment_presence,
-    .close = depart,
-    .fail = handle_segment_fail,
-    .free = destroy,
-};
 
 /* Arrays that the caches cannot keep until they are read again: it is not known how much of the
  * last level others use, and a sixteenth is what was found to be there. */
@@ -232,13 +215,9 @@ static int exceed_caches(const wagma_segment *s) {
            (last_level <= 0 || s->bytes_n >= (uint64_t)last_level / 16 / (uint64_t)s->size);
 }
 
-int shm_create(wagma_handle *h, const void *initial, double weight) {
-    wagma_segment *s = h->segment;
-    struct shm_executor *e = calloc(1, sizeof *e);
-    if (!e)
-        return error_set(WAGMA_ENOMEM, "no memory for the executor");
-    h->shm = e;
-    h->executor = &executor;
+static int make(wagma_handle *h, const struct executor_request *request) {
+    wagma_segment *s = request->segment;
+    struct shm_executor *e = h->state;
     e->committed_contributions = segment_joined_contributions(s);
     e->committed_rounds = segment_joined_rounds(s);
     e->scratch = calloc((size_t)s->size, sizeof *e->scratch);
@@ -280,8 +259,27 @@ int shm_create(wagma_handle *h, const void *initial, double weight) {
         /* release: published to others by the state JOINED */
         atomic_store_explicit(&segment_round_of(s, (uint32_t)(h->rank * s->rounds + i))->free, 1,
                               memory_order_release);
-    if (initial)
-        memcpy(segment_contribution(s, h->rank, 0), initial, s->bytes_n);
-    *segment_weight(s, h->rank, 0) = weight;
+    if (request->initial)
+        memcpy(segment_contribution(s, h->rank, 0), request->initial, s->bytes_n);
+    *segment_weight(s, h->rank, 0) = request->weight;
     return WAGMA_OK;
 }
+
+static int create(wagma_handle *h, const struct executor_request *request) {
+    return handle_segment_create(h, request, sizeof(struct shm_executor), make);
+}
+
+static const char *fits(const struct executor_request *request) {
+    return policy_of(request->options).avoiding ? handle_segment_fits(request)
+                                                : "it needs a quorum of fewer than all members";
+}
+
+const struct executor shm_avoiding_executor = {
+    .name = "shm/avoiding",
+    .fits = fits,
+    .create = create,
+    .calls = {HANDLE_SEGMENT_CALLS, .start = start, .post = post, .poll = poll, .finish = finish,
+              .next_contribution = next_contribution, .set_quorum = set_quorum, .pinned = pinned,
+              .array = shm_array, .carried_weight = carried_weight, .grace = grace, .bytes = bytes,
+              .close = close_handle, .free = destroy},
+};

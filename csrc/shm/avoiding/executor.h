@@ -5,8 +5,8 @@
 #define WAGMA_SHM_AVOIDING_EXECUTOR_H
 
 #include "engine/grace.h"
-#include "engine/handle.h"
 #include "engine/merge.h"
+#include "shm/handle.h"
 #include "shm/remap.h"
 #include "protocol/round.h"
 #include "shm/ways.h"
@@ -17,6 +17,7 @@ enum { SHM_START_NS = 3000 };
 enum { SHM_BLOCK_BYTES = 16384 };
 
 struct shm_executor {
+    struct handle_shared shared; /* first */
     struct round_context context;
     struct round_local local;
     struct round_input input;
@@ -62,6 +63,10 @@ struct shm_executor {
     int streams_x;      /* x is written by streaming stores, where it is not in the cache already */
 };
 
+static inline struct shm_executor *avoiding_of(const wagma_handle *h) {
+    return h->state;
+}
+
 /* -- wait.c ------------------------------------------------------------------------------------ */
 /* Pauses once for what local.why says, or, by the mode, does not. WAGMA_OK: step again;
  * WAGMA_INPROGRESS: return to the caller; or an error. */
@@ -105,18 +110,18 @@ int shm_outcome(wagma_handle *h);
 unsigned char *shm_destination(wagma_handle *h);
 
 static inline wagma_dtype shm_dtype(const wagma_handle *h) {
-    return (wagma_dtype)h->segment->options.dtype;
+    return (wagma_dtype)handle_segment(h)->options.dtype;
 }
 static inline size_t shm_elements(const wagma_handle *h) {
-    return (size_t)h->segment->options.count;
+    return (size_t)handle_segment(h)->options.count;
 }
 /* The public version of the round that was taken. */
 static inline int64_t shm_taken(const wagma_handle *h) {
-    return (int64_t)h->shm->local.u - 1;
+    return (int64_t)avoiding_of(h)->local.u - 1;
 }
 /* Where member i of those that are reduced stands in the round. */
 static inline int shm_place(const wagma_handle *h, int i) {
-    return h->policy.world ? h->shm->members[i] : i;
+    return h->policy.world ? avoiding_of(h)->members[i] : i;
 }
 
 #endif

@@ -5,49 +5,49 @@
 
 /* N bytes in *memory, made when they are first needed; NULL: error_set(). */
 static unsigned char *memory_for(const wagma_handle *h, unsigned char **memory) {
-    if (!*memory && !(*memory = pages_new(h->segment->bytes_n)))
+    if (!*memory && !(*memory = pages_new(handle_segment(h)->bytes_n)))
         (void)error_set(WAGMA_ENOMEM, "no memory for a result of %zu bytes",
-                        (size_t)h->segment->bytes_n);
+                        (size_t)handle_segment(h)->bytes_n);
     return *memory;
 }
 
 unsigned char *shm_destination(wagma_handle *h) {
-    struct shm_executor *e = h->shm;
+    struct shm_executor *e = h->state;
     if (h->policy.ordered)
         return memory_for(h, &e->copies[e->results_count]);
     return e->out_of_place ? memory_for(h, &e->alone) : shm_writable_x(h);
 }
 
 void shm_collect(wagma_handle *h) {
-    struct shm_executor *e = h->shm;
+    struct shm_executor *e = h->state;
     h->outcome.contributors_count = 0;
     for (int i = 0; i < e->n; i++) {
         if (h->weights[i] == 0)
             continue;
         /* relaxed: ordered by the reference to the round */
         const uint64_t in = atomic_load_explicit(
-            segment_round_in(h->segment, e->local.c, shm_place(h, i)), memory_order_relaxed);
+            segment_round_in(handle_segment(h), e->local.c, shm_place(h, i)), memory_order_relaxed);
         merge_list(h, e->members[i], (int64_t)round_version(in) - 1, h->weights[i]);
     }
     merge_outcome(h, e->merge.weight);
     if (!h->policy.ordered)
         return;
     const void *result = e->local.copying ? (const void *)e->copies[e->results_count]
-                                          : segment_round_result(h->segment, e->local.c);
+                                          : segment_round_result(handle_segment(h), e->local.c);
     e->results[e->results_count++] = e->merge.weight == 0 ? NULL : result;
     e->input.redo = 0; /* of the next version */
 }
 
 /* A group of one: the contribution is the result. */
 static int outcome_alone(wagma_handle *h) {
-    struct shm_executor *e = h->shm;
+    struct shm_executor *e = h->state;
     const int ordered = h->policy.ordered;
     const double weight = h->call.weight;
     const double factor = merge_alone(&h->policy, weight, e->out_of_place);
     const void *contribution = shm_own_values(h);
     merge_outcome_alone(h);
     if (ordered) { /* with what is carried; and x may change while it is looked at */
-        contribution = segment_contribution(h->segment, h->rank, (int)e->local.own);
+        contribution = segment_contribution(handle_segment(h), h->rank, (int)e->local.own);
         e->results[e->results_count++] = NULL;
     }
     if (weight == 0)
@@ -68,7 +68,7 @@ static int outcome_alone(wagma_handle *h) {
 
 /* What the next contribution adds: this one, which is published, with what it has added itself. */
 static void carry(wagma_handle *h) {
-    struct shm_executor *e = h->shm;
+    struct shm_executor *e = h->state;
     const enum merge_carry now = merge_carry(&h->policy, h->outcome.late, h->call.weight);
     if (now == MERGE_CARRY_AS_BEFORE)
         return;
@@ -78,7 +78,7 @@ static void carry(wagma_handle *h) {
 
 /* Ordered: the results of this call; x becomes the newest one. */
 static int outcome_ordered(wagma_handle *h) {
-    struct shm_executor *e = h->shm;
+    struct shm_executor *e = h->state;
     wagma_outcome *o = &h->outcome;
     const void *newest = NULL;
     for (int k = 0; k < e->results_count; k++)
@@ -99,14 +99,14 @@ static int outcome_ordered(wagma_handle *h) {
 
 /* Out of place: where the undivided sum is. */
 static void outcome_out_of_place(wagma_handle *h) {
-    const struct shm_executor *e = h->shm;
+    const struct shm_executor *e = h->state;
     if (h->outcome.merged)
         h->outcome.result =
-            e->local.kept ? segment_round_result(h->segment, e->local.kept - 1) : e->alone;
+            e->local.kept ? segment_round_result(handle_segment(h), e->local.kept - 1) : e->alone;
 }
 
 int shm_outcome(wagma_handle *h) {
-    struct shm_executor *e = h->shm;
+    struct shm_executor *e = h->state;
     const struct round_local *l = &e->local;
     int status = WAGMA_OK;
     h->outcome.late = l->outcome == ROUND_LATE || l->outcome == ROUND_UNMERGED;

@@ -11,8 +11,8 @@ static uint64_t publication(const wagma_segment *s, int r) {
 
 /* More memory instead of a wait, up to the protocol's bound or the limit. 1: there is more. */
 static int commit_more(wagma_handle *h, enum round_why why) {
-    struct shm_executor *e = h->shm;
-    wagma_segment *s = h->segment;
+    struct shm_executor *e = h->state;
+    wagma_segment *s = handle_segment(h);
     if (why == ROUND_WHY_BUFFER) {
         if (e->committed_contributions >= s->buffers ||
             segment_commit_contribution(s, h->rank, e->committed_contributions,
@@ -63,14 +63,14 @@ static uint64_t progress(const wagma_segment *s, int r) {
 
 /* The member that starts the version, of those that have not departed or gone past it. */
 static int starter(const wagma_handle *h) {
-    const struct shm_executor *e = h->shm;
+    const struct shm_executor *e = h->state;
     const struct round_local *l = &e->local;
     uint64_t least = UINT64_MAX;
     int found = -1;
     for (int i = 0; i < h->call.n; i++) {
         const int r = h->call.members[i];
         const uint64_t number = round_draw(&e->context, l->t, l->leader, (uint32_t)r);
-        if (progress(h->segment, r) > l->t || number > least)
+        if (progress(handle_segment(h), r) > l->t || number > least)
             continue;
         least = number;
         found = r;
@@ -80,8 +80,8 @@ static int starter(const wagma_handle *h) {
 
 /* Ranks that the wait is for, and how many of them have to come. */
 static int trouble(wagma_handle *h, enum round_why why) {
-    struct shm_executor *e = h->shm;
-    const wagma_segment *s = h->segment;
+    struct shm_executor *e = h->state;
+    const wagma_segment *s = handle_segment(h);
     const uint64_t t = e->local.t;
     const int in_group = why == ROUND_WHY_QUORUM;
     /* a slice that does not come, and no memory to do without it: one of the members has it */
@@ -118,8 +118,8 @@ static int trouble(wagma_handle *h, enum round_why why) {
 
 /* In the grace nobody has to come: it is over when all that are awaited are dead or failed. */
 static int trouble_in_grace(wagma_handle *h) {
-    struct shm_executor *e = h->shm;
-    const wagma_segment *s = h->segment;
+    struct shm_executor *e = h->state;
+    const wagma_segment *s = handle_segment(h);
     int alive = 0;
     for (int i = 0; i < h->call.n && !alive; i++)
         alive = progress(s, h->call.members[i]) + 1 == e->local.t &&
@@ -130,12 +130,12 @@ static int trouble_in_grace(wagma_handle *h) {
 
 /* When the wait for `why` ends by itself; 0: never. */
 static uint64_t deadline(wagma_handle *h, enum round_why why) {
-    struct shm_executor *e = h->shm;
+    struct shm_executor *e = h->state;
     if (why == ROUND_WHY_GRACE)
         return grace_deadline(&e->grace, h);
     if (why != ROUND_WHY_SLICES)
         return 0;
-    const uint64_t redo = (uint64_t)(h->segment->options.redo_after * 1e9);
+    const uint64_t redo = (uint64_t)(handle_segment(h)->options.redo_after * 1e9);
     return wait_now() + (redo > 2 * e->slice_ns ? redo : 2 * e->slice_ns);
 }
 
@@ -143,23 +143,23 @@ static int look(wagma_handle *h, enum round_why why) {
     if (why == ROUND_WHY_SLICES) /* nobody has to come: the slice is computed again */
         return handle_interrupted(h, phase(h, why));
     const int status = why == ROUND_WHY_GRACE ? trouble_in_grace(h) : trouble(h, why);
-    if (status != WAGMA_EPEER || !h->shm->context.varies)
+    if (status != WAGMA_EPEER || !avoiding_of(h)->context.varies)
         return status;
     /* acquire: pairs with PC_DISPUTE_SET of round.c. The rank may have failed because it found one
      */
     const uint64_t dispute =
-        atomic_load_explicit(segment_dispute(h->segment), memory_order_acquire);
+        atomic_load_explicit(segment_dispute(handle_segment(h)), memory_order_acquire);
     return dispute != 0 ? shm_disputed(h, dispute) : status;
 }
 
 /* Sleeps, or looks for trouble. */
 static int sleep_once(wagma_handle *h, enum round_why why) {
-    const struct shm_executor *e = h->shm;
+    const struct shm_executor *e = h->state;
     const uint64_t until = h->call.until;
     uint64_t wake = e->until;
     if (until != 0 && (wake == 0 || until < wake))
         wake = until;
-    const enum wait_event event = wait_pause(&h->wait, wake);
+    const enum wait_event event = wait_pause(handle_wait(h), wake);
     int status = handle_check_open(h);
     if (status == WAGMA_OK && event != WAIT_HEARTBEAT && (until == 0 || wait_now() < until))
         return WAGMA_OK;
@@ -172,18 +172,18 @@ static int sleep_once(wagma_handle *h, enum round_why why) {
 
 /* A wait goes on for something else. */
 static void trace_turn(wagma_handle *h, enum round_why why) {
-    struct shm_executor *e = h->shm;
+    struct shm_executor *e = h->state;
     trace_waits(h->trace, awaited(h, why));
-    if (!trace_is_on(h->trace) || h->wait.began == 0)
+    if (!trace_is_on(h->trace) || handle_wait(h)->began == 0)
         return;
     const uint64_t now = wait_now();
-    trace_span(h->trace, TRACE_WAIT, e->since ? e->since : h->wait.began, now, h->call.version, -1,
-               (int)awaited(h, e->why));
+    trace_span(h->trace, TRACE_WAIT, e->since ? e->since : handle_wait(h)->began, now,
+               h->call.version, -1, (int)awaited(h, e->why));
     e->since = now;
 }
 
 int shm_pause(wagma_handle *h, enum call_mode mode) {
-    struct shm_executor *e = h->shm;
+    struct shm_executor *e = h->state;
     const enum round_why why = (enum round_why)e->local.why;
 
     if (why == ROUND_WHY_BUFFER || why == ROUND_WHY_ROUND) {
@@ -211,22 +211,23 @@ int shm_pause(wagma_handle *h, enum call_mode mode) {
         return status == WAGMA_OK ? WAGMA_INPROGRESS : status;
     }
     if (!e->waiting) {
-        wait_begin(&h->wait, h->segment, h->rank);
+        wait_begin(handle_wait(h), handle_segment(h), h->rank);
         trace_waits(h->trace, awaited(h, why));
         e->waiting = 1;
         e->since = 0;
     }
-    h->wait.window = why == ROUND_WHY_WINDOW;
-    if (mode == CALL_START && (h->wait.spin < 0 || wait_now() - h->call.began > SHM_START_NS))
+    handle_wait(h)->window = why == ROUND_WHY_WINDOW;
+    if (mode == CALL_START &&
+        (handle_wait(h)->spin < 0 || wait_now() - h->call.began > SHM_START_NS))
         return WAGMA_INPROGRESS;
     return sleep_once(h, why);
 }
 
 void shm_leave(wagma_handle *h) {
-    struct shm_executor *e = h->shm;
+    struct shm_executor *e = h->state;
     if (!e->waiting)
         return;
-    const uint64_t waited = wait_end(&h->wait), began = h->wait.began;
+    const uint64_t waited = wait_end(handle_wait(h)), began = handle_wait(h)->began;
     trace_waited(h->trace, awaited(h, e->why), e->since ? e->since : began, began + waited,
                  h->call.version, -1);
     h->call.waited += waited;
@@ -235,16 +236,16 @@ void shm_leave(wagma_handle *h) {
 
 void shm_resume(wagma_handle *h) {
     shm_leave(h);
-    h->shm->timed = 0;
+    avoiding_of(h)->timed = 0;
 }
 
 /* The rank that called this rank's version the other way, or went past it; -1: it has left. */
 static int disputer(const wagma_handle *h) {
     const int named =
-        (int)h->shm->local.other; /* or the leader of the group, which may be this one */
-    for (int i = -1; i < h->segment->size; i++) {
+        (int)avoiding_of(h)->local.other; /* or the leader of the group, which may be this one */
+    for (int i = -1; i < handle_segment(h)->size; i++) {
         const int r = i < 0 ? named : i;
-        const uint64_t word = publication(h->segment, r);
+        const uint64_t word = publication(handle_segment(h), r);
         if (r != h->rank && word != ROUND_DEPARTED &&
             (long long)round_version(word) > (long long)h->call.version)
             return r;
@@ -257,7 +258,7 @@ int shm_mismatch(wagma_handle *h) {
     char whom[64] = "another rank, which has left";
     if (other >= 0)
         snprintf(whom, sizeof whom, "rank %d, now at version %lld", other,
-                 (long long)round_version(publication(h->segment, other)) - 1);
+                 (long long)round_version(publication(handle_segment(h), other)) - 1);
     return error_set(WAGMA_EMISMATCH,
                      "rank %d called %s at version %lld, where %s, called %s: every rank has to "
                      "call sync(x) at the same version",
@@ -270,13 +271,13 @@ int shm_mismatch(wagma_handle *h) {
 static int quorum_of(const wagma_handle *h, int r) {
     /* relaxed: ordered by the acquire load of DISPUTE. 0: r has never set its quorum */
     const uint64_t quorum =
-        atomic_load_explicit(segment_quorum(h->segment, r), memory_order_relaxed);
-    return quorum != 0 ? (int)quorum : h->segment->options.quorum;
+        atomic_load_explicit(segment_quorum(handle_segment(h), r), memory_order_relaxed);
+    return quorum != 0 ? (int)quorum : handle_segment(h)->options.quorum;
 }
 
 int shm_disputed(const wagma_handle *h, uint64_t dispute) {
-    const struct round_context *x = &h->shm->context;
-    const wagma_segment *s = h->segment;
+    const struct round_context *x = &avoiding_of(h)->context;
+    const wagma_segment *s = handle_segment(h);
     const uint64_t t = round_version(dispute);
     const int finder = (int)round_low(dispute) - 1;
     /* acquire: HEAD; pairs with PC_PIN_SET. No rank reuses the round or its slot while the finder

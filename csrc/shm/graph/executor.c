@@ -25,6 +25,7 @@
 
 #include "base/error.h"
 #include "engine/graph_sum.h"
+#include "shm/handle.h"
 
 enum {
     START_PAUSES = 64, /* of start(): 2 to 4 us of spinning */
@@ -33,6 +34,7 @@ enum {
 };
 
 struct neighbor_executor {
+    struct handle_shared shared; /* first */
     struct neighbor_peers peers;
     /* the call in progress */
     int32_t now[NEIGHBORS_MAX]; /* peers of its version */
@@ -40,6 +42,10 @@ struct neighbor_executor {
     int published;
     int32_t missing[NEIGHBORS_MAX]; /* for whom it waits */
 };
+
+static struct neighbor_executor *neighbor_of(const wagma_handle *h) {
+    return h->state;
+}
 
 /* ---- who is there ----------------------------------------------------------------------------
  */
@@ -62,8 +68,8 @@ static int has_departed(const wagma_segment *s, int r) {
 
 /* Those that may still read what the call overwrites, into missing[]; their number. */
 static int missing_readers(wagma_handle *h) {
-    struct neighbor_executor *e = h->neighbor;
-    const wagma_segment *s = h->segment;
+    struct neighbor_executor *e = h->state;
+    const wagma_segment *s = handle_segment(h);
     const int64_t before = h->call.version - s->buffers;
     int32_t then[NEIGHBORS_MAX];
     int n = 0;
@@ -78,8 +84,8 @@ static int missing_readers(wagma_handle *h) {
 
 /* Those whose contribution has not come, but will. */
 static int missing_senders(wagma_handle *h) {
-    struct neighbor_executor *e = h->neighbor;
-    const wagma_segment *s = h->segment;
+    struct neighbor_executor *e = h->state;
+    const wagma_segment *s = handle_segment(h);
     const uint64_t t = (uint64_t)h->call.version;
     int n = 0;
     for (int i = 0; i < e->each; i++) {
@@ -91,14 +97,14 @@ static int missing_senders(wagma_handle *h) {
 }
 
 static int missing(wagma_handle *h) {
-    return h->neighbor->published ? missing_senders(h) : missing_readers(h);
+    return neighbor_of(h)->published ? missing_senders(h) : missing_readers(h);
 }
 
 /* ---- waiting ---------------------------------------------------------------------------------
  */
 
 static enum trace_wait awaited(const wagma_handle *h) {
-    return h->neighbor->published ? TRACE_FOR_NEIGHBORS : TRACE_FOR_WINDOW;
+    return neighbor_of(h)->published ? TRACE_FOR_NEIGHBORS : TRACE_FOR_WINDOW;
 }
 
 static int look_for_trouble(wagma_handle *h) {
@@ -106,7 +112,7 @@ static int look_for_trouble(wagma_handle *h) {
     const int n = missing(h);
     if (n == 0) /* they have come meanwhile */
         return handle_interrupted(h, phase);
-    return handle_heartbeat(h, phase, h->neighbor->missing, n, n);
+    return handle_heartbeat(h, phase, neighbor_of(h)->missing, n, n);
 }
 
 /* Until nobody is missing (WAGMA_OK), for so many pauses or until call.until (WAGMA_INPROGRESS), or
@@ -119,20 +125,21 @@ static int wait_for_missing(wagma_handle *h, uint32_t most_pauses) {
             status = look_for_trouble(h);
         return status == WAGMA_OK ? WAGMA_INPROGRESS : status;
     }
-    if (most_pauses != ANY_PAUSES && h->wait.spin <= 0)
+    if (most_pauses != ANY_PAUSES && handle_wait(h)->spin <= 0)
         return WAGMA_INPROGRESS; /* the first pause would already give the core away */
     const enum trace_wait what = awaited(h);
-    wait_begin(&h->wait, h->segment, h->rank);
+    wait_begin(handle_wait(h), handle_segment(h), h->rank);
     trace_waits(h->trace, what);
     do {
-        if (h->wait.pauses >= most_pauses)
+        if (handle_wait(h)->pauses >= most_pauses)
             status = WAGMA_INPROGRESS;
-        else if (wait_pause(&h->wait, until) == WAIT_HEARTBEAT || (until && wait_now() >= until))
+        else if (wait_pause(handle_wait(h), until) == WAIT_HEARTBEAT ||
+                 (until && wait_now() >= until))
             status = look_for_trouble(h);
         if (status == WAGMA_OK)
             status = handle_check_open(h);
     } while (status == WAGMA_OK && missing(h) > 0);
-    const uint64_t waited = wait_end(&h->wait), began = h->wait.began;
+    const uint64_t waited = wait_end(handle_wait(h)), began = handle_wait(h)->began;
     trace_waited(h->trace, what, began, began + waited, h->call.version, -1);
     h->call.waited += waited;
     return status;
@@ -142,16 +149,16 @@ static int wait_for_missing(wagma_handle *h, uint32_t most_pauses) {
  */
 
 static void ring(wagma_handle *h, const int32_t *peers) {
-    const struct neighbor_executor *e = h->neighbor;
+    const struct neighbor_executor *e = h->state;
     int32_t ranks[NEIGHBORS_MAX];
     for (int i = 0; i < e->each; i++)
         ranks[i] = peers[e->now[i]];
-    wait_ring(h->segment, ranks, e->each, h->rank);
+    wait_ring(handle_segment(h), ranks, e->each, h->rank);
 }
 
 static void publish(wagma_handle *h) {
-    struct neighbor_executor *e = h->neighbor;
-    wagma_segment *s = h->segment;
+    struct neighbor_executor *e = h->state;
+    wagma_segment *s = handle_segment(h);
     const int64_t t = h->call.version;
     const int buffer = (int)(t % s->buffers);
     *segment_weight(s, h->rank, buffer) = h->call.weight;
@@ -171,8 +178,8 @@ static void publish(wagma_handle *h) {
 
 /* Everybody who is to come has. */
 static void conclude(wagma_handle *h) {
-    const struct neighbor_executor *e = h->neighbor;
-    const wagma_segment *s = h->segment;
+    const struct neighbor_executor *e = h->state;
+    const wagma_segment *s = handle_segment(h);
     const uint64_t t = (uint64_t)h->call.version;
     const int buffer = (int)(t % (uint64_t)s->buffers);
     struct neighbor_part parts[NEIGHBORS_MAX + 1];
@@ -194,7 +201,7 @@ static void conclude(wagma_handle *h) {
 /* Goes on until the call is over (WAGMA_OK), an error, or WAGMA_INPROGRESS as wait_for_missing().
  */
 static int advance(wagma_handle *h, uint32_t most_pauses) {
-    struct neighbor_executor *e = h->neighbor;
+    struct neighbor_executor *e = h->state;
     for (;;) {
         if (missing(h) > 0) {
             const int status = wait_for_missing(h, most_pauses);
@@ -210,7 +217,7 @@ static int advance(wagma_handle *h, uint32_t most_pauses) {
 }
 
 static void begin(wagma_handle *h) {
-    struct neighbor_executor *e = h->neighbor;
+    struct neighbor_executor *e = h->state;
     e->each = neighbors_at(&e->peers.graph, h->call.version, e->now);
     e->published = 0;
 }
@@ -239,33 +246,31 @@ static int finish(wagma_handle *h) {
  */
 
 static uint64_t bytes(const wagma_handle *h) {
-    return segment_joined_bytes(h->segment);
+    return segment_joined_bytes(handle_segment(h));
 }
 
 static void destroy(wagma_handle *h) {
-    free(h->neighbor);
-    h->neighbor = NULL;
+    if (h->state)
+        handle_segment_free(h);
 }
 
-static const struct executor executor = {
-    .start = start,
-    .post = post,
-    .poll = poll,
-    .finish = finish,
-    .bytes = bytes,
-    .record = handle_segment_record,
-    .lost = handle_segment_lost,
-    .presence = handle_segment_presence,
-    .close = handle_segment_depart,
-    .fail = handle_segment_fail,
-    .free = destroy,
-};
-
-int neighbor_create(wagma_handle *h) {
-    h->neighbor = calloc(1, sizeof *h->neighbor);
-    if (!h->neighbor)
-        return error_set(WAGMA_ENOMEM, "no memory for the executor");
-    h->executor = &executor;
-    neighbor_peers_init(&h->neighbor->peers, h->options, h->rank);
+static int make(wagma_handle *h, const struct executor_request *request) {
+    neighbor_peers_init(&neighbor_of(h)->peers, request->options, h->rank);
     return WAGMA_OK;
 }
+
+static int create(wagma_handle *h, const struct executor_request *request) {
+    return handle_segment_create(h, request, sizeof(struct neighbor_executor), make);
+}
+
+static const char *fits(const struct executor_request *request) {
+    return policy_of(request->options).graph ? handle_segment_fits(request) : "it needs a graph";
+}
+
+const struct executor shm_graph_executor = {
+    .name = "shm/graph",
+    .fits = fits,
+    .create = create,
+    .calls = {HANDLE_SEGMENT_CALLS, .start = start, .post = post, .poll = poll, .finish = finish,
+              .bytes = bytes, .close = handle_segment_close, .free = destroy},
+};

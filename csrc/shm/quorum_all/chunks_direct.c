@@ -14,14 +14,14 @@ enum chunks_way chunks_default = CHUNKS_FASTER;
 enum { DIRECT_MAX = 1 << 20, PIECES_BYTES = 256 << 10 };
 
 static const inplace_record *record_of(const wagma_handle *h, int q) {
-    return inplace_record_of(h->segment, q, (int)(h->call.version & 1));
+    return inplace_record_of(handle_segment(h), q, (int)(h->call.version & 1));
 }
 
 static struct peer_memory memory_of(const wagma_handle *h, int q) {
     const inplace_record *record = record_of(h, q);
     /* relaxed: set when the rank joined, before its first record */
     const uint32_t pid =
-        atomic_load_explicit(&segment_presence_of(h->segment, q)->pid, memory_order_relaxed);
+        atomic_load_explicit(&segment_presence_of(handle_segment(h), q)->pid, memory_order_relaxed);
     return (struct peer_memory){pid, record->cookie, record->cookie_at};
 }
 
@@ -29,7 +29,7 @@ static struct peer_memory memory_of(const wagma_handle *h, int q) {
 static int may_read(const wagma_handle *h, int q) {
     const struct peer_memory memory = memory_of(h, q);
     uint64_t cookie;
-    return segment_names_process(h->segment, q) &&
+    return segment_names_process(handle_segment(h), q) &&
            peer_memory_read(&memory, &cookie, memory.cookie_at, sizeof cookie) == 0;
 }
 
@@ -39,7 +39,7 @@ size_t chunks_direct_bytes(const wagma_segment *s) {
 }
 
 size_t chunks_direct_piece(const wagma_handle *h) {
-    const size_t each = PIECES_BYTES / (size_t)h->inplace->chunks.owners_n;
+    const size_t each = PIECES_BYTES / (size_t)inplace_of(h)->chunks.owners_n;
     return (each + INPLACE_LINE - 1) / INPLACE_LINE * INPLACE_LINE;
 }
 
@@ -67,15 +67,15 @@ static int is_readable(struct chunks *c, const unsigned char *x, uint64_t bytes)
 }
 
 void chunks_introduce(const wagma_handle *h, inplace_record *record) {
-    const struct chunks *c = &h->inplace->chunks;
+    const struct chunks *c = &inplace_of(h)->chunks;
     record->cookie = c->cookie;
     record->cookie_at = (uint64_t)(uintptr_t)&c->cookie;
 }
 
 void chunks_describe(wagma_handle *h, inplace_record *record) {
-    struct chunks *c = &h->inplace->chunks;
+    struct chunks *c = &inplace_of(h)->chunks;
     record->x = (uint64_t)(uintptr_t)h->call.x;
-    record->may_read = !is_forbidden(c) && is_readable(c, h->call.x, h->segment->bytes_n);
+    record->may_read = !is_forbidden(c) && is_readable(c, h->call.x, handle_segment(h)->bytes_n);
     for (int i = 0; i < h->call.n; i++)
         if (h->call.members[i] != h->rank && c->readable[h->call.members[i]] != 1)
             record->may_read = 0;
@@ -84,8 +84,8 @@ void chunks_describe(wagma_handle *h, inplace_record *record) {
 
 /* Tries to read the memory of members that have not been tried yet. */
 static void get_to_know(wagma_handle *h) {
-    const struct inplace_local *l = &h->inplace->local;
-    struct chunks *c = &h->inplace->chunks;
+    const struct inplace_local *l = &inplace_of(h)->local;
+    struct chunks *c = &inplace_of(h)->chunks;
     const int forbidden = is_forbidden(c);
     if (!c->parts && !forbidden)
         c->parts = pages_new(PIECES_BYTES + (size_t)h->size * INPLACE_LINE);
@@ -97,7 +97,7 @@ static void get_to_know(wagma_handle *h) {
 }
 
 void chunks_decide(wagma_handle *h) {
-    struct chunks *c = &h->inplace->chunks;
+    struct chunks *c = &inplace_of(h)->chunks;
     c->direct = c->owners_n > 1 && record_of(h, c->owners[0])->would_read;
     for (int k = 0; k < c->owners_n; k++)
         c->direct &= record_of(h, c->owners[k])->may_read;
@@ -109,20 +109,21 @@ void chunks_decide(wagma_handle *h) {
 }
 
 void chunks_note(wagma_handle *h) {
-    struct chunks *c = &h->inplace->chunks;
+    struct chunks *c = &inplace_of(h)->chunks;
     h->stats.direct += c->direct;
     h->stats.private_way = c->direct ? WAGMA_PRIVATE_READ : WAGMA_PRIVATE_CHUNKS;
     if (c->index == 0 && c->owners_n > 1)
-        ways_note(&c->way, c->direct, wait_now() - c->began, h->segment->bytes_n, 1);
+        ways_note(&c->way, c->direct, wait_now() - c->began, handle_segment(h)->bytes_n, 1);
 }
 
 static int has_failed(const wagma_handle *h, int q) {
     /* seq_cst: before its caller has the array back; pairs with segment_leave() */
-    return atomic_load(&segment_presence_of(h->segment, q)->state) == (uint32_t)SEGMENT_FAILED;
+    return atomic_load(&segment_presence_of(handle_segment(h), q)->state) ==
+           (uint32_t)SEGMENT_FAILED;
 }
 
 int chunks_read(wagma_handle *h, int k, unsigned char *to, size_t offset, size_t bytes) {
-    const struct chunks *c = &h->inplace->chunks;
+    const struct chunks *c = &inplace_of(h)->chunks;
     const int q = c->owners[k];
     const uint64_t x = record_of(h, q)->x; /* it stays until this rank has finished the version */
     const struct peer_memory memory = memory_of(h, q);
@@ -135,6 +136,6 @@ int chunks_read(wagma_handle *h, int k, unsigned char *to, size_t offset, size_t
                      "the array of rank %d, %zu bytes at %#llx in process %u, can be read no more "
                      "(%s): it has to stay where it is during the call; WAGMA_CMA=0 passes arrays "
                      "through shared memory",
-                     q, (size_t)h->segment->bytes_n, (unsigned long long)x, memory.pid,
+                     q, (size_t)handle_segment(h)->bytes_n, (unsigned long long)x, memory.pid,
                      strerror(error));
 }

@@ -22,7 +22,7 @@ enum {
 
 /* 1: the call moves much data. */
 static int is_heavy(const wagma_handle *h) {
-    return h->call.n > 1 && !inplace_is_small(h->segment);
+    return h->call.n > 1 && !inplace_is_small(handle_segment(h));
 }
 
 /* Slices of a version, and the elements of each. */
@@ -50,8 +50,8 @@ static int no_space(uint64_t bytes) {
  * while this rank is elsewhere; otherwise it passes in chunks. Memory for either is committed when
  * it is first used. */
 static int place(wagma_handle *h, inplace_record *record) {
-    struct inplace_executor *e = h->inplace;
-    wagma_segment *s = h->segment;
+    struct inplace_executor *e = h->state;
+    wagma_segment *s = handle_segment(h);
     chunks_introduce(h, record);
     if (h->call.x == segment_array(s, h->rank)) {
         record->where = s->o_array;
@@ -76,8 +76,8 @@ static int place(wagma_handle *h, inplace_record *record) {
 
 /* Copies a small x or says where a large one lies. */
 static int write_record(wagma_handle *h) {
-    struct inplace_executor *e = h->inplace;
-    wagma_segment *s = h->segment;
+    struct inplace_executor *e = h->state;
+    wagma_segment *s = handle_segment(h);
     inplace_record *record = inplace_record_of(s, h->rank, (int)(h->call.version & 1));
     record->weight = h->call.weight;
     record->where = INPLACE_NOWHERE;
@@ -91,7 +91,7 @@ static int write_record(wagma_handle *h) {
 
 /* Where rank q's contribution is; NULL: in its own memory. */
 static void *payload_of(const wagma_handle *h, int q) {
-    const wagma_segment *s = h->segment;
+    const wagma_segment *s = handle_segment(h);
     inplace_record *record = inplace_record_of(s, q, (int)(h->call.version & 1));
     if (inplace_is_small(s))
         return inplace_payload(s, record);
@@ -100,7 +100,7 @@ static void *payload_of(const wagma_handle *h, int q) {
 
 /* Slices, or chunks if an array is private. */
 static void begin_sharing(wagma_handle *h) {
-    struct inplace_executor *e = h->inplace;
+    struct inplace_executor *e = h->state;
     struct inplace_local *l = &e->local;
     int outputs = 0;
     for (int k = 0; k < l->contributors_n; k++)
@@ -124,9 +124,9 @@ static void begin_sharing(wagma_handle *h) {
 /* Computes slice local.s for everybody. The first one is the end of the array: what was written
  * last is still in the cache, and is read before other slices take its place there. */
 static void reduce_slice(wagma_handle *h) {
-    struct inplace_executor *e = h->inplace;
+    struct inplace_executor *e = h->state;
     const struct inplace_local *l = &e->local;
-    const wagma_options *o = &h->segment->options;
+    const wagma_options *o = &handle_segment(h)->options;
     const size_t first = (e->context.slices - 1 - l->s) * e->slice_count;
     const size_t left = (size_t)o->count - first;
     const uint64_t began = trace_begin(h->trace);
@@ -146,8 +146,8 @@ static void reduce_slice(wagma_handle *h) {
 
 /* x = the result, where it appeared in the stage. */
 static void deliver(wagma_handle *h) {
-    const wagma_options *o = &h->segment->options;
-    const unsigned char *mine = h->inplace->mine;
+    const wagma_options *o = &handle_segment(h)->options;
+    const unsigned char *mine = inplace_of(h)->mine;
     if (mine == h->call.x)
         return;
     const uint64_t began = trace_begin(h->trace);
@@ -156,7 +156,7 @@ static void deliver(wagma_handle *h) {
 }
 
 static void fill_outcome(wagma_handle *h) {
-    struct inplace_executor *e = h->inplace;
+    struct inplace_executor *e = h->state;
     const struct inplace_local *l = &e->local;
     for (int k = 0; k < l->contributors_n; k++)
         h->versions[k] = l->t;
@@ -171,8 +171,8 @@ static void fill_outcome(wagma_handle *h) {
 
 /* The record is published: `action` is what comes next. */
 static void ring_after_publishing(wagma_handle *h, enum inplace_action action) {
-    wagma_segment *s = h->segment;
-    h->inplace->publishing = 0;
+    wagma_segment *s = handle_segment(h);
+    inplace_of(h)->publishing = 0;
     if (trace_is_on(h->trace)) /* the last events of a handle need not say it with every call */
         trace_now(h->trace, TRACE_ARRIVAL, h->call.version, -1, 0);
     if (s->options.group_size < s->size) /* one group of all never waits for its window */
@@ -186,8 +186,8 @@ static void ring_after_publishing(wagma_handle *h, enum inplace_action action) {
  * that lasts more than `most_pauses` (WAGMA_INPROGRESS). With `publish_only` it ends
  * (WAGMA_INPROGRESS) where the record is published. Goes on where the call was left. */
 static int advance(wagma_handle *h, uint32_t most_pauses, int publish_only) {
-    struct inplace_executor *e = h->inplace;
-    wagma_segment *s = h->segment;
+    struct inplace_executor *e = h->state;
+    wagma_segment *s = handle_segment(h);
     for (int status;;) {
         if ((status = handle_check_open(h)) != WAGMA_OK)
             return status;
@@ -249,7 +249,7 @@ static int advance(wagma_handle *h, uint32_t most_pauses, int publish_only) {
 }
 
 static void begin(wagma_handle *h, int posted) {
-    struct inplace_executor *e = h->inplace;
+    struct inplace_executor *e = h->state;
     e->posted = posted;
     e->chunking = 0;
     e->chunks.unrung = 0;
@@ -267,7 +267,7 @@ static int start(wagma_handle *h) {
  * slices as if all of them were waiting, and goes away between two of them. What is left, the first
  * one that waits shares with the others, as ever. */
 static void reduce_share(wagma_handle *h) {
-    struct inplace_executor *e = h->inplace;
+    struct inplace_executor *e = h->state;
     struct inplace_local *l = &e->local;
     begin_sharing(h);
     e->held = INPLACE_STEP;
@@ -281,7 +281,7 @@ static void reduce_share(wagma_handle *h) {
             left--;
         } else if (action == INPLACE_COMPLETE) {
             trace_now(h->trace, TRACE_COMPLETE, h->call.version, -1, 0);
-            wait_ring(h->segment, h->call.members, h->call.n, h->rank);
+            wait_ring(handle_segment(h), h->call.members, h->call.n, h->rank);
         } else if (action != INPLACE_STEP) { /* the others were quicker */
             e->held = action == INPLACE_WAIT ? INPLACE_STEP : action;
             return;
@@ -294,7 +294,7 @@ static void reduce_share(wagma_handle *h) {
 static int post(wagma_handle *h) {
     begin(h, 1);
     const int status = advance(h, INPLACE_NO_PAUSE, 1);
-    if (status == WAGMA_INPROGRESS && h->inplace->held == INPLACE_SHARE)
+    if (status == WAGMA_INPROGRESS && inplace_of(h)->held == INPLACE_SHARE)
         reduce_share(h);
     return status;
 }
@@ -310,7 +310,7 @@ static int finish(wagma_handle *h) {
 /* ---- the interface -------------------------------------------------------------------------- */
 
 static void destroy(wagma_handle *h) {
-    struct inplace_executor *e = h->inplace;
+    struct inplace_executor *e = h->state;
     if (!e)
         return;
     free(e->local.seen);
@@ -319,39 +319,20 @@ static void destroy(wagma_handle *h) {
     free(e->local.present);
     free(e->local.missing);
     chunks_free(&e->chunks);
-    free(e);
-    h->inplace = NULL;
+    handle_segment_free(h);
 }
 
 static uint64_t bytes(const wagma_handle *h) {
-    const struct inplace_executor *e = h->inplace;
-    const wagma_segment *s = h->segment;
+    const struct inplace_executor *e = h->state;
+    const wagma_segment *s = handle_segment(h);
     return segment_joined_bytes(s) + (e->staged ? s->bytes_n : 0) +
            (e->chunked ? s->chunks_bytes : 0);
 }
 
-static const struct executor executor = {
-    .start = start,
-    .post = post,
-    .poll = poll,
-    .finish = finish,
-    .array = handle_segment_array,
-    .bytes = bytes,
-    .record = handle_segment_record,
-    .lost = handle_segment_lost,
-    .presence = handle_segment_presence,
-    .close = handle_segment_depart,
-    .fail = handle_segment_fail,
-    .free = destroy,
-};
-
-int inplace_create(wagma_handle *h) {
-    wagma_segment *s = h->segment;
+static int make(wagma_handle *h, const struct executor_request *request) {
+    wagma_segment *s = request->segment;
     size_t size = (size_t)s->size;
-    struct inplace_executor *e = calloc(1, sizeof *e);
-    if (!e)
-        return error_set(WAGMA_ENOMEM, "no memory for the executor");
-    h->inplace = e;
+    struct inplace_executor *e = h->state;
     struct inplace_local *l = &e->local;
     l->seen = malloc(size * sizeof *l->seen);
     l->group[0] = malloc(size * sizeof **l->group);
@@ -359,11 +340,8 @@ int inplace_create(wagma_handle *h) {
     l->present = malloc(size * sizeof *l->present);
     l->missing = malloc(size * sizeof *l->missing);
     const int has_chunks = chunks_create(&e->chunks, s);
-    if (!l->seen || !l->group[0] || !l->group[1] || !l->present || !l->missing || !has_chunks) {
-        destroy(h);
+    if (!l->seen || !l->group[0] || !l->group[1] || !l->present || !l->missing || !has_chunks)
         return error_set(WAGMA_ENOMEM, "no memory for a handle of %zu ranks", size);
-    }
-    h->executor = &executor;
     l->contributors = h->contributors;
     l->weights = h->weights;
     e->context = (struct inplace_context){
@@ -376,3 +354,21 @@ int inplace_create(wagma_handle *h) {
     inplace_init(&e->context, l);
     return WAGMA_OK;
 }
+
+static int create(wagma_handle *h, const struct executor_request *request) {
+    return handle_segment_create(h, request, sizeof(struct inplace_executor), make);
+}
+
+static const char *fits(const struct executor_request *request) {
+    return policy_of(request->options).in_place ? handle_segment_fits(request)
+                                                : "it needs the quorum of all members";
+}
+
+const struct executor shm_quorum_all_executor = {
+    .name = "shm/quorum_all",
+    .fits = fits,
+    .create = create,
+    .calls = {HANDLE_SEGMENT_CALLS, .start = start, .post = post, .poll = poll, .finish = finish,
+              .array = handle_segment_array, .bytes = bytes, .close = handle_segment_close,
+              .free = destroy},
+};

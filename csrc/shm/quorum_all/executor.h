@@ -4,12 +4,13 @@
 #define WAGMA_SHM_QUORUM_ALL_EXECUTOR_H
 
 #include "shm/quorum_all/chunks.h"
-#include "engine/handle.h"
 #include "engine/merge.h"
 #include "protocol/quorum_all.h"
+#include "shm/handle.h"
 #include "shm/quorum_all/record.h"
 
 struct inplace_executor {
+    struct handle_shared shared; /* first */
     struct inplace_context context;
     struct inplace_local local;
     /* the call in progress */
@@ -27,9 +28,13 @@ struct inplace_executor {
     const void *result; /* outcome.results of a handle that delivers every result */
 };
 
+static inline struct inplace_executor *inplace_of(const wagma_handle *h) {
+    return h->state;
+}
+
 /* What results are divided by. */
 static inline double inplace_divisor(const wagma_handle *h) {
-    return merge_divisor(&h->policy, h->inplace->local.divisor);
+    return merge_divisor(&h->policy, inplace_of(h)->local.divisor);
 }
 
 /* For versions that need no drain: x = the sum of the records, or of itself where nobody else takes

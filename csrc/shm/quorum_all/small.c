@@ -14,8 +14,8 @@ static inline void fetch_to_read(const void *p, size_t bytes) {
 /* All members get the same bits, and one that is alone its x. Of this rank's own contribution x is
  * what the record holds, and is nearer: others are fetching the record's lines meanwhile. */
 void inplace_reduce_privately(wagma_handle *h) {
-    const struct inplace_local *l = &h->inplace->local;
-    const wagma_segment *s = h->segment;
+    const struct inplace_local *l = &inplace_of(h)->local;
+    const wagma_segment *s = handle_segment(h);
     const wagma_options *o = &s->options;
     if (l->divisor == 0 || (l->present_n == 1 && merge_alone(&h->policy, l->divisor, 0) == 1))
         return;
@@ -46,7 +46,7 @@ static inline void fetch_to_write(const void *p) {
 }
 
 void inplace_fetch_next_record(const wagma_handle *h) {
-    const wagma_segment *s = h->segment;
+    const wagma_segment *s = handle_segment(h);
     const unsigned char *record = segment_flat(s, h->rank, (int)((h->call.version + 1) & 1));
     for (size_t i = 0; i < inplace_record_bytes(s); i += INPLACE_LINE)
         fetch_to_write(record + i);

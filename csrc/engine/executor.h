@@ -1,0 +1,102 @@
+/* An executor moves the data of a handle's calls. Each has a folder, with a state that no other
+ * folder knows, and a line in the table of api/executors.c. */
+#ifndef WAGMA_ENGINE_EXECUTOR_H
+#define WAGMA_ENGINE_EXECUTOR_H
+
+#include "include/wagma.h"
+
+struct rank_record; /* rank_stats.h */
+
+/* A handle that is to be made. It has what the ranks meet over, a segment or a transport. */
+struct executor_request {
+    int rank;
+    const wagma_options *options; /* checked, defaults filled in */
+    wagma_segment *segment;       /* NULL: none */
+    wagma_transport *transport;   /* NULL: none */
+    const void *initial;          /* first contribution; NULL: zeros */
+    double weight;                /* its weight, not checked yet */
+};
+
+enum handle_loss { /* what is known about a rank that a wait needs */
+                   HANDLE_PRESENT = 0,
+                   HANDLE_FAILED, /* it said so itself, or left without close() */
+                   HANDLE_DEAD,
+};
+
+enum handle_presence { /* what is known about one that is not lost */
+                       HANDLE_UNKNOWN,
+                       HANDLE_LIVES,
+                       HANDLE_IS_SILENT, /* it was asked, and has not answered */
+                       /* for messages, from enum handle_loss */
+                       HANDLE_HAS_FAILED,
+                       HANDLE_HAS_DIED,
+};
+
+/* How far a call goes before it returns to its caller: one for each of start, post, poll, finish.
+ */
+enum call_mode { CALL_START, CALL_POST, CALL_POLL, CALL_FINISH };
+
+/* What differs between executors. Those that return int return WAGMA_OK, WAGMA_INPROGRESS or an
+ * error set by error_set(), after which api/calls.c marks the handle broken and the rank failed.
+ * With WAGMA_OK the four parts of a call have filled h->outcome (version and waited excepted, which
+ * api/calls.c does). */
+struct executor_calls {
+    /* Around every call of the owner but close() and free(). */
+    void (*enter)(wagma_handle *h);
+    void (*leave)(wagma_handle *h);
+    /* See handle_step_aside() and handle_step_back(); NULL: fail() waits for nothing in a call. */
+    int (*step_aside)(wagma_handle *h);
+    void (*step_back)(wagma_handle *h, int busy);
+
+    /* Begins a call and goes as far as is possible within a few microseconds. */
+    int (*start)(wagma_handle *h);
+    /* Begins a call, publishes and ends there with WAGMA_INPROGRESS (quorum "all": the last one
+     * reduces its share of the slices). Never waits, not even for what publishing has to wait for.
+     */
+    int (*post)(wagma_handle *h);
+    /* Goes on without a pause; looks for trouble when handle_look_due(). */
+    int (*poll)(wagma_handle *h);
+    /* Goes on until the call is over, or call.until has passed: it looks for trouble then as on a
+     * heartbeat, and returns the WAGMA_INPROGRESS that handle_heartbeat() says. */
+    int (*finish)(wagma_handle *h);
+
+    int (*next_contribution)(wagma_handle *h, void **buffer); /* NULL: it reduces in place */
+    void (*set_quorum)(wagma_handle *h); /* takes h->quorum from the next version on; called only if
+                                            policy.varies */
+    int (*pinned)(wagma_handle *h);      /* wagma_pinned() of a version that is no sync version;
+                                            NULL: 0 always */
+    void *(*array)(wagma_handle *h);     /* wagma_shared_array(), which may be NULL: error_set();
+                                            NULL: it has no use for one */
+    double (*carried_weight)(const wagma_handle *h); /* of what is carried, 0: nothing; NULL: 0 */
+    double (*grace)(const wagma_handle *h);          /* seconds in force; NULL: 0 */
+    uint64_t (*bytes)(const wagma_handle *h);        /* memory of this rank */
+    uint64_t (*wakeups)(const wagma_handle *h);      /* of its thread; NULL: it has none */
+    struct rank_record *(*record)(wagma_handle *h, int rank, uint64_t syncs); /* rank_stats.h */
+
+    void (*look)(wagma_handle *h); /* for what lost() says, between calls; NULL: no need */
+    enum handle_loss (*lost)(wagma_handle *h, int rank);
+    /* Of one that is not lost. *has_called: 1: it has done what a wait of the current phase is for,
+     * and something else of it is missing. */
+    enum handle_presence (*presence)(wagma_handle *h, int rank, int *has_called);
+
+    int (*close)(wagma_handle *h); /* departs; then the handle is closed whatever it returns */
+    void (*fail)(wagma_handle *h); /* tells the others that this rank has failed */
+    void (*free)(wagma_handle *h); /* frees the state, which may be NULL or half made */
+};
+
+struct executor {
+    const char *name; /* its folder */
+    /* NULL: it can make the handle; or why not, without what was asked for. Pure. */
+    const char *(*fits)(const struct executor_request *request);
+    /* Makes the state of a new handle, its trace included, and returns when every rank has joined.
+     * Owns the transport from then on, also on failure. On failure it has told the others where it
+     * could, and free() follows. */
+    int (*create)(wagma_handle *h, const struct executor_request *request);
+    struct executor_calls calls;
+};
+
+/* The first executor of table[0..n) that fits. NULL: error_set() says of each why it does not. */
+const struct executor *executor_choose(const struct executor *const *table, int n,
+                                       const struct executor_request *request);
+
+#endif

@@ -1,0 +1,55 @@
+/* What the executors of one node have in common: their ranks share a segment. */
+#ifndef WAGMA_SHM_HANDLE_H
+#define WAGMA_SHM_HANDLE_H
+
+#include "engine/handle.h"
+#include "shm/segment.h"
+#include "shm/wait.h"
+
+/* The beginning of the state of each. */
+struct handle_shared {
+    wagma_segment *segment;
+    wait_state wait;
+};
+
+static inline wagma_segment *handle_segment(const wagma_handle *h) {
+    return ((const struct handle_shared *)h->state)->segment;
+}
+static inline wait_state *handle_wait(const wagma_handle *h) {
+    return &((struct handle_shared *)h->state)->wait;
+}
+
+/* Of struct executor: NULL where there is a segment, or why this is not enough. */
+const char *handle_segment_fits(const struct executor_request *request);
+/* Of struct executor: makes a state of so many bytes, joins the segment, has `make` do the rest,
+ * and waits for the others. */
+int handle_segment_create(wagma_handle *h, const struct executor_request *request,
+                          size_t state_bytes,
+                          int (*make)(wagma_handle *h, const struct executor_request *request));
+/* The rank is not to be waited for any more: SEGMENT_DEPARTED, SEGMENT_FAILED. */
+void handle_segment_leave(wagma_handle *h, enum segment_state state);
+
+/* Of struct executor_calls. */
+void handle_segment_enter(wagma_handle *h);
+void handle_segment_leave_call(wagma_handle *h);
+int handle_segment_step_aside(wagma_handle *h);
+void handle_segment_step_back(wagma_handle *h, int busy);
+void *handle_segment_array(wagma_handle *h);
+rank_record *handle_segment_record(wagma_handle *h, int rank, uint64_t syncs);
+enum handle_loss handle_segment_lost(wagma_handle *h, int rank);
+enum handle_presence handle_segment_presence(wagma_handle *h, int rank, int *has_called);
+int handle_segment_close(wagma_handle *h);
+void handle_segment_fail(wagma_handle *h);
+#define HANDLE_SEGMENT_CALLS                                                                       \
+    .enter = handle_segment_enter, .leave = handle_segment_leave_call,                             \
+    .step_aside = handle_segment_step_aside, .step_back = handle_segment_step_back,                \
+    .record = handle_segment_record, .lost = handle_segment_lost,                                  \
+    .presence = handle_segment_presence, .fail = handle_segment_fail
+
+/* The parts of close: `depart` is what the executor does before the others see it leave; NULL:
+ * nothing. */
+int handle_segment_depart(wagma_handle *h, void (*depart)(wagma_handle *h));
+/* The end of free(): the state itself, and the segment. */
+void handle_segment_free(wagma_handle *h);
+
+#endif
