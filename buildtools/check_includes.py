@@ -25,8 +25,6 @@ MAY_INCLUDE: dict[str, tuple[str, ...]] = {
 }
 # Includes against these rules that have yet to go, and why they are there.
 EXCEPTIONS: dict[tuple[str, str], str] = {
-    ("engine/grace.c", "shm/avoiding/executor.h"): "grace keeps its books in that executor",
-    ("engine/grace.h", "shm/segment.h"): "grace keeps its books in the segment",
     ("engine/handle.h", "shm/wait.h"): "the clock",
     ("messages/progress.c", "shm/wait.h"): "the clock",
     ("trace/events.h", "protocol/topology.h"): "a timeline names the members of groups",

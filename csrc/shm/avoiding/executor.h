@@ -4,8 +4,8 @@
 #ifndef WAGMA_SHM_AVOIDING_EXECUTOR_H
 #define WAGMA_SHM_AVOIDING_EXECUTOR_H
 
-#include "engine/grace.h"
 #include "engine/merge.h"
+#include "shm/avoiding/grace.h"
 #include "shm/handle.h"
 #include "shm/remap.h"
 #include "protocol/round.h"
