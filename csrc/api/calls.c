@@ -139,7 +139,7 @@ static int begin(wagma_handle *h, void *x, double weight, int sync) {
     c->next = h->version + 1;
     c->x = x;
     c->weight = weight;
-    c->began = c->counted = wait_now();
+    c->began = c->counted = clock_now();
     c->look = c->began + WAIT_HEARTBEAT_NS;
     trace_called(h->trace, c->began, c->version);
     find_group(h);
@@ -186,7 +186,7 @@ int wagma_post(wagma_handle *h, void *x, double weight, int sync) {
 /* The caller is back. What it did elsewhere is no waiting, except for a heartbeat of it: a loop
  * around wagma_test() waits, and gets its warnings and its WAGMA_ESTALL. */
 static uint64_t come_back(wagma_handle *h) {
-    const uint64_t now = wait_now();
+    const uint64_t now = clock_now();
     if (now - h->call.counted > WAIT_HEARTBEAT_NS)
         h->call.counted = now - WAIT_HEARTBEAT_NS;
     return now;
@@ -296,7 +296,7 @@ int wagma_next_contribution(wagma_handle *h, void **buffer) {
                          "float32",
                          reduce_dtype_name((wagma_dtype)o->dtype));
     handle_enter_call(h);
-    const uint64_t now = wait_now();
+    const uint64_t now = clock_now();
     h->call = (call){.version = h->version, .next = h->version, .began = now, .counted = now};
     status = h->executor->calls.next_contribution(h, buffer);
     h->stats.waited += (double)h->call.waited * 1e-9;

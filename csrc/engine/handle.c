@@ -56,10 +56,15 @@ void handle_free(wagma_handle *h) {
     free(h);
 }
 
+static int group_of(const void *topology, int rank, int64_t version, int32_t *members) {
+    return topology_members(topology, rank, version, members);
+}
+
 int handle_trace(wagma_handle *h, struct trace_origin origin) {
     origin.rank = h->rank;
     origin.options = &h->options;
-    origin.topology = &h->topology;
+    origin.group = group_of;
+    origin.groups = &h->topology;
     return trace_create(&origin, &h->trace);
 }
 

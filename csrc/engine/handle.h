@@ -4,12 +4,13 @@
 #ifndef WAGMA_ENGINE_HANDLE_H
 #define WAGMA_ENGINE_HANDLE_H
 
+#include "base/clock.h"
 #include "engine/executor.h"
+#include "engine/heartbeat.h"
 #include "engine/policy.h"
 #include "engine/rank_stats.h"
 #include "kernels/reduce.h"
 #include "protocol/topology.h"
-#include "shm/wait.h"
 #include "trace/events.h"
 
 typedef struct call { /* the call in progress */
@@ -27,7 +28,7 @@ typedef struct call { /* the call in progress */
     uint64_t waited; /* ns */
     /* of timeout and stall_warning: how long this process has waited, see handle_count_delay() */
     uint64_t delay;   /* ns */
-    uint64_t counted; /* up to when, ns on wait_now()'s clock */
+    uint64_t counted; /* up to when, ns on clock_now()'s clock */
     int warnings;     /* given about this call */
     /* of calls that return to the caller in between */
     int testing;    /* went on in wagma_test(), not in a wait */

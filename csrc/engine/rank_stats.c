@@ -75,7 +75,7 @@ void rank_stats_call(wagma_handle *h) {
 }
 
 void rank_stats_depart(wagma_handle *h) {
-    add_compute(&h->ranks, wait_now());
+    add_compute(&h->ranks, clock_now());
     store(h, h->ranks.syncs + 1, 1);
 }
 

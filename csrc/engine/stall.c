@@ -36,11 +36,11 @@ static int asked_to_stop(wagma_handle *h, const char *phase) {
 }
 
 static int is_overdue(const wagma_handle *h) {
-    return h->call.until != 0 && wait_now() >= h->call.until;
+    return h->call.until != 0 && clock_now() >= h->call.until;
 }
 
 void handle_count_delay(wagma_handle *h) {
-    const uint64_t now = wait_now(), passed = now - h->call.counted;
+    const uint64_t now = clock_now(), passed = now - h->call.counted;
     h->call.delay += passed < STOPPED_NS ? passed : WAIT_HEARTBEAT_NS;
     h->call.counted = now;
 }
@@ -55,7 +55,7 @@ int handle_interrupted(wagma_handle *h, const char *phase) {
 }
 
 int handle_look_due(wagma_handle *h) {
-    const uint64_t now = wait_now();
+    const uint64_t now = clock_now();
     if (now < h->call.look)
         return 0;
     h->call.look = now + WAIT_HEARTBEAT_NS;

@@ -141,7 +141,7 @@ static int step_once(wagma_handle *h, struct activation_event event) {
     struct activation *a = mpi_of(h)->activation;
     struct activation_action action;
     int status = WAGMA_OK;
-    event.now = wait_now();
+    event.now = clock_now();
     activation_step(a, &event);
     while (activation_next(a, &action))
         if (status == WAGMA_OK)
@@ -155,7 +155,7 @@ static void complete(wagma_handle *h, mpi_version *v) {
     v->input = NULL;
     v->complete = 1;
     if (v->sync)
-        e->epoch = wait_now();
+        e->epoch = clock_now();
     trace_now(h->trace, TRACE_COMPLETE, v->version, -1, 0);
 }
 
@@ -263,7 +263,7 @@ int mpi_take_message(wagma_handle *h) {
     const int got = e->transport->calls->poll_control(e->transport, &from, &message, &bytes);
     if (got <= 0)
         return got;
-    e->words[from].heard = wait_now();
+    e->words[from].heard = clock_now();
     const int status = e->core->receive(h, from, message, bytes);
     return status != WAGMA_OK ? status : 1;
 }
@@ -304,7 +304,7 @@ static int take_data(wagma_handle *h) {
 /* 1: the grace of a version is over, and the core knows. */
 static int take_time(wagma_handle *h) {
     const uint64_t deadline = activation_deadline(mpi_of(h)->activation);
-    if (deadline == 0 || wait_now() < deadline)
+    if (deadline == 0 || clock_now() < deadline)
         return 0;
     const int status = step(h, (struct activation_event){.kind = ACTIVATION_EVENT_TICK});
     return status != WAGMA_OK ? status : 1;

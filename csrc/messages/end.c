@@ -39,7 +39,7 @@ static int add_up(wagma_handle *h, enum trace_wait what, const int64_t mine[2], 
 
 static void begin_together(wagma_handle *h) {
     struct mpi_executor *e = h->state;
-    const uint64_t now = wait_now();
+    const uint64_t now = clock_now();
     h->call = (call){.version = h->version, .next = h->version, .began = now, .counted = now};
     e->heartbeat = e->lost_since = e->moved = 0;
     e->together = e->questions = 0;
@@ -78,7 +78,7 @@ int mpi_meet(wagma_handle *h) {
     begin_together(h);
     const int status = add_up(h, TRACE_FOR_CREATION, mine, totals);
     mpi_end_wait(h);
-    mpi_of(h)->epoch = wait_now();
+    mpi_of(h)->epoch = clock_now();
     if (status != WAGMA_OK)
         return status;
     if (totals[0] != mine[0] * h->size || totals[1] != mine[1] * h->size)
@@ -125,8 +125,8 @@ static int drain(wagma_handle *h) {
 }
 
 static void flush_and_close(wagma_transport *t) {
-    const uint64_t end = wait_now() + FLUSH_NS;
-    while (t->calls->flushed(t) == 0 && wait_now() < end)
+    const uint64_t end = clock_now() + FLUSH_NS;
+    while (t->calls->flushed(t) == 0 && clock_now() < end)
         progress_rest(0);
     t->calls->close(t, 0);
 }

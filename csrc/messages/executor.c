@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "messages/names.h"
 #include "messages/refuse.h"
 
 int mpi_check(const struct mpi_executor *e) {
@@ -211,8 +212,10 @@ static int make(wagma_handle *h, const struct executor_request *request) {
         status = progress_create(&e->progress, o, mpi_poll_progress, h);
     if (status == WAGMA_OK)
         status = handle_trace(h, (struct trace_origin){.transport = e->name, .shared = 1});
-    if (status == WAGMA_OK)
+    if (status == WAGMA_OK) {
+        trace_name_messages(h->trace, message_name);
         status = make_memory(h);
+    }
     if (status == WAGMA_OK)
         status = e->core->create(h, request->initial, request->weight);
     if (status == WAGMA_OK)

@@ -72,7 +72,7 @@ int mpi_inquire(wagma_handle *h, uint64_t now) {
 
 void mpi_note_word(struct mpi_executor *e, int from, const struct activation_message *m) {
     mpi_word *w = &e->words[from];
-    w->told = wait_now();
+    w->told = clock_now();
     w->calls = m->sync;
     w->lacks = m->detail >= 0 && m->detail < e->options->size ? m->detail : -1;
 }
@@ -90,7 +90,7 @@ enum handle_presence mpi_presence(wagma_handle *h, int rank, int *has_called) {
         *has_called = e->core->has_departed(e, rank);
     else
         *has_called = e->activation && !activation_behind(e->activation, rank);
-    if (w->asked > w->heard && wait_now() - w->asked >= ANSWER_NS)
+    if (w->asked > w->heard && clock_now() - w->asked >= ANSWER_NS)
         return HANDLE_IS_SILENT;
     return answer_of(h, rank) ? HANDLE_LIVES : HANDLE_UNKNOWN;
 }

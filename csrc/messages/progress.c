@@ -8,8 +8,8 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/error.h"
-#include "shm/wait.h"
 
 enum {
     PATIENCE_NS = 5000000, /* from then on it pays to sleep: a 64th of it is more than the 55 us
@@ -54,7 +54,7 @@ int progress_take_turns(struct progress_turns *t, uint64_t now) {
         sched_yield();
         t->yields++;
     }
-    t->resumed = gave ? now : wait_now();
+    t->resumed = gave ? now : clock_now();
     return !gave;
 }
 
@@ -86,7 +86,7 @@ static void ring(struct progress *p) {
 static uint64_t poll_once(struct progress *p, enum progress_found *result) {
     uint64_t deadline = 0;
     const enum progress_found found = *result = p->poll(p->context, &deadline);
-    const uint64_t now = wait_now();
+    const uint64_t now = clock_now();
     p->wakeups++;
     if (found == PROGRESS_MOVED)
         p->moved = now;
@@ -102,7 +102,7 @@ static uint64_t poll_once(struct progress *p, enum progress_found *result) {
  * itself whether it has left. */
 static void stand_aside(struct progress *p) {
     if (p->mode == WAGMA_PROGRESS_SLEEP)
-        sleep_on_bell(p, wait_now() + p->sleep, 0);
+        sleep_on_bell(p, clock_now() + p->sleep, 0);
     else
         sleep_on_bell(p, 0, 1);
 }
@@ -235,7 +235,7 @@ void progress_enter(struct progress *p) {
     atomic_fetch_add_explicit(&p->wanted, 1, memory_order_relaxed);
     pthread_mutex_lock(&p->mutex);
     if (!p->back_at_once)
-        p->away = wait_now() - p->left;
+        p->away = clock_now() - p->left;
     p->back_at_once = 0;
 }
 
@@ -247,7 +247,7 @@ void progress_peek(struct progress *p) {
     const int moved = !atomic_load_explicit(&p->stop, memory_order_relaxed) &&
                       p->poll(p->context, &deadline) == PROGRESS_MOVED;
     if (moved)
-        p->moved = wait_now();
+        p->moved = clock_now();
     const int rings = moved && p->mode == WAGMA_PROGRESS_SLEEP && p->away >= AWAY_NS;
     pthread_mutex_unlock(&p->mutex);
     if (rings)
@@ -268,7 +268,7 @@ void progress_leave(struct progress *p, enum progress_left what) {
      * thread that gets either next sees that */
     const int left = atomic_fetch_sub_explicit(&p->wanted, 1, memory_order_relaxed) - 1;
     p->back_at_once = what == PROGRESS_BACK_AT_ONCE;
-    p->left = wait_now();
+    p->left = clock_now();
     if (what == PROGRESS_WORK_LEFT || what == PROGRESS_POSTED)
         p->moved = p->left;
     /* Not one that is stopped: who does that rings, and may destroy it from here on. */

@@ -190,7 +190,7 @@ int mpi_pause_for(wagma_handle *h, enum call_mode mode, enum trace_wait what, mp
         return WAGMA_INPROGRESS;
     if (moved && !e->waiting)
         return WAGMA_OK;
-    const uint64_t now = wait_now();
+    const uint64_t now = clock_now();
     if (mode == CALL_POLL) {
         const int status = handle_look_due(h) ? look(h, context, now) : WAGMA_OK;
         return status != WAGMA_OK ? status : moved ? WAGMA_OK : WAGMA_INPROGRESS;
@@ -211,7 +211,7 @@ int mpi_pause(wagma_handle *h, enum call_mode mode, const struct activation_call
 }
 
 int mpi_pause_together(wagma_handle *h, enum trace_wait what, int moved) {
-    const uint64_t now = wait_now();
+    const uint64_t now = clock_now();
     count(h, moved, now);
     begin_wait(h, what, now);
     const int status = is_due(h, now) ? look_at_all(h, what, now) : WAGMA_OK;

@@ -26,7 +26,7 @@ static int wait_for_all(wagma_handle *h) {
     wagma_segment *s = handle_segment(h);
     wait_state *w = handle_wait(h);
     int32_t *missing = h->members;
-    h->call.began = h->call.counted = wait_now();
+    h->call.began = h->call.counted = clock_now();
     wait_begin(w, s, h->rank);
     trace_waits(h->trace, TRACE_FOR_CREATION);
     int status = WAGMA_OK;

@@ -40,6 +40,6 @@ int peer_memory_read(const struct peer_memory *peer, void *to, uint64_t from, si
 uint64_t peer_memory_cookie(void) {
     uint64_t cookie;
     if (getrandom(&cookie, sizeof cookie, GRND_NONBLOCK) != (ssize_t)sizeof cookie)
-        cookie = mix_draw(wait_now(), (uint64_t)getpid(), 0, 0);
+        cookie = mix_draw(clock_now(), (uint64_t)getpid(), 0, 0);
     return cookie;
 }

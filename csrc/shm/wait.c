@@ -24,12 +24,6 @@ enum {
 
 enum { AWAKE, ASLEEP, ASLEEP_WINDOW }; /* values of `asleep` */
 
-uint64_t wait_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static inline void cpu_pause(void) {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -95,7 +89,7 @@ void wait_step_back(wait_state *w, int busy) {
 
 static void first_pause(wait_state *w) {
     w->spinning = w->spin > 0;
-    w->began = wait_now();
+    w->began = clock_now();
     w->heartbeat = w->began + WAIT_HEARTBEAT_NS;
     w->sleep = SLEEP_FIRST_NS;
 }
@@ -107,7 +101,7 @@ enum wait_event wait_pause(wait_state *w, uint64_t not_after) {
         cpu_pause();
         return WAIT_AGAIN;
     }
-    uint64_t now = wait_now(), waited = now - w->began;
+    uint64_t now = clock_now(), waited = now - w->began;
     if (now >= w->heartbeat) {
         w->heartbeat = now + WAIT_HEARTBEAT_NS;
         return WAIT_HEARTBEAT;
@@ -135,7 +129,7 @@ uint64_t wait_end(wait_state *w) {
         atomic_store_explicit(&segment_presence_of(w->segment, w->rank)->asleep, 0,
                               memory_order_relaxed);
     w->armed = 0;
-    return w->began ? wait_now() - w->began : 0;
+    return w->began ? clock_now() - w->began : 0;
 }
 
 /* One of several ringers wakes the rank, the others find `asleep` cleared. If that one is stopped

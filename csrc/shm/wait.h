@@ -15,14 +15,13 @@
 
 #include <stdint.h>
 
+#include "base/clock.h"
+#include "engine/heartbeat.h"
 #include "shm/segment.h"
 
 enum wait_event { WAIT_AGAIN, WAIT_HEARTBEAT };
 
-enum {
-    WAIT_SLEEP_MAX_NS = 2000000,  /* one sleep: bounds the cost of a lost ring */
-    WAIT_HEARTBEAT_NS = 50000000, /* how often trouble is looked for */
-};
+enum { WAIT_SLEEP_MAX_NS = 2000000 }; /* one sleep: bounds the cost of a lost ring */
 
 typedef struct wait_state {
     wagma_segment *segment;
@@ -38,9 +37,6 @@ typedef struct wait_state {
     int spin;           /* 1: may spin; set once by the owner of the state, see cores.h */
     atomic_int busy;    /* 1: the owner may write into the segment */
 } wait_state;
-
-/* CLOCK_MONOTONIC in ns. */
-uint64_t wait_now(void);
 
 void wait_begin(wait_state *w, wagma_segment *s, int rank);
 /* Pauses once, until `not_after` (ns; 0: no limit) at the latest. */

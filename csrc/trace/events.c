@@ -17,7 +17,7 @@ int trace_create(const struct trace_origin *origin, struct trace **trace) {
     t->rank = origin->rank;
     t->size = origin->options->size;
     atomic_init(&t->calling, -1);
-    atomic_init(&t->newest, wait_now());
+    atomic_init(&t->newest, clock_now());
     const int status = timeline_create(origin, &t->timeline);
     if (status != WAGMA_OK) {
         free(t);
@@ -28,6 +28,12 @@ int trace_create(const struct trace_origin *origin, struct trace **trace) {
     pthread_mutex_init(&t->lock, NULL);
     *trace = t;
     return WAGMA_OK;
+}
+
+void trace_name_messages(struct trace *t, trace_message_name *name) {
+    t->message_name = name;
+    if (t->timeline)
+        timeline_name_messages(t->timeline, name);
 }
 
 int trace_write(struct trace *t) {
@@ -67,9 +73,10 @@ int trace_read(const struct trace *t, uint64_t i, struct trace_seen *event) {
     return atomic_load_explicit(&t->recorded, memory_order_acquire) < i + TRACE_RING;
 }
 
-static int format_event(const struct trace_seen *e, uint64_t now, char *line, size_t size) {
+static int format_event(const struct trace *t, const struct trace_seen *e, uint64_t now, char *line,
+                        size_t size) {
     char detail[64], took[32] = "";
-    trace_detail_text(e, detail, sizeof detail);
+    trace_detail_text(e, t->message_name, detail, sizeof detail);
     if (e->duration)
         numbers_print(took, sizeof took, ", %.1f us", (double)e->duration * 1e-3);
     return numbers_print(line, size, "%14.6f s ago  version %lld: %s%s%s\n",
@@ -92,7 +99,7 @@ static int format_head(struct trace *t, uint64_t now, char *line, size_t size) {
 }
 
 void trace_dump(struct trace *t, char *text, size_t size) {
-    const uint64_t now = wait_now();
+    const uint64_t now = clock_now();
     char line[192];
     if (size == 0)
         return;
@@ -109,7 +116,7 @@ void trace_dump(struct trace *t, char *text, size_t size) {
     uint64_t first = end;
     struct trace_seen event;
     while (first > oldest && trace_read(t, first - 1, &event)) {
-        const size_t length = (size_t)format_event(&event, now, line, sizeof line);
+        const size_t length = (size_t)format_event(t, &event, now, line, sizeof line);
         if (length > left)
             break;
         left -= length;
@@ -117,6 +124,6 @@ void trace_dump(struct trace *t, char *text, size_t size) {
     }
     for (; first < end; first++)
         if (trace_read(t, first, &event) &&
-            (size_t)format_event(&event, now, line, sizeof line) < size - used)
+            (size_t)format_event(t, &event, now, line, sizeof line) < size - used)
             used += (size_t)snprintf(text + used, size - used, "%s", line);
 }

@@ -16,8 +16,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "protocol/topology.h"
-#include "shm/wait.h"
+#include "base/clock.h"
 #include "include/wagma.h"
 
 enum trace_kind { /* detail, peer (-1: nobody in particular): what they say for it */
@@ -78,11 +77,18 @@ struct trace_event {
     _Atomic uint64_t how;      /* peer << 32 | detail */
 };
 
+/* Return the name of a control message of this kind, its first byte; NULL: it has none. */
+typedef const char *trace_message_name(int kind);
+/* Write the ranks with which `rank` takes a version that is no sync version into members[]; return
+ * their number. */
+typedef int trace_group(const void *context, int rank, int64_t version, int32_t *members);
+
 struct trace_timeline; /* trace/timeline.c; NULL: WAGMA_TRACE is not set */
 
 struct trace { /* of a handle */
     struct trace_timeline *timeline;
-    int slow; /* shared, or there is a timeline */
+    trace_message_name *message_name; /* NULL: messages have no names */
+    int slow;                         /* shared, or there is a timeline */
     int shared;
     pthread_mutex_t lock;      /* of the ring, if shared */
     _Atomic uint64_t recorded; /* events; number i is at ring[i % TRACE_RING] */
@@ -95,13 +101,14 @@ struct trace { /* of a handle */
     struct trace_event ring[TRACE_RING];
 };
 
-/* Of a handle; options and names are copied. */
+/* What a trace is made from; options and transport are copied, groups are not. */
 struct trace_origin {
     int rank;
-    const wagma_options *options;    /* checked */
-    const struct topology *topology; /* who is in a group */
-    const char *transport;           /* for readers: "shm", "MPICH 5.0.2" */
-    int shared;                      /* several threads record */
+    const wagma_options *options; /* checked */
+    trace_group *group;           /* who is in a group; called with `groups`; NULL: nobody knows */
+    const void *groups;
+    const char *transport; /* for readers: "shm", "MPICH 5.0.2" */
+    int shared;            /* several threads record */
     /* file of the segment that the ranks share; 0: there is none */
     uint64_t device, inode;
 };
@@ -109,6 +116,8 @@ struct trace_origin {
 /* WAGMA_OK, WAGMA_ENOMEM, or WAGMA_EINVAL: WAGMA_TRACE names no folder that can be written to, or
  * WAGMA_TRACE_LIMIT no number. */
 int trace_create(const struct trace_origin *origin, struct trace **trace);
+/* Register the names of the control messages that the protocol in use sends. */
+void trace_name_messages(struct trace *t, trace_message_name *name);
 /* Writes the timeline, if there is one and it has grown since; WAGMA_OK or WAGMA_ESYS. */
 int trace_write(struct trace *t);
 /* Writes what was not written; NULL is allowed. */
@@ -180,18 +189,18 @@ static inline void trace_at(struct trace *t, enum trace_kind kind, uint64_t time
 static inline void trace_now(struct trace *t, enum trace_kind kind, int64_t version, int peer,
                              int detail) {
     if (trace_is_on(t))
-        trace_saw(t, wait_now());
+        trace_saw(t, clock_now());
     trace_record(t, kind, trace_newest(t), 0, version, peer, detail);
 }
 
 /* For spans that only a timeline shows: trace_end(t, kind, trace_begin(t), ...). */
 static inline uint64_t trace_begin(const struct trace *t) {
-    return trace_is_on(t) ? wait_now() : 0;
+    return trace_is_on(t) ? clock_now() : 0;
 }
 static inline void trace_end(struct trace *t, enum trace_kind kind, uint64_t began, int64_t version,
                              int peer, int detail) {
     if (trace_is_on(t))
-        trace_span(t, kind, began, wait_now(), version, peer, detail);
+        trace_span(t, kind, began, clock_now(), version, peer, detail);
 }
 
 /* ---- the caller: api/calls.c ----------------------------------------------------------------- */
@@ -206,7 +215,7 @@ static inline void trace_back(struct trace *t, uint64_t now, int64_t version, in
 /* It goes away to compute. */
 static inline void trace_left(struct trace *t) {
     if (trace_is_on(t))
-        t->left = wait_now();
+        t->left = clock_now();
 }
 
 static inline void trace_called(struct trace *t, uint64_t now, int64_t version) {

@@ -99,7 +99,7 @@ static int track_of(const struct trace_timeline *t, struct tracks *tracks,
 /* The ranks of the group in which this rank takes a version that is no sync version. */
 static void print_group(FILE *file, const struct trace_timeline *t, int64_t version) {
     int32_t members[WAGMA_MAX_RANKS];
-    const int n = topology_members(&t->topology, t->rank, version, members);
+    const int n = t->group ? t->group(t->groups, t->rank, version, members) : 0;
     fprintf(file, ", \"group\": [");
     for (int i = 0; i < n; i++)
         fprintf(file, "%s%d", i ? ", " : "", members[i]);
@@ -136,7 +136,7 @@ static void print_arguments(FILE *file, const struct trace_timeline *t,
         break;
     case TRACE_SEND:
     case TRACE_RECEIVE:
-        fprintf(file, ", \"message\": \"%s\"", trace_message_name(e->detail));
+        fprintf(file, ", \"message\": \"%s\"", trace_message_text(e, t->message_name));
         break;
     case TRACE_PIN:
         if (e->detail == TRACE_WITHOUT)
@@ -162,7 +162,7 @@ static void print_event(FILE *file, const struct trace_timeline *t, struct track
     if (e->kind == TRACE_WAIT)
         fprintf(file, " for %s", trace_wait_name(e->detail));
     else if (e->kind == TRACE_SEND || e->kind == TRACE_RECEIVE)
-        fprintf(file, " %s", trace_message_name(e->detail));
+        fprintf(file, " %s", trace_message_text(e, t->message_name));
     fprintf(file, "\", \"ts\": ");
     print_microseconds(file, e->began);
     if (trace_kind_is_span(e->kind)) {

@@ -3,10 +3,6 @@
 
 #include <stdio.h>
 
-#include "protocol/activation.h"
-#include "messages/exchange.h"
-#include "messages/graph/message.h"
-
 struct trace_seen trace_see(const struct trace_event *event) {
     /* acquire: pairs with trace_record(), for trace_read() */
     const uint64_t began = atomic_load_explicit(&event->began, memory_order_acquire);
@@ -52,37 +48,9 @@ const char *trace_wait_name(int what) {
     return what >= 0 && what < TRACE_WAITS ? waits[what] : "?";
 }
 
-const char *trace_message_name(int kind) {
-    switch (kind) {
-    case ACTIVATION_ACTIVATE:
-        return "activate";
-    case ACTIVATION_NOTICE:
-        return "notice";
-    case ACTIVATION_EXPECT:
-        return "expect";
-    case ACTIVATION_BARRIER:
-        return "barrier";
-    case ACTIVATION_DEPARTED:
-        return "departed";
-    case ACTIVATION_FAILED:
-        return "failed";
-    case ACTIVATION_INQUIRE:
-        return "inquire";
-    case ACTIVATION_TELL:
-        return "tell";
-    case ACTIVATION_PASS:
-        return "pass";
-    case ACTIVATION_DISPUTE:
-        return "dispute";
-    case EXCHANGE_HEADER:
-        return "header";
-    case NEIGHBOR_ARRIVED:
-        return "arrived";
-    case NEIGHBOR_FINISHED:
-        return "finished";
-    default:
-        return "?";
-    }
+const char *trace_message_text(const struct trace_seen *e, trace_message_name *name) {
+    const char *text = name ? name(e->detail) : NULL;
+    return text ? text : "?";
 }
 
 const char *trace_status_name(int status) {
@@ -111,7 +79,8 @@ static void call_text(int detail, char *text, size_t size) {
              detail & TRACE_UNMERGED ? " unmerged" : "", detail & TRACE_BROKE ? " broke" : "");
 }
 
-void trace_detail_text(const struct trace_seen *e, char *text, size_t size) {
+void trace_detail_text(const struct trace_seen *e, trace_message_name *name, char *text,
+                       size_t size) {
     char peer[16] = "";
     text[0] = 0;
     if (e->peer >= 0)
@@ -133,10 +102,10 @@ void trace_detail_text(const struct trace_seen *e, char *text, size_t size) {
         snprintf(text, size, " %d%s%s", e->detail, *peer ? " with" : "", peer);
         break;
     case TRACE_SEND:
-        snprintf(text, size, " %s to%s", trace_message_name(e->detail), peer);
+        snprintf(text, size, " %s to%s", trace_message_text(e, name), peer);
         break;
     case TRACE_RECEIVE:
-        snprintf(text, size, " %s from%s", trace_message_name(e->detail), peer);
+        snprintf(text, size, " %s from%s", trace_message_text(e, name), peer);
         break;
     case TRACE_PIN:
         if (e->detail == TRACE_WITHOUT)

@@ -21,10 +21,11 @@ const char *trace_kind_name(int kind);
 const char *trace_wait_name(int what);
 /* Of a wagma_status that breaks a handle. */
 const char *trace_status_name(int status);
-/* Of a control message, by its first byte. */
-const char *trace_message_name(int kind);
+/* Return the name of the control message of a SEND or RECEIVE, "?" where it has none. */
+const char *trace_message_text(const struct trace_seen *event, trace_message_name *name);
 
-/* What is in `event` beside kind and version, as "for the quorum", "to 3: activate"; maybe "". */
-void trace_detail_text(const struct trace_seen *event, char *text, size_t size);
+/* Print what is in `event` beside kind and version: "for the quorum", "to 3: activate", or "". */
+void trace_detail_text(const struct trace_seen *event, trace_message_name *name, char *text,
+                       size_t size);
 
 #endif

@@ -107,9 +107,9 @@ static int make_folder(const char *folder) {
 /* CLOCK_REALTIME minus CLOCK_MONOTONIC. */
 static int64_t realtime_ns(void) {
     struct timespec real;
-    const uint64_t before = wait_now();
+    const uint64_t before = clock_now();
     clock_gettime(CLOCK_REALTIME, &real);
-    const uint64_t after = wait_now();
+    const uint64_t after = clock_now();
     return (int64_t)real.tv_sec * 1000000000 + real.tv_nsec -
            (int64_t)(before + (after - before) / 2);
 }
@@ -165,7 +165,8 @@ int timeline_create(const struct trace_origin *origin, struct trace_timeline **t
     t->rank = origin->rank;
     t->shared = origin->shared;
     t->options = *origin->options;
-    t->topology = *origin->topology;
+    t->group = origin->group;
+    t->groups = origin->groups;
     snprintf(t->transport, sizeof t->transport, "%s", origin->transport);
     strcpy(t->folder, folder);
     find_clock(t);
@@ -184,6 +185,12 @@ void timeline_label(struct trace_timeline *t, const wagma_trace_label *label) {
     t->clock_compared = label->clock_compared;
     t->clock_offset_ns = label->clock_offset_ns;
     t->clock_error_ns = label->clock_error_ns;
+    pthread_mutex_unlock(&t->lock);
+}
+
+void timeline_name_messages(struct trace_timeline *t, trace_message_name *name) {
+    pthread_mutex_lock(&t->lock);
+    t->message_name = name;
     pthread_mutex_unlock(&t->lock);
 }
 

@@ -37,7 +37,9 @@ struct trace_timeline {
     int shared;          /* with a progress thread */
     int64_t realtime_ns; /* CLOCK_REALTIME minus CLOCK_MONOTONIC, at creation */
     wagma_options options;
-    struct topology topology;
+    trace_message_name *message_name; /* NULL: messages have no names */
+    trace_group *group;               /* NULL: nobody knows who is in a group */
+    const void *groups;
     char transport[TIMELINE_NAME], name[TIMELINE_NAME];
     uint64_t collective;
     char boot[TIMELINE_NAME], space[TIMELINE_NAME]; /* whose CLOCK_MONOTONIC it is */
@@ -52,6 +54,7 @@ struct trace_timeline {
 /* *timeline is NULL where WAGMA_TRACE is not set. See trace_create(). */
 int timeline_create(const struct trace_origin *origin, struct trace_timeline **timeline);
 void timeline_label(struct trace_timeline *t, const wagma_trace_label *label);
+void timeline_name_messages(struct trace_timeline *t, trace_message_name *name);
 void timeline_keep(struct trace_timeline *t, const struct trace_event *event);
 /* Writes if there is something new. WAGMA_OK or WAGMA_ESYS. */
 int timeline_write(struct trace_timeline *t);

@@ -22,10 +22,10 @@ static int ascending(const void *a, const void *b) {
 static void tell(const char *what, void (*step)(void *), void *context) {
     double ns[LOOPS];
     for (int i = 0; i < LOOPS; i++) {
-        const uint64_t began = wait_now();
+        const uint64_t began = clock_now();
         for (int k = 0; k < STEPS; k++)
             step(context);
-        ns[i] = (double)(wait_now() - began) / STEPS;
+        ns[i] = (double)(clock_now() - began) / STEPS;
     }
     qsort(ns, LOOPS, sizeof *ns, ascending);
     printf("%-44s %7.1f ns  (%.1f to %.1f)\n", what, ns[LOOPS / 2], ns[LOOPS / 4],
@@ -33,7 +33,7 @@ static void tell(const char *what, void (*step)(void *), void *context) {
 }
 
 static void clock_step(void *context) {
-    *(volatile uint64_t *)context = wait_now();
+    *(volatile uint64_t *)context = clock_now();
 }
 static void event_step(void *context) {
     trace_now(context, TRACE_ARRIVAL, 1, -1, 0);
@@ -56,10 +56,8 @@ static void tell_all(const char *mode) {
     wagma_options_init(&options);
     options.size = options.group_size = 1;
     options.count = 1;
-    const struct topology topology = {.size = 1, .group_size = 1};
-    if (trace_create(
-            &(struct trace_origin){.options = &options, .topology = &topology, .transport = "none"},
-            &t) != WAGMA_OK ||
+    if (trace_create(&(struct trace_origin){.options = &options, .transport = "none"}, &t) !=
+            WAGMA_OK ||
         wagma_segment_create(&options, NULL, &segment) != WAGMA_OK ||
         wagma_create(segment, 0, NULL, 1, NULL, &h) != WAGMA_OK) {
         puts(wagma_last_error());

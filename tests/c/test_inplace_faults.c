@@ -175,7 +175,7 @@ static report *shared;           /* of the running test; a kernel has no context
 static reduce_kernels sabotaged; /* ranks are processes */
 
 static void act(void) {
-    atomic_store(&shared->acted, wait_now());
+    atomic_store(&shared->acted, clock_now());
     raise(shared->signal);
 }
 
@@ -215,7 +215,7 @@ static int iterate(wagma_handle *h, int rank, void *context) {
         for (int64_t i = 0; i < r->options.count; i++)
             r->wrong[rank] |= x[i] != sum + t * r->options.size;
     }
-    r->ended[rank] = wait_now();
+    r->ended[rank] = clock_now();
     snprintf(r->message[rank], sizeof r->message[rank], "%s", wagma_last_error());
     return r->status[rank] != WAGMA_OK;
 }
@@ -284,7 +284,7 @@ static int compute_meanwhile(wagma_handle *h, int rank, void *context) {
         r->status[rank] = wagma_allreduce(h, x, 1, NULL);
         atomic_store(&r->noticed, 1);
     }
-    r->ended[rank] = wait_now();
+    r->ended[rank] = clock_now();
     snprintf(r->message[rank], sizeof r->message[rank], "%s", wagma_last_error());
     return r->status[rank] != WAGMA_OK;
 }

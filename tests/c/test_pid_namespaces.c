@@ -115,13 +115,13 @@ static int call_until_death(wagma_segment *s, int rank) {
     if (reads != 0)
         return 3; /* of "process 1", which is another one here */
     if (rank == 1) {
-        atomic_store(died, wait_now());
+        atomic_store(died, clock_now());
         return 0;
     }
     int status = WAGMA_OK;
     while (status == WAGMA_OK) /* with quorum 1 up to the window */
         status = wagma_allreduce(h, x, 1, &o);
-    *noticed = (double)(wait_now() - atomic_load(died)) * 1e-9;
+    *noticed = (double)(clock_now() - atomic_load(died)) * 1e-9;
     return status == WAGMA_EPEER && strstr(wagma_last_error(), "rank 1 is dead") ? 0 : 4;
 }
 

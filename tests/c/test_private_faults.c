@@ -39,7 +39,7 @@ static report *shared;           /* of the running test; a kernel has no context
 static reduce_kernels sabotaged; /* ranks are processes */
 
 static void act(void) {
-    atomic_store(&shared->acted, wait_now());
+    atomic_store(&shared->acted, clock_now());
     raise(shared->signal);
 }
 
@@ -75,7 +75,7 @@ static int iterate(wagma_handle *h, int rank, void *context) {
         for (int64_t i = 0; i < PERIODIC_ELEMENTS; i++)
             r->wrong[rank] |= x[i] != size * (size - 1) / 2 + size * (double)(t + i % 7);
     }
-    r->ended[rank] = wait_now();
+    r->ended[rank] = clock_now();
     snprintf(r->message[rank], sizeof r->message[rank], "%s", wagma_last_error());
     free(own);
     return r->status[rank] != WAGMA_OK;

@@ -37,7 +37,7 @@ static void test_turns(void) {
     struct rusage usage;
     if (getrusage(RUSAGE_THREAD, &usage) == 0 && usage.ru_nvcsw + usage.ru_nivcsw == 0)
         return; /* a kernel that does not count: it is always given away */
-    CHECK(!progress_take_turns(&t, wait_now()), "gave the core away a second time");
+    CHECK(!progress_take_turns(&t, clock_now()), "gave the core away a second time");
     CHECK(progress_take_turns(&t, t.resumed), "kept the core after a short poll");
     t = (struct progress_turns){0};
     for (int attempt = 0; attempt < 100 && !progress_take_turns(&t, t.resumed + long_ago);)
@@ -128,12 +128,12 @@ static void test_a_look_is_no_call(void) {
     CHECK(progress_create(&p, &o, find_more, &polls) == WAGMA_OK, "%s", wagma_last_error());
     progress_enter(&p);
     progress_leave(&p, PROGRESS_NOTHING_LEFT);
-    const uint64_t left = wait_now();
+    const uint64_t left = clock_now();
     for (int i = 0; i < LOOKS; i++) {
         sleep_ms(4);
         progress_peek(&p);
     }
-    const uint64_t least = wait_now() - left;
+    const uint64_t least = clock_now() - left;
     progress_enter(&p);
     CHECK(p.away >= least, "away for %" PRIu64 " ns, not %" PRIu64, p.away, least);
     progress_leave(&p, PROGRESS_NOTHING_LEFT);

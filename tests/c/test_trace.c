@@ -2,6 +2,8 @@
 /* short run: c */
 #include "check.h"
 #include "support.h"
+#include "messages/names.h"
+#include "protocol/topology.h"
 #include "trace_files.h"
 #include "trace/text.h"
 
@@ -12,19 +14,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static int group_of(const void *topology, int rank, int64_t version, int32_t *members) {
+    return topology_members(topology, rank, version, members);
+}
+
 static struct trace *new_shared_trace(int shared) {
     const wagma_options options = options_of(4, 2, 1, 1);
-    const struct topology topology = {.size = 4, .group_size = 2};
+    static const struct topology topology = {.size = 4, .group_size = 2};
     const struct trace_origin origin = {
         .rank = 1,
         .options = &options,
-        .topology = &topology,
+        .group = group_of,
+        .groups = &topology,
         .transport = "test",
         .inode = 7,
         .shared = shared,
     };
     struct trace *t = NULL;
     EXPECT(trace_create(&origin, &t) == WAGMA_OK, "%s", wagma_last_error());
+    trace_name_messages(t, message_name);
     return t;
 }
 
@@ -62,7 +70,7 @@ static void test_newest_stay(void) {
 static void test_words(void) {
     struct trace *t = new_trace();
     char text[16384];
-    trace_called(t, wait_now(), 7);
+    trace_called(t, clock_now(), 7);
     trace_waits(t, TRACE_FOR_QUORUM);
     trace_dump(t, text, sizeof text);
     EXPECT(strstr(text, "in version 7 for ") && strstr(text, "waits for quorum"), "%s", text);
@@ -309,9 +317,7 @@ static void test_names(void) {
 
 static int create(void) {
     const wagma_options options = options_of(1, 1, 0, 1);
-    const struct topology topology = {.size = 1, .group_size = 1};
-    const struct trace_origin origin = {
-        .options = &options, .topology = &topology, .transport = ""};
+    const struct trace_origin origin = {.options = &options, .transport = ""};
     struct trace *t;
     const int status = trace_create(&origin, &t);
     if (status == WAGMA_OK)
@@ -359,7 +365,7 @@ static double best_loop(struct trace *t) {
     for (int i = 0; i < LOOPS; i++) {
         const double began = seconds();
         for (int k = 0; k < EVENTS; k++)
-            t ? trace_now(t, TRACE_ARRIVAL, k, -1, 0) : (void)wait_now();
+            t ? trace_now(t, TRACE_ARRIVAL, k, -1, 0) : (void)clock_now();
         const double each = (seconds() - began) / EVENTS;
         best = each < best ? each : best;
     }

@@ -30,7 +30,7 @@ static int finish_call(wagma_handle *h, const struct activation_call *answer) {
     if (status == WAGMA_OK)
         status = mpi_tell_return(h, h->call.next);
     /* a posted call: what it computed meanwhile counts, so its own work does too */
-    e->returned = h->call.posted ? h->call.began + h->call.waited : wait_now();
+    e->returned = h->call.posted ? h->call.began + h->call.waited : clock_now();
     return status;
 }
 

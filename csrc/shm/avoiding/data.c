@@ -139,7 +139,7 @@ static void reduce_to_all(wagma_handle *h, uint64_t at, uint64_t count) {
 static int reduce_slice(wagma_handle *h) {
     wagma_segment *s = handle_segment(h);
     struct shm_executor *e = h->state;
-    const uint64_t began = wait_now();
+    const uint64_t began = clock_now();
     uint64_t at, count;
     slice_range(s, e->local.s, &at, &count);
     unsigned char *result =
@@ -160,7 +160,7 @@ static int reduce_slice(wagma_handle *h) {
             deliver(h, out, at, result, count, 1);
         }
     }
-    const uint64_t ended = wait_now(), took = ended - began;
+    const uint64_t ended = clock_now(), took = ended - began;
     if (took > e->slice_ns)
         e->slice_ns = took;
     if (trace_is_on(h->trace))
@@ -267,13 +267,13 @@ static void copy_x(wagma_handle *h, void *contribution) {
     const uint64_t bytes = handle_segment(h)->bytes_n;
     const int timed = bytes >= 4 * WAYS_BYTES_MIN && bytes < REDUCE_STREAM_BYTES;
     const int streamed = timed && ways_choose(&avoiding_of(h)->stores);
-    const uint64_t began = timed ? wait_now() : 0;
+    const uint64_t began = timed ? clock_now() : 0;
     if (streamed)
         h->kernels->streamed_copy(shm_dtype(h), contribution, h->call.x, 1.0, shm_elements(h));
     else
         h->kernels->divided_copy(shm_dtype(h), contribution, h->call.x, 1.0, shm_elements(h));
     if (timed)
-        ways_note(&avoiding_of(h)->stores, streamed, wait_now() - began, bytes, WAYS_OF_STORES);
+        ways_note(&avoiding_of(h)->stores, streamed, clock_now() - began, bytes, WAYS_OF_STORES);
 }
 
 static void write_contribution(wagma_handle *h) {

@@ -41,7 +41,7 @@ void grace_arrive(const struct grace *g, wagma_segment *s, int rank, uint64_t t)
     if (g->automatic || g->fixed != 0)
         /* release: who reads it sees the publication before this one, and so that the cell was
          * reused; pairs with spread_of() */
-        atomic_store_explicit(arrival(s, rank, t), wait_now(), memory_order_release);
+        atomic_store_explicit(arrival(s, rank, t), clock_now(), memory_order_release);
 }
 
 /* The spread of a pending version into *spread. 1: known; 0: somebody is still to come; -1: never
@@ -125,7 +125,7 @@ void grace_return(struct grace *g, const wagma_segment *s, const struct wagma_ha
     if (!g->automatic)
         return;
     /* a posted call: what it computed meanwhile counts, so its own work does too */
-    g->returned = avoiding_of(h)->posted ? h->call.began + h->call.waited : wait_now();
+    g->returned = avoiding_of(h)->posted ? h->call.began + h->call.waited : clock_now();
     if (h->call.sync || h->call.n < 2)
         return;
     struct grace_pending *p = &g->pending[g->next_pending];

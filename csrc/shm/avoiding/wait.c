@@ -136,7 +136,7 @@ static uint64_t deadline(wagma_handle *h, enum round_why why) {
     if (why != ROUND_WHY_SLICES)
         return 0;
     const uint64_t redo = (uint64_t)(handle_segment(h)->options.redo_after * 1e9);
-    return wait_now() + (redo > 2 * e->slice_ns ? redo : 2 * e->slice_ns);
+    return clock_now() + (redo > 2 * e->slice_ns ? redo : 2 * e->slice_ns);
 }
 
 static int look(wagma_handle *h, enum round_why why) {
@@ -161,7 +161,7 @@ static int sleep_once(wagma_handle *h, enum round_why why) {
         wake = until;
     const enum wait_event event = wait_pause(handle_wait(h), wake);
     int status = handle_check_open(h);
-    if (status == WAGMA_OK && event != WAIT_HEARTBEAT && (until == 0 || wait_now() < until))
+    if (status == WAGMA_OK && event != WAIT_HEARTBEAT && (until == 0 || clock_now() < until))
         return WAGMA_OK;
     if (status == WAGMA_OK)
         status = look(h, why);
@@ -176,7 +176,7 @@ static void trace_turn(wagma_handle *h, enum round_why why) {
     trace_waits(h->trace, awaited(h, why));
     if (!trace_is_on(h->trace) || handle_wait(h)->began == 0)
         return;
-    const uint64_t now = wait_now();
+    const uint64_t now = clock_now();
     trace_span(h->trace, TRACE_WAIT, e->since ? e->since : handle_wait(h)->began, now,
                h->call.version, -1, (int)awaited(h, e->why));
     e->since = now;
@@ -199,7 +199,7 @@ int shm_pause(wagma_handle *h, enum call_mode mode) {
         e->why = why;
         e->until = deadline(h, why);
     }
-    if (e->until != 0 && wait_now() >= e->until) {
+    if (e->until != 0 && clock_now() >= e->until) {
         e->input.grace_over |= why == ROUND_WHY_GRACE;
         e->input.redo |= why == ROUND_WHY_SLICES;
         return WAGMA_OK;
@@ -218,7 +218,7 @@ int shm_pause(wagma_handle *h, enum call_mode mode) {
     }
     handle_wait(h)->window = why == ROUND_WHY_WINDOW;
     if (mode == CALL_START &&
-        (handle_wait(h)->spin < 0 || wait_now() - h->call.began > SHM_START_NS))
+        (handle_wait(h)->spin < 0 || clock_now() - h->call.began > SHM_START_NS))
         return WAGMA_INPROGRESS;
     return sleep_once(h, why);
 }

@@ -134,7 +134,7 @@ static int wait_for_missing(wagma_handle *h, uint32_t most_pauses) {
         if (handle_wait(h)->pauses >= most_pauses)
             status = WAGMA_INPROGRESS;
         else if (wait_pause(handle_wait(h), until) == WAIT_HEARTBEAT ||
-                 (until && wait_now() >= until))
+                 (until && clock_now() >= until))
             status = look_for_trouble(h);
         if (status == WAGMA_OK)
             status = handle_check_open(h);

@@ -237,12 +237,12 @@ static void place_for(wagma_handle *h, int q, unsigned char *place, const unsign
         return;
     }
     const int streamed = ways_choose(stores);
-    const uint64_t began = wait_now();
+    const uint64_t began = clock_now();
     if (streamed)
         h->kernels->streamed_copy(dtype, place, x, 1.0, bytes / reduce_dtype_size(dtype));
     else
         memcpy(place, x, bytes);
-    ways_note(stores, streamed, wait_now() - began, bytes, WAYS_OF_STORES);
+    ways_note(stores, streamed, clock_now() - began, bytes, WAYS_OF_STORES);
 }
 
 /* The slower way to one of its readers decides for what all of them read. */

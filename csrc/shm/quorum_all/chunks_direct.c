@@ -105,7 +105,7 @@ void chunks_decide(wagma_handle *h) {
         get_to_know(h);
     if (c->index > 0) /* another rank decides this version: it is none of the turns */
         c->way.turn--;
-    c->began = wait_now();
+    c->began = clock_now();
 }
 
 void chunks_note(wagma_handle *h) {
@@ -113,7 +113,7 @@ void chunks_note(wagma_handle *h) {
     h->stats.direct += c->direct;
     h->stats.private_way = c->direct ? WAGMA_PRIVATE_READ : WAGMA_PRIVATE_CHUNKS;
     if (c->index == 0 && c->owners_n > 1)
-        ways_note(&c->way, c->direct, wait_now() - c->began, handle_segment(h)->bytes_n, 1);
+        ways_note(&c->way, c->direct, clock_now() - c->began, handle_segment(h)->bytes_n, 1);
 }
 
 static int has_failed(const wagma_handle *h, int q) {

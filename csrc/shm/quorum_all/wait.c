@@ -73,7 +73,7 @@ int inplace_wait(wagma_handle *h, uint32_t most_pauses, enum inplace_action *act
         if (handle_wait(h)->pauses >= most_pauses)
             status = WAGMA_INPROGRESS;
         else if (wait_pause(handle_wait(h), until) == WAIT_HEARTBEAT ||
-                 (until && wait_now() >= until))
+                 (until && clock_now() >= until))
             status = look_for_trouble(h, action);
         if (status == WAGMA_OK)
             status = handle_check_open(h);

@@ -1,0 +1,10 @@
+/* The clock of all times in the engine. */
+#include "base/clock.h"
+
+#include <time.h>
+
+uint64_t clock_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
