@@ -103,8 +103,9 @@ int mpi_look_at(wagma_handle *h, enum trace_wait what, int n, uint64_t now) {
     return status != WAGMA_OK ? status : be_delayed(h, handle_phase(what), n, n);
 }
 
-/* Of all ranks together. */
-static int look_at_all(wagma_handle *h, enum trace_wait what, uint64_t now) {
+/* Of all ranks together; *context: what for. */
+static int look_at_all(wagma_handle *h, const void *context, uint64_t now) {
+    const enum trace_wait what = *(const enum trace_wait *)context;
     struct mpi_executor *e = h->state;
     const char *phase = handle_phase(what);
     const int status = mpi_look_for_dead(h);
@@ -183,6 +184,18 @@ static int is_due(wagma_handle *h, uint64_t now) {
     return 1;
 }
 
+static int pause_once(wagma_handle *h, enum call_mode mode, enum trace_wait what, mpi_look *look,
+                      const void *context, int moved, uint64_t now) {
+    count(h, moved, now);
+    begin_wait(h, what, now);
+    if (mode == CALL_START && now - h->call.began > START_NS)
+        return WAGMA_INPROGRESS;
+    const int status = is_due(h, now) ? look(h, context, now) : WAGMA_OK;
+    if (status == WAGMA_OK && !moved)
+        rest(h, now);
+    return status;
+}
+
 int mpi_pause_for(wagma_handle *h, enum call_mode mode, enum trace_wait what, mpi_look *look,
                   const void *context, int moved) {
     struct mpi_executor *e = h->state;
@@ -195,14 +208,7 @@ int mpi_pause_for(wagma_handle *h, enum call_mode mode, enum trace_wait what, mp
         const int status = handle_look_due(h) ? look(h, context, now) : WAGMA_OK;
         return status != WAGMA_OK ? status : moved ? WAGMA_OK : WAGMA_INPROGRESS;
     }
-    count(h, moved, now);
-    begin_wait(h, what, now);
-    if (mode == CALL_START && now - h->call.began > START_NS)
-        return WAGMA_INPROGRESS;
-    const int status = is_due(h, now) ? look(h, context, now) : WAGMA_OK;
-    if (status == WAGMA_OK && !moved)
-        rest(h, now);
-    return status;
+    return pause_once(h, mode, what, look, context, moved, now);
 }
 
 int mpi_pause(wagma_handle *h, enum call_mode mode, const struct activation_call *answer,
@@ -211,11 +217,6 @@ int mpi_pause(wagma_handle *h, enum call_mode mode, const struct activation_call
 }
 
 int mpi_pause_together(wagma_handle *h, enum trace_wait what, int moved) {
-    const uint64_t now = clock_now();
-    count(h, moved, now);
-    begin_wait(h, what, now);
-    const int status = is_due(h, now) ? look_at_all(h, what, now) : WAGMA_OK;
-    if (status == WAGMA_OK && !moved)
-        rest(h, now);
+    const int status = pause_once(h, CALL_FINISH, what, look_at_all, &what, moved, clock_now());
     return status != WAGMA_OK ? status : mpi_check(h->state);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "shm/call_wait.h"
 #include "shm/cores.h"
 #include "shm/forked.h"
 
@@ -21,38 +22,44 @@ static _Atomic uint32_t *state_of(const wagma_segment *s, int r) {
     return &segment_presence_of(s, r)->state;
 }
 
+/* List the ranks that have yet to join in h->members, and their number in *context. An error if one
+ * of them could not. */
+static int find_absent(wagma_handle *h, void *context, int *over) {
+    const wagma_segment *s = handle_segment(h);
+    int n = 0;
+    for (int r = 0; r < s->size; r++) {
+        /* acquire: the first contribution and the words of r; pairs with join() */
+        const uint32_t state = atomic_load_explicit(state_of(s, r), memory_order_acquire);
+        if (state == SEGMENT_NOSPACE)
+            return error_set(WAGMA_ENOSPC,
+                             "rank %d could not commit its %llu bytes of shared memory: make "
+                             "/dev/shm larger or the array smaller",
+                             r, (unsigned long long)segment_joined_bytes(s));
+        if (state == SEGMENT_FAILED)
+            return error_set(WAGMA_EPEER, "rank %d failed while the handle was made", r);
+        if (state < SEGMENT_READY)
+            h->members[n++] = r;
+    }
+    *(int *)context = n;
+    *over = n == 0;
+    return WAGMA_OK;
+}
+
+static int look_for_absent(wagma_handle *h, void *context, int *over) {
+    const int n = *(const int *)context;
+    (void)over;
+    return handle_heartbeat(h, "creation", h->members, n, n);
+}
+
 /* Wait until every rank has joined, or one of them could not. */
 static int wait_for_all(wagma_handle *h) {
-    wagma_segment *s = handle_segment(h);
-    wait_state *w = handle_wait(h);
-    int32_t *missing = h->members;
+    static const struct call_wait wait = {find_absent, look_for_absent, NULL};
+    int absent, over = 0;
     h->call.began = h->call.counted = clock_now();
-    wait_begin(w, s, h->rank);
-    trace_waits(h->trace, TRACE_FOR_CREATION);
-    int status = WAGMA_OK;
-    while (status == WAGMA_OK) {
-        int n = 0;
-        for (int r = 0; r < s->size && status == WAGMA_OK; r++) {
-            /* acquire: the first contribution and the words of r; pairs with join() */
-            const uint32_t state = atomic_load_explicit(state_of(s, r), memory_order_acquire);
-            if (state == SEGMENT_NOSPACE)
-                status = error_set(WAGMA_ENOSPC,
-                                   "rank %d could not commit its %llu bytes of shared memory: make "
-                                   "/dev/shm larger or the array smaller",
-                                   r, (unsigned long long)segment_joined_bytes(s));
-            else if (state == SEGMENT_FAILED)
-                status = error_set(WAGMA_EPEER, "rank %d failed while the handle was made", r);
-            else if (state < SEGMENT_READY)
-                missing[n++] = r;
-        }
-        if (status != WAGMA_OK || n == 0)
-            break;
-        if (wait_pause(w, 0) == WAIT_HEARTBEAT)
-            status = handle_heartbeat(h, "creation", missing, n, n);
-    }
-    const uint64_t waited = wait_end(w);
-    trace_waited(h->trace, TRACE_FOR_CREATION, w->began, w->began + waited, h->version, -1);
-    return status;
+    const int status = find_absent(h, &absent, &over);
+    if (status != WAGMA_OK || over)
+        return status;
+    return call_wait(h, TRACE_FOR_CREATION, WAIT_ANY_PAUSES, &wait, &absent);
 }
 
 /* The state READY publishes what `make` has written, the first contribution among it. */

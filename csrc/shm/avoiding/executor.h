@@ -6,7 +6,7 @@
 
 #include "engine/merge.h"
 #include "shm/avoiding/grace.h"
-#include "shm/handle.h"
+#include "shm/call_wait.h"
 #include "shm/remap.h"
 #include "protocol/round.h"
 #include "shm/ways.h"

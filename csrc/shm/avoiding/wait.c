@@ -139,7 +139,9 @@ static uint64_t deadline(wagma_handle *h, enum round_why why) {
     return clock_now() + (redo > 2 * e->slice_ns ? redo : 2 * e->slice_ns);
 }
 
-static int look(wagma_handle *h, enum round_why why) {
+static int look(wagma_handle *h, void *context, int *over) {
+    const enum round_why why = *(const enum round_why *)context;
+    (void)over;
     if (why == ROUND_WHY_SLICES) /* nobody has to come: the slice is computed again */
         return handle_interrupted(h, phase(h, why));
     const int status = why == ROUND_WHY_GRACE ? trouble_in_grace(h) : trouble(h, why);
@@ -154,17 +156,14 @@ static int look(wagma_handle *h, enum round_why why) {
 
 /* Sleeps, or looks for trouble. */
 static int sleep_once(wagma_handle *h, enum round_why why) {
+    static const struct call_wait wait = {.look = look};
     const struct shm_executor *e = h->state;
     const uint64_t until = h->call.until;
     uint64_t wake = e->until;
+    int over;
     if (until != 0 && (wake == 0 || until < wake))
         wake = until;
-    const enum wait_event event = wait_pause(handle_wait(h), wake);
-    int status = handle_check_open(h);
-    if (status == WAGMA_OK && event != WAIT_HEARTBEAT && (until == 0 || clock_now() < until))
-        return WAGMA_OK;
-    if (status == WAGMA_OK)
-        status = look(h, why);
+    const int status = call_pause(h, wake, &wait, &why, &over);
     if (status != WAGMA_OK)
         shm_leave(h);
     return status;
@@ -184,7 +183,7 @@ static void trace_turn(wagma_handle *h, enum round_why why) {
 
 int shm_pause(wagma_handle *h, enum call_mode mode) {
     struct shm_executor *e = h->state;
-    const enum round_why why = (enum round_why)e->local.why;
+    enum round_why why = (enum round_why)e->local.why;
 
     if (why == ROUND_WHY_BUFFER || why == ROUND_WHY_ROUND) {
         if (commit_more(h, why))
@@ -207,7 +206,8 @@ int shm_pause(wagma_handle *h, enum call_mode mode) {
     if (mode == CALL_POST)
         return WAGMA_INPROGRESS;
     if (mode == CALL_POLL) {
-        const int status = handle_look_due(h) ? look(h, why) : WAGMA_OK;
+        int over;
+        const int status = handle_look_due(h) ? look(h, &why, &over) : WAGMA_OK;
         return status == WAGMA_OK ? WAGMA_INPROGRESS : status;
     }
     if (!e->waiting) {

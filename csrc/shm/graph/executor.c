@@ -25,13 +25,7 @@
 
 #include "base/error.h"
 #include "engine/graph_sum.h"
-#include "shm/handle.h"
-
-enum {
-    START_PAUSES = 64, /* of start(): 2 to 4 us of spinning */
-    NO_PAUSE = 0,
-    ANY_PAUSES = 1 << 30,
-};
+#include "shm/call_wait.h"
 
 struct neighbor_executor {
     struct handle_shared shared; /* first */
@@ -107,42 +101,26 @@ static enum trace_wait awaited(const wagma_handle *h) {
     return neighbor_of(h)->published ? TRACE_FOR_NEIGHBORS : TRACE_FOR_WINDOW;
 }
 
-static int look_for_trouble(wagma_handle *h) {
+static int look_for_trouble(wagma_handle *h, void *context, int *over) {
     const char *phase = handle_phase(awaited(h));
+    (void)context;
+    (void)over;
     const int n = missing(h);
     if (n == 0) /* they have come meanwhile */
         return handle_interrupted(h, phase);
     return handle_heartbeat(h, phase, neighbor_of(h)->missing, n, n);
 }
 
-/* Until nobody is missing (WAGMA_OK), for so many pauses or until call.until (WAGMA_INPROGRESS), or
- * an error. */
+static int go_on(wagma_handle *h, void *context, int *over) {
+    (void)context;
+    *over = missing(h) == 0;
+    return WAGMA_OK;
+}
+
+/* Wait until nobody is missing, as call_wait(). */
 static int wait_for_missing(wagma_handle *h, uint32_t most_pauses) {
-    const uint64_t until = h->call.until;
-    int status = WAGMA_OK;
-    if (most_pauses == NO_PAUSE) {
-        if (handle_look_due(h))
-            status = look_for_trouble(h);
-        return status == WAGMA_OK ? WAGMA_INPROGRESS : status;
-    }
-    if (most_pauses != ANY_PAUSES && handle_wait(h)->spin <= 0)
-        return WAGMA_INPROGRESS; /* the first pause would already give the core away */
-    const enum trace_wait what = awaited(h);
-    wait_begin(handle_wait(h), handle_segment(h), h->rank);
-    trace_waits(h->trace, what);
-    do {
-        if (handle_wait(h)->pauses >= most_pauses)
-            status = WAGMA_INPROGRESS;
-        else if (wait_pause(handle_wait(h), until) == WAIT_HEARTBEAT ||
-                 (until && clock_now() >= until))
-            status = look_for_trouble(h);
-        if (status == WAGMA_OK)
-            status = handle_check_open(h);
-    } while (status == WAGMA_OK && missing(h) > 0);
-    const uint64_t waited = wait_end(handle_wait(h)), began = handle_wait(h)->began;
-    trace_waited(h->trace, what, began, began + waited, h->call.version, -1);
-    h->call.waited += waited;
-    return status;
+    static const struct call_wait wait = {go_on, look_for_trouble, NULL};
+    return call_wait(h, awaited(h), most_pauses, &wait, NULL);
 }
 
 /* ---- a call ----------------------------------------------------------------------------------
@@ -224,7 +202,7 @@ static void begin(wagma_handle *h) {
 
 static int start(wagma_handle *h) {
     begin(h);
-    return advance(h, START_PAUSES);
+    return advance(h, WAIT_START_PAUSES);
 }
 
 static int post(wagma_handle *h) {
@@ -235,11 +213,11 @@ static int post(wagma_handle *h) {
 }
 
 static int poll(wagma_handle *h) {
-    return advance(h, NO_PAUSE);
+    return advance(h, WAIT_NO_PAUSE);
 }
 
 static int finish(wagma_handle *h) {
-    return advance(h, ANY_PAUSES);
+    return advance(h, WAIT_ANY_PAUSES);
 }
 
 /* ---- the interface ---------------------------------------------------------------------------

@@ -14,7 +14,6 @@
 #include "shm/quorum_all/executor.h"
 
 enum {
-    START_PAUSES = 64,     /* of start(): 2 to 4 us of spinning */
     SLICE_MIN = 32 << 10,  /* bytes: small enough to share the work evenly ... */
     SLICE_MAX = 256 << 10, /* ... large enough that claiming costs nothing */
     SLICES_WANTED = 32,
@@ -260,7 +259,7 @@ static void begin(wagma_handle *h, int posted) {
 
 static int start(wagma_handle *h) {
     begin(h, 0);
-    return advance(h, START_PAUSES, is_heavy(h));
+    return advance(h, WAIT_START_PAUSES, is_heavy(h));
 }
 
 /* This rank has come last, and those who have posted may compute for long: it reduces as many
@@ -293,18 +292,18 @@ static void reduce_share(wagma_handle *h) {
 
 static int post(wagma_handle *h) {
     begin(h, 1);
-    const int status = advance(h, INPLACE_NO_PAUSE, 1);
+    const int status = advance(h, WAIT_NO_PAUSE, 1);
     if (status == WAGMA_INPROGRESS && inplace_of(h)->held == INPLACE_SHARE)
         reduce_share(h);
     return status;
 }
 
 static int poll(wagma_handle *h) {
-    return advance(h, INPLACE_NO_PAUSE, 0);
+    return advance(h, WAIT_NO_PAUSE, 0);
 }
 
 static int finish(wagma_handle *h) {
-    return advance(h, INPLACE_ANY_PAUSES, 0);
+    return advance(h, WAIT_ANY_PAUSES, 0);
 }
 
 /* ---- the interface -------------------------------------------------------------------------- */

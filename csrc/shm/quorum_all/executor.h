@@ -6,7 +6,7 @@
 #include "shm/quorum_all/chunks.h"
 #include "engine/merge.h"
 #include "protocol/quorum_all.h"
-#include "shm/handle.h"
+#include "shm/call_wait.h"
 #include "shm/quorum_all/record.h"
 
 struct inplace_executor {
@@ -45,9 +45,6 @@ void inplace_reduce_privately(wagma_handle *h);
  * who have come to this version are done with it. Of other groups somebody may still read it: lines
  * that are taken away meanwhile have to be transferred once more. */
 void inplace_fetch_next_record(const wagma_handle *h);
-
-/* How many pauses a wait may take. */
-enum { INPLACE_NO_PAUSE = 0, INPLACE_ANY_PAUSES = 1 << 30 };
 
 /* After INPLACE_WAIT, and while chunks cannot go on: goes on until something else is asked for
  * (WAGMA_OK, `*action`), or for so many pauses, or until call.until: then WAGMA_INPROGRESS. */

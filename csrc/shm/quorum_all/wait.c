@@ -29,59 +29,43 @@ int inplace_trouble(wagma_handle *h, enum inplace_action action) {
         (long long)inplace_stamp_version(l->word), names[l->word & 1]);
 }
 
-/* Whom this rank waits for; `*action` is what it asks for after that. */
-static int look_for_trouble(wagma_handle *h, enum inplace_action *action) {
+/* Look whom this rank waits for; *context: what it asks for after that. */
+static int look_for_trouble(wagma_handle *h, void *context, int *over) {
+    enum inplace_action *action = context;
     struct inplace_executor *e = h->state;
     const struct inplace_local *l = &e->local;
     if (e->chunking)
         return chunks_look_for_trouble(h, handle_phase(awaited(h)));
     inplace_seek(&e->context, &e->local);
     *action = inplace_run(&e->context, &e->local);
-    if (*action != INPLACE_SOUGHT)
-        return WAGMA_OK; /* found, or the wait is over */
+    if (*action != INPLACE_SOUGHT) { /* found, or the wait is over */
+        *over = *action != INPLACE_WAIT;
+        return WAGMA_OK;
+    }
     *action = INPLACE_WAIT;
     if (l->missing_n == 0) /* they have come meanwhile */
         return handle_interrupted(h, handle_phase(awaited(h)));
     return handle_delayed(h, handle_phase(awaited(h)), l->missing, l->missing_n, l->missing_n);
 }
 
-static enum inplace_action go_on(wagma_handle *h) {
+static int go_on(wagma_handle *h, void *context, int *over) {
+    enum inplace_action *action = context;
     struct inplace_executor *e = h->state;
     if (e->chunking)
-        return chunks_can_go_on(h) ? INPLACE_STEP : INPLACE_WAIT;
-    return inplace_run(&e->context, &e->local);
+        *action = chunks_can_go_on(h) ? INPLACE_STEP : INPLACE_WAIT;
+    else
+        *action = inplace_run(&e->context, &e->local);
+    *over = *action != INPLACE_WAIT;
+    return WAGMA_OK;
+}
+
+/* Of the waits before publishing only that for the window needs it; rings for members wake both. */
+static int for_window(const wagma_handle *h) {
+    const struct inplace_executor *e = h->state;
+    return !e->chunking && e->local.why == INPLACE_WHY_WINDOW;
 }
 
 int inplace_wait(wagma_handle *h, uint32_t most_pauses, enum inplace_action *action) {
-    struct inplace_executor *e = h->state;
-    const uint64_t until = h->call.until;
-    int status = WAGMA_OK;
-    if (most_pauses == INPLACE_NO_PAUSE) {
-        if (handle_look_due(h))
-            status = look_for_trouble(h, action);
-        return status == WAGMA_OK && *action == INPLACE_WAIT ? WAGMA_INPROGRESS : status;
-    }
-    if (most_pauses != INPLACE_ANY_PAUSES && handle_wait(h)->spin <= 0)
-        return WAGMA_INPROGRESS; /* the first pause would already give the core away */
-    wait_begin(handle_wait(h), handle_segment(h), h->rank);
-    const enum trace_wait what = awaited(h);
-    trace_waits(h->trace, what);
-    do {
-        /* Of the waits before publishing only that for the window needs it; rings for members wake
-         * both. */
-        handle_wait(h)->window = !e->chunking && e->local.why == INPLACE_WHY_WINDOW;
-        if (handle_wait(h)->pauses >= most_pauses)
-            status = WAGMA_INPROGRESS;
-        else if (wait_pause(handle_wait(h), until) == WAIT_HEARTBEAT ||
-                 (until && clock_now() >= until))
-            status = look_for_trouble(h, action);
-        if (status == WAGMA_OK)
-            status = handle_check_open(h);
-        if (status == WAGMA_OK && *action == INPLACE_WAIT)
-            *action = go_on(h);
-    } while (status == WAGMA_OK && *action == INPLACE_WAIT);
-    const uint64_t waited = wait_end(handle_wait(h)), began = handle_wait(h)->began;
-    trace_waited(h->trace, what, began, began + waited, h->call.version, -1);
-    h->call.waited += waited;
-    return status;
+    static const struct call_wait wait = {go_on, look_for_trouble, for_window};
+    return call_wait(h, awaited(h), most_pauses, &wait, action);
 }
