@@ -67,9 +67,9 @@ def draw(plot: Plot, *, file: bool = True) -> Drawn:
 
 
 def _saved(figure: Figure, **options: Any) -> bytes:
-    file = io.BytesIO()
-    figure.savefig(file, **options)
-    return file.getvalue()
+    content = io.BytesIO()
+    figure.savefig(content, **options)
+    return content.getvalue()
 
 
 def _inline_png(png: bytes, plot: Plot) -> Markup:
