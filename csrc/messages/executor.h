@@ -3,7 +3,7 @@
  * fed with what the transport brings, and a call gets its result.
  *
  *   executor.c         creation, what the tables of functions and calls have in common
- *   groups/executor.c  groups: creation, the tables, what begins and ends a call
+ *   groups/executor.c  groups: creation, the executors, what begins and ends a call
  *   drive.c            what comes in becomes events, and actions are done
  *   data.c             memory: contributions, results, versions and what they pin
  *   groups/outcome.c   what a call gives
