@@ -66,6 +66,6 @@ int wagma_neighbors_of(int rank, int size, int graph, int neighbors, int64_t ver
     if (in == NULL)
         return error_set(WAGMA_EINVAL, "in is NULL; it must have room for %d ranks",
                          WAGMA_MAX_NEIGHBORS);
-    const struct neighbors graph_of = {size, options.graph, options.neighbors};
-    return neighbors_in(&graph_of, rank, version, in);
+    const struct graph graph_of = {size, options.graph, options.neighbors};
+    return graph_in(&graph_of, rank, version, in);
 }

@@ -54,9 +54,9 @@ struct executor_calls {
      * reduces its share of the slices). Never waits, not even for what publishing has to wait for.
      */
     int (*post)(wagma_handle *h);
-    /* Goes on without a pause; looks for trouble when handle_look_due(). */
+    /* Goes on without a pause; looks for stalls when handle_look_due(). */
     int (*poll)(wagma_handle *h);
-    /* Goes on until the call is over, or call.until has passed: it looks for trouble then as on a
+    /* Goes on until the call is over, or call.until has passed: it looks for stalls then as on a
      * heartbeat, and returns the WAGMA_INPROGRESS that handle_heartbeat() says. */
     int (*finish)(wagma_handle *h);
 

@@ -2,19 +2,19 @@
  * every weight: a mean of equal values is that value, and no share is rounded to the type. */
 #include "engine/graph_sum.h"
 
-void neighbor_peers_init(struct neighbor_peers *p, const wagma_options *o, int rank) {
-    int32_t distances[NEIGHBORS_MAX];
-    p->graph = (struct neighbors){o->size, o->graph, o->neighbors};
-    p->n = neighbors_distances(&p->graph, distances);
+void graph_peers_init(struct graph_peers *p, const wagma_options *o, int rank) {
+    int32_t distances[GRAPH_DISTANCES_MAX];
+    p->graph = (struct graph){o->size, o->graph, o->neighbors};
+    p->n = graph_distances(&p->graph, distances);
     for (int k = 0; k < p->n; k++) {
-        p->ahead[k] = neighbors_ahead(rank, o->size, distances[k]);
-        p->behind[k] = neighbors_behind(rank, o->size, distances[k]);
+        p->ahead[k] = graph_ahead(rank, o->size, distances[k]);
+        p->behind[k] = graph_behind(rank, o->size, distances[k]);
     }
 }
 
-static void sort(struct neighbor_part *parts, int n) {
+static void sort(struct graph_part *parts, int n) {
     for (int i = 1; i < n; i++) {
-        const struct neighbor_part part = parts[i];
+        const struct graph_part part = parts[i];
         int place = i;
         for (; place > 0 && parts[place - 1].rank > part.rank; place--)
             parts[place] = parts[place - 1];
@@ -22,7 +22,7 @@ static void sort(struct neighbor_part *parts, int n) {
     }
 }
 
-void neighbor_sum(wagma_handle *h, struct neighbor_part *parts, int n, int each) {
+void graph_sum(wagma_handle *h, struct graph_part *parts, int n, int each) {
     const wagma_options *o = &h->options;
     wagma_outcome *outcome = &h->outcome;
     double weight = 0;

@@ -7,16 +7,16 @@
 
 /* Of one rank. Peers are numbered by their distance: peer k is ahead[k] where the rank sends,
  * behind[k] where it receives. */
-struct neighbor_peers {
-    struct neighbors graph;
+struct graph_peers {
+    struct graph graph;
     int n; /* all that ever occur */
-    int32_t ahead[NEIGHBORS_MAX], behind[NEIGHBORS_MAX];
+    int32_t ahead[GRAPH_DISTANCES_MAX], behind[GRAPH_DISTANCES_MAX];
 };
 
-void neighbor_peers_init(struct neighbor_peers *p, const wagma_options *o, int rank);
+void graph_peers_init(struct graph_peers *p, const wagma_options *o, int rank);
 
 /* A contribution to the sum of a version. */
-struct neighbor_part {
+struct graph_part {
     int rank;
     double weight;
     const void *data; /* not read where weight is 0 */
@@ -25,6 +25,6 @@ struct neighbor_part {
 /* x and the outcome of the call, from the contributions of `parts` (sorted here), the rank's own
  * among them; those of departed ranks are missing. `each`: neighbours of the version, departed or
  * not. */
-void neighbor_sum(wagma_handle *h, struct neighbor_part *parts, int n, int each);
+void graph_sum(wagma_handle *h, struct graph_part *parts, int n, int each);
 
 #endif

@@ -1,5 +1,5 @@
 /* One rank's handle: what all executors share. api/calls.c checks arguments and fills outcomes,
- * engine/weight.c checks weights, api/quorum.c has the quorum, engine/stall.c turns trouble
+ * engine/weight.c checks weights, api/quorum.c has the quorum, engine/stall.c turns stalls
  * into errors; an executor only moves data. */
 #ifndef WAGMA_ENGINE_HANDLE_H
 #define WAGMA_ENGINE_HANDLE_H
@@ -35,7 +35,7 @@ typedef struct call { /* the call in progress */
     uint64_t until; /* finish() ends then with WAGMA_INPROGRESS; 0: never */
     uint64_t alive; /* ns of `delay` from which on the timeout counts: those that it waits for have
                        said then that they are there */
-    uint64_t look;  /* poll() looks for trouble from then on, see handle_look_due() */
+    uint64_t look;  /* poll() looks for stalls from then on, see handle_look_due() */
 } call;
 
 struct wagma_handle {
@@ -98,7 +98,7 @@ static inline int handle_check_open(const wagma_handle *h) {
     return __builtin_expect(atomic_load(&h->closed) != 0, 0) ? handle_ended() : WAGMA_OK;
 }
 
-/* Trouble in a wait, called by an executor on WAIT_HEARTBEAT; `needed` of the `n` missing ranks
+/* A stall in a wait, called by an executor on WAIT_HEARTBEAT; `needed` of the `n` missing ranks
  * have to come. Too many of them dead or failed (WAGMA_EPEER), timeout (WAGMA_ESTALL), the
  * interrupted hook, the stall warning. `phase` is a word for the message: "quorum", "window",
  * "sync", "buffer", "round", "slices". WAGMA_OK: go on waiting; WAGMA_INPROGRESS: call.until has
@@ -111,10 +111,10 @@ int handle_delayed(wagma_handle *h, const char *phase, const int32_t *missing, i
  * WAGMA_EINTERRUPTED, WAGMA_ECLOSED or WAGMA_INPROGRESS. */
 int handle_interrupted(wagma_handle *h, const char *phase);
 /* Counts the time since the last count as waiting, as far as this process ran: between two looks
- * for trouble a heartbeat passes, and where much more did, the process was stopped (a suspended
+ * for stalls a heartbeat passes, and where much more did, the process was stopped (a suspended
  * job, a debugger) or had something else to do. Every look counts. */
 void handle_count_delay(wagma_handle *h);
-/* 1, once per heartbeat: poll() has to look for trouble. */
+/* 1, once per heartbeat: poll() has to look for stalls. */
 int handle_look_due(wagma_handle *h);
 
 #endif

@@ -1,4 +1,4 @@
-/* How often a wait looks for trouble: lost ranks, timeouts, the interrupted hook. */
+/* How often a wait looks for stalls: lost ranks, timeouts, the interrupted hook. */
 #ifndef WAGMA_ENGINE_HEARTBEAT_H
 #define WAGMA_ENGINE_HEARTBEAT_H
 

@@ -174,7 +174,7 @@ static int check_graph_alone(const wagma_options *o, const char *graph) {
 }
 
 static int check_neighbors(wagma_options *o, const char *graph) {
-    const int most = o->graph == WAGMA_GRAPH_RING ? 1 : neighbors_most(o->size);
+    const int most = o->graph == WAGMA_GRAPH_RING ? 1 : graph_neighbors_most(o->size);
     if (o->neighbors == 0)
         o->neighbors = 1;
     if (o->neighbors >= 1 && o->neighbors <= most)

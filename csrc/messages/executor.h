@@ -265,7 +265,7 @@ int mpi_outcome(wagma_handle *h, const struct activation_call *answer);
  * WAGMA_INPROGRESS: return to the caller; or an error. */
 int mpi_pause(wagma_handle *h, enum call_mode mode, const struct activation_call *answer,
               int moved);
-/* The same of a call that waits for `what`. `look`, about every 50 ms: is there trouble? WAGMA_OK,
+/* The same of a call that waits for `what`. `look`, about every 50 ms: is there a stall? WAGMA_OK,
  * an error, or WAGMA_INPROGRESS as handle_delayed(). */
 typedef int mpi_look(wagma_handle *h, const void *context, uint64_t now);
 int mpi_pause_for(wagma_handle *h, enum call_mode mode, enum trace_wait what, mpi_look *look,

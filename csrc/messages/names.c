@@ -31,9 +31,9 @@ const char *message_name(int kind) {
         return "dispute";
     case EXCHANGE_HEADER:
         return "header";
-    case NEIGHBOR_ARRIVED:
+    case GRAPH_ARRIVED:
         return "arrived";
-    case NEIGHBOR_FINISHED:
+    case GRAPH_FINISHED:
         return "finished";
     default:
         return NULL;

@@ -75,7 +75,7 @@ static int be_delayed(wagma_handle *h, const char *phase, int n, int needed) {
 }
 
 /* Of a call. */
-static int look_for_trouble(wagma_handle *h, const void *context, uint64_t now) {
+static int look_for_stall(wagma_handle *h, const void *context, uint64_t now) {
     const struct activation_call *answer = context;
     struct mpi_executor *e = h->state;
     const char *phase = handle_phase(what_for(h, answer));
@@ -213,7 +213,7 @@ int mpi_pause_for(wagma_handle *h, enum call_mode mode, enum trace_wait what, mp
 
 int mpi_pause(wagma_handle *h, enum call_mode mode, const struct activation_call *answer,
               int moved) {
-    return mpi_pause_for(h, mode, what_for(h, answer), look_for_trouble, answer, moved);
+    return mpi_pause_for(h, mode, what_for(h, answer), look_for_stall, answer, moved);
 }
 
 int mpi_pause_together(wagma_handle *h, enum trace_wait what, int moved) {

@@ -8,12 +8,12 @@ static int powers(int size) {
     return n;
 }
 
-int neighbors_most(int size) {
+int graph_neighbors_most(int size) {
     const int others = size > 1 ? size - 1 : 1;
-    return others < NEIGHBORS_MAX ? others : NEIGHBORS_MAX;
+    return others < GRAPH_DISTANCES_MAX ? others : GRAPH_DISTANCES_MAX;
 }
 
-int neighbors_distances(const struct neighbors *n, int32_t *distances) {
+int graph_distances(const struct graph *n, int32_t *distances) {
     int count = 0;
     if (n->graph == WAGMA_GRAPH_EXPONENTIAL) {
         for (; count < powers(n->size); count++)
@@ -30,9 +30,9 @@ int neighbors_distances(const struct neighbors *n, int32_t *distances) {
     return count;
 }
 
-int neighbors_at(const struct neighbors *n, int64_t version, int32_t *indices) {
-    int32_t distances[NEIGHBORS_MAX];
-    const int all = neighbors_distances(n, distances);
+int graph_distances_at(const struct graph *n, int64_t version, int32_t *indices) {
+    int32_t distances[GRAPH_DISTANCES_MAX];
+    const int all = graph_distances(n, distances);
     const int each = n->graph == WAGMA_GRAPH_RING || n->each > all ? all : n->each;
     const int first = all ? (int)(version % all * each % all) : 0;
     const int wrapped = first + each > all ? first + each - all : 0; /* these come first */
@@ -41,12 +41,12 @@ int neighbors_at(const struct neighbors *n, int64_t version, int32_t *indices) {
     return each;
 }
 
-int neighbors_in(const struct neighbors *n, int rank, int64_t version, int32_t *in) {
-    int32_t distances[NEIGHBORS_MAX], indices[NEIGHBORS_MAX];
-    const int each = neighbors_at(n, version, indices);
-    neighbors_distances(n, distances);
+int graph_in(const struct graph *n, int rank, int64_t version, int32_t *in) {
+    int32_t distances[GRAPH_DISTANCES_MAX], indices[GRAPH_DISTANCES_MAX];
+    const int each = graph_distances_at(n, version, indices);
+    graph_distances(n, distances);
     for (int i = 0; i < each; i++) {
-        const int32_t r = neighbors_behind(rank, n->size, distances[indices[i]]);
+        const int32_t r = graph_behind(rank, n->size, distances[indices[i]]);
         int place = i;
         for (; place > 0 && in[place - 1] > r; place--)
             in[place] = in[place - 1];

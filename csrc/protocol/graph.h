@@ -18,35 +18,37 @@
 
 #include "include/wagma.h"
 
-/* All that ever occur: 2^NEIGHBORS_MAX exceeds the number of ranks. */
-enum { NEIGHBORS_MAX = WAGMA_MAX_NEIGHBORS };
-_Static_assert(WAGMA_MAX_RANKS <= 1 << NEIGHBORS_MAX, "every power of two below P is a distance");
+/* All that ever occur: 2^GRAPH_DISTANCES_MAX exceeds the number of ranks. */
+enum { GRAPH_DISTANCES_MAX = WAGMA_MAX_NEIGHBORS };
+_Static_assert(WAGMA_MAX_RANKS <= 1 << GRAPH_DISTANCES_MAX,
+               "every power of two below P is a distance");
 
-struct neighbors {
+struct graph {
     int size;
     int graph; /* wagma_graph, not NONE */
     int each;  /* EXPONENTIAL: n */
 };
 
 /* The largest `each` of an exponential graph: 1 where there is nobody else. */
-int neighbors_most(int size);
+int graph_neighbors_most(int size);
 
-/* All distances of the graph, each in 1..size-1, into distances[NEIGHBORS_MAX]; their number. */
-int neighbors_distances(const struct neighbors *n, int32_t *distances);
+/* All distances of the graph, each in 1..size-1, into distances[GRAPH_DISTANCES_MAX]; their number.
+ */
+int graph_distances(const struct graph *n, int32_t *distances);
 
 /* Those of `version` >= 0, as ascending indices of the former; their number. */
-int neighbors_at(const struct neighbors *n, int64_t version, int32_t *indices);
+int graph_distances_at(const struct graph *n, int64_t version, int32_t *indices);
 
 /* Who is `distance` ahead of a rank, to which it sends; and behind it, from which it receives. */
-static inline int neighbors_ahead(int rank, int size, int distance) {
+static inline int graph_ahead(int rank, int size, int distance) {
     return (int)(((int64_t)rank + distance) % size);
 }
-static inline int neighbors_behind(int rank, int size, int distance) {
+static inline int graph_behind(int rank, int size, int distance) {
     return (int)(((int64_t)rank + size - distance) % size);
 }
 
-/* The ranks from which `rank` receives at `version`, ascending, into in[NEIGHBORS_MAX]; their
+/* The ranks from which `rank` receives at `version`, ascending, into in[GRAPH_DISTANCES_MAX]; their
  * number. */
-int neighbors_in(const struct neighbors *n, int rank, int64_t version, int32_t *in);
+int graph_in(const struct graph *n, int rank, int64_t version, int32_t *in);
 
 #endif

@@ -1,13 +1,13 @@
 /* See protocol/quorum_all.h. One case per step, at most one shared access in each.
  *
- * No object is made of this file alone: a file that defines inplace_load() and the other accesses
- * to memory includes it (shm/quorum_all/memory.c, tests/explore/inplace.c). */
+ * No object is made of this file alone: a file that defines quorum_all_load() and the other
+ * accesses to memory includes it (shm/quorum_all/memory.c, tests/explore/quorum_all.c). */
 #include "protocol/quorum_all.h"
 
 #include <stdatomic.h>
 #include <string.h>
 
-enum inplace_pc {
+enum quorum_all_pc {
     PC_ADMIT,
     PC_ADMIT_STATE,
     PC_WINDOW,
@@ -40,22 +40,22 @@ enum inplace_pc {
 };
 
 /* Goes on at `pc` with the next step. */
-static inline enum inplace_action go(struct inplace_local *l, enum inplace_pc pc) {
+static inline enum quorum_all_action go(struct quorum_all_local *l, enum quorum_all_pc pc) {
     l->pc = pc;
-    return INPLACE_STEP;
+    return QUORUM_ALL_STEP;
 }
 
 /* Asks for `action`; the step after it is `pc`. */
-static inline enum inplace_action ask(struct inplace_local *l, enum inplace_pc pc,
-                                      enum inplace_action action) {
+static inline enum quorum_all_action ask(struct quorum_all_local *l, enum quorum_all_pc pc,
+                                         enum quorum_all_action action) {
     l->pc = pc;
     return action;
 }
 
-static inline enum inplace_action pause_for(struct inplace_local *l, enum inplace_pc pc,
-                                            enum inplace_why why) {
+static inline enum quorum_all_action pause_for(struct quorum_all_local *l, enum quorum_all_pc pc,
+                                               enum quorum_all_why why) {
     l->why = why;
-    return ask(l, pc, INPLACE_WAIT);
+    return ask(l, pc, QUORUM_ALL_WAIT);
 }
 
 static inline int parity_of(int64_t version) {
@@ -65,19 +65,19 @@ static inline int parity_of(int64_t version) {
 /* Slices that a stamped word counts for `version`; a word of a later version counts more than any.
  */
 static inline uint64_t counted(uint64_t word, int64_t version) {
-    const uint64_t base = ((uint64_t)version + 1) << INPLACE_SLICE_BITS;
+    const uint64_t base = ((uint64_t)version + 1) << QUORUM_ALL_SLICE_BITS;
     return word < base ? 0 : word - base;
 }
 
 static inline uint64_t count_of(int64_t version, uint64_t slices) {
-    return (((uint64_t)version + 1) << INPLACE_SLICE_BITS) + slices;
+    return (((uint64_t)version + 1) << QUORUM_ALL_SLICE_BITS) + slices;
 }
 
-static inline int32_t leader_of(const struct inplace_local *l) {
+static inline int32_t leader_of(const struct quorum_all_local *l) {
     return l->present[0];
 }
 
-void inplace_init(const struct inplace_context *c, struct inplace_local *l) {
+void quorum_all_init(const struct quorum_all_context *c, struct quorum_all_local *l) {
     for (int32_t r = 0; r < c->size; r++)
         l->seen[r] = -1;
     l->group_n[0] = l->group_n[1] = 0;
@@ -85,8 +85,8 @@ void inplace_init(const struct inplace_context *c, struct inplace_local *l) {
     l->pc = PC_RETURN;
 }
 
-void inplace_begin(struct inplace_local *l, int64_t t, int sync, const int32_t *members, int32_t n,
-                   int posted) {
+void quorum_all_begin(struct quorum_all_local *l, int64_t t, int sync, const int32_t *members,
+                      int32_t n, int posted) {
     l->t = t;
     l->sync = (uint32_t)sync;
     l->members = members;
@@ -100,8 +100,9 @@ void inplace_begin(struct inplace_local *l, int64_t t, int sync, const int32_t *
 }
 
 /* Rank q has been seen to take part. */
-static inline void note_present(struct inplace_memory *m, struct inplace_local *l, int32_t q) {
-    const double weight = inplace_weight(m, q, parity_of(l->t));
+static inline void note_present(struct quorum_all_memory *m, struct quorum_all_local *l,
+                                int32_t q) {
+    const double weight = quorum_all_weight(m, q, parity_of(l->t));
     l->i++;
     l->seen[q] = l->t;
     l->present[l->present_n++] = q;
@@ -113,7 +114,7 @@ static inline void note_present(struct inplace_memory *m, struct inplace_local *
 }
 
 /* Remembers whose reads of the record of t the version t + 2 has to wait for. */
-static inline void remember_group(struct inplace_local *l) {
+static inline void remember_group(struct quorum_all_local *l) {
     const int parity = parity_of(l->t);
     for (int32_t k = 0; k < l->n; k++)
         l->group[parity][k] = l->members[k];
@@ -122,51 +123,53 @@ static inline void remember_group(struct inplace_local *l) {
 }
 
 /* All members have come, or departed before. */
-static inline enum inplace_action gathered(const struct inplace_context *c,
-                                           struct inplace_local *l) {
+static inline enum quorum_all_action gathered(const struct quorum_all_context *c,
+                                              struct quorum_all_local *l) {
     if (c->slices == 0 || l->present_n == 1 || l->divisor == 0)
-        return ask(l, PC_FINISH, INPLACE_PRIVATE);
-    return ask(l, PC_CLAIM, INPLACE_SHARE);
+        return ask(l, PC_FINISH, QUORUM_ALL_PRIVATE);
+    return ask(l, PC_CLAIM, QUORUM_ALL_SHARE);
 }
 
 /* ---- looking for those whom a waiting rank waits for ------------------------------------------
  */
 
-static inline int32_t sought(const struct inplace_local *l) {
-    return l->why == INPLACE_WHY_WINDOW ? l->j : l->members[l->j];
+static inline int32_t sought(const struct quorum_all_local *l) {
+    return l->why == QUORUM_ALL_WHY_WINDOW ? l->j : l->members[l->j];
 }
 
 /* The next one to look at, or the end of the list. */
-static enum inplace_action seek_next(const struct inplace_context *c, struct inplace_local *l) {
-    const int32_t end = l->why == INPLACE_WHY_WINDOW ? c->size : l->n;
+static enum quorum_all_action seek_next(const struct quorum_all_context *c,
+                                        struct quorum_all_local *l) {
+    const int32_t end = l->why == QUORUM_ALL_WHY_WINDOW ? c->size : l->n;
     while (++l->j < end) {
         const int32_t q = sought(l);
-        if (q != c->rank && (l->why != INPLACE_WHY_SLICES || l->seen[q] == l->t))
+        if (q != c->rank && (l->why != QUORUM_ALL_WHY_SLICES || l->seen[q] == l->t))
             return go(l, PC_SEEK);
     }
     /* All slices are claimed, and one that is not done is held by somebody who does not rest. If
      * one of those lives, it may be that one; the dead ones keep this rank from its result only if
      * all of them are dead. */
-    if (l->why == INPLACE_WHY_SLICES && l->lost >= 0 && l->missing_n == 0)
+    if (l->why == QUORUM_ALL_WHY_SLICES && l->lost >= 0 && l->missing_n == 0)
         return go(l, PC_SEEK_DONE);
-    return ask(l, l->resume, INPLACE_SOUGHT);
+    return ask(l, l->resume, QUORUM_ALL_SOUGHT);
 }
 
 /* The rank that is looked at keeps this one waiting. */
-static enum inplace_action seek_found(const struct inplace_context *c, struct inplace_local *l) {
+static enum quorum_all_action seek_found(const struct quorum_all_context *c,
+                                         struct quorum_all_local *l) {
     const int32_t q = sought(l);
-    if (l->fate == INPLACE_LIVES) {
+    if (l->fate == QUORUM_ALL_LIVES) {
         l->missing[l->missing_n++] = q;
-    } else if (l->why == INPLACE_WHY_SLICES) {
+    } else if (l->why == QUORUM_ALL_WHY_SLICES) {
         l->lost = q;
     } else {
         l->other = q;
-        return ask(l, PC_RETURN, INPLACE_PEER);
+        return ask(l, PC_RETURN, QUORUM_ALL_PEER);
     }
     return seek_next(c, l);
 }
 
-void inplace_seek(const struct inplace_context *c, struct inplace_local *l) {
+void quorum_all_seek(const struct quorum_all_context *c, struct quorum_all_local *l) {
     l->resume = l->pc;
     l->lost = -1;
     l->missing_n = 0;
@@ -174,7 +177,7 @@ void inplace_seek(const struct inplace_context *c, struct inplace_local *l) {
     (void)seek_next(c, l);
 }
 
-static int was_member(const struct inplace_local *l, int32_t q) {
+static int was_member(const struct quorum_all_local *l, int32_t q) {
     const int parity = parity_of(l->t);
     for (int32_t k = 0; k < l->group_n[parity]; k++)
         if (l->group[parity][k] == q)
@@ -184,56 +187,56 @@ static int was_member(const struct inplace_local *l, int32_t q) {
 
 /* One access. What a rank has become is looked at before what it has done: the dead and the failed
  * do no more, so that what they had not done by then they never will. */
-static enum inplace_action seek(const struct inplace_context *c, struct inplace_local *l) {
-    struct inplace_memory *m = c->memory;
+static enum quorum_all_action seek(const struct quorum_all_context *c, struct quorum_all_local *l) {
+    struct quorum_all_memory *m = c->memory;
     const int parity = parity_of(l->t);
     const int32_t q = l->pc == PC_SEEK_DONE ? -1 : sought(l); /* then l->j is at the end */
     /* acquire, throughout: not less than the conditions that are looked at again after this; what
      * is decided by these loads was written by ranks that write no more. */
-    switch ((enum inplace_pc)l->pc) {
+    switch ((enum quorum_all_pc)l->pc) {
     case PC_SEEK:
-        l->fate = inplace_fate_of(m, q);
-        if (l->fate == INPLACE_DEPARTED)
+        l->fate = quorum_all_fate_of(m, q);
+        if (l->fate == QUORUM_ALL_DEPARTED)
             return seek_next(c, l);
-        return go(l, l->why == INPLACE_WHY_WINDOW    ? PC_SEEK_ARRIVE
-                     : l->why == INPLACE_WHY_MEMBERS ? PC_SEEK_STAMP
-                                                     : PC_SEEK_SLICED);
+        return go(l, l->why == QUORUM_ALL_WHY_WINDOW    ? PC_SEEK_ARRIVE
+                     : l->why == QUORUM_ALL_WHY_MEMBERS ? PC_SEEK_STAMP
+                                                        : PC_SEEK_SLICED);
     case PC_SEEK_ARRIVE:
-        if ((int64_t)inplace_load(m, INPLACE_ARRIVE, q, 0, memory_order_acquire) - 1 <
+        if ((int64_t)quorum_all_load(m, QUORUM_ALL_ARRIVE, q, 0, memory_order_acquire) - 1 <
             l->t - c->window)
             return seek_found(c, l);
         return was_member(l, q) ? go(l, PC_SEEK_FINISH) : seek_next(c, l);
     case PC_SEEK_FINISH:
-        if ((int64_t)inplace_load(m, INPLACE_FINISH, q, 0, memory_order_acquire) <=
+        if ((int64_t)quorum_all_load(m, QUORUM_ALL_FINISH, q, 0, memory_order_acquire) <=
             l->group_version[parity])
             return seek_found(c, l);
         return seek_next(c, l);
     case PC_SEEK_STAMP:
-        if (inplace_load(m, INPLACE_STAMP, q, parity, memory_order_acquire) <
-            inplace_stamp(l->t, 0))
+        if (quorum_all_load(m, QUORUM_ALL_STAMP, q, parity, memory_order_acquire) <
+            quorum_all_stamp(l->t, 0))
             return seek_found(c, l);
         return seek_next(c, l);
     case PC_SEEK_SLICED:
-        if ((int64_t)inplace_load(m, INPLACE_SLICED, q, 0, memory_order_acquire) <= l->t)
+        if ((int64_t)quorum_all_load(m, QUORUM_ALL_SLICED, q, 0, memory_order_acquire) <= l->t)
             return seek_found(c, l);
         return seek_next(c, l);
     default: /* PC_SEEK_DONE: nobody but the dead claims any more */
-        if (counted(inplace_load(m, INPLACE_DONE, leader_of(l), parity, memory_order_acquire),
+        if (counted(quorum_all_load(m, QUORUM_ALL_DONE, leader_of(l), parity, memory_order_acquire),
                     l->t) >= c->slices)
             return go(l, l->resume);
         l->other = l->lost;
-        return ask(l, PC_RETURN, INPLACE_PEER);
+        return ask(l, PC_RETURN, QUORUM_ALL_PEER);
     }
 }
 
 /* ---- a call -----------------------------------------------------------------------------------
  */
 
-static inline __attribute__((always_inline)) enum inplace_action
-step(const struct inplace_context *c, struct inplace_local *l) {
-    struct inplace_memory *m = c->memory;
+static inline __attribute__((always_inline)) enum quorum_all_action
+step(const struct quorum_all_context *c, struct quorum_all_local *l) {
+    struct quorum_all_memory *m = c->memory;
     const int parity = parity_of(l->t);
-    const enum inplace_pc pc = (enum inplace_pc)l->pc;
+    const enum quorum_all_pc pc = (enum quorum_all_pc)l->pc;
     switch (pc) {
     /* The record of t - 2 may be overwritten: all members of that group have finished it, or
      * departed. Arriving at a later version implies having finished. */
@@ -251,7 +254,7 @@ step(const struct inplace_context *c, struct inplace_local *l) {
         }
         /* seq_cst: condition of a sleeper. Acquires the end of that rank's reads; pairs with
          * PC_FINISH. */
-        if ((int64_t)inplace_load(m, INPLACE_FINISH, q, 0, memory_order_seq_cst) <=
+        if ((int64_t)quorum_all_load(m, QUORUM_ALL_FINISH, q, 0, memory_order_seq_cst) <=
             l->group_version[parity])
             return go(l, PC_ADMIT_STATE);
         l->i++;
@@ -260,52 +263,55 @@ step(const struct inplace_context *c, struct inplace_local *l) {
     case PC_ADMIT_STATE:
         /* seq_cst: condition of a sleeper. Acquires all that the rank has written; pairs with the
          * store in segment_leave(). */
-        if (inplace_load(m, INPLACE_STATE, l->group[parity][l->i], 0, memory_order_seq_cst) !=
-            INPLACE_STATE_DEPARTED)
-            return pause_for(l, PC_ADMIT, INPLACE_WHY_WINDOW);
+        if (quorum_all_load(m, QUORUM_ALL_STATE, l->group[parity][l->i], 0, memory_order_seq_cst) !=
+            QUORUM_ALL_STATE_DEPARTED)
+            return pause_for(l, PC_ADMIT, QUORUM_ALL_WHY_WINDOW);
         l->i++;
         return go(l, PC_ADMIT);
     /* All ranks are at t - window or beyond, or departed. */
     case PC_WINDOW:
         if (l->t - l->slowest <= c->window)
-            return ask(l, PC_ARRIVE, INPLACE_WRITE);
+            return ask(l, PC_ARRIVE, QUORUM_ALL_WRITE);
         if (l->i == c->size) {
             l->slowest = l->low;
             l->i = 0;
             l->low = INT64_MAX;
             if (l->t - l->slowest > c->window)
-                return pause_for(l, PC_WINDOW, INPLACE_WHY_WINDOW);
-            return ask(l, PC_ARRIVE, INPLACE_WRITE);
+                return pause_for(l, PC_WINDOW, QUORUM_ALL_WHY_WINDOW);
+            return ask(l, PC_ARRIVE, QUORUM_ALL_WRITE);
         }
         /* seq_cst: condition of a sleeper, pairs with PC_ARRIVE; no data depends on it. */
-        l->word = inplace_load(m, INPLACE_ARRIVE, l->i, 0, memory_order_seq_cst);
+        l->word = quorum_all_load(m, QUORUM_ALL_ARRIVE, l->i, 0, memory_order_seq_cst);
         if ((int64_t)l->word - 1 < l->low)
             return go(l, PC_WINDOW_STATE);
         l->i++;
         return go(l, PC_WINDOW);
     case PC_WINDOW_STATE:
         /* seq_cst: as above */
-        if (inplace_load(m, INPLACE_STATE, l->i, 0, memory_order_seq_cst) != INPLACE_STATE_DEPARTED)
+        if (quorum_all_load(m, QUORUM_ALL_STATE, l->i, 0, memory_order_seq_cst) !=
+            QUORUM_ALL_STATE_DEPARTED)
             l->low = (int64_t)l->word - 1;
         l->i++;
         return go(l, PC_WINDOW);
     case PC_ARRIVE:
         /* seq_cst: the event of a ring for those whom the window holds; pairs with PC_WINDOW. */
-        inplace_store(m, INPLACE_ARRIVE, c->rank, 0, (uint64_t)l->t + 1, memory_order_seq_cst);
+        quorum_all_store(m, QUORUM_ALL_ARRIVE, c->rank, 0, (uint64_t)l->t + 1,
+                         memory_order_seq_cst);
         return go(l, PC_PUBLISH);
     case PC_PUBLISH:
         remember_group(l);
         l->i = 0;
         /* seq_cst: the last one to publish sees all others' stamps, and rings (also the event of
          * that ring). Releases weight and payload; pairs with the loads in PC_GATHER. */
-        inplace_store(m, INPLACE_STAMP, c->rank, parity, inplace_stamp(l->t, (int)l->sync),
-                      memory_order_seq_cst);
+        quorum_all_store(m, QUORUM_ALL_STAMP, c->rank, parity, quorum_all_stamp(l->t, (int)l->sync),
+                         memory_order_seq_cst);
         return go(l, l->posted && c->slices ? PC_REST : PC_GATHER);
     /* This rank goes away, and may come back late: it holds no slice. */
     case PC_REST:
     case PC_REST_AGAIN:
         /* release: after the last count; pairs with PC_SEEK_SLICED */
-        inplace_store(m, INPLACE_SLICED, c->rank, 0, (uint64_t)l->t + 1, memory_order_release);
+        quorum_all_store(m, QUORUM_ALL_SLICED, c->rank, 0, (uint64_t)l->t + 1,
+                         memory_order_release);
         l->resting = 1;
         return go(l, pc == PC_REST ? PC_GATHER : PC_CLAIM);
     /* Every member has published t, or departed before it. */
@@ -313,11 +319,12 @@ step(const struct inplace_context *c, struct inplace_local *l) {
         if (l->i == l->n)
             return gathered(c, l);
         const int32_t q = l->members[l->i];
-        const uint64_t want = inplace_stamp(l->t, (int)l->sync);
+        const uint64_t want = quorum_all_stamp(l->t, (int)l->sync);
         /* seq_cst: see PC_PUBLISH, and condition of a sleeper */
-        l->word =
-            q == c->rank ? want : inplace_load(m, INPLACE_STAMP, q, parity, memory_order_seq_cst);
-        if (l->word < inplace_stamp(l->t, 0))
+        l->word = q == c->rank
+                      ? want
+                      : quorum_all_load(m, QUORUM_ALL_STAMP, q, parity, memory_order_seq_cst);
+        if (l->word < quorum_all_stamp(l->t, 0))
             return go(l, PC_GATHER_STATE);
         if (l->word != want)
             break;
@@ -326,18 +333,18 @@ step(const struct inplace_context *c, struct inplace_local *l) {
     }
     case PC_GATHER_STATE:
         /* seq_cst: as in PC_ADMIT_STATE */
-        if (inplace_load(m, INPLACE_STATE, l->members[l->i], 0, memory_order_seq_cst) !=
-            INPLACE_STATE_DEPARTED)
-            return pause_for(l, PC_GATHER, INPLACE_WHY_MEMBERS);
+        if (quorum_all_load(m, QUORUM_ALL_STATE, l->members[l->i], 0, memory_order_seq_cst) !=
+            QUORUM_ALL_STATE_DEPARTED)
+            return pause_for(l, PC_GATHER, QUORUM_ALL_WHY_MEMBERS);
         return go(l, PC_GATHER_AGAIN);
     case PC_GATHER_AGAIN: {
         /* A departed rank writes no more: what its record says now, it said when it departed, so
          * that all who ask get the same answer. seq_cst: as above. */
         const int32_t q = l->members[l->i];
-        l->word = inplace_load(m, INPLACE_STAMP, q, parity, memory_order_seq_cst);
-        if (l->word == inplace_stamp(l->t, (int)l->sync))
+        l->word = quorum_all_load(m, QUORUM_ALL_STAMP, q, parity, memory_order_seq_cst);
+        if (l->word == quorum_all_stamp(l->t, (int)l->sync))
             note_present(m, l, q);
-        else if (l->word < inplace_stamp(l->t, 0))
+        else if (l->word < quorum_all_stamp(l->t, 0))
             l->i++;
         else
             break;
@@ -347,55 +354,56 @@ step(const struct inplace_context *c, struct inplace_local *l) {
     case PC_CLAIM:
         /* acquire: who sees that all slices are claimed sees that those who claimed one had come
          * back before (PC_RISE); pairs with PC_CLAIM_TAKE. */
-        l->word = inplace_load(m, INPLACE_CLAIM, leader_of(l), parity, memory_order_acquire);
+        l->word = quorum_all_load(m, QUORUM_ALL_CLAIM, leader_of(l), parity, memory_order_acquire);
         if (counted(l->word, l->t) >= c->slices)
             return go(l, PC_SLICED);
         return go(l, l->resting ? PC_RISE : PC_CLAIM_TAKE);
     case PC_RISE:
         /* relaxed: released by the next claim */
-        inplace_store(m, INPLACE_SLICED, c->rank, 0, (uint64_t)l->t, memory_order_relaxed);
+        quorum_all_store(m, QUORUM_ALL_SLICED, c->rank, 0, (uint64_t)l->t, memory_order_relaxed);
         l->resting = 0;
         return go(l, PC_CLAIM);
     case PC_CLAIM_TAKE:
         l->s = (uint32_t)counted(l->word, l->t);
         /* release: after PC_RISE; pairs with PC_CLAIM. Who slices has seen every member's record,
          * and slices do not overlap. */
-        if (!inplace_cas(m, INPLACE_CLAIM, leader_of(l), parity, l->word, count_of(l->t, l->s + 1),
-                         memory_order_release))
+        if (!quorum_all_cas(m, QUORUM_ALL_CLAIM, leader_of(l), parity, l->word,
+                            count_of(l->t, l->s + 1), memory_order_release))
             return go(l, PC_CLAIM);
-        return ask(l, PC_DONE, INPLACE_REDUCE);
+        return ask(l, PC_DONE, QUORUM_ALL_REDUCE);
     case PC_DONE:
         /* relaxed: confirmed by the next step */
-        l->word = inplace_load(m, INPLACE_DONE, leader_of(l), parity, memory_order_relaxed);
+        l->word = quorum_all_load(m, QUORUM_ALL_DONE, leader_of(l), parity, memory_order_relaxed);
         return go(l, PC_DONE_COUNT);
     case PC_DONE_COUNT: {
         /* seq_cst: the event of a ring; releases the slice to those who see all done, through the
          * chain of these updates. Pairs with PC_DRAIN. */
         const uint64_t done = counted(l->word, l->t) + 1;
-        if (!inplace_cas(m, INPLACE_DONE, leader_of(l), parity, l->word, count_of(l->t, done),
-                         memory_order_seq_cst))
+        if (!quorum_all_cas(m, QUORUM_ALL_DONE, leader_of(l), parity, l->word, count_of(l->t, done),
+                            memory_order_seq_cst))
             return go(l, PC_DONE);
-        return done == c->slices ? ask(l, PC_CLAIM, INPLACE_COMPLETE) : go(l, PC_CLAIM);
+        return done == c->slices ? ask(l, PC_CLAIM, QUORUM_ALL_COMPLETE) : go(l, PC_CLAIM);
     }
     case PC_SLICED:
         /* release: after the last count; pairs with PC_SEEK_SLICED */
-        inplace_store(m, INPLACE_SLICED, c->rank, 0, (uint64_t)l->t + 1, memory_order_release);
+        quorum_all_store(m, QUORUM_ALL_SLICED, c->rank, 0, (uint64_t)l->t + 1,
+                         memory_order_release);
         return go(l, PC_DRAIN);
     case PC_DRAIN:
         /* seq_cst: condition of a sleeper; acquires all slices. */
-        if (counted(inplace_load(m, INPLACE_DONE, leader_of(l), parity, memory_order_seq_cst),
+        if (counted(quorum_all_load(m, QUORUM_ALL_DONE, leader_of(l), parity, memory_order_seq_cst),
                     l->t) < c->slices)
-            return pause_for(l, PC_DRAIN, INPLACE_WHY_SLICES);
+            return pause_for(l, PC_DRAIN, QUORUM_ALL_WHY_SLICES);
         l->i = 0;
         return go(l, PC_WELL);
     case PC_WELL: {
         /* Who gave up in this version may have changed its array since, under those who read it. */
         if (l->i == l->present_n)
-            return ask(l, PC_FINISH, INPLACE_DELIVER);
+            return ask(l, PC_FINISH, QUORUM_ALL_DELIVER);
         /* acquire: after the slices; pairs with segment_leave(), which is before such a change */
         const int32_t q = l->present[l->i];
-        if (q != c->rank &&
-            inplace_load(m, INPLACE_STATE, q, 0, memory_order_acquire) == INPLACE_STATE_FAILED)
+        if (q != c->rank && quorum_all_load(m, QUORUM_ALL_STATE, q, 0, memory_order_acquire) ==
+                                QUORUM_ALL_STATE_FAILED)
             return go(l, PC_WELL_FINISH);
         l->i++;
         return go(l, PC_WELL);
@@ -403,18 +411,19 @@ step(const struct inplace_context *c, struct inplace_local *l) {
     case PC_WELL_FINISH: {
         /* acquire: it failed before or after it had finished; no data depends on it */
         const int32_t q = l->present[l->i++];
-        if ((int64_t)inplace_load(m, INPLACE_FINISH, q, 0, memory_order_acquire) > l->t)
+        if ((int64_t)quorum_all_load(m, QUORUM_ALL_FINISH, q, 0, memory_order_acquire) > l->t)
             return go(l, PC_WELL);
         l->other = q;
-        return ask(l, PC_RETURN, INPLACE_PEER);
+        return ask(l, PC_RETURN, QUORUM_ALL_PEER);
     }
     case PC_FINISH:
         /* seq_cst: the event of a ring. Releases: after all reads of the others' records; pairs
          * with PC_ADMIT. */
-        inplace_store(m, INPLACE_FINISH, c->rank, 0, (uint64_t)l->t + 1, memory_order_seq_cst);
-        return ask(l, PC_RETURN, INPLACE_RETURN);
+        quorum_all_store(m, QUORUM_ALL_FINISH, c->rank, 0, (uint64_t)l->t + 1,
+                         memory_order_seq_cst);
+        return ask(l, PC_RETURN, QUORUM_ALL_RETURN);
     case PC_RETURN:
-        return INPLACE_RETURN;
+        return QUORUM_ALL_RETURN;
     case PC_SEEK:
     case PC_SEEK_ARRIVE:
     case PC_SEEK_FINISH:
@@ -426,30 +435,32 @@ step(const struct inplace_context *c, struct inplace_local *l) {
     /* Either this version with the other flag, or a later one: then it was not in our group, or it
      * would have waited for us to finish. */
     l->other = l->members[l->i];
-    return ask(l, PC_RETURN, INPLACE_MISMATCH);
+    return ask(l, PC_RETURN, QUORUM_ALL_MISMATCH);
 }
 
-int inplace_is_between_slices(const struct inplace_local *l) {
+int quorum_all_is_between_slices(const struct quorum_all_local *l) {
     return l->pc == PC_CLAIM;
 }
 
-void inplace_rest(struct inplace_local *l) {
+void quorum_all_rest(struct quorum_all_local *l) {
     l->pc = PC_REST_AGAIN;
 }
 
-void inplace_pass_slices(struct inplace_local *l) {
+void quorum_all_pass_slices(struct quorum_all_local *l) {
     l->i = 0;
     l->pc = PC_WELL;
 }
 
-enum inplace_action inplace_step(const struct inplace_context *c, struct inplace_local *l) {
+enum quorum_all_action quorum_all_step(const struct quorum_all_context *c,
+                                       struct quorum_all_local *l) {
     return step(c, l);
 }
 
-enum inplace_action inplace_run(const struct inplace_context *c, struct inplace_local *l) {
-    enum inplace_action action;
+enum quorum_all_action quorum_all_run(const struct quorum_all_context *c,
+                                      struct quorum_all_local *l) {
+    enum quorum_all_action action;
     do
         action = step(c, l);
-    while (action == INPLACE_STEP);
+    while (action == QUORUM_ALL_STEP);
     return action;
 }

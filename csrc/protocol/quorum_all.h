@@ -1,6 +1,6 @@
 /* The shared-memory protocol of quorum "all": one rank's calls as a state machine. Everybody waits
  * for everybody in its group, so nobody can be late, and sums go straight into the members' arrays.
- * No waiting and no data here: executor_inplace*.c do what inplace_run() asks for.
+ * No waiting and no data here: executors do what quorum_all_run() asks for.
  *
  * A rank's record of version t lies in its flat[t mod 2] (one line with up to 48 bytes of payload,
  * so that a tiny message is one transfer between caches).
@@ -29,72 +29,78 @@
  * member that takes part. Claims and counts are stamped with the version and only grow, so that
  * nobody has to reset them.
  *
- * While a rank waits it looks from time to time (inplace_seek) whom it waits for, and whether those
- * are dead or have failed. docs/quorum-all-protocol.md says why nobody waits for ever, and why
- * nothing changes under somebody who still uses it; the explorer checks it (tests/explore/). Each
- * inplace_step() makes at most one shared access; the local state is a plain struct. */
+ * While a rank waits it looks from time to time (quorum_all_seek) whom it waits for, and whether
+ * those are dead or have failed. docs/quorum-all-protocol.md says why nobody waits for ever, and
+ * why nothing changes under somebody who still uses it; the explorer checks it (tests/explore/).
+ * Each quorum_all_step() makes at most one shared access; the local state is a plain struct. */
 #ifndef WAGMA_PROTOCOL_QUORUM_ALL_H
 #define WAGMA_PROTOCOL_QUORUM_ALL_H
 
 #include <stdint.h>
 
 enum {
-    INPLACE_SLICE_BITS = 24,
-    INPLACE_SLICES_MAX = 1 << 16,
+    QUORUM_ALL_SLICE_BITS = 24,
+    QUORUM_ALL_SLICES_MAX = 1 << 16,
 };
 
-enum inplace_word { /* of shared memory, addressed (word, rank, version mod 2) */
-                    INPLACE_STAMP,
-                    INPLACE_ARRIVE,
-                    INPLACE_FINISH,
-                    INPLACE_SLICED,
-                    INPLACE_CLAIM,
-                    INPLACE_DONE,
-                    INPLACE_STATE,
+enum quorum_all_word { /* of shared memory, addressed (word, rank, version mod 2) */
+                       QUORUM_ALL_STAMP,
+                       QUORUM_ALL_ARRIVE,
+                       QUORUM_ALL_FINISH,
+                       QUORUM_ALL_SLICED,
+                       QUORUM_ALL_CLAIM,
+                       QUORUM_ALL_DONE,
+                       QUORUM_ALL_STATE,
 };
 
-enum { /* values of INPLACE_STATE that matter here */
-       INPLACE_STATE_DEPARTED = 3,
-       INPLACE_STATE_FAILED = 4,
+enum { /* values of QUORUM_ALL_STATE that matter here */
+       QUORUM_ALL_STATE_DEPARTED = 3,
+       QUORUM_ALL_STATE_FAILED = 4,
 };
 
-enum inplace_fate { INPLACE_LIVES, INPLACE_DEPARTED, INPLACE_LOST /* dead, or failed */ };
+enum quorum_all_fate {
+    QUORUM_ALL_LIVES,
+    QUORUM_ALL_DEPARTED,
+    QUORUM_ALL_LOST /* dead, or failed */
+};
 
-static inline uint64_t inplace_stamp(int64_t version, int sync) {
+static inline uint64_t quorum_all_stamp(int64_t version, int sync) {
     return ((uint64_t)version + 1) << 1 | (sync != 0);
 }
-static inline int64_t inplace_stamp_version(uint64_t stamp) {
+static inline int64_t quorum_all_stamp_version(uint64_t stamp) {
     return (int64_t)(stamp >> 1) - 1;
 }
 
-struct inplace_memory; /* the segment, or the explorer's model of it */
+struct quorum_all_memory; /* the segment, or the explorer's model of it */
 
-struct inplace_context { /* constant during a handle's life */
-    struct inplace_memory *memory;
+struct quorum_all_context { /* constant during a handle's life */
+    struct quorum_all_memory *memory;
     int32_t rank, size;
     int64_t window;
     uint32_t slices; /* of a version that is reduced in slices; 0: payloads are in the records */
 };
 
-enum inplace_action {                  /* what inplace_step() asks for before it is called again */
-                      INPLACE_STEP,    /* nothing */
-                      INPLACE_WAIT,    /* pause (local.why), then step again */
-                      INPLACE_WRITE,   /* write the record of version t */
-                      INPLACE_PRIVATE, /* all have come: sum the inputs into x */
-                      INPLACE_SHARE,   /* all have come, and there are slices to reduce */
-                      INPLACE_REDUCE,  /* reduce slice local.s into the arrays of all that take part
-                                        */
-                      INPLACE_COMPLETE, /* that was the last slice: wake the members that sleep */
-                      INPLACE_DELIVER,  /* this rank's array holds the result */
-                      INPLACE_RETURN,   /* the call is over */
-                      INPLACE_SOUGHT,   /* local.missing lists whom this rank waits for */
-                      INPLACE_MISMATCH, /* rank local.other called sync at another version */
-                      INPLACE_PEER,     /* rank local.other is needed, and dead or failed */
+enum quorum_all_action { /* what quorum_all_step() asks for before it is called again */
+                         QUORUM_ALL_STEP,    /* nothing */
+                         QUORUM_ALL_WAIT,    /* pause (local.why), then step again */
+                         QUORUM_ALL_WRITE,   /* write the record of version t */
+                         QUORUM_ALL_PRIVATE, /* all have come: sum the inputs into x */
+                         QUORUM_ALL_SHARE,   /* all have come, and there are slices to reduce */
+                         QUORUM_ALL_REDUCE, /* reduce slice local.s into the arrays of all that take
+                                             * part
+                                             */
+                         QUORUM_ALL_COMPLETE, /* that was the last slice: wake the members that
+                                                 sleep */
+                         QUORUM_ALL_DELIVER,  /* this rank's array holds the result */
+                         QUORUM_ALL_RETURN,   /* the call is over */
+                         QUORUM_ALL_SOUGHT,   /* local.missing lists whom this rank waits for */
+                         QUORUM_ALL_MISMATCH, /* rank local.other called sync at another version */
+                         QUORUM_ALL_PEER,     /* rank local.other is needed, and dead or failed */
 };
 
-enum inplace_why { INPLACE_WHY_WINDOW, INPLACE_WHY_MEMBERS, INPLACE_WHY_SLICES };
+enum quorum_all_why { QUORUM_ALL_WHY_WINDOW, QUORUM_ALL_WHY_MEMBERS, QUORUM_ALL_WHY_SLICES };
 
-struct inplace_local {
+struct quorum_all_local {
     /* lasts from call to call; arrays of [size], the caller's */
     int64_t *seen;     /* newest version that each rank was seen to take part in */
     int32_t *group[2]; /* members of the newest version of each parity */
@@ -109,12 +115,12 @@ struct inplace_local {
     int32_t *present;      /* who takes part */
     int32_t *contributors; /* those whose weight is not 0 */
     double *weights;       /* of the contributors */
-    int32_t *missing;      /* whom this rank waits for, after INPLACE_SOUGHT */
+    int32_t *missing;      /* whom this rank waits for, after QUORUM_ALL_SOUGHT */
     int32_t n, present_n, contributors_n, missing_n;
     uint32_t posted;  /* the caller goes away in between */
     uint32_t resting; /* SLICED says that this rank holds no slice */
     int32_t i;        /* index into members or ranks; before it all is well */
-    int32_t other;    /* of whom INPLACE_MISMATCH or INPLACE_PEER speaks */
+    int32_t other;    /* of whom QUORUM_ALL_MISMATCH or QUORUM_ALL_PEER speaks */
     uint32_t s;       /* slice */
     uint32_t why;     /* it waits */
     int64_t low;      /* lowest version seen */
@@ -126,32 +132,33 @@ struct inplace_local {
 };
 
 /* Resets `local`, whose arrays are allocated, for a new handle. */
-void inplace_init(const struct inplace_context *context, struct inplace_local *local);
+void quorum_all_init(const struct quorum_all_context *context, struct quorum_all_local *local);
 
 /* Starts the call of version t, one more than the last. `members`: group of this rank at t,
  * ascending (all ranks in a sync version); it must stay valid during the call. `posted`: the caller
- * may go away after INPLACE_WAIT, and before it knows of any other action. */
-void inplace_begin(struct inplace_local *local, int64_t t, int sync, const int32_t *members,
-                   int32_t n, int posted);
+ * may go away after QUORUM_ALL_WAIT, and before it knows of any other action. */
+void quorum_all_begin(struct quorum_all_local *local, int64_t t, int sync, const int32_t *members,
+                      int32_t n, int posted);
 
-/* Only after INPLACE_SHARE: the next step takes the version for reduced. */
-void inplace_pass_slices(struct inplace_local *local);
+/* Only after QUORUM_ALL_SHARE: the next step takes the version for reduced. */
+void quorum_all_pass_slices(struct quorum_all_local *local);
 
 /* The rank holds no slice, and the next step may claim one. */
-int inplace_is_between_slices(const struct inplace_local *local);
+int quorum_all_is_between_slices(const struct quorum_all_local *local);
 
 /* Only between slices: the next step says that this rank holds none. Then nobody waits for it if it
  * goes away. */
-void inplace_rest(struct inplace_local *local);
+void quorum_all_rest(struct quorum_all_local *local);
 
-/* Only after INPLACE_WAIT: the next steps look for those whom the rank waits for, and end in
- * INPLACE_SOUGHT, INPLACE_PEER, or where the wait has ended meanwhile, in what comes then. */
-void inplace_seek(const struct inplace_context *context, struct inplace_local *local);
+/* Only after QUORUM_ALL_WAIT: the next steps look for those whom the rank waits for, and end in
+ * QUORUM_ALL_SOUGHT, QUORUM_ALL_PEER, or where the wait has ended meanwhile, in what comes then. */
+void quorum_all_seek(const struct quorum_all_context *context, struct quorum_all_local *local);
 
-enum inplace_action inplace_step(const struct inplace_context *context,
-                                 struct inplace_local *local);
+enum quorum_all_action quorum_all_step(const struct quorum_all_context *context,
+                                       struct quorum_all_local *local);
 
-/* Steps until something other than INPLACE_STEP is asked for. */
-enum inplace_action inplace_run(const struct inplace_context *context, struct inplace_local *local);
+/* Steps until something other than QUORUM_ALL_STEP is asked for. */
+enum quorum_all_action quorum_all_run(const struct quorum_all_context *context,
+                                      struct quorum_all_local *local);
 
 #endif

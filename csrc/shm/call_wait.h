@@ -1,5 +1,5 @@
 /* How a call over a segment waits: one loop for all executors of one node. An executor says how to
- * go on, and what to do about trouble. */
+ * go on, and what to do about stalls. */
 #ifndef WAGMA_SHM_CALL_WAIT_H
 #define WAGMA_SHM_CALL_WAIT_H
 
@@ -16,7 +16,7 @@ struct call_wait {
     /* Go on after a pause: set *over where nothing has to be waited for any more. WAGMA_OK, or an
      * error. */
     int (*go_on)(wagma_handle *h, void *context, int *over);
-    /* Look for trouble, once per heartbeat and when call.until has passed; may set *over.
+    /* Look for stalls, once per heartbeat and when call.until has passed; may set *over.
      * WAGMA_OK: go on waiting. */
     int (*look)(wagma_handle *h, void *context, int *over);
     /* 1: only publications that move the window are waited for. NULL: never. */

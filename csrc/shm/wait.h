@@ -4,7 +4,7 @@
  * also what keeps a waiter going whose waker was stopped between its event and its ring.
  *
  *   wait_begin(&w, seg, rank)
- *   while (!condition()) { if (wait_pause(&w, not_after) == WAIT_HEARTBEAT) look for trouble }
+ *   while (!condition()) { if (wait_pause(&w, not_after) == WAIT_HEARTBEAT) look for stalls }
  *   wait_end(&w)
  *
  * Sleeping is armed by one pause (sets `asleep`, reads the bell) and done by the next, with the

@@ -133,8 +133,8 @@ static void *array_of(const plan *p, wagma_handle *h, unsigned char *own, int ra
 static void set_ways(wagma_handle *h, int64_t t) {
     const struct ways second = {.second = 1, .cost = {UINT64_C(1) << 40, 1}}, first = {0};
     for (int q = 0; q < h->size; q++)
-        inplace_of(h)->chunks.stores[q] = t % 2 ? second : first;
-    inplace_of(h)->chunks.way = t % 4 < 2 ? second : first;
+        quorum_all_of(h)->chunks.stores[q] = t % 2 ? second : first;
+    quorum_all_of(h)->chunks.way = t % 4 < 2 ? second : first;
 }
 
 static int sums(wagma_handle *h, int rank, void *context) {
@@ -150,7 +150,7 @@ static int sums(wagma_handle *h, int rank, void *context) {
     unsigned seed = (unsigned)rank * 7919 + 1;
     int result = 0;
     if (p->refuses == rank + 1)
-        inplace_of(h)->chunks.allowed = CHUNKS_PLACES;
+        quorum_all_of(h)->chunks.allowed = CHUNKS_PLACES;
     for (int64_t t = 0; t < p->versions && result == 0; t++) {
         int32_t members[RANKS_MAX];
         wagma_outcome out = {0};

@@ -51,7 +51,7 @@ static void check_given_up(int stage, int gone) {
     for (int turn = 0; turn < stage; turn++)
         EXPECT(wagma_test(c.handle[0], x[0], &out) == WAGMA_INPROGRESS, "%s", wagma_last_error());
     EXPECT(wagma_test(c.handle[1], x[1], &out) == WAGMA_INPROGRESS, "%s", wagma_last_error());
-    EXPECT(inplace_of(c.handle[1])->chunks.direct, "not read directly");
+    EXPECT(quorum_all_of(c.handle[1])->chunks.direct, "not read directly");
     wagma_fail(c.handle[1]);
     for (int i = 0; i < COUNT; i++)
         one[i] = -1;
@@ -80,7 +80,7 @@ static int repeat(wagma_handle *h, int rank, void *context) {
     float *x = calloc(COUNT, sizeof *x);
     for (int t = 0; t < 40; t++)
         REQUIRE(wagma_allreduce(h, x, 1, NULL) == WAGMA_OK, "%s", wagma_last_error());
-    ways[rank] = inplace_of(h)->chunks.way;
+    ways[rank] = quorum_all_of(h)->chunks.way;
     free(x);
     return 0;
 }
@@ -150,7 +150,7 @@ static void test_failed_later(void) {
         status[1] = wagma_finish(c.handle[1], x[1], &out);
         EXPECT(status[1] == WAGMA_OK && x[1][0] == 1.5f, "%d: %s", status[1], wagma_last_error());
     }
-    EXPECT(inplace_of(c.handle[0])->chunks.direct, "not read directly");
+    EXPECT(quorum_all_of(c.handle[0])->chunks.direct, "not read directly");
     cast_drop(&c);
     CHECK(expectations_failed() == 0, "see above");
 }

@@ -68,7 +68,7 @@ static int iterate(wagma_handle *h, int rank, void *context) {
             act();
         }
         r->status[rank] = wagma_allreduce(h, x, 1, NULL);
-        r->direct[rank] = inplace_of(h)->chunks.direct;
+        r->direct[rank] = quorum_all_of(h)->chunks.direct;
         if (r->status[rank] != WAGMA_OK)
             break;
         r->wrong[rank] |= !periodic_holds(x, head, bytes);

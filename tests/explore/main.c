@@ -1,13 +1,12 @@
-/* Explores one configuration of the round protocol, or, with --inplace first, of quorum "all", or,
- * with --activation first, of groups that span nodes.
- * Prints one line of figures and, if an invariant is violated, its name and every step that leads
- * there. Exit status: 0 all states hold, 1 an invariant is violated, 2 wrong arguments, 3 truncated
- * by a limit. */
+/* Explores one configuration of the round protocol, or, with --quorum-all first, of quorum "all",
+ * or, with --activation first, of groups that span nodes. Prints one line of figures and, if an
+ * invariant is violated, its name and every step that leads there. Exit status: 0 all states hold,
+ * 1 an invariant is violated, 2 wrong arguments, 3 truncated by a limit. */
 #include <string.h>
 
 #include "activation_main.h"
 #include "command.h"
-#include "inplace_main.h"
+#include "quorum_all_main.h"
 #include "model.h"
 #include "round_space.h"
 
@@ -52,8 +51,8 @@ int main(int argc, char **argv) {
         {"fixed", &g.grouping, 0, WAGMA_GROUPING_FIXED},
     };
     struct command command;
-    if (argc > 1 && strcmp(argv[1], "--inplace") == 0)
-        return inplace_main(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "--quorum-all") == 0)
+        return quorum_all_main(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "--activation") == 0)
         return activation_main(argc - 1, argv + 1);
     const char *error =

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import activation_rows
-import inplace_rows
+import quorum_all_rows
 
 from build import ROOT, build, for_this_cpu
 
@@ -227,7 +227,7 @@ FULL = (
 )
 
 
-for protocol, rows in (("--inplace", inplace_rows), ("--activation", activation_rows)):
+for protocol, rows in (("--quorum-all", quorum_all_rows), ("--activation", activation_rows)):
     QUICK += tuple(
         Row(f"{protocol} {arguments}", second=DFS if second else "")
         for arguments, second in rows.QUICK

@@ -1,7 +1,7 @@
 """NeighborExchange on real ranks: against its matrix, with delays, by every graph; and what breaks.
 
 That nothing is torn and that exactly the neighbours of a version are in its result, whatever the
-delays, is tested more thoroughly in C (tests/c/test_neighbor_engine.c).
+delays, is tested more thoroughly in C (tests/c/test_graph_engine.c).
 """
 
 import random

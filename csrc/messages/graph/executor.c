@@ -32,13 +32,13 @@ struct arrival {     /* of one rank, at one parity */
 };
 
 struct mpi_graph {
-    struct neighbor_peers peers;
-    struct arrival arrivals[NEIGHBORS_MAX][2];
-    int64_t finished[NEIGHBORS_MAX]; /* versions, of those that it sends to */
-    int sends, receives;             /* of data, under way */
+    struct graph_peers peers;
+    struct arrival arrivals[GRAPH_DISTANCES_MAX][2];
+    int64_t finished[GRAPH_DISTANCES_MAX]; /* versions, of those that it sends to */
+    int sends, receives;                   /* of data, under way */
     int departed_n;
     /* the call in progress */
-    int32_t now[NEIGHBORS_MAX]; /* peers of its version */
+    int32_t now[GRAPH_DISTANCES_MAX]; /* peers of its version */
     int each;
     int published;
     uint8_t departed[]; /* [P] */
@@ -60,9 +60,10 @@ static struct arrival *arrival_of(struct mpi_graph *g, int k, int64_t version) {
 static int missing_readers(wagma_handle *h, int32_t *ranks) {
     const struct mpi_graph *g = mpi_of(h)->graph;
     const int64_t before = h->call.version - 2;
-    int32_t then[NEIGHBORS_MAX];
+    int32_t then[GRAPH_DISTANCES_MAX];
     int n = 0;
-    const int each = before < 0 || is_ring(g) ? 0 : neighbors_at(&g->peers.graph, before, then);
+    const int each =
+        before < 0 || is_ring(g) ? 0 : graph_distances_at(&g->peers.graph, before, then);
     for (int i = 0; i < each; i++)
         if (g->finished[then[i]] <= before && !g->departed[g->peers.ahead[then[i]]])
             ranks[n++] = g->peers.ahead[then[i]];
@@ -82,7 +83,7 @@ static int missing_senders(wagma_handle *h, int32_t *ranks) {
     return n;
 }
 
-/* Those for whom the call waits, into ranks[NEIGHBORS_MAX]; their number. */
+/* Those for whom the call waits, into ranks[GRAPH_DISTANCES_MAX]; their number. */
 static int missing(wagma_handle *h, int32_t *ranks) {
     return mpi_of(h)->graph->published ? missing_senders(h, ranks) : missing_readers(h, ranks);
 }
@@ -103,16 +104,15 @@ static int send_to(wagma_handle *h, int k, mpi_block *b) {
     const int to = e->graph->peers.ahead[k];
     const size_t inside = b || h->call.weight == 0 ? 0 : e->bytes_n;
     struct {
-        struct neighbor_arrived head;
-        unsigned char data[NEIGHBOR_INLINE];
-    } m = {
-        .head = {.kind = NEIGHBOR_ARRIVED, .version = h->call.version, .weight = h->call.weight}};
+        struct graph_arrived head;
+        unsigned char data[GRAPH_INLINE];
+    } m = {.head = {.kind = GRAPH_ARRIVED, .version = h->call.version, .weight = h->call.weight}};
     if (inside)
         memcpy(m.data, h->call.x, inside);
     const int status =
         e->transport->calls->send_control(e->transport, to, &m, sizeof m.head + inside);
     e->sent++;
-    trace_now(h->trace, TRACE_SEND, h->call.version, to, NEIGHBOR_ARRIVED);
+    trace_now(h->trace, TRACE_SEND, h->call.version, to, GRAPH_ARRIVED);
     return status == WAGMA_OK && b ? send_data(h, to, b) : status;
 }
 
@@ -121,7 +121,7 @@ static int publish(wagma_handle *h) {
     struct mpi_graph *g = e->graph;
     mpi_block *b = NULL;
     int status = WAGMA_OK;
-    if (g->each > 0 && h->call.weight != 0 && e->bytes_n > NEIGHBOR_INLINE) {
+    if (g->each > 0 && h->call.weight != 0 && e->bytes_n > GRAPH_INLINE) {
         const uint64_t began = trace_begin(h->trace);
         if (!(b = mpi_copy_of_call(h)))
             return WAGMA_ENOMEM;
@@ -151,17 +151,17 @@ static int receive_arrived(wagma_handle *h, int from, const void *message, size_
     struct mpi_executor *e = h->state;
     struct mpi_graph *g = e->graph;
     const int k = peer(g, g->peers.behind, from);
-    struct neighbor_arrived head;
+    struct graph_arrived head;
     if (k < 0 || bytes < sizeof head)
         return mpi_strange(from, bytes);
     memcpy(&head, message, sizeof head);
     const size_t inside = bytes - sizeof head;
-    const int is_large = e->bytes_n > NEIGHBOR_INLINE && head.weight != 0;
+    const int is_large = e->bytes_n > GRAPH_INLINE && head.weight != 0;
     struct arrival *a = &g->arrivals[k][head.version & 1];
     if (head.version < 0 || a->version >= 0 ||
         inside != (is_large || head.weight == 0 ? 0 : e->bytes_n))
         return mpi_strange(from, bytes);
-    trace_now(h->trace, TRACE_RECEIVE, head.version, from, NEIGHBOR_ARRIVED);
+    trace_now(h->trace, TRACE_RECEIVE, head.version, from, GRAPH_ARRIVED);
     *a = (struct arrival){.version = head.version, .weight = head.weight};
     if (!is_large && inside == 0)
         return WAGMA_OK;
@@ -183,7 +183,7 @@ static void note_departure(struct mpi_graph *g, int rank) {
 }
 
 static int answer(wagma_handle *h, int to) {
-    int32_t ranks[NEIGHBORS_MAX];
+    int32_t ranks[GRAPH_DISTANCES_MAX];
     const int waits = h->call.active && missing(h, ranks) > 0;
     const struct activation_message m = {.kind = ACTIVATION_TELL,
                                          .sync = (uint8_t)h->call.active,
@@ -198,7 +198,7 @@ static int receive(wagma_handle *h, int from, const void *message, size_t bytes)
     const unsigned char kind = bytes > 0 ? *(const unsigned char *)message : 0;
     struct activation_message m;
     e->received++;
-    if (kind == NEIGHBOR_ARRIVED)
+    if (kind == GRAPH_ARRIVED)
         return receive_arrived(h, from, message, bytes);
     if (bytes != sizeof m)
         return mpi_strange(from, bytes);
@@ -213,7 +213,7 @@ static int receive(wagma_handle *h, int from, const void *message, size_t bytes)
         mpi_note_word(e, from, &m);
     else if (kind == ACTIVATION_DEPARTED)
         note_departure(g, from);
-    else if (kind == NEIGHBOR_FINISHED && k >= 0)
+    else if (kind == GRAPH_FINISHED && k >= 0)
         g->finished[k] = m.version + 1;
     else
         return mpi_strange(from, bytes);
@@ -240,7 +240,7 @@ static int take_data(wagma_handle *h) {
 }
 
 static int drive(wagma_handle *h) {
-    int32_t ranks[NEIGHBORS_MAX];
+    int32_t ranks[GRAPH_DISTANCES_MAX];
     const int publishes =
         h->call.active && !mpi_of(h)->graph->published && missing_readers(h, ranks) == 0;
     const int status = publishes ? publish(h) : WAGMA_OK;
@@ -260,7 +260,7 @@ static int drive(wagma_handle *h) {
 static int release(wagma_handle *h) {
     struct mpi_executor *e = h->state;
     struct mpi_graph *g = e->graph;
-    const struct activation_message m = {.kind = NEIGHBOR_FINISHED, .version = h->call.version};
+    const struct activation_message m = {.kind = GRAPH_FINISHED, .version = h->call.version};
     int status = WAGMA_OK;
     for (int i = 0; i < g->each && status == WAGMA_OK; i++) {
         const int k = g->now[i], r = g->peers.behind[k];
@@ -278,16 +278,16 @@ static int release(wagma_handle *h) {
 /* Everybody who is to come has. */
 static int conclude(wagma_handle *h) {
     struct mpi_graph *g = mpi_of(h)->graph;
-    struct neighbor_part parts[NEIGHBORS_MAX + 1];
+    struct graph_part parts[GRAPH_DISTANCES_MAX + 1];
     int n = 0;
-    parts[n++] = (struct neighbor_part){h->rank, h->call.weight, h->call.x};
+    parts[n++] = (struct graph_part){h->rank, h->call.weight, h->call.x};
     for (int i = 0; i < g->each; i++) {
         const struct arrival *a = arrival_of(g, g->now[i], h->call.version);
         if (a)
-            parts[n++] = (struct neighbor_part){g->peers.behind[g->now[i]], a->weight,
-                                                a->block ? a->block->data : NULL};
+            parts[n++] = (struct graph_part){g->peers.behind[g->now[i]], a->weight,
+                                             a->block ? a->block->data : NULL};
     }
-    neighbor_sum(h, parts, n, g->each);
+    graph_sum(h, parts, n, g->each);
     trace_now(h->trace, TRACE_COMPLETE, h->call.version, -1, 0);
     return release(h);
 }
@@ -304,14 +304,14 @@ static int look(wagma_handle *h, const void *context, uint64_t now) {
 
 static int begin(wagma_handle *h) {
     struct mpi_graph *g = mpi_of(h)->graph;
-    g->each = neighbors_at(&g->peers.graph, h->call.version, g->now);
+    g->each = graph_distances_at(&g->peers.graph, h->call.version, g->now);
     g->published = 0;
     return WAGMA_OK;
 }
 
 static int advance(wagma_handle *h, enum call_mode mode, int moved, int *over) {
     const int published = mpi_of(h)->graph->published;
-    int32_t ranks[NEIGHBORS_MAX];
+    int32_t ranks[GRAPH_DISTANCES_MAX];
     *over = published && mode != CALL_POST && missing(h, ranks) == 0;
     if (*over) {
         mpi_end_wait(h);
@@ -331,8 +331,8 @@ static int create_core(wagma_handle *h, const void *initial, double weight) {
     if (!g)
         return error_set(WAGMA_ENOMEM, "no memory for the executor of %d ranks", h->size);
     e->graph = g;
-    neighbor_peers_init(&g->peers, &h->options, h->rank);
-    for (int k = 0; k < NEIGHBORS_MAX; k++)
+    graph_peers_init(&g->peers, &h->options, h->rank);
+    for (int k = 0; k < GRAPH_DISTANCES_MAX; k++)
         g->arrivals[k][0].version = g->arrivals[k][1].version = -1;
     return WAGMA_OK;
 }

@@ -5,21 +5,21 @@
 
 #include <stdint.h>
 
-enum neighbor_kind {                        /* other numbers than enum activation_kind */
-                     NEIGHBOR_ARRIVED = 32, /* the sender's contribution of `version` */
-                     NEIGHBOR_FINISHED,     /* an activation_message: the sender needs nothing of
-                                               `version` any more */
+enum graph_kind {                     /* other numbers than enum activation_kind */
+                  GRAPH_ARRIVED = 32, /* the sender's contribution of `version` */
+                  GRAPH_FINISHED,     /* an activation_message: the sender needs nothing of
+                                            `version` any more */
 };
 
-/* A contribution of up to NEIGHBOR_INLINE bytes follows; a larger one comes as a data message, one
+/* A contribution of up to GRAPH_INLINE bytes follows; a larger one comes as a data message, one
  * of weight 0 not at all. */
-struct neighbor_arrived {
-    uint8_t kind; /* NEIGHBOR_ARRIVED */
+struct graph_arrived {
+    uint8_t kind; /* GRAPH_ARRIVED */
     uint8_t pad[7];
     int64_t version;
     double weight;
 };
 
-enum { NEIGHBOR_INLINE = 2048 };
+enum { GRAPH_INLINE = 2048 };
 
 #endif

@@ -79,7 +79,7 @@ static int starter(const wagma_handle *h) {
 }
 
 /* Ranks that the wait is for, and how many of them have to come. */
-static int trouble(wagma_handle *h, enum round_why why) {
+static int stall(wagma_handle *h, enum round_why why) {
     struct shm_executor *e = h->state;
     const wagma_segment *s = handle_segment(h);
     const uint64_t t = e->local.t;
@@ -117,7 +117,7 @@ static int trouble(wagma_handle *h, enum round_why why) {
 }
 
 /* In the grace nobody has to come: it is over when all that are awaited are dead or failed. */
-static int trouble_in_grace(wagma_handle *h) {
+static int stall_in_grace(wagma_handle *h) {
     struct shm_executor *e = h->state;
     const wagma_segment *s = handle_segment(h);
     int alive = 0;
@@ -144,7 +144,7 @@ static int look(wagma_handle *h, void *context, int *over) {
     (void)over;
     if (why == ROUND_WHY_SLICES) /* nobody has to come: the slice is computed again */
         return handle_interrupted(h, phase(h, why));
-    const int status = why == ROUND_WHY_GRACE ? trouble_in_grace(h) : trouble(h, why);
+    const int status = why == ROUND_WHY_GRACE ? stall_in_grace(h) : stall(h, why);
     if (status != WAGMA_EPEER || !avoiding_of(h)->context.varies)
         return status;
     /* acquire: pairs with PC_DISPUTE_SET of round.c. The rank may have failed because it found one
@@ -154,7 +154,7 @@ static int look(wagma_handle *h, void *context, int *over) {
     return dispute != 0 ? shm_disputed(h, dispute) : status;
 }
 
-/* Sleeps, or looks for trouble. */
+/* Sleeps, or looks for stalls. */
 static int sleep_once(wagma_handle *h, enum round_why why) {
     static const struct call_wait wait = {.look = look};
     const struct shm_executor *e = h->state;

@@ -27,17 +27,17 @@
 #include "engine/graph_sum.h"
 #include "shm/call_wait.h"
 
-struct neighbor_executor {
+struct graph_executor {
     struct handle_shared shared; /* first */
-    struct neighbor_peers peers;
+    struct graph_peers peers;
     /* the call in progress */
-    int32_t now[NEIGHBORS_MAX]; /* peers of its version */
+    int32_t now[GRAPH_DISTANCES_MAX]; /* peers of its version */
     int each;
     int published;
-    int32_t missing[NEIGHBORS_MAX]; /* for whom it waits */
+    int32_t missing[GRAPH_DISTANCES_MAX]; /* for whom it waits */
 };
 
-static struct neighbor_executor *neighbor_of(const wagma_handle *h) {
+static struct graph_executor *graph_of(const wagma_handle *h) {
     return h->state;
 }
 
@@ -62,12 +62,12 @@ static int has_departed(const wagma_segment *s, int r) {
 
 /* Those that may still read what the call overwrites, into missing[]; their number. */
 static int missing_readers(wagma_handle *h) {
-    struct neighbor_executor *e = h->state;
+    struct graph_executor *e = h->state;
     const wagma_segment *s = handle_segment(h);
     const int64_t before = h->call.version - s->buffers;
-    int32_t then[NEIGHBORS_MAX];
+    int32_t then[GRAPH_DISTANCES_MAX];
     int n = 0;
-    const int each = before < 0 ? 0 : neighbors_at(&e->peers.graph, before, then);
+    const int each = before < 0 ? 0 : graph_distances_at(&e->peers.graph, before, then);
     for (int i = 0; i < each; i++) {
         const int r = e->peers.ahead[then[i]];
         if (finished(s, r) <= (uint64_t)before && !has_departed(s, r))
@@ -78,7 +78,7 @@ static int missing_readers(wagma_handle *h) {
 
 /* Those whose contribution has not come, but will. */
 static int missing_senders(wagma_handle *h) {
-    struct neighbor_executor *e = h->state;
+    struct graph_executor *e = h->state;
     const wagma_segment *s = handle_segment(h);
     const uint64_t t = (uint64_t)h->call.version;
     int n = 0;
@@ -91,24 +91,24 @@ static int missing_senders(wagma_handle *h) {
 }
 
 static int missing(wagma_handle *h) {
-    return neighbor_of(h)->published ? missing_senders(h) : missing_readers(h);
+    return graph_of(h)->published ? missing_senders(h) : missing_readers(h);
 }
 
 /* ---- waiting ---------------------------------------------------------------------------------
  */
 
 static enum trace_wait awaited(const wagma_handle *h) {
-    return neighbor_of(h)->published ? TRACE_FOR_NEIGHBORS : TRACE_FOR_WINDOW;
+    return graph_of(h)->published ? TRACE_FOR_NEIGHBORS : TRACE_FOR_WINDOW;
 }
 
-static int look_for_trouble(wagma_handle *h, void *context, int *over) {
+static int look_for_stall(wagma_handle *h, void *context, int *over) {
     const char *phase = handle_phase(awaited(h));
     (void)context;
     (void)over;
     const int n = missing(h);
     if (n == 0) /* they have come meanwhile */
         return handle_interrupted(h, phase);
-    return handle_heartbeat(h, phase, neighbor_of(h)->missing, n, n);
+    return handle_heartbeat(h, phase, graph_of(h)->missing, n, n);
 }
 
 static int go_on(wagma_handle *h, void *context, int *over) {
@@ -119,7 +119,7 @@ static int go_on(wagma_handle *h, void *context, int *over) {
 
 /* Wait until nobody is missing, as call_wait(). */
 static int wait_for_missing(wagma_handle *h, uint32_t most_pauses) {
-    static const struct call_wait wait = {go_on, look_for_trouble, NULL};
+    static const struct call_wait wait = {go_on, look_for_stall, NULL};
     return call_wait(h, awaited(h), most_pauses, &wait, NULL);
 }
 
@@ -127,15 +127,15 @@ static int wait_for_missing(wagma_handle *h, uint32_t most_pauses) {
  */
 
 static void ring(wagma_handle *h, const int32_t *peers) {
-    const struct neighbor_executor *e = h->state;
-    int32_t ranks[NEIGHBORS_MAX];
+    const struct graph_executor *e = h->state;
+    int32_t ranks[GRAPH_DISTANCES_MAX];
     for (int i = 0; i < e->each; i++)
         ranks[i] = peers[e->now[i]];
     wait_ring(handle_segment(h), ranks, e->each, h->rank);
 }
 
 static void publish(wagma_handle *h) {
-    struct neighbor_executor *e = h->state;
+    struct graph_executor *e = h->state;
     wagma_segment *s = handle_segment(h);
     const int64_t t = h->call.version;
     const int buffer = (int)(t % s->buffers);
@@ -156,20 +156,20 @@ static void publish(wagma_handle *h) {
 
 /* Everybody who is to come has. */
 static void conclude(wagma_handle *h) {
-    const struct neighbor_executor *e = h->state;
+    const struct graph_executor *e = h->state;
     const wagma_segment *s = handle_segment(h);
     const uint64_t t = (uint64_t)h->call.version;
     const int buffer = (int)(t % (uint64_t)s->buffers);
-    struct neighbor_part parts[NEIGHBORS_MAX + 1];
+    struct graph_part parts[GRAPH_DISTANCES_MAX + 1];
     int n = 0;
-    parts[n++] = (struct neighbor_part){h->rank, h->call.weight, h->call.x};
+    parts[n++] = (struct graph_part){h->rank, h->call.weight, h->call.x};
     for (int i = 0; i < e->each; i++) {
         const int r = e->peers.behind[e->now[i]];
         if (arrived(s, r) > t) /* otherwise it departed before */
-            parts[n++] = (struct neighbor_part){r, *segment_weight(s, r, buffer),
-                                                segment_contribution(s, r, buffer)};
+            parts[n++] = (struct graph_part){r, *segment_weight(s, r, buffer),
+                                             segment_contribution(s, r, buffer)};
     }
-    neighbor_sum(h, parts, n, e->each);
+    graph_sum(h, parts, n, e->each);
     trace_now(h->trace, TRACE_COMPLETE, h->call.version, -1, 0);
     /* seq_cst: the event of a ring; release is included, pairs with finished() */
     atomic_store(&segment_sync(s, h->rank)->finish, t + 1);
@@ -179,7 +179,7 @@ static void conclude(wagma_handle *h) {
 /* Goes on until the call is over (WAGMA_OK), an error, or WAGMA_INPROGRESS as wait_for_missing().
  */
 static int advance(wagma_handle *h, uint32_t most_pauses) {
-    struct neighbor_executor *e = h->state;
+    struct graph_executor *e = h->state;
     for (;;) {
         if (missing(h) > 0) {
             const int status = wait_for_missing(h, most_pauses);
@@ -195,8 +195,8 @@ static int advance(wagma_handle *h, uint32_t most_pauses) {
 }
 
 static void begin(wagma_handle *h) {
-    struct neighbor_executor *e = h->state;
-    e->each = neighbors_at(&e->peers.graph, h->call.version, e->now);
+    struct graph_executor *e = h->state;
+    e->each = graph_distances_at(&e->peers.graph, h->call.version, e->now);
     e->published = 0;
 }
 
@@ -233,12 +233,12 @@ static void destroy(wagma_handle *h) {
 }
 
 static int make(wagma_handle *h, const struct executor_request *request) {
-    neighbor_peers_init(&neighbor_of(h)->peers, request->options, h->rank);
+    graph_peers_init(&graph_of(h)->peers, request->options, h->rank);
     return WAGMA_OK;
 }
 
 static int create(wagma_handle *h, const struct executor_request *request) {
-    return handle_segment_create(h, request, sizeof(struct neighbor_executor), make);
+    return handle_segment_create(h, request, sizeof(struct graph_executor), make);
 }
 
 static const char *fits(const struct executor_request *request) {

@@ -46,14 +46,14 @@ void chunks_add_owner(struct chunks *c, int rank) {
 
 void chunks_begin(wagma_handle *h, int outputs) {
     const wagma_segment *s = handle_segment(h);
-    struct chunks *c = &inplace_of(h)->chunks;
+    struct chunks *c = &quorum_all_of(h)->chunks;
     c->index = -1;
     for (int k = 0; k < c->owners_n; k++)
         if (c->owners[k] == h->rank)
             c->index = k;
     for (int stage = CHUNKS_COPIED; stage <= CHUNKS_COLLECTED; stage++)
         c->reached[stage] = c->others_reached[stage] = 0;
-    for (int k = 0; k < inplace_of(h)->local.contributors_n; k++)
+    for (int k = 0; k < quorum_all_of(h)->local.contributors_n; k++)
         c->in[k] = h->inputs[k];
     for (int k = 0; k < outputs; k++)
         c->out[k] = h->outputs[k];
@@ -68,8 +68,8 @@ void chunks_begin(wagma_handle *h, int outputs) {
 
 /* Counts of chunks are stamped with the version and only grow, like those of slices. */
 static void publish(wagma_handle *h, enum chunks_stage stage) {
-    struct chunks *c = &inplace_of(h)->chunks;
-    const uint64_t stamp = ((uint64_t)h->call.version + 1) << INPLACE_SLICE_BITS;
+    struct chunks *c = &quorum_all_of(h)->chunks;
+    const uint64_t stamp = ((uint64_t)h->call.version + 1) << QUORUM_ALL_SLICE_BITS;
     /* seq_cst: the event of a ring. Releases what this rank wrote into these chunks, and the end of
      * its reads of the others'; pairs with count_of(). */
     atomic_store(&segment_sync(handle_segment(h), h->rank)->chunks[stage],
@@ -79,10 +79,10 @@ static void publish(wagma_handle *h, enum chunks_stage stage) {
 
 /* How far owner q has come; INT64_MAX once it is at a later version. */
 static int64_t count_of(const wagma_handle *h, int q, enum chunks_stage stage) {
-    const uint64_t stamp = ((uint64_t)h->call.version + 1) << INPLACE_SLICE_BITS;
+    const uint64_t stamp = ((uint64_t)h->call.version + 1) << QUORUM_ALL_SLICE_BITS;
     /* seq_cst: condition of a sleeper; acquires, see publish(). */
     const uint64_t word = atomic_load(&segment_sync(handle_segment(h), q)->chunks[stage]);
-    if (word >= stamp + (UINT64_C(1) << INPLACE_SLICE_BITS))
+    if (word >= stamp + (UINT64_C(1) << QUORUM_ALL_SLICE_BITS))
         return INT64_MAX;
     return word < stamp ? 0 : (int64_t)(word - stamp);
 }
@@ -99,7 +99,7 @@ static int has_finished(const wagma_segment *s, int q, int64_t version) {
 
 /* All other owners have come so far with `chunks` chunks. */
 static int others_reached(wagma_handle *h, enum chunks_stage stage, int64_t chunks) {
-    struct chunks *c = &inplace_of(h)->chunks;
+    struct chunks *c = &quorum_all_of(h)->chunks;
     if (c->others_reached[stage] >= chunks)
         return 1;
     int64_t least = INT64_MAX;
@@ -115,7 +115,7 @@ static int others_reached(wagma_handle *h, enum chunks_stage stage, int64_t chun
 
 /* An owner of the version before that may still read this rank's places, or -1. */
 static int still_reading(const wagma_handle *h) {
-    const struct chunks *c = &inplace_of(h)->chunks;
+    const struct chunks *c = &quorum_all_of(h)->chunks;
     for (int k = 0; c->placed_version != h->call.version && k < c->placed_n; k++)
         if (c->placed_owners[k] != h->rank &&
             !has_finished(handle_segment(h), c->placed_owners[k], c->placed_version))
@@ -124,7 +124,7 @@ static int still_reading(const wagma_handle *h) {
 }
 
 static int can_copy(wagma_handle *h) {
-    struct chunks *c = &inplace_of(h)->chunks;
+    struct chunks *c = &quorum_all_of(h)->chunks;
     const int64_t chunk = c->reached[CHUNKS_COPIED];
     if (c->direct || chunk == c->n)
         return 0;
@@ -135,7 +135,7 @@ static int can_copy(wagma_handle *h) {
 }
 
 static int can_reduce(wagma_handle *h) {
-    struct chunks *c = &inplace_of(h)->chunks;
+    struct chunks *c = &quorum_all_of(h)->chunks;
     const int64_t chunk = c->reached[CHUNKS_REDUCED];
     if (c->direct)
         return chunk < c->n;
@@ -143,14 +143,14 @@ static int can_reduce(wagma_handle *h) {
 }
 
 static int can_collect(wagma_handle *h) {
-    struct chunks *c = &inplace_of(h)->chunks;
+    struct chunks *c = &quorum_all_of(h)->chunks;
     const int64_t chunk = c->reached[CHUNKS_COLLECTED];
     return chunk < c->reached[CHUNKS_REDUCED] && others_reached(h, CHUNKS_REDUCED, chunk + 1);
 }
 
 /* This rank has its result, and nobody reads what it is going to write. */
 static int is_over(wagma_handle *h) {
-    const struct chunks *c = &inplace_of(h)->chunks;
+    const struct chunks *c = &quorum_all_of(h)->chunks;
     if (c->index < 0)
         return others_reached(h, CHUNKS_REDUCED, c->n);
     return c->reached[CHUNKS_COLLECTED] == c->n &&
@@ -158,25 +158,25 @@ static int is_over(wagma_handle *h) {
 }
 
 int chunks_can_go_on(wagma_handle *h) {
-    if (inplace_of(h)->chunks.index < 0)
+    if (quorum_all_of(h)->chunks.index < 0)
         return is_over(h);
     return can_collect(h) || can_reduce(h) || can_copy(h) || is_over(h);
 }
 
-/* ---- trouble ----------------------------------------------------------------------------------
+/* ---- stalls ----------------------------------------------------------------------------------
  */
 
 /* Owner q has yet to do something that this rank needs. */
 static int is_needed(const wagma_handle *h, int q) {
-    const struct chunks *c = &inplace_of(h)->chunks;
+    const struct chunks *c = &quorum_all_of(h)->chunks;
     const int64_t collected = c->direct ? c->n : c->n - SEGMENT_CHUNKS;
     return count_of(h, q, CHUNKS_REDUCED) < c->n ||
            (c->index >= 0 && count_of(h, q, CHUNKS_COLLECTED) < collected);
 }
 
-int chunks_look_for_trouble(wagma_handle *h, const char *phase) {
-    const struct chunks *c = &inplace_of(h)->chunks;
-    int32_t *missing = inplace_of(h)->local.missing;
+int chunks_look_for_stall(wagma_handle *h, const char *phase) {
+    const struct chunks *c = &quorum_all_of(h)->chunks;
+    int32_t *missing = quorum_all_of(h)->local.missing;
     int64_t least = INT64_MAX;
     int32_t n = 0, reader = c->index < 0 || c->direct ? -1 : still_reading(h);
     if (reader >= 0) {
@@ -213,7 +213,7 @@ int chunks_look_for_trouble(wagma_handle *h, const char *phase) {
 
 /* The part of owner k of a chunk: its offset in the chunk. `*bytes`: its length. */
 static size_t part_of(const wagma_handle *h, int64_t chunk, int k, size_t *bytes) {
-    const struct chunks *c = &inplace_of(h)->chunks;
+    const struct chunks *c = &quorum_all_of(h)->chunks;
     const size_t owners = (size_t)c->owners_n;
     const size_t left = handle_segment(h)->bytes_n - (size_t)chunk * c->bytes;
     const size_t whole = left < c->bytes ? left : c->bytes;
@@ -224,13 +224,13 @@ static size_t part_of(const wagma_handle *h, int64_t chunk, int k, size_t *bytes
 }
 
 static unsigned char *in_x(const wagma_handle *h, int64_t chunk) {
-    return (unsigned char *)h->call.x + (size_t)chunk * inplace_of(h)->chunks.bytes;
+    return (unsigned char *)h->call.x + (size_t)chunk * quorum_all_of(h)->chunks.bytes;
 }
 
 /* A part of this rank's place, which rank q reads, becomes x. */
 static void place_for(wagma_handle *h, int q, unsigned char *place, const unsigned char *x,
                       size_t bytes) {
-    struct ways *stores = &inplace_of(h)->chunks.stores[q];
+    struct ways *stores = &quorum_all_of(h)->chunks.stores[q];
     const wagma_dtype dtype = (wagma_dtype)handle_segment(h)->options.dtype;
     if (bytes < WAYS_BYTES_MIN) {
         memcpy(place, x, bytes);
@@ -254,7 +254,7 @@ static int streams(const struct chunks *c) {
 }
 
 static void copy(wagma_handle *h) {
-    struct chunks *c = &inplace_of(h)->chunks;
+    struct chunks *c = &quorum_all_of(h)->chunks;
     const int64_t chunk = c->reached[CHUNKS_COPIED];
     unsigned char *place = segment_chunk(handle_segment(h), h->rank, chunk);
     const uint64_t began = trace_begin(h->trace);
@@ -276,7 +276,7 @@ static void copy(wagma_handle *h) {
  * chunks_read() has failed, *status says how. */
 static const unsigned char *input_of(wagma_handle *h, int q, int64_t chunk, size_t first,
                                      size_t bytes, int *status) {
-    const struct chunks *c = &inplace_of(h)->chunks;
+    const struct chunks *c = &quorum_all_of(h)->chunks;
     if (q == h->rank)
         return in_x(h, chunk) + first;
     if (!c->direct)
@@ -291,10 +291,10 @@ static const unsigned char *input_of(wagma_handle *h, int q, int64_t chunk, size
 
 /* Bytes from `first` on of a chunk. */
 static int reduce_piece(wagma_handle *h, int64_t chunk, size_t first, size_t bytes) {
-    struct chunks *c = &inplace_of(h)->chunks;
+    struct chunks *c = &quorum_all_of(h)->chunks;
     const wagma_dtype dtype = (wagma_dtype)handle_segment(h)->options.dtype;
     unsigned char *x = in_x(h, chunk) + first;
-    const int inputs = inplace_of(h)->local.contributors_n;
+    const int inputs = quorum_all_of(h)->local.contributors_n;
     int outputs = 0, status = WAGMA_OK;
     for (int k = 0; k < inputs; k++) {
         h->inputs[k] = c->in[k] ? c->in[k] + (size_t)chunk * c->bytes + first
@@ -311,14 +311,14 @@ static int reduce_piece(wagma_handle *h, int64_t chunk, size_t first, size_t byt
     if (places && !streamed)
         h->outputs[outputs++] = place;
     h->kernels->sum_to_all(dtype, h->outputs, outputs, h->inputs, h->weights, inputs,
-                           inplace_divisor(h), count);
+                           quorum_all_divisor(h), count);
     if (streamed)
         h->kernels->streamed_copy(dtype, place, x, 1.0, count);
     return WAGMA_OK;
 }
 
 static int reduce(wagma_handle *h) {
-    const struct chunks *c = &inplace_of(h)->chunks;
+    const struct chunks *c = &quorum_all_of(h)->chunks;
     const int64_t chunk = c->reached[CHUNKS_REDUCED];
     const uint64_t began = trace_begin(h->trace);
     size_t bytes, first = part_of(h, chunk, c->index, &bytes);
@@ -335,7 +335,7 @@ static int reduce(wagma_handle *h) {
 }
 
 static int collect(wagma_handle *h) {
-    struct chunks *c = &inplace_of(h)->chunks;
+    struct chunks *c = &quorum_all_of(h)->chunks;
     const int64_t chunk = c->reached[CHUNKS_COLLECTED];
     const uint64_t began = trace_begin(h->trace);
     for (int k = 0; k < c->owners_n; k++) {
@@ -357,7 +357,7 @@ static int collect(wagma_handle *h) {
 }
 
 int chunks_run(wagma_handle *h, uint32_t most_pauses) {
-    struct chunks *c = &inplace_of(h)->chunks;
+    struct chunks *c = &quorum_all_of(h)->chunks;
     while (!is_over(h)) {
         int status = handle_check_open(h);
         if (status != WAGMA_OK)
@@ -370,13 +370,13 @@ int chunks_run(wagma_handle *h, uint32_t most_pauses) {
         } else if (c->index >= 0 && can_copy(h)) {
             copy(h);
         } else {
-            enum inplace_action action = INPLACE_WAIT;
+            enum quorum_all_action action = QUORUM_ALL_WAIT;
             /* Ringing for each chunk would only make ranks without a core of their own take turns
              * more often. */
             if (c->unrung)
                 wait_ring(handle_segment(h), h->call.members, h->call.n, h->rank);
             c->unrung = 0;
-            status = inplace_wait(h, most_pauses, &action);
+            status = quorum_all_wait(h, most_pauses, &action);
         }
         if (status != WAGMA_OK)
             return status;

@@ -84,20 +84,20 @@ void chunks_add_owner(struct chunks *c, int rank);
 
 /* After all members were gathered, with h->inputs and `outputs` of h->outputs set. */
 void chunks_begin(wagma_handle *h, int outputs);
-/* WAGMA_OK: this rank has its result, or WAGMA_INPROGRESS as inplace_wait(), or an error. */
+/* WAGMA_OK: this rank has its result, or WAGMA_INPROGRESS as quorum_all_wait(), or an error. */
 int chunks_run(wagma_handle *h, uint32_t most_pauses);
 /* 1: chunks_run() has something to do. */
 int chunks_can_go_on(wagma_handle *h);
 /* The part of handle_heartbeat() in a wait. */
-int chunks_look_for_trouble(wagma_handle *h, const char *phase);
+int chunks_look_for_stall(wagma_handle *h, const char *phase);
 
 /* -- chunks_direct.c --------------------------------------------------------------------------- */
 /* What WAGMA_CMA lets a new handle do. */
 enum chunks_way chunks_allowed(void);
 /* What its record says by which this rank's memory is known, wherever its array is. */
-void chunks_introduce(const wagma_handle *h, inplace_record *record);
+void chunks_introduce(const wagma_handle *h, quorum_all_record *record);
 /* What it says of a private array. */
-void chunks_describe(wagma_handle *h, inplace_record *record);
+void chunks_describe(wagma_handle *h, quorum_all_record *record);
 /* All owners are known: whether their memory is read in this version. Tries what was not tried of
  * all that take part. */
 void chunks_decide(wagma_handle *h);

@@ -13,12 +13,12 @@ enum chunks_way chunks_default = CHUNKS_FASTER;
 
 enum { DIRECT_MAX = 1 << 20, PIECES_BYTES = 256 << 10 };
 
-static const inplace_record *record_of(const wagma_handle *h, int q) {
-    return inplace_record_of(handle_segment(h), q, (int)(h->call.version & 1));
+static const quorum_all_record *record_of(const wagma_handle *h, int q) {
+    return quorum_all_record_of(handle_segment(h), q, (int)(h->call.version & 1));
 }
 
 static struct peer_memory memory_of(const wagma_handle *h, int q) {
-    const inplace_record *record = record_of(h, q);
+    const quorum_all_record *record = record_of(h, q);
     /* relaxed: set when the rank joined, before its first record */
     const uint32_t pid =
         atomic_load_explicit(&segment_presence_of(handle_segment(h), q)->pid, memory_order_relaxed);
@@ -34,13 +34,13 @@ static int may_read(const wagma_handle *h, int q) {
 }
 
 size_t chunks_direct_bytes(const wagma_segment *s) {
-    const size_t bytes = (s->bytes_n + INPLACE_LINE - 1) / INPLACE_LINE * INPLACE_LINE;
+    const size_t bytes = (s->bytes_n + QUORUM_ALL_LINE - 1) / QUORUM_ALL_LINE * QUORUM_ALL_LINE;
     return bytes < DIRECT_MAX ? bytes : DIRECT_MAX;
 }
 
 size_t chunks_direct_piece(const wagma_handle *h) {
-    const size_t each = PIECES_BYTES / (size_t)inplace_of(h)->chunks.owners_n;
-    return (each + INPLACE_LINE - 1) / INPLACE_LINE * INPLACE_LINE;
+    const size_t each = PIECES_BYTES / (size_t)quorum_all_of(h)->chunks.owners_n;
+    return (each + QUORUM_ALL_LINE - 1) / QUORUM_ALL_LINE * QUORUM_ALL_LINE;
 }
 
 /* No rank reads this one's memory, nor this one another's. */
@@ -66,14 +66,14 @@ static int is_readable(struct chunks *c, const unsigned char *x, uint64_t bytes)
     return c->tried_readable;
 }
 
-void chunks_introduce(const wagma_handle *h, inplace_record *record) {
-    const struct chunks *c = &inplace_of(h)->chunks;
+void chunks_introduce(const wagma_handle *h, quorum_all_record *record) {
+    const struct chunks *c = &quorum_all_of(h)->chunks;
     record->cookie = c->cookie;
     record->cookie_at = (uint64_t)(uintptr_t)&c->cookie;
 }
 
-void chunks_describe(wagma_handle *h, inplace_record *record) {
-    struct chunks *c = &inplace_of(h)->chunks;
+void chunks_describe(wagma_handle *h, quorum_all_record *record) {
+    struct chunks *c = &quorum_all_of(h)->chunks;
     record->x = (uint64_t)(uintptr_t)h->call.x;
     record->may_read = !is_forbidden(c) && is_readable(c, h->call.x, handle_segment(h)->bytes_n);
     for (int i = 0; i < h->call.n; i++)
@@ -84,11 +84,11 @@ void chunks_describe(wagma_handle *h, inplace_record *record) {
 
 /* Tries to read the memory of members that have not been tried yet. */
 static void get_to_know(wagma_handle *h) {
-    const struct inplace_local *l = &inplace_of(h)->local;
-    struct chunks *c = &inplace_of(h)->chunks;
+    const struct quorum_all_local *l = &quorum_all_of(h)->local;
+    struct chunks *c = &quorum_all_of(h)->chunks;
     const int forbidden = is_forbidden(c);
     if (!c->parts && !forbidden)
-        c->parts = pages_new(PIECES_BYTES + (size_t)h->size * INPLACE_LINE);
+        c->parts = pages_new(PIECES_BYTES + (size_t)h->size * QUORUM_ALL_LINE);
     for (int k = 0; k < l->present_n; k++) {
         const int q = l->present[k];
         if (q != h->rank && c->readable[q] == 0)
@@ -97,7 +97,7 @@ static void get_to_know(wagma_handle *h) {
 }
 
 void chunks_decide(wagma_handle *h) {
-    struct chunks *c = &inplace_of(h)->chunks;
+    struct chunks *c = &quorum_all_of(h)->chunks;
     c->direct = c->owners_n > 1 && record_of(h, c->owners[0])->would_read;
     for (int k = 0; k < c->owners_n; k++)
         c->direct &= record_of(h, c->owners[k])->may_read;
@@ -109,7 +109,7 @@ void chunks_decide(wagma_handle *h) {
 }
 
 void chunks_note(wagma_handle *h) {
-    struct chunks *c = &inplace_of(h)->chunks;
+    struct chunks *c = &quorum_all_of(h)->chunks;
     h->stats.direct += c->direct;
     h->stats.private_way = c->direct ? WAGMA_PRIVATE_READ : WAGMA_PRIVATE_CHUNKS;
     if (c->index == 0 && c->owners_n > 1)
@@ -123,7 +123,7 @@ static int has_failed(const wagma_handle *h, int q) {
 }
 
 int chunks_read(wagma_handle *h, int k, unsigned char *to, size_t offset, size_t bytes) {
-    const struct chunks *c = &inplace_of(h)->chunks;
+    const struct chunks *c = &quorum_all_of(h)->chunks;
     const int q = c->owners[k];
     const uint64_t x = record_of(h, q)->x; /* it stays until this rank has finished the version */
     const struct peer_memory memory = memory_of(h, q);

@@ -21,7 +21,7 @@ enum {
 
 /* 1: the call moves much data. */
 static int is_heavy(const wagma_handle *h) {
-    return h->call.n > 1 && !inplace_is_small(handle_segment(h));
+    return h->call.n > 1 && !quorum_all_is_small(handle_segment(h));
 }
 
 /* Slices of a version, and the elements of each. */
@@ -29,9 +29,9 @@ static uint32_t cut_slices(const wagma_segment *s, size_t *count) {
     uint64_t element = reduce_dtype_size((wagma_dtype)s->options.dtype);
     uint64_t bytes = s->bytes_n / SLICES_WANTED;
     bytes = bytes < SLICE_MIN ? SLICE_MIN : bytes > SLICE_MAX ? SLICE_MAX : bytes;
-    if (bytes < s->bytes_n / INPLACE_SLICES_MAX + 1)
-        bytes = s->bytes_n / INPLACE_SLICES_MAX + 1;
-    bytes = (bytes + INPLACE_LINE - 1) / INPLACE_LINE * INPLACE_LINE;
+    if (bytes < s->bytes_n / QUORUM_ALL_SLICES_MAX + 1)
+        bytes = s->bytes_n / QUORUM_ALL_SLICES_MAX + 1;
+    bytes = (bytes + QUORUM_ALL_LINE - 1) / QUORUM_ALL_LINE * QUORUM_ALL_LINE;
     *count = bytes / element;
     return (uint32_t)((s->bytes_n + bytes - 1) / bytes);
 }
@@ -48,8 +48,8 @@ static int no_space(uint64_t bytes) {
 /* Says where a large x lies. Of a private one there is a copy in the segment if others may need it
  * while this rank is elsewhere; otherwise it passes in chunks. Memory for either is committed when
  * it is first used. */
-static int place(wagma_handle *h, inplace_record *record) {
-    struct inplace_executor *e = h->state;
+static int place(wagma_handle *h, quorum_all_record *record) {
+    struct quorum_all_executor *e = h->state;
     wagma_segment *s = handle_segment(h);
     chunks_introduce(h, record);
     if (h->call.x == segment_array(s, h->rank)) {
@@ -75,32 +75,32 @@ static int place(wagma_handle *h, inplace_record *record) {
 
 /* Copies a small x or says where a large one lies. */
 static int write_record(wagma_handle *h) {
-    struct inplace_executor *e = h->state;
+    struct quorum_all_executor *e = h->state;
     wagma_segment *s = handle_segment(h);
-    inplace_record *record = inplace_record_of(s, h->rank, (int)(h->call.version & 1));
+    quorum_all_record *record = quorum_all_record_of(s, h->rank, (int)(h->call.version & 1));
     record->weight = h->call.weight;
-    record->where = INPLACE_NOWHERE;
+    record->where = QUORUM_ALL_NOWHERE;
     e->mine = h->call.x;
     if (is_heavy(h))
         return place(h, record);
     if (h->call.n > 1)
-        memcpy(inplace_payload(s, record), h->call.x, s->bytes_n);
+        memcpy(quorum_all_payload(s, record), h->call.x, s->bytes_n);
     return WAGMA_OK;
 }
 
 /* Where rank q's contribution is; NULL: in its own memory. */
 static void *payload_of(const wagma_handle *h, int q) {
     const wagma_segment *s = handle_segment(h);
-    inplace_record *record = inplace_record_of(s, q, (int)(h->call.version & 1));
-    if (inplace_is_small(s))
-        return inplace_payload(s, record);
-    return record->where == INPLACE_NOWHERE ? NULL : segment_region(s, q) + record->where;
+    quorum_all_record *record = quorum_all_record_of(s, q, (int)(h->call.version & 1));
+    if (quorum_all_is_small(s))
+        return quorum_all_payload(s, record);
+    return record->where == QUORUM_ALL_NOWHERE ? NULL : segment_region(s, q) + record->where;
 }
 
 /* Slices, or chunks if an array is private. */
 static void begin_sharing(wagma_handle *h) {
-    struct inplace_executor *e = h->state;
-    struct inplace_local *l = &e->local;
+    struct quorum_all_executor *e = h->state;
+    struct quorum_all_local *l = &e->local;
     int outputs = 0;
     for (int k = 0; k < l->contributors_n; k++)
         h->inputs[k] = payload_of(h, l->contributors[k]);
@@ -116,15 +116,15 @@ static void begin_sharing(wagma_handle *h) {
     if (outputs == l->present_n)
         return;
     chunks_begin(h, outputs);
-    inplace_pass_slices(l);
+    quorum_all_pass_slices(l);
     e->chunking = 1;
 }
 
 /* Computes slice local.s for everybody. The first one is the end of the array: what was written
  * last is still in the cache, and is read before other slices take its place there. */
 static void reduce_slice(wagma_handle *h) {
-    struct inplace_executor *e = h->state;
-    const struct inplace_local *l = &e->local;
+    struct quorum_all_executor *e = h->state;
+    const struct quorum_all_local *l = &e->local;
     const wagma_options *o = &handle_segment(h)->options;
     const size_t first = (e->context.slices - 1 - l->s) * e->slice_count;
     const size_t left = (size_t)o->count - first;
@@ -138,7 +138,7 @@ static void reduce_slice(wagma_handle *h) {
         h->outputs[k] = (unsigned char *)h->outputs[k] + by;
     e->at = first;
     h->kernels->sum_to_all((wagma_dtype)o->dtype, h->outputs, l->present_n, h->inputs, h->weights,
-                           l->contributors_n, inplace_divisor(h),
+                           l->contributors_n, quorum_all_divisor(h),
                            left < e->slice_count ? left : e->slice_count);
     trace_end(h->trace, TRACE_REDUCE, began, h->call.version, -1, (int)l->s);
 }
@@ -146,7 +146,7 @@ static void reduce_slice(wagma_handle *h) {
 /* x = the result, where it appeared in the stage. */
 static void deliver(wagma_handle *h) {
     const wagma_options *o = &handle_segment(h)->options;
-    const unsigned char *mine = inplace_of(h)->mine;
+    const unsigned char *mine = quorum_all_of(h)->mine;
     if (mine == h->call.x)
         return;
     const uint64_t began = trace_begin(h->trace);
@@ -155,8 +155,8 @@ static void deliver(wagma_handle *h) {
 }
 
 static void fill_outcome(wagma_handle *h) {
-    struct inplace_executor *e = h->state;
-    const struct inplace_local *l = &e->local;
+    struct quorum_all_executor *e = h->state;
+    const struct quorum_all_local *l = &e->local;
     for (int k = 0; k < l->contributors_n; k++)
         h->versions[k] = l->t;
     h->outcome.contributors_count = l->contributors_n;
@@ -169,15 +169,15 @@ static void fill_outcome(wagma_handle *h) {
  */
 
 /* The record is published: `action` is what comes next. */
-static void ring_after_publishing(wagma_handle *h, enum inplace_action action) {
+static void ring_after_publishing(wagma_handle *h, enum quorum_all_action action) {
     wagma_segment *s = handle_segment(h);
-    inplace_of(h)->publishing = 0;
+    quorum_all_of(h)->publishing = 0;
     if (trace_is_on(h->trace)) /* the last events of a handle need not say it with every call */
         trace_now(h->trace, TRACE_ARRIVAL, h->call.version, -1, 0);
     if (s->options.group_size < s->size) /* one group of all never waits for its window */
         wait_ring_window(s, h->rank);
     /* The last one to come wakes the others, who have nothing to do before. */
-    if (h->call.n > 1 && (action == INPLACE_PRIVATE || action == INPLACE_SHARE))
+    if (h->call.n > 1 && (action == QUORUM_ALL_PRIVATE || action == QUORUM_ALL_SHARE))
         wait_ring(s, h->call.members, h->call.n, h->rank);
 }
 
@@ -185,76 +185,77 @@ static void ring_after_publishing(wagma_handle *h, enum inplace_action action) {
  * that lasts more than `most_pauses` (WAGMA_INPROGRESS). With `publish_only` it ends
  * (WAGMA_INPROGRESS) where the record is published. Goes on where the call was left. */
 static int advance(wagma_handle *h, uint32_t most_pauses, int publish_only) {
-    struct inplace_executor *e = h->state;
+    struct quorum_all_executor *e = h->state;
     wagma_segment *s = handle_segment(h);
     for (int status;;) {
         if ((status = handle_check_open(h)) != WAGMA_OK)
             return status;
-        enum inplace_action action = e->held;
-        e->held = INPLACE_STEP;
+        enum quorum_all_action action = e->held;
+        e->held = QUORUM_ALL_STEP;
         if (e->chunking && (status = chunks_run(h, most_pauses)) != WAGMA_OK)
             return status;
         e->chunking = 0;
-        if (action == INPLACE_STEP)
-            action = inplace_run(&e->context, &e->local);
+        if (action == QUORUM_ALL_STEP)
+            action = quorum_all_run(&e->context, &e->local);
         if (e->publishing) {
             ring_after_publishing(h, action);
             if (publish_only) {
-                e->held = action == INPLACE_WAIT ? INPLACE_STEP : action;
+                e->held = action == QUORUM_ALL_WAIT ? QUORUM_ALL_STEP : action;
                 return WAGMA_INPROGRESS;
             }
         }
-        if (action == INPLACE_WAIT && (status = inplace_wait(h, most_pauses, &action)) != WAGMA_OK)
+        if (action == QUORUM_ALL_WAIT &&
+            (status = quorum_all_wait(h, most_pauses, &action)) != WAGMA_OK)
             return status;
         switch (action) {
-        case INPLACE_WRITE:
+        case QUORUM_ALL_WRITE:
             if ((status = write_record(h)) != WAGMA_OK)
                 return status;
             e->publishing = 1;
             break;
-        case INPLACE_PRIVATE:
-            inplace_reduce_privately(h);
+        case QUORUM_ALL_PRIVATE:
+            quorum_all_reduce_privately(h);
             break;
-        case INPLACE_SHARE:
+        case QUORUM_ALL_SHARE:
             begin_sharing(h);
             break;
-        case INPLACE_REDUCE:
+        case QUORUM_ALL_REDUCE:
             reduce_slice(h);
             break;
-        case INPLACE_COMPLETE:
+        case QUORUM_ALL_COMPLETE:
             trace_now(h->trace, TRACE_COMPLETE, h->call.version, -1, 0);
             wait_ring(s, h->call.members, h->call.n, h->rank);
             break;
-        case INPLACE_DELIVER:
+        case QUORUM_ALL_DELIVER:
             deliver(h);
             break;
-        case INPLACE_RETURN:
+        case QUORUM_ALL_RETURN:
             /* With groups, t + 2 may wait for this; the next chunks do. */
             if (s->options.group_size < s->size || e->chunks.unrung)
                 wait_ring(s, h->call.members, h->call.n, h->rank);
             fill_outcome(h);
             if (h->call.n > 1)
-                inplace_fetch_next_record(h);
+                quorum_all_fetch_next_record(h);
             return WAGMA_OK;
-        case INPLACE_MISMATCH:
-        case INPLACE_PEER:
-            return inplace_trouble(h, action);
-        case INPLACE_STEP:
-        case INPLACE_WAIT:
-        case INPLACE_SOUGHT:
+        case QUORUM_ALL_MISMATCH:
+        case QUORUM_ALL_PEER:
+            return quorum_all_error(h, action);
+        case QUORUM_ALL_STEP:
+        case QUORUM_ALL_WAIT:
+        case QUORUM_ALL_SOUGHT:
             break;
         }
     }
 }
 
 static void begin(wagma_handle *h, int posted) {
-    struct inplace_executor *e = h->state;
+    struct quorum_all_executor *e = h->state;
     e->posted = posted;
     e->chunking = 0;
     e->chunks.unrung = 0;
-    e->held = INPLACE_STEP;
+    e->held = QUORUM_ALL_STEP;
     e->publishing = 0;
-    inplace_begin(&e->local, h->call.version, h->call.sync, h->call.members, h->call.n, posted);
+    quorum_all_begin(&e->local, h->call.version, h->call.sync, h->call.members, h->call.n, posted);
 }
 
 static int start(wagma_handle *h) {
@@ -266,34 +267,34 @@ static int start(wagma_handle *h) {
  * slices as if all of them were waiting, and goes away between two of them. What is left, the first
  * one that waits shares with the others, as ever. */
 static void reduce_share(wagma_handle *h) {
-    struct inplace_executor *e = h->state;
-    struct inplace_local *l = &e->local;
+    struct quorum_all_executor *e = h->state;
+    struct quorum_all_local *l = &e->local;
     begin_sharing(h);
-    e->held = INPLACE_STEP;
+    e->held = QUORUM_ALL_STEP;
     if (e->chunking)
         return; /* an array is private: chunks need their owners */
     uint32_t left = (e->context.slices + (uint32_t)l->present_n - 1) / (uint32_t)l->present_n;
-    while (left > 0 || !inplace_is_between_slices(l)) {
-        const enum inplace_action action = inplace_step(&e->context, l);
-        if (action == INPLACE_REDUCE) {
+    while (left > 0 || !quorum_all_is_between_slices(l)) {
+        const enum quorum_all_action action = quorum_all_step(&e->context, l);
+        if (action == QUORUM_ALL_REDUCE) {
             reduce_slice(h);
             left--;
-        } else if (action == INPLACE_COMPLETE) {
+        } else if (action == QUORUM_ALL_COMPLETE) {
             trace_now(h->trace, TRACE_COMPLETE, h->call.version, -1, 0);
             wait_ring(handle_segment(h), h->call.members, h->call.n, h->rank);
-        } else if (action != INPLACE_STEP) { /* the others were quicker */
-            e->held = action == INPLACE_WAIT ? INPLACE_STEP : action;
+        } else if (action != QUORUM_ALL_STEP) { /* the others were quicker */
+            e->held = action == QUORUM_ALL_WAIT ? QUORUM_ALL_STEP : action;
             return;
         }
     }
-    inplace_rest(l);
-    (void)inplace_step(&e->context, l);
+    quorum_all_rest(l);
+    (void)quorum_all_step(&e->context, l);
 }
 
 static int post(wagma_handle *h) {
     begin(h, 1);
     const int status = advance(h, WAIT_NO_PAUSE, 1);
-    if (status == WAGMA_INPROGRESS && inplace_of(h)->held == INPLACE_SHARE)
+    if (status == WAGMA_INPROGRESS && quorum_all_of(h)->held == QUORUM_ALL_SHARE)
         reduce_share(h);
     return status;
 }
@@ -309,7 +310,7 @@ static int finish(wagma_handle *h) {
 /* ---- the interface -------------------------------------------------------------------------- */
 
 static void destroy(wagma_handle *h) {
-    struct inplace_executor *e = h->state;
+    struct quorum_all_executor *e = h->state;
     if (!e)
         return;
     free(e->local.seen);
@@ -322,7 +323,7 @@ static void destroy(wagma_handle *h) {
 }
 
 static uint64_t bytes(const wagma_handle *h) {
-    const struct inplace_executor *e = h->state;
+    const struct quorum_all_executor *e = h->state;
     const wagma_segment *s = handle_segment(h);
     return segment_joined_bytes(s) + (e->staged ? s->bytes_n : 0) +
            (e->chunked ? s->chunks_bytes : 0);
@@ -331,8 +332,8 @@ static uint64_t bytes(const wagma_handle *h) {
 static int make(wagma_handle *h, const struct executor_request *request) {
     wagma_segment *s = request->segment;
     size_t size = (size_t)s->size;
-    struct inplace_executor *e = h->state;
-    struct inplace_local *l = &e->local;
+    struct quorum_all_executor *e = h->state;
+    struct quorum_all_local *l = &e->local;
     l->seen = malloc(size * sizeof *l->seen);
     l->group[0] = malloc(size * sizeof **l->group);
     l->group[1] = malloc(size * sizeof **l->group);
@@ -343,19 +344,19 @@ static int make(wagma_handle *h, const struct executor_request *request) {
         return error_set(WAGMA_ENOMEM, "no memory for a handle of %zu ranks", size);
     l->contributors = h->contributors;
     l->weights = h->weights;
-    e->context = (struct inplace_context){
-        .memory = (struct inplace_memory *)s,
+    e->context = (struct quorum_all_context){
+        .memory = (struct quorum_all_memory *)s,
         .rank = h->rank,
         .size = s->size,
         .window = s->options.window,
-        .slices = inplace_is_small(s) ? 0 : cut_slices(s, &e->slice_count),
+        .slices = quorum_all_is_small(s) ? 0 : cut_slices(s, &e->slice_count),
     };
-    inplace_init(&e->context, l);
+    quorum_all_init(&e->context, l);
     return WAGMA_OK;
 }
 
 static int create(wagma_handle *h, const struct executor_request *request) {
-    return handle_segment_create(h, request, sizeof(struct inplace_executor), make);
+    return handle_segment_create(h, request, sizeof(struct quorum_all_executor), make);
 }
 
 static const char *fits(const struct executor_request *request) {

@@ -9,15 +9,15 @@
 #include "shm/call_wait.h"
 #include "shm/quorum_all/record.h"
 
-struct inplace_executor {
+struct quorum_all_executor {
     struct handle_shared shared; /* first */
-    struct inplace_context context;
-    struct inplace_local local;
+    struct quorum_all_context context;
+    struct quorum_all_local local;
     /* the call in progress */
-    enum inplace_action held; /* asked for and not yet done, or INPLACE_STEP */
-    int publishing;           /* the record is written, and not yet published */
-    int posted;               /* others may execute it while this rank is elsewhere */
-    int chunking;             /* between INPLACE_SHARE and what comes after all chunks */
+    enum quorum_all_action held; /* asked for and not yet done, or QUORUM_ALL_STEP */
+    int publishing;              /* the record is written, and not yet published */
+    int posted;                  /* others may execute it while this rank is elsewhere */
+    int chunking;                /* between QUORUM_ALL_SHARE and what comes after all chunks */
     struct chunks chunks;
     unsigned char *mine; /* where this rank's result of a large version appears */
     size_t at;           /* h->inputs, h->outputs point to this element */
@@ -28,28 +28,28 @@ struct inplace_executor {
     const void *result; /* outcome.results of a handle that delivers every result */
 };
 
-static inline struct inplace_executor *inplace_of(const wagma_handle *h) {
+static inline struct quorum_all_executor *quorum_all_of(const wagma_handle *h) {
     return h->state;
 }
 
 /* What results are divided by. */
-static inline double inplace_divisor(const wagma_handle *h) {
-    return merge_divisor(&h->policy, inplace_of(h)->local.divisor);
+static inline double quorum_all_divisor(const wagma_handle *h) {
+    return merge_divisor(&h->policy, quorum_all_of(h)->local.divisor);
 }
 
 /* For versions that need no drain: x = the sum of the records, or of itself where nobody else takes
  * part. */
-void inplace_reduce_privately(wagma_handle *h);
+void quorum_all_reduce_privately(wagma_handle *h);
 /* The record of the next version was read by others, who have its lines in their caches; asking for
  * all of them now keeps the next call from waiting, line after line, until it may write there. All
  * who have come to this version are done with it. Of other groups somebody may still read it: lines
  * that are taken away meanwhile have to be transferred once more. */
-void inplace_fetch_next_record(const wagma_handle *h);
+void quorum_all_fetch_next_record(const wagma_handle *h);
 
-/* After INPLACE_WAIT, and while chunks cannot go on: goes on until something else is asked for
+/* After QUORUM_ALL_WAIT, and while chunks cannot go on: goes on until something else is asked for
  * (WAGMA_OK, `*action`), or for so many pauses, or until call.until: then WAGMA_INPROGRESS. */
-int inplace_wait(wagma_handle *h, uint32_t most_pauses, enum inplace_action *action);
-/* Sets the error of INPLACE_MISMATCH or INPLACE_PEER and returns it. */
-int inplace_trouble(wagma_handle *h, enum inplace_action action);
+int quorum_all_wait(wagma_handle *h, uint32_t most_pauses, enum quorum_all_action *action);
+/* Sets the error of QUORUM_ALL_MISMATCH or QUORUM_ALL_PEER and returns it. */
+int quorum_all_error(wagma_handle *h, enum quorum_all_action action);
 
 #endif

@@ -1,3 +1,0 @@
-/* The protocol of quorum "all", compiled with the explorer's memory. */
-#include "inplace_explore_memory.h"
-#include "protocol/quorum_all.c"
