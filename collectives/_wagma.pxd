@@ -205,9 +205,7 @@ cdef extern from "wagma.h" nogil:
     int wagma_lost(wagma_handle *handle, int32_t *ranks)
     void wagma_fail(wagma_handle *handle)
     void wagma_free(wagma_handle *handle)
-    int wagma_dump_state(const wagma_handle *handle, char *text, size_t size)
 
-    int wagma_group_count(int size, int group_size)
     int wagma_group_of(int rank, int size, int group_size, int grouping, uint64_t seed,
                        int64_t version, int32_t *members)
     int wagma_neighbors_of(int rank, int size, int graph, int neighbors, int64_t version, int32_t *in_)
