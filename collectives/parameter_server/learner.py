@@ -129,9 +129,6 @@ class Learner(ParameterServer):
         """Wait for the next control message of the first server, and return it."""
         content = self._await(self._first, what)
         self._check_ended(content)
-        if content[0] == Code.LEFT:
-            self._left.add(self._first)
-            self._check_lost()
         return content
 
     def _check_ended(self, content: Sequence[float]) -> None:

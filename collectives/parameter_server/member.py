@@ -14,8 +14,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -227,13 +226,20 @@ class ParameterServer(ABC):
         return Wait(self._patience, self.rank, self._check_lost, what=what, hint=hint)
 
     def _await(self, rank: int, what: str) -> list[float]:
-        """Wait for the next control message of `rank`, and return it."""
+        """Wait for the next control message of the server `rank`, and return it.
+
+        Raises:
+            PeerError: the server is closed.
+        """
         began, wait = time.monotonic(), self._wait(what)
         while (message := self._next_message(rank)) is None:
             wait.check([rank])
             self._progress()
             nap(wait.seconds)
         self.waited += time.monotonic() - began
+        if message[1][0] == Code.LEFT:
+            self._left.add(rank)
+            self._check_lost()
         return message[1]
 
     def _progress(self) -> None:
@@ -298,12 +304,7 @@ class ParameterServer(ABC):
         active = [t for t in self._transfers.values() if t.test() and t.peer not in self._gone]
         return bool(self._gone) or not (self._sent or active)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         """Close; after an exception mark this rank as failed at once."""
         if error is None:
             self.close()

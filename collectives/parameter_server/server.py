@@ -170,10 +170,7 @@ class Server(ParameterServer):
         self._command(Code.RECEIVE, action.learner)
         complete = self._receive(action.learner)
         for rank in self._followers:
-            code, received, stops, *_ = self._await(rank, "step()")
-            if code == Code.LEFT:
-                self._left.add(rank)
-                self._check_lost()
+            _, received, stops, *_ = self._await(rank, "step()")
             complete &= bool(received)
             self._selection.stop |= bool(stops)
         return complete
@@ -233,9 +230,6 @@ class Server(ParameterServer):
                 selection.version = int(version)
                 self._give(int(number))
             else:
-                if code == Code.LEFT:
-                    self._left.add(self._first)
-                    self._check_lost()
                 selection.version = int(number)
                 self.stopped |= bool(version)
                 return
