@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, SupportsIndex, Unpack
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
 from wagma.launch.logs import RankLogger
 from wagma.training.marks import GradientMarks
-from wagma.training.ranks import Waits
 from wagma.training.strategies.ksync import KSync
-from wagma.training.strategies.nonfinite import Nonfinite
-
-if TYPE_CHECKING:
-    from wagma.collectives.rendezvous.meeting import Comm
 
 __all__ = ["KAsync"]
 
@@ -63,21 +59,14 @@ class KAsync(KSync):
     Args, raises: those of `KSync`.
     """
 
-    def __init__(
-        self,
-        comm: Comm,
-        k: SupportsIndex,
-        *,
-        window: int | None = None,
-        on_nonfinite: Nonfinite = "error",
-        **waits: Unpack[Waits],
-    ) -> None:
-        super().__init__(comm, k, window=window, on_nonfinite=on_nonfinite, **waits)
-        self._kept: _PendingGradient | None = None
-        self._marks = GradientMarks()
-        self._warned = False
-        self._taken = 0  # gradients of this rank that updates have taken
-        self._staleness = 0  # the sum of their staleness
+    _kept: _PendingGradient | None = None
+    _warned = False
+    _taken = 0  # gradients of this rank that updates have taken
+    _staleness = 0  # the sum of their staleness
+
+    @cached_property
+    def _marks(self) -> GradientMarks:
+        return GradientMarks()
 
     @property
     def pending(self) -> bool:
