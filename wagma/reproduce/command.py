@@ -130,8 +130,6 @@ def _reproduce(
         "figures": figures,
     }
     if rows:
-        document["claims"] = [
-            dict(zip(("claim", "paper", "here"), row, strict=True)) for row in rows
-        ]
+        document["claims"] = [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
     write_file(out / f"{method}.json", json.dumps(document, indent=1, allow_nan=False) + "\n")
     return rows

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-__all__ = ["CLASSES", "load"]
+from wagma.theory.checks import Floats, Ints
 
-Floats = npt.NDArray[np.float64]
+__all__ = ["CLASSES", "load", "softmax"]
+
 
 CLASSES = 10
 # The mean of |x|^2 over MNIST's images with pixels from 0 to 1: the noise of a gradient, and the
@@ -15,7 +15,7 @@ CLASSES = 10
 _MNIST_SQUARE = 88.0
 
 
-def load() -> tuple[Floats, npt.NDArray[np.int64]]:
+def load() -> tuple[Floats, Ints]:
     """Return images, (1797, 65), and labels, (1797,).
 
     Each image is followed by a 1 for the bias. All are scaled alike, so that they are as long as
@@ -27,3 +27,10 @@ def load() -> tuple[Floats, npt.NDArray[np.int64]]:
     images = np.asarray(digits.data, np.float64)
     images *= np.sqrt(_MNIST_SQUARE / (images**2).sum(axis=1).mean())
     return np.hstack([images, np.ones((len(images), 1))]), np.asarray(digits.target, np.int64)
+
+
+def softmax(logits: Floats) -> Floats:
+    """Return the softmax over the last axis."""
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    shares: Floats = powers / powers.sum(axis=-1, keepdims=True)
+    return shares

@@ -18,10 +18,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from wagma.report.style import AMBER, BLUE, GREEN, INK, PURPLE, SKY, VERMILION
 from wagma.reproduce.picture import Numbers, Picture
+from wagma.theory.checks import Floats
 from wagma.theory.dropcompute import (
     choose_threshold,
     delays,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PICTURES", "simulate"]
 
-Floats = npt.NDArray[np.float64]
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Floats]
 
 BASE_S = 0.45  # of a micro-batch, without noise

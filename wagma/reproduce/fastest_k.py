@@ -10,12 +10,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from wagma.report.style import AMBER, BLUE, GREEN, INK, PURPLE, SKY, VERMILION
 from wagma.reproduce.digits import CLASSES, load
 from wagma.reproduce.picture import Numbers, Picture, logarithmic
 from wagma.theory import fastest_k
+from wagma.theory.checks import Floats, Ints
 from wagma.theory.order_statistics import exponential_mean
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ __all__ = ["NEEDS", "PICTURES"]
 
 NEEDS = ("sklearn",)
 
-Floats = npt.NDArray[np.float64]
 
 COLOURS = (VERMILION, AMBER, GREEN, PURPLE, SKY)
 ADAPTIVE = {"color": BLUE, "lw": 2.2}
@@ -205,7 +204,7 @@ def _digits(rng: np.random.Generator, quick: bool) -> Numbers:
     X, targets = images[chosen], np.eye(CLASSES)[labels[chosen]]
     of_worker = np.arange(IMAGES).reshape(DIGITS_WORKERS, -1)
 
-    def loss(weights: Floats, workers: npt.NDArray[np.int64]) -> tuple[Floats, float]:
+    def loss(weights: Floats, workers: Ints) -> tuple[Floats, float]:
         off = X @ weights
         rows = of_worker[workers].ravel()
         shares = 1 / (1 + np.exp(-off[rows]))

@@ -10,22 +10,20 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from wagma.report.style import AMBER, BLUE, GREEN, INK, PURPLE, VERMILION
-from wagma.reproduce.digits import CLASSES, load
+from wagma.reproduce.digits import CLASSES, load, softmax
 from wagma.reproduce.picture import Numbers, Picture, logarithmic
 from wagma.theory import ksync
+from wagma.theory.checks import Floats
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["NEEDS", "PICTURES", "train"]
 
 NEEDS = ("sklearn",)
 
-Floats = npt.NDArray[np.float64]
 
 LEARNERS = 8
 COLOURS = {
@@ -146,12 +144,18 @@ def _fig7(rng: np.random.Generator, quick: bool) -> Numbers:
 
 
 def _draw_fig7(figure: Figure, numbers: Numbers) -> None:
+    colours = {"synchronous": VERMILION, "asynchronous": BLUE}
+    _draw_over_time(figure, numbers["times"], numbers["curves"], colours, "bound of the error")
+
+
+def _draw_over_time(
+    figure: Figure, times: list[float], curves: Numbers, colours: dict[str, str], ylabel: str
+) -> None:
     axes = figure.subplots()
-    for (name, bound), colour in zip(numbers["curves"].items(), (VERMILION, BLUE), strict=True):
-        axes.plot(numbers["times"], bound, color=colour, label=name)
-    axes.set_yscale("log")
+    for name, values in curves.items():
+        axes.plot(times, values, color=colours[name], label=name)
+    axes.set(xlabel="time", ylabel=ylabel, yscale="log")
     logarithmic(axes.yaxis, fine=True)
-    axes.set(xlabel="time", ylabel="bound of the error")
     axes.grid()
     axes.legend()
 
@@ -193,22 +197,15 @@ def train(
         rows, total = chosen[i], np.zeros_like(weights)
         for row, stale in zip(rows, found.staleness[i], strict=True):
             old = versions[-1 - stale]
-            total += np.outer(images[row], _shares(images[row] @ old) - targets[row])
+            total += np.outer(images[row], softmax(images[row] @ old) - targets[row])
             total[:-1] += 2 * REGULARIZER * old[:-1]
         weights = weights - RATE / k * total
         versions.append(weights)
     return np.array(losses)
 
 
-def _shares(logits: Floats) -> Floats:
-    """Return the softmax over the last axis."""
-    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    shares: Floats = powers / powers.sum(axis=-1, keepdims=True)
-    return shares
-
-
 def _loss(weights: Floats, images: Floats, targets: Floats) -> float:
-    shares = (_shares(images @ weights) * targets).sum(axis=1)
+    shares = (softmax(images @ weights) * targets).sum(axis=1)
     return float(-np.log(np.maximum(shares, 1e-300)).mean())
 
 
@@ -242,24 +239,15 @@ def _fig9(rng: np.random.Generator, quick: bool) -> Numbers:
     return _curves(runs, 1250.0, rng, quick)
 
 
-def _draw_losses(axes: Axes, numbers: Numbers) -> None:
+def _draw_training(figure: Figure, numbers: Numbers) -> None:
     colours = {
         "synchronous": VERMILION,
         "asynchronous": GREEN,
         "4-async": PURPLE,
         "4-batch-async": BLUE,
     }
-    for name, losses in numbers["losses"].items():
-        axes.plot(numbers["times"], losses, color=colours[name], label=name)
-    axes.set_yscale("log")
-    logarithmic(axes.yaxis, fine=True)
-    axes.set(xlabel="time", ylabel="mean cross-entropy over all images")
-    axes.grid()
-    axes.legend()
-
-
-def _draw_training(figure: Figure, numbers: Numbers) -> None:
-    _draw_losses(figure.subplots(), numbers)
+    ylabel = "mean cross-entropy over all images"
+    _draw_over_time(figure, numbers["times"], numbers["losses"], colours, ylabel)
 
 
 PICTURES = (

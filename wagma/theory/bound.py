@@ -23,13 +23,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from wagma.collectives.topology import groups, neighbors
+from wagma.theory.checks import Floats
 
 __all__ = ["Bound", "Rule", "bound"]
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ import numpy.typing as npt
 from wagma.inject.checks import as_number, check_count
 
 __all__ = [
+    "Floats",
+    "Ints",
     "check_numbers",
     "check_passed",
     "check_share",
@@ -20,6 +22,7 @@ __all__ = [
 ]
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 def check_workers(workers: SupportsIndex) -> int:

@@ -8,14 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-import numpy as np
-import numpy.typing as npt
-
-from wagma.theory.checks import check_time
+from wagma.theory.checks import Floats, check_time
 
 __all__ = ["Descent"]
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from wagma.theory.checks import Floats
 from wagma.theory.distributions import Distribution
 
 __all__ = ["expected_maximum"]
 
-Floats = npt.NDArray[np.float64]
 
 # The grid's step moves the result by at most half of this share of the mean of a term.
 _RESOLUTION = 1e-3

@@ -13,13 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from wagma.inject.checks import check_count
-from wagma.theory.checks import check_time
+from wagma.theory.checks import Floats, check_time
 from wagma.theory.distributions import Distribution, check_distribution, parameters
 from wagma.theory.scipy_needed import scipy
 
 __all__ = ["exponential_mean", "order_statistic_mean", "order_statistic_means"]
 
-Floats = npt.NDArray[np.float64]
 
 _ACCURACY = 1e-8  # relative, of a numeric expectation
 _FARTHEST = 690.0  # of log odds: exp(-690) is about the smallest float

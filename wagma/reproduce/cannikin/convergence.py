@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from wagma.report.style import AMBER, BLUE, GREEN, VERMILION
 from wagma.reproduce.cannikin.simulated import Clock
@@ -15,13 +14,13 @@ from wagma.reproduce.picture import Numbers
 from wagma.theory.cannikin import make_planner
 from wagma.theory.cannikin.clusters import cluster
 from wagma.theory.cannikin.planners import Baseline
+from wagma.theory.checks import Floats
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["draw_convergence", "find_convergence"]
 
-Floats = npt.NDArray[np.float64]
 
 SMALLEST, LARGEST = 32, 1024
 RATE = 0.5  # with the smallest total batch

@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from wagma.reproduce.digits import CLASSES
+from wagma.reproduce.digits import CLASSES, softmax
+from wagma.theory.checks import Floats, Ints
 
 __all__ = ["Gradient", "Network"]
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 class Gradient(NamedTuple):
@@ -54,7 +51,7 @@ class Network:
             batches: b_i >= 1, of which B is the sum.
         """
         hidden = self._hidden(images)
-        errors = _softmax(hidden @ self.weights[1])
+        errors = softmax(hidden @ self.weights[1])
         errors[np.arange(len(labels)), labels] -= 1
         below = (errors @ self.weights[1][:-1].T) * (hidden[:, :-1] > 0)
         mean = [np.zeros_like(weights) for weights in self.weights]
@@ -79,18 +76,12 @@ class Network:
 
     def loss(self, images: Floats, labels: Ints) -> float:
         """Return the mean cross-entropy."""
-        shares = _softmax(self._hidden(images) @ self.weights[1])
+        shares = softmax(self._hidden(images) @ self.weights[1])
         return float(-np.log(shares[np.arange(len(labels)), labels]).mean())
 
     def _hidden(self, images: Floats) -> Floats:
         units = np.maximum(images @ self.weights[0], 0)
         return np.hstack([units, np.ones((len(images), 1))])
-
-
-def _softmax(logits: Floats) -> Floats:
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    shares: Floats = powers / powers.sum(axis=1, keepdims=True)
-    return shares
 
 
 def _sqnorm(parts: list[Floats]) -> float:

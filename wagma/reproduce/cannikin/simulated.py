@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from wagma.theory.cannikin import ClusterModel, Measured, Plan, Planner, batch_time
+from wagma.theory.checks import Floats
 
 __all__ = ["EXACT", "Clock", "Epoch", "Errors", "Followed", "follow"]
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

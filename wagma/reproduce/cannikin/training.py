@@ -10,16 +10,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from wagma.reproduce.cannikin.network import Network
 from wagma.reproduce.cannikin.simulated import Clock
 from wagma.theory.cannikin import NoiseScale, Planner, adascale, noise_scale
+from wagma.theory.checks import Floats, Ints
 
 __all__ = ["Curve", "Data", "split", "train"]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 HIDDEN = 64
 FEWEST_STEPS = 3  # of an epoch: fewer measure too little

@@ -8,11 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from wagma.inject.checks import as_number
-from wagma.theory.checks import Floats, check_numbers
+from wagma.theory.checks import Floats, Ints, check_numbers
 
 __all__ = ["Floats", "Ints", "check_noise_scale", "check_total", "check_vector"]
-
-Ints = npt.NDArray[np.int64]
 
 
 def check_vector(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import numpy.typing as npt
 
-from wagma.theory.checks import check_numbers
+from wagma.theory.checks import Floats, check_numbers
 
 __all__ = ["EQUAL", "Floats", "check_thresholds"]
 
-Floats = npt.NDArray[np.float64]
 
 # Relative difference below which speed-ups are equal, because of rounding.
 EQUAL = 1e-9

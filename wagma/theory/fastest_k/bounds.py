@@ -10,15 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from wagma.inject.checks import check_count
-from wagma.theory.checks import check_numbers, check_passed, shaped
+from wagma.theory.checks import Floats, check_numbers, check_passed, shaped
 from wagma.theory.convergence import Descent
 from wagma.theory.distributions import Distribution, check_times
 from wagma.theory.order_statistics import order_statistic_means
 from wagma.theory.scipy_needed import scipy
 
 __all__ = ["error_bound", "fixed_k_crossings", "mean_times", "switch_times"]
-
-Floats = npt.NDArray[np.float64]
 
 
 def mean_times(n: SupportsIndex, distribution: Distribution) -> Floats:
@@ -100,14 +98,7 @@ def fixed_k_crossings(
     Both are fixed from the start. 0: k + 1 is better from the start on. math.inf: k is never worse,
     as without variance.
 
-    Args:
-        eta: learning rate, > 0, eta c < 1.
-        L: Lipschitz constant of the gradient, > 0.
-        sigma2: sigma^2, bound on the variance of the gradient of one sample, >= 0.
-        c: parameter of strong convexity, > 0 and at most L.
-        s: samples of a worker, >= 1.
-        gap: F(w_0) - F*, >= 0.
-        mean_times: mu, of `mean_times`: (n,).
+    Args: as in `error_bound`.
 
     Returns:
         The times, in the unit of `mean_times`: (n - 1,).
@@ -168,14 +159,7 @@ def switch_times(
     The paper prints 589 for Example 1's first switch; this, and so Theorem 1 as printed, gives
     496.9.
 
-    Args:
-        eta: learning rate, > 0, eta c < 1.
-        L: Lipschitz constant of the gradient, > 0.
-        sigma2: sigma^2, bound on the variance of the gradient of one sample, >= 0.
-        c: parameter of strong convexity, > 0 and at most L.
-        s: samples of a worker, >= 1.
-        gap: F(w_0) - F*, >= 0.
-        mean_times: mu, of `mean_times`: (n,).
+    Args: as in `error_bound`.
 
     Returns:
         The times, in the unit of `mean_times`, never decreasing: (n - 1,).

@@ -11,15 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from wagma.inject.checks import check_count
-from wagma.theory.checks import check_numbers, check_time
+from wagma.theory.checks import Floats, Ints, check_numbers, check_time
 from wagma.theory.fastest_k.adaptive import AdaptiveK
 
 __all__ = ["FastestKRun", "simulate", "simulate_loss"]
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 # Takes weights and the indices of workers; returns the mean of their gradients, and the error.
-Loss = Callable[[Floats, Integers], tuple[Floats, float]]
+Loss = Callable[[Floats, Ints], tuple[Floats, float]]
 
 _BLOCK = 1 << 16  # response times drawn at once
 
@@ -40,11 +38,11 @@ class FastestKRun:
     """
 
     times: Floats
-    ks: Integers
+    ks: Ints
     weights: Floats
     errors: Floats
-    downloads: Integers
-    uploads: Integers
+    downloads: Ints
+    uploads: Ints
 
 
 def simulate(
@@ -104,7 +102,7 @@ def simulate(
     triangle = np.linalg.qr(data, mode="r")  # |R v| = |X v|, with fewer rows
     shards, shard_labels = data.reshape(workers, -1, data.shape[1]), labels.reshape(workers, -1)
 
-    def loss(weights: Floats, chosen: Integers) -> tuple[Floats, float]:
+    def loss(weights: Floats, chosen: Ints) -> tuple[Floats, float]:
         rows = shards[chosen].reshape(-1, data.shape[1])
         gradient = (rows @ weights - shard_labels[chosen].ravel()) @ rows / len(rows)
         # At least squares F(w) - F* is |X (w - w*)|^2 / 2 m, without the rounding of a difference.

@@ -8,13 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from wagma.inject.checks import check_count
-from wagma.theory.checks import check_passed, check_share, check_time, shaped
+from wagma.theory.checks import Floats, check_passed, check_share, check_time, shaped
 from wagma.theory.convergence import Descent
 from wagma.theory.ksync.methods import check_method
 
 __all__ = ["error_bound", "nonconvex_bound"]
-
-Floats = npt.NDArray[np.float64]
 
 
 def error_bound(

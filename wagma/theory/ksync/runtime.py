@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal, SupportsIndex
 
 import numpy as np
-import numpy.typing as npt
 
 from wagma.inject.checks import check_count
+from wagma.theory.checks import Floats
 from wagma.theory.distributions import Distribution, check_times, parameters
 from wagma.theory.ksync.methods import check_learners, check_method
 from wagma.theory.ksync.simulation import Draws, asynchronous, synchronous
@@ -18,7 +18,6 @@ from wagma.theory.scipy_needed import scipy
 
 __all__ = ["UpdateTime", "speedup_async_over_sync", "update_time"]
 
-Floats = npt.NDArray[np.float64]
 Kind = Literal["exact", "upper bound", "simulated"]
 
 _SEED = 1803

@@ -10,13 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from wagma.inject.checks import check_count
+from wagma.theory.checks import Floats, Ints
 from wagma.theory.distributions import Distribution, check_times
 from wagma.theory.ksync.methods import check_learners, check_method
 
 __all__ = ["Draws", "Simulation", "asynchronous", "simulate", "synchronous"]
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 _BLOCK = 1 << 20  # times drawn at once
 
@@ -33,7 +32,7 @@ class Simulation:
     """
 
     times: Floats
-    staleness: Integers
+    staleness: Ints
     fresh: npt.NDArray[np.bool_]
 
 
@@ -126,9 +125,7 @@ def synchronous(draws: Draws, learners: int, k: int, updates: int, mini_batches:
     return np.concatenate(took).cumsum()
 
 
-def asynchronous(
-    draws: Draws, learners: int, k: int, updates: int
-) -> tuple[Floats, Integers, Floats]:
+def asynchronous(draws: Draws, learners: int, k: int, updates: int) -> tuple[Floats, Ints, Floats]:
     """Return the times and the staleness of K-async, and how long each gradient waited."""
     arrived, staleness = np.empty((updates, k)), np.empty((updates, k), np.int64)
     rows = draws.rows(k)
@@ -141,9 +138,7 @@ def asynchronous(
     return times, staleness, times[:, np.newaxis] - arrived
 
 
-def _batch_asynchronous(
-    draws: Draws, learners: int, k: int, updates: int
-) -> tuple[Floats, Integers]:
+def _batch_asynchronous(draws: Draws, learners: int, k: int, updates: int) -> tuple[Floats, Ints]:
     """Return the times and the staleness of K-batch-async: every learner is a renewal process."""
     pushes = updates * k
     ends = [draws(0)] * learners
