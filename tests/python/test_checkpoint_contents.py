@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wagma.checkpoint.asynchronous import Copies
-from wagma.checkpoint.checksum import Checksum
 from wagma.checkpoint.contents import compact, snapshot
-from wagma.checkpoint.files import DamagedError, read_data, write_data
+from wagma.checkpoint.files import Checksum, DamagedError, read_data, write_data
 
 SCALARS = st.one_of(
     st.none(),

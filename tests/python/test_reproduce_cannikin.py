@@ -10,9 +10,8 @@ from PIL import Image
 from wagma.cli import main
 from wagma.reproduce import cannikin
 from wagma.reproduce.cannikin import adaptation, batch_times, convergence
-from wagma.reproduce.cannikin.network import Gradient, Network
 from wagma.reproduce.cannikin.simulated import EXACT, Clock, Errors, follow
-from wagma.reproduce.cannikin.training import Data, split, train
+from wagma.reproduce.cannikin.training import Data, Gradient, Network, split, train
 from wagma.reproduce.digits import load
 from wagma.theory.cannikin import batch_time, make_planner, opt_perf
 from wagma.theory.cannikin.clusters import cluster

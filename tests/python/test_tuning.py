@@ -13,9 +13,17 @@ from wagma.cli import Ended, main
 from wagma.collectives import tuning
 from wagma.collectives._engine import check_options
 from wagma.collectives.tuning import Schedule
-from wagma.tune.choosing import best_chunk, best_direct, best_switch, powers
 from wagma.tune.command import Settings, _check, _check_first, _size
-from wagma.tune.search import CHUNKS, memory, points, search
+from wagma.tune.search import (
+    CHUNKS,
+    best_chunk,
+    best_direct,
+    best_switch,
+    memory,
+    points,
+    powers,
+    search,
+)
 
 MEASURED = Schedule(
     schedule_switch=1 << 15, schedule_chunk=1 << 17, schedule_part=1 << 12, schedule_direct=7

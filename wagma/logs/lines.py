@@ -1,14 +1,22 @@
-"""A file to which one process appends lines, and which survives errors of its disk."""
+"""Files to which processes append lines: opened on all ranks, and surviving disk errors."""
 
 from __future__ import annotations
 
 import logging
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
-__all__ = ["LineFile", "rank_file"]
+from wagma.units import rank_list
 
+if TYPE_CHECKING:
+    from wagma.collectives.rendezvous.meeting import Meeting
+
+__all__ = ["LineFile", "open_on_all", "rank_file"]
+
+T = TypeVar("T")
 _MANY_BYTES = 1 << 16  # waiting bytes that are written at once
 _MOST_BYTES = 1 << 20  # bytes that wait for a failing disk at most
 _log = logging.getLogger("wagma")
@@ -112,3 +120,25 @@ class LineFile:
             self.path,
             error.strerror or error,
         )
+
+
+def open_on_all(meeting: Meeting, function: Callable[[], T]) -> list[T]:
+    """Return the results of `function` on all ranks, plain data; collective, ends the meeting.
+
+    Raises:
+        OSError: `function` raised OSError on a rank; on every rank.
+        any other exception of `function` on a rank; on every rank.
+    """
+
+    def guarded() -> list[T | str | None]:
+        try:
+            return [function(), None]
+        except OSError as error:
+            name = f"{error.filename}: " if error.filename else ""
+            return [None, f"{name}{error.strerror or error}"]
+
+    results = meeting.exchange(guarded, last=True)
+    failed = {rank: text for rank, (_, text) in enumerate(results) if text is not None}
+    if failed:
+        raise OSError(f"{rank_list(sorted(failed))} cannot write: {failed[min(failed)]}")
+    return [value for value, _ in results]

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from wagma.launch.environment import restart_count
 from wagma.logs.board import Board, is_wanted
-from wagma.logs.lines import LineFile, rank_file
+from wagma.logs.lines import LineFile, open_on_all, rank_file
 from wagma.logs.numbers import NOT_FINITE, as_number, dump
-from wagma.logs.opening import open_on_all
 from wagma.logs.reading import latest_run
 from wagma.logs.summary import Summary, own_figures, summarize, table
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from wagma.launch.logs import rank_prefix
 from wagma.logs.console import ConsoleHandler, Shown, check_ranks
-from wagma.logs.lines import LineFile, rank_file
-from wagma.logs.opening import open_on_all
+from wagma.logs.lines import LineFile, open_on_all, rank_file
 from wagma.units import plural
 
 if TYPE_CHECKING:

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
     from mpi4py import MPI
 
-    from wagma.tune.choosing import Times
-    from wagma.tune.search import Found
+    from wagma.tune.search import Found, Times
 
 __all__ = ["SUMMARY", "add_arguments", "refuse", "run"]
 

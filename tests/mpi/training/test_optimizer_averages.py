@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 
 import wagma
 from wagma.collectives import MismatchError
-from wagma.training.strategies.results import GradientResults
+from wagma.training.strategies.gradients import GradientResults
 
 STEPS = 8
 INNER: dict[str, Callable[..., Optimizer]] = {

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from wagma.theory.checks import check_numbers
-from wagma.theory.dropcompute.thresholds import EQUAL, Floats, check_thresholds
+from wagma.theory.checks import Floats, check_numbers
+from wagma.theory.dropcompute.formulas import EQUAL, check_thresholds
 
 __all__ = ["ThresholdChoice", "choose_threshold"]
 

@@ -8,9 +8,8 @@ import numpy as np
 
 from wagma.inject.checks import check_count
 from wagma.inject.draws import bounded_lognormal
-from wagma.theory.checks import check_time, check_workers
+from wagma.theory.checks import Floats, check_time, check_workers
 from wagma.theory.distributions import Distribution
-from wagma.theory.dropcompute.thresholds import Floats
 from wagma.theory.maxima import expected_maximum
 
 __all__ = ["delays", "slowdown_ratio"]

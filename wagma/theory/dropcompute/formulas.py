@@ -9,16 +9,20 @@ import numpy as np
 import numpy.typing as npt
 
 from wagma.inject.checks import check_count
-from wagma.theory.checks import check_time, check_workers, shaped
-from wagma.theory.dropcompute.thresholds import EQUAL, Floats, check_thresholds
+from wagma.theory.checks import Floats, check_numbers, check_time, check_workers, shaped
 from wagma.theory.scipy_needed import scipy
 
 __all__ = [
+    "EQUAL",
+    "check_thresholds",
     "effective_speedup",
     "expected_completed",
     "expected_step_time",
     "optimal_threshold",
 ]
+
+# Relative difference below which speed-ups are equal, because of rounding.
+EQUAL = 1e-9
 
 
 def expected_step_time(
@@ -205,3 +209,13 @@ def _statistics(mu: float, sigma: float, micro_batches: SupportsIndex) -> tuple[
         check_time("sigma", sigma),
         check_count("micro_batches", micro_batches, 1),
     )
+
+
+def check_thresholds(name: str, values: npt.ArrayLike) -> Floats:
+    """Return thresholds, each above 0."""
+    taus = check_numbers(name, values)
+    if (wrong := taus[~(taus > 0)]).size:
+        raise ValueError(
+            f"{name} has {float(wrong[0])!r}: more than 0 is needed (math.inf: drop nothing)"
+        )
+    return taus

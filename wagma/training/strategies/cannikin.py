@@ -22,9 +22,15 @@ from wagma.training.ranks import Waits
 from wagma.training.rates import ScaledRates
 from wagma.training.strategies.allreduce import AllreduceSGD
 from wagma.training.strategies.collective import Collective
-from wagma.training.strategies.step_clock import Parts, StepClock, measured_by
-from wagma.training.strategies.step_norms import NORMS, StepNorms, squared_norm
-from wagma.training.strategies.step_table import StepTable
+from wagma.training.strategies.measurements import (
+    NORMS,
+    Parts,
+    StepClock,
+    StepNorms,
+    StepTable,
+    measured_by,
+    squared_norm,
+)
 from wagma.units import plural
 
 if TYPE_CHECKING:

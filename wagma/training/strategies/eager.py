@@ -10,7 +10,7 @@ from wagma.collectives import MajorityAllreduce, SoloAllreduce
 from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Waits
 from wagma.training.strategies.collective import Collective
-from wagma.training.strategies.results import GradientResults
+from wagma.training.strategies.gradients import GradientResults
 from wagma.units import plural
 
 if TYPE_CHECKING:

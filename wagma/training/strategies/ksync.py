@@ -14,8 +14,8 @@ from wagma.inject.checks import check_count
 from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Waits
 from wagma.training.strategies.collective import Collective
+from wagma.training.strategies.gradients import GradientResults
 from wagma.training.strategies.nonfinite import Nonfinite, NonfiniteGradients
-from wagma.training.strategies.results import GradientResults
 from wagma.units import plural, size_text
 
 if TYPE_CHECKING:

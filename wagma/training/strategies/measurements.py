@@ -1,18 +1,33 @@
-"""Times of the parts of a synchronous step on this rank."""
+"""Measurements of synchronous steps: times of their parts, norms, and a table of all ranks."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+import torch
 
+from wagma.collectives import SyncAllreduce
 from wagma.theory.cannikin import Measured, NoiseScale
 from wagma.training.buckets import Buckets
-from wagma.training.strategies.step_table import REMEMBERED
 
-__all__ = ["Parts", "StepClock", "measured_by"]
+__all__ = [
+    "NORMS",
+    "REMEMBERED",
+    "Parts",
+    "StepClock",
+    "StepNorms",
+    "StepTable",
+    "measured_by",
+    "squared_norm",
+]
+
+REMEMBERED = 1000  # the newest steps
+NORMS = 2  # per step: of this rank's gradient, and of the mean over all ranks
 
 
 class Parts(NamedTuple):
@@ -127,3 +142,76 @@ class StepClock:
         if not rows:
             return Parts(*[0.0] * len(Parts._fields))
         return Parts(*np.median(np.array(rows), axis=0).tolist())
+
+
+class StepTable:
+    """One row of numbers per rank, and marks of the versions that ranks know. Calls are collective.
+
+    Args:
+        ranks: collective over all ranks for `size_for(size, columns)` float64, with average=False.
+        columns: numbers per row.
+    """
+
+    @staticmethod
+    def size_for(size: int, columns: int) -> int:
+        """Return the elements of the collective's array for `size` ranks."""
+        return size * columns + REMEMBERED
+
+    def __init__(self, ranks: SyncAllreduce, columns: int) -> None:
+        self._ranks = ranks
+        self._columns = columns
+
+    def common(self, versions: Iterable[int]) -> list[int]:
+        """Return the versions among `versions` that all ranks passed.
+
+        Args:
+            versions: none is `REMEMBERED` or more older than the newest of any rank.
+        """
+        table, own = self._new(), sorted(versions)
+        marks = table[-REMEMBERED:]
+        marks[[version % REMEMBERED for version in own]] = 1
+        self._ranks.allreduce(table)
+        return [version for version in own if marks[version % REMEMBERED] == self._ranks.size]
+
+    def share(self, row: Sequence[float]) -> list[list[float]]:
+        """Return the rows of all ranks, by rank."""
+        table = self._new()
+        rows = table[:-REMEMBERED].reshape(self._ranks.size, self._columns)
+        rows[self._ranks.rank] = row
+        self._ranks.allreduce(table)
+        return [list(row) for row in rows.tolist()]
+
+    def _new(self) -> npt.NDArray[np.float64]:
+        return np.zeros(self.size_for(self._ranks.size, self._columns))
+
+
+def squared_norm(parameters: Sequence[torch.Tensor], scale: float = 1.0) -> float:
+    """Return the squared norm of the parameters' gradients, divided by `scale`; 0 without any."""
+    gradients = [one.grad for one in parameters if one.grad is not None]
+    if not gradients:
+        return 0.0
+    norms = torch.stack(torch._foreach_norm(gradients))
+    return float(norms.double().square().sum()) / scale**2
+
+
+class StepNorms:
+    """The squared norms of the newest `REMEMBERED` versions."""
+
+    def __init__(self) -> None:
+        self._norms: dict[int, tuple[float, float]] = {}
+
+    def add(self, version: int, own: float, mean: float) -> None:
+        """Record the norms of a version, unless one is not finite; forget old ones."""
+        while self._norms and (oldest := next(iter(self._norms))) <= version - REMEMBERED:
+            del self._norms[oldest]
+        if math.isfinite(own + mean):
+            self._norms[version] = (own, mean)
+
+    def mean(self, versions: Iterable[int]) -> list[float]:
+        """Return the mean of both norms over these versions; -1 where none is known."""
+        known = [self._norms[version] for version in versions if version in self._norms]
+        return np.mean(known, axis=0).tolist() if known else [-1.0] * NORMS
+
+    def clear(self) -> None:
+        """Forget all versions."""
+        self._norms.clear()
