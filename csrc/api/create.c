@@ -30,8 +30,7 @@ static int make(wagma_handle *h, const struct executor_request *request, wagma_h
     return status;
 }
 
-/* ---- over a segment ----------------------------------------------------------------------------
- */
+/* ---- over a segment -------------------------------------------------------------------------- */
 
 int wagma_create(wagma_segment *segment, int rank, const void *initial, double weight,
                  const wagma_hooks *hooks, wagma_handle **handle) {
@@ -54,8 +53,7 @@ int wagma_create(wagma_segment *segment, int rank, const void *initial, double w
     return status == WAGMA_OK ? make(h, &request, handle) : status;
 }
 
-/* ---- over a transport --------------------------------------------------------------------------
- */
+/* ---- over a transport ------------------------------------------------------------------------ */
 
 /* Of one that was built from other sources nothing else may be read, its functions included. */
 static int check_abi(const wagma_transport *t) {

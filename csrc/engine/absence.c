@@ -5,8 +5,7 @@
 
 #include "base/numbers.h"
 
-/* ---- what ranks have not done ------------------------------------------------------------------
- */
+/* ---- what ranks have not done ---------------------------------------------------------------- */
 
 struct deed {
     const char *phase;
@@ -41,8 +40,7 @@ static const char *undone(const char *phase, int has_called, int several) {
     return several ? d->many : d->one;
 }
 
-/* ---- who ---------------------------------------------------------------------------------------
- */
+/* ---- who ------------------------------------------------------------------------------------- */
 
 enum { CALLED = 16 }; /* beside an enum handle_presence */
 

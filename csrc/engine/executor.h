@@ -17,19 +17,21 @@ struct executor_request {
     double weight;                /* its weight, not checked yet */
 };
 
-enum handle_loss { /* what is known about a rank that a wait needs */
-                   HANDLE_PRESENT = 0,
-                   HANDLE_FAILED, /* it said so itself, or left without close() */
-                   HANDLE_DEAD,
+/* What is known about a rank that a wait needs. */
+enum handle_loss {
+    HANDLE_PRESENT = 0,
+    HANDLE_FAILED, /* it said so itself, or left without close() */
+    HANDLE_DEAD,
 };
 
-enum handle_presence { /* what is known about one that is not lost */
-                       HANDLE_UNKNOWN,
-                       HANDLE_LIVES,
-                       HANDLE_IS_SILENT, /* it was asked, and has not answered */
-                       /* for messages, from enum handle_loss */
-                       HANDLE_HAS_FAILED,
-                       HANDLE_HAS_DIED,
+/* What is known about a rank that is not lost. */
+enum handle_presence {
+    HANDLE_UNKNOWN,
+    HANDLE_LIVES,
+    HANDLE_IS_SILENT, /* it was asked, and has not answered */
+    /* for messages, from enum handle_loss */
+    HANDLE_HAS_FAILED,
+    HANDLE_HAS_DIED,
 };
 
 /* How far a call goes before it returns to its caller: one for each of start, post, poll, finish.

@@ -18,8 +18,7 @@
 #include "engine/policy.h"
 #include "kernels/reduce.h"
 
-/* ---- a member's part --------------------------------------------------------------------------
- */
+/* ---- a member's part ------------------------------------------------------------------------- */
 
 struct merge_part {
     double weight; /* factor of the data; 0: the data is not read */
@@ -34,8 +33,7 @@ static inline struct merge_part merge_part(const struct policy *p, int contribut
     return (struct merge_part){0, p->carries ? weight : 0};
 }
 
-/* ---- a version --------------------------------------------------------------------------------
- */
+/* ---- a version ------------------------------------------------------------------------------- */
 
 struct merge {
     double weight;  /* divisor that average uses: outcome.weight; 0: x stays as it is */
@@ -86,8 +84,7 @@ static inline double merge_alone(const struct policy *p, double weight, int out_
     return !p->average || (out_of_place && !p->ordered) ? weight : 1;
 }
 
-/* ---- what is carried --------------------------------------------------------------------------
- */
+/* ---- what is carried ------------------------------------------------------------------------- */
 
 enum merge_carry {
     MERGE_CARRY_AS_BEFORE, /* what was carried, or nothing */
@@ -107,8 +104,7 @@ static inline enum merge_carry merge_carry(const struct policy *p, int late, dou
 void merge_add_carried(const reduce_kernels *kernels, wagma_dtype dtype, void *out, const void *x,
                        double weight, const void *carried, double carried_weight, size_t count);
 
-/* ---- the outcome of the call in progress ------------------------------------------------------
- */
+/* ---- the outcome of the call in progress ----------------------------------------------------- */
 
 /* Lists a member's contribution, in ascending order of ranks. */
 static inline void merge_list(wagma_handle *h, int32_t rank, int64_t version, double weight) {

@@ -69,47 +69,51 @@ typedef enum wagma_dtype {
     WAGMA_I64 = 5,
 } wagma_dtype;
 
-enum wagma_late { /* what a rank contributes to a version that was pinned without its contribution
-                   */
-                  WAGMA_LATE_STALE = 0, /* its newest contribution, of an earlier version */
-                  WAGMA_LATE_SKIP = 1,  /* nothing; every result reaches every rank, in order */
-                  WAGMA_LATE_CARRY = 2, /* the same, and what was missed is added to its next one */
+/* What a rank contributes to a version that was pinned without its contribution. */
+enum wagma_late {
+    WAGMA_LATE_STALE = 0, /* its newest contribution, of an earlier version */
+    WAGMA_LATE_SKIP = 1,  /* nothing; every result reaches every rank, in order */
+    WAGMA_LATE_CARRY = 2, /* the same, and what was missed is added to its next one */
 };
 
-enum wagma_missed { /* what a late rank makes of several missed versions ("stale") */
-                    WAGMA_MISSED_ONCE = 0,         /* merges the newest */
-                    WAGMA_MISSED_FAST_FORWARD = 1, /* and goes on with the version after it */
+/* What a late rank makes of several missed versions (late "stale"). */
+enum wagma_missed {
+    WAGMA_MISSED_ONCE = 0,         /* merges the newest */
+    WAGMA_MISSED_FAST_FORWARD = 1, /* and goes on with the version after it */
 };
 
-enum wagma_activation {                             /* whose arrival starts a version */
-                        WAGMA_ACTIVATION_GROUP = 0, /* `quorum` members of the group */
-                        WAGMA_ACTIVATION_WORLD =
-                            1, /* `quorum` ranks: all groups are pinned at once */
+/* Whose arrival starts a version. */
+enum wagma_activation {
+    WAGMA_ACTIVATION_GROUP = 0, /* `quorum` members of the group */
+    WAGMA_ACTIVATION_WORLD = 1, /* `quorum` ranks: all groups are pinned at once */
 };
 
-enum wagma_grouping {                             /* how groups follow from the version */
-                      WAGMA_GROUPING_DYNAMIC = 0, /* they change so that updates spread fastest */
-                      WAGMA_GROUPING_FIXED = 1,   /* those of version 0 */
-                      WAGMA_GROUPING_PAIRS = 2,   /* two ranks each, drawn from (seed, version) */
+/* How groups follow from the version. */
+enum wagma_grouping {
+    WAGMA_GROUPING_DYNAMIC = 0, /* they change so that updates spread fastest */
+    WAGMA_GROUPING_FIXED = 1,   /* those of version 0 */
+    WAGMA_GROUPING_PAIRS = 2,   /* two ranks each, drawn from (seed, version) */
 };
 
-enum wagma_graph { /* a call averages with neighbours, of which the versions of a handle tell */
-                   WAGMA_GRAPH_NONE = 0, /* groups do: all that is said above */
-                   WAGMA_GRAPH_RING = 1, /* the ranks before and after it */
-                   /* directed: the ranks 1, 2, 4, 8 ... after it in turn; others send to it */
-                   WAGMA_GRAPH_EXPONENTIAL = 2,
+/* Graphs, in which a call averages with the neighbours of its version. */
+enum wagma_graph {
+    WAGMA_GRAPH_NONE = 0, /* groups do: all that is said above */
+    WAGMA_GRAPH_RING = 1, /* the ranks before and after it */
+    /* directed: the ranks 1, 2, 4, 8 ... after it in turn; others send to it */
+    WAGMA_GRAPH_EXPONENTIAL = 2,
 };
 
 /* wagma_options.quorum: a member drawn from (seed, version, group) starts the version. */
 #define WAGMA_QUORUM_MAJORITY (-1)
 
-enum wagma_progress { /* how a handle over a transport goes on while its rank computes; a version
-                         in flight is polled hard (unless the rank calls again and again, which goes
-                         on with it), an idle handle by this rule */
-                      WAGMA_PROGRESS_SLEEP = 0, /* a thread polls every progress_sleep seconds */
-                      WAGMA_PROGRESS_YIELD = 1, /* a thread polls and yields the core in between */
-                      WAGMA_PROGRESS_SPIN = 2,  /* a thread polls all the time */
-                      WAGMA_PROGRESS_MAIN = 3,  /* no thread: in calls of the handle only */
+/* How a handle over a transport makes progress while its rank computes. A version in flight is
+ * polled hard (unless the rank calls again and again, which makes progress, too); an idle handle is
+ * polled by this rule. */
+enum wagma_progress {
+    WAGMA_PROGRESS_SLEEP = 0, /* a thread polls every progress_sleep seconds */
+    WAGMA_PROGRESS_YIELD = 1, /* a thread polls and yields the core in between */
+    WAGMA_PROGRESS_SPIN = 2,  /* a thread polls all the time */
+    WAGMA_PROGRESS_MAIN = 3,  /* no thread: in calls of the handle only */
 };
 
 /* What all ranks of a handle agree on, progress* excepted; set defaults with
@@ -395,8 +399,7 @@ WAGMA_API void wagma_fail(wagma_handle *handle);
 /* Frees the handle; one that was not closed is marked failed. NULL is allowed. */
 WAGMA_API void wagma_free(wagma_handle *handle);
 
-/* ---- what happened ----------------------------------------------------------------------------
- */
+/* ---- what happened --------------------------------------------------------------------------- */
 
 /* What the rank is doing and what it did last, as lines of text, the newest last: as many as fit
  * into `size` bytes with their 0. Of any handle that is not being freed, from any thread, also

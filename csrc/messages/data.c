@@ -14,8 +14,7 @@ static size_t elements(const wagma_handle *h) {
     return (size_t)h->options.count;
 }
 
-/* ---- blocks: as many as are in use at once, never given back ----------------------------------
- */
+/* ---- blocks: as many as are in use at once, never given back --------------------------------- */
 
 mpi_block *mpi_block_new(wagma_handle *h) {
     struct mpi_executor *e = h->state;
@@ -49,8 +48,7 @@ void mpi_block_put(struct mpi_executor *e, mpi_block **place, mpi_block *b) {
     *place = b;
 }
 
-/* ---- versions ---------------------------------------------------------------------------------
- */
+/* ---- versions -------------------------------------------------------------------------------- */
 
 mpi_version *mpi_version_find(const struct mpi_executor *e, int64_t version) {
     mpi_version *v = e->versions;
@@ -141,8 +139,7 @@ void mpi_free_versions(struct mpi_executor *e) {
     free_versions(e->spare);
 }
 
-/* ---- contributions -----------------------------------------------------------------------------
- */
+/* ---- contributions --------------------------------------------------------------------------- */
 
 mpi_block *mpi_copy_of_call(wagma_handle *h) {
     const struct mpi_executor *e = h->state;

@@ -11,8 +11,7 @@ enum {
     ENDS_AT_ONCE = 8,
 };
 
-/* ---- actions -----------------------------------------------------------------------------------
- */
+/* ---- actions --------------------------------------------------------------------------------- */
 
 /* Messages about trouble go to all ranks: the last events would hold nothing else. */
 static int is_chatter(int kind) {
@@ -134,8 +133,7 @@ static int do_action(wagma_handle *h, const struct activation_action *action) {
     return WAGMA_OK;
 }
 
-/* ---- events ------------------------------------------------------------------------------------
- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 static int step_once(wagma_handle *h, struct activation_event event) {
     struct activation *a = mpi_of(h)->activation;
@@ -208,8 +206,7 @@ int mpi_look_for_dead(wagma_handle *h) {
     return status;
 }
 
-/* ---- what comes in -----------------------------------------------------------------------------
- */
+/* ---- what comes in --------------------------------------------------------------------------- */
 
 int mpi_strange(int from, size_t bytes) {
     return error_set(WAGMA_ESYS,
@@ -298,8 +295,7 @@ static int take_data(wagma_handle *h) {
     return n < 0 ? n : status != WAGMA_OK ? status : exchange_moves(mpi_of(h)->pool) != before;
 }
 
-/* ---- driving -----------------------------------------------------------------------------------
- */
+/* ---- driving --------------------------------------------------------------------------------- */
 
 /* 1: the grace of a version is over, and the core knows. */
 static int take_time(wagma_handle *h) {

@@ -18,8 +18,7 @@
 
 enum { FLUSH_NS = 1000000000 }; /* a rank that fails waits so long for its last messages to leave */
 
-/* ---- together ----------------------------------------------------------------------------------
- */
+/* ---- together -------------------------------------------------------------------------------- */
 
 /* A sum over all ranks; meanwhile this one goes on. WAGMA_OK or an error. */
 static int add_up(wagma_handle *h, enum trace_wait what, const int64_t mine[2], int64_t totals[2]) {
@@ -48,8 +47,7 @@ static void begin_together(wagma_handle *h) {
         e->words[r].sign = 0;
 }
 
-/* ---- creation ----------------------------------------------------------------------------------
- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
 static uint64_t digest(uint64_t hash, const void *value, size_t bytes) { /* FNV-1a */
     const unsigned char *p = value;
@@ -90,8 +88,7 @@ int mpi_meet(wagma_handle *h) {
     return WAGMA_OK;
 }
 
-/* ---- close -------------------------------------------------------------------------------------
- */
+/* ---- close ----------------------------------------------------------------------------------- */
 
 static int serve_until_idle(wagma_handle *h) {
     while (!mpi_of(h)->core->is_idle(h->state)) {

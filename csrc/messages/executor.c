@@ -17,8 +17,7 @@ int mpi_check(const struct mpi_executor *e) {
     return atomic_load_explicit(&e->failing, memory_order_relaxed) ? handle_ended() : WAGMA_OK;
 }
 
-/* ---- the table --------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 void mpi_enter(wagma_handle *h) {
     progress_enter(&mpi_of(h)->progress);
@@ -134,8 +133,7 @@ void mpi_destroy(wagma_handle *h) {
     free(e);
 }
 
-/* ---- creation ----------------------------------------------------------------------------------
- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
 const char *mpi_fits(const struct executor_request *request) {
     return request->transport ? NULL : "it needs a transport";

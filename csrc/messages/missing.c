@@ -11,8 +11,7 @@
 
 enum { ANSWER_NS = 2 * WAIT_HEARTBEAT_NS }; /* one that has not answered after that is silent */
 
-/* ---- questions and answers ---------------------------------------------------------------------
- */
+/* ---- questions and answers ------------------------------------------------------------------- */
 
 static void ask(struct mpi_executor *e, int rank, uint64_t now) {
     mpi_word *w = &e->words[rank];
@@ -95,8 +94,7 @@ enum handle_presence mpi_presence(wagma_handle *h, int rank, int *has_called) {
     return answer_of(h, rank) ? HANDLE_LIVES : HANDLE_UNKNOWN;
 }
 
-/* ---- of a call ---------------------------------------------------------------------------------
- */
+/* ---- of a call ------------------------------------------------------------------------------- */
 
 /* The rank for which `rank` waits in the end. */
 static int end_of_chain(const wagma_handle *h, int rank) {
@@ -170,8 +168,7 @@ int mpi_missing_in_groups(wagma_handle *h, const struct activation_call *answer,
     return n;
 }
 
-/* ---- of all ranks together ---------------------------------------------------------------------
- */
+/* ---- of all ranks together ------------------------------------------------------------------- */
 
 /* Which ranks have given a sign of life since the last look. */
 static void see_signs(wagma_handle *h, uint64_t now) {

@@ -9,8 +9,7 @@ enum {
     REST_NS_MAX = 1000000 /* one pause of a wait that lasts long */
 };
 
-/* ---- for whom ---------------------------------------------------------------------------------
- */
+/* ---- for whom -------------------------------------------------------------------------------- */
 
 static enum trace_wait what_for(const wagma_handle *h, const struct activation_call *answer) {
     if (answer->state == ACTIVATION_WAITS_WINDOW)
@@ -120,8 +119,7 @@ static int look_at_all(wagma_handle *h, const void *context, uint64_t now) {
     return asked != WAGMA_OK ? asked : be_delayed(h, phase, n, n);
 }
 
-/* ---- how long ---------------------------------------------------------------------------------
- */
+/* ---- how long -------------------------------------------------------------------------------- */
 
 static void begin_wait(wagma_handle *h, enum trace_wait what, uint64_t now) {
     struct mpi_executor *e = h->state;

@@ -94,8 +94,7 @@ int control_poll(wagma_transport *t, int *from, const void **message, size_t *by
     return 1;
 }
 
-/* ---- sends -------------------------------------------------------------------------------------
- */
+/* ---- sends ----------------------------------------------------------------------------------- */
 
 static int more_buffers(struct mpi_transport *m) {
     struct control *c = &m->control;
@@ -160,8 +159,7 @@ int control_flushed(wagma_transport *t) {
     return status != WAGMA_OK ? status : c->sends.n == 0;
 }
 
-/* ---- the end -----------------------------------------------------------------------------------
- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 void control_close(struct control *c, int together) {
     int all = requests_abandon(&c->sends);

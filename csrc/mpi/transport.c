@@ -14,8 +14,7 @@
 #include "base/cores_mask.h"
 #include "include/wagma_mpi.h"
 
-/* ---- errors ------------------------------------------------------------------------------------
- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static _Thread_local char last_error[1024];
 
@@ -47,8 +46,7 @@ int transport_no_memory(struct mpi_transport *m, size_t bytes) {
                          m->name, bytes);
 }
 
-/* ---- the sum at the end ------------------------------------------------------------------------
- */
+/* ---- the sum at the end ---------------------------------------------------------------------- */
 
 /* Collectives do not meet the messages of their communicator. */
 static int sum(wagma_transport *t, const int64_t mine[2], int64_t totals[2]) {
@@ -71,8 +69,7 @@ static int sum(wagma_transport *t, const int64_t mine[2], int64_t totals[2]) {
     return done;
 }
 
-/* ---- life --------------------------------------------------------------------------------------
- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 /* Transports with a sum in progress, which is read and written when the others join it: kept to the
  * end of the process, and reachable. */

@@ -3,8 +3,7 @@
 
 #include "protocol/activation_state.h"
 
-/* ---- pinning ------------------------------------------------------------------------------------
- */
+/* ---- pinning --------------------------------------------------------------------------------- */
 
 /* The contribution that this rank pins for the version. */
 static int64_t input_of(const struct activation *a, int64_t version) {
@@ -85,8 +84,7 @@ void activation_activate(struct activation *a, struct activation_version *v, int
         pin(a, v, 0);
 }
 
-/* ---- the caller ---------------------------------------------------------------------------------
- */
+/* ---- the caller ------------------------------------------------------------------------------ */
 
 static void call(struct activation *a, const struct activation_event *e) {
     a->calling = 1;
@@ -186,8 +184,7 @@ static void inquire(struct activation *a) {
                        .kind = ACTIVATION_SEND, .to = r, .version = m.version, .message = m});
 }
 
-/* ---- messages -----------------------------------------------------------------------------------
- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 /* Nudged: somebody has pinned the version and needs this rank. */
 static void be_nudged(struct activation *a, struct activation_version *v, int sync) {

@@ -29,8 +29,7 @@
 
 #include "protocol/topology.h"
 
-/* ---- messages between ranks: control messages of 16 bytes -------------------------------------
- */
+/* ---- messages between ranks: control messages of 16 bytes ------------------------------------ */
 enum activation_kind {
     ACTIVATION_ACTIVATE = 1, /* `version` was activated; detail: dimension, or ACTIVATION_NUDGE */
     ACTIVATION_NOTICE,       /* to the coordinator: the sender has arrived at `version` */
@@ -84,8 +83,7 @@ struct activation_dispute {
 /* Reads a DISPUTE. */
 struct activation_dispute activation_disputed(const struct activation_message *m);
 
-/* ---- events ------------------------------------------------------------------------------------
- */
+/* ---- events ---------------------------------------------------------------------------------- */
 enum activation_event_kind {
     ACTIVATION_EVENT_CALL,    /* this rank calls `version` (sync: as a sync version; is_explicit) */
     ACTIVATION_EVENT_ARRIVAL, /* its contribution is written; only when activation_may_arrive() */
@@ -108,8 +106,7 @@ struct activation_event {
     struct activation_message message;
 };
 
-/* ---- actions -----------------------------------------------------------------------------------
- */
+/* ---- actions --------------------------------------------------------------------------------- */
 enum activation_action_kind {
     ACTIVATION_SEND,   /* `message` to `to` (never to this rank itself) */
     ACTIVATION_PIN,    /* begin the exchange of `version` with contribution `input` over its scope:
@@ -136,8 +133,7 @@ struct activation_action {
     struct activation_message message;
 };
 
-/* ---- the state ---------------------------------------------------------------------------------
- */
+/* ---- the state ------------------------------------------------------------------------------- */
 struct activation_config {
     int rank, size;
     struct topology topology;
@@ -163,8 +159,7 @@ void activation_step(struct activation *a, const struct activation_event *event)
 /* The next action in *action: 1, or 0: none is left. To be called until 0 after each step. */
 int activation_next(struct activation *a, struct activation_action *action);
 
-/* ---- questions ---------------------------------------------------------------------------------
- */
+/* ---- questions ------------------------------------------------------------------------------- */
 /* 1: the rank may arrive at the version that it called; 0: the window is used up. */
 int activation_may_arrive(const struct activation *a);
 
@@ -212,8 +207,7 @@ int activation_lost(const struct activation *a, int *failed);
 int activation_idle(const struct activation *a);
 int activation_has_departed(const struct activation *a, int rank);
 
-/* ---- the graph (pure) --------------------------------------------------------------------------
- */
+/* ---- the graph (pure) ------------------------------------------------------------------------ */
 /* Dimensions of the activation graph over n members: ceil(log2 n). */
 int activation_dimensions(int n);
 /* To whom member i of n sends over dimension d: i ^ 2^d (n a power of two), else (i + 2^d) mod n.

@@ -67,8 +67,7 @@ int activation_keeps(const struct activation *a, int64_t version) {
     return version == a->newest_pinned && version > a->last && version >= a->counter;
 }
 
-/* ---- trouble ------------------------------------------------------------------------------------
- */
+/* ---- trouble --------------------------------------------------------------------------------- */
 
 /* Whom the call waits for, if it is not the window: members, and how many. */
 static struct activation_scope awaited(const struct activation *a, struct activation_call call) {

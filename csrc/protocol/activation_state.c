@@ -50,8 +50,7 @@ void activation_init(struct activation *a, const struct activation_config *confi
     }
 }
 
-/* ---- slots --------------------------------------------------------------------------------------
- */
+/* ---- slots ----------------------------------------------------------------------------------- */
 
 struct activation_version *activation_find(const struct activation *a, int64_t version) {
     struct activation_version *v = activation_slot(a, version % a->slots);
@@ -109,8 +108,7 @@ struct activation_scope activation_scope_of(const struct activation *a,
     return (struct activation_scope){members, v->n, position(members, v->n, c->rank)};
 }
 
-/* ---- actions ------------------------------------------------------------------------------------
- */
+/* ---- actions --------------------------------------------------------------------------------- */
 
 static struct activation_action *action_at(const struct activation *a, int i) {
     return (struct activation_action *)activation_at(a, a->o_actions) + i % a->capacity;
@@ -176,8 +174,7 @@ void activation_trouble(struct activation *a, int reason, int64_t version, int r
                .kind = ACTIVATION_TROUBLE, .to = rank, .reason = reason, .version = version});
 }
 
-/* ---- the graph ----------------------------------------------------------------------------------
- */
+/* ---- the graph ------------------------------------------------------------------------------- */
 
 int activation_dimensions(int n) {
     int d = 0;

@@ -130,8 +130,7 @@ static inline enum quorum_all_action gathered(const struct quorum_all_context *c
     return ask(l, PC_CLAIM, QUORUM_ALL_SHARE);
 }
 
-/* ---- looking for those whom a waiting rank waits for ------------------------------------------
- */
+/* ---- looking for those whom a waiting rank waits for ----------------------------------------- */
 
 static inline int32_t sought(const struct quorum_all_local *l) {
     return l->why == QUORUM_ALL_WHY_WINDOW ? l->j : l->members[l->j];
@@ -229,8 +228,7 @@ static enum quorum_all_action seek(const struct quorum_all_context *c, struct qu
     }
 }
 
-/* ---- a call -----------------------------------------------------------------------------------
- */
+/* ---- a call ---------------------------------------------------------------------------------- */
 
 static inline __attribute__((always_inline)) enum quorum_all_action
 step(const struct quorum_all_context *c, struct quorum_all_local *l) {

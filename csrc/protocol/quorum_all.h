@@ -43,19 +43,21 @@ enum {
     QUORUM_ALL_SLICES_MAX = 1 << 16,
 };
 
-enum quorum_all_word { /* of shared memory, addressed (word, rank, version mod 2) */
-                       QUORUM_ALL_STAMP,
-                       QUORUM_ALL_ARRIVE,
-                       QUORUM_ALL_FINISH,
-                       QUORUM_ALL_SLICED,
-                       QUORUM_ALL_CLAIM,
-                       QUORUM_ALL_DONE,
-                       QUORUM_ALL_STATE,
+/* Words of shared memory, addressed (word, rank, version mod 2). */
+enum quorum_all_word {
+    QUORUM_ALL_STAMP,
+    QUORUM_ALL_ARRIVE,
+    QUORUM_ALL_FINISH,
+    QUORUM_ALL_SLICED,
+    QUORUM_ALL_CLAIM,
+    QUORUM_ALL_DONE,
+    QUORUM_ALL_STATE,
 };
 
-enum { /* values of QUORUM_ALL_STATE that matter here */
-       QUORUM_ALL_STATE_DEPARTED = 3,
-       QUORUM_ALL_STATE_FAILED = 4,
+/* Values of QUORUM_ALL_STATE that matter here. */
+enum {
+    QUORUM_ALL_STATE_DEPARTED = 3,
+    QUORUM_ALL_STATE_FAILED = 4,
 };
 
 enum quorum_all_fate {
@@ -80,22 +82,20 @@ struct quorum_all_context { /* constant during a handle's life */
     uint32_t slices; /* of a version that is reduced in slices; 0: payloads are in the records */
 };
 
-enum quorum_all_action { /* what quorum_all_step() asks for before it is called again */
-                         QUORUM_ALL_STEP,    /* nothing */
-                         QUORUM_ALL_WAIT,    /* pause (local.why), then step again */
-                         QUORUM_ALL_WRITE,   /* write the record of version t */
-                         QUORUM_ALL_PRIVATE, /* all have come: sum the inputs into x */
-                         QUORUM_ALL_SHARE,   /* all have come, and there are slices to reduce */
-                         QUORUM_ALL_REDUCE, /* reduce slice local.s into the arrays of all that take
-                                             * part
-                                             */
-                         QUORUM_ALL_COMPLETE, /* that was the last slice: wake the members that
-                                                 sleep */
-                         QUORUM_ALL_DELIVER,  /* this rank's array holds the result */
-                         QUORUM_ALL_RETURN,   /* the call is over */
-                         QUORUM_ALL_SOUGHT,   /* local.missing lists whom this rank waits for */
-                         QUORUM_ALL_MISMATCH, /* rank local.other called sync at another version */
-                         QUORUM_ALL_PEER,     /* rank local.other is needed, and dead or failed */
+/* What quorum_all_step() asks for before it is called again. */
+enum quorum_all_action {
+    QUORUM_ALL_STEP,     /* nothing */
+    QUORUM_ALL_WAIT,     /* pause (local.why), then step again */
+    QUORUM_ALL_WRITE,    /* write the record of version t */
+    QUORUM_ALL_PRIVATE,  /* all have come: sum the inputs into x */
+    QUORUM_ALL_SHARE,    /* all have come, and there are slices to reduce */
+    QUORUM_ALL_REDUCE,   /* reduce slice local.s into the arrays of all that take part */
+    QUORUM_ALL_COMPLETE, /* that was the last slice: wake the members that sleep */
+    QUORUM_ALL_DELIVER,  /* this rank's array holds the result */
+    QUORUM_ALL_RETURN,   /* the call is over */
+    QUORUM_ALL_SOUGHT,   /* local.missing lists whom this rank waits for */
+    QUORUM_ALL_MISMATCH, /* rank local.other called sync at another version */
+    QUORUM_ALL_PEER,     /* rank local.other is needed, and dead or failed */
 };
 
 enum quorum_all_why { QUORUM_ALL_WHY_WINDOW, QUORUM_ALL_WHY_MEMBERS, QUORUM_ALL_WHY_SLICES };

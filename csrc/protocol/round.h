@@ -73,20 +73,21 @@
 
 #include "protocol/topology.h"
 
-enum round_word {             /* of shared memory, addressed (word, i, j) */
-                  ROUND_PUB,  /* (r) */
-                  ROUND_AT,   /* (r) */
-                  ROUND_HOLD, /* (r) */
-                  ROUND_SLOT, /* (leader, v mod W) */
-                  ROUND_CREF, /* (r, b) */
-                  ROUND_DISPUTE,
-                  ROUND_HEAD,  /* (c) */
-                  ROUND_IN,    /* (c, i) */
-                  ROUND_REFS,  /* (c) */
-                  ROUND_USERS, /* (c) */
-                  ROUND_NEXT,  /* (c) */
-                  ROUND_DONE,  /* (c) */
-                  ROUND_FREE,  /* (c) */
+/* Words of shared memory, addressed (word, i, j). */
+enum round_word {
+    ROUND_PUB,  /* (r) */
+    ROUND_AT,   /* (r) */
+    ROUND_HOLD, /* (r) */
+    ROUND_SLOT, /* (leader, v mod W) */
+    ROUND_CREF, /* (r, b) */
+    ROUND_DISPUTE,
+    ROUND_HEAD,  /* (c) */
+    ROUND_IN,    /* (c, i) */
+    ROUND_REFS,  /* (c) */
+    ROUND_USERS, /* (c) */
+    ROUND_NEXT,  /* (c) */
+    ROUND_DONE,  /* (c) */
+    ROUND_FREE,  /* (c) */
 };
 
 #define ROUND_LOW_BITS 24
@@ -177,29 +178,26 @@ struct round_input {
     int redo;       /* the slice waited for is late: recompute it */
 };
 
-enum round_action {                /* what round_step() asks for before it is called again */
-                    ROUND_STEP,    /* nothing */
-                    ROUND_WAIT,    /* pause (local.why), then step again */
-                    ROUND_WRITE,   /* write the contribution into buffer local.buffer; from the
-                                      array: it is there, and the array has to show another buffer,
-                                      local.array - 1, before it is written again */
-                    ROUND_PASSED,  /* wake those that sleep at the window */
-                    ROUND_PINNED,  /* wake the members that sleep */
-                    ROUND_GATHER,  /* copy the weights of IN[] into round local.c, whose inputs are
-                                      pinned */
-                    ROUND_PRIVATE, /* reduce all slices of local.c from its inputs into x */
-                    ROUND_REDUCE, /* reduce slice local.s of local.c into its result, and deliver it
-                                     to x; to_all: into what all members' arrays show next */
-                    ROUND_COPY,   /* deliver slice local.s of the result of local.c to x */
-                    ROUND_REDO,   /* deliver slice local.s of local.c to x, computed from the inputs
-                                   */
-                    ROUND_COMPLETE, /* all slices of local.c are done: wake the members that sleep
-                                     */
-                    ROUND_COLLECT,  /* read contributors, versions and weights of local.c */
-                    ROUND_RETURN,   /* the call is over: local.outcome */
-                    ROUND_DISPUTED, /* ranks called a version with different quorums: DISPUTE is
-                                       local.w */
-                    ROUND_MISMATCH, /* sync(x) was called at another version by rank local.other */
+/* What round_step() asks for before it is called again. */
+enum round_action {
+    ROUND_STEP,     /* nothing */
+    ROUND_WAIT,     /* pause (local.why), then step again */
+    ROUND_WRITE,    /* write the contribution into buffer local.buffer; from the array: it is there,
+                       and the array has to show another buffer, local.array - 1, before it is written
+                       again */
+    ROUND_PASSED,   /* wake those that sleep at the window */
+    ROUND_PINNED,   /* wake the members that sleep */
+    ROUND_GATHER,   /* copy the weights of IN[] into round local.c, whose inputs are pinned */
+    ROUND_PRIVATE,  /* reduce all slices of local.c from its inputs into x */
+    ROUND_REDUCE,   /* reduce slice local.s of local.c into its result, and deliver it to x; to_all:
+                       into what all members' arrays show next */
+    ROUND_COPY,     /* deliver slice local.s of the result of local.c to x */
+    ROUND_REDO,     /* deliver slice local.s of local.c to x, computed from the inputs */
+    ROUND_COMPLETE, /* all slices of local.c are done: wake the members that sleep */
+    ROUND_COLLECT,  /* read contributors, versions and weights of local.c */
+    ROUND_RETURN,   /* the call is over: local.outcome */
+    ROUND_DISPUTED, /* ranks called a version with different quorums: DISPUTE is local.w */
+    ROUND_MISMATCH, /* sync(x) was called at another version by rank local.other */
 };
 
 enum round_why {

@@ -11,8 +11,7 @@
 
 _Static_assert(sizeof(rank_record) <= SEGMENT_LINE, "a record has a line of its own");
 
-/* ---- creation ----------------------------------------------------------------------------------
- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
 const char *handle_segment_fits(const struct executor_request *request) {
     return request->segment ? NULL : "it needs a segment";
@@ -113,8 +112,7 @@ void handle_segment_free(wagma_handle *h) {
     segment_release(s);
 }
 
-/* ---- calls -------------------------------------------------------------------------------------
- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 void handle_segment_enter(wagma_handle *h) {
     wait_step_back(handle_wait(h), 1);
@@ -163,8 +161,7 @@ enum handle_presence handle_segment_presence(wagma_handle *h, int rank, int *has
     return state == SEGMENT_JOINED || state == SEGMENT_READY ? HANDLE_LIVES : HANDLE_UNKNOWN;
 }
 
-/* ---- the end -----------------------------------------------------------------------------------
- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 int handle_segment_depart(wagma_handle *h, void (*depart)(wagma_handle *h)) {
     handle_segment_enter(h);

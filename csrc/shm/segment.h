@@ -42,13 +42,14 @@
 
 typedef _Atomic uint64_t segment_atomic;
 
-enum segment_state { /* of a rank; only moves down this list */
-                     SEGMENT_ABSENT = 0,
-                     SEGMENT_JOINED = 1,   /* its region is committed and its byte locked */
-                     SEGMENT_READY = 2,    /* its first contribution is published */
-                     SEGMENT_DEPARTED = 3, /* closed */
-                     SEGMENT_FAILED = 4,   /* left with an error, or without close */
-                     SEGMENT_NOSPACE = 5,  /* could not commit its region at joining */
+/* State of a rank; it only moves down this list. */
+enum segment_state {
+    SEGMENT_ABSENT = 0,
+    SEGMENT_JOINED = 1,   /* its region is committed and its byte locked */
+    SEGMENT_READY = 2,    /* its first contribution is published */
+    SEGMENT_DEPARTED = 3, /* closed */
+    SEGMENT_FAILED = 4,   /* left with an error, or without close */
+    SEGMENT_NOSPACE = 5,  /* could not commit its region at joining */
 };
 
 /* Round record: words first (line 1), then in[] and weights[]. */

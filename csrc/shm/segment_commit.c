@@ -153,8 +153,7 @@ int segment_commit_chunks(wagma_segment *s, int rank) {
     return commit_place(s, region_start(s, rank) + s->o_chunks, s->chunks_bytes);
 }
 
-/* ---- joining ----------------------------------------------------------------------------------
- */
+/* ---- joining --------------------------------------------------------------------------------- */
 
 static int commit_region(const wagma_segment *s, int rank) {
     const uint64_t start = region_start(s, rank);

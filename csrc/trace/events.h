@@ -19,49 +19,52 @@
 #include "base/clock.h"
 #include "include/wagma.h"
 
-enum trace_kind { /* detail, peer (-1: nobody in particular): what they say for it */
-                  /* spans of the caller: they nest */
-                  TRACE_COMPUTE, /* between calls; detail: 1: while a posted call was pending */
-                  TRACE_CALL,    /* a call, from start or post to its end; detail: trace_call */
-                  TRACE_WAIT,    /* detail: trace_wait, peer: for whom, if it is one rank */
-                  TRACE_WRITE,   /* x was copied to where the others can read it */
-                  TRACE_REDUCE,  /* a slice or a chunk was reduced; detail: its number */
-                  TRACE_MERGE,   /* the result went to x */
-                  /* spans of exchanges, of several versions at once */
-                  TRACE_PHASE, /* a step of an exchange; detail: its number, peer: with whom */
-                  /* moments */
-                  TRACE_ARRIVAL, /* this rank's contribution is published */
-                  TRACE_SEND,    /* a control message; detail: its kind, its first byte; peer: to */
-                  TRACE_RECEIVE, /* the same; peer: from */
-                  TRACE_PIN,     /* the inputs are fixed; detail: number of versions that this
-                                    rank's contribution is behind, TRACE_WITHOUT: has none */
-                  TRACE_COMPLETE, /* the version's result is complete here */
-                  TRACE_ERROR,    /* the handle broke; detail: wagma_status */
-                  TRACE_KINDS
+/* Kinds of events, and what `detail` and `peer` (-1: no rank in particular) say for each. */
+enum trace_kind {
+    /* spans of the caller: they nest */
+    TRACE_COMPUTE, /* between calls; detail: 1: while a posted call was pending */
+    TRACE_CALL,    /* a call, from start or post to its end; detail: trace_call */
+    TRACE_WAIT,    /* detail: trace_wait, peer: for whom, if it is one rank */
+    TRACE_WRITE,   /* x was copied to where the others can read it */
+    TRACE_REDUCE,  /* a slice or a chunk was reduced; detail: its number */
+    TRACE_MERGE,   /* the result went to x */
+    /* spans of exchanges, of several versions at once */
+    TRACE_PHASE, /* a step of an exchange; detail: its number, peer: with whom */
+    /* moments */
+    TRACE_ARRIVAL, /* this rank's contribution is published */
+    TRACE_SEND,    /* a control message; detail: its kind, its first byte; peer: to */
+    TRACE_RECEIVE, /* the same; peer: from */
+    TRACE_PIN, /* the inputs are fixed; detail: number of versions that this rank's contribution is
+                  behind, TRACE_WITHOUT: has none */
+    TRACE_COMPLETE, /* the version's result is complete here */
+    TRACE_ERROR,    /* the handle broke; detail: wagma_status */
+    TRACE_KINDS
 };
 
-enum trace_call { /* bits */
-                  TRACE_LATE = 1,
-                  TRACE_UNMERGED = 2,
-                  TRACE_SYNC = 4,
-                  TRACE_POSTED = 8,
-                  TRACE_BROKE = 16, /* it ended in an error */
+/* Bits of the detail of a TRACE_CALL. */
+enum trace_call {
+    TRACE_LATE = 1,
+    TRACE_UNMERGED = 2,
+    TRACE_SYNC = 4,
+    TRACE_POSTED = 8,
+    TRACE_BROKE = 16, /* it ended in an error */
 };
 
-enum trace_wait { /* what for: the phases that errors name */
-                  TRACE_FOR_NOTHING,
-                  TRACE_FOR_CREATION,
-                  TRACE_FOR_WINDOW,
-                  TRACE_FOR_QUORUM,
-                  TRACE_FOR_SYNC,
-                  TRACE_FOR_GRACE,
-                  TRACE_FOR_BUFFER,
-                  TRACE_FOR_ROUND,
-                  TRACE_FOR_SLICES,
-                  TRACE_FOR_DATA,      /* over a transport: of the others */
-                  TRACE_FOR_DRAIN,     /* the same: at the end, until nothing is on its way */
-                  TRACE_FOR_NEIGHBORS, /* of a graph */
-                  TRACE_WAITS
+/* What a wait is for: the phases that errors name. */
+enum trace_wait {
+    TRACE_FOR_NOTHING,
+    TRACE_FOR_CREATION,
+    TRACE_FOR_WINDOW,
+    TRACE_FOR_QUORUM,
+    TRACE_FOR_SYNC,
+    TRACE_FOR_GRACE,
+    TRACE_FOR_BUFFER,
+    TRACE_FOR_ROUND,
+    TRACE_FOR_SLICES,
+    TRACE_FOR_DATA,      /* over a transport: of the others */
+    TRACE_FOR_DRAIN,     /* the same: at the end, until nothing is on its way */
+    TRACE_FOR_NEIGHBORS, /* of a graph */
+    TRACE_WAITS
 };
 
 enum {

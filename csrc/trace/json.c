@@ -29,8 +29,7 @@ static void print_microseconds(FILE *file, uint64_t ns) {
     fprintf(file, "%" PRIu64 ".%03u", ns / 1000, (unsigned)(ns % 1000));
 }
 
-/* ---- what is said of all events ---------------------------------------------------------------
- */
+/* ---- what is said of all events -------------------------------------------------------------- */
 
 static void print_clock(FILE *file, const struct trace_timeline *t) {
     fprintf(file, "\"clock\": {\"boot\": ");
@@ -72,8 +71,7 @@ static void print_name(FILE *file, const struct trace_timeline *t, const char *w
     fprintf(file, "}},\n");
 }
 
-/* ---- events ------------------------------------------------------------------------------------
- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 struct tracks {
     uint64_t until[TRACK_STEPS_MAX]; /* ns: the track of a step is taken */

@@ -13,8 +13,7 @@
 #include "base/error.h"
 #include "base/mix.h"
 
-/* ---- those of the process ----------------------------------------------------------------------
- */
+/* ---- those of the process -------------------------------------------------------------------- */
 
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct trace_timeline *open_timelines;
@@ -60,8 +59,7 @@ static void strike(struct trace_timeline *t) {
     pthread_mutex_unlock(&open_lock);
 }
 
-/* ---- creation --------------------------------------------------------------------------------
- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
 static int read_limit(uint64_t *limit) {
     const char *text = getenv("WAGMA_TRACE_LIMIT");
@@ -207,8 +205,7 @@ void timeline_free(struct trace_timeline *t) {
     free(t);
 }
 
-/* ---- events ------------------------------------------------------------------------------------
- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 /* Where the next event goes; NULL: the limit is reached, or there is no memory. */
 static struct trace_event *place(struct trace_timeline *t) {
@@ -247,8 +244,7 @@ void timeline_keep(struct trace_timeline *t, const struct trace_event *event) {
     pthread_mutex_unlock(&t->lock);
 }
 
-/* ---- the file ----------------------------------------------------------------------------------
- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 /* The name without what does not belong into a file's. */
 static void plain_name(const struct trace_timeline *t, char *name) {

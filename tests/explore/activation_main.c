@@ -60,8 +60,7 @@ int activation_main(int argc, char **argv) {
     return command_run(&space, &command.limits);
 }
 
-/* ---- the space ---------------------------------------------------------------------------------
- */
+/* ---- the space ------------------------------------------------------------------------------- */
 enum { MOVED, WAITS, RETURNED };
 
 static struct activation_world world(const void *config, const uint16_t *cells) {

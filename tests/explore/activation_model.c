@@ -6,8 +6,7 @@
 
 #include "protocol/activation_state.h"
 
-/* ---- layout ------------------------------------------------------------------------------------
- */
+/* ---- layout ---------------------------------------------------------------------------------- */
 static size_t aligned(size_t bytes) {
     return (bytes + 7) / 8 * 8;
 }
@@ -113,8 +112,7 @@ void activation_world_initial(struct activation_world *w) {
     }
 }
 
-/* ---- messages ----------------------------------------------------------------------------------
- */
+/* ---- messages -------------------------------------------------------------------------------- */
 static uint32_t packed(const struct activation_message *m) {
     struct activation_dispute d = {
         .version = m->version, .ranks = {m->detail, 0}, .quorums = {m->quorum, 0}};
@@ -171,8 +169,7 @@ static void trouble(struct node *n, const struct activation_action *action) {
     snprintf(n->bad->detail, sizeof n->bad->detail, "rank %d: reason %d", n->rank, action->reason);
 }
 
-/* ---- moves -------------------------------------------------------------------------------------
- */
+/* ---- moves ----------------------------------------------------------------------------------- */
 /* The rank as a node, with room for the actions of its core; to be closed after its step. */
 static struct node open_node(struct activation_world *w, int rank) {
     static _Alignas(
@@ -407,8 +404,7 @@ int activation_world_move(struct activation_world *w, int rank, int choice, int 
     return made;
 }
 
-/* ---- where nothing goes on ---------------------------------------------------------------------
- */
+/* ---- where nothing goes on ------------------------------------------------------------------- */
 void activation_check_waiting(struct activation_world *w, int rank) {
     if (check_told(w))
         return;

@@ -5,8 +5,7 @@
 
 enum { PATIENCE = 5000 }; /* steps in which a rank that runs alone must have returned */
 
-/* -- on the way: one step per state and rank -----------------------------------------------------
- */
+/* -- on the way: one step per state and rank --------------------------------------------------- */
 /* Runs `rank` alone from `cells`, entry `at`, until it returns, waits rightly, or meets an earlier
  * run. The first wait can be the end of a scan that saw what is no longer so; the next one counts.
  */
@@ -65,8 +64,7 @@ void all_alone(struct searching *x, const uint16_t *cells, uint64_t at) {
     }
 }
 
-/* -- in the end: no step, only notes -------------------------------------------------------------
- */
+/* -- in the end: no step, only notes ----------------------------------------------------------- */
 uint32_t note_move(const struct space *g, const uint16_t *from, const uint16_t *to, int rank,
                    const struct outcome *out) {
     if (out->action == g->wait) {

@@ -94,8 +94,7 @@ void check_return(struct round_memory *m) {
         *own(m, R_TAKEN) = (uint16_t)now;
 }
 
-/* -- waiting ------------------------------------------------------------------------------------
- */
+/* -- waiting ----------------------------------------------------------------------------------- */
 static int can_be_awaited(const struct round_memory *m, int q) {
     const int over = rank_field(m->config, m->cells, q, R_OVER);
     /* a failed rank is a PeerError, not a hang; but who failed by a dispute has told all */

@@ -173,8 +173,7 @@ void model_step(struct round_memory *m, struct round_input input) {
         forget_left(m);
 }
 
-/* -- configuration ------------------------------------------------------------------------------
- */
+/* -- configuration ----------------------------------------------------------------------------- */
 static int least(int a, int b) {
     return a < b ? a : b;
 }

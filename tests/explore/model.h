@@ -169,8 +169,7 @@ int model_has_stores(const struct config *g, const uint16_t *cells, int rank);
 /* Makes the oldest of m->rank's visible; there is one. */
 void model_flush(struct round_memory *m);
 
-/* -- memory.c: what protocol/round.c does to memory (round.c) ------------------------------------
- */
+/* -- memory.c: what protocol/round.c does to memory (round.c) ---------------------------------- */
 uint64_t model_load(struct round_memory *m, int kind, uint32_t i, uint32_t j, int order);
 void model_store(struct round_memory *m, int kind, uint32_t i, uint32_t j, uint64_t value,
                  int order);
@@ -183,8 +182,7 @@ uint64_t model_rmw(struct round_memory *m, enum rmw op, int kind, uint32_t i, ui
 uint16_t data_read(const struct round_memory *m, int kind, int i, int j);
 void data_write(struct round_memory *m, int kind, int i, int j, uint16_t value);
 
-/* -- check.c, check_data.c, check_calls.c: the invariants ---------------------------------------
- */
+/* -- check.c, check_data.c, check_calls.c: the invariants -------------------------------------- */
 void violate(struct round_memory *m, const char *invariant, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Before `value` replaces what the cell holds. */

@@ -28,8 +28,7 @@ static int has_failed(const struct quorum_all_memory *m, int r) {
     return word(m, QUORUM_ALL_STATE, r, 0) == QUORUM_ALL_STATE_FAILED;
 }
 
-/* -- records -------------------------------------------------------------------------------------
- */
+/* -- records ----------------------------------------------------------------------------------- */
 static void check_record(struct quorum_all_memory *m, int q, int t) {
     const uint16_t record = *quorum_all_cell(m, KIND_RECORD, q, t & 1);
     if (record >= 0x8000)
@@ -52,8 +51,7 @@ static void check_records(struct quorum_all_memory *m, const int32_t *ranks, int
         check_record(m, ranks[k], (int)m->local.t);
 }
 
-/* -- arrays --------------------------------------------------------------------------------------
- */
+/* -- arrays ------------------------------------------------------------------------------------ */
 static void check_claimed(struct quorum_all_memory *m, int q, int s) {
     const int t = (int)m->local.t;
     const uint16_t content = *quorum_all_cell(m, KIND_ARRAY, q, s);

@@ -7,8 +7,7 @@
 
 enum { ALL_DEPARTED = 0xFFFF, MAX_WORD = 0x8000 };
 
-/* -- local states --------------------------------------------------------------------------------
- */
+/* -- local states ------------------------------------------------------------------------------ */
 static uint16_t pack_version(int64_t version) {
     return version == INT64_MAX ? ALL_DEPARTED : (uint16_t)(version + 1);
 }
@@ -129,8 +128,7 @@ static void end(struct quorum_all_memory *m, enum over over) {
     f[R_OVER] = (uint16_t)over;
 }
 
-/* -- programs ------------------------------------------------------------------------------------
- */
+/* -- programs ---------------------------------------------------------------------------------- */
 /* The user may write into the array. */
 static void release_array(struct quorum_all_memory *m) {
     for (int s = 0; s < m->config->slices; s++)
@@ -160,8 +158,7 @@ static void begin_next(struct quorum_all_memory *m) {
     pack(m);
 }
 
-/* -- moves ---------------------------------------------------------------------------------------
- */
+/* -- moves ------------------------------------------------------------------------------------- */
 static int has_data(enum quorum_all_action action) {
     return action == QUORUM_ALL_WRITE || action == QUORUM_ALL_PRIVATE ||
            action == QUORUM_ALL_SHARE || action == QUORUM_ALL_REDUCE ||
@@ -276,8 +273,7 @@ int quorum_all_model_move(struct quorum_all_memory *m, enum quorum_all_choice ch
     return 0;
 }
 
-/* -- configuration --------------------------------------------------------------------------------
- */
+/* -- configuration ----------------------------------------------------------------------------- */
 static const char *check_numbers(const struct quorum_all_config *g) {
     if (g->ranks < 1 || g->ranks > QUORUM_ALL_RANKS)
         return "--ranks is out of range";

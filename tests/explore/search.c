@@ -20,8 +20,7 @@ static int over_limit(struct searching *x) {
     return x->result->truncated;
 }
 
-/* -- BFS: a queue of states, in chunks that are used again once they are read ---------------------
- */
+/* -- BFS: a queue of states, in chunks that are used again once they are read ------------------ */
 enum { CHUNK = 256 };
 struct chunk {
     struct chunk *next;
@@ -261,8 +260,7 @@ static int breadth_first(struct searching *x) {
     return complete;
 }
 
-/* -- DFS -----------------------------------------------------------------------------------------
- */
+/* -- DFS --------------------------------------------------------------------------------------- */
 struct frame {
     struct cursor cursor, moved;
     int moves;

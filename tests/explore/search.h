@@ -23,8 +23,7 @@ void search(const struct space *g, const struct limits *limits, struct result *r
 void walk(const struct space *g, const struct limits *limits, struct result *result);
 double seconds_now(void);
 
-/* -- table.c: the set of states seen, by fingerprint --------------------------------------------
- */
+/* -- table.c: the set of states seen, by fingerprint ------------------------------------------- */
 struct table {
     uint64_t *entries; /* fingerprint 58 bits | flags; 0: empty */
     uint64_t mask, used;
@@ -52,8 +51,7 @@ struct table_key table_key(const struct table *t, const void *state, int bytes);
 uint64_t table_at(struct table *t, struct table_key key);
 uint64_t table_find(struct table *t, const void *state, int bytes);
 
-/* -- alone.c: I3 ---------------------------------------------------------------------------------
- */
+/* -- alone.c: I3 ------------------------------------------------------------------------------- */
 struct searching {
     const struct space *g;
     const struct limits *limits;

@@ -44,8 +44,7 @@ struct mpi_graph {
     uint8_t departed[]; /* [P] */
 };
 
-/* ---- who is there ----------------------------------------------------------------------------
- */
+/* ---- who is there ---------------------------------------------------------------------------- */
 
 static int is_ring(const struct mpi_graph *g) {
     return g->peers.graph.graph == WAGMA_GRAPH_RING;
@@ -88,8 +87,7 @@ static int missing(wagma_handle *h, int32_t *ranks) {
     return mpi_of(h)->graph->published ? missing_senders(h, ranks) : missing_readers(h, ranks);
 }
 
-/* ---- publishing -----------------------------------------------------------------------------
- */
+/* ---- publishing ------------------------------------------------------------------------------ */
 
 static int send_data(wagma_handle *h, int to, mpi_block *b) {
     struct mpi_executor *e = h->state;
@@ -136,8 +134,7 @@ static int publish(wagma_handle *h) {
     return status;
 }
 
-/* ---- what comes in ---------------------------------------------------------------------------
- */
+/* ---- what comes in --------------------------------------------------------------------------- */
 
 /* The peer with rank r among peers[], -1: there is none. */
 static int peer(const struct mpi_graph *g, const int32_t *peers, int r) {
@@ -253,8 +250,7 @@ static int drive(wagma_handle *h) {
     return data < 0 ? data : publishes | message | data;
 }
 
-/* ---- a call ----------------------------------------------------------------------------------
- */
+/* ---- a call ---------------------------------------------------------------------------------- */
 
 /* The contributions of the version are not needed any more. */
 static int release(wagma_handle *h) {
@@ -321,8 +317,7 @@ static int advance(wagma_handle *h, enum call_mode mode, int moved, int *over) {
     return mpi_pause_for(h, mode, what, look, &what, moved);
 }
 
-/* ---- the core ---------------------------------------------------------------------------------
- */
+/* ---- the core -------------------------------------------------------------------------------- */
 
 static int create_core(wagma_handle *h, const void *initial, double weight) {
     (void)initial, (void)weight;
@@ -371,8 +366,7 @@ static const struct mpi_core core = {
     .is_busy = is_busy,
 };
 
-/* ---- the executor ------------------------------------------------------------------------------
- */
+/* ---- the executor ---------------------------------------------------------------------------- */
 
 static int create(wagma_handle *h, const struct executor_request *request) {
     return mpi_create(h, request, &core);

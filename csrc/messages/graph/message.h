@@ -5,10 +5,10 @@
 
 #include <stdint.h>
 
-enum graph_kind {                     /* other numbers than enum activation_kind */
-                  GRAPH_ARRIVED = 32, /* the sender's contribution of `version` */
-                  GRAPH_FINISHED,     /* an activation_message: the sender needs nothing of
-                                            `version` any more */
+/* First byte of a message; other numbers than enum activation_kind. */
+enum graph_kind {
+    GRAPH_ARRIVED = 32, /* the sender's contribution of `version` */
+    GRAPH_FINISHED,     /* an activation_message: the sender needs nothing of `version` any more */
 };
 
 /* A contribution of up to GRAPH_INLINE bytes follows; a larger one comes as a data message, one

@@ -5,8 +5,7 @@
 #include "base/error.h"
 #include "messages/executor.h"
 
-/* ---- calls -------------------------------------------------------------------------------------
- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 void mpi_renew_grace(struct mpi_executor *e) {
     atomic_store(&e->grace, grace_auto(&e->spreads, &e->computes));
@@ -96,8 +95,7 @@ static double grace(const wagma_handle *h) {
     return h->options.grace >= 0 ? h->options.grace : (double)atomic_load(&e->grace) * 1e-9;
 }
 
-/* ---- the core ---------------------------------------------------------------------------------
- */
+/* ---- the core -------------------------------------------------------------------------------- */
 
 static struct activation_config config_of(const wagma_handle *h) {
     const struct mpi_executor *e = h->state;
@@ -197,8 +195,7 @@ static const struct mpi_core core = {
     .deadline = deadline,
 };
 
-/* ---- the executors -----------------------------------------------------------------------------
- */
+/* ---- the executors --------------------------------------------------------------------------- */
 
 static int create(wagma_handle *h, const struct executor_request *request) {
     return mpi_create(h, request, &core);

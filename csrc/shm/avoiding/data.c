@@ -1,8 +1,7 @@
 /* The data of wait-avoiding versions: contributions, slices and results. */
 #include "shm/avoiding/executor.h"
 
-/* ---- taking a round: its members, inputs and weights ------------------------------------------
- */
+/* ---- taking a round: its members, inputs and weights ----------------------------------------- */
 
 static void find_members(wagma_handle *h) {
     struct shm_executor *e = h->state;
@@ -89,8 +88,7 @@ static void slice_range(const wagma_segment *s, uint32_t slice, uint64_t *at, ui
     *count = slice == 0 ? total - *at : s->slice_count;
 }
 
-/* ---- slices ------------------------------------------------------------------------------------
- */
+/* ---- slices ---------------------------------------------------------------------------------- */
 
 /* out[at, at+count), by blocks that stay in the cache. `result`: where that part of the shared
  * result is stored, too; or NULL. */
@@ -231,8 +229,7 @@ static int reduce_private(wagma_handle *h) {
     return WAGMA_OK;
 }
 
-/* ---- contributions -----------------------------------------------------------------------------
- */
+/* ---- contributions --------------------------------------------------------------------------- */
 
 /* Weights of the pinned contributions, kept with the round: the buffers may be gone sooner. */
 static void gather_weights(wagma_handle *h) {

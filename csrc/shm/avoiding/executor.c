@@ -12,8 +12,7 @@
 
 #include "base/error.h"
 
-/* ---- the loop ---------------------------------------------------------------------------------
- */
+/* ---- the loop -------------------------------------------------------------------------------- */
 
 /* Does what round.c asks for until the call is over (WAGMA_OK), an error, or where the mode returns
  * to the caller (WAGMA_INPROGRESS). */

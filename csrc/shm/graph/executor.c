@@ -41,8 +41,7 @@ static struct graph_executor *graph_of(const wagma_handle *h) {
     return h->state;
 }
 
-/* ---- who is there ----------------------------------------------------------------------------
- */
+/* ---- who is there ---------------------------------------------------------------------------- */
 
 static uint64_t arrived(const wagma_segment *s, int r) {
     /* acquire: the buffer and the weight; pairs with publish() */
@@ -94,8 +93,7 @@ static int missing(wagma_handle *h) {
     return graph_of(h)->published ? missing_senders(h) : missing_readers(h);
 }
 
-/* ---- waiting ---------------------------------------------------------------------------------
- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 static enum trace_wait awaited(const wagma_handle *h) {
     return graph_of(h)->published ? TRACE_FOR_NEIGHBORS : TRACE_FOR_WINDOW;
@@ -123,8 +121,7 @@ static int wait_for_missing(wagma_handle *h, uint32_t most_pauses) {
     return call_wait(h, awaited(h), most_pauses, &wait, NULL);
 }
 
-/* ---- a call ----------------------------------------------------------------------------------
- */
+/* ---- a call ---------------------------------------------------------------------------------- */
 
 static void ring(wagma_handle *h, const int32_t *peers) {
     const struct graph_executor *e = h->state;
@@ -220,8 +217,7 @@ static int finish(wagma_handle *h) {
     return advance(h, WAIT_ANY_PAUSES);
 }
 
-/* ---- the interface ---------------------------------------------------------------------------
- */
+/* ---- the interface --------------------------------------------------------------------------- */
 
 static uint64_t bytes(const wagma_handle *h) {
     return segment_joined_bytes(handle_segment(h));

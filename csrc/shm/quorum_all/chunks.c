@@ -63,8 +63,7 @@ void chunks_begin(wagma_handle *h, int outputs) {
     c->n = (int64_t)(s->bytes_n / c->bytes + (s->bytes_n % c->bytes != 0));
 }
 
-/* ---- shared words ------------------------------------------------------------------------------
- */
+/* ---- shared words ---------------------------------------------------------------------------- */
 
 /* Counts of chunks are stamped with the version and only grow, like those of slices. */
 static void publish(wagma_handle *h, enum chunks_stage stage) {
@@ -163,8 +162,7 @@ int chunks_can_go_on(wagma_handle *h) {
     return can_collect(h) || can_reduce(h) || can_copy(h) || is_over(h);
 }
 
-/* ---- stalls ----------------------------------------------------------------------------------
- */
+/* ---- stalls ---------------------------------------------------------------------------------- */
 
 /* Owner q has yet to do something that this rank needs. */
 static int is_needed(const wagma_handle *h, int q) {

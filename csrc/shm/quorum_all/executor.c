@@ -165,8 +165,7 @@ static void fill_outcome(wagma_handle *h) {
         merge_show_x(h, &e->result);
 }
 
-/* ---- the loop ----------------------------------------------------------------------------------
- */
+/* ---- the loop -------------------------------------------------------------------------------- */
 
 /* The record is published: `action` is what comes next. */
 static void ring_after_publishing(wagma_handle *h, enum quorum_all_action action) {
