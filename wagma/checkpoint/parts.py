@@ -100,11 +100,6 @@ class Parts:
         model: torch.nn.Module | None,
         extra: Mapping[str, Stateful] | Iterable[Stateful],
     ) -> None:
-        if not isinstance(optimizer, DistributedOptimizer):
-            raise TypeError(
-                f"optimizer is a {type(optimizer).__name__}: it has to be a "
-                "wagma.DistributedOptimizer"
-            )
         if model is not None and not isinstance(model, torch.nn.Module):
             raise TypeError(f"model is a {type(model).__name__}: it has to be a torch.nn.Module")
         self.optimizer = optimizer
