@@ -1,7 +1,7 @@
 /* A rank's array that shows its contributions by turns (remap.h): what is published without a copy,
  * and what x is then. */
-#include "shm/avoiding/executor.h"
 #include "base/error.h"
+#include "shm/avoiding/executor.h"
 
 /* Of this rank; NULL: its array stays where it is. */
 static struct remap *array_of(const wagma_handle *h) {

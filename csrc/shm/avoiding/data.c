@@ -63,17 +63,18 @@ typedef void sum_kernel(wagma_dtype, void *, const void *const *, const double *
 
 /* The inputs from element `at` on. */
 static void shift_inputs(wagma_handle *h, uint64_t at) {
+    struct shm_executor *e = h->state;
     const size_t offset = at * reduce_dtype_size(shm_dtype(h));
-    for (int i = 0; i < avoiding_of(h)->n; i++)
-        avoiding_of(h)->shifted[i] =
-            h->inputs[i] ? (const unsigned char *)h->inputs[i] + offset : NULL;
+    for (int i = 0; i < e->n; i++)
+        e->shifted[i] = h->inputs[i] ? (const unsigned char *)h->inputs[i] + offset : NULL;
 }
 
 /* out = elements [at, at+count) of the inputs' sum, divided. */
 static void sum_inputs_by(sum_kernel *sum, wagma_handle *h, void *out, uint64_t at, uint64_t count,
                           double divisor) {
+    const struct shm_executor *e = h->state;
     shift_inputs(h, at);
-    sum(shm_dtype(h), out, avoiding_of(h)->shifted, h->weights, avoiding_of(h)->n, divisor, count);
+    sum(shm_dtype(h), out, e->shifted, h->weights, e->n, divisor, count);
 }
 
 static void sum_inputs(wagma_handle *h, void *out, uint64_t at, uint64_t count, double divisor) {
@@ -98,7 +99,7 @@ static void reduce_by_blocks(wagma_handle *h, unsigned char *result, unsigned ch
     const uint64_t size = reduce_dtype_size(shm_dtype(h)), step = SHM_BLOCK_BYTES / size;
     for (uint64_t i = 0; i < count; i += step) {
         const uint64_t n = count - i < step ? count - i : step;
-        sum_inputs(h, e->block, at + i, n, avoiding_of(h)->merge.stored);
+        sum_inputs(h, e->block, at + i, n, e->merge.stored);
         if (result)
             h->kernels->streamed_copy(shm_dtype(h), result + i * size, e->block, 1.0, n);
         deliver(h, out, at + i, e->block, n, !e->local.from_array);
@@ -122,12 +123,12 @@ static void reduce_to_all(wagma_handle *h, uint64_t at, uint64_t count) {
     if (!is_large(h)) {
         shift_inputs(h, at);
         h->kernels->sum_to_all(dtype, h->outputs, e->n, e->shifted, h->weights, e->n,
-                               avoiding_of(h)->merge.divisor, count);
+                               e->merge.divisor, count);
         return;
     }
     for (uint64_t i = 0; i < count; i += step) {
         const uint64_t n = count - i < step ? count - i : step;
-        sum_inputs(h, e->block, at + i, n, avoiding_of(h)->merge.divisor);
+        sum_inputs(h, e->block, at + i, n, e->merge.divisor);
         for (int k = 0; k < e->n; k++)
             h->kernels->streamed_copy(dtype, (unsigned char *)h->outputs[k] + i * size, e->block,
                                       1.0, n);
@@ -146,7 +147,7 @@ static int reduce_slice(wagma_handle *h) {
         reduce_to_all(h, at, count);
     } else if (e->local.view) {
         sum_inputs_by(is_large(h) ? h->kernels->streamed_sum : h->kernels->sum, h, result, at,
-                      count, avoiding_of(h)->merge.stored);
+                      count, e->merge.stored);
     } else {
         unsigned char *out = shm_destination(h);
         if (!out)
@@ -154,7 +155,7 @@ static int reduce_slice(wagma_handle *h) {
         if (is_large(h)) {
             reduce_by_blocks(h, result, out, at, count);
         } else {
-            sum_inputs(h, result, at, count, avoiding_of(h)->merge.stored);
+            sum_inputs(h, result, at, count, e->merge.stored);
             deliver(h, out, at, result, count, 1);
         }
     }
@@ -175,8 +176,7 @@ static int redo_slice(wagma_handle *h) {
         return WAGMA_ENOMEM;
     slice_range(handle_segment(h), e->local.s, &at, &count);
     if (e->local.to_all)
-        sum_inputs(h, out + at * reduce_dtype_size(shm_dtype(h)), at, count,
-                   avoiding_of(h)->merge.divisor);
+        sum_inputs(h, out + at * reduce_dtype_size(shm_dtype(h)), at, count, e->merge.divisor);
     else
         reduce_by_blocks(h, NULL, out, at, count);
     h->stats.redone_slices++;
@@ -208,6 +208,7 @@ static int copy_slice(wagma_handle *h) {
  * alone: then x is the result. */
 static int reduce_private(wagma_handle *h) {
     struct shm_executor *e = h->state;
+    const wagma_segment *s = handle_segment(h);
     const uint64_t began = trace_begin(h->trace);
     if (e->merge.weight == 0 || e->n == 1)
         return WAGMA_OK;
@@ -216,12 +217,12 @@ static int reduce_private(wagma_handle *h) {
         return WAGMA_ENOMEM;
     sum_kernel *sum =
         e->streams_x && e->local.from_array ? h->kernels->streamed_sum : h->kernels->sum;
-    for (uint32_t slice = 0; slice < (uint32_t)handle_segment(h)->slices; slice++) {
+    for (uint32_t slice = 0; slice < (uint32_t)s->slices; slice++) {
         uint64_t at, count;
-        slice_range(handle_segment(h), slice, &at, &count);
+        slice_range(s, slice, &at, &count);
         if (e->local.fresh)
             sum_inputs_by(sum, h, out + at * reduce_dtype_size(shm_dtype(h)), at, count,
-                          avoiding_of(h)->merge.divisor);
+                          e->merge.divisor);
         else
             reduce_by_blocks(h, NULL, out, at, count);
     }
@@ -299,6 +300,7 @@ int shm_data(wagma_handle *h, enum round_action action) {
         gather_weights(h);
         return WAGMA_OK;
     }
+    const struct round_local *l = &avoiding_of(h)->local;
     take(h);
     switch (action) {
     case ROUND_PRIVATE:
@@ -311,9 +313,7 @@ int shm_data(wagma_handle *h, enum round_action action) {
         return redo_slice(h);
     case ROUND_COLLECT:
         shm_collect(h);
-        if (avoiding_of(h)->local.to_all && !avoiding_of(h)->local.copying && !shm_writable_x(h))
-            return WAGMA_ENOMEM;
-        return WAGMA_OK;
+        return l->to_all && !l->copying && !shm_writable_x(h) ? WAGMA_ENOMEM : WAGMA_OK;
     default:
         __builtin_unreachable();
     }

@@ -5,10 +5,10 @@
 #define WAGMA_SHM_AVOIDING_EXECUTOR_H
 
 #include "engine/merge.h"
+#include "protocol/round.h"
 #include "shm/avoiding/grace.h"
 #include "shm/call_wait.h"
 #include "shm/remap.h"
-#include "protocol/round.h"
 #include "shm/ways.h"
 
 /* What start() may wait before it hands over to finish(). */
@@ -110,10 +110,10 @@ int shm_outcome(wagma_handle *h);
 unsigned char *shm_destination(wagma_handle *h);
 
 static inline wagma_dtype shm_dtype(const wagma_handle *h) {
-    return (wagma_dtype)handle_segment(h)->options.dtype;
+    return (wagma_dtype)h->options.dtype;
 }
 static inline size_t shm_elements(const wagma_handle *h) {
-    return (size_t)handle_segment(h)->options.count;
+    return (size_t)h->options.count;
 }
 /* The public version of the round that was taken. */
 static inline int64_t shm_taken(const wagma_handle *h) {

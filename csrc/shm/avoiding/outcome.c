@@ -1,7 +1,7 @@
 /* The end of wait-avoiding calls: the outcome, and where the result is. */
-#include "shm/avoiding/executor.h"
 #include "base/error.h"
 #include "base/pages.h"
+#include "shm/avoiding/executor.h"
 
 /* N bytes in *memory, made when they are first needed; NULL: error_set(). */
 static unsigned char *memory_for(const wagma_handle *h, unsigned char **memory) {

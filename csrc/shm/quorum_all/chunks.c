@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/quorum_all/executor.h"
 #include "shm/peer_memory.h"
+#include "shm/quorum_all/executor.h"
 
 enum { LINE = 64 };
 
@@ -229,7 +229,7 @@ static unsigned char *in_x(const wagma_handle *h, int64_t chunk) {
 static void place_for(wagma_handle *h, int q, unsigned char *place, const unsigned char *x,
                       size_t bytes) {
     struct ways *stores = &quorum_all_of(h)->chunks.stores[q];
-    const wagma_dtype dtype = (wagma_dtype)handle_segment(h)->options.dtype;
+    const wagma_dtype dtype = (wagma_dtype)h->options.dtype;
     if (bytes < WAYS_BYTES_MIN) {
         memcpy(place, x, bytes);
         return;
@@ -290,7 +290,7 @@ static const unsigned char *input_of(wagma_handle *h, int q, int64_t chunk, size
 /* Bytes from `first` on of a chunk. */
 static int reduce_piece(wagma_handle *h, int64_t chunk, size_t first, size_t bytes) {
     struct chunks *c = &quorum_all_of(h)->chunks;
-    const wagma_dtype dtype = (wagma_dtype)handle_segment(h)->options.dtype;
+    const wagma_dtype dtype = (wagma_dtype)h->options.dtype;
     unsigned char *x = in_x(h, chunk) + first;
     const int inputs = quorum_all_of(h)->local.contributors_n;
     int outputs = 0, status = WAGMA_OK;

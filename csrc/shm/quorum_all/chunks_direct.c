@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "shm/quorum_all/executor.h"
 #include "base/pages.h"
 #include "shm/peer_memory.h"
+#include "shm/quorum_all/executor.h"
 
 enum chunks_way chunks_default = CHUNKS_FASTER;
 

@@ -125,7 +125,7 @@ static void begin_sharing(wagma_handle *h) {
 static void reduce_slice(wagma_handle *h) {
     struct quorum_all_executor *e = h->state;
     const struct quorum_all_local *l = &e->local;
-    const wagma_options *o = &handle_segment(h)->options;
+    const wagma_options *o = &h->options;
     const size_t first = (e->context.slices - 1 - l->s) * e->slice_count;
     const size_t left = (size_t)o->count - first;
     const uint64_t began = trace_begin(h->trace);
@@ -145,7 +145,7 @@ static void reduce_slice(wagma_handle *h) {
 
 /* x = the result, where it appeared in the stage. */
 static void deliver(wagma_handle *h) {
-    const wagma_options *o = &handle_segment(h)->options;
+    const wagma_options *o = &h->options;
     const unsigned char *mine = quorum_all_of(h)->mine;
     if (mine == h->call.x)
         return;

@@ -3,10 +3,10 @@
 #ifndef WAGMA_SHM_QUORUM_ALL_EXECUTOR_H
 #define WAGMA_SHM_QUORUM_ALL_EXECUTOR_H
 
-#include "shm/quorum_all/chunks.h"
 #include "engine/merge.h"
 #include "protocol/quorum_all.h"
 #include "shm/call_wait.h"
+#include "shm/quorum_all/chunks.h"
 #include "shm/quorum_all/record.h"
 
 struct quorum_all_executor {

@@ -1,6 +1,6 @@
 /* Waits of the executor of quorum "all": how long, and what becomes of those that last. */
-#include "shm/quorum_all/executor.h"
 #include "base/error.h"
+#include "shm/quorum_all/executor.h"
 
 static enum trace_wait awaited(const wagma_handle *h) {
     if (quorum_all_of(h)->chunking)
