@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "shm/forked.h"
 #include "base/process.h"
 #include "protocol/topology.h"
+#include "shm/forked.h"
 
 /* Seconds from which on a timeout is none: 30 years. */
 #define FOREVER 1e9
@@ -64,13 +64,13 @@ int handle_check_ready(const wagma_handle *h) {
     return status == WAGMA_OK ? check_idle(h) : status;
 }
 
-/* What the trace says of a call. */
-static int how(const wagma_handle *h) {
+/* Return what the trace says of a call. */
+static int trace_flags(const wagma_handle *h) {
     return (h->call.sync ? TRACE_SYNC : 0) | (h->call.posted ? TRACE_POSTED : 0);
 }
 
 /* Ends the handle in the middle of a call of this thread. Later calls say why. */
-static void give_up(wagma_handle *h) {
+static void break_handle(wagma_handle *h) {
     if (!h->closed && !h->first_error)
         h->first_error = strdup(wagma_last_error());
     (void)handle_step_aside(h);
@@ -83,9 +83,9 @@ static int conclude(wagma_handle *h, int status, wagma_outcome *outcome) {
         return status;
     h->call.active = 0;
     if (status != WAGMA_OK) {
-        trace_returned(h->trace, how(h) | TRACE_BROKE);
+        trace_returned(h->trace, trace_flags(h) | TRACE_BROKE);
         trace_now(h->trace, TRACE_ERROR, h->call.version, -1, status);
-        give_up(h);
+        break_handle(h);
         return status;
     }
     h->outcome.version = h->call.version;
@@ -96,7 +96,7 @@ static int conclude(wagma_handle *h, int status, wagma_outcome *outcome) {
     h->stats.calls++;
     h->stats.waited += h->outcome.waited;
     rank_stats_return(h);
-    trace_returned(h->trace, how(h) | (h->outcome.late ? TRACE_LATE : 0) |
+    trace_returned(h->trace, trace_flags(h) | (h->outcome.late ? TRACE_LATE : 0) |
                                  (h->outcome.merged ? 0 : TRACE_UNMERGED));
     if (outcome)
         *outcome = h->outcome;
@@ -148,8 +148,8 @@ static int begin(wagma_handle *h, void *x, double weight, int sync) {
     return WAGMA_OK;
 }
 
-/* The call in progress may go on, with the same x. */
-static int resume(const wagma_handle *h, const void *x) {
+/* Check that a call is in progress and may go on, with the same x. */
+static int check_pending(const wagma_handle *h, const void *x) {
     if (!h)
         return error_set(WAGMA_EINVAL, "handle is NULL");
     const int status = check_usable(h);
@@ -185,7 +185,7 @@ int wagma_post(wagma_handle *h, void *x, double weight, int sync) {
 
 /* The caller is back. What it did elsewhere is no waiting, except for a heartbeat of it: a loop
  * around wagma_test() waits, and gets its warnings and its WAGMA_ESTALL. */
-static uint64_t come_back(wagma_handle *h) {
+static uint64_t resume_call(wagma_handle *h) {
     const uint64_t now = clock_now();
     if (now - h->call.counted > WAIT_HEARTBEAT_NS)
         h->call.counted = now - WAIT_HEARTBEAT_NS;
@@ -193,7 +193,7 @@ static uint64_t come_back(wagma_handle *h) {
 }
 
 /* The executor has gone on; until the call is over the caller is away. */
-static int go_away(wagma_handle *h, int status, wagma_outcome *outcome) {
+static int suspend_call(wagma_handle *h, int status, wagma_outcome *outcome) {
     status = conclude(h, status, outcome);
     if (status == WAGMA_INPROGRESS)
         handle_count_delay(h);
@@ -202,28 +202,28 @@ static int go_away(wagma_handle *h, int status, wagma_outcome *outcome) {
 
 int wagma_test(wagma_handle *h, void *x, wagma_outcome *outcome) {
     handle_enter_call(h);
-    int status = resume(h, x);
+    int status = check_pending(h, x);
     if (status != WAGMA_OK)
         return handle_leave_call(h, status);
-    const uint64_t now = come_back(h);
+    const uint64_t now = resume_call(h);
     h->call.testing = 1;
     status = h->executor->calls.poll(h);
     if (status != WAGMA_INPROGRESS) /* looking whether it is over does not end the computing */
         trace_back(h->trace, now, h->call.version, 1);
-    return handle_leave_call(h, go_away(h, status, outcome));
+    return handle_leave_call(h, suspend_call(h, status, outcome));
 }
 
 static int wait_until(wagma_handle *h, void *x, double timeout, wagma_outcome *outcome) {
-    int status = resume(h, x);
+    int status = check_pending(h, x);
     if (status != WAGMA_OK)
         return status;
     if (isnan(timeout))
         return error_set(WAGMA_EINVAL, "timeout=nan: must be seconds, or negative for none");
-    const uint64_t now = come_back(h);
+    const uint64_t now = resume_call(h);
     trace_back(h->trace, now, h->call.version, 1);
     h->call.testing = 0;
     h->call.until = timeout >= 0 && timeout < FOREVER ? now + (uint64_t)(timeout * 1e9) : 0;
-    status = go_away(h, h->executor->calls.finish(h), outcome);
+    status = suspend_call(h, h->executor->calls.finish(h), outcome);
     if (status == WAGMA_INPROGRESS)
         trace_left(h->trace);
     return status;
@@ -301,7 +301,7 @@ int wagma_next_contribution(wagma_handle *h, void **buffer) {
     status = h->executor->calls.next_contribution(h, buffer);
     h->stats.waited += (double)h->call.waited * 1e-9;
     if (status != WAGMA_OK)
-        give_up(h);
+        break_handle(h);
     return handle_leave_call(h, status);
 }
 

@@ -1,6 +1,6 @@
 /* Public face of the grouping and of the graphs: checks the arguments, names the wrong one. */
-#include "protocol/graph.h"
 #include "base/error.h"
+#include "protocol/graph.h"
 #include "protocol/topology.h"
 
 static int check_sizes(int size, int group_size) {

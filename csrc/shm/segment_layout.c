@@ -51,7 +51,7 @@ static uint64_t pages(uint64_t bytes) {
     return (bytes + PAGE - 1) & ~(uint64_t)(PAGE - 1);
 }
 
-static void count_things(wagma_segment *s) {
+static void count_buffers(wagma_segment *s) {
     const wagma_options *o = &s->options;
     uint64_t window = (uint64_t)o->window;
     const struct policy *p = &s->policy;
@@ -148,7 +148,7 @@ int segment_layout(wagma_segment *s) {
     cursor c = {0};
     s->bytes_n = product(&c, (uint64_t)o->count, reduce_dtype_size((wagma_dtype)o->dtype));
     s->policy = policy_of(o);
-    count_things(s);
+    count_buffers(s);
     cut_slices(s);
     cut_chunks(s);
     place(s, &c);
@@ -189,7 +189,7 @@ uint64_t segment_joined_bytes(const wagma_segment *s) {
 
 void segment_arrays(const wagma_segment *s, uint64_t *first, uint64_t *most) {
     const uint64_t array = segment_array_memory(s->array_bytes);
-    const uint64_t staged = s->buffers || s->bytes_n <= SEGMENT_FLAT_MAX ? 0 : s->bytes_n;
+    const uint64_t staged = !s->policy.in_place || s->bytes_n <= SEGMENT_FLAT_MAX ? 0 : s->bytes_n;
     const int joined = segment_joined_contributions(s) + segment_joined_rounds(s);
     *first = array + (uint64_t)joined * s->item_memory;
     *most = array + segment_array_memory(staged) + segment_array_memory(s->chunks_bytes) +
