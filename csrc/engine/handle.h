@@ -4,6 +4,9 @@
 #ifndef WAGMA_ENGINE_HANDLE_H
 #define WAGMA_ENGINE_HANDLE_H
 
+#include <stdatomic.h>
+#include <stdint.h>
+
 #include "base/clock.h"
 #include "engine/executor.h"
 #include "engine/heartbeat.h"
@@ -100,9 +103,8 @@ static inline int handle_check_open(const wagma_handle *h) {
 
 /* A stall in a wait, called by an executor on WAIT_HEARTBEAT; `needed` of the `n` missing ranks
  * have to come. Too many of them dead or failed (WAGMA_EPEER), timeout (WAGMA_ESTALL), the
- * interrupted hook, the stall warning. `phase` is a word for the message: "quorum", "window",
- * "sync", "buffer", "round", "slices". WAGMA_OK: go on waiting; WAGMA_INPROGRESS: call.until has
- * passed, and wagma_last_error() names who is missing. */
+ * interrupted hook, the stall warning. `phase`: see handle_phase(). WAGMA_OK: go on waiting;
+ * WAGMA_INPROGRESS: call.until has passed, and wagma_last_error() names who is missing. */
 int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing, int n, int needed);
 /* Its parts: the error of a rank that is dead or failed; and all the rest. */
 int handle_lost(wagma_handle *h, const char *phase, int32_t rank);

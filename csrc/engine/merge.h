@@ -14,6 +14,9 @@
 #ifndef WAGMA_ENGINE_MERGE_H
 #define WAGMA_ENGINE_MERGE_H
 
+#include <stddef.h>
+#include <stdint.h>
+
 #include "engine/handle.h"
 #include "engine/policy.h"
 #include "kernels/reduce.h"

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "engine/policy.h"
-#include "protocol/graph.h"
 #include "kernels/reduce.h"
+#include "protocol/graph.h"
 
 enum {
     DEFAULT_WINDOW = 64,   /* without sync versions */

@@ -16,8 +16,8 @@
 #include "base/arena.h"
 #include "engine/handle.h"
 #include "kernels/reduce.h"
-#include "trace/events.h"
 #include "messages/transport.h"
+#include "trace/events.h"
 
 /* First byte of a control message that is an exchange's (activation.h has the lower ones). */
 enum { EXCHANGE_HEADER = 64 };

@@ -17,12 +17,12 @@
 #ifndef WAGMA_MESSAGES_EXECUTOR_H
 #define WAGMA_MESSAGES_EXECUTOR_H
 
-#include "protocol/activation.h"
-#include "messages/exchange.h"
 #include "engine/grace.h"
 #include "engine/handle.h"
+#include "messages/exchange.h"
 #include "messages/progress.h"
 #include "messages/transport.h"
+#include "protocol/activation.h"
 
 /* N bytes of data: a contribution or a result. Counted, since versions that have pinned a
  * contribution read it while the rank has newer ones. */
@@ -83,6 +83,7 @@ struct mpi_core {
     int (*is_busy)(const struct mpi_executor *e); /* something is; before create(), too */
     uint64_t (*deadline)(const struct mpi_executor *e); /* ns: of the next drive; NULL: none */
 };
+
 struct mpi_executor {
     const struct mpi_core *core;
     struct progress progress;

@@ -1,7 +1,7 @@
 /* Waits over a transport: how long, for whom, and what becomes of those that last. A rank that
  * waits drives the engine itself. */
-#include "messages/executor.h"
 #include "base/error.h"
+#include "messages/executor.h"
 
 enum {
     START_NS = 3000,      /* what start() may wait before it hands over to finish() */

@@ -1,7 +1,7 @@
 /* Coordinators: every version has one rank that counts arrivals, and activates the version when its
  * quorum is there and its grace is over. */
-#include "protocol/activation_state.h"
 #include "base/mix.h"
+#include "protocol/activation_state.h"
 
 static int has(const uint64_t *ranks, int rank) {
     return (int)(ranks[rank / 64] >> (rank % 64) & 1);

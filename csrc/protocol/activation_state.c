@@ -1,8 +1,8 @@
 /* Versions in their slots, actions that wait to be taken, and the graph of activations. */
 #include <string.h>
 
-#include "protocol/activation_state.h"
 #include "base/mix.h"
+#include "protocol/activation_state.h"
 
 static size_t aligned(size_t bytes) {
     return (bytes + 7) / 8 * 8;

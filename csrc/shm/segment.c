@@ -1,7 +1,7 @@
 /* Making, mapping and removing the shared segment: a sparse file at first. */
-#include "shm/forked.h"
 #include "base/pages.h"
 #include "base/process.h"
+#include "shm/forked.h"
 #include "shm/remap.h"
 
 #include <errno.h>

@@ -37,8 +37,8 @@
 
 #include "base/cores_mask.h"
 #include "engine/policy.h"
-#include "protocol/topology.h"
 #include "include/wagma.h"
+#include "protocol/topology.h"
 
 typedef _Atomic uint64_t segment_atomic;
 

@@ -1,7 +1,7 @@
 /* Committing memory piece by piece, and joining. */
 #define _GNU_SOURCE /* fallocate */
-#include "shm/forked.h"
 #include "base/pages.h"
+#include "shm/forked.h"
 #include "shm/segment.h"
 
 #include <errno.h>

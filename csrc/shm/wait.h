@@ -13,6 +13,7 @@
 #ifndef WAGMA_SHM_WAIT_H
 #define WAGMA_SHM_WAIT_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "base/clock.h"

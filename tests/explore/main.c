@@ -6,8 +6,8 @@
 
 #include "activation_main.h"
 #include "command.h"
-#include "quorum_all_main.h"
 #include "model.h"
+#include "quorum_all_main.h"
 #include "round_space.h"
 
 static const char usage[] =

@@ -18,9 +18,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "engine/graph_sum.h"
 #include "messages/executor.h"
 #include "messages/graph/message.h"
-#include "engine/graph_sum.h"
 
 enum { ENDS_AT_ONCE = 8 };
 

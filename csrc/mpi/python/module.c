@@ -5,8 +5,8 @@
 
 #include <unistd.h>
 
-#include "mpi/transport.h"
 #include "include/wagma_mpi.h"
+#include "mpi/transport.h"
 
 /* The transport in a capsule of this name is the capsule's. Who passes it to wagma_create_over()
  * gives the capsule another name before. */
