@@ -16,9 +16,9 @@ static size_t elements(const wagma_handle *h) {
 
 /* ---- blocks: as many as are in use at once, never given back --------------------------------- */
 
-mpi_block *mpi_block_new(wagma_handle *h) {
-    struct mpi_executor *e = h->state;
-    mpi_block *b = e->free;
+messages_block *messages_block_new(wagma_handle *h) {
+    struct messages_executor *e = h->state;
+    messages_block *b = e->free;
     if (b) {
         e->free = b->next;
     } else {
@@ -36,28 +36,28 @@ mpi_block *mpi_block_new(wagma_handle *h) {
     return b;
 }
 
-void mpi_block_drop(struct mpi_executor *e, mpi_block *b) {
+void messages_block_drop(struct messages_executor *e, messages_block *b) {
     if (!b || --b->references > 0)
         return;
     b->next = e->free;
     e->free = b;
 }
 
-void mpi_block_put(struct mpi_executor *e, mpi_block **place, mpi_block *b) {
-    mpi_block_drop(e, *place);
+void messages_block_put(struct messages_executor *e, messages_block **place, messages_block *b) {
+    messages_block_drop(e, *place);
     *place = b;
 }
 
 /* ---- versions -------------------------------------------------------------------------------- */
 
-mpi_version *mpi_version_find(const struct mpi_executor *e, int64_t version) {
-    mpi_version *v = e->versions;
+messages_version *messages_version_find(const struct messages_executor *e, int64_t version) {
+    messages_version *v = e->versions;
     while (v && v->version != version)
         v = v->next;
     return v;
 }
 
-static int make_room(mpi_version *v, int members) {
+static int make_room(messages_version *v, int members) {
     if (members <= v->room)
         return 1;
     free(v->members);
@@ -68,9 +68,9 @@ static int make_room(mpi_version *v, int members) {
     return v->room > 0;
 }
 
-mpi_version *mpi_version_new(wagma_handle *h, int64_t version, int members) {
-    struct mpi_executor *e = h->state;
-    mpi_version *v = e->spare;
+messages_version *messages_version_new(wagma_handle *h, int64_t version, int members) {
+    struct messages_executor *e = h->state;
+    messages_version *v = e->spare;
     if (v)
         e->spare = v->next;
     else
@@ -83,40 +83,40 @@ mpi_version *mpi_version_new(wagma_handle *h, int64_t version, int members) {
         }
         return NULL;
     }
-    *v = (mpi_version){.next = e->versions,
-                       .version = version,
-                       .n = members,
-                       .room = v->room,
-                       .members = v->members,
-                       .records = v->records};
+    *v = (messages_version){.next = e->versions,
+                            .version = version,
+                            .n = members,
+                            .room = v->room,
+                            .members = v->members,
+                            .records = v->records};
     e->versions = v;
     return v;
 }
 
-void mpi_sweep(struct mpi_executor *e) {
-    for (mpi_version **place = &e->versions; *place;) {
-        mpi_version *v = *place;
+void messages_sweep(struct messages_executor *e) {
+    for (messages_version **place = &e->versions; *place;) {
+        messages_version *v = *place;
         if (!v->complete || v->shown || activation_keeps(e->activation, v->version)) {
             place = &v->next;
             continue;
         }
-        mpi_block_put(e, &v->result, NULL);
+        messages_block_put(e, &v->result, NULL);
         *place = v->next;
         v->next = e->spare;
         e->spare = v;
     }
 }
 
-void mpi_end_views(struct mpi_executor *e) {
-    for (mpi_version *v = e->versions; v; v = v->next)
+void messages_end_views(struct messages_executor *e) {
+    for (messages_version *v = e->versions; v; v = v->next)
         v->shown = 0;
-    mpi_block_put(e, &e->shown, NULL);
-    mpi_sweep(e);
+    messages_block_put(e, &e->shown, NULL);
+    messages_sweep(e);
 }
 
-static void free_versions(mpi_version *v) {
+static void free_versions(messages_version *v) {
     while (v) {
-        mpi_version *next = v->next;
+        messages_version *next = v->next;
         free(v->members);
         free(v->records);
         free(v);
@@ -124,9 +124,9 @@ static void free_versions(mpi_version *v) {
     }
 }
 
-void mpi_free_data(struct mpi_executor *e) {
+void messages_free_data(struct messages_executor *e) {
     while (e->made) {
-        mpi_block *next = e->made->next_made;
+        messages_block *next = e->made->next_made;
         free(e->made);
         e->made = next;
     }
@@ -134,16 +134,16 @@ void mpi_free_data(struct mpi_executor *e) {
     arena_free(&e->arena);
 }
 
-void mpi_free_versions(struct mpi_executor *e) {
+void messages_free_versions(struct messages_executor *e) {
     free_versions(e->versions);
     free_versions(e->spare);
 }
 
 /* ---- contributions --------------------------------------------------------------------------- */
 
-mpi_block *mpi_copy_of_call(wagma_handle *h) {
-    const struct mpi_executor *e = h->state;
-    mpi_block *b = mpi_block_new(h);
+messages_block *messages_copy_of_call(wagma_handle *h) {
+    const struct messages_executor *e = h->state;
+    messages_block *b = messages_block_new(h);
     if (!b)
         return NULL;
     if (e->carried)
@@ -154,8 +154,8 @@ mpi_block *mpi_copy_of_call(wagma_handle *h) {
     return b;
 }
 
-int mpi_contribute(wagma_handle *h) {
-    struct mpi_executor *e = h->state;
+int messages_contribute(wagma_handle *h) {
+    struct messages_executor *e = h->state;
     const int ordered = h->policy.ordered;
     const uint64_t began = trace_begin(h->trace);
     const int adds = e->carried && h->call.weight != 0;
@@ -168,17 +168,17 @@ int mpi_contribute(wagma_handle *h) {
         e->reserved = NULL;
     }
     if (e->out_of_place && !adds)
-        e->written = mpi_block_hold(e->lent);
+        e->written = messages_block_hold(e->lent);
     else if (adds || (!ordered && h->call.weight != 0))
-        e->written = mpi_copy_of_call(h);
+        e->written = messages_copy_of_call(h);
     else if (!ordered)
-        e->written = mpi_block_new(h); /* of weight 0 it is never read */
+        e->written = messages_block_new(h); /* of weight 0 it is never read */
     else
         return WAGMA_OK; /* nobody reads x after the call */
     if (!e->written)
         return WAGMA_ENOMEM;
     if (!ordered)
-        mpi_block_put(e, &e->newest, mpi_block_hold(e->written));
+        messages_block_put(e, &e->newest, messages_block_hold(e->written));
     trace_end(h->trace, TRACE_WRITE, began, h->call.version, -1, 0);
     return WAGMA_OK;
 }
@@ -191,14 +191,14 @@ static exchange_record record(const wagma_handle *h, int contributes, int64_t ve
 }
 
 /* Of a version that pins the call's contribution. */
-static void pin_fresh(wagma_handle *h, mpi_version *v, exchange_start *start) {
-    struct mpi_executor *e = h->state;
+static void pin_fresh(wagma_handle *h, messages_version *v, exchange_start *start) {
+    struct messages_executor *e = h->state;
     start->mine = record(h, 1, h->call.version, h->call.weight);
     if (h->call.explicit_sync)
         start->mine.flags = EXCHANGE_EXPLICIT_SYNC;
     start->input = h->call.x;
     if (e->written) {
-        v->input = mpi_block_hold(e->written);
+        v->input = messages_block_hold(e->written);
         start->input = v->input->data;
     }
     /* Nobody but this call asks for it; but a posted x does not change before it is waited for. */
@@ -206,8 +206,8 @@ static void pin_fresh(wagma_handle *h, mpi_version *v, exchange_start *start) {
         start->result = h->call.x;
 }
 
-int mpi_pin_input(wagma_handle *h, mpi_version *v, int64_t input, exchange_start *start) {
-    struct mpi_executor *e = h->state;
+int messages_pin_input(wagma_handle *h, messages_version *v, int64_t input, exchange_start *start) {
+    struct messages_executor *e = h->state;
     start->divide = h->policy.stores_average;
     if (input == v->version) {
         pin_fresh(h, v, start);
@@ -215,14 +215,14 @@ int mpi_pin_input(wagma_handle *h, mpi_version *v, int64_t input, exchange_start
         start->mine = record(h, 0, -1, input == ACTIVATION_GONE ? 0 : e->newest_weight);
     } else {
         start->mine = record(h, 1, e->newest_version, e->newest_weight);
-        v->input = mpi_block_hold(e->newest);
+        v->input = messages_block_hold(e->newest);
         start->input = v->input->data;
     }
     if (start->mine.weight == 0)
         start->input = NULL;
     if (start->result)
         return WAGMA_OK;
-    if (!(v->result = mpi_block_new(h)))
+    if (!(v->result = messages_block_new(h)))
         return WAGMA_ENOMEM;
     start->result = v->result->data;
     return WAGMA_OK;

@@ -18,8 +18,8 @@ static int is_chatter(int kind) {
     return kind == ACTIVATION_INQUIRE || kind == ACTIVATION_TELL || kind == ACTIVATION_DISPUTE;
 }
 
-int mpi_send(wagma_handle *h, int to, const struct activation_message *m) {
-    struct mpi_executor *e = h->state;
+int messages_send(wagma_handle *h, int to, const struct activation_message *m) {
+    struct messages_executor *e = h->state;
     const int status = e->transport->calls->send_control(e->transport, to, m, sizeof *m);
     e->sent++;
     if (!is_chatter(m->kind))
@@ -36,15 +36,15 @@ static int position(const int32_t *members, int n, int rank) {
 
 /* For rank_stats.c: ranks on other nodes have other clocks, but they have all seen the last sync
  * version end at about the same time. */
-static void count_from_epoch(struct mpi_executor *e, rank_record *mine) {
+static void count_from_epoch(struct messages_executor *e, rank_record *mine) {
     if (!mine->stats.departed)
         mine->arrived -= e->epoch;
 }
 
 static int pin(wagma_handle *h, const struct activation_action *action) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     const int most = action->sync ? h->size : h->topology.group_size;
-    mpi_version *v = mpi_version_new(h, action->version, most);
+    messages_version *v = messages_version_new(h, action->version, most);
     if (!v)
         return WAGMA_ENOMEM;
     v->sync = action->sync;
@@ -59,7 +59,7 @@ static int pin(wagma_handle *h, const struct activation_action *action) {
                             .index = position(v->members, v->n, h->rank),
                             .sync = action->sync,
                             .attachment = &e->records[h->rank]};
-    int status = mpi_pin_input(h, v, action->input, &start);
+    int status = messages_pin_input(h, v, action->input, &start);
     const int64_t behind = action->version - start.mine.version;
     trace_now(h->trace, TRACE_PIN, action->version, -1,
               action->input < -1 ? TRACE_WITHOUT : (int)behind);
@@ -99,7 +99,7 @@ static int trouble(wagma_handle *h, const struct activation_action *action) {
                          (long long)action->version);
     if (action->to >= 0)
         snprintf(other, sizeof other, "rank %d", action->to);
-    mpi_of(h)->mismatch = action->version;
+    messages_of(h)->mismatch = action->version;
     return error_set(WAGMA_EMISMATCH,
                      "rank %d (in version %lld) took version %lld for %s, while %s took it for %s: "
                      "every rank has to call sync(x) at the same version",
@@ -109,23 +109,24 @@ static int trouble(wagma_handle *h, const struct activation_action *action) {
 
 /* TELL, with what activation.c does not know. */
 static int answer(wagma_handle *h, int to, struct activation_message m) {
-    const mpi_version *v = mpi_version_find(h->state, mpi_of(h)->asked);
+    const messages_version *v = messages_version_find(h->state, messages_of(h)->asked);
     m.sync = (uint8_t)h->call.active;
     m.detail = v && v->exchange ? exchange_missing(v->exchange) : -1;
-    return mpi_send(h, to, &m);
+    return messages_send(h, to, &m);
 }
 
 static int do_action(wagma_handle *h, const struct activation_action *action) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     switch (action->kind) {
     case ACTIVATION_SEND:
-        return action->message.kind == ACTIVATION_TELL ? answer(h, action->to, action->message)
-                                                       : mpi_send(h, action->to, &action->message);
+        return action->message.kind == ACTIVATION_TELL
+                   ? answer(h, action->to, action->message)
+                   : messages_send(h, action->to, &action->message);
     case ACTIVATION_PIN:
         return pin(h, action);
     case ACTIVATION_SPREAD:
         grace_add(&e->spreads, action->ns);
-        mpi_renew_grace(e);
+        messages_renew_grace(e);
         return WAGMA_OK;
     case ACTIVATION_TROUBLE:
         return trouble(h, action);
@@ -136,7 +137,7 @@ static int do_action(wagma_handle *h, const struct activation_action *action) {
 /* ---- events ---------------------------------------------------------------------------------- */
 
 static int step_once(wagma_handle *h, struct activation_event event) {
-    struct activation *a = mpi_of(h)->activation;
+    struct activation *a = messages_of(h)->activation;
     struct activation_action action;
     int status = WAGMA_OK;
     event.now = clock_now();
@@ -147,9 +148,9 @@ static int step_once(wagma_handle *h, struct activation_event event) {
     return status;
 }
 
-static void complete(wagma_handle *h, mpi_version *v) {
-    struct mpi_executor *e = h->state;
-    mpi_block_drop(e, v->input);
+static void complete(wagma_handle *h, messages_version *v) {
+    struct messages_executor *e = h->state;
+    messages_block_drop(e, v->input);
     v->input = NULL;
     v->complete = 1;
     if (v->sync)
@@ -159,10 +160,10 @@ static void complete(wagma_handle *h, mpi_version *v) {
 
 /* An event, and the ends of the versions that this rank pinned for itself alone. */
 static int step(wagma_handle *h, struct activation_event event) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     int status = step_once(h, event);
     while (e->untold && status == WAGMA_OK) {
-        mpi_version *v = e->untold;
+        messages_version *v = e->untold;
         e->untold = v->next_untold;
         complete(h, v);
         status = step_once(
@@ -171,28 +172,28 @@ static int step(wagma_handle *h, struct activation_event event) {
     return status;
 }
 
-int mpi_tell(wagma_handle *h, enum activation_event_kind kind) {
+int messages_tell(wagma_handle *h, enum activation_event_kind kind) {
     return step(h, (struct activation_event){.kind = kind,
                                              .version = h->call.version,
                                              .sync = h->call.sync,
                                              .is_explicit = h->call.explicit_sync});
 }
 
-int mpi_tell_return(wagma_handle *h, int64_t next) {
+int messages_tell_return(wagma_handle *h, int64_t next) {
     const int status =
         step(h, (struct activation_event){.kind = ACTIVATION_EVENT_RETURN, .version = next});
-    const int pinned = activation_pinned(mpi_of(h)->activation, next);
-    atomic_store_explicit(&mpi_of(h)->pinned, pinned ? next : -1, memory_order_relaxed);
-    mpi_sweep(h->state);
+    const int pinned = activation_pinned(messages_of(h)->activation, next);
+    atomic_store_explicit(&messages_of(h)->pinned, pinned ? next : -1, memory_order_relaxed);
+    messages_sweep(h->state);
     return status;
 }
 
-int mpi_see_dead_in_groups(wagma_handle *h, int rank) {
+int messages_see_dead_in_groups(wagma_handle *h, int rank) {
     return step(h, (struct activation_event){.kind = ACTIVATION_EVENT_DEAD, .from = rank});
 }
 
-int mpi_look_for_dead(wagma_handle *h) {
-    struct mpi_executor *e = h->state;
+int messages_look_for_dead(wagma_handle *h) {
+    struct messages_executor *e = h->state;
     const int n = e->transport->calls->dead(e->transport, e->ranks);
     int status = n < 0 ? n : WAGMA_OK;
     for (int i = 0; i < n && status == WAGMA_OK; i++) {
@@ -208,24 +209,25 @@ int mpi_look_for_dead(wagma_handle *h) {
 
 /* ---- what comes in --------------------------------------------------------------------------- */
 
-int mpi_strange(int from, size_t bytes) {
+int messages_strange(int from, size_t bytes) {
     return error_set(WAGMA_ESYS,
                      "rank %d sent %zu bytes that are no message of this version of wagma: the "
                      "ranks have to run the same one",
                      from, bytes);
 }
 
-void mpi_note_failure(struct mpi_executor *e, int from, const struct activation_message *m) {
+void messages_note_failure(struct messages_executor *e, int from,
+                           const struct activation_message *m) {
     if (!e->losses[from].how)
-        e->losses[from] = (mpi_loss){HANDLE_FAILED, m->cause, m->detail};
+        e->losses[from] = (messages_loss){HANDLE_FAILED, m->cause, m->detail};
     if (m->cause == ACTIVATION_BY_MISMATCH && e->mismatch < 0) {
         e->mismatch = m->version;
         e->disputer = from;
     }
 }
 
-int mpi_receive_for_groups(wagma_handle *h, int from, const void *message, size_t bytes) {
-    struct mpi_executor *e = h->state;
+int messages_receive_for_groups(wagma_handle *h, int from, const void *message, size_t bytes) {
+    struct messages_executor *e = h->state;
     struct activation_event event = {.kind = ACTIVATION_EVENT_MESSAGE, .from = from};
     const unsigned char kind = bytes > 0 ? *(const unsigned char *)message : 0;
     if (kind == EXCHANGE_HEADER) {
@@ -236,15 +238,15 @@ int mpi_receive_for_groups(wagma_handle *h, int from, const void *message, size_
         return status == WAGMA_OK ? step(h, event) : status;
     }
     if (bytes != sizeof event.message)
-        return mpi_strange(from, bytes);
+        return messages_strange(from, bytes);
     memcpy(&event.message, message, sizeof event.message);
     e->received++;
     if (!is_chatter(kind))
         trace_now(h->trace, TRACE_RECEIVE, event.message.version, from, kind);
     if (kind == ACTIVATION_FAILED)
-        mpi_note_failure(e, from, &event.message);
+        messages_note_failure(e, from, &event.message);
     else if (kind == ACTIVATION_TELL)
-        mpi_note_word(e, from, &event.message);
+        messages_note_word(e, from, &event.message);
     else if (kind == ACTIVATION_INQUIRE)
         e->asked = event.message.version;
     return step(h, event);
@@ -252,8 +254,8 @@ int mpi_receive_for_groups(wagma_handle *h, int from, const void *message, size_
 
 /* One at a time: what it made possible goes first. To look for the next one drives MPI, which may
  * copy data for long then, or give the core away when it finds nothing. */
-int mpi_take_message(wagma_handle *h) {
-    struct mpi_executor *e = h->state;
+int messages_take_message(wagma_handle *h) {
+    struct messages_executor *e = h->state;
     int from;
     const void *message;
     size_t bytes;
@@ -267,8 +269,8 @@ int mpi_take_message(wagma_handle *h) {
 
 /* The exchange is over: who contributed what stays, and everybody's counters. */
 static int end_exchange(wagma_handle *h, const exchange_end *end) {
-    struct mpi_executor *e = h->state;
-    mpi_version *v = mpi_version_find(e, end->version);
+    struct messages_executor *e = h->state;
+    messages_version *v = messages_version_find(e, end->version);
     const int32_t *members;
     int n;
     const exchange_record *records = exchange_records(end->exchange, &members, &n);
@@ -287,19 +289,19 @@ static int end_exchange(wagma_handle *h, const exchange_end *end) {
 /* 1: data came, or left, or was summed up; an exchange may have ended. */
 static int take_data(wagma_handle *h) {
     exchange_end ends[ENDS_AT_ONCE];
-    const uint64_t before = exchange_moves(mpi_of(h)->pool);
-    const int n = exchange_poll(mpi_of(h)->pool, ends, ENDS_AT_ONCE);
+    const uint64_t before = exchange_moves(messages_of(h)->pool);
+    const int n = exchange_poll(messages_of(h)->pool, ends, ENDS_AT_ONCE);
     int status = WAGMA_OK;
     for (int i = 0; i < n && status == WAGMA_OK; i++)
         status = end_exchange(h, &ends[i]);
-    return n < 0 ? n : status != WAGMA_OK ? status : exchange_moves(mpi_of(h)->pool) != before;
+    return n < 0 ? n : status != WAGMA_OK ? status : exchange_moves(messages_of(h)->pool) != before;
 }
 
 /* ---- driving --------------------------------------------------------------------------------- */
 
 /* 1: the grace of a version is over, and the core knows. */
 static int take_time(wagma_handle *h) {
-    const uint64_t deadline = activation_deadline(mpi_of(h)->activation);
+    const uint64_t deadline = activation_deadline(messages_of(h)->activation);
     if (deadline == 0 || clock_now() < deadline)
         return 0;
     const int status = step(h, (struct activation_event){.kind = ACTIVATION_EVENT_TICK});
@@ -308,21 +310,21 @@ static int take_time(wagma_handle *h) {
 
 /* The call publishes its contribution as soon as the window lets it. 1: it did. */
 static int arrive(wagma_handle *h) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     if (!h->call.active || e->arrived || !activation_may_arrive(e->activation))
         return 0;
-    int status = mpi_contribute(h);
+    int status = messages_contribute(h);
     if (status != WAGMA_OK)
         return status;
     e->arrived = 1;
     trace_now(h->trace, TRACE_ARRIVAL, h->call.version, -1, 0);
-    status = mpi_tell(h, ACTIVATION_EVENT_ARRIVAL);
+    status = messages_tell(h, ACTIVATION_EVENT_ARRIVAL);
     return status != WAGMA_OK ? status : 1;
 }
 
 /* The call first: who has come is not late for what activated its version meanwhile. */
-int mpi_drive_groups(wagma_handle *h) {
-    int (*const parts[])(wagma_handle *) = {arrive, mpi_take_message, take_data, take_time};
+int messages_drive_groups(wagma_handle *h) {
+    int (*const parts[])(wagma_handle *) = {arrive, messages_take_message, take_data, take_time};
     int moved = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         const int result = parts[i](h);
@@ -331,28 +333,28 @@ int mpi_drive_groups(wagma_handle *h) {
         moved |= result;
     }
     if (moved)
-        mpi_sweep(h->state);
+        messages_sweep(h->state);
     return moved;
 }
 
-int mpi_drive(wagma_handle *h) {
-    return mpi_of(h)->core->drive(h);
+int messages_drive(wagma_handle *h) {
+    return messages_of(h)->core->drive(h);
 }
 
-int mpi_drive_all(wagma_handle *h) {
-    int moved = mpi_drive(h), n = 0, took = 1;
-    while (moved > 0 && n < MESSAGES_AT_ONCE && (took = mpi_take_message(h)) > 0)
+int messages_drive_all(wagma_handle *h) {
+    int moved = messages_drive(h), n = 0, took = 1;
+    while (moved > 0 && n < MESSAGES_AT_ONCE && (took = messages_take_message(h)) > 0)
         n++;
     if (took < 0)
         return took;
     if (n == 0)
         return moved;
-    moved = mpi_drive(h); /* with what they made possible */
+    moved = messages_drive(h); /* with what they made possible */
     return moved < 0 ? moved : 1;
 }
 
-void mpi_tell_failure(wagma_handle *h) {
-    struct mpi_executor *e = h->state;
+void messages_tell_failure(wagma_handle *h) {
+    struct messages_executor *e = h->state;
     struct activation_message m = {.kind = ACTIVATION_FAILED,
                                    .cause = (uint8_t)e->failure.cause,
                                    .detail = e->failure.first,
@@ -366,28 +368,28 @@ void mpi_tell_failure(wagma_handle *h) {
     }
     for (int r = 0; r < h->size; r++)
         if (r != h->rank)
-            (void)mpi_send(h, r, &m); /* what does not come, the others find out otherwise */
+            (void)messages_send(h, r, &m); /* what does not come, the others find out otherwise */
 }
 
-int mpi_is_busy(const wagma_handle *h) {
-    return mpi_of(h)->core->is_busy(h->state) || h->call.active;
+int messages_is_busy(const wagma_handle *h) {
+    return messages_of(h)->core->is_busy(h->state) || h->call.active;
 }
 
 /* Of the progress thread. An error is kept for the next call; the others hear of it now. */
-enum progress_found mpi_poll_progress(void *context, uint64_t *deadline) {
+enum progress_found messages_poll_progress(void *context, uint64_t *deadline) {
     wagma_handle *h = context;
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     if (e->broken)
         return PROGRESS_IDLE;
-    const int moved = mpi_drive_all(h);
+    const int moved = messages_drive_all(h);
     if (moved < 0) {
         e->broken = moved;
         snprintf(e->trouble, sizeof e->trouble, "%s", wagma_last_error());
-        mpi_tell_failure(h);
+        messages_tell_failure(h);
         return PROGRESS_IDLE;
     }
     *deadline = e->core->deadline ? e->core->deadline(e) : 0;
     if (moved)
         return PROGRESS_MOVED;
-    return mpi_is_busy(h) ? PROGRESS_STILL : PROGRESS_IDLE;
+    return messages_is_busy(h) ? PROGRESS_STILL : PROGRESS_IDLE;
 }

@@ -22,13 +22,13 @@ enum { FLUSH_NS = 1000000000 }; /* a rank that fails waits so long for its last 
 
 /* A sum over all ranks; meanwhile this one goes on. WAGMA_OK or an error. */
 static int add_up(wagma_handle *h, enum trace_wait what, const int64_t mine[2], int64_t totals[2]) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     int done, status = WAGMA_OK;
     e->adding = 1;
     e->together = h->call.delay;
     while ((done = e->transport->calls->sum(e->transport, mine, totals)) == 0) {
-        const int moved = mpi_drive(h);
-        status = moved < 0 ? moved : mpi_pause_together(h, what, moved);
+        const int moved = messages_drive(h);
+        status = moved < 0 ? moved : messages_pause_together(h, what, moved);
         if (status != WAGMA_OK)
             return status;
     }
@@ -37,7 +37,7 @@ static int add_up(wagma_handle *h, enum trace_wait what, const int64_t mine[2], 
 }
 
 static void begin_together(wagma_handle *h) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     const uint64_t now = clock_now();
     h->call = (call){.version = h->version, .next = h->version, .began = now, .counted = now};
     e->heartbeat = e->lost_since = e->moved = 0;
@@ -69,14 +69,14 @@ static uint64_t digest_of(const wagma_options *o) {
     return digest(hash, numbers, sizeof numbers);
 }
 
-int mpi_meet(wagma_handle *h) {
+int messages_meet(wagma_handle *h) {
     const uint64_t hash = digest_of(&h->options);
     const int64_t mine[2] = {(int64_t)(hash >> 32), (int64_t)(uint32_t)hash};
     int64_t totals[2];
     begin_together(h);
     const int status = add_up(h, TRACE_FOR_CREATION, mine, totals);
-    mpi_end_wait(h);
-    mpi_of(h)->epoch = clock_now();
+    messages_end_wait(h);
+    messages_of(h)->epoch = clock_now();
     if (status != WAGMA_OK)
         return status;
     if (totals[0] != mine[0] * h->size || totals[1] != mine[1] * h->size)
@@ -91,9 +91,9 @@ int mpi_meet(wagma_handle *h) {
 /* ---- close ----------------------------------------------------------------------------------- */
 
 static int serve_until_idle(wagma_handle *h) {
-    while (!mpi_of(h)->core->is_idle(h->state)) {
-        const int moved = mpi_drive(h);
-        const int status = moved < 0 ? moved : mpi_pause_together(h, TRACE_FOR_DRAIN, moved);
+    while (!messages_of(h)->core->is_idle(h->state)) {
+        const int moved = messages_drive(h);
+        const int status = moved < 0 ? moved : messages_pause_together(h, TRACE_FOR_DRAIN, moved);
         if (status != WAGMA_OK)
             return status;
     }
@@ -101,7 +101,7 @@ static int serve_until_idle(wagma_handle *h) {
 }
 
 static int drain(wagma_handle *h) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     int64_t before[2] = {-1, -1}, totals[2];
     for (;;) {
         int status = serve_until_idle(h);
@@ -138,11 +138,11 @@ void transport_refuse(wagma_transport *t) {
 
 /* Leaves the others alone. What was on its way may still be read and written. */
 static void close_alone(wagma_handle *h) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     if (!e->transport)
         return;
     if (h->trace) {
-        mpi_tell_failure(h);
+        messages_tell_failure(h);
         flush_and_close(e->transport);
     } else { /* not even made */
         transport_refuse(e->transport);
@@ -151,16 +151,16 @@ static void close_alone(wagma_handle *h) {
     e->transport = NULL;
 }
 
-int mpi_close(wagma_handle *h) {
-    struct mpi_executor *e = h->state;
+int messages_close(wagma_handle *h) {
+    struct messages_executor *e = h->state;
     progress_enter(&e->progress);
     begin_together(h);
-    int status = mpi_check(e);
+    int status = messages_check(e);
     if (status == WAGMA_OK)
         status = e->core->depart(h);
     if (status == WAGMA_OK)
         status = drain(h);
-    mpi_end_wait(h);
+    messages_end_wait(h);
     if (status == WAGMA_OK) {
         e->transport->calls->close(e->transport, 1);
         e->transport = NULL;
@@ -175,7 +175,7 @@ int mpi_close(wagma_handle *h) {
 
 /* Any thread. The owner may be in a wait, which ends by this: in one of its hooks, too. */
 static void end_alone(wagma_handle *h, int why, const char *trouble) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     /* relaxed: the mutex orders everything else */
     atomic_store_explicit(&e->failing, 1, memory_order_relaxed);
     progress_enter(&e->progress);
@@ -188,11 +188,11 @@ static void end_alone(wagma_handle *h, int why, const char *trouble) {
     progress_leave(&e->progress, PROGRESS_NOTHING_LEFT);
 }
 
-void mpi_fail(wagma_handle *h) {
+void messages_fail(wagma_handle *h) {
     end_alone(h, WAGMA_OK, "");
 }
 
-void mpi_transport_ends(void *handle) {
+void messages_transport_ends(void *handle) {
     end_alone(handle, WAGMA_ESYS,
               "was finalized while the handle was open: call close() on every rank before");
 }

@@ -10,25 +10,25 @@
 #include "messages/names.h"
 #include "messages/refuse.h"
 
-int mpi_check(const struct mpi_executor *e) {
+int messages_check(const struct messages_executor *e) {
     if (e->broken)
         return error_set(e->broken, "%s", e->trouble);
-    /* relaxed: pairs with mpi_fail(), which waits for the mutex */
+    /* relaxed: pairs with messages_fail(), which waits for the mutex */
     return atomic_load_explicit(&e->failing, memory_order_relaxed) ? handle_ended() : WAGMA_OK;
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-void mpi_enter(wagma_handle *h) {
-    progress_enter(&mpi_of(h)->progress);
+void messages_enter(wagma_handle *h) {
+    progress_enter(&messages_of(h)->progress);
 }
 
-void mpi_leave(wagma_handle *h) {
-    struct mpi_executor *e = h->state;
+void messages_leave(wagma_handle *h) {
+    struct messages_executor *e = h->state;
     enum progress_left left = PROGRESS_NOTHING_LEFT;
     if (h->call.active)
         left = h->call.posted ? PROGRESS_POSTED : PROGRESS_BACK_AT_ONCE; /* start to finish */
-    else if (e->transport && mpi_is_busy(h))
+    else if (e->transport && messages_is_busy(h))
         left = PROGRESS_WORK_LEFT;
     progress_leave(&e->progress, left);
 }
@@ -36,19 +36,19 @@ void mpi_leave(wagma_handle *h) {
 /* Goes on until the call is over (WAGMA_OK), an error, or where the mode returns to the caller
  * (WAGMA_INPROGRESS). */
 static int run(wagma_handle *h, enum call_mode mode) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     int status = WAGMA_OK;
-    for (int over = 0; !over && status == WAGMA_OK && (status = mpi_check(e)) == WAGMA_OK;) {
-        const int moved = mode == CALL_POST ? mpi_drive_all(h) : mpi_drive(h);
+    for (int over = 0; !over && status == WAGMA_OK && (status = messages_check(e)) == WAGMA_OK;) {
+        const int moved = mode == CALL_POST ? messages_drive_all(h) : messages_drive(h);
         status = moved < 0 ? moved : e->core->advance(h, mode, moved, &over);
     }
-    mpi_end_wait(h);
+    messages_end_wait(h);
     return status;
 }
 
 static int begin(wagma_handle *h, enum call_mode mode) {
-    struct mpi_executor *e = h->state;
-    int status = mpi_check(e);
+    struct messages_executor *e = h->state;
+    int status = messages_check(e);
     if (status != WAGMA_OK)
         return status;
     e->heartbeat = e->lost_since = e->moved = 0;
@@ -57,66 +57,66 @@ static int begin(wagma_handle *h, enum call_mode mode) {
     return status != WAGMA_OK ? status : run(h, mode);
 }
 
-int mpi_start(wagma_handle *h) {
+int messages_start(wagma_handle *h) {
     return begin(h, CALL_START);
 }
 
-int mpi_post(wagma_handle *h) {
+int messages_post(wagma_handle *h) {
     return begin(h, CALL_POST);
 }
 
-int mpi_poll(wagma_handle *h) {
+int messages_poll(wagma_handle *h) {
     return run(h, CALL_POLL);
 }
 
-int mpi_finish(wagma_handle *h) {
+int messages_finish(wagma_handle *h) {
     return run(h, CALL_FINISH);
 }
 
 /* Counters: for any thread, also while the owner waits in a call, with the mutex. */
-uint64_t mpi_bytes(const wagma_handle *h) {
-    const struct mpi_executor *e = h->state;
+uint64_t messages_bytes(const wagma_handle *h) {
+    const struct messages_executor *e = h->state;
     /* relaxed: a counter */
     return atomic_load_explicit(&e->arena.bytes, memory_order_relaxed);
 }
 
-uint64_t mpi_wakeups(const wagma_handle *h) {
-    return atomic_load(&mpi_of(h)->progress.wakeups);
+uint64_t messages_wakeups(const wagma_handle *h) {
+    return atomic_load(&messages_of(h)->progress.wakeups);
 }
 
-rank_record *mpi_record(wagma_handle *h, int rank, uint64_t syncs) {
+rank_record *messages_record(wagma_handle *h, int rank, uint64_t syncs) {
     (void)syncs;
-    return &mpi_of(h)->records[rank];
+    return &messages_of(h)->records[rank];
 }
 
 /* As the progress thread does, which there may not be; an error is kept for the next call. */
-void mpi_look_between(wagma_handle *h) {
+void messages_look_between(wagma_handle *h) {
     uint64_t deadline;
-    mpi_poll_progress(h, &deadline);
-    if (!mpi_of(h)->broken)
-        (void)mpi_look_for_dead(h);
+    messages_poll_progress(h, &deadline);
+    if (!messages_of(h)->broken)
+        (void)messages_look_for_dead(h);
 }
 
-enum handle_loss mpi_lost(wagma_handle *h, int rank) {
-    return mpi_of(h)->losses[rank].how;
+enum handle_loss messages_lost(wagma_handle *h, int rank) {
+    return messages_of(h)->losses[rank].how;
 }
 
 /* Executors with messages under way, which may still be read from and written to what they own:
  * kept to the end of the process, and reachable. */
-static struct mpi_executor *_Atomic abandoned;
+static struct messages_executor *_Atomic abandoned;
 
-static void abandon(struct mpi_executor *e) {
+static void abandon(struct messages_executor *e) {
     e->next_abandoned = atomic_load(&abandoned);
     while (!atomic_compare_exchange_weak(&abandoned, &e->next_abandoned, e))
         ;
 }
 
-void mpi_destroy(wagma_handle *h) {
-    struct mpi_executor *e = h->state;
+void messages_destroy(wagma_handle *h) {
+    struct messages_executor *e = h->state;
     if (!e)
         return;
     progress_destroy(&e->progress);
-    mpi_free_versions(e);
+    messages_free_versions(e);
     free(e->activation);
     free(e->graph);
     free(e->ranks);
@@ -129,19 +129,19 @@ void mpi_destroy(wagma_handle *h) {
         abandon(e);
         return;
     }
-    mpi_free_data(e);
+    messages_free_data(e);
     free(e);
 }
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
-const char *mpi_fits(const struct executor_request *request) {
+const char *messages_fits(const struct executor_request *request) {
     return request->transport ? NULL : "it needs a transport";
 }
 
 /* A transport that only this thread may use is driven by it alone. */
 static void choose_progress(wagma_handle *h) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     char message[512];
     if (e->transport->threads || e->options->progress == WAGMA_PROGRESS_MAIN)
         return;
@@ -156,7 +156,7 @@ static void choose_progress(wagma_handle *h) {
 }
 
 static int make_memory(wagma_handle *h) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     const size_t size = (size_t)h->size;
     e->ranks = calloc(size, sizeof *e->ranks);
     e->records = calloc(size, sizeof *e->records);
@@ -169,7 +169,7 @@ static int make_memory(wagma_handle *h) {
 
 /* Eight times an array fits into the address space, too: partial sums of 16-bit elements, and what
  * is received for them. */
-static int count_bytes(struct mpi_executor *e) {
+static int count_bytes(struct messages_executor *e) {
     const wagma_options *o = e->options;
     if (!__builtin_mul_overflow(reduce_dtype_size((wagma_dtype)o->dtype), (size_t)o->count,
                                 &e->bytes_n) &&
@@ -182,8 +182,8 @@ static int count_bytes(struct mpi_executor *e) {
 }
 
 /* After which the transport is the handle's. */
-static int make_state(wagma_handle *h, wagma_transport *t, const struct mpi_core *core) {
-    struct mpi_executor *e = calloc(1, sizeof *e);
+static int make_state(wagma_handle *h, wagma_transport *t, const struct messages_core *core) {
+    struct messages_executor *e = calloc(1, sizeof *e);
     if (!e)
         return error_set(WAGMA_ENOMEM, "no memory for the executor");
     e->transport = t;
@@ -195,19 +195,19 @@ static int make_state(wagma_handle *h, wagma_transport *t, const struct mpi_core
     e->core = core;
     h->state = e;
     t->owner = h;
-    t->ending = mpi_transport_ends;
+    t->ending = messages_transport_ends;
     return WAGMA_OK;
 }
 
 static int make(wagma_handle *h, const struct executor_request *request) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     const wagma_options *o = e->options;
     choose_progress(h);
     int status = handle_check_weight(h, request->weight);
     if (status == WAGMA_OK)
         status = count_bytes(e);
     if (status == WAGMA_OK)
-        status = progress_create(&e->progress, o, mpi_poll_progress, h);
+        status = progress_create(&e->progress, o, messages_poll_progress, h);
     if (status == WAGMA_OK)
         status = handle_trace(h, (struct trace_origin){.transport = e->name, .shared = 1});
     if (status == WAGMA_OK) {
@@ -217,12 +217,12 @@ static int make(wagma_handle *h, const struct executor_request *request) {
     if (status == WAGMA_OK)
         status = e->core->create(h, request->initial, request->weight);
     if (status == WAGMA_OK)
-        status = mpi_meet(h);
+        status = messages_meet(h);
     return status != WAGMA_OK ? status : progress_start(&e->progress, o->progress_cpu);
 }
 
-int mpi_create(wagma_handle *h, const struct executor_request *request,
-               const struct mpi_core *core) {
+int messages_create(wagma_handle *h, const struct executor_request *request,
+                    const struct messages_core *core) {
     int status = make_state(h, request->transport, core);
     if (status != WAGMA_OK) {
         transport_refuse(request->transport);
@@ -230,6 +230,6 @@ int mpi_create(wagma_handle *h, const struct executor_request *request,
     }
     status = make(h, request);
     if (status != WAGMA_OK)
-        mpi_fail(h);
+        messages_fail(h);
     return status;
 }

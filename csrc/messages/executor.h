@@ -13,7 +13,7 @@
  *   end.c              how ranks meet and part: creation, close, failure
  *
  * Everything below but its atomics is touched under progress.mutex alone, by the owner in a call or
- * by the progress thread; both call mpi_drive(). */
+ * by the progress thread; both call messages_drive(). */
 #ifndef WAGMA_MESSAGES_EXECUTOR_H
 #define WAGMA_MESSAGES_EXECUTOR_H
 
@@ -26,72 +26,72 @@
 
 /* N bytes of data: a contribution or a result. Counted, since versions that have pinned a
  * contribution read it while the rank has newer ones. */
-typedef struct mpi_block {
-    struct mpi_block *next;      /* in `free` */
-    struct mpi_block *next_made; /* in `made` */
-    unsigned char *data;         /* of the arena */
+typedef struct messages_block {
+    struct messages_block *next;      /* in `free` */
+    struct messages_block *next_made; /* in `made` */
+    unsigned char *data;              /* of the arena */
     int references;
-} mpi_block;
+} messages_block;
 
 /* A version from its pin on, until nobody can ask for its result any more. */
-typedef struct mpi_version {
-    struct mpi_version *next;
-    struct mpi_version *next_untold; /* complete, and activation.c does not know yet */
+typedef struct messages_version {
+    struct messages_version *next;
+    struct messages_version *next_untold; /* complete, and activation.c does not know yet */
     int64_t version;
     int sync, complete;
     int shown;                 /* its result was given to the caller, until the next call */
     struct exchange *exchange; /* until it is complete; NULL: this rank is alone */
-    mpi_block *input;          /* until then; NULL: x, or nothing */
-    mpi_block *result;         /* NULL: x of the call */
+    messages_block *input;     /* until then; NULL: x, or nothing */
+    messages_block *result;    /* NULL: x of the call */
     int n;                     /* complete: who contributed what */
     int room;
     int32_t *members;
     exchange_record *records;
-} mpi_version;
+} messages_version;
 
-typedef struct mpi_loss { /* what is known about a rank */
+typedef struct messages_loss { /* what is known about a rank */
     enum handle_loss how;
     enum activation_cause cause; /* HANDLE_FAILED: what it says that was first */
     int first;                   /* and of which rank */
-} mpi_loss;
+} messages_loss;
 
-typedef struct mpi_word { /* what a rank has said of itself; ns, 0: never */
-    uint64_t heard;       /* its last message */
-    uint64_t sign;        /* call.delay when that was seen, where all ranks wait together */
-    uint64_t asked;       /* the first question since then, or the last that it has answered */
-    uint64_t told;        /* its last answer, of which the rest is */
-    int calls;            /* it was in a call */
-    int lacks;            /* its exchange of the version asked for lacks data of that rank; -1 */
-} mpi_word;
+typedef struct messages_word { /* what a rank has said of itself; ns, 0: never */
+    uint64_t heard;            /* its last message */
+    uint64_t sign;             /* call.delay when that was seen, where all ranks wait together */
+    uint64_t asked;            /* the first question since then, or the last that it has answered */
+    uint64_t told;             /* its last answer, of which the rest is */
+    int calls;                 /* it was in a call */
+    int lacks; /* its exchange of the version asked for lacks data of that rank; -1 */
+} messages_word;
 
-struct mpi_executor;
-struct mpi_graph; /* messages/graph/executor.c */
+struct messages_executor;
+struct messages_graph; /* messages/graph/executor.c */
 
 /* Those that return int: WAGMA_OK or an error, if nothing else is said. */
-struct mpi_core {
+struct messages_core {
     int (*create)(wagma_handle *h, const void *initial, double weight); /* then the ranks meet */
     int (*begin)(wagma_handle *h);                                      /* a call */
     /* After a drive of a call that `moved` something or not: ends it if it is complete, and sets
-     * *over; waits otherwise, as mpi_pause(). */
+     * *over; waits otherwise, as messages_pause(). */
     int (*advance)(wagma_handle *h, enum call_mode mode, int moved, int *over);
-    int (*drive)(wagma_handle *h); /* see mpi_drive() */
+    int (*drive)(wagma_handle *h); /* see messages_drive() */
     int (*receive)(wagma_handle *h, int from, const void *message, size_t bytes);
     int (*see_dead)(wagma_handle *h, int rank); /* after losses[rank]; NULL: that is enough */
     int (*depart)(wagma_handle *h);             /* close() begins */
-    int (*has_departed)(const struct mpi_executor *e, int rank);
-    int (*is_idle)(const struct mpi_executor *e); /* all have departed, nothing is in flight */
-    int (*is_busy)(const struct mpi_executor *e); /* something is; before create(), too */
-    uint64_t (*deadline)(const struct mpi_executor *e); /* ns: of the next drive; NULL: none */
+    int (*has_departed)(const struct messages_executor *e, int rank);
+    int (*is_idle)(const struct messages_executor *e); /* all have departed, nothing is in flight */
+    int (*is_busy)(const struct messages_executor *e); /* something is; before create(), too */
+    uint64_t (*deadline)(const struct messages_executor *e); /* ns: of the next drive; NULL: none */
 };
 
-struct mpi_executor {
-    const struct mpi_core *core;
+struct messages_executor {
+    const struct messages_core *core;
     struct progress progress;
-    wagma_transport *transport; /* NULL: closed */
-    const char *name;           /* its */
-    int crowded;                /* its ranks may have to share cores */
-    wagma_options *options;     /* the handle's */
-    struct mpi_graph *graph;    /* of a graph; the next two are of groups */
+    wagma_transport *transport;   /* NULL: closed */
+    const char *name;             /* its */
+    int crowded;                  /* its ranks may have to share cores */
+    wagma_options *options;       /* the handle's */
+    struct messages_graph *graph; /* of a graph; the next two are of groups */
     struct activation *activation;
     struct exchange_pool *pool;
     int64_t sent, received; /* control messages for activation.c */
@@ -100,30 +100,30 @@ struct mpi_executor {
 
     /* memory */
     arena arena; /* of blocks and exchanges */
-    mpi_block *free, *made;
-    mpi_block *own; /* wagma_shared_array(); NULL: nobody has asked for it */
-    mpi_version *versions, *spare, *untold;
-    int32_t *ranks;       /* [P] scratch */
-    rank_record *records; /* [P] rank_stats.h: as they came with the last sync version */
-    const void **results; /* [window + 1] ordered: of the last call */
-    mpi_loss *losses;     /* [P] */
-    mpi_word *words;      /* [P] */
-    int64_t asked;        /* version of the question that is being answered */
+    messages_block *free, *made;
+    messages_block *own; /* wagma_shared_array(); NULL: nobody has asked for it */
+    messages_version *versions, *spare, *untold;
+    int32_t *ranks;        /* [P] scratch */
+    rank_record *records;  /* [P] rank_stats.h: as they came with the last sync version */
+    const void **results;  /* [window + 1] ordered: of the last call */
+    messages_loss *losses; /* [P] */
+    messages_word *words;  /* [P] */
+    int64_t asked;         /* version of the question that is being answered */
 
     /* contributions */
     int64_t newest_version; /* of the one that a version pins; -1: the first */
     double newest_weight;
-    mpi_block *newest;   /* "stale": its data */
-    mpi_block *reserved; /* handed out by next_contribution() */
-    mpi_block *carried;  /* "carry": x of late calls; NULL: nothing is carried */
+    messages_block *newest;   /* "stale": its data */
+    messages_block *reserved; /* handed out by next_contribution() */
+    messages_block *carried;  /* "carry": x of late calls; NULL: nothing is carried */
     double carried_weight;
 
     /* the call in progress */
     int arrived;
-    int out_of_place;   /* x is (or was) the reserved block */
-    mpi_block *lent;    /* what next_contribution() handed out and is x now */
-    mpi_block *written; /* what it contributes, if that is not x */
-    mpi_block *shown;   /* result of a late call out of place, until the next call */
+    int out_of_place;        /* x is (or was) the reserved block */
+    messages_block *lent;    /* what next_contribution() handed out and is x now */
+    messages_block *written; /* what it contributes, if that is not x */
+    messages_block *shown;   /* result of a late call out of place, until the next call */
 
     /* h->version, if it is known to be pinned without this rank; otherwise another number. Written
      * with the mutex, read by the owner between calls without it */
@@ -151,158 +151,160 @@ struct mpi_executor {
 
     atomic_int failing; /* a thread has said that this rank fails: the owner's wait ends */
     int abandoned;      /* with messages under way, whose memory may still be used */
-    struct mpi_executor *next_abandoned;
-    mpi_loss failure; /* of this rank: cause and first */
-    int told_failure; /* to the others */
-    int64_t mismatch; /* version at which ranks disagree about sync(x); -1: none */
-    int disputer;     /* another rank that found such a version, `mismatch`; -1: none has */
-    int broken;       /* an error that no call met (the progress thread, the transport's end), for
-                         the next one */
+    struct messages_executor *next_abandoned;
+    messages_loss failure; /* of this rank: cause and first */
+    int told_failure;      /* to the others */
+    int64_t mismatch;      /* version at which ranks disagree about sync(x); -1: none */
+    int disputer;          /* another rank that found such a version, `mismatch`; -1: none has */
+    int broken; /* an error that no call met (the progress thread, the transport's end), for
+                   the next one */
     char trouble[512];
 };
 
-static inline struct mpi_executor *mpi_of(const wagma_handle *h) {
+static inline struct messages_executor *messages_of(const wagma_handle *h) {
     return h->state;
 }
 
 /* ---- executor.c ------------------------------------------------------------------------------ */
 
 /* Of struct executor: NULL where there is a transport, or why this is not enough. */
-const char *mpi_fits(const struct executor_request *request);
+const char *messages_fits(const struct executor_request *request);
 /* Of struct executor, with what runs over the transport. */
-int mpi_create(wagma_handle *h, const struct executor_request *request,
-               const struct mpi_core *core);
+int messages_create(wagma_handle *h, const struct executor_request *request,
+                    const struct messages_core *core);
 
 /* WAGMA_OK, or why the transport may not be used any more. After each pause: what another thread
  * or a hook does in it may end the handle. */
-int mpi_check(const struct mpi_executor *e);
+int messages_check(const struct messages_executor *e);
 /* Of struct executor_calls. */
-void mpi_enter(wagma_handle *h);
-void mpi_leave(wagma_handle *h);
-int mpi_start(wagma_handle *h);
-int mpi_post(wagma_handle *h);
-int mpi_poll(wagma_handle *h);
-int mpi_finish(wagma_handle *h);
-uint64_t mpi_bytes(const wagma_handle *h);
-uint64_t mpi_wakeups(const wagma_handle *h);
-rank_record *mpi_record(wagma_handle *h, int rank, uint64_t syncs);
-void mpi_look_between(wagma_handle *h);
-enum handle_loss mpi_lost(wagma_handle *h, int rank);
-void mpi_destroy(wagma_handle *h);
-#define MPI_CALLS                                                                                  \
-    .enter = mpi_enter, .leave = mpi_leave, .start = mpi_start, .post = mpi_post,                  \
-    .poll = mpi_poll, .finish = mpi_finish, .bytes = mpi_bytes, .wakeups = mpi_wakeups,            \
-    .record = mpi_record, .look = mpi_look_between, .lost = mpi_lost, .presence = mpi_presence,    \
-    .close = mpi_close, .fail = mpi_fail, .free = mpi_destroy
+void messages_enter(wagma_handle *h);
+void messages_leave(wagma_handle *h);
+int messages_start(wagma_handle *h);
+int messages_post(wagma_handle *h);
+int messages_poll(wagma_handle *h);
+int messages_finish(wagma_handle *h);
+uint64_t messages_bytes(const wagma_handle *h);
+uint64_t messages_wakeups(const wagma_handle *h);
+rank_record *messages_record(wagma_handle *h, int rank, uint64_t syncs);
+void messages_look_between(wagma_handle *h);
+enum handle_loss messages_lost(wagma_handle *h, int rank);
+void messages_destroy(wagma_handle *h);
+#define MESSAGES_CALLS                                                                             \
+    .enter = messages_enter, .leave = messages_leave, .start = messages_start,                     \
+    .post = messages_post, .poll = messages_poll, .finish = messages_finish,                       \
+    .bytes = messages_bytes, .wakeups = messages_wakeups, .record = messages_record,               \
+    .look = messages_look_between, .lost = messages_lost, .presence = messages_presence,           \
+    .close = messages_close, .fail = messages_fail, .free = messages_destroy
 
 /* ---- drive.c --------------------------------------------------------------------------------- */
 
 /* Goes on with whatever came. 1: something moved; 0: nothing did; or an error. */
-int mpi_drive(wagma_handle *h);
+int messages_drive(wagma_handle *h);
 /* The same with all messages that came, for who does not wait: a post, a look between calls. */
-int mpi_drive_all(wagma_handle *h);
+int messages_drive_all(wagma_handle *h);
 /* One event of the core, of this rank itself, and what follows from it. WAGMA_OK or an error. */
-int mpi_tell(wagma_handle *h, enum activation_event_kind kind);
+int messages_tell(wagma_handle *h, enum activation_event_kind kind);
 /* RETURN: the rank calls `next` next. */
-int mpi_tell_return(wagma_handle *h, int64_t next);
+int messages_tell_return(wagma_handle *h, int64_t next);
 /* A control message, counted for the end. */
-int mpi_send(wagma_handle *h, int to, const struct activation_message *m);
+int messages_send(wagma_handle *h, int to, const struct activation_message *m);
 /* A control message that came, to the core. 1: one did; 0: none; or an error. */
-int mpi_take_message(wagma_handle *h);
+int messages_take_message(wagma_handle *h);
 /* FAILED of another rank. */
-void mpi_note_failure(struct mpi_executor *e, int from, const struct activation_message *m);
+void messages_note_failure(struct messages_executor *e, int from,
+                           const struct activation_message *m);
 /* The error of a message that is none of ours. */
-int mpi_strange(int from, size_t bytes);
+int messages_strange(int from, size_t bytes);
 /* Grace "auto", by what was measured up to now. */
-void mpi_renew_grace(struct mpi_executor *e);
-/* Of groups, as struct mpi_core says. */
-int mpi_drive_groups(wagma_handle *h);
-int mpi_receive_for_groups(wagma_handle *h, int from, const void *message, size_t bytes);
-int mpi_see_dead_in_groups(wagma_handle *h, int rank);
+void messages_renew_grace(struct messages_executor *e);
+/* Of groups, as struct messages_core says. */
+int messages_drive_groups(wagma_handle *h);
+int messages_receive_for_groups(wagma_handle *h, int from, const void *message, size_t bytes);
+int messages_see_dead_in_groups(wagma_handle *h, int rank);
 /* Tells the core, and remembers, which ranks are dead. */
-int mpi_look_for_dead(wagma_handle *h);
+int messages_look_for_dead(wagma_handle *h);
 /* To every other rank, once: this one has failed. */
-void mpi_tell_failure(wagma_handle *h);
+void messages_tell_failure(wagma_handle *h);
 /* 1: something is in flight: a version, or a call that was posted. */
-int mpi_is_busy(const wagma_handle *h);
-progress_poll mpi_poll_progress;
+int messages_is_busy(const wagma_handle *h);
+progress_poll messages_poll_progress;
 
 /* ---- data.c ---------------------------------------------------------------------------------- */
 
 /* NULL: error_set(). With one reference. */
-mpi_block *mpi_block_new(wagma_handle *h);
-void mpi_block_drop(struct mpi_executor *e, mpi_block *b); /* NULL is allowed */
+messages_block *messages_block_new(wagma_handle *h);
+void messages_block_drop(struct messages_executor *e, messages_block *b); /* NULL is allowed */
 /* *place = b, which brings its reference along. */
-void mpi_block_put(struct mpi_executor *e, mpi_block **place, mpi_block *b);
-static inline mpi_block *mpi_block_hold(mpi_block *b) {
+void messages_block_put(struct messages_executor *e, messages_block **place, messages_block *b);
+static inline messages_block *messages_block_hold(messages_block *b) {
     b->references++;
     return b;
 }
 /* A block with what the call contributes; NULL: error_set(). */
-mpi_block *mpi_copy_of_call(wagma_handle *h);
+messages_block *messages_copy_of_call(wagma_handle *h);
 /* The call's contribution, where it is not x itself. WAGMA_OK or WAGMA_ENOMEM. */
-int mpi_contribute(wagma_handle *h);
+int messages_contribute(wagma_handle *h);
 /* The views that the last call gave end. */
-void mpi_end_views(struct mpi_executor *e);
+void messages_end_views(struct messages_executor *e);
 /* What this rank pins: filled but for scope and version. WAGMA_OK or WAGMA_ENOMEM. */
-int mpi_pin_input(wagma_handle *h, mpi_version *v, int64_t input, exchange_start *start);
-mpi_version *mpi_version_find(const struct mpi_executor *e, int64_t version);
+int messages_pin_input(wagma_handle *h, messages_version *v, int64_t input, exchange_start *start);
+messages_version *messages_version_find(const struct messages_executor *e, int64_t version);
 /* NULL: error_set(). */
-mpi_version *mpi_version_new(wagma_handle *h, int64_t version, int members);
+messages_version *messages_version_new(wagma_handle *h, int64_t version, int members);
 /* Gives back those that nobody can ask for any more. */
-void mpi_sweep(struct mpi_executor *e);
+void messages_sweep(struct messages_executor *e);
 /* Memory that messages read and write; and the rest. */
-void mpi_free_data(struct mpi_executor *e);
-void mpi_free_versions(struct mpi_executor *e);
+void messages_free_data(struct messages_executor *e);
+void messages_free_versions(struct messages_executor *e);
 
 /* ---- groups/outcome.c ------------------------------------------------------------------------ */
 
 /* The call is over: its outcome, and x. WAGMA_OK or an error. */
-int mpi_outcome(wagma_handle *h, const struct activation_call *answer);
+int messages_outcome(wagma_handle *h, const struct activation_call *answer);
 
 /* ---- wait.c ---------------------------------------------------------------------------------- */
 
 /* After a drive that `moved` something or not, of a call that is not over. WAGMA_OK: drive again;
  * WAGMA_INPROGRESS: return to the caller; or an error. */
-int mpi_pause(wagma_handle *h, enum call_mode mode, const struct activation_call *answer,
-              int moved);
+int messages_pause(wagma_handle *h, enum call_mode mode, const struct activation_call *answer,
+                   int moved);
 /* The same of a call that waits for `what`. `look`, about every 50 ms: is there a stall? WAGMA_OK,
  * an error, or WAGMA_INPROGRESS as handle_delayed(). */
-typedef int mpi_look(wagma_handle *h, const void *context, uint64_t now);
-int mpi_pause_for(wagma_handle *h, enum call_mode mode, enum trace_wait what, mpi_look *look,
-                  const void *context, int moved);
-/* For an mpi_look: the call needs all of e->ranks[0..n), n > 0. */
-int mpi_look_at(wagma_handle *h, enum trace_wait what, int n, uint64_t now);
+typedef int messages_look(wagma_handle *h, const void *context, uint64_t now);
+int messages_pause_for(wagma_handle *h, enum call_mode mode, enum trace_wait what,
+                       messages_look *look, const void *context, int moved);
+/* For an messages_look: the call needs all of e->ranks[0..n), n > 0. */
+int messages_look_at(wagma_handle *h, enum trace_wait what, int n, uint64_t now);
 /* The same for what all ranks do together. */
-int mpi_pause_together(wagma_handle *h, enum trace_wait what, int moved);
+int messages_pause_together(wagma_handle *h, enum trace_wait what, int moved);
 /* The wait, if there was one, is over. */
-void mpi_end_wait(wagma_handle *h);
+void messages_end_wait(wagma_handle *h);
 
 /* ---- missing.c ------------------------------------------------------------------------------- */
 
 /* Asks all ranks where they are, if it is time. WAGMA_OK or an error. */
-int mpi_inquire(wagma_handle *h, uint64_t now);
+int messages_inquire(wagma_handle *h, uint64_t now);
 /* TELL of another rank. */
-void mpi_note_word(struct mpi_executor *e, int from, const struct activation_message *m);
+void messages_note_word(struct messages_executor *e, int from, const struct activation_message *m);
 /* Of struct executor_calls. */
-enum handle_presence mpi_presence(wagma_handle *h, int rank, int *has_called);
+enum handle_presence messages_presence(wagma_handle *h, int rank, int *has_called);
 /* For whom a call of groups waits, into ranks[P]: their number, and how many have to come. */
-int mpi_missing_in_groups(wagma_handle *h, const struct activation_call *answer, int32_t *ranks,
-                          int *needed);
+int messages_missing_in_groups(wagma_handle *h, const struct activation_call *answer,
+                               int32_t *ranks, int *needed);
 /* ranks[0..n) become those for which they wait themselves, in the end; their number. */
-int mpi_follow(wagma_handle *h, int32_t *ranks, int n);
+int messages_follow(wagma_handle *h, int32_t *ranks, int n);
 /* For whom all wait together, the silent ones alone where the time is over; and asks them.
  * WAGMA_OK or an error. */
-int mpi_missing_together(wagma_handle *h, enum trace_wait what, int32_t *ranks, uint64_t now,
-                         int *n);
+int messages_missing_together(wagma_handle *h, enum trace_wait what, int32_t *ranks, uint64_t now,
+                              int *n);
 
 /* ---- end.c ----------------------------------------------------------------------------------- */
 
 /* Returns when every rank has come, with the same options. */
-int mpi_meet(wagma_handle *h);
-int mpi_close(wagma_handle *h);
-void mpi_fail(wagma_handle *h);
+int messages_meet(wagma_handle *h);
+int messages_close(wagma_handle *h);
+void messages_fail(wagma_handle *h);
 /* The transport cannot be used any longer, and is closed: wagma_transport.ending. */
-void mpi_transport_ends(void *handle);
+void messages_transport_ends(void *handle);
 
 #endif

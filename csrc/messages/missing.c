@@ -13,8 +13,8 @@ enum { ANSWER_NS = 2 * WAIT_HEARTBEAT_NS }; /* one that has not answered after t
 
 /* ---- questions and answers ------------------------------------------------------------------- */
 
-static void ask(struct mpi_executor *e, int rank, uint64_t now) {
-    mpi_word *w = &e->words[rank];
+static void ask(struct messages_executor *e, int rank, uint64_t now) {
+    messages_word *w = &e->words[rank];
     if (w->asked <= w->heard)
         w->asked = now;
 }
@@ -22,7 +22,7 @@ static void ask(struct mpi_executor *e, int rank, uint64_t now) {
 static int ask_directly(wagma_handle *h, int rank, uint64_t now) {
     const struct activation_message m = {.kind = ACTIVATION_INQUIRE, .version = h->call.version};
     ask(h->state, rank, now);
-    return mpi_send(h, rank, &m);
+    return messages_send(h, rank, &m);
 }
 
 /* Seconds from the beginning of a wait to the first question: not before the first look. */
@@ -31,14 +31,14 @@ static double first_question(const wagma_options *o) {
 }
 
 /* 1: `due` seconds of the wait have passed, and no question was asked since. */
-static int has_passed(const struct mpi_executor *e, double waited, double due) {
+static int has_passed(const struct messages_executor *e, double waited, double due) {
     return due > 0 && waited >= due && e->inquired < due;
 }
 
 /* After a second (or when a quarter of the timeout has passed), 2, 4, 8 ... times that, and before
  * a message that says who is missing. Not more often: all who wait ask everybody. */
 static int has_to_ask(wagma_handle *h) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     const wagma_options *o = e->options;
     const double first = first_question(o);
     const double waited = (double)h->call.delay / SECOND;
@@ -52,8 +52,8 @@ static int has_to_ask(wagma_handle *h) {
     return 1;
 }
 
-int mpi_inquire(wagma_handle *h, uint64_t now) {
-    struct mpi_executor *e = h->state;
+int messages_inquire(wagma_handle *h, uint64_t now) {
+    struct messages_executor *e = h->state;
     int status = WAGMA_OK;
     handle_count_delay(h);
     if (!has_to_ask(h))
@@ -61,7 +61,7 @@ int mpi_inquire(wagma_handle *h, uint64_t now) {
     if (e->activation) { /* which may have more to say to them */
         for (int r = 0; r < h->size; r++)
             ask(e, r, now);
-        return mpi_tell(h, ACTIVATION_EVENT_INQUIRE);
+        return messages_tell(h, ACTIVATION_EVENT_INQUIRE);
     }
     for (int r = 0; r < h->size && status == WAGMA_OK; r++)
         if (r != h->rank)
@@ -69,22 +69,22 @@ int mpi_inquire(wagma_handle *h, uint64_t now) {
     return status;
 }
 
-void mpi_note_word(struct mpi_executor *e, int from, const struct activation_message *m) {
-    mpi_word *w = &e->words[from];
+void messages_note_word(struct messages_executor *e, int from, const struct activation_message *m) {
+    messages_word *w = &e->words[from];
     w->told = clock_now();
     w->calls = m->sync;
     w->lacks = m->detail >= 0 && m->detail < e->options->size ? m->detail : -1;
 }
 
 /* What a rank has answered in this wait; NULL: nothing yet. */
-static const mpi_word *answer_of(const wagma_handle *h, int rank) {
-    const mpi_word *w = &mpi_of(h)->words[rank];
+static const messages_word *answer_of(const wagma_handle *h, int rank) {
+    const messages_word *w = &messages_of(h)->words[rank];
     return w->told >= h->call.began ? w : NULL;
 }
 
-enum handle_presence mpi_presence(wagma_handle *h, int rank, int *has_called) {
-    const struct mpi_executor *e = h->state;
-    const mpi_word *w = &e->words[rank];
+enum handle_presence messages_presence(wagma_handle *h, int rank, int *has_called) {
+    const struct messages_executor *e = h->state;
+    const messages_word *w = &e->words[rank];
     if (!h->call.active)
         *has_called = e->core->has_departed(e, rank);
     else
@@ -100,7 +100,7 @@ enum handle_presence mpi_presence(wagma_handle *h, int rank, int *has_called) {
 static int end_of_chain(const wagma_handle *h, int rank) {
     int at = rank;
     for (int steps = 0; steps < h->size; steps++) {
-        const mpi_word *w = answer_of(h, at);
+        const messages_word *w = answer_of(h, at);
         if (!w || w->lacks < 0)
             return at;
         if (w->lacks == h->rank)
@@ -117,7 +117,7 @@ static int has(const int32_t *ranks, int n, int rank) {
     return 0;
 }
 
-int mpi_follow(wagma_handle *h, int32_t *ranks, int n) {
+int messages_follow(wagma_handle *h, int32_t *ranks, int n) {
     int kept = 0;
     for (int i = 0; i < n; i++) {
         const int rank = end_of_chain(h, ranks[i]);
@@ -134,7 +134,7 @@ int mpi_follow(wagma_handle *h, int32_t *ranks, int n) {
 }
 
 static int is_in_call(const wagma_handle *h, int rank) {
-    const mpi_word *w = answer_of(h, rank);
+    const messages_word *w = answer_of(h, rank);
     return w && w->calls;
 }
 
@@ -149,10 +149,10 @@ static int leave_out_callers(const wagma_handle *h, int32_t *ranks, int n) {
     return callers < n ? kept : n;
 }
 
-int mpi_missing_in_groups(wagma_handle *h, const struct activation_call *answer, int32_t *ranks,
-                          int *needed) {
-    struct mpi_executor *e = h->state;
-    const mpi_version *v = mpi_version_find(e, answer->taken);
+int messages_missing_in_groups(wagma_handle *h, const struct activation_call *answer,
+                               int32_t *ranks, int *needed) {
+    struct messages_executor *e = h->state;
+    const messages_version *v = messages_version_find(e, answer->taken);
     const int sender = v && v->exchange ? exchange_missing(v->exchange) : -1;
     int n = activation_missing(e->activation, ranks, needed);
     const int are_behind = n > 0 && activation_behind(e->activation, ranks[0]);
@@ -161,7 +161,7 @@ int mpi_missing_in_groups(wagma_handle *h, const struct activation_call *answer,
         n = leave_out_callers(h, ranks, n);
     } else if (sender >= 0) {
         ranks[0] = sender;
-        n = mpi_follow(h, ranks, 1);
+        n = messages_follow(h, ranks, 1);
         *needed = n;
     }
     *needed = *needed < n ? *needed : n;
@@ -172,7 +172,7 @@ int mpi_missing_in_groups(wagma_handle *h, const struct activation_call *answer,
 
 /* Which ranks have given a sign of life since the last look. */
 static void see_signs(wagma_handle *h, uint64_t now) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     handle_count_delay(h);
     for (int r = 0; r < h->size; r++)
         if (e->words[r].heard >= e->signs)
@@ -182,13 +182,13 @@ static void see_signs(wagma_handle *h, uint64_t now) {
 
 /* For how long this rank has waited, ns, since the last sign of life of `rank`. */
 static uint64_t silence_of(const wagma_handle *h, int rank) {
-    const struct mpi_executor *e = h->state;
+    const struct messages_executor *e = h->state;
     const uint64_t sign = e->words[rank].sign;
     return h->call.delay - (sign > e->together ? sign : e->together);
 }
 
 static int ask_the_silent(wagma_handle *h, const int32_t *ranks, int n, uint64_t now) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     const uint64_t pause = (uint64_t)(first_question(e->options) * SECOND);
     int status = WAGMA_OK;
     if (h->call.delay - e->questions < pause)
@@ -202,7 +202,7 @@ static int ask_the_silent(wagma_handle *h, const int32_t *ranks, int n, uint64_t
 
 /* Those that have not come, or not departed; where all have, everybody else. */
 static int absent(wagma_handle *h, enum trace_wait what, int32_t *ranks) {
-    const struct mpi_executor *e = h->state;
+    const struct messages_executor *e = h->state;
     int n = 0;
     for (int r = 0; r < h->size; r++)
         if (r != h->rank &&
@@ -214,9 +214,9 @@ static int absent(wagma_handle *h, enum trace_wait what, int32_t *ranks) {
     return n;
 }
 
-int mpi_missing_together(wagma_handle *h, enum trace_wait what, int32_t *ranks, uint64_t now,
-                         int *n) {
-    struct mpi_executor *e = h->state;
+int messages_missing_together(wagma_handle *h, enum trace_wait what, int32_t *ranks, uint64_t now,
+                              int *n) {
+    struct messages_executor *e = h->state;
     uint64_t longest = 0, least = UINT64_MAX;
     int status = WAGMA_OK;
     *n = absent(h, what, ranks);

@@ -22,7 +22,7 @@ static enum trace_wait what_for(const wagma_handle *h, const struct activation_c
 
 /* 1: a rank that the wait needs is lost, and what it had sent before that has had the time to come:
  * it may be all that the wait needs. */
-static int is_lost_for_good(struct mpi_executor *e, int rank, uint64_t now) {
+static int is_lost_for_good(struct messages_executor *e, int rank, uint64_t now) {
     if (rank < 0)
         e->lost_since = 0;
     else if (e->lost_since == 0)
@@ -32,7 +32,7 @@ static int is_lost_for_good(struct mpi_executor *e, int rank, uint64_t now) {
 
 /* Ranks fail one after the other; everybody's error names what was first. */
 static int lose_after(wagma_handle *h, const char *phase, int rank) {
-    const mpi_loss *l = &mpi_of(h)->failure;
+    const messages_loss *l = &messages_of(h)->failure;
     const int awaited = l->cause == ACTIVATION_BY_AWAITED;
     return error_set(WAGMA_EPEER,
                      "rank %d %s, so rank %d failed, and version %lld (phase %s) needs that one: "
@@ -46,9 +46,9 @@ static int lose_after(wagma_handle *h, const char *phase, int rank) {
 }
 
 static int lose(wagma_handle *h, const char *phase, int rank) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     if (e->disputer < 0) {
-        const mpi_loss *l = &e->losses[rank];
+        const messages_loss *l = &e->losses[rank];
         e->failure = *l;
         if (l->cause >= ACTIVATION_BY_FAILED && l->first != rank)
             return lose_after(h, phase, rank);
@@ -66,48 +66,48 @@ static int lose(wagma_handle *h, const char *phase, int rank) {
 
 /* No rank is lost. */
 static int be_delayed(wagma_handle *h, const char *phase, int n, int needed) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     const int status = handle_delayed(h, phase, e->ranks, n, needed);
     if (status == WAGMA_ESTALL && n == 1)
-        e->failure = (mpi_loss){HANDLE_FAILED, ACTIVATION_BY_AWAITED, e->ranks[0]};
+        e->failure = (messages_loss){HANDLE_FAILED, ACTIVATION_BY_AWAITED, e->ranks[0]};
     return status;
 }
 
 /* Of a call. */
 static int look_for_stall(wagma_handle *h, const void *context, uint64_t now) {
     const struct activation_call *answer = context;
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     const char *phase = handle_phase(what_for(h, answer));
-    int failed, needed, status = mpi_look_for_dead(h);
+    int failed, needed, status = messages_look_for_dead(h);
     const int lost = activation_lost(e->activation, &failed);
     if (status == WAGMA_OK && is_lost_for_good(e, lost, now))
         return lose(h, phase, lost);
     if (status == WAGMA_OK)
-        status = mpi_inquire(h, now);
+        status = messages_inquire(h, now);
     if (status != WAGMA_OK)
         return status;
-    const int n = mpi_missing_in_groups(h, answer, e->ranks, &needed);
+    const int n = messages_missing_in_groups(h, answer, e->ranks, &needed);
     return be_delayed(h, phase, n, needed);
 }
 
-int mpi_look_at(wagma_handle *h, enum trace_wait what, int n, uint64_t now) {
-    struct mpi_executor *e = h->state;
+int messages_look_at(wagma_handle *h, enum trace_wait what, int n, uint64_t now) {
+    struct messages_executor *e = h->state;
     int lost = -1;
     for (int i = 0; i < n; i++)
         lost = lost < 0 && e->losses[e->ranks[i]].how ? e->ranks[i] : lost;
     if (is_lost_for_good(e, lost, now))
         return lose(h, handle_phase(what), lost);
-    const int status = mpi_inquire(h, now);
-    n = mpi_follow(h, e->ranks, n);
+    const int status = messages_inquire(h, now);
+    n = messages_follow(h, e->ranks, n);
     return status != WAGMA_OK ? status : be_delayed(h, handle_phase(what), n, n);
 }
 
 /* Of all ranks together; *context: what for. */
 static int look_at_all(wagma_handle *h, const void *context, uint64_t now) {
     const enum trace_wait what = *(const enum trace_wait *)context;
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     const char *phase = handle_phase(what);
-    const int status = mpi_look_for_dead(h);
+    const int status = messages_look_for_dead(h);
     if (status != WAGMA_OK)
         return status;
     int lost = -1, n;
@@ -115,18 +115,18 @@ static int look_at_all(wagma_handle *h, const void *context, uint64_t now) {
         lost = lost < 0 && e->losses[r].how ? r : lost;
     if (is_lost_for_good(e, lost, now))
         return lose(h, phase, lost);
-    const int asked = mpi_missing_together(h, what, e->ranks, now, &n);
+    const int asked = messages_missing_together(h, what, e->ranks, now, &n);
     return asked != WAGMA_OK ? asked : be_delayed(h, phase, n, n);
 }
 
 /* ---- how long -------------------------------------------------------------------------------- */
 
 static void begin_wait(wagma_handle *h, enum trace_wait what, uint64_t now) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     if (e->waiting && e->waits_for == (int)what)
         return;
     if (e->waiting)
-        mpi_end_wait(h);
+        messages_end_wait(h);
     trace_waits(h->trace, what);
     e->waits_for = (int)what;
     e->waiting = e->looked = now;
@@ -136,8 +136,8 @@ static void begin_wait(wagma_handle *h, enum trace_wait what, uint64_t now) {
         e->heartbeat = now + WAIT_HEARTBEAT_NS;
 }
 
-void mpi_end_wait(wagma_handle *h) {
-    struct mpi_executor *e = h->state;
+void messages_end_wait(wagma_handle *h) {
+    struct messages_executor *e = h->state;
     if (!e->waiting)
         return;
     trace_waited(h->trace, (enum trace_wait)e->waits_for, e->waiting, e->looked, h->call.version,
@@ -147,7 +147,7 @@ void mpi_end_wait(wagma_handle *h) {
 
 /* What passed while nothing moved counts as waiting; the rest is work. */
 static void count(wagma_handle *h, int moved, uint64_t now) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     if (moved)
         e->moved = now;
     else if (e->waiting)
@@ -158,7 +158,7 @@ static void count(wagma_handle *h, int moved, uint64_t now) {
 /* A core that nobody else needs is not given away for a wait that may end at once: on a machine
  * that does something else, too, getting it back takes 100 us. */
 static void rest(wagma_handle *h, uint64_t now) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     if (e->options->progress == WAGMA_PROGRESS_SPIN || (!e->crowded && now - e->moved < SPIN_NS))
         return;
     uint64_t until = now + progress_pause(PROGRESS_STILL, now - e->moved, REST_NS_MAX);
@@ -175,15 +175,15 @@ static void rest(wagma_handle *h, uint64_t now) {
 
 /* 1: once per heartbeat, and when the caller wants to be back. */
 static int is_due(wagma_handle *h, uint64_t now) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     if (now < e->heartbeat && (h->call.until == 0 || now < h->call.until))
         return 0;
     e->heartbeat = now + WAIT_HEARTBEAT_NS;
     return 1;
 }
 
-static int pause_once(wagma_handle *h, enum call_mode mode, enum trace_wait what, mpi_look *look,
-                      const void *context, int moved, uint64_t now) {
+static int pause_once(wagma_handle *h, enum call_mode mode, enum trace_wait what,
+                      messages_look *look, const void *context, int moved, uint64_t now) {
     count(h, moved, now);
     begin_wait(h, what, now);
     if (mode == CALL_START && now - h->call.began > START_NS)
@@ -194,9 +194,9 @@ static int pause_once(wagma_handle *h, enum call_mode mode, enum trace_wait what
     return status;
 }
 
-int mpi_pause_for(wagma_handle *h, enum call_mode mode, enum trace_wait what, mpi_look *look,
-                  const void *context, int moved) {
-    struct mpi_executor *e = h->state;
+int messages_pause_for(wagma_handle *h, enum call_mode mode, enum trace_wait what,
+                       messages_look *look, const void *context, int moved) {
+    struct messages_executor *e = h->state;
     if (mode == CALL_POST)
         return WAGMA_INPROGRESS;
     if (moved && !e->waiting)
@@ -209,12 +209,12 @@ int mpi_pause_for(wagma_handle *h, enum call_mode mode, enum trace_wait what, mp
     return pause_once(h, mode, what, look, context, moved, now);
 }
 
-int mpi_pause(wagma_handle *h, enum call_mode mode, const struct activation_call *answer,
-              int moved) {
-    return mpi_pause_for(h, mode, what_for(h, answer), look_for_stall, answer, moved);
+int messages_pause(wagma_handle *h, enum call_mode mode, const struct activation_call *answer,
+                   int moved) {
+    return messages_pause_for(h, mode, what_for(h, answer), look_for_stall, answer, moved);
 }
 
-int mpi_pause_together(wagma_handle *h, enum trace_wait what, int moved) {
+int messages_pause_together(wagma_handle *h, enum trace_wait what, int moved) {
     const int status = pause_once(h, CALL_FINISH, what, look_at_all, &what, moved, clock_now());
-    return status != WAGMA_OK ? status : mpi_check(h->state);
+    return status != WAGMA_OK ? status : messages_check(h->state);
 }

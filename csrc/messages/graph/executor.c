@@ -27,11 +27,11 @@ enum { ENDS_AT_ONCE = 8 };
 struct arrival {     /* of one rank, at one parity */
     int64_t version; /* -1: none */
     double weight;
-    mpi_block *block; /* NULL: weight is 0, or there are no elements */
+    messages_block *block; /* NULL: weight is 0, or there are no elements */
     int under_way;
 };
 
-struct mpi_graph {
+struct messages_graph {
     struct graph_peers peers;
     struct arrival arrivals[GRAPH_DISTANCES_MAX][2];
     int64_t finished[GRAPH_DISTANCES_MAX]; /* versions, of those that it sends to */
@@ -46,18 +46,18 @@ struct mpi_graph {
 
 /* ---- who is there ---------------------------------------------------------------------------- */
 
-static int is_ring(const struct mpi_graph *g) {
+static int is_ring(const struct messages_graph *g) {
     return g->peers.graph.graph == WAGMA_GRAPH_RING;
 }
 
 /* The version's contribution of peer k, NULL: it has not come. */
-static struct arrival *arrival_of(struct mpi_graph *g, int k, int64_t version) {
+static struct arrival *arrival_of(struct messages_graph *g, int k, int64_t version) {
     struct arrival *a = &g->arrivals[k][version & 1];
     return a->version == version && !a->under_way ? a : NULL;
 }
 
 static int missing_readers(wagma_handle *h, int32_t *ranks) {
-    const struct mpi_graph *g = mpi_of(h)->graph;
+    const struct messages_graph *g = messages_of(h)->graph;
     const int64_t before = h->call.version - 2;
     int32_t then[GRAPH_DISTANCES_MAX];
     int n = 0;
@@ -70,7 +70,7 @@ static int missing_readers(wagma_handle *h, int32_t *ranks) {
 }
 
 static int missing_senders(wagma_handle *h, int32_t *ranks) {
-    struct mpi_graph *g = mpi_of(h)->graph;
+    struct messages_graph *g = messages_of(h)->graph;
     int n = 0;
     for (int i = 0; i < g->each; i++) {
         const int k = g->now[i], r = g->peers.behind[k];
@@ -84,21 +84,21 @@ static int missing_senders(wagma_handle *h, int32_t *ranks) {
 
 /* Those for whom the call waits, into ranks[GRAPH_DISTANCES_MAX]; their number. */
 static int missing(wagma_handle *h, int32_t *ranks) {
-    return mpi_of(h)->graph->published ? missing_senders(h, ranks) : missing_readers(h, ranks);
+    return messages_of(h)->graph->published ? missing_senders(h, ranks) : missing_readers(h, ranks);
 }
 
 /* ---- publishing ------------------------------------------------------------------------------ */
 
-static int send_data(wagma_handle *h, int to, mpi_block *b) {
-    struct mpi_executor *e = h->state;
-    const transport_completion end = {.context = mpi_block_hold(b), .cookie = 1};
+static int send_data(wagma_handle *h, int to, messages_block *b) {
+    struct messages_executor *e = h->state;
+    const transport_completion end = {.context = messages_block_hold(b), .cookie = 1};
     e->graph->sends++;
     return e->transport->calls->send(e->transport, to, 0, b->data, e->bytes_n, end);
 }
 
 /* To peer k; `b` holds a large contribution. */
-static int send_to(wagma_handle *h, int k, mpi_block *b) {
-    struct mpi_executor *e = h->state;
+static int send_to(wagma_handle *h, int k, messages_block *b) {
+    struct messages_executor *e = h->state;
     const int to = e->graph->peers.ahead[k];
     const size_t inside = b || h->call.weight == 0 ? 0 : e->bytes_n;
     struct {
@@ -115,20 +115,20 @@ static int send_to(wagma_handle *h, int k, mpi_block *b) {
 }
 
 static int publish(wagma_handle *h) {
-    struct mpi_executor *e = h->state;
-    struct mpi_graph *g = e->graph;
-    mpi_block *b = NULL;
+    struct messages_executor *e = h->state;
+    struct messages_graph *g = e->graph;
+    messages_block *b = NULL;
     int status = WAGMA_OK;
     if (g->each > 0 && h->call.weight != 0 && e->bytes_n > GRAPH_INLINE) {
         const uint64_t began = trace_begin(h->trace);
-        if (!(b = mpi_copy_of_call(h)))
+        if (!(b = messages_copy_of_call(h)))
             return WAGMA_ENOMEM;
         trace_end(h->trace, TRACE_WRITE, began, h->call.version, -1, 0);
     }
     for (int i = 0; i < g->each && status == WAGMA_OK; i++)
         if (!g->departed[g->peers.ahead[g->now[i]]])
             status = send_to(h, g->now[i], b);
-    mpi_block_drop(e, b);
+    messages_block_drop(e, b);
     g->published = 1;
     trace_now(h->trace, TRACE_ARRIVAL, h->call.version, -1, 0);
     return status;
@@ -137,7 +137,7 @@ static int publish(wagma_handle *h) {
 /* ---- what comes in --------------------------------------------------------------------------- */
 
 /* The peer with rank r among peers[], -1: there is none. */
-static int peer(const struct mpi_graph *g, const int32_t *peers, int r) {
+static int peer(const struct messages_graph *g, const int32_t *peers, int r) {
     for (int k = 0; k < g->peers.n; k++)
         if (peers[k] == r)
             return k;
@@ -145,24 +145,24 @@ static int peer(const struct mpi_graph *g, const int32_t *peers, int r) {
 }
 
 static int receive_arrived(wagma_handle *h, int from, const void *message, size_t bytes) {
-    struct mpi_executor *e = h->state;
-    struct mpi_graph *g = e->graph;
+    struct messages_executor *e = h->state;
+    struct messages_graph *g = e->graph;
     const int k = peer(g, g->peers.behind, from);
     struct graph_arrived head;
     if (k < 0 || bytes < sizeof head)
-        return mpi_strange(from, bytes);
+        return messages_strange(from, bytes);
     memcpy(&head, message, sizeof head);
     const size_t inside = bytes - sizeof head;
     const int is_large = e->bytes_n > GRAPH_INLINE && head.weight != 0;
     struct arrival *a = &g->arrivals[k][head.version & 1];
     if (head.version < 0 || a->version >= 0 ||
         inside != (is_large || head.weight == 0 ? 0 : e->bytes_n))
-        return mpi_strange(from, bytes);
+        return messages_strange(from, bytes);
     trace_now(h->trace, TRACE_RECEIVE, head.version, from, GRAPH_ARRIVED);
     *a = (struct arrival){.version = head.version, .weight = head.weight};
     if (!is_large && inside == 0)
         return WAGMA_OK;
-    if (!(a->block = mpi_block_new(h)))
+    if (!(a->block = messages_block_new(h)))
         return WAGMA_ENOMEM;
     if (!is_large) {
         memcpy(a->block->data, (const unsigned char *)message + sizeof head, inside);
@@ -174,7 +174,7 @@ static int receive_arrived(wagma_handle *h, int from, const void *message, size_
                                         (transport_completion){.context = a});
 }
 
-static void note_departure(struct mpi_graph *g, int rank) {
+static void note_departure(struct messages_graph *g, int rank) {
     g->departed_n += !g->departed[rank];
     g->departed[rank] = 1;
 }
@@ -186,47 +186,47 @@ static int answer(wagma_handle *h, int to) {
                                          .sync = (uint8_t)h->call.active,
                                          .detail = waits ? ranks[0] : -1,
                                          .version = h->call.version};
-    return mpi_send(h, to, &m);
+    return messages_send(h, to, &m);
 }
 
 static int receive(wagma_handle *h, int from, const void *message, size_t bytes) {
-    struct mpi_executor *e = h->state;
-    struct mpi_graph *g = e->graph;
+    struct messages_executor *e = h->state;
+    struct messages_graph *g = e->graph;
     const unsigned char kind = bytes > 0 ? *(const unsigned char *)message : 0;
     struct activation_message m;
     e->received++;
     if (kind == GRAPH_ARRIVED)
         return receive_arrived(h, from, message, bytes);
     if (bytes != sizeof m)
-        return mpi_strange(from, bytes);
+        return messages_strange(from, bytes);
     memcpy(&m, message, sizeof m);
     trace_now(h->trace, TRACE_RECEIVE, m.version, from, kind);
     const int k = peer(g, g->peers.ahead, from);
     if (kind == ACTIVATION_FAILED)
-        mpi_note_failure(e, from, &m);
+        messages_note_failure(e, from, &m);
     else if (kind == ACTIVATION_INQUIRE)
         return answer(h, from);
     else if (kind == ACTIVATION_TELL)
-        mpi_note_word(e, from, &m);
+        messages_note_word(e, from, &m);
     else if (kind == ACTIVATION_DEPARTED)
         note_departure(g, from);
     else if (kind == GRAPH_FINISHED && k >= 0)
         g->finished[k] = m.version + 1;
     else
-        return mpi_strange(from, bytes);
+        return messages_strange(from, bytes);
     return WAGMA_OK;
 }
 
 /* 1: data came or left. */
 static int take_data(wagma_handle *h) {
-    struct mpi_executor *e = h->state;
-    struct mpi_graph *g = e->graph;
+    struct messages_executor *e = h->state;
+    struct messages_graph *g = e->graph;
     transport_completion ends[ENDS_AT_ONCE];
     const int n = e->transport->calls->poll_data(e->transport, ends, ENDS_AT_ONCE);
     for (int i = 0; i < n; i++) {
         if (ends[i].cookie) {
             g->sends--;
-            mpi_block_drop(e, ends[i].context);
+            messages_block_drop(e, ends[i].context);
         } else {
             struct arrival *a = ends[i].context;
             g->receives--;
@@ -239,11 +239,11 @@ static int take_data(wagma_handle *h) {
 static int drive(wagma_handle *h) {
     int32_t ranks[GRAPH_DISTANCES_MAX];
     const int publishes =
-        h->call.active && !mpi_of(h)->graph->published && missing_readers(h, ranks) == 0;
+        h->call.active && !messages_of(h)->graph->published && missing_readers(h, ranks) == 0;
     const int status = publishes ? publish(h) : WAGMA_OK;
     if (status != WAGMA_OK)
         return status;
-    const int message = mpi_take_message(h);
+    const int message = messages_take_message(h);
     if (message < 0)
         return message;
     const int data = take_data(h);
@@ -254,8 +254,8 @@ static int drive(wagma_handle *h) {
 
 /* The contributions of the version are not needed any more. */
 static int release(wagma_handle *h) {
-    struct mpi_executor *e = h->state;
-    struct mpi_graph *g = e->graph;
+    struct messages_executor *e = h->state;
+    struct messages_graph *g = e->graph;
     const struct activation_message m = {.kind = GRAPH_FINISHED, .version = h->call.version};
     int status = WAGMA_OK;
     for (int i = 0; i < g->each && status == WAGMA_OK; i++) {
@@ -263,17 +263,17 @@ static int release(wagma_handle *h) {
         struct arrival *a = arrival_of(g, k, h->call.version);
         if (!a) /* it has departed */
             continue;
-        mpi_block_put(e, &a->block, NULL);
+        messages_block_put(e, &a->block, NULL);
         a->version = -1;
         if (!is_ring(g) && !g->departed[r])
-            status = mpi_send(h, r, &m);
+            status = messages_send(h, r, &m);
     }
     return status;
 }
 
 /* Everybody who is to come has. */
 static int conclude(wagma_handle *h) {
-    struct mpi_graph *g = mpi_of(h)->graph;
+    struct messages_graph *g = messages_of(h)->graph;
     struct graph_part parts[GRAPH_DISTANCES_MAX + 1];
     int n = 0;
     parts[n++] = (struct graph_part){h->rank, h->call.weight, h->call.x};
@@ -289,40 +289,40 @@ static int conclude(wagma_handle *h) {
 }
 
 static int look(wagma_handle *h, const void *context, uint64_t now) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     const enum trace_wait what = *(const enum trace_wait *)context;
-    const int status = mpi_look_for_dead(h);
+    const int status = messages_look_for_dead(h);
     if (status != WAGMA_OK)
         return status;
     const int n = missing(h, e->ranks);
-    return n > 0 ? mpi_look_at(h, what, n, now) : handle_interrupted(h, handle_phase(what));
+    return n > 0 ? messages_look_at(h, what, n, now) : handle_interrupted(h, handle_phase(what));
 }
 
 static int begin(wagma_handle *h) {
-    struct mpi_graph *g = mpi_of(h)->graph;
+    struct messages_graph *g = messages_of(h)->graph;
     g->each = graph_distances_at(&g->peers.graph, h->call.version, g->now);
     g->published = 0;
     return WAGMA_OK;
 }
 
 static int advance(wagma_handle *h, enum call_mode mode, int moved, int *over) {
-    const int published = mpi_of(h)->graph->published;
+    const int published = messages_of(h)->graph->published;
     int32_t ranks[GRAPH_DISTANCES_MAX];
     *over = published && mode != CALL_POST && missing(h, ranks) == 0;
     if (*over) {
-        mpi_end_wait(h);
+        messages_end_wait(h);
         return conclude(h);
     }
     const enum trace_wait what = published ? TRACE_FOR_NEIGHBORS : TRACE_FOR_WINDOW;
-    return mpi_pause_for(h, mode, what, look, &what, moved);
+    return messages_pause_for(h, mode, what, look, &what, moved);
 }
 
 /* ---- the core -------------------------------------------------------------------------------- */
 
 static int create_core(wagma_handle *h, const void *initial, double weight) {
     (void)initial, (void)weight;
-    struct mpi_executor *e = h->state;
-    struct mpi_graph *g = calloc(1, sizeof *g + (size_t)h->size);
+    struct messages_executor *e = h->state;
+    struct messages_graph *g = calloc(1, sizeof *g + (size_t)h->size);
     if (!g)
         return error_set(WAGMA_ENOMEM, "no memory for the executor of %d ranks", h->size);
     e->graph = g;
@@ -335,26 +335,26 @@ static int create_core(wagma_handle *h, const void *initial, double weight) {
 static int depart(wagma_handle *h) {
     const struct activation_message m = {.kind = ACTIVATION_DEPARTED, .version = h->version};
     int status = WAGMA_OK;
-    note_departure(mpi_of(h)->graph, h->rank);
+    note_departure(messages_of(h)->graph, h->rank);
     for (int r = 0; r < h->size && status == WAGMA_OK; r++)
         if (r != h->rank)
-            status = mpi_send(h, r, &m);
+            status = messages_send(h, r, &m);
     return status;
 }
 
-static int has_departed(const struct mpi_executor *e, int rank) {
+static int has_departed(const struct messages_executor *e, int rank) {
     return e->graph->departed[rank];
 }
 
-static int is_busy(const struct mpi_executor *e) {
+static int is_busy(const struct messages_executor *e) {
     return e->graph && e->graph->sends + e->graph->receives > 0;
 }
 
-static int is_idle(const struct mpi_executor *e) {
+static int is_idle(const struct messages_executor *e) {
     return e->graph->departed_n == e->options->size && !is_busy(e);
 }
 
-static const struct mpi_core core = {
+static const struct messages_core core = {
     .create = create_core,
     .begin = begin,
     .advance = advance,
@@ -369,16 +369,16 @@ static const struct mpi_core core = {
 /* ---- the executor ---------------------------------------------------------------------------- */
 
 static int create(wagma_handle *h, const struct executor_request *request) {
-    return mpi_create(h, request, &core);
+    return messages_create(h, request, &core);
 }
 
 static const char *fits(const struct executor_request *request) {
-    return policy_of(request->options).graph ? mpi_fits(request) : "it needs a graph";
+    return policy_of(request->options).graph ? messages_fits(request) : "it needs a graph";
 }
 
 const struct executor messages_graph_executor = {
     .name = "messages/graph",
     .fits = fits,
     .create = create,
-    .calls = {MPI_CALLS},
+    .calls = {MESSAGES_CALLS},
 };

@@ -7,7 +7,7 @@
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-void mpi_renew_grace(struct mpi_executor *e) {
+void messages_renew_grace(struct messages_executor *e) {
     atomic_store(&e->grace, grace_auto(&e->spreads, &e->computes));
     if (e->activation)
         activation_grace(e->activation, e->grace);
@@ -15,90 +15,90 @@ void mpi_renew_grace(struct mpi_executor *e) {
 
 /* Compute times and spreads decide how long a version waits for members that are about to come. */
 static void note_compute(wagma_handle *h) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     if (h->options.grace >= 0)
         return;
     if (e->returned != 0 && h->call.began > e->returned)
         grace_add(&e->computes, h->call.began - e->returned);
-    mpi_renew_grace(e);
+    messages_renew_grace(e);
 }
 
 static int finish_call(wagma_handle *h, const struct activation_call *answer) {
-    struct mpi_executor *e = h->state;
-    int status = mpi_outcome(h, answer);
+    struct messages_executor *e = h->state;
+    int status = messages_outcome(h, answer);
     if (status == WAGMA_OK)
-        status = mpi_tell_return(h, h->call.next);
+        status = messages_tell_return(h, h->call.next);
     /* a posted call: what it computed meanwhile counts, so its own work does too */
     e->returned = h->call.posted ? h->call.began + h->call.waited : clock_now();
     return status;
 }
 
 static int begin(wagma_handle *h) {
-    struct mpi_executor *e = h->state;
-    mpi_end_views(e);
+    struct messages_executor *e = h->state;
+    messages_end_views(e);
     e->arrived = 0;
     e->out_of_place = e->reserved && h->call.x == e->reserved->data;
     note_compute(h);
-    return mpi_tell(h, ACTIVATION_EVENT_CALL);
+    return messages_tell(h, ACTIVATION_EVENT_CALL);
 }
 
 static int advance(wagma_handle *h, enum call_mode mode, int moved, int *over) {
-    const struct activation_call answer = activation_ask(mpi_of(h)->activation);
+    const struct activation_call answer = activation_ask(messages_of(h)->activation);
     *over = answer.state == ACTIVATION_DONE && mode != CALL_POST;
     if (!*over)
-        return mpi_pause(h, mode, &answer, moved);
-    mpi_end_wait(h);
+        return messages_pause(h, mode, &answer, moved);
+    messages_end_wait(h);
     return finish_call(h, &answer);
 }
 
 static int next_contribution(wagma_handle *h, void **buffer) {
-    struct mpi_executor *e = h->state;
-    if (!e->reserved && !(e->reserved = mpi_block_new(h)))
+    struct messages_executor *e = h->state;
+    if (!e->reserved && !(e->reserved = messages_block_new(h)))
         return WAGMA_ENOMEM;
     *buffer = e->reserved->data;
     return WAGMA_OK;
 }
 
 static void set_quorum(wagma_handle *h) {
-    activation_quorum(mpi_of(h)->activation, h->quorum);
+    activation_quorum(messages_of(h)->activation, h->quorum);
 }
 
 static int is_pinned(const wagma_handle *h) {
     /* relaxed: the answer orders no other read; the next call takes the mutex */
-    return atomic_load_explicit(&mpi_of(h)->pinned, memory_order_relaxed) == h->version;
+    return atomic_load_explicit(&messages_of(h)->pinned, memory_order_relaxed) == h->version;
 }
 
 /* Takes what has come, unless the progress thread does so at the moment. Keeps an error for the
  * next call. */
 static int pinned(wagma_handle *h) {
     if (!is_pinned(h))
-        progress_peek(&mpi_of(h)->progress);
+        progress_peek(&messages_of(h)->progress);
     return is_pinned(h);
 }
 
 /* Of no advantage over any other array: callers need not know what the handle is made over. */
 static void *array(wagma_handle *h) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     progress_enter(&e->progress);
     if (!e->own)
-        e->own = mpi_block_new(h);
+        e->own = messages_block_new(h);
     progress_leave(&e->progress, PROGRESS_NOTHING_LEFT);
     return e->own ? e->own->data : NULL;
 }
 
 static double carried_weight(const wagma_handle *h) {
-    return mpi_of(h)->carried ? mpi_of(h)->carried_weight : 0;
+    return messages_of(h)->carried ? messages_of(h)->carried_weight : 0;
 }
 
 static double grace(const wagma_handle *h) {
-    const struct mpi_executor *e = h->state;
+    const struct messages_executor *e = h->state;
     return h->options.grace >= 0 ? h->options.grace : (double)atomic_load(&e->grace) * 1e-9;
 }
 
 /* ---- the core -------------------------------------------------------------------------------- */
 
 static struct activation_config config_of(const wagma_handle *h) {
-    const struct mpi_executor *e = h->state;
+    const struct messages_executor *e = h->state;
     const wagma_options *o = e->options;
     const struct policy *p = &h->policy;
     return (struct activation_config){
@@ -119,7 +119,7 @@ static struct activation_config config_of(const wagma_handle *h) {
 }
 
 static int make_memory(wagma_handle *h) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     const struct activation_config config = config_of(h);
     const size_t window = (size_t)e->options->window;
     e->activation = malloc(activation_bytes(&config));
@@ -132,12 +132,12 @@ static int make_memory(wagma_handle *h) {
 
 /* The first contribution. */
 static int publish(wagma_handle *h, const void *initial, double weight) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     e->newest_version = -1;
     e->newest_weight = weight;
     if (h->policy.in_place || h->policy.ordered)
         return WAGMA_OK;
-    if (!(e->newest = mpi_block_new(h)))
+    if (!(e->newest = messages_block_new(h)))
         return WAGMA_ENOMEM;
     if (initial && weight != 0)
         memcpy(e->newest->data, initial, e->bytes_n);
@@ -147,8 +147,8 @@ static int publish(wagma_handle *h, const void *initial, double weight) {
 }
 
 static int create_core(wagma_handle *h, const void *initial, double weight) {
-    struct mpi_executor *e = h->state;
-    mpi_renew_grace(e);
+    struct messages_executor *e = h->state;
+    messages_renew_grace(e);
     const int status = make_memory(h);
     if (status != WAGMA_OK)
         return status;
@@ -161,33 +161,33 @@ static int create_core(wagma_handle *h, const void *initial, double weight) {
 }
 
 static int depart(wagma_handle *h) {
-    mpi_end_views(h->state);
-    return mpi_tell(h, ACTIVATION_EVENT_DEPART);
+    messages_end_views(h->state);
+    return messages_tell(h, ACTIVATION_EVENT_DEPART);
 }
 
-static int has_departed(const struct mpi_executor *e, int rank) {
+static int has_departed(const struct messages_executor *e, int rank) {
     return activation_has_departed(e->activation, rank);
 }
 
-static int is_idle(const struct mpi_executor *e) {
+static int is_idle(const struct messages_executor *e) {
     return activation_idle(e->activation);
 }
 
-static int is_busy(const struct mpi_executor *e) {
+static int is_busy(const struct messages_executor *e) {
     return e->activation && activation_active(e->activation) > 0;
 }
 
-static uint64_t deadline(const struct mpi_executor *e) {
+static uint64_t deadline(const struct messages_executor *e) {
     return activation_deadline(e->activation);
 }
 
-static const struct mpi_core core = {
+static const struct messages_core core = {
     .create = create_core,
     .begin = begin,
     .advance = advance,
-    .drive = mpi_drive_groups,
-    .receive = mpi_receive_for_groups,
-    .see_dead = mpi_see_dead_in_groups,
+    .drive = messages_drive_groups,
+    .receive = messages_receive_for_groups,
+    .see_dead = messages_see_dead_in_groups,
     .depart = depart,
     .has_departed = has_departed,
     .is_idle = is_idle,
@@ -198,16 +198,16 @@ static const struct mpi_core core = {
 /* ---- the executors --------------------------------------------------------------------------- */
 
 static int create(wagma_handle *h, const struct executor_request *request) {
-    return mpi_create(h, request, &core);
+    return messages_create(h, request, &core);
 }
 
 static const char *fits_quorum_all(const struct executor_request *request) {
-    return policy_of(request->options).in_place ? mpi_fits(request)
+    return policy_of(request->options).in_place ? messages_fits(request)
                                                 : "it needs the quorum of all members";
 }
 
 static const char *fits_groups(const struct executor_request *request) {
-    return policy_of(request->options).avoiding ? mpi_fits(request)
+    return policy_of(request->options).avoiding ? messages_fits(request)
                                                 : "it needs a quorum of fewer than all members";
 }
 
@@ -215,14 +215,14 @@ const struct executor messages_quorum_all_executor = {
     .name = "messages/groups, quorum all",
     .fits = fits_quorum_all,
     .create = create,
-    .calls = {MPI_CALLS, .array = array},
+    .calls = {MESSAGES_CALLS, .array = array},
 };
 
 const struct executor messages_groups_executor = {
     .name = "messages/groups",
     .fits = fits_groups,
     .create = create,
-    .calls = {MPI_CALLS, .array = array, .next_contribution = next_contribution,
+    .calls = {MESSAGES_CALLS, .array = array, .next_contribution = next_contribution,
               .set_quorum = set_quorum, .pinned = pinned, .carried_weight = carried_weight,
               .grace = grace},
 };

@@ -11,7 +11,7 @@ static size_t elements(const wagma_handle *h) {
 }
 
 /* Lists the contributors of a version; what it gives. */
-static struct merge list(wagma_handle *h, const mpi_version *v) {
+static struct merge list(wagma_handle *h, const messages_version *v) {
     double total = 0;
     h->outcome.contributors_count = 0;
     for (int i = 0; i < v->n; i++) {
@@ -19,21 +19,21 @@ static struct merge list(wagma_handle *h, const mpi_version *v) {
         total += record->share;
         merge_list(h, v->members[i], record->version, record->weight);
     }
-    const struct merge m =
-        merge_version(&h->policy, total, h->outcome.late, h->call.weight, mpi_of(h)->out_of_place);
+    const struct merge m = merge_version(&h->policy, total, h->outcome.late, h->call.weight,
+                                         messages_of(h)->out_of_place);
     merge_outcome(h, m.weight);
     return m;
 }
 
-static void deliver(wagma_handle *h, const mpi_version *v, void *out, const struct merge *m) {
+static void deliver(wagma_handle *h, const messages_version *v, void *out, const struct merge *m) {
     const void *stored = v->result ? v->result->data : h->call.x;
     merge_deliver(m, h->kernels, dtype_of(h), out, stored, h->call.x, elements(h), 0);
 }
 
 /* A late call out of place: its numerators, in a block of their own. */
-static int show_late(wagma_handle *h, const mpi_version *v, const struct merge *m) {
-    struct mpi_executor *e = h->state;
-    if (!(e->shown = mpi_block_new(h)))
+static int show_late(wagma_handle *h, const messages_version *v, const struct merge *m) {
+    struct messages_executor *e = h->state;
+    if (!(e->shown = messages_block_new(h)))
         return WAGMA_ENOMEM;
     deliver(h, v, e->shown->data, m);
     h->outcome.result = e->shown->data;
@@ -41,11 +41,11 @@ static int show_late(wagma_handle *h, const mpi_version *v, const struct merge *
 }
 
 /* "stale", and quorum "all". */
-static int outcome_merged(wagma_handle *h, mpi_version *v) {
+static int outcome_merged(wagma_handle *h, messages_version *v) {
     const struct merge m = list(h, v);
     if (!h->outcome.merged)
         return WAGMA_OK;
-    if (!mpi_of(h)->out_of_place) {
+    if (!messages_of(h)->out_of_place) {
         deliver(h, v, h->call.x, &m);
     } else if (h->outcome.late) {
         return show_late(h, v, &m);
@@ -58,32 +58,32 @@ static int outcome_merged(wagma_handle *h, mpi_version *v) {
 
 /* What the next contribution adds. */
 static int carry(wagma_handle *h) {
-    struct mpi_executor *e = h->state;
-    mpi_block *b = NULL;
+    struct messages_executor *e = h->state;
+    messages_block *b = NULL;
     switch (merge_carry(&h->policy, h->outcome.late, h->call.weight)) {
     case MERGE_CARRY_AS_BEFORE:
         return WAGMA_OK;
     case MERGE_CARRY_THIS:
-        b = e->written ? mpi_block_hold(e->written) : mpi_copy_of_call(h);
+        b = e->written ? messages_block_hold(e->written) : messages_copy_of_call(h);
         if (!b)
             return WAGMA_ENOMEM;
         break;
     case MERGE_CARRY_NOTHING:
         break;
     }
-    mpi_block_put(e, &e->carried, b);
+    messages_block_put(e, &e->carried, b);
     e->carried_weight = h->call.weight;
     return WAGMA_OK;
 }
 
 /* "skip", "carry": the results from the call's version to `taken`; x becomes the newest one. */
 static int outcome_ordered(wagma_handle *h, int64_t taken) {
-    struct mpi_executor *e = h->state;
+    struct messages_executor *e = h->state;
     wagma_outcome *o = &h->outcome;
     const void *newest = NULL;
     const int status = carry(h); /* before x changes */
     for (int64_t t = h->call.version; t <= taken && status == WAGMA_OK; t++) {
-        mpi_version *v = mpi_version_find(e, t);
+        messages_version *v = messages_version_find(e, t);
         const void *result = NULL;
         v->shown = 1;
         if (list(h, v).weight != 0)
@@ -98,8 +98,8 @@ static int outcome_ordered(wagma_handle *h, int64_t taken) {
 
 /* The rank is the only member: its contribution is the result, to the bit, also where it is late
  * for a version that another group has activated. */
-static void outcome_alone(wagma_handle *h, mpi_version *v) {
-    struct mpi_executor *e = h->state;
+static void outcome_alone(wagma_handle *h, messages_version *v) {
+    struct messages_executor *e = h->state;
     wagma_outcome *o = &h->outcome;
     const int ordered = h->policy.ordered;
     const double weight = h->call.weight;
@@ -128,7 +128,7 @@ static void outcome_alone(wagma_handle *h, mpi_version *v) {
 
 /* The call is over, and took the versions up to `taken`. */
 static int outcome_of(wagma_handle *h, int64_t taken) {
-    mpi_version *v = mpi_version_find(h->state, taken);
+    messages_version *v = messages_version_find(h->state, taken);
     const int ordered = h->policy.ordered, in_place = h->policy.in_place;
     int status = WAGMA_OK;
     if (v->n == 1)
@@ -138,13 +138,13 @@ static int outcome_of(wagma_handle *h, int64_t taken) {
     else
         status = outcome_merged(h, v);
     if (ordered && in_place)
-        merge_show_x(h, &mpi_of(h)->results[0]);
+        merge_show_x(h, &messages_of(h)->results[0]);
     merge_advance(h, taken);
     return status;
 }
 
-int mpi_outcome(wagma_handle *h, const struct activation_call *answer) {
-    struct mpi_executor *e = h->state;
+int messages_outcome(wagma_handle *h, const struct activation_call *answer) {
+    struct messages_executor *e = h->state;
     const uint64_t began = trace_begin(h->trace);
     int status = WAGMA_OK;
     h->outcome.late = answer->late;
@@ -156,7 +156,7 @@ int mpi_outcome(wagma_handle *h, const struct activation_call *answer) {
     if (status != WAGMA_OK)
         return status;
     trace_end(h->trace, TRACE_MERGE, began, answer->taken, -1, 0);
-    mpi_block_put(e, &e->written, NULL);
-    mpi_block_put(e, &e->lent, NULL);
+    messages_block_put(e, &e->written, NULL);
+    messages_block_put(e, &e->lent, NULL);
     return WAGMA_OK;
 }
