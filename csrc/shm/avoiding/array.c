@@ -26,14 +26,14 @@ static int no_mapping(const wagma_handle *h) {
         h->rank, (size_t)handle_segment(h)->bytes_n);
 }
 
-void *shm_array(wagma_handle *h) {
+void *avoiding_array(wagma_handle *h) {
     const struct remap *array = array_of(h);
     return array ? remap_array(array) : handle_segment_array(h);
 }
 
 /* A posted call's x can be read until it is over, and groups of one leave it as it is. */
-enum round_source shm_source(const wagma_handle *h) {
-    const struct shm_executor *e = h->state;
+enum round_source avoiding_source(const wagma_handle *h) {
+    const struct avoiding_executor *e = h->state;
     const struct remap *array = array_of(h);
     if (e->out_of_place)
         return ROUND_FROM_RESERVED;
@@ -43,16 +43,16 @@ enum round_source shm_source(const wagma_handle *h) {
                : ROUND_FROM_X;
 }
 
-void shm_prepare_x(wagma_handle *h) {
+void avoiding_prepare_x(wagma_handle *h) {
     if (avoiding_of(h)->local.from_array)
         (void)remap_prepare(array_of(h), next_shown(h));
 }
 
-const void *shm_own_values(const wagma_handle *h) {
+const void *avoiding_own_values(const wagma_handle *h) {
     return avoiding_of(h)->local.from_array ? published(h) : h->call.x;
 }
 
-unsigned char *shm_writable_x(wagma_handle *h) {
+unsigned char *avoiding_writable_x(wagma_handle *h) {
     if (avoiding_of(h)->local.from_array && remap_show(array_of(h), next_shown(h)) != 0) {
         (void)no_mapping(h);
         return NULL;
@@ -64,7 +64,7 @@ unsigned char *shm_writable_x(wagma_handle *h) {
  * take the result, from members that go on. -1: there is no memory. */
 static int spare(wagma_handle *h) {
     const wagma_segment *s = handle_segment(h);
-    struct shm_executor *e = h->state;
+    struct avoiding_executor *e = h->state;
     for (int b = 0; b < s->buffers; b++) {
         if (segment_commit_contribution(handle_segment(h), h->rank, b,
                                         &e->committed_contributions) != 0)
@@ -78,7 +78,7 @@ static int spare(wagma_handle *h) {
     return -1;
 }
 
-int shm_keep_x(wagma_handle *h, int unfinished) {
+int avoiding_keep_x(wagma_handle *h, int unfinished) {
     const wagma_segment *s = handle_segment(h);
     const struct round_local *l = &avoiding_of(h)->local;
     if (!l->from_array)
@@ -96,8 +96,8 @@ int shm_keep_x(wagma_handle *h, int unfinished) {
                          "no %zu bytes of shared memory for rank %d's array after a failed call: "
                          "enlarge /dev/shm, or pass an array of your own instead",
                          (size_t)s->bytes_n, h->rank);
-    h->kernels->divided_copy(shm_dtype(h), segment_contribution(s, h->rank, next), published(h),
-                             1.0, shm_elements(h));
+    h->kernels->divided_copy(avoiding_dtype(h), segment_contribution(s, h->rank, next),
+                             published(h), 1.0, avoiding_elements(h));
     const int shown = remap_show(array_of(h), next);
     trace_end(h->trace, TRACE_MERGE, began, h->call.version, -1, 0);
     return shown == 0 ? WAGMA_OK : no_mapping(h);

@@ -4,7 +4,7 @@
 /* ---- taking a round: its members, inputs and weights ----------------------------------------- */
 
 static void find_members(wagma_handle *h) {
-    struct shm_executor *e = h->state;
+    struct avoiding_executor *e = h->state;
     const struct round_local *l = &e->local;
     const int sync = h->call.sync && l->u == l->t;
     e->members = h->call.members;
@@ -17,7 +17,7 @@ static void find_members(wagma_handle *h) {
 
 /* Looks up, once per round, what every action on round local.c needs. */
 static void take(wagma_handle *h) {
-    struct shm_executor *e = h->state;
+    struct avoiding_executor *e = h->state;
     wagma_segment *s = handle_segment(h);
     const struct round_local *l = &e->local;
     const struct policy *p = &h->policy;
@@ -28,18 +28,18 @@ static void take(wagma_handle *h) {
     find_members(h);
     for (int i = 0; i < e->n; i++) {
         /* relaxed: ordered by the reference to the round */
-        const uint64_t in =
-            atomic_load_explicit(segment_round_in(s, l->c, shm_place(h, i)), memory_order_relaxed);
+        const uint64_t in = atomic_load_explicit(segment_round_in(s, l->c, avoiding_place(h, i)),
+                                                 memory_order_relaxed);
         const int contributes = !p->ordered || round_version(in) == l->u;
         const struct merge_part part =
-            merge_part(p, contributes, *segment_round_weight(s, l->c, shm_place(h, i)));
+            merge_part(p, contributes, *segment_round_weight(s, l->c, avoiding_place(h, i)));
         total += part.share;
         h->weights[i] = part.weight;
         h->inputs[i] = NULL;
         if (in != ROUND_DEPARTED && contributes)
             h->inputs[i] = segment_contribution(s, e->members[i], (int)round_buffer(in));
         if (l->fresh && e->members[i] == h->rank && !p->carries)
-            h->inputs[i] = shm_own_values(h);
+            h->inputs[i] = avoiding_own_values(h);
     }
     e->merge = merge_version(p, total, !l->fresh, h->call.weight, e->out_of_place);
 }
@@ -52,10 +52,11 @@ static int is_large(const wagma_handle *h) {
 /* out[at, at+count) = the result, given what is stored of it. `near`: x is in the cache. */
 static void deliver(wagma_handle *h, unsigned char *out, uint64_t at, const void *stored,
                     uint64_t count, int near) {
-    const struct shm_executor *e = h->state;
-    const size_t offset = at * reduce_dtype_size(shm_dtype(h));
-    merge_deliver(&e->merge, h->kernels, shm_dtype(h), out + offset, stored,
-                  (const unsigned char *)shm_own_values(h) + offset, count, e->streams_x && !near);
+    const struct avoiding_executor *e = h->state;
+    const size_t offset = at * reduce_dtype_size(avoiding_dtype(h));
+    merge_deliver(&e->merge, h->kernels, avoiding_dtype(h), out + offset, stored,
+                  (const unsigned char *)avoiding_own_values(h) + offset, count,
+                  e->streams_x && !near);
 }
 
 typedef void sum_kernel(wagma_dtype, void *, const void *const *, const double *, int, double,
@@ -63,8 +64,8 @@ typedef void sum_kernel(wagma_dtype, void *, const void *const *, const double *
 
 /* The inputs from element `at` on. */
 static void shift_inputs(wagma_handle *h, uint64_t at) {
-    struct shm_executor *e = h->state;
-    const size_t offset = at * reduce_dtype_size(shm_dtype(h));
+    struct avoiding_executor *e = h->state;
+    const size_t offset = at * reduce_dtype_size(avoiding_dtype(h));
     for (int i = 0; i < e->n; i++)
         e->shifted[i] = h->inputs[i] ? (const unsigned char *)h->inputs[i] + offset : NULL;
 }
@@ -72,9 +73,9 @@ static void shift_inputs(wagma_handle *h, uint64_t at) {
 /* out = elements [at, at+count) of the inputs' sum, divided. */
 static void sum_inputs_by(sum_kernel *sum, wagma_handle *h, void *out, uint64_t at, uint64_t count,
                           double divisor) {
-    const struct shm_executor *e = h->state;
+    const struct avoiding_executor *e = h->state;
     shift_inputs(h, at);
-    sum(shm_dtype(h), out, e->shifted, h->weights, e->n, divisor, count);
+    sum(avoiding_dtype(h), out, e->shifted, h->weights, e->n, divisor, count);
 }
 
 static void sum_inputs(wagma_handle *h, void *out, uint64_t at, uint64_t count, double divisor) {
@@ -95,13 +96,13 @@ static void slice_range(const wagma_segment *s, uint32_t slice, uint64_t *at, ui
  * result is stored, too; or NULL. */
 static void reduce_by_blocks(wagma_handle *h, unsigned char *result, unsigned char *out,
                              uint64_t at, uint64_t count) {
-    struct shm_executor *e = h->state;
-    const uint64_t size = reduce_dtype_size(shm_dtype(h)), step = SHM_BLOCK_BYTES / size;
+    struct avoiding_executor *e = h->state;
+    const uint64_t size = reduce_dtype_size(avoiding_dtype(h)), step = AVOIDING_BLOCK_BYTES / size;
     for (uint64_t i = 0; i < count; i += step) {
         const uint64_t n = count - i < step ? count - i : step;
         sum_inputs(h, e->block, at + i, n, e->merge.stored);
         if (result)
-            h->kernels->streamed_copy(shm_dtype(h), result + i * size, e->block, 1.0, n);
+            h->kernels->streamed_copy(avoiding_dtype(h), result + i * size, e->block, 1.0, n);
         deliver(h, out, at + i, e->block, n, !e->local.from_array);
     }
 }
@@ -109,10 +110,10 @@ static void reduce_by_blocks(wagma_handle *h, unsigned char *result, unsigned ch
 /* out[at, at+count) of every member, for what its array shows next. */
 static void reduce_to_all(wagma_handle *h, uint64_t at, uint64_t count) {
     const wagma_segment *s = handle_segment(h);
-    struct shm_executor *e = h->state;
-    const wagma_dtype dtype = shm_dtype(h);
+    struct avoiding_executor *e = h->state;
+    const wagma_dtype dtype = avoiding_dtype(h);
     const uint64_t size = reduce_dtype_size(dtype);
-    const uint64_t step = SHM_BLOCK_BYTES / size;
+    const uint64_t step = AVOIDING_BLOCK_BYTES / size;
     for (int i = 0; i < e->n; i++) {
         /* relaxed: ordered by the reference to the round */
         const uint64_t in =
@@ -137,19 +138,19 @@ static void reduce_to_all(wagma_handle *h, uint64_t at, uint64_t count) {
 
 static int reduce_slice(wagma_handle *h) {
     wagma_segment *s = handle_segment(h);
-    struct shm_executor *e = h->state;
+    struct avoiding_executor *e = h->state;
     const uint64_t began = clock_now();
     uint64_t at, count;
     slice_range(s, e->local.s, &at, &count);
     unsigned char *result =
-        segment_round_result(s, e->local.c) + at * reduce_dtype_size(shm_dtype(h));
+        segment_round_result(s, e->local.c) + at * reduce_dtype_size(avoiding_dtype(h));
     if (e->local.to_all) {
         reduce_to_all(h, at, count);
     } else if (e->local.view) {
         sum_inputs_by(is_large(h) ? h->kernels->streamed_sum : h->kernels->sum, h, result, at,
                       count, e->merge.stored);
     } else {
-        unsigned char *out = shm_destination(h);
+        unsigned char *out = avoiding_destination(h);
         if (!out)
             return WAGMA_ENOMEM;
         if (is_large(h)) {
@@ -163,24 +164,24 @@ static int reduce_slice(wagma_handle *h) {
     if (took > e->slice_ns)
         e->slice_ns = took;
     if (trace_is_on(h->trace))
-        trace_span(h->trace, TRACE_REDUCE, began, ended, shm_taken(h), -1, (int)e->local.s);
+        trace_span(h->trace, TRACE_REDUCE, began, ended, avoiding_taken(h), -1, (int)e->local.s);
     return WAGMA_OK;
 }
 
 static int redo_slice(wagma_handle *h) {
-    struct shm_executor *e = h->state;
+    struct avoiding_executor *e = h->state;
     const uint64_t began = trace_begin(h->trace);
-    unsigned char *out = shm_destination(h);
+    unsigned char *out = avoiding_destination(h);
     uint64_t at, count;
     if (!out)
         return WAGMA_ENOMEM;
     slice_range(handle_segment(h), e->local.s, &at, &count);
     if (e->local.to_all)
-        sum_inputs(h, out + at * reduce_dtype_size(shm_dtype(h)), at, count, e->merge.divisor);
+        sum_inputs(h, out + at * reduce_dtype_size(avoiding_dtype(h)), at, count, e->merge.divisor);
     else
         reduce_by_blocks(h, NULL, out, at, count);
     h->stats.redone_slices++;
-    trace_end(h->trace, TRACE_REDUCE, began, shm_taken(h), -1, (int)e->local.s);
+    trace_end(h->trace, TRACE_REDUCE, began, avoiding_taken(h), -1, (int)e->local.s);
     return WAGMA_OK;
 }
 
@@ -188,31 +189,31 @@ static int copy_slice(wagma_handle *h) {
     const wagma_segment *s = handle_segment(h);
     const struct round_local *l = &avoiding_of(h)->local;
     const uint64_t began = trace_begin(h->trace);
-    const size_t size = reduce_dtype_size(shm_dtype(h));
-    unsigned char *out = shm_destination(h);
+    const size_t size = reduce_dtype_size(avoiding_dtype(h));
+    unsigned char *out = avoiding_destination(h);
     uint64_t at, count;
     if (!out)
         return WAGMA_ENOMEM;
     slice_range(s, l->s, &at, &count);
     if (l->to_all) /* from what was left to the round: it is divided there */
-        h->kernels->divided_copy(shm_dtype(h), out + at * size,
+        h->kernels->divided_copy(avoiding_dtype(h), out + at * size,
                                  segment_contribution(s, h->rank, (int)l->takes - 1) + at * size,
                                  1.0, count);
     else
         deliver(h, out, at, segment_round_result(s, l->c) + at * size, count, 0);
-    trace_end(h->trace, TRACE_MERGE, began, shm_taken(h), -1, 0);
+    trace_end(h->trace, TRACE_MERGE, began, avoiding_taken(h), -1, 0);
     return WAGMA_OK;
 }
 
 /* Everything from the inputs. In a round of all ranks this rank may be late, or its group be it
  * alone: then x is the result. */
 static int reduce_private(wagma_handle *h) {
-    struct shm_executor *e = h->state;
+    struct avoiding_executor *e = h->state;
     const wagma_segment *s = handle_segment(h);
     const uint64_t began = trace_begin(h->trace);
     if (e->merge.weight == 0 || e->n == 1)
         return WAGMA_OK;
-    unsigned char *out = shm_destination(h);
+    unsigned char *out = avoiding_destination(h);
     if (!out)
         return WAGMA_ENOMEM;
     sum_kernel *sum =
@@ -221,12 +222,12 @@ static int reduce_private(wagma_handle *h) {
         uint64_t at, count;
         slice_range(s, slice, &at, &count);
         if (e->local.fresh)
-            sum_inputs_by(sum, h, out + at * reduce_dtype_size(shm_dtype(h)), at, count,
+            sum_inputs_by(sum, h, out + at * reduce_dtype_size(avoiding_dtype(h)), at, count,
                           e->merge.divisor);
         else
             reduce_by_blocks(h, NULL, out, at, count);
     }
-    trace_end(h->trace, TRACE_REDUCE, began, shm_taken(h), -1, 0);
+    trace_end(h->trace, TRACE_REDUCE, began, avoiding_taken(h), -1, 0);
     return WAGMA_OK;
 }
 
@@ -248,14 +249,15 @@ static void gather_weights(wagma_handle *h) {
 
 /* Adds what is carried. */
 static void add_carried(wagma_handle *h, void *contribution) {
-    struct shm_executor *e = h->state;
+    struct avoiding_executor *e = h->state;
     const void *carried = segment_contribution(handle_segment(h), h->rank, (int)e->local.own);
     if (h->call.weight == 0) { /* nothing is contributed: it is carried on */
-        h->kernels->divided_copy(shm_dtype(h), contribution, carried, 1.0, shm_elements(h));
+        h->kernels->divided_copy(avoiding_dtype(h), contribution, carried, 1.0,
+                                 avoiding_elements(h));
         return;
     }
-    merge_add_carried(h->kernels, shm_dtype(h), contribution, h->call.x, h->call.weight, carried,
-                      e->carried_weight, shm_elements(h));
+    merge_add_carried(h->kernels, avoiding_dtype(h), contribution, h->call.x, h->call.weight,
+                      carried, e->carried_weight, avoiding_elements(h));
     e->carried_weight = h->call.weight;
 }
 
@@ -267,16 +269,18 @@ static void copy_x(wagma_handle *h, void *contribution) {
     const int streamed = timed && ways_choose(&avoiding_of(h)->stores);
     const uint64_t began = timed ? clock_now() : 0;
     if (streamed)
-        h->kernels->streamed_copy(shm_dtype(h), contribution, h->call.x, 1.0, shm_elements(h));
+        h->kernels->streamed_copy(avoiding_dtype(h), contribution, h->call.x, 1.0,
+                                  avoiding_elements(h));
     else
-        h->kernels->divided_copy(shm_dtype(h), contribution, h->call.x, 1.0, shm_elements(h));
+        h->kernels->divided_copy(avoiding_dtype(h), contribution, h->call.x, 1.0,
+                                 avoiding_elements(h));
     if (timed)
         ways_note(&avoiding_of(h)->stores, streamed, clock_now() - began, bytes, WAYS_OF_STORES);
 }
 
 static void write_contribution(wagma_handle *h) {
     wagma_segment *s = handle_segment(h);
-    struct shm_executor *e = h->state;
+    struct avoiding_executor *e = h->state;
     const uint64_t began = trace_begin(h->trace);
     const int b = (int)e->local.buffer;
     unsigned char *contribution = segment_contribution(s, h->rank, b);
@@ -285,13 +289,13 @@ static void write_contribution(wagma_handle *h) {
     else if (h->call.weight != 0 && !e->out_of_place && !e->local.from_array)
         copy_x(h, contribution); /* of weight 0 it is never read */
     *segment_weight(s, h->rank, b) = h->call.weight;
-    shm_prepare_x(h);
+    avoiding_prepare_x(h);
     trace_end(h->trace, TRACE_WRITE, began, h->call.version, -1, 0);
     grace_arrive(&e->grace, s, h->rank, e->local.t);
     e->publishing = 1;
 }
 
-int shm_data(wagma_handle *h, enum round_action action) {
+int avoiding_data(wagma_handle *h, enum round_action action) {
     if (action == ROUND_WRITE) {
         write_contribution(h);
         return WAGMA_OK;
@@ -312,8 +316,8 @@ int shm_data(wagma_handle *h, enum round_action action) {
     case ROUND_REDO:
         return redo_slice(h);
     case ROUND_COLLECT:
-        shm_collect(h);
-        return l->to_all && !l->copying && !shm_writable_x(h) ? WAGMA_ENOMEM : WAGMA_OK;
+        avoiding_collect(h);
+        return l->to_all && !l->copying && !avoiding_writable_x(h) ? WAGMA_ENOMEM : WAGMA_OK;
     default:
         __builtin_unreachable();
     }

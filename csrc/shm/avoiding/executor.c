@@ -17,7 +17,7 @@
 /* Does what round.c asks for until the call is over (WAGMA_OK), an error, or where the mode returns
  * to the caller (WAGMA_INPROGRESS). */
 static int run(wagma_handle *h, enum call_mode mode) {
-    struct shm_executor *e = h->state;
+    struct avoiding_executor *e = h->state;
     wagma_segment *s = handle_segment(h);
     int status;
     for (;;) {
@@ -32,11 +32,11 @@ static int run(wagma_handle *h, enum call_mode mode) {
             wait_ring_window(s, h->rank);
         }
         if (action == ROUND_WAIT) {
-            if ((status = shm_pause(h, mode)) != WAGMA_OK)
+            if ((status = avoiding_pause(h, mode)) != WAGMA_OK)
                 return status;
             continue;
         }
-        shm_resume(h);
+        avoiding_resume(h);
         if ((status = handle_check_open(h)) != WAGMA_OK)
             return status;
         switch (action) {
@@ -55,17 +55,17 @@ static int run(wagma_handle *h, enum call_mode mode) {
             wait_ring(s, e->members, e->n, h->rank);
             break;
         case ROUND_MISMATCH:
-            return shm_mismatch(h);
+            return avoiding_mismatch(h);
         case ROUND_DISPUTED:
-            return shm_disputed(h, e->local.w);
+            return avoiding_disputed(h, e->local.w);
         case ROUND_RETURN:
             return WAGMA_OK;
         case ROUND_STEP: /* published: it may be the quorum, and this rank does not pin */
             wait_ring(s, h->call.members, h->call.n, h->rank);
-            shm_leave(h);
+            avoiding_leave(h);
             return WAGMA_INPROGRESS;
         default:
-            if ((status = shm_data(h, action)) != WAGMA_OK)
+            if ((status = avoiding_data(h, action)) != WAGMA_OK)
                 return status;
         }
     }
@@ -77,8 +77,8 @@ static int run_call(wagma_handle *h, enum call_mode mode) {
     if (status == WAGMA_INPROGRESS)
         return status;
     if (status == WAGMA_OK)
-        status = shm_outcome(h);
-    const int kept = shm_keep_x(h, status != WAGMA_OK);
+        status = avoiding_outcome(h);
+    const int kept = avoiding_keep_x(h, status != WAGMA_OK);
     status = kept == WAGMA_OK ? status : kept; /* x must not be touched: no other error matters */
     if (status != WAGMA_OK)
         return status;
@@ -87,7 +87,7 @@ static int run_call(wagma_handle *h, enum call_mode mode) {
 }
 
 static int begin(wagma_handle *h, enum call_mode mode) {
-    struct shm_executor *e = h->state;
+    struct avoiding_executor *e = h->state;
     const wagma_segment *s = handle_segment(h);
     e->taken = 0;
     e->slice_ns = 0;
@@ -98,8 +98,8 @@ static int begin(wagma_handle *h, enum call_mode mode) {
                       h->call.x == segment_contribution(s, h->rank, (int)e->local.reserved - 1);
     e->input = (struct round_input){.grace_over = s->options.grace == 0};
     grace_call(&e->grace, h);
-    round_begin(&e->context, &e->local, (uint64_t)h->call.version + 1, h->call.sync, shm_source(h),
-                h->call.members, h->call.n);
+    round_begin(&e->context, &e->local, (uint64_t)h->call.version + 1, h->call.sync,
+                avoiding_source(h), h->call.members, h->call.n);
     return run_call(h, mode);
 }
 
@@ -120,7 +120,7 @@ static int finish(wagma_handle *h) {
 }
 
 static int next_contribution(wagma_handle *h, void **buffer) {
-    struct shm_executor *e = h->state;
+    struct avoiding_executor *e = h->state;
     if (!e->local.reserved) {
         e->input = (struct round_input){0};
         e->counted = 0;
@@ -135,7 +135,7 @@ static int next_contribution(wagma_handle *h, void **buffer) {
 
 /* Finding the group may take long; the answer may be asked for often. */
 static int pinned(wagma_handle *h) {
-    struct shm_executor *e = h->state;
+    struct avoiding_executor *e = h->state;
     const uint64_t t = (uint64_t)h->version + 1;
     if (e->asked != t) {
         (void)round_members_of(&e->context, t, (uint32_t)h->rank, 0, e->scratch);
@@ -160,7 +160,7 @@ static double carried_weight(const wagma_handle *h) {
 }
 
 static void depart(wagma_handle *h) {
-    struct shm_executor *e = h->state;
+    struct avoiding_executor *e = h->state;
     const struct round_input input = {0};
     round_begin_departure(&e->local);
     while (round_run(&e->context, &e->local, h->call.members, input) != ROUND_RETURN)
@@ -172,11 +172,11 @@ static int close_handle(wagma_handle *h) {
 }
 
 static void destroy(wagma_handle *h) {
-    struct shm_executor *e = h->state;
+    struct avoiding_executor *e = h->state;
     if (!e)
         return;
     if (h->call.active)
-        (void)shm_keep_x(h, 1); /* of a call that was never finished */
+        (void)avoiding_keep_x(h, 1); /* of a call that was never finished */
     grace_destroy(&e->grace);
     for (int64_t k = 0; e->copies && h->policy.ordered && k <= handle_segment(h)->options.window;
          k++)
@@ -194,7 +194,7 @@ static void destroy(wagma_handle *h) {
 
 static uint64_t bytes(const wagma_handle *h) {
     const wagma_segment *s = handle_segment(h);
-    const struct shm_executor *e = h->state;
+    const struct avoiding_executor *e = h->state;
     return segment_joined_bytes(s) +
            (uint64_t)(e->committed_contributions - segment_joined_contributions(s)) *
                s->item_memory +
@@ -216,13 +216,13 @@ static int exceed_caches(const wagma_segment *s) {
 
 static int make(wagma_handle *h, const struct executor_request *request) {
     wagma_segment *s = request->segment;
-    struct shm_executor *e = h->state;
+    struct avoiding_executor *e = h->state;
     e->committed_contributions = segment_joined_contributions(s);
     e->committed_rounds = segment_joined_rounds(s);
     e->scratch = calloc((size_t)s->size, sizeof *e->scratch);
     e->members_u = calloc((size_t)s->size, sizeof *e->members_u);
     e->missing = calloc((size_t)s->size, sizeof *e->missing);
-    e->block = malloc(SHM_BLOCK_BYTES);
+    e->block = malloc(AVOIDING_BLOCK_BYTES);
     e->shifted = calloc((size_t)s->size, sizeof *e->shifted);
     const struct policy *p = &h->policy;
     const size_t results = p->ordered ? (size_t)s->options.window + 1 : 1;
@@ -265,7 +265,7 @@ static int make(wagma_handle *h, const struct executor_request *request) {
 }
 
 static int create(wagma_handle *h, const struct executor_request *request) {
-    return handle_segment_create(h, request, sizeof(struct shm_executor), make);
+    return handle_segment_create(h, request, sizeof(struct avoiding_executor), make);
 }
 
 static const char *fits(const struct executor_request *request) {
@@ -279,6 +279,6 @@ const struct executor shm_avoiding_executor = {
     .create = create,
     .calls = {HANDLE_SEGMENT_CALLS, .start = start, .post = post, .poll = poll, .finish = finish,
               .next_contribution = next_contribution, .set_quorum = set_quorum, .pinned = pinned,
-              .array = shm_array, .carried_weight = carried_weight, .grace = grace, .bytes = bytes,
-              .close = close_handle, .free = destroy},
+              .array = avoiding_array, .carried_weight = carried_weight, .grace = grace,
+              .bytes = bytes, .close = close_handle, .free = destroy},
 };

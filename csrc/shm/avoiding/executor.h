@@ -12,11 +12,11 @@
 #include "shm/ways.h"
 
 /* What start() may wait before it hands over to finish(). */
-enum { SHM_START_NS = 3000 };
+enum { AVOIDING_START_NS = 3000 };
 /* Of a slice that is computed again: stays in the first-level cache. */
-enum { SHM_BLOCK_BYTES = 16384 };
+enum { AVOIDING_BLOCK_BYTES = 16384 };
 
-struct shm_executor {
+struct avoiding_executor {
     struct handle_shared shared; /* first */
     struct round_context context;
     struct round_local local;
@@ -28,7 +28,7 @@ struct shm_executor {
     int posted;     /* this call */
     int publishing; /* a contribution was written, the next step publishes it */
 
-    /* round local.c of version local.u, looked up once by shm_take() */
+    /* round local.c of version local.u, looked up once by take() of data.c */
     uint64_t taken;         /* version; 0: none */
     const int32_t *members; /* who is reduced */
     int n;
@@ -63,64 +63,65 @@ struct shm_executor {
     int streams_x;      /* x is written by streaming stores, where it is not in the cache already */
 };
 
-static inline struct shm_executor *avoiding_of(const wagma_handle *h) {
+static inline struct avoiding_executor *avoiding_of(const wagma_handle *h) {
     return h->state;
 }
 
 /* -- wait.c ------------------------------------------------------------------------------------ */
 /* Pauses once for what local.why says, or, by the mode, does not. WAGMA_OK: step again;
  * WAGMA_INPROGRESS: return to the caller; or an error. */
-int shm_pause(wagma_handle *h, enum call_mode mode);
+int avoiding_pause(wagma_handle *h, enum call_mode mode);
 /* The wait, if there was one, is over. */
-void shm_resume(wagma_handle *h);
+void avoiding_resume(wagma_handle *h);
 /* The call returns to its caller, who does not wait. */
-void shm_leave(wagma_handle *h);
+void avoiding_leave(wagma_handle *h);
 /* The error for ranks that called sync(x) at different versions. */
-int shm_mismatch(wagma_handle *h);
+int avoiding_mismatch(wagma_handle *h);
 /* The error for ranks that called a version with different quorums; `dispute`: ROUND_DISPUTE. */
-int shm_disputed(const wagma_handle *h, uint64_t dispute);
+int avoiding_disputed(const wagma_handle *h, uint64_t dispute);
 
 /* -- data.c ------------------------------------------------------------------------------------ */
 /* Does one of the actions that round.c asks for. WAGMA_OK, or WAGMA_ENOMEM. */
-int shm_data(wagma_handle *h, enum round_action action);
+int avoiding_data(wagma_handle *h, enum round_action action);
 
 /* -- array.c ----------------------------------------------------------------------------------- */
 /* Where the rank's array is. */
-void *shm_array(wagma_handle *h);
+void *avoiding_array(wagma_handle *h);
 /* What this call publishes. */
-enum round_source shm_source(const wagma_handle *h);
-/* Does before the others wait what shm_writable_x() can find done. If it fails, so will that. */
-void shm_prepare_x(wagma_handle *h);
+enum round_source avoiding_source(const wagma_handle *h);
+/* Does before the others wait what avoiding_writable_x() can find done. If it fails, so will that.
+ */
+void avoiding_prepare_x(wagma_handle *h);
 /* What x held when it was called. A copy is nearer in x itself, until x is written. */
-const void *shm_own_values(const wagma_handle *h);
+const void *avoiding_own_values(const wagma_handle *h);
 /* x, to be written. What is published is not: the array shows other memory from now on, all of
  * which is to be written. NULL: error_set(). */
-unsigned char *shm_writable_x(wagma_handle *h);
+unsigned char *avoiding_writable_x(wagma_handle *h);
 /* The call is over, whatever its end: if x still shows what it has published, or if the call is
  * unfinished and some slices were not written, it gets a copy of what was published. WAGMA_OK, or
  * WAGMA_ENOMEM: x must not be touched any more. */
-int shm_keep_x(wagma_handle *h, int unfinished);
+int avoiding_keep_x(wagma_handle *h, int unfinished);
 
 /* -- outcome.c --------------------------------------------------------------------------------- */
 /* The newest version's members and weight, and where its result is. */
-void shm_collect(wagma_handle *h);
+void avoiding_collect(wagma_handle *h);
 /* The call is over: the outcome, and x. WAGMA_OK, or WAGMA_ENOMEM. */
-int shm_outcome(wagma_handle *h);
+int avoiding_outcome(wagma_handle *h);
 /* Where the result of local.c goes; NULL: no memory. */
-unsigned char *shm_destination(wagma_handle *h);
+unsigned char *avoiding_destination(wagma_handle *h);
 
-static inline wagma_dtype shm_dtype(const wagma_handle *h) {
+static inline wagma_dtype avoiding_dtype(const wagma_handle *h) {
     return (wagma_dtype)h->options.dtype;
 }
-static inline size_t shm_elements(const wagma_handle *h) {
+static inline size_t avoiding_elements(const wagma_handle *h) {
     return (size_t)h->options.count;
 }
 /* The public version of the round that was taken. */
-static inline int64_t shm_taken(const wagma_handle *h) {
+static inline int64_t avoiding_taken(const wagma_handle *h) {
     return (int64_t)avoiding_of(h)->local.u - 1;
 }
 /* Where member i of those that are reduced stands in the round. */
-static inline int shm_place(const wagma_handle *h, int i) {
+static inline int avoiding_place(const wagma_handle *h, int i) {
     return h->policy.world ? avoiding_of(h)->members[i] : i;
 }
 

@@ -11,22 +11,23 @@ static unsigned char *memory_for(const wagma_handle *h, unsigned char **memory) 
     return *memory;
 }
 
-unsigned char *shm_destination(wagma_handle *h) {
-    struct shm_executor *e = h->state;
+unsigned char *avoiding_destination(wagma_handle *h) {
+    struct avoiding_executor *e = h->state;
     if (h->policy.ordered)
         return memory_for(h, &e->copies[e->results_count]);
-    return e->out_of_place ? memory_for(h, &e->alone) : shm_writable_x(h);
+    return e->out_of_place ? memory_for(h, &e->alone) : avoiding_writable_x(h);
 }
 
-void shm_collect(wagma_handle *h) {
-    struct shm_executor *e = h->state;
+void avoiding_collect(wagma_handle *h) {
+    struct avoiding_executor *e = h->state;
     h->outcome.contributors_count = 0;
     for (int i = 0; i < e->n; i++) {
         if (h->weights[i] == 0)
             continue;
         /* relaxed: ordered by the reference to the round */
         const uint64_t in = atomic_load_explicit(
-            segment_round_in(handle_segment(h), e->local.c, shm_place(h, i)), memory_order_relaxed);
+            segment_round_in(handle_segment(h), e->local.c, avoiding_place(h, i)),
+            memory_order_relaxed);
         merge_list(h, e->members[i], (int64_t)round_version(in) - 1, h->weights[i]);
     }
     merge_outcome(h, e->merge.weight);
@@ -40,11 +41,11 @@ void shm_collect(wagma_handle *h) {
 
 /* A group of one: the contribution is the result. */
 static int outcome_alone(wagma_handle *h) {
-    struct shm_executor *e = h->state;
+    struct avoiding_executor *e = h->state;
     const int ordered = h->policy.ordered;
     const double weight = h->call.weight;
     const double factor = merge_alone(&h->policy, weight, e->out_of_place);
-    const void *contribution = shm_own_values(h);
+    const void *contribution = avoiding_own_values(h);
     merge_outcome_alone(h);
     if (ordered) { /* with what is carried; and x may change while it is looked at */
         contribution = segment_contribution(handle_segment(h), h->rank, (int)e->local.own);
@@ -53,10 +54,11 @@ static int outcome_alone(wagma_handle *h) {
     if (weight == 0)
         return WAGMA_OK;
     if (factor != 1) {
-        unsigned char *out = ordered ? memory_for(h, &e->copies[0]) : shm_destination(h);
+        unsigned char *out = ordered ? memory_for(h, &e->copies[0]) : avoiding_destination(h);
         if (!out)
             return WAGMA_ENOMEM;
-        h->kernels->sum(shm_dtype(h), out, &contribution, &factor, 1, 1.0, shm_elements(h));
+        h->kernels->sum(avoiding_dtype(h), out, &contribution, &factor, 1, 1.0,
+                        avoiding_elements(h));
         contribution = out;
     }
     if (ordered)
@@ -68,7 +70,7 @@ static int outcome_alone(wagma_handle *h) {
 
 /* What the next contribution adds: this one, which is published, with what it has added itself. */
 static void carry(wagma_handle *h) {
-    struct shm_executor *e = h->state;
+    struct avoiding_executor *e = h->state;
     const enum merge_carry now = merge_carry(&h->policy, h->outcome.late, h->call.weight);
     if (now == MERGE_CARRY_AS_BEFORE)
         return;
@@ -78,18 +80,18 @@ static void carry(wagma_handle *h) {
 
 /* Ordered: the results of this call; x becomes the newest one. */
 static int outcome_ordered(wagma_handle *h) {
-    struct shm_executor *e = h->state;
+    struct avoiding_executor *e = h->state;
     wagma_outcome *o = &h->outcome;
     const void *newest = NULL;
     for (int k = 0; k < e->results_count; k++)
         newest = e->results[k] ? e->results[k] : newest;
     if (newest && !e->out_of_place) {
         const uint64_t began = trace_begin(h->trace);
-        unsigned char *out = shm_writable_x(h);
+        unsigned char *out = avoiding_writable_x(h);
         if (!out)
             return WAGMA_ENOMEM;
-        h->kernels->divided_copy(shm_dtype(h), out, newest, 1.0, shm_elements(h));
-        trace_end(h->trace, TRACE_MERGE, began, shm_taken(h), -1, 0);
+        h->kernels->divided_copy(avoiding_dtype(h), out, newest, 1.0, avoiding_elements(h));
+        trace_end(h->trace, TRACE_MERGE, began, avoiding_taken(h), -1, 0);
     }
     o->results = e->results;
     o->results_count = e->results_count;
@@ -99,14 +101,14 @@ static int outcome_ordered(wagma_handle *h) {
 
 /* Out of place: where the undivided sum is. */
 static void outcome_out_of_place(wagma_handle *h) {
-    const struct shm_executor *e = h->state;
+    const struct avoiding_executor *e = h->state;
     if (h->outcome.merged)
         h->outcome.result =
             e->local.kept ? segment_round_result(handle_segment(h), e->local.kept - 1) : e->alone;
 }
 
-int shm_outcome(wagma_handle *h) {
-    struct shm_executor *e = h->state;
+int avoiding_outcome(wagma_handle *h) {
+    struct avoiding_executor *e = h->state;
     const struct round_local *l = &e->local;
     int status = WAGMA_OK;
     h->outcome.late = l->outcome == ROUND_LATE || l->outcome == ROUND_UNMERGED;
@@ -122,6 +124,6 @@ int shm_outcome(wagma_handle *h) {
         outcome_out_of_place(h);
     if (status == WAGMA_OK && h->policy.ordered)
         status = outcome_ordered(h);
-    merge_advance(h, l->outcome == ROUND_ALONE ? h->call.version : shm_taken(h));
+    merge_advance(h, l->outcome == ROUND_ALONE ? h->call.version : avoiding_taken(h));
     return status;
 }

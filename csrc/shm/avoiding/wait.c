@@ -11,7 +11,7 @@ static uint64_t publication(const wagma_segment *s, int r) {
 
 /* More memory instead of a wait, up to the protocol's bound or the limit. 1: there is more. */
 static int commit_more(wagma_handle *h, enum round_why why) {
-    struct shm_executor *e = h->state;
+    struct avoiding_executor *e = h->state;
     wagma_segment *s = handle_segment(h);
     if (why == ROUND_WHY_BUFFER) {
         if (e->committed_contributions >= s->buffers ||
@@ -63,7 +63,7 @@ static uint64_t progress(const wagma_segment *s, int r) {
 
 /* The member that starts the version, of those that have not departed or gone past it. */
 static int starter(const wagma_handle *h) {
-    const struct shm_executor *e = h->state;
+    const struct avoiding_executor *e = h->state;
     const struct round_local *l = &e->local;
     uint64_t least = UINT64_MAX;
     int found = -1;
@@ -80,7 +80,7 @@ static int starter(const wagma_handle *h) {
 
 /* Ranks that the wait is for, and how many of them have to come. */
 static int stall(wagma_handle *h, enum round_why why) {
-    struct shm_executor *e = h->state;
+    struct avoiding_executor *e = h->state;
     const wagma_segment *s = handle_segment(h);
     const uint64_t t = e->local.t;
     const int in_group = why == ROUND_WHY_QUORUM;
@@ -118,7 +118,7 @@ static int stall(wagma_handle *h, enum round_why why) {
 
 /* In the grace nobody has to come: it is over when all that are awaited are dead or failed. */
 static int stall_in_grace(wagma_handle *h) {
-    struct shm_executor *e = h->state;
+    struct avoiding_executor *e = h->state;
     const wagma_segment *s = handle_segment(h);
     int alive = 0;
     for (int i = 0; i < h->call.n && !alive; i++)
@@ -130,7 +130,7 @@ static int stall_in_grace(wagma_handle *h) {
 
 /* When the wait for `why` ends by itself; 0: never. */
 static uint64_t deadline(wagma_handle *h, enum round_why why) {
-    struct shm_executor *e = h->state;
+    struct avoiding_executor *e = h->state;
     if (why == ROUND_WHY_GRACE)
         return grace_deadline(&e->grace, h);
     if (why != ROUND_WHY_SLICES)
@@ -151,13 +151,13 @@ static int look(wagma_handle *h, void *context, int *over) {
      */
     const uint64_t dispute =
         atomic_load_explicit(segment_dispute(handle_segment(h)), memory_order_acquire);
-    return dispute != 0 ? shm_disputed(h, dispute) : status;
+    return dispute != 0 ? avoiding_disputed(h, dispute) : status;
 }
 
 /* Sleeps, or looks for stalls. */
 static int sleep_once(wagma_handle *h, enum round_why why) {
     static const struct call_wait wait = {.look = look};
-    const struct shm_executor *e = h->state;
+    const struct avoiding_executor *e = h->state;
     const uint64_t until = h->call.until;
     uint64_t wake = e->until;
     int over;
@@ -165,13 +165,13 @@ static int sleep_once(wagma_handle *h, enum round_why why) {
         wake = until;
     const int status = call_pause(h, wake, &wait, &why, &over);
     if (status != WAGMA_OK)
-        shm_leave(h);
+        avoiding_leave(h);
     return status;
 }
 
 /* A wait goes on for something else. */
 static void trace_turn(wagma_handle *h, enum round_why why) {
-    struct shm_executor *e = h->state;
+    struct avoiding_executor *e = h->state;
     trace_waits(h->trace, awaited(h, why));
     if (!trace_is_on(h->trace) || handle_wait(h)->began == 0)
         return;
@@ -181,8 +181,8 @@ static void trace_turn(wagma_handle *h, enum round_why why) {
     e->since = now;
 }
 
-int shm_pause(wagma_handle *h, enum call_mode mode) {
-    struct shm_executor *e = h->state;
+int avoiding_pause(wagma_handle *h, enum call_mode mode) {
+    struct avoiding_executor *e = h->state;
     enum round_why why = (enum round_why)e->local.why;
 
     if (why == ROUND_WHY_BUFFER || why == ROUND_WHY_ROUND) {
@@ -218,13 +218,13 @@ int shm_pause(wagma_handle *h, enum call_mode mode) {
     }
     handle_wait(h)->window = why == ROUND_WHY_WINDOW;
     if (mode == CALL_START &&
-        (handle_wait(h)->spin < 0 || clock_now() - h->call.began > SHM_START_NS))
+        (handle_wait(h)->spin < 0 || clock_now() - h->call.began > AVOIDING_START_NS))
         return WAGMA_INPROGRESS;
     return sleep_once(h, why);
 }
 
-void shm_leave(wagma_handle *h) {
-    struct shm_executor *e = h->state;
+void avoiding_leave(wagma_handle *h) {
+    struct avoiding_executor *e = h->state;
     if (!e->waiting)
         return;
     const uint64_t waited = wait_end(handle_wait(h)), began = handle_wait(h)->began;
@@ -234,8 +234,8 @@ void shm_leave(wagma_handle *h) {
     e->waiting = 0;
 }
 
-void shm_resume(wagma_handle *h) {
-    shm_leave(h);
+void avoiding_resume(wagma_handle *h) {
+    avoiding_leave(h);
     avoiding_of(h)->timed = 0;
 }
 
@@ -253,7 +253,7 @@ static int disputer(const wagma_handle *h) {
     return -1;
 }
 
-int shm_mismatch(wagma_handle *h) {
+int avoiding_mismatch(wagma_handle *h) {
     const int other = disputer(h);
     char whom[64] = "another rank, which has left";
     if (other >= 0)
@@ -275,7 +275,7 @@ static int quorum_of(const wagma_handle *h, int r) {
     return quorum != 0 ? (int)quorum : handle_segment(h)->options.quorum;
 }
 
-int shm_disputed(const wagma_handle *h, uint64_t dispute) {
+int avoiding_disputed(const wagma_handle *h, uint64_t dispute) {
     const struct round_context *x = &avoiding_of(h)->context;
     const wagma_segment *s = handle_segment(h);
     const uint64_t t = round_version(dispute);
