@@ -21,7 +21,7 @@ typedef struct arena {
 
 /* `bytes`, aligned to a cache line; NULL: there is no memory. */
 void *arena_part(arena *a, size_t bytes);
-/* Of all parts. */
+/* Free all parts of the arena. */
 void arena_free(arena *a);
 
 #endif

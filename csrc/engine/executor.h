@@ -77,8 +77,8 @@ struct executor_calls {
 
     void (*look)(wagma_handle *h); /* for what lost() says, between calls; NULL: no need */
     enum handle_loss (*lost)(wagma_handle *h, int rank);
-    /* Of one that is not lost. *has_called: 1: it has done what a wait of the current phase is for,
-     * and something else of it is missing. */
+    /* Return what is known about a rank that is not lost. *has_called: 1: it has done what a wait
+     * of the current phase is for, and something else of it is missing. */
     enum handle_presence (*presence)(wagma_handle *h, int rank, int *has_called);
 
     int (*close)(wagma_handle *h); /* departs; then the handle is closed whatever it returns */

@@ -5,7 +5,7 @@
 #include "engine/handle.h"
 #include "protocol/graph.h"
 
-/* Of one rank. Peers are numbered by their distance: peer k is ahead[k] where the rank sends,
+/* Peers of one rank, which are numbered by their distance: peer k is ahead[k] where the rank sends,
  * behind[k] where it receives. */
 struct graph_peers {
     struct graph graph;

@@ -271,7 +271,7 @@ typedef struct wagma_outcome {
  * takes as the weight of the next call. Sums are taken by ascending rank. See docs/neighbors.md. */
 WAGMA_API int wagma_allreduce(wagma_handle *handle, void *x, double weight, wagma_outcome *outcome);
 
-/* The same with every rank and no late ones; all ranks have to call it at the same version.
+/* Reduce over all ranks, none of them late. All ranks have to call it at the same version.
  * WAGMA_EINVAL: the handle has a graph, with which ranks meet their neighbours alone. */
 WAGMA_API int wagma_sync(wagma_handle *handle, void *x, double weight, wagma_outcome *outcome);
 

@@ -85,7 +85,7 @@ static int quorum_dispute(const struct activation_message *m) {
                      d.ranks[0], (long long)d.version, d.quorums[0], d.ranks[1], d.quorums[1]);
 }
 
-static int trouble(wagma_handle *h, const struct activation_action *action) {
+static int activation_error(wagma_handle *h, const struct activation_action *action) {
     const call *c = &h->call;
     const int64_t now = c->active ? c->version : h->version; /* between calls: the next one fails */
     const int syncs = c->active && c->explicit_sync && c->version == action->version;
@@ -129,7 +129,7 @@ static int do_action(wagma_handle *h, const struct activation_action *action) {
         messages_renew_grace(e);
         return WAGMA_OK;
     case ACTIVATION_TROUBLE:
-        return trouble(h, action);
+        return activation_error(h, action);
     }
     return WAGMA_OK;
 }

@@ -84,7 +84,7 @@ void exchange_release(struct exchange_pool *pool, struct exchange *e);
 /* Grows with every message and sum: the exchanges go on. */
 uint64_t exchange_moves(const struct exchange_pool *pool);
 
-/* Of an exchange in progress, for messages: the rank that it waits for, -1: none. */
+/* Return the rank for which an exchange in progress waits, for messages; -1: none. */
 int exchange_missing(const struct exchange *e);
 /* Headers sent and received, for the drain. */
 void exchange_counts(const struct exchange_pool *pool, int64_t *sent, int64_t *received);

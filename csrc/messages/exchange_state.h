@@ -54,7 +54,7 @@ typedef struct phase_state {
     int sums;    /* reduce: so does this member's or any other's */
 } phase_state;
 
-/* Of one version. Announced: only headers have come yet. */
+/* The exchange of one version. Announced: only headers have come yet. */
 struct exchange {
     struct exchange *next;      /* of the same place in pool->table; or in a list of the pool */
     struct exchange *next_work; /* in pool->work */
@@ -157,7 +157,7 @@ static inline int phase_is_reduce(const struct exchange *e, int phase) {
     return phase < e->schedule.reduces;
 }
 
-/* Of the data that the phase sends and receives. */
+/* Return the form of the data that the phase sends and receives. */
 static inline sum_form phase_form(const struct exchange *e, int phase) {
     return phase == 0 || !phase_is_reduce(e, phase) ? SUM_DATA : SUM_PARTIAL;
 }

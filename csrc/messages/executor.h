@@ -167,16 +167,16 @@ static inline struct messages_executor *messages_of(const wagma_handle *h) {
 
 /* ---- executor.c ------------------------------------------------------------------------------ */
 
-/* Of struct executor: NULL where there is a transport, or why this is not enough. */
+/* For executor.fits: NULL where there is a transport, or why it cannot be. */
 const char *messages_fits(const struct executor_request *request);
-/* Of struct executor, with what runs over the transport. */
+/* For executor.create, with the core that runs over the transport. */
 int messages_create(wagma_handle *h, const struct executor_request *request,
                     const struct messages_core *core);
 
 /* WAGMA_OK, or why the transport may not be used any more. After each pause: what another thread
  * or a hook does in it may end the handle. */
 int messages_check(const struct messages_executor *e);
-/* Of struct executor_calls. */
+/* Members of struct executor_calls. */
 void messages_enter(wagma_handle *h);
 void messages_leave(wagma_handle *h);
 int messages_start(wagma_handle *h);
@@ -200,7 +200,7 @@ void messages_destroy(wagma_handle *h);
 
 /* Goes on with whatever came. 1: something moved; 0: nothing did; or an error. */
 int messages_drive(wagma_handle *h);
-/* The same with all messages that came, for who does not wait: a post, a look between calls. */
+/* Drive until no message is left, for callers that do not wait: a post, a look between calls. */
 int messages_drive_all(wagma_handle *h);
 /* One event of the core, of this rank itself, and what follows from it. WAGMA_OK or an error. */
 int messages_tell(wagma_handle *h, enum activation_event_kind kind);
@@ -217,7 +217,7 @@ void messages_note_failure(struct messages_executor *e, int from,
 int messages_strange(int from, size_t bytes);
 /* Grace "auto", by what was measured up to now. */
 void messages_renew_grace(struct messages_executor *e);
-/* Of groups, as struct messages_core says. */
+/* Members of struct messages_core, of groups. */
 int messages_drive_groups(wagma_handle *h);
 int messages_receive_for_groups(wagma_handle *h, int from, const void *message, size_t bytes);
 int messages_see_dead_in_groups(wagma_handle *h, int rank);
@@ -268,14 +268,14 @@ int messages_outcome(wagma_handle *h, const struct activation_call *answer);
  * WAGMA_INPROGRESS: return to the caller; or an error. */
 int messages_pause(wagma_handle *h, enum call_mode mode, const struct activation_call *answer,
                    int moved);
-/* The same of a call that waits for `what`. `look`, about every 50 ms: is there a stall? WAGMA_OK,
- * an error, or WAGMA_INPROGRESS as handle_delayed(). */
+/* Pause a call that waits for `what`, as messages_pause(). `look` looks for stalls about every
+ * 50 ms: WAGMA_OK, an error, or WAGMA_INPROGRESS as handle_delayed(). */
 typedef int messages_look(wagma_handle *h, const void *context, uint64_t now);
 int messages_pause_for(wagma_handle *h, enum call_mode mode, enum trace_wait what,
                        messages_look *look, const void *context, int moved);
-/* For an messages_look: the call needs all of e->ranks[0..n), n > 0. */
+/* For a messages_look: the call needs all of e->ranks[0..n), n > 0. */
 int messages_look_at(wagma_handle *h, enum trace_wait what, int n, uint64_t now);
-/* The same for what all ranks do together. */
+/* Pause in what all ranks do together, as messages_pause(). */
 int messages_pause_together(wagma_handle *h, enum trace_wait what, int moved);
 /* The wait, if there was one, is over. */
 void messages_end_wait(wagma_handle *h);
@@ -286,7 +286,7 @@ void messages_end_wait(wagma_handle *h);
 int messages_inquire(wagma_handle *h, uint64_t now);
 /* TELL of another rank. */
 void messages_note_word(struct messages_executor *e, int from, const struct activation_message *m);
-/* Of struct executor_calls. */
+/* A member of struct executor_calls. */
 enum handle_presence messages_presence(wagma_handle *h, int rank, int *has_called);
 /* For whom a call of groups waits, into ranks[P]: their number, and how many have to come. */
 int messages_missing_in_groups(wagma_handle *h, const struct activation_call *answer,

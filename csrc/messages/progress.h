@@ -83,7 +83,7 @@ void progress_leave(struct progress *p, enum progress_left left);
 /* Pauses for `ns` on the owner's thread, which stays in. 0: only gives the core away. */
 void progress_rest(uint64_t ns);
 
-/* Of a thread that polls on a core which others may need. */
+/* Turns of a thread that polls on a core which others may need. */
 struct progress_turns {
     uint64_t resumed; /* ns: when its turn began */
     long switches;    /* of threads on the core until then, so far as was looked */

@@ -176,7 +176,7 @@ struct activation_call {
     int64_t taken; /* the version whose result the call takes; ordered: the last of
                       call.version..taken, all of which it delivers */
 };
-/* Of the call in progress. */
+/* Return where the call in progress stands. */
 struct activation_call activation_ask(const struct activation *a);
 
 /* 1: the result of `version`, which is complete, may still be asked for. */

@@ -138,7 +138,7 @@ struct activation_scope activation_scope_of(const struct activation *a,
 
 /* The slot of `version`, made its own if an older one has it; NULL: it is old. */
 struct activation_version *activation_open(struct activation *a, int64_t version);
-/* The same if it has its slot, otherwise NULL. */
+/* Return the slot of `version` if it has it, otherwise NULL. */
 struct activation_version *activation_find(const struct activation *a, int64_t version);
 void activation_push(struct activation *a, struct activation_action action);
 void activation_send(struct activation *a, int to, int kind, int64_t version, int detail);
@@ -168,7 +168,7 @@ void activation_activate(struct activation *a, struct activation_version *v, int
 void activation_coordinate(struct activation *a, struct activation_version *v, int kind, int from);
 /* As its coordinator: activates it if its time has come. */
 void activation_consider(struct activation *a, struct activation_version *v);
-/* The same messages, to the coordinator of `version`, which may be this rank. */
+/* Send such a message to the coordinator of `version`, which may be this rank. */
 void activation_tell_coordinator(struct activation *a, int64_t version, int kind);
 
 /* Looks at slot i again (activation_next). */

@@ -76,7 +76,7 @@ int schedule_phases(int n);
 /* Fills s; s->step has room for schedule_steps(). 0 <= index < n <= 2^11 and some. */
 void schedule_make(schedule *s, schedule_algorithm algorithm, int n, int index, size_t count);
 
-/* Of the options of the same names. */
+/* The options schedule_*, by the same names. */
 typedef struct schedule_limits {
     size_t switch_bytes, part; /* 1 or more */
     int direct;

@@ -19,17 +19,17 @@ static inline wait_state *handle_wait(const wagma_handle *h) {
     return &((struct handle_shared *)h->state)->wait;
 }
 
-/* Of struct executor: NULL where there is a segment, or why this is not enough. */
+/* For executor.fits: NULL where there is a segment, or why it cannot be. */
 const char *handle_segment_fits(const struct executor_request *request);
-/* Of struct executor: makes a state of so many bytes, joins the segment, has `make` do the rest,
- * and waits for the others. */
+/* For executor.create: make a state of `state_bytes`, join the segment, have `make` do the rest,
+ * and wait for the others. */
 int handle_segment_create(wagma_handle *h, const struct executor_request *request,
                           size_t state_bytes,
                           int (*make)(wagma_handle *h, const struct executor_request *request));
-/* The rank is not to be waited for any more: SEGMENT_DEPARTED, SEGMENT_FAILED. */
+/* Tell the others to wait for this rank no more: SEGMENT_DEPARTED or SEGMENT_FAILED. */
 void handle_segment_leave(wagma_handle *h, enum segment_state state);
 
-/* Of struct executor_calls. */
+/* Members of struct executor_calls. */
 void handle_segment_enter(wagma_handle *h);
 void handle_segment_leave_call(wagma_handle *h);
 int handle_segment_step_aside(wagma_handle *h);

@@ -19,7 +19,7 @@ int trace_read(const struct trace *t, uint64_t i, struct trace_seen *event);
 int trace_kind_is_span(int kind);
 const char *trace_kind_name(int kind);
 const char *trace_wait_name(int what);
-/* Of a wagma_status that breaks a handle. */
+/* Return the name of a wagma_status that breaks a handle. */
 const char *trace_status_name(int status);
 /* Return the name of the control message of a SEND or RECEIVE, "?" where it has none. */
 const char *trace_message_text(const struct trace_seen *event, trace_message_name *name);

@@ -13,7 +13,7 @@
 
 /* What start() may wait before it hands over to finish(). */
 enum { AVOIDING_START_NS = 3000 };
-/* Of a slice that is computed again: stays in the first-level cache. */
+/* A slice is computed again by such blocks, which stay in the first-level cache. */
 enum { AVOIDING_BLOCK_BYTES = 16384 };
 
 struct avoiding_executor {

@@ -38,7 +38,7 @@ static inline unsigned char *quorum_all_payload(const wagma_segment *s, quorum_a
 static inline int quorum_all_is_small(const wagma_segment *s) {
     return s->bytes_n <= SEGMENT_FLAT_MAX;
 }
-/* Of a record with the payload behind it. */
+/* Return the bytes of a record with the payload behind it. */
 static inline size_t quorum_all_record_bytes(const wagma_segment *s) {
     const int behind = quorum_all_is_small(s) && s->bytes_n > QUORUM_ALL_INLINE;
     return sizeof(quorum_all_record) + (behind ? s->bytes_n : 0);
