@@ -1,4 +1,4 @@
-/* Whether ranks of a node can each have a core to themselves. Pure; used by ranks that share a
+/* Tells whether each rank of a node can have a core to itself. Pure; used by ranks that share a
  * segment (cores.c) and by ranks that only know each other's masks (mpi/). */
 #ifndef WAGMA_BASE_CORES_MASK_H
 #define WAGMA_BASE_CORES_MASK_H
@@ -9,7 +9,7 @@
 enum { CORES_MASK_WORDS = 16 }; /* 1024 cores, as cpu_set_t */
 
 typedef struct cores_mask {
-    uint64_t word[CORES_MASK_WORDS]; /* none set: not known */
+    uint64_t word[CORES_MASK_WORDS]; /* all 0: not known */
 } cores_mask;
 
 static inline int cores_mask_count(const cores_mask *mask) {
@@ -26,9 +26,9 @@ static inline int cores_masks_overlap(const cores_mask *a, const cores_mask *b) 
     return common != 0;
 }
 
-/* Ranks with equal masks share those cores; where masks overlap but differ, the answer is 0.
- * `of(context, r)` is the mask of rank r; `online`: cores of the node, where a mask is not known.
- */
+/* Return 1 if each rank can have a core to itself. Ranks with equal masks share those cores; if
+ * masks overlap but differ, the answer is 0. `of(context, r)` is the mask of rank r; `online` is
+ * the number of cores of the node, used if a mask is not known. */
 static inline int cores_masks_suffice(const cores_mask *(*of)(const void *, int),
                                       const void *context, int ranks, long online) {
     for (int r = 0; r < ranks; r++) {

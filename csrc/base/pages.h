@@ -1,6 +1,6 @@
-/* Memory for arrays: aligned to cache lines, and large ones to huge pages, which the system is
- * asked for: every page has to be looked up, by the processor, and by the system where one process
- * copies from another. */
+/* Memory for arrays. Arrays are aligned to cache lines. Large ones are aligned to huge pages, and
+ * the system is asked to use these: the processor looks up every page, and so does the system when
+ * one process copies from another. */
 #ifndef WAGMA_BASE_PAGES_H
 #define WAGMA_BASE_PAGES_H
 
@@ -8,19 +8,19 @@
 
 enum {
     PAGES_LINE = 64,       /* bytes */
-    PAGES_HUGE = 2 << 20,  /* of a huge page */
-    PAGES_LARGE = 4 << 20, /* from here on they pay: numpy asks for them from here on, too */
+    PAGES_HUGE = 2 << 20,  /* bytes of a huge page */
+    PAGES_LARGE = 4 << 20, /* bytes from which huge pages pay; numpy uses the same limit */
 };
 
-/* `bytes`, to be freed by free(); NULL: there is no memory. */
+/* Allocate `bytes`, to be freed by free(); NULL: there is no memory. */
 void *pages_new(size_t bytes);
 
-/* Makes one huge page of the PAGES_HUGE bytes at `at`, where a shared file in memory is mapped, at
- * an address and an offset that are multiples of that. At least one page of the usual size has to
- * be there; what is missing is filled with zeros. Linux 6.1 does it, whatever shmem_enabled says
- * but for "deny". 0; or -1, nothing has changed. */
+/* Turn the PAGES_HUGE bytes at `at` into one huge page. A shared file in memory is mapped there, at
+ * an address and an offset that are multiples of PAGES_HUGE. At least one page of the usual size
+ * has to be present; missing pages are filled with zeros. Linux 6.1 does this for any value of
+ * shmem_enabled but "deny". Return 0; or -1, and nothing has changed. */
 int pages_join(void *at);
-/* 1: pages_join() works on this system. */
+/* Return 1 if pages_join() works on this system. */
 int pages_can_join(void);
 
 #endif

@@ -1,4 +1,5 @@
-/* Words for a wait that lasts: how long, where, for which ranks, and what is known about them. */
+/* Text about a long wait: its duration, its phase, the missing ranks, and what is known about them.
+ */
 #ifndef WAGMA_ENGINE_ABSENCE_H
 #define WAGMA_ENGINE_ABSENCE_H
 

@@ -7,7 +7,7 @@
 
 struct rank_record; /* rank_stats.h */
 
-/* A handle that is to be made. It has what the ranks meet over, a segment or a transport. */
+/* Request for a new handle. The ranks meet over its segment or its transport. */
 struct executor_request {
     int rank;
     const wagma_options *options; /* checked, defaults filled in */
@@ -20,7 +20,7 @@ struct executor_request {
 /* What is known about a rank that a wait needs. */
 enum handle_loss {
     HANDLE_PRESENT = 0,
-    HANDLE_FAILED, /* it said so itself, or left without close() */
+    HANDLE_FAILED, /* it reported a failure, or left without close() */
     HANDLE_DEAD,
 };
 
@@ -34,14 +34,14 @@ enum handle_presence {
     HANDLE_HAS_DIED,
 };
 
-/* How far a call goes before it returns to its caller: one for each of start, post, poll, finish.
- */
+/* How far a call proceeds before it returns to its caller: one mode for each of start, post, poll,
+ * finish. */
 enum call_mode { CALL_START, CALL_POST, CALL_POLL, CALL_FINISH };
 
-/* What differs between executors. Those that return int return WAGMA_OK, WAGMA_INPROGRESS or an
- * error set by error_set(), after which api/calls.c marks the handle broken and the rank failed.
- * With WAGMA_OK the four parts of a call have filled h->outcome (version and waited excepted, which
- * api/calls.c does). */
+/* Functions of an executor. Functions that return int return WAGMA_OK, WAGMA_INPROGRESS or an error
+ * set by error_set(). After an error api/calls.c marks the handle broken and the rank failed. When
+ * one of start, post, poll and finish returns WAGMA_OK, it has filled h->outcome; api/calls.c fills
+ * version and waited. */
 struct executor_calls {
     /* Around every call of the owner but close() and free(). */
     void (*enter)(wagma_handle *h);
@@ -50,16 +50,16 @@ struct executor_calls {
     int (*step_aside)(wagma_handle *h);
     void (*step_back)(wagma_handle *h, int busy);
 
-    /* Begins a call and goes as far as is possible within a few microseconds. */
+    /* Begins a call and proceeds as far as it can within a few microseconds. */
     int (*start)(wagma_handle *h);
-    /* Begins a call, publishes and ends there with WAGMA_INPROGRESS (quorum "all": the last one
-     * reduces its share of the slices). Never waits, not even for what publishing has to wait for.
-     */
+    /* Begins a call, publishes and returns WAGMA_INPROGRESS (quorum "all": the last rank to arrive
+     * first reduces its share of the slices). Never waits: if publishing has to wait, a later poll
+     * publishes. */
     int (*post)(wagma_handle *h);
-    /* Goes on without a pause; looks for stalls when handle_look_due(). */
+    /* Continues the call without a pause; looks for stalls when handle_look_due(). */
     int (*poll)(wagma_handle *h);
-    /* Goes on until the call is over, or call.until has passed: it looks for stalls then as on a
-     * heartbeat, and returns the WAGMA_INPROGRESS that handle_heartbeat() says. */
+    /* Continues the call until it is over, or call.until has passed: then it looks for stalls as on
+     * a heartbeat, and returns the WAGMA_INPROGRESS of handle_heartbeat(). */
     int (*finish)(wagma_handle *h);
 
     int (*next_contribution)(wagma_handle *h, void **buffer); /* NULL: it reduces in place */
@@ -69,16 +69,17 @@ struct executor_calls {
                                             NULL: 0 always */
     void *(*array)(wagma_handle *h);     /* wagma_shared_array(), which may be NULL: error_set();
                                             NULL: it has no use for one */
-    double (*carried_weight)(const wagma_handle *h); /* of what is carried, 0: nothing; NULL: 0 */
+    double (*carried_weight)(const wagma_handle *h); /* 0: nothing is carried; NULL: always 0 */
     double (*grace)(const wagma_handle *h);          /* seconds in force; NULL: 0 */
     uint64_t (*bytes)(const wagma_handle *h);        /* memory of this rank */
-    uint64_t (*wakeups)(const wagma_handle *h);      /* of its thread; NULL: it has none */
+    uint64_t (*wakeups)(const wagma_handle *h);      /* of its thread; NULL: it has no thread */
     struct rank_record *(*record)(wagma_handle *h, int rank, uint64_t syncs); /* rank_stats.h */
 
-    void (*look)(wagma_handle *h); /* for what lost() says, between calls; NULL: no need */
+    void (*look)(
+        wagma_handle *h); /* updates what lost() returns, between calls; NULL: not needed */
     enum handle_loss (*lost)(wagma_handle *h, int rank);
-    /* Return what is known about a rank that is not lost. *has_called: 1: it has done what a wait
-     * of the current phase is for, and something else of it is missing. */
+    /* Returns the presence of a rank that is not lost. *has_called is 1 if the rank has done what
+     * the current phase waits for, and the call needs something else from it. */
     enum handle_presence (*presence)(wagma_handle *h, int rank, int *has_called);
 
     int (*close)(wagma_handle *h); /* departs; then the handle is closed whatever it returns */
@@ -88,16 +89,18 @@ struct executor_calls {
 
 struct executor {
     const char *name; /* its folder */
-    /* NULL: it can make the handle; or why not, without what was asked for. Pure. */
+    /* Returns NULL if the executor can make the handle, otherwise the reason why it cannot, without
+     * the request. Pure. */
     const char *(*fits)(const struct executor_request *request);
-    /* Makes the state of a new handle, its trace included, and returns when every rank has joined.
-     * Owns the transport from then on, also on failure. On failure it has told the others where it
-     * could, and free() follows. */
+    /* Makes the state of a new handle, including its trace, and returns when every rank has joined.
+     * Takes ownership of the transport, also on failure. On failure it tells the other ranks if it
+     * can, and free() follows. */
     int (*create)(wagma_handle *h, const struct executor_request *request);
     struct executor_calls calls;
 };
 
-/* The first executor of table[0..n) that fits. NULL: error_set() says of each why it does not. */
+/* Return the first executor of table[0..n) that fits. NULL: error_set() gives the reason for each.
+ */
 const struct executor *executor_choose(const struct executor *const *table, int n,
                                        const struct executor_request *request);
 

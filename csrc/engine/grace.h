@@ -1,9 +1,9 @@
 /* Grace: how long a version whose quorum is present waits for members that are about to arrive.
  *
- * grace >= 0 is taken as it is. "auto" is min(80% quantile of the last 32 arrival spreads, 10% of
+ * A value >= 0 is used as given. "auto" is min(80% quantile of the last 32 arrival spreads, 10% of
  * the median compute time), at least 50 us; 200 us until 4 spreads are known. The spread of a
- * version is last minus first arrival of the members that were not further behind than one version;
- * a member that arrives after the pin is counted when it arrives. Pure. */
+ * version is last minus first arrival of the members that are at most one version behind; a member
+ * that arrives after the pin is counted when it arrives. Pure. */
 #ifndef WAGMA_ENGINE_GRACE_H
 #define WAGMA_ENGINE_GRACE_H
 

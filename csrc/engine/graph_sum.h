@@ -1,15 +1,15 @@
-/* What the executors of graphs have in common: whom a version concerns, and what it gives. */
+/* Shared by the executors of graphs: the neighbours of a version, and its result. */
 #ifndef WAGMA_ENGINE_GRAPH_SUM_H
 #define WAGMA_ENGINE_GRAPH_SUM_H
 
 #include "engine/handle.h"
 #include "protocol/graph.h"
 
-/* Peers of one rank, which are numbered by their distance: peer k is ahead[k] where the rank sends,
- * behind[k] where it receives. */
-struct graph_peers {
+/* Peers of one rank, numbered by their distance: the rank sends to ahead[k] and receives from
+ * behind[k]. */
+    struct graph_peers {
     struct graph graph;
-    int n; /* all that ever occur */
+    int n; /* distances that occur at any version */
     int32_t ahead[GRAPH_DISTANCES_MAX], behind[GRAPH_DISTANCES_MAX];
 };
 
@@ -22,9 +22,9 @@ struct graph_part {
     const void *data; /* not read where weight is 0 */
 };
 
-/* x and the outcome of the call, from the contributions of `parts` (sorted here), the rank's own
- * among them; those of departed ranks are missing. `each`: neighbours of the version, departed or
- * not. */
+/* Compute x and the outcome of the call from the contributions `parts`, which this function sorts.
+ * They include the rank's own and omit those of departed ranks. `each`: neighbours of the version,
+ * departed or not. */
 void graph_sum(wagma_handle *h, struct graph_part *parts, int n, int each);
 
 #endif

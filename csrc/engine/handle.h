@@ -31,11 +31,11 @@ typedef struct call { /* the call in progress */
     uint64_t waited; /* ns */
     /* of timeout and stall_warning: how long this process has waited, see handle_count_delay() */
     uint64_t delay;   /* ns */
-    uint64_t counted; /* up to when, ns on clock_now()'s clock */
+    uint64_t counted; /* time up to which `delay` counts, ns on clock_now()'s clock */
     int warnings;     /* given about this call */
     /* of calls that return to the caller in between */
-    int testing;    /* went on in wagma_test(), not in a wait */
-    uint64_t until; /* finish() ends then with WAGMA_INPROGRESS; 0: never */
+    int testing;    /* continued in wagma_test(), not in a wait */
+    uint64_t until; /* when finish() ends with WAGMA_INPROGRESS; 0: never */
     uint64_t alive; /* ns of `delay` from which on the timeout counts: those that it waits for have
                        said then that they are there */
     uint64_t look;  /* poll() looks for stalls from then on, see handle_look_due() */
@@ -50,8 +50,8 @@ struct wagma_handle {
     int rank, size;
 
     atomic_int closed; /* 1: wagma_close; 2: broken by an error, or ended by wagma_fail */
-    uint32_t process;  /* process_serial() of the one that made it */
-    char *first_error; /* what broke it; NULL: nothing has, or there was no memory */
+    uint32_t process;  /* process_serial() of the process that made the handle */
+    char *first_error; /* error that broke the handle; NULL: none, or there was no memory */
     int64_t version;   /* next version */
     int32_t quorum;    /* of the next version, as wagma_options.quorum */
     const reduce_kernels *kernels;
@@ -72,51 +72,53 @@ struct wagma_handle {
 /* The word for a wait in messages. */
 const char *handle_phase(enum trace_wait what);
 
-/* WAGMA_OK, WAGMA_EINVAL or WAGMA_ETYPE. */
+/* Check the weight of a call: WAGMA_OK, WAGMA_EINVAL or WAGMA_ETYPE. */
 int handle_check_weight(const wagma_handle *h, double weight);
-/* Make a handle of `executor` whose own arrays are there, and whose state is not. NULL:
- * error_set(). */
+/* Make a handle of `executor` with its own arrays and without a state. NULL: error_set(). */
 wagma_handle *handle_new(const struct executor *executor, const struct executor_request *request,
                          const wagma_hooks *hooks);
 /* Free the handle and its arrays, after its executor's free(). */
 void handle_free(wagma_handle *h);
 
-/* Make the handle's trace; `origin` says over what it is made: transport, shared, device, inode.
- * WAGMA_OK or an error. */
+/* Make the handle's trace; `origin` gives transport, shared, device and inode. WAGMA_OK or an
+ * error. */
 int handle_trace(wagma_handle *h, struct trace_origin origin);
-/* Write the timeline, if there is one; what is wrong with that is a warning. */
+/* Write the timeline, if there is one; warn if that fails. */
 void handle_write_trace(wagma_handle *h);
 
-/* Let wagma_fail() of another thread go on while this one, in a call, runs the caller's code. */
+/* Let wagma_fail() of another thread proceed while this thread, in a call, runs the caller's code.
+ */
 int handle_step_aside(wagma_handle *h);
-/* End that; `busy` is what handle_step_aside() returned. The caller asks handle_check_open(). */
+/* Undo handle_step_aside(), which returned `busy`. The caller then asks handle_check_open(). */
 void handle_step_back(wagma_handle *h, int busy);
 
-/* The error of a call whose handle another thread, or a hook, has ended with wagma_fail(). */
+/* Set and return the error of a call whose handle another thread, or a hook, has ended with
+ * wagma_fail(). */
 int handle_ended(void);
-/* WAGMA_OK, or that error. A call over a segment asks after every pause and between pieces of work.
- */
+/* Return WAGMA_OK, or the error of handle_ended(). A call over a segment checks this after every
+ * pause and between pieces of work. */
 static inline int handle_check_open(const wagma_handle *h) {
     /* seq_cst: after handle_step_back() */
     return __builtin_expect(atomic_load(&h->closed) != 0, 0) ? handle_ended() : WAGMA_OK;
 }
 
-/* A stall in a wait, called by an executor on WAIT_HEARTBEAT; `needed` of the `n` missing ranks
- * have to come. Too many of them dead or failed (WAGMA_EPEER), timeout (WAGMA_ESTALL), the
- * interrupted hook, the stall warning. `phase`: see handle_phase(). WAGMA_OK: go on waiting;
- * WAGMA_INPROGRESS: call.until has passed, and wagma_last_error() names who is missing. */
+/* Check a wait for stalls; an executor calls this on WAIT_HEARTBEAT. `needed` of the `n` missing
+ * ranks have to arrive. Checks for too many dead or failed ranks (WAGMA_EPEER), the timeout
+ * (WAGMA_ESTALL), the interrupted hook and the stall warning. `phase`: see handle_phase().
+ * WAGMA_OK: go on waiting; WAGMA_INPROGRESS: call.until has passed, and wagma_last_error() names
+ * the missing ranks. */
 int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing, int n, int needed);
-/* Its parts: the error of a rank that is dead or failed; and all the rest. */
+/* Parts of handle_heartbeat(): the error for a dead or failed rank, and all other checks. */
 int handle_lost(wagma_handle *h, const char *phase, int32_t rank);
 int handle_delayed(wagma_handle *h, const char *phase, const int32_t *missing, int n, int needed);
-/* The interrupted hook (not from wagma_test(), where nobody waits) and call.until alone. WAGMA_OK,
- * WAGMA_EINTERRUPTED, WAGMA_ECLOSED or WAGMA_INPROGRESS. */
+/* Check only the interrupted hook (not from wagma_test(), which does not wait) and call.until.
+ * WAGMA_OK, WAGMA_EINTERRUPTED, WAGMA_ECLOSED or WAGMA_INPROGRESS. */
 int handle_interrupted(wagma_handle *h, const char *phase);
-/* Counts the time since the last count as waiting, as far as this process ran: between two looks
- * for stalls a heartbeat passes, and where much more did, the process was stopped (a suspended
- * job, a debugger) or had something else to do. Every look counts. */
+/* Count the time since the last count as waiting, as far as this process ran. One heartbeat passes
+ * between two checks for stalls; if much more time passed, the process was stopped (a suspended
+ * job, a debugger) or busy elsewhere. Every check for stalls calls this. */
 void handle_count_delay(wagma_handle *h);
-/* 1, once per heartbeat: poll() has to look for stalls. */
+/* Return 1 once per heartbeat: poll() has to look for stalls. */
 int handle_look_due(wagma_handle *h);
 
 #endif

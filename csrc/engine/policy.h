@@ -1,5 +1,5 @@
-/* What the options of a handle mean. Derived once, when the handle is made, and asked everywhere
- * else: a late rule is a row in policy.c, and what it gives is in merge.h. Pure. */
+/* Policy of a handle, derived from its options once, when the handle is made; all other code reads
+ * the policy. A late rule is a row in policy.c; merge.h computes its results. Pure. */
 #ifndef WAGMA_ENGINE_POLICY_H
 #define WAGMA_ENGINE_POLICY_H
 
@@ -23,9 +23,9 @@ struct policy {
 /* `options`: checked, defaults filled in. */
 struct policy policy_of(const wagma_options *options);
 
-/* Why the quorum stays what the handle was made with; NULL: it may change. All results have to
- * reach all ranks, so that a late rank can compare its quorum with the one its version was started
- * with. */
+/* Return the reason why the quorum cannot change after creation; NULL: it may change. It may change
+ * only if all results reach all ranks: a late rank then compares its quorum with the one that
+ * started its version. */
 const char *policy_fixed_quorum(const wagma_options *options);
 
 struct policy_late { /* a late rule */

@@ -1,18 +1,18 @@
-/* Who is slow: every rank's counters, as it arrived at the last sync version.
+/* Statistics that show slow ranks: every rank's counters at its arrival at the last sync version.
  *
- * A call at a sync version first copies the rank's counters into its record in the segment, and
- * afterwards everybody's records into memory of its own. Nothing is shared between sync versions.
+ * A call at a sync version first copies the rank's counters into its record in the segment, and at
+ * its end all ranks' records into private memory. Nothing is shared between sync versions.
  *
  * Over a transport a record travels with the rank's contribution instead, and each rank keeps a
  * table of them. In a segment:
  *
  * Records are plain memory, two per rank: the k-th sync version uses record k mod 2.
- *   Reading: whoever takes the k-th sync version has acquired every rank's publication of it, or
- *   its departure, and the rank wrote its record before. So all ranks read the same.
- *   Writing: a rank overwrites record k when it calls the sync version k + 2. It has taken k + 1
- *   then, to which everybody came (or departed) after having read k.
- *   Departing: close() writes the record of the next sync version, which the rank will not call.
- *   Later ones find an older record there and keep what they have. */
+ *   Reading: a rank that takes the k-th sync version has acquired every rank's publication of it,
+ * or its departure; that rank wrote its record before. So all ranks read the same. Writing: a rank
+ * overwrites record k when it calls the sync version k + 2. It has taken k + 1 by then, and every
+ * rank read k before it arrived at k + 1 (or departed). Departing: close() writes the record of the
+ * next sync version, which the rank will not call. Later ones find an older record there and keep
+ * what they have. */
 #ifndef WAGMA_ENGINE_RANK_STATS_H
 #define WAGMA_ENGINE_RANK_STATS_H
 
@@ -30,8 +30,8 @@ struct rank_stats { /* of a handle */
     uint64_t waited;
     uint64_t compute;   /* ns, sum */
     uint64_t intervals; /* between calls */
-    /* The newest intervals, of number i at i mod GRACE_SAMPLES; the first `sampled` of all are in
-     * `samples`, which takes the others at sync versions. */
+    /* The newest intervals: number i is at i mod GRACE_SAMPLES. The first `sampled` intervals are
+     * in `samples`; sync versions add the others. */
     uint64_t recent[GRACE_SAMPLES];
     uint64_t sampled;
     struct grace_samples samples;

@@ -22,14 +22,14 @@ extern "C" {
 WAGMA_API int wagma_create_auto(MPI_Comm comm, const wagma_options *options, const void *initial,
                                 double weight, const wagma_hooks *hooks, wagma_handle **handle);
 
-/* Collective over `comm`, an intracommunicator, which is duplicated and not used afterwards. Only
- * the calling thread may use the handle, and there is no progress thread, unless MPI was
- * initialised with MPI_THREAD_MULTIPLE. The transport is the caller's until it is passed to
- * wagma_create_over(). WAGMA_OK or a negative status, of which wagma_mpi_last_error() has the
- * message. */
+/* Make a transport over `comm`, an intracommunicator, which is duplicated and not used afterwards.
+ * Collective. Unless MPI was initialised with MPI_THREAD_MULTIPLE, only the calling thread may use
+ * the handle, and there is no progress thread. The caller owns the transport until it is passed to
+ * wagma_create_over(). WAGMA_OK or a negative status, whose message wagma_mpi_last_error() returns.
+ */
 WAGMA_API int wagma_mpi_transport(MPI_Comm comm, wagma_transport **transport);
 
-/* Message of the calling thread's last failed call of this library. */
+/* Return the message of the calling thread's last failed call of this library. */
 WAGMA_API const char *wagma_mpi_last_error(void);
 
 #ifdef __cplusplus
