@@ -2,10 +2,10 @@
  *
  *   out[i] = (sum_k weights[k] * in[k][i]) / divisor      k = 0..n-1, in this order
  *
- * Bit-identical for the same inputs whoever calls, whatever the SIMD level or the split into calls:
- * no reassociation over k and no fused multiply-add that another level would not have. 16-bit
- * floats are accumulated in f32 and rounded once, to nearest even. Inputs of weight 0 are not read.
- * Pure; `out` may equal any of the inputs; any alignment, any count. */
+ * Results are bit-identical for the same inputs on every rank, at every SIMD level and for every
+ * split into calls: there is no reassociation over k and no fused multiply-add. 16-bit floats are
+ * accumulated in f32 and rounded once, to nearest even. Inputs of weight 0 are not read. Pure;
+ * `out` may equal any of the inputs; any alignment, any count. */
 #ifndef WAGMA_KERNELS_REDUCE_H
 #define WAGMA_KERNELS_REDUCE_H
 
@@ -18,9 +18,9 @@ size_t reduce_dtype_size(wagma_dtype dtype); /* bytes per element; 0: unknown dt
 const char *reduce_dtype_name(wagma_dtype dtype);
 int reduce_dtype_is_integer(wagma_dtype dtype);
 
-/* Arrays from this size on are copied, and shared results written, by streaming stores: nobody is
- * going to read them from the caches that they would fill. What is smaller, another rank reads
- * several times faster from a cache that is shared. */
+/* Bytes from which arrays are copied, and shared results written, by streaming stores: such arrays
+ * do not fit into the caches from which another rank would read them. Another rank reads smaller
+ * arrays several times faster from a shared cache. */
 #define REDUCE_STREAM_BYTES ((size_t)8 << 20)
 
 /* One SIMD level. Weights are doubles, converted once per call to the accumulation type (f64 for
@@ -45,10 +45,11 @@ typedef struct reduce_kernels {
                           size_t count);
 } reduce_kernels;
 
-/* The best level that this CPU has; chosen once, thread-safe; WAGMA_SIMD=scalar|avx2|avx512
- * overrides. */
+/* Return the best level of this CPU; WAGMA_SIMD=scalar|avx2|avx512 overrides. Chosen once,
+ * thread-safe. */
 const reduce_kernels *reduce_best(void);
-/* By name, NULL if this CPU or build has no such level. "scalar" is the reference. */
+/* Return the level with this name; NULL if this CPU or build has no such level. "scalar" is the
+ * reference. */
 const reduce_kernels *reduce_by_name(const char *name);
 
 #endif

@@ -1,4 +1,4 @@
-/* Inside of the kernels: what their levels (scalar, AVX2, AVX-512) share; reduce.h is the
+/* Internals of the kernels, shared by the levels (scalar, AVX2, AVX-512); reduce.h is the
  * interface.
  *
  * All three entry points are one operation, the *range*: elements begin..end-1 of a weighted sum,
@@ -11,7 +11,7 @@
  *
  * over the inputs a < b < c ... whose weights are not 0,
  * each operation rounded by itself, and replaces a NaN by one quiet NaN: which of two NaNs a sum
- * passes on depends on the order of an instruction's operands, which is the compiler's choice. */
+ * returns depends on the order of an instruction's operands, which the compiler chooses. */
 #ifndef WAGMA_KERNELS_REDUCE_LEVEL_H
 #define WAGMA_KERNELS_REDUCE_LEVEL_H
 

@@ -1,5 +1,5 @@
-/* How a call over a segment waits: one loop for all executors of one node. An executor says how to
- * go on, and what to do about stalls. */
+/* Wait loop of a call over a segment, shared by all executors of one node. An executor supplies the
+ * function that continues the call and the one that handles stalls. */
 #ifndef WAGMA_SHM_CALL_WAIT_H
 #define WAGMA_SHM_CALL_WAIT_H
 
@@ -13,22 +13,21 @@ enum {
 };
 
 struct call_wait {
-    /* Go on after a pause: set *over where nothing has to be waited for any more. WAGMA_OK, or an
-     * error. */
+    /* Continue after a pause; set *over when the wait is over. WAGMA_OK, or an error. */
     int (*go_on)(wagma_handle *h, void *context, int *over);
     /* Look for stalls, once per heartbeat and when call.until has passed; may set *over.
      * WAGMA_OK: go on waiting. */
     int (*look)(wagma_handle *h, void *context, int *over);
-    /* 1: only publications that move the window are waited for. NULL: never. */
+    /* Return 1 if only publications that move the window can end the wait. NULL: never. */
     int (*for_window)(const wagma_handle *h);
 };
 
-/* Wait until go_on() or look() finds that the wait is over (WAGMA_OK); for at most that many
- * pauses, or until call.until: then WAGMA_INPROGRESS; or an error. */
+/* Wait until go_on() or look() sets *over: WAGMA_OK. After `most_pauses` pauses, or at call.until:
+ * WAGMA_INPROGRESS. Otherwise an error. */
 int call_wait(wagma_handle *h, enum trace_wait what, uint32_t most_pauses,
               const struct call_wait *wait, void *context);
 
-/* One pause of a wait, until `wake` (ns; 0: no limit) at the latest, and look() when it is due. */
+/* Pause once, until `wake` (ns; 0: no limit) at the latest, and call look() when it is due. */
 int call_pause(wagma_handle *h, uint64_t wake, const struct call_wait *wait, void *context,
                int *over);
 

@@ -1,16 +1,16 @@
-/* Whether the ranks can each have a core: only then it pays to spin. A rank that is bound to one
- * core sees nothing but that core, so each tells the others, in its line of the segment, where it
- * may run. */
+/* Tells whether each rank can have a core to itself: only then spinning pays. A rank that is bound
+ * to one core sees only that core, so each rank publishes its affinity mask in its line of the
+ * segment. */
 #ifndef WAGMA_SHM_CORES_H
 #define WAGMA_SHM_CORES_H
 
 #include "shm/segment.h"
 
-/* The affinity mask of the calling thread becomes rank's. Before its state says READY. */
+/* Publish the affinity mask of the calling thread as `rank`'s, before its state is READY. */
 void cores_publish(const wagma_segment *s, int rank);
 
-/* After every rank's state says READY: 1 if each can have a core to itself. Ranks with equal masks
- * share those cores; where masks overlap but differ, the answer is 0. */
+/* Return 1 if each rank can have a core to itself; call it when every rank's state is READY. Ranks
+ * with equal masks share those cores; if masks overlap but differ, the answer is 0. */
 int cores_suffice(const wagma_segment *s);
 
 #endif

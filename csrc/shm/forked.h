@@ -1,22 +1,22 @@
 /* Memory of a segment in forked children.
  *
- * A child shares a segment with its parent until the parent has a handle over it: the ranks may be
- * forked processes. From then on a child has a copy of its own, at the same addresses: what it
- * writes stays with it, and what it reads may be newer than the fork, since a page is copied when
- * the child first writes to it. */
+ * A child forked before its parent has a handle over a segment shares the segment: the ranks may be
+ * forked processes. A child forked later has a private copy at the same addresses: its writes are
+ * invisible to others, and its reads may return data newer than the fork, because a page is copied
+ * only when the child first writes to it. */
 #ifndef WAGMA_SHM_FORKED_H
 #define WAGMA_SHM_FORKED_H
 
 #include "include/wagma.h"
 
-/* Lists an open segment: WAGMA_OK or WAGMA_ENOMEM. Takes it off the list again. */
+/* Add an open segment to the list (WAGMA_OK or WAGMA_ENOMEM); remove it. */
 int forked_add(wagma_segment *segment);
 void forked_remove(wagma_segment *segment);
 /* Notes that this process has a handle over it. */
 void forked_inhabit(wagma_segment *segment);
 
-/* Sets the error of a call with what belongs to a parent; `what` is its subject. Returns
- * WAGMA_ECLOSED. */
+/* Set the error of a call that uses an object of the parent process; `what` names the object.
+ * Return WAGMA_ECLOSED. */
 int forked_refuse(const char *what);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the executors of one node have in common: their ranks share a segment. */
+/* Functions shared by the executors of one node, whose ranks share a segment. */
 #ifndef WAGMA_SHM_HANDLE_H
 #define WAGMA_SHM_HANDLE_H
 
@@ -6,7 +6,7 @@
 #include "shm/segment.h"
 #include "shm/wait.h"
 
-/* The beginning of the state of each. */
+/* First member of the state of each executor. */
 struct handle_shared {
     wagma_segment *segment;
     wait_state wait;
@@ -46,10 +46,10 @@ void handle_segment_fail(wagma_handle *h);
     .record = handle_segment_record, .lost = handle_segment_lost,                                  \
     .presence = handle_segment_presence, .fail = handle_segment_fail
 
-/* The parts of close: `depart` is what the executor does before the others see it leave; NULL:
- * nothing. */
+/* Depart, as close() does: call `depart` of the executor (NULL: nothing to do) before the other
+ * ranks see this one leave. */
 int handle_segment_depart(wagma_handle *h, void (*depart)(wagma_handle *h));
-/* The end of free(): the state itself, and the segment. */
+/* End free(): release the state itself, and the segment. */
 void handle_segment_free(wagma_handle *h);
 
 #endif

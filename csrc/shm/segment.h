@@ -1,5 +1,5 @@
-/* The memory that the ranks of one handle share: its layout, and the only atomics besides round.c's
- * orderings. One region per rank, page-aligned, first touched (and committed) by its owner.
+/* The memory that the ranks of one handle share: its layout and its atomics. Each rank has one
+ * page-aligned region, which its owner commits and touches first.
  *
  *   header      magic, ABI, the options that all ranks agree on, offsets
  *   region[r]   rank line A   pub, at                               written by r, read by all
@@ -23,12 +23,12 @@
  *                             the array as number 1 at first, see remap.h
  *               result[i], i < rounds                               N bytes each
  *
- * Words that different ranks write never share a 128-byte line with a hot word of another.
- * stage, chunks, contribution, record and result are committed on demand (segment_commit_*), the
- * rest at joining, so that a full /dev/shm is an error and never a SIGBUS. The page with the rank
- * lines is committed by the creator, because others look at a rank's state before it has joined.
- * What has N bytes begins at a huge page if N is at least SEGMENT_HUGE_MIN, and lies in huge ones
- * but for a rest of less than that: see segment_commit.c. */
+ * A word that one rank writes never shares a 128-byte line with a hot word that another rank
+ * writes. stage, chunks, contribution, record and result are committed on demand
+ * (segment_commit_*), the rest at joining, so that a full /dev/shm is an error and never a SIGBUS.
+ * The page with the rank lines is committed by the creator, because others look at a rank's state
+ * before it has joined. Arrays of N bytes begin at a huge page if N is at least SEGMENT_HUGE_MIN,
+ * and lie in huge pages except for a rest of less than SEGMENT_HUGE_MIN: see segment_commit.c. */
 #ifndef WAGMA_SHM_SEGMENT_H
 #define WAGMA_SHM_SEGMENT_H
 
@@ -42,7 +42,7 @@
 
 typedef _Atomic uint64_t segment_atomic;
 
-/* State of a rank; it only moves down this list. */
+/* State of a rank; a state only moves down this list. */
 enum segment_state {
     SEGMENT_ABSENT = 0,
     SEGMENT_JOINED = 1,   /* its region is committed and its byte locked */
@@ -65,7 +65,7 @@ typedef struct segment_round {
 } segment_round;
 
 typedef struct segment_header {
-    segment_atomic ready; /* 1, stored last: what follows is there */
+    segment_atomic ready; /* 1, stored last: the rest of the header is written */
     char magic[8];
     uint64_t bytes;
     uint32_t abi;
@@ -81,19 +81,19 @@ struct wagma_segment {
     int fd;                     /* see segment_file() */
     uint64_t device, inode;     /* of the file */
     struct segment_life *lives; /* [size], of the ranks of this process: segment_life.c */
-    _Atomic int uses;           /* whoever opened it, and handles over it: the last one unmaps it */
+    _Atomic int uses;           /* its opener and handles over it: the last one unmaps it */
     uint32_t owner;             /* process_serial() where it was made with a name; 0: opened */
     char name[256];             /* empty: none, or removed */
-    wagma_segment *next;        /* forked.c: all that are open; */
-    int is_inhabited;           /* 1: this process has a handle over it; */
-    int is_copy;                /* 1: a parent had, and this is the copy of a forked child */
+    wagma_segment *next;        /* in the list of open segments (forked.c) */
+    int is_inhabited;           /* 1: this process has a handle over it */
+    int is_copy;                /* 1: copy in a forked child whose parent had a handle over it */
     wagma_options options;      /* checked, defaults filled in */
     struct policy policy;       /* what they mean */
     int size;                   /* P */
     struct topology topology;
     int buffers; /* contribution buffers per rank, 0 when quorum is "all"; 2 with a graph
                   */
-    int array_is_contribution; /* it shows one of them, by turns: remap.h */
+    int array_is_contribution; /* the rank's array shows one of the buffers, by turns: remap.h */
     int rounds;                /* rounds per rank, 0 when quorum is "all" */
     int slots;                 /* W, 0 when quorum is "all" */
     int slices;                /* slices NS of a result, 1..64 */
@@ -108,32 +108,32 @@ struct wagma_segment {
         o_contribution, o_record, o_result;
     uint64_t chunk_bytes, chunks_bytes; /* of one chunk; of all places for chunks */
     uint64_t item_step;                 /* from one contribution, or result, to the next */
-    uint64_t item_memory;               /* what one of them takes of /dev/shm */
+    uint64_t item_memory;               /* bytes of /dev/shm that one of them takes */
     uint64_t record_step, flat_bytes;
 };
 
-/* Bytes of an array, or of what is left of one, from which a huge page of its own is faster than
- * pages of the usual size, although it is not full: where an array shows other memory, one entry of
- * the upper page table is moved instead of each page's. */
+/* Bytes of an array, or of its rest, from which a partly filled huge page is faster than pages of
+ * the usual size: to show other memory, the system moves one entry of the upper page table instead
+ * of one per page. */
 enum { SEGMENT_HUGE_MIN = 1 << 20 };
 
-/* Bytes of an array from which showing it other memory is faster than copying it. A test may lower
- * it before anything else. */
+/* Bytes of an array from which remapping the array is faster than copying it. A test may lower this
+ * value first thing. */
 extern uint64_t segment_remap_min;
 
 static inline unsigned char *segment_region(const wagma_segment *s, int rank) {
     return s->base + s->region_offset + (uint64_t)rank * s->region_bytes;
 }
 
-/* Payloads of up to so many bytes fit into flat[]; otherwise it is a record of 128 bytes. Above,
- * slices are faster than a sum of everything on every rank, even on two. */
+/* Bytes of the largest payload that flat[] holds; for larger payloads flat[] is a record of 128
+ * bytes. Above this size slices are faster than a full sum on every rank, even with two ranks. */
 enum { SEGMENT_FLAT_MAX = 2048 };
 
-/* What an array of so many bytes takes of /dev/shm. */
+/* Return the bytes of /dev/shm that an array of `bytes` takes. */
 uint64_t segment_array_memory(uint64_t bytes);
 
-/* Places for chunks, per rank. They are to stay in the cache of a core, but a rank that does not
- * run for a moment must not stop the others at once. */
+/* Places for chunks, per rank: few enough to stay in the cache of a core, and enough that a rank
+ * that pauses for a moment does not stop the others at once. */
 enum { SEGMENT_CHUNKS = 8 };
 
 /* Rank lines: 128 bytes each, at the start of the region. */
@@ -147,8 +147,8 @@ static inline segment_atomic *segment_at(const wagma_segment *s, int r) {
 static inline segment_atomic *segment_hold(const wagma_segment *s, int r) {
     return (segment_atomic *)(segment_region(s, r) + 1 * SEGMENT_LINE);
 }
-/* Where quorums vary: the quorum that rank r has set; 0: it has set none. Nothing else in its
- * line is written before r departs. */
+/* Return the word with the quorum that rank r has set (handles whose quorum varies); 0: it has set
+ * none. Nothing else in this line is written before r departs. */
 static inline segment_atomic *segment_quorum(const wagma_segment *s, int r) {
     return segment_hold(s, r) + 1;
 }
@@ -199,7 +199,7 @@ static inline double *segment_weight(const wagma_segment *s, int r, int b) {
 static inline unsigned char *segment_stage(const wagma_segment *s, int r) {
     return segment_region(s, r) + s->o_stage;
 }
-/* Where chunk number `chunk` of a large private array of rank r passes. */
+/* Return the place of chunk number `chunk` of a large private array of rank r. */
 static inline unsigned char *segment_chunk(const wagma_segment *s, int r, int64_t chunk) {
     return segment_region(s, r) + s->o_chunks + (uint64_t)(chunk % SEGMENT_CHUNKS) * s->chunk_bytes;
 }
@@ -233,11 +233,12 @@ int segment_layout(wagma_segment *s);
 int segment_most_contributions(const wagma_segment *s);
 int segment_most_rounds(const wagma_segment *s);
 
-/* Count who uses the segment: the last release unmaps it. */
+/* Count the users of the segment: the last release unmaps it. */
 void segment_retain(wagma_segment *s);
 void segment_release(wagma_segment *s);
 
-/* The descriptor; -1 and EBADF: the program has closed it, and it may be another file's by now. */
+/* Return the descriptor; -1 and EBADF: the program has closed it, and its number may now belong to
+ * another file. */
 int segment_file(const wagma_segment *s);
 /* Make an empty file, or find one by its name or address. WAGMA_OK or an error. */
 int segment_file_make(wagma_segment *s, const char *name);
@@ -249,8 +250,9 @@ int segment_commit_header(const wagma_segment *s);
  * the typical number (3 and 2). WAGMA_OK or WAGMA_ENOSPC, or what
  * segment_life_begin() returns. */
 int segment_join(wagma_segment *s, int rank);
-/* Commits contribution b / round i of `rank` (its own); 0: done, or it was; -1: no memory or
- * shm_limit reached. `*committed` (of the handle, starts at what join committed) is updated. */
+/* Commits contribution b / round i of `rank` (its own). Returns 0 if it is committed, -1 if there
+ * is no memory or shm_limit is reached. Updates `*committed`, a count of the handle that starts
+ * with the number that segment_join() committed. */
 int segment_commit_contribution(wagma_segment *s, int rank, int b, int *committed);
 int segment_commit_round(wagma_segment *s, int rank, int i, int *committed);
 int segment_commit_stage(wagma_segment *s, int rank);     /* may be repeated; 0 or -1 as above */
@@ -259,21 +261,22 @@ int segment_joined_contributions(const wagma_segment *s); /* committed by join *
 int segment_joined_rounds(const wagma_segment *s);
 uint64_t segment_joined_bytes(const wagma_segment *s);
 
-/* Bytes of all arrays of a rank: at creation, and at most where there is no shm_limit. */
+/* Computes the bytes of all arrays of a rank: `first` at creation, `most` without shm_limit. */
 void segment_arrays(const wagma_segment *s, uint64_t *first, uint64_t *most);
 
-/* ---- who is there: segment_life.c ---- */
+/* ---- which ranks live: segment_life.c ---- */
 
 int segment_lives_create(wagma_segment *s); /* 0; -1: no memory */
 void segment_lives_free(wagma_segment *s);
-/* From now on the others see when this process, which is `rank`, dies. WAGMA_OK; WAGMA_EINVAL: the
- * rank has joined already; WAGMA_ESYS. */
+/* Makes the death of this process, which is `rank`, visible to the others from now on. WAGMA_OK;
+ * WAGMA_EINVAL: the rank has joined already; WAGMA_ESYS. */
 int segment_life_begin(wagma_segment *s, int rank);
-/* The rank is not to be waited for any more: SEGMENT_DEPARTED, SEGMENT_FAILED, SEGMENT_NOSPACE. */
+/* Sets the final state of the rank (SEGMENT_DEPARTED, SEGMENT_FAILED, SEGMENT_NOSPACE): no rank
+ * waits for it any more. */
 void segment_leave(wagma_segment *s, int rank, enum segment_state state);
-/* 1: rank's process is gone without having closed, or the state says failed. About 1 us. */
+/* Returns 1 if the rank's process has ended without closing, or its state is failed. About 1 us. */
 int segment_is_dead(const wagma_segment *s, int rank);
-/* 1: the ID that rank has noted is that of its process for this one, too. */
+/* Returns 1 if the process ID that the rank has published is valid in this process, too. */
 int segment_names_process(const wagma_segment *s, int rank);
 
 #endif

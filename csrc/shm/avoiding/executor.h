@@ -1,6 +1,6 @@
 /* State of the wait-avoiding executor. executor.c drives the round protocol (protocol/round.c),
- * data.c moves the data that it asks for, array.c says what x is when it is published without a
- * copy, wait.c waits, outcome.c ends calls. */
+ * data.c moves the data that the protocol asks for, array.c handles an x that is published without
+ * a copy, wait.c waits, outcome.c ends calls. */
 #ifndef WAGMA_SHM_AVOIDING_EXECUTOR_H
 #define WAGMA_SHM_AVOIDING_EXECUTOR_H
 
@@ -11,9 +11,9 @@
 #include "shm/remap.h"
 #include "shm/ways.h"
 
-/* What start() may wait before it hands over to finish(). */
+/* Longest wait of start() before finish() takes over. */
 enum { AVOIDING_START_NS = 3000 };
-/* A slice is computed again by such blocks, which stay in the first-level cache. */
+/* Bytes of a block of a recomputed slice; a block stays in the first-level cache. */
 enum { AVOIDING_BLOCK_BYTES = 16384 };
 
 struct avoiding_executor {
@@ -22,17 +22,17 @@ struct avoiding_executor {
     struct round_local local;
     struct round_input input;
     struct grace grace;
-    uint64_t asked;        /* pinned(): version that was asked about last; 0: none was */
-    uint32_t asked_leader; /* of this rank's group of that version */
+    uint64_t asked;        /* version of the last pinned() question; 0: none */
+    uint32_t asked_leader; /* leader of this rank's group of that version */
     int committed_contributions, committed_rounds;
     int posted;     /* this call */
     int publishing; /* a contribution was written, the next step publishes it */
 
     /* round local.c of version local.u, looked up once by take() of data.c */
     uint64_t taken;         /* version; 0: none */
-    const int32_t *members; /* who is reduced */
+    const int32_t *members; /* ranks whose contributions are reduced */
     int n;
-    struct merge merge; /* what it gives */
+    struct merge merge; /* its result */
     uint64_t slice_ns;  /* longest slice that this call reduced */
 
     /* results that are not copied to x */
@@ -68,46 +68,48 @@ static inline struct avoiding_executor *avoiding_of(const wagma_handle *h) {
 }
 
 /* -- wait.c ------------------------------------------------------------------------------------ */
-/* Pauses once for what local.why says, or, by the mode, does not. WAGMA_OK: step again;
+/* Pause once for the reason local.why, if the mode allows it. WAGMA_OK: step again;
  * WAGMA_INPROGRESS: return to the caller; or an error. */
 int avoiding_pause(wagma_handle *h, enum call_mode mode);
-/* The wait, if there was one, is over. */
+/* End the wait, if there was one. */
 void avoiding_resume(wagma_handle *h);
-/* The call returns to its caller, who does not wait. */
+/* Suspend the wait: the call returns to its caller. */
 void avoiding_leave(wagma_handle *h);
-/* The error for ranks that called sync(x) at different versions. */
+/* Set and return the error for ranks that called sync(x) at different versions. */
 int avoiding_mismatch(wagma_handle *h);
-/* The error for ranks that called a version with different quorums; `dispute`: ROUND_DISPUTE. */
+/* Set and return the error for ranks that called a version with different quorums; `dispute`:
+ * ROUND_DISPUTE. */
 int avoiding_disputed(const wagma_handle *h, uint64_t dispute);
 
 /* -- data.c ------------------------------------------------------------------------------------ */
-/* Does one of the actions that round.c asks for. WAGMA_OK, or WAGMA_ENOMEM. */
+/* Perform one of the actions that round.c asks for. WAGMA_OK, or WAGMA_ENOMEM. */
 int avoiding_data(wagma_handle *h, enum round_action action);
 
 /* -- array.c ----------------------------------------------------------------------------------- */
-/* Where the rank's array is. */
+/* Return the address of the rank's array. */
 void *avoiding_array(wagma_handle *h);
-/* What this call publishes. */
+/* Return the source of this call's contribution. */
 enum round_source avoiding_source(const wagma_handle *h);
-/* Does before the others wait what avoiding_writable_x() can find done. If it fails, so will that.
- */
+/* Do part of avoiding_writable_x() early, before the others wait for this rank. If this fails,
+ * avoiding_writable_x() fails, too. */
 void avoiding_prepare_x(wagma_handle *h);
-/* What x held when it was called. A copy is nearer in x itself, until x is written. */
+/* Return the values that x held when the call began: the published buffer if x is the array that
+ * shows it, and otherwise x, which is nearer than a copy until x is written. */
 const void *avoiding_own_values(const wagma_handle *h);
-/* x, to be written. What is published is not: the array shows other memory from now on, all of
- * which is to be written. NULL: error_set(). */
+/* Return x for writing. If x is the array and was published, the array shows other memory from now
+ * on, and the caller has to write all of it. NULL: error_set(). */
 unsigned char *avoiding_writable_x(wagma_handle *h);
-/* The call is over, whatever its end: if x still shows what it has published, or if the call is
- * unfinished and some slices were not written, it gets a copy of what was published. WAGMA_OK, or
- * WAGMA_ENOMEM: x must not be touched any more. */
+/* End the use of x, whether the call succeeded or not. If x still shows the published memory, or
+ * the call is unfinished and some slices were not written, copy the published contribution to x.
+ * WAGMA_OK, or WAGMA_ENOMEM: x must not be touched any more. */
 int avoiding_keep_x(wagma_handle *h, int unfinished);
 
 /* -- outcome.c --------------------------------------------------------------------------------- */
-/* The newest version's members and weight, and where its result is. */
+/* Collect the members and the weight of the newest version, and the place of its result. */
 void avoiding_collect(wagma_handle *h);
-/* The call is over: the outcome, and x. WAGMA_OK, or WAGMA_ENOMEM. */
+/* End the call: fill in the outcome and x. WAGMA_OK, or WAGMA_ENOMEM. */
 int avoiding_outcome(wagma_handle *h);
-/* Where the result of local.c goes; NULL: no memory. */
+/* Return the destination of the result of local.c; NULL: no memory. */
 unsigned char *avoiding_destination(wagma_handle *h);
 
 static inline wagma_dtype avoiding_dtype(const wagma_handle *h) {
@@ -116,11 +118,11 @@ static inline wagma_dtype avoiding_dtype(const wagma_handle *h) {
 static inline size_t avoiding_elements(const wagma_handle *h) {
     return (size_t)h->options.count;
 }
-/* The public version of the round that was taken. */
+/* Return the public version of the round that was taken. */
 static inline int64_t avoiding_taken(const wagma_handle *h) {
     return (int64_t)avoiding_of(h)->local.u - 1;
 }
-/* Where member i of those that are reduced stands in the round. */
+/* Return the position in the round of member i of those that are reduced. */
 static inline int avoiding_place(const wagma_handle *h, int i) {
     return h->policy.world ? avoiding_of(h)->members[i] : i;
 }

@@ -1,5 +1,5 @@
-/* What a rank notes in the segment and in its own memory for the rule of engine/grace.h: when the
- * members of each version arrived, and how long it computed. */
+/* Measurements for the rule of engine/grace.h: when the members of each version arrived, and how
+ * long this rank computed. */
 #ifndef WAGMA_SHM_AVOIDING_GRACE_H
 #define WAGMA_SHM_AVOIDING_GRACE_H
 
@@ -29,15 +29,15 @@ struct grace {
 int grace_create(struct grace *grace, const wagma_segment *segment); /* 0, or -1: no memory */
 void grace_destroy(struct grace *grace);
 
-/* A call begins: its compute time, and the spreads that are complete by now. */
+/* Note the compute time before a call, which begins, and the spreads that are complete by now. */
 void grace_call(struct grace *grace, const struct wagma_handle *h);
 /* Records the arrival of `rank` at version t (round.h's count), before it is published. */
 void grace_arrive(const struct grace *grace, wagma_segment *segment, int rank, uint64_t t);
-/* When the grace of the call's version ends (ns): the quorum-th arrival plus the grace. */
+/* Return the end (ns) of the grace of the call's version: the quorum-th arrival plus the grace. */
 uint64_t grace_deadline(struct grace *grace, const struct wagma_handle *h);
-/* A call ends. */
+/* Note the end of a call. */
 void grace_return(struct grace *grace, const wagma_segment *segment, const struct wagma_handle *h);
-/* The grace in force, in ns. */
+/* Return the grace in force, in ns. */
 uint64_t grace_value(const struct grace *grace);
 
 #endif

@@ -13,25 +13,25 @@
  *                          reduced    all owners have copied this chunk
  *                          collected  all owners have reduced it
  *
- * So nobody touches another rank's private memory, and no sum is computed twice. Where ranks may
- * read each other's memory and that is faster (ways.h), an owner reads the others' parts where they
- * are: nothing is copied into places, and
+ * So no rank touches another rank's private memory, and no sum is computed twice. If ranks may read
+ * each other's memory and that is faster (ways.h), an owner reads the other owners' parts directly
+ * from their arrays: nothing is copied into places, and
  *
- *   may go on when         reduced    at once: nobody writes into that part of the others' arrays
+ *   may go on when         reduced    at once: no rank writes into that part of the others' arrays
  *                          collected  all owners have reduced it
  *                          the call   all owners have collected all chunks: they read its array.
- *                                     (That none has given up meanwhile, and written into its
- *                                     array, protocol/quorum_all.c asks before the call ends: WELL)
+ *                                     (protocol/quorum_all.c checks at WELL, before the call ends,
+ *                                     that no owner has given up and written into its array)
  *
- * The first owner decides between the two, if all owners may read. Members whose
- * array lies in the segment have nothing to do: their array is read and written by the owners. They
- * may be elsewhere (posted calls), and are done when all owners have reduced all chunks.
+ * If all owners may read, the first owner chooses between the two ways. Members whose array lies in
+ * the segment have nothing to do: the owners read and write their arrays. Such a member may be
+ * outside the engine (posted calls), and is done when all owners have reduced all chunks.
  *
- * Nobody waits for ever: among the owners that are not done take one with the fewest collected
- * chunks, c, and among those one with the fewest reduced. If it cannot collect c, an owner has not
- * reduced c; that one cannot because an owner has not copied c (unless they read each other's
- * memory); and that one can, as all have collected what was in that place before. Earlier versions
- * need nothing of this one. */
+ * No rank waits for ever. Among the owners that are not done, take one with the fewest collected
+ * chunks, c, and among those one with the fewest reduced chunks. If it cannot collect c, some owner
+ * has not reduced c. That owner cannot reduce c only because some owner has not copied c (unless
+ * they read each other's memory). And that owner can copy c, because all owners have collected the
+ * chunk that was in its place before. Earlier versions do not depend on this one. */
 #ifndef WAGMA_SHM_QUORUM_ALL_CHUNKS_H
 #define WAGMA_SHM_QUORUM_ALL_CHUNKS_H
 
@@ -39,11 +39,11 @@
 #include "shm/quorum_all/record.h"
 #include "shm/ways.h"
 
-/* What an owner does with each chunk of its array. */
+/* Stages of each chunk of an owner's array. */
 enum chunks_stage { CHUNKS_COPIED, CHUNKS_REDUCED, CHUNKS_COLLECTED };
 
 enum chunks_way { CHUNKS_PLACES, CHUNKS_DIRECT, CHUNKS_FASTER };
-extern enum chunks_way chunks_default; /* of handles that are made from now on; tests change it */
+extern enum chunks_way chunks_default; /* way of handles made from now on; tests change it */
 
 struct chunks {
     size_t bytes;    /* of a chunk of this version */
@@ -78,36 +78,40 @@ struct chunks {
 int chunks_create(struct chunks *c, const wagma_segment *s);
 void chunks_free(struct chunks *c);
 
-/* Who has a private array in the version that is being gathered. */
+/* Clear the list of owners of the version that is being gathered; add a rank to it. */
 void chunks_clear(struct chunks *c);
 void chunks_add_owner(struct chunks *c, int rank);
 
-/* After all members were gathered, with h->inputs and `outputs` of h->outputs set. */
+/* Begin the chunks of a version when all members were gathered: h->inputs and `outputs` elements of
+ * h->outputs are set. */
 void chunks_begin(wagma_handle *h, int outputs);
-/* WAGMA_OK: this rank has its result, or WAGMA_INPROGRESS as quorum_all_wait(), or an error. */
+/* Move and reduce chunks. WAGMA_OK: this rank has its result; WAGMA_INPROGRESS as
+ * quorum_all_wait(); or an error. */
 int chunks_run(wagma_handle *h, uint32_t most_pauses);
-/* 1: chunks_run() has something to do. */
+/* Return 1 if chunks_run() has something to do. */
 int chunks_can_go_on(wagma_handle *h);
-/* The part of handle_heartbeat() in a wait. */
+/* Look for stalls in a wait for chunks, as handle_heartbeat(). */
 int chunks_look_for_stall(wagma_handle *h, const char *phase);
 
 /* -- chunks_direct.c --------------------------------------------------------------------------- */
-/* What WAGMA_CMA lets a new handle do. */
+/* Return the ways that WAGMA_CMA allows a new handle. */
 enum chunks_way chunks_allowed(void);
-/* What its record says by which this rank's memory is known, wherever its array is. */
+/* Write into the record the fields that identify this rank's memory, wherever its array is. */
 void chunks_introduce(const wagma_handle *h, quorum_all_record *record);
-/* What it says of a private array. */
+/* Write into the record the fields that describe a private array. */
 void chunks_describe(wagma_handle *h, quorum_all_record *record);
-/* All owners are known: whether their memory is read in this version. Tries what was not tried of
- * all that take part. */
+/* Decide, when all owners are known, whether their memory is read in this version. Try to read the
+ * memory of every rank that takes part and was not tried yet. */
 void chunks_decide(wagma_handle *h);
-/* How long a chunk is then: calls of the system are few, and what they read stays in the cache. */
+/* Return the bytes of a chunk when memory is read directly: large enough for few system calls,
+ * small enough to stay in the cache. */
 size_t chunks_direct_bytes(const wagma_segment *s);
-/* How much of this rank's part of it is read and summed up at a time: it stays in the cache. */
+/* Return the bytes of this rank's part of a chunk that are read and summed at a time, which stay in
+ * the cache. */
 size_t chunks_direct_piece(const wagma_handle *h);
-/* to[0, bytes) = owner k's array from that offset on. WAGMA_OK or an error. */
+/* Read `bytes` of owner k's array from `offset` on into `to`. WAGMA_OK or an error. */
 int chunks_read(wagma_handle *h, int k, unsigned char *to, size_t offset, size_t bytes);
-/* This rank has its result: how long it took. */
+/* Note how long this rank took to get its result. */
 void chunks_note(wagma_handle *h);
 
 #endif

@@ -32,24 +32,25 @@ static inline struct quorum_all_executor *quorum_all_of(const wagma_handle *h) {
     return h->state;
 }
 
-/* What results are divided by. */
+/* Return the divisor of results. */
 static inline double quorum_all_divisor(const wagma_handle *h) {
     return merge_divisor(&h->policy, quorum_all_of(h)->local.divisor);
 }
 
-/* For versions that need no drain: x = the sum of the records, or of itself where nobody else takes
- * part. */
+/* Sum the records into x, or x alone if no other rank takes part. For versions that need no drain.
+ */
 void quorum_all_reduce_privately(wagma_handle *h);
-/* The record of the next version was read by others, who have its lines in their caches; asking for
- * all of them now keeps the next call from waiting, line after line, until it may write there. All
- * who have come to this version are done with it. Of other groups somebody may still read it: lines
- * that are taken away meanwhile have to be transferred once more. */
+/* Prefetch the record of the next version for writing. Other ranks have read the record and hold
+ * its lines in their caches. Requesting all lines now saves the next call from waiting for one line
+ * after the other. Every rank that has arrived at this version is done with the record. A rank of
+ * another group may still read it; lines that it takes away are transferred once more. */
 void quorum_all_fetch_next_record(const wagma_handle *h);
 
-/* After QUORUM_ALL_WAIT, and while chunks cannot go on: goes on until something else is asked for
- * (WAGMA_OK, `*action`), or for so many pauses, or until call.until: then WAGMA_INPROGRESS. */
+/* Wait after QUORUM_ALL_WAIT, and while chunks cannot proceed, until the protocol asks for another
+ * action: WAGMA_OK and `*action`. After `most_pauses` pauses, or at call.until: WAGMA_INPROGRESS.
+ */
 int quorum_all_wait(wagma_handle *h, uint32_t most_pauses, enum quorum_all_action *action);
-/* Sets the error of QUORUM_ALL_MISMATCH or QUORUM_ALL_PEER and returns it. */
+/* Set and return the error of QUORUM_ALL_MISMATCH or QUORUM_ALL_PEER. */
 int quorum_all_error(wagma_handle *h, enum quorum_all_action action);
 
 #endif

@@ -17,10 +17,10 @@ typedef struct quorum_all_record {
         unsigned char payload[QUORUM_ALL_INLINE];
         struct {            /* of a large payload */
             uint64_t where; /* its offset in the owner's region, or QUORUM_ALL_NOWHERE: */
-            uint64_t x;     /* then its address in the owner's memory, */
-            uint64_t cookie, cookie_at; /* what tells that memory from another process's, */
-            uint32_t may_read;          /* the owner may read that of all other members, */
-            uint32_t would_read;        /* and holds that to be faster than passing chunks */
+            uint64_t x;     /* then its address in the owner's memory */
+            uint64_t cookie, cookie_at; /* number that identifies the owner's process */
+            uint32_t may_read;          /* 1: the owner may read all other members' memory */
+            uint32_t would_read;        /* 1: and expects that to be faster than chunks */
         };
     };
 } quorum_all_record;
@@ -30,11 +30,11 @@ static inline quorum_all_record *quorum_all_record_of(const wagma_segment *s, in
                                                       int parity) {
     return (quorum_all_record *)segment_flat(s, rank, parity);
 }
-/* Where the payload of a small contribution is. */
+/* Return the payload of a small contribution. */
 static inline unsigned char *quorum_all_payload(const wagma_segment *s, quorum_all_record *record) {
     return s->bytes_n <= QUORUM_ALL_INLINE ? record->payload : (unsigned char *)(record + 1);
 }
-/* 1: payloads lie in the records, and every rank reduces all of them. */
+/* Return 1 if payloads lie in the records, and every rank reduces all of them. */
 static inline int quorum_all_is_small(const wagma_segment *s) {
     return s->bytes_n <= SEGMENT_FLAT_MAX;
 }
