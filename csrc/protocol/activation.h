@@ -1,9 +1,9 @@
-/* Which versions run, and with what: the executor's logic for groups that span nodes. Pure: it is
- * told what happened (activation_step) and says what to do (activation_next); no clock, no memory
- * allocation, no messages of its own. tests/explore and tests/c/test_activation*.c drive the same
- * file. See docs/activation.md for the picture and the argument that nothing waits for ever.
+/* Decides which versions run, and with which contributions: the executor's logic for groups that
+ * span nodes. Pure: activation_step() takes events, activation_next() returns actions; no clock, no
+ * memory allocation, no messages of its own. tests/explore and tests/c/test_activation*.c drive the
+ * same file. docs/activation.md has a picture and the proof that nothing waits for ever.
  *
- * A version t on one rank (each one on its own: none waits for another):
+ * A version t on one rank (versions are independent: none waits for another):
  *
  *            CALL/ARRIVAL of a rank         quorum present, grace over (coordinator), or quorum 1
  *   IDLE ---------------------------> IDLE --------------------------------------+
@@ -48,11 +48,11 @@ enum activation_kind {
  * that of its sender; ACTIVATE that of the rank that its `detail` names from this bit on, beside
  * the dimension. */
 #define ACTIVATION_CLAIMANT_SHIFT 8
-/* detail of ACTIVATE: a member of its data's scope has pinned it and waits for the receiver, which
- * pins it as well, whatever else it knows; nothing is forwarded. */
+/* detail of ACTIVATE: a member of the version's scope has pinned the version and waits for the
+ * receiver. The receiver pins it as well, whatever else it knows, and forwards nothing. */
 #define ACTIVATION_NUDGE (-1)
 
-/* `cause` of FAILED: what was first, however many ranks have failed in between. */
+/* `cause` of FAILED: the first cause, however many ranks have failed because of it since. */
 enum activation_cause {
     ACTIVATION_BY_ITSELF,   /* an error of its own, or it left */
     ACTIVATION_BY_MISMATCH, /* ranks disagree about `version` */
@@ -156,11 +156,12 @@ size_t activation_bytes(const struct activation_config *config);
 void activation_init(struct activation *a, const struct activation_config *config);
 
 void activation_step(struct activation *a, const struct activation_event *event);
-/* The next action in *action: 1, or 0: none is left. To be called until 0 after each step. */
+/* Store the next action in *action and return 1; return 0 if none is left. Call this after each
+ * step until it returns 0. */
 int activation_next(struct activation *a, struct activation_action *action);
 
 /* ---- questions ------------------------------------------------------------------------------- */
-/* 1: the rank may arrive at the version that it called; 0: the window is used up. */
+/* Return 1 if the rank may arrive at the version that it called; 0: the window is used up. */
 int activation_may_arrive(const struct activation *a);
 
 enum activation_state {
@@ -179,41 +180,43 @@ struct activation_call {
 /* Return where the call in progress stands. */
 struct activation_call activation_ask(const struct activation *a);
 
-/* 1: the result of `version`, which is complete, may still be asked for. */
+/* Return 1 if a call may still ask for the result of `version`, which is complete. */
 int activation_keeps(const struct activation *a, int64_t version);
-/* 1: `version`, which is no sync version, is or was PINNED here: this rank's contribution to it is
- * fixed. */
+/* Return 1 if `version`, which is no sync version, is or was PINNED here: this rank's contribution
+ * to it is fixed. */
 int activation_pinned(const struct activation *a, int64_t version);
-/* The version of this rank's newest contribution, the only one that can still be pinned; -1: the
- * first. */
+/* Return the version of this rank's newest contribution, the only one that can still be pinned; -1:
+ * the first. */
 int64_t activation_newest(const struct activation *a);
-/* Number of versions PINNED here: the engine polls hard while it is not 0. */
+/* Return the number of versions PINNED here: the engine polls continuously while it is not 0. */
 int activation_active(const struct activation *a);
-/* ns of the next TICK that matters; 0: none. */
+/* Return the time (ns) of the next TICK that matters; 0: none. */
 uint64_t activation_deadline(const struct activation *a);
 void activation_grace(struct activation *a, uint64_t ns);
 /* Sets the quorum of the versions that this rank calls from now on, 1 to size; between calls. */
 void activation_quorum(struct activation *a, int quorum);
-/* Ranks that the call in progress may be waiting for, into ranks[size]; their number, and in
- * *needed how many of them have to come. Best knowledge of this rank: exact once the answers to
- * INQUIRE are there. */
+/* Write the ranks that the call in progress may be waiting for into ranks[size]; return their
+ * number, and in *needed how many of them have to arrive. This is the best knowledge of this rank:
+ * exact once the answers to INQUIRE have arrived. */
 int activation_missing(const struct activation *a, int32_t *ranks, int *needed);
-/* 1: the rank has not come as far as the call in progress needs it, as far as is known. */
+/* Return 1 if, as far as is known, the rank has not reached the version that the call in progress
+ * needs. */
 int activation_behind(const struct activation *a, int rank);
-/* A rank that the call in progress needs and that is dead or failed, -1: none; *failed: 1: it said
- * so itself. */
+/* Return a dead or failed rank that the call in progress needs, -1: none. *failed is 1 if the rank
+ * itself reported its failure. */
 int activation_lost(const struct activation *a, int *failed);
-/* 1: every rank has departed and no version is PINNED here: nothing starts by itself any more. */
+/* Return 1 if every rank has departed and no version is PINNED here: no version can start any more.
+ */
 int activation_idle(const struct activation *a);
 int activation_has_departed(const struct activation *a, int rank);
 
 /* ---- the graph (pure) ------------------------------------------------------------------------ */
-/* Dimensions of the activation graph over n members: ceil(log2 n). */
+/* Return the number of dimensions of the activation graph over n members: ceil(log2 n). */
 int activation_dimensions(int n);
-/* To whom member i of n sends over dimension d: i ^ 2^d (n a power of two), else (i + 2^d) mod n.
- */
+/* Return the member to which member i of n sends over dimension d: i ^ 2^d (n a power of two), else
+ * (i + 2^d) mod n. */
 int activation_partner(int i, int n, int d);
-/* The rank that counts the arrivals of a version of these members. */
+/* Return the coordinator: the rank that counts the arrivals of a version of these members. */
 int activation_coordinator(uint64_t seed, int64_t version, const int32_t *members, int n);
 
 #endif

@@ -1,20 +1,20 @@
 /* State of the activation core (activation.h), for its parts:
  *   activation.c              events: arrivals, activations, departures
- *   activation_coordinator.c  who has arrived, and when a version may start
+ *   activation_coordinator.c  counts arrivals, and decides when a version may start
  *   activation_state.c        versions in their slots, actions that wait to be taken, the graph
  *   activation_quorum.c       quorums that change from version to version
  *   activation_window.c       the barriers that keep ranks within the window
  *   activation_ask.c          questions
  *
- * A rank has a slot for every version that can matter at a time. Let h = max(1, window / 2) and
- * barrier j be the one that a rank joins when its counter has reached j h and nothing below is
- * pinned on it. A rank may call versions of block j = t / h when barrier j - 1 has passed, hence
- * when every counter has reached (j - 1) h: at most 2 h - 1 <= max(1, window) ahead. What is still
- * PINNED on a rank is at least (j - 2) h: a lower one would have kept it from joining barrier
- * j - 1, unless it was pinned after that, by a caller that had not joined barrier j - 1 itself, and
- * whose counter was at least (j - 2) h. Versions that matter lie within (j - 2) h .. (j + 1) h, and
- * 3 h + 2 slots would do. A message about a version whose slot a newer one has taken is old: no
- * member of its scope waits for this rank. */
+ * A rank has a slot for every version that can matter at a time. Let h = max(1, window / 2). A rank
+ * joins barrier j when its counter has reached j h and no lower version is pinned on it. A rank may
+ * call versions of block j = t / h when barrier j - 1 has passed, hence when every counter has
+ * reached (j - 1) h: at most 2 h - 1 <= max(1, window) ahead. A version that is still PINNED on a
+ * rank is at least (j - 2) h. A lower version would have kept the rank from joining barrier j - 1,
+ * unless it was pinned after that, by a caller that had not joined barrier j - 1 itself, and whose
+ * counter was at least (j - 2) h. Versions that matter lie within (j - 2) h .. (j + 1) h, and 3 h +
+ * 2 slots would do. A message about a version whose slot a newer one has taken is old: no member of
+ * its scope waits for this rank. */
 #ifndef WAGMA_PROTOCOL_ACTIVATION_STATE_H
 #define WAGMA_PROTOCOL_ACTIVATION_STATE_H
 
@@ -92,7 +92,7 @@ static inline uint64_t *activation_expected(const struct activation *a,
                                             const struct activation_version *v) {
     return (uint64_t *)(v + 1) + a->words;
 }
-/* Their counters have jumped over it: they will not arrive. */
+/* Return the ranks whose counters have jumped over the version: they will not arrive. */
 static inline uint64_t *activation_passed(const struct activation *a,
                                           const struct activation_version *v) {
     return (uint64_t *)(v + 1) + 2 * a->words;
@@ -108,7 +108,7 @@ static inline int activation_member(const int32_t *members, int i) {
 static inline int64_t *activation_departures(const struct activation *a) {
     return activation_at(a, a->o_departed);
 }
-/* Versions that ranks said they have arrived at. */
+/* Return, per rank, the version that it reported to have arrived at. */
 static inline int64_t *activation_tales(const struct activation *a) {
     return activation_at(a, a->o_told);
 }
@@ -122,7 +122,7 @@ static inline int activation_left(const struct activation *a, int rank, int64_t 
 static inline int activation_is_sync(const struct activation *a, int64_t version) {
     return a->config.sync_period > 0 && (version + 1) % a->config.sync_period == 0;
 }
-/* Arrivals are counted by a coordinator before a version is activated. */
+/* Return 1 if a coordinator counts arrivals before a version is activated. */
 static inline int activation_counts(const struct activation *a) {
     const struct activation_config *c = &a->config;
     return c->quorum != 0 && (c->quorum != 1 || c->grace != 0 || c->automatic);
@@ -136,7 +136,7 @@ struct activation_scope {
 struct activation_scope activation_scope_of(const struct activation *a,
                                             const struct activation_version *v);
 
-/* The slot of `version`, made its own if an older one has it; NULL: it is old. */
+/* Return the slot of `version`, taking it over from an older version; NULL: `version` is old. */
 struct activation_version *activation_open(struct activation *a, int64_t version);
 /* Return the slot of `version` if it has it, otherwise NULL. */
 struct activation_version *activation_find(const struct activation *a, int64_t version);
@@ -147,26 +147,26 @@ void activation_send_claim(struct activation *a, int to, int kind,
                            const struct activation_version *v, int detail);
 void activation_trouble(struct activation *a, int reason, int64_t version, int rank);
 
-/* Joins the barriers that this rank has come to, and goes on with the one under way. */
+/* Join the barriers that this rank has reached, and continue the one in progress. */
 void activation_window(struct activation *a);
 void activation_barrier(struct activation *a, int64_t barrier, int round);
 
-/* Notes that `rank` calls the version, which is no sync version, with `quorum`. 1: another rank
- * calls it with another quorum; all ranks are told, and the handle is broken. 0: not as far as is
- * known, or quorums do not vary. */
+/* Note that `rank` calls the version, which is no sync version, with `quorum`. Return 1 if another
+ * rank calls it with a different quorum: all ranks are told, and the handle is broken. Return 0 if
+ * none is known to, or quorums do not vary. */
 int activation_claim(struct activation *a, struct activation_version *v, int rank, int quorum);
 /* Tells all ranks of a dispute that this rank has found or heard of, and breaks the handle. */
 void activation_dispute(struct activation *a, const struct activation_message *m);
-/* 1: the activation of the version may still come, with a quorum to compare: the version began here
- * by data alone. Where quorums do not vary, 0 always. */
+/* Return 1 if the activation of the version may still arrive, with a quorum to compare: so far only
+ * data has started the version here. Always 0 if quorums do not vary. */
 int activation_is_unclaimed(const struct activation *a, const struct activation_version *v);
 
-/* The version is activated, over dimension d or (-1) here. */
+/* Activate the version, which was activated over dimension d or (-1) here. */
 void activation_activate(struct activation *a, struct activation_version *v, int d);
 
-/* As the version's coordinator: a NOTICE, EXPECT or PASS of rank `from`. */
+/* As the version's coordinator, handle a NOTICE, EXPECT or PASS of rank `from`. */
 void activation_coordinate(struct activation *a, struct activation_version *v, int kind, int from);
-/* As its coordinator: activates it if its time has come. */
+/* As the version's coordinator, activate the version if its time has come. */
 void activation_consider(struct activation *a, struct activation_version *v);
 /* Send such a message to the coordinator of `version`, which may be this rank. */
 void activation_tell_coordinator(struct activation *a, int64_t version, int kind);

@@ -1,6 +1,7 @@
-/* The shared-memory protocol of quorum "all": one rank's calls as a state machine. Everybody waits
- * for everybody in its group, so nobody can be late, and sums go straight into the members' arrays.
- * No waiting and no data here: executors do what quorum_all_run() asks for.
+/* The shared-memory protocol of quorum "all": one rank's calls as a state machine. Every rank waits
+ * for all members of its group, so no rank can be late, and sums go straight into the members'
+ * arrays. This file neither waits nor moves data: executors perform the actions that
+ * quorum_all_run() asks for.
  *
  * A rank's record of version t lies in its flat[t mod 2] (one line with up to 48 bytes of payload,
  * so that a tiny message is one transfer between caches).
@@ -20,19 +21,19 @@
  *     wait (t - 2 finished, window)         wait         ^  |____________________|   .--> FINISH
  *                                                        none left -> SLICED -> DRAIN --> WELL*
  *                                                                               wait
- * A rank that posts may go away for long, so it rests: SLICED says so from its publication on, is
- * taken back (RISE) before its next claim, and said again if it goes away between two slices
- * (REST). Where a member's array is private, the executor lets it pass through the segment in
- * chunks instead of slices (shm/quorum_all/chunks.h), and goes on with WELL.
+ * A rank that posts may return to its caller for long, so it rests: it sets SLICED at its
+ * publication, takes it back (RISE) before its next claim, and sets it again if it leaves between
+ * two slices (REST). If a member's array is private, the executor passes it through the segment in
+ * chunks instead of slices (shm/quorum_all/chunks.h), and continues with WELL.
  *
- * A version is cut into slices if it is large and two or more take part; its leader is the first
- * member that takes part. Claims and counts are stamped with the version and only grow, so that
- * nobody has to reset them.
+ * A version is cut into slices if it is large and two or more ranks take part; its leader is the
+ * first member that takes part. Claims and counts are stamped with the version and only grow, so
+ * that no rank has to reset them.
  *
- * While a rank waits it looks from time to time (quorum_all_seek) whom it waits for, and whether
- * those are dead or have failed. docs/quorum-all-protocol.md says why nobody waits for ever, and
- * why nothing changes under somebody who still uses it; the explorer checks it (tests/explore/).
- * Each quorum_all_step() makes at most one shared access; the local state is a plain struct. */
+ * A waiting rank checks from time to time (quorum_all_seek) which ranks it waits for, and whether
+ * these are dead or failed. docs/quorum-all-protocol.md proves that no rank waits for ever, and
+ * that nothing changes while a rank still uses it; the explorer checks both (tests/explore/). Each
+ * quorum_all_step() makes at most one shared access; the local state is a plain struct. */
 #ifndef WAGMA_PROTOCOL_QUORUM_ALL_H
 #define WAGMA_PROTOCOL_QUORUM_ALL_H
 
@@ -82,7 +83,7 @@ struct quorum_all_context { /* constant during a handle's life */
     uint32_t slices; /* of a version that is reduced in slices; 0: payloads are in the records */
 };
 
-/* What quorum_all_step() asks for before it is called again. */
+/* Action that the caller performs before it calls quorum_all_step() again. */
 enum quorum_all_action {
     QUORUM_ALL_STEP,     /* nothing */
     QUORUM_ALL_WAIT,     /* pause (local.why), then step again */
@@ -93,7 +94,7 @@ enum quorum_all_action {
     QUORUM_ALL_COMPLETE, /* that was the last slice: wake the members that sleep */
     QUORUM_ALL_DELIVER,  /* this rank's array holds the result */
     QUORUM_ALL_RETURN,   /* the call is over */
-    QUORUM_ALL_SOUGHT,   /* local.missing lists whom this rank waits for */
+    QUORUM_ALL_SOUGHT,   /* local.missing lists the ranks that this rank waits for */
     QUORUM_ALL_MISMATCH, /* rank local.other called sync at another version */
     QUORUM_ALL_PEER,     /* rank local.other is needed, and dead or failed */
 };
@@ -112,15 +113,15 @@ struct quorum_all_local {
     uint32_t sync;
     int64_t t; /* version */
     const int32_t *members;
-    int32_t *present;      /* who takes part */
-    int32_t *contributors; /* those whose weight is not 0 */
+    int32_t *present;      /* ranks that take part */
+    int32_t *contributors; /* ranks whose weight is not 0 */
     double *weights;       /* of the contributors */
-    int32_t *missing;      /* whom this rank waits for, after QUORUM_ALL_SOUGHT */
+    int32_t *missing;      /* after QUORUM_ALL_SOUGHT: ranks that this rank waits for */
     int32_t n, present_n, contributors_n, missing_n;
     uint32_t posted;  /* the caller goes away in between */
     uint32_t resting; /* SLICED says that this rank holds no slice */
     int32_t i;        /* index into members or ranks; before it all is well */
-    int32_t other;    /* of whom QUORUM_ALL_MISMATCH or QUORUM_ALL_PEER speaks */
+    int32_t other;    /* rank of QUORUM_ALL_MISMATCH or QUORUM_ALL_PEER */
     uint32_t s;       /* slice */
     uint32_t why;     /* it waits */
     int64_t low;      /* lowest version seen */
@@ -140,18 +141,20 @@ void quorum_all_init(const struct quorum_all_context *context, struct quorum_all
 void quorum_all_begin(struct quorum_all_local *local, int64_t t, int sync, const int32_t *members,
                       int32_t n, int posted);
 
-/* Only after QUORUM_ALL_SHARE: the next step takes the version for reduced. */
+/* Skip the slices: the next step treats the version as reduced. Allowed only after
+ * QUORUM_ALL_SHARE. */
 void quorum_all_pass_slices(struct quorum_all_local *local);
 
-/* The rank holds no slice, and the next step may claim one. */
+/* Return 1 if the rank holds no slice, and the next step may claim one. */
 int quorum_all_is_between_slices(const struct quorum_all_local *local);
 
-/* Only between slices: the next step says that this rank holds none. Then nobody waits for it if it
- * goes away. */
+/* Make the next step announce that this rank holds no slice: then no rank waits for it if it
+ * returns to its caller. Allowed only between slices. */
 void quorum_all_rest(struct quorum_all_local *local);
 
-/* Only after QUORUM_ALL_WAIT: the next steps look for those whom the rank waits for, and end in
- * QUORUM_ALL_SOUGHT, QUORUM_ALL_PEER, or where the wait has ended meanwhile, in what comes then. */
+/* Make the next steps look for the ranks that this rank waits for. They end in QUORUM_ALL_SOUGHT or
+ * QUORUM_ALL_PEER, or if the wait has ended meanwhile, in the action that follows the wait. Allowed
+ * only after QUORUM_ALL_WAIT. */
 void quorum_all_seek(const struct quorum_all_context *context, struct quorum_all_local *local);
 
 enum quorum_all_action quorum_all_step(const struct quorum_all_context *context,

@@ -1,8 +1,8 @@
 /* The shared-memory round protocol of wait-avoiding versions: one rank's calls as a state machine.
  *
- * A *round* is the pinned input set of one version of one group. Whoever is present pins it (one
- * CAS on the group's slot), reduces its slices into the round's shared result, and hands each late
- * member a reference, so that an absent rank has nothing to do. Nobody holds anything that another
+ * A *round* is the pinned input set of one version of one group. The present members pin it (one
+ * CAS on the group's slot), reduce its slices into the round's shared result, and hand each late
+ * member a reference, so that an absent rank has nothing to do. No rank holds anything that another
  * rank has to wait for.
  *
  *   shared words (64 bit; version 40 | low 24)
@@ -118,9 +118,9 @@ static inline uint32_t round_takes(uint64_t pub) {
     return round_low(pub) >> ROUND_BUFFER_BITS & ROUND_TAKES_MAX;
 }
 
-/* How much of everything one rank needs, so that it never waits for it (the arguments are in
+/* Bounds on slots, buffers and rounds with which a rank never waits for one (the arguments are in
  * docs/round-protocol-checks.md; the explorer checks them).
- * Slots per leader: a version and those that can be called at the same time have different ones. */
+ * Slots per leader: versions that can be called at the same time have different slots. */
 static inline uint64_t round_slots(uint64_t window) {
     return window + 1;
 }
@@ -172,13 +172,13 @@ struct round_context {
     int32_t *scratch; /* [size] members of a round that is dropped */
 };
 
-/* What only the caller can know when a wait is re-evaluated. */
+/* Facts that only the caller knows when a wait is re-evaluated. */
 struct round_input {
     int grace_over; /* the grace of this version has run out */
     int redo;       /* the slice waited for is late: recompute it */
 };
 
-/* What round_step() asks for before it is called again. */
+/* Action that the caller performs before it calls round_step() again. */
 enum round_action {
     ROUND_STEP,     /* nothing */
     ROUND_WAIT,     /* pause (local.why), then step again */
@@ -262,7 +262,7 @@ struct round_local {
  * rank's array shows buffer 1, which is not the contribution; otherwise none. */
 void round_init(struct round_local *local, int array);
 
-/* Where a call's contribution is, and its result goes to. */
+/* Place of a call's contribution, which also decides where its result goes. */
 enum round_source {
     ROUND_FROM_X,        /* it is written into a buffer (ROUND_WRITE) */
     ROUND_FROM_RESERVED, /* in the buffer that was reserved; the result is looked at where it is */
@@ -277,8 +277,8 @@ void round_begin(const struct round_context *context, struct round_local *local,
 void round_begin_reserve(struct round_local *local, uint64_t t);
 void round_begin_departure(struct round_local *local);
 
-/* Which member starts a version of quorum 0: the one whose number here is lowest, of those not
- * departed. */
+/* Return the draw of a rank for a version of quorum 0: the member with the lowest draw, of those
+ * that have not departed, starts the version. */
 uint64_t round_draw(const struct round_context *context, uint64_t t, uint32_t leader,
                     uint32_t rank);
 

@@ -1,28 +1,31 @@
-/* Which data a member of a group sends, receives and reduces, in which order. Pure: a schedule
- * follows from (algorithm, members, index, count), so that all members have matching ones.
+/* Schedule of an exchange: the data that a member of a group sends, receives and reduces, in order.
+ * Pure: a schedule follows from (algorithm, members, index, count), so that the schedules of all
+ * members match.
  *
- * A schedule is a row of phases, first those that reduce, then those that copy. In a phase a member
- * exchanges ranges of elements with some peers, each of which a step names:
+ * A schedule is a sequence of phases: first those that reduce, then those that copy. In a phase a
+ * member exchanges ranges of elements with some peers, one step per peer:
  *
- *   reduce   sends what it has of ranges that others go on with (phase 0: its contribution, else
- * its partial sum), receives theirs of the range that it keeps, and sums: its own and all that it
- * received, in the order of the members copy     sends what it has of the result, receives other
- * parts of it
+ *   reduce   The member sends its contribution (phase 0) or its partial sum of the ranges that the
+ *            peers keep, receives the peers' data of the range that it keeps itself, and sums its
+ *            own and all received data in the order of the members.
+ *   copy     The member sends the parts of the result that it has, and receives other parts.
  *
  * The algorithms (pictures and counts are in docs/schedules.md):
  *
- *   direct    one phase of each kind, with all other members: everybody reduces a part of the
+ *   direct    one phase of each kind, with all other members: every member reduces a part of the
  *             elements, from all contributions at once, and sends it to all
  *   halving   one phase of each kind per prime factor f of n, over groups of f members that differ
  *             in one digit of their index: n a power of two: recursive halving and doubling
- *   doubling  all elements to one peer per phase, log2 n phases; nothing is left to copy. Where n
- * is no power of two, some members hand theirs to a neighbour first, and get the result
+ *   doubling  all elements to one peer per phase, log2 n phases; nothing is left to copy. If n is
+ *             no power of two, some members hand their elements to a neighbour first, and get the
+ *             result from it in the end
  *
- * direct and halving send and receive 2 N (1 - 1/n) of N elements, doubling N ceil(log2 n) or a bit
- * more, in fewer messages.
+ * direct and halving send and receive 2 N (1 - 1/n) of N elements; doubling sends N ceil(log2 n) or
+ * a bit more, in fewer messages.
  *
- * What a member has summed up are always the contributions of members with consecutive indices: it
- * tells their records before it sends the sum (tell), and hears those of its peers' (hear). */
+ * A partial sum always holds the contributions of members with consecutive indices. Before a member
+ * sends a sum, it sends the records of these members (tell); it receives those of its peers' sums
+ * (hear). */
 #ifndef WAGMA_PROTOCOL_SCHEDULE_H
 #define WAGMA_PROTOCOL_SCHEDULE_H
 
@@ -37,8 +40,8 @@ typedef enum schedule_algorithm {
 } schedule_algorithm;
 
 enum {
-    SCHEDULE_PHASES_MAX = 24, /* of up to 2^11 and some members */
-    SCHEDULE_ALIGN = 32,      /* parts of a range begin at multiples of so many elements of it */
+    SCHEDULE_PHASES_MAX = 24, /* of up to WAGMA_MAX_RANKS members */
+    SCHEDULE_ALIGN = 32,      /* parts of a range begin at multiples of so many elements */
 };
 
 typedef struct schedule_range { /* elements or members begin..end-1; none: begin == end */
@@ -67,10 +70,10 @@ typedef struct schedule {
     schedule_step *step; /* the caller's memory */
 } schedule;
 
-/* Steps that a schedule over n members has, at most. */
+/* Return the most steps of a schedule over n members. */
 int schedule_steps(schedule_algorithm algorithm, int n);
 
-/* Phases that one over up to n members has, at most. */
+/* Return the most phases of a schedule over up to n members. */
 int schedule_phases(int n);
 
 /* Fills s; s->step has room for schedule_steps(). 0 <= index < n <= 2^11 and some. */
@@ -82,8 +85,8 @@ typedef struct schedule_limits {
     int direct;
 } schedule_limits;
 
-/* Which algorithm is fast for n members with so many bytes each: doubling up to `switch_bytes`;
- * then direct up to `direct` members if a member's part has `part` bytes, otherwise halving. */
+/* Return a fast algorithm for n members with `bytes` each: doubling up to `switch_bytes`; above,
+ * direct up to `direct` members if a member's part has at least `part` bytes; otherwise halving. */
 schedule_algorithm schedule_choose(int n, size_t bytes, const schedule_limits *limits);
 
 const char *schedule_name(schedule_algorithm algorithm);
