@@ -22,7 +22,7 @@
 /* First byte of a control message that is an exchange's (activation.h has the lower ones). */
 enum { EXCHANGE_HEADER = 64 };
 
-/* What a member contributes, as all members see it. */
+/* Contribution of a member, as all members see it. */
 typedef struct exchange_record {
     int64_t version; /* of the contribution; -1: the first, given at creation */
     double weight;   /* factor of the data; 0: the data is not read (and not sent) */
@@ -47,22 +47,23 @@ typedef struct exchange_start {
     const void *attachment; /* sync: `attached` bytes that go with this rank's record; copied */
 } exchange_start;
 
-/* Which exchange has ended: its result is there, and `input` and `result` are the caller's again.
- * The sum of the shares 0: the result was not written. Records can be read until release. */
+/* End of an exchange: its result is complete, and `input` and `result` belong to the caller again.
+ * If the sum of the shares is 0, the result was not written. Records can be read until release. */
 typedef struct exchange_end {
     int64_t version;
     struct exchange *exchange;
 } exchange_end;
 
-/* `options`: checked. `attached`: bytes of the attachments of sync versions; others have none.
- * What partial sums and receives need is taken from `memory`, which ends after the pool. NULL:
- * error_set(). */
+/* Make a pool. `options`: checked. `attached`: bytes of the attachments of sync versions; other
+ * versions have none. Partial sums and receives are allocated from `memory`, which has to outlive
+ * the pool. NULL: error_set(). */
 struct exchange_pool *exchange_pool_create(wagma_transport *transport, const wagma_options *options,
                                            const reduce_kernels *kernels, arena *memory,
                                            size_t attached);
-/* Where its events go from now on (TRACE_PHASE: a step's transfer, TRACE_REDUCE); the handle's. */
+/* Record events from now on in the handle's `trace` (TRACE_PHASE: a step's transfer, TRACE_REDUCE).
+ */
 void exchange_pool_trace(struct exchange_pool *pool, struct trace *trace);
-/* Exchanges in progress are abandoned; the transport must be closed before. */
+/* Free the pool and abandon exchanges in progress; the transport must be closed before. */
 void exchange_pool_free(struct exchange_pool *pool);
 
 int exchange_begin(struct exchange_pool *pool, const exchange_start *start, struct exchange **out);
@@ -72,21 +73,21 @@ int exchange_begin(struct exchange_pool *pool, const exchange_start *start, stru
 int exchange_receive(struct exchange_pool *pool, int from, const void *message, size_t bytes,
                      int64_t *version, int *sync, int *explicit_sync);
 
-/* Goes on with what the transport has completed. The number of exchanges that ended (up to `most`,
- * into ends[]), or an error. */
+/* Continue with the messages that the transport has completed. Write the exchanges that ended, at
+ * most `most`, into ends[]; return their number, or an error. */
 int exchange_poll(struct exchange_pool *pool, exchange_end *ends, int most);
 
-/* After its end. */
+/* Read the records or an attachment of an exchange that has ended. */
 const exchange_record *exchange_records(const struct exchange *e, const int32_t **members, int *n);
 const void *exchange_attachment(const struct exchange *e, int member);
 void exchange_release(struct exchange_pool *pool, struct exchange *e);
 
-/* Grows with every message and sum: the exchanges go on. */
+/* Return a number that grows with every message and sum, and so shows progress. */
 uint64_t exchange_moves(const struct exchange_pool *pool);
 
 /* Return the rank for which an exchange in progress waits, for messages; -1: none. */
 int exchange_missing(const struct exchange *e);
-/* Headers sent and received, for the drain. */
+/* Count the headers sent and received, for the drain. */
 void exchange_counts(const struct exchange_pool *pool, int64_t *sent, int64_t *received);
 
 #endif

@@ -1,16 +1,16 @@
-/* Inside of an exchange: what exchange*.c share; exchange.h is the interface.
+/* Internals of an exchange, shared by exchange*.c; exchange.h is the interface.
  *
  *   exchange.c          pool, begin, poll, release
  *   exchange_header.c   control messages: records, attachments, small data
  *   exchange_phase.c    the phases of a schedule: messages and sums, chunk by chunk
  *   exchange_sum.c      the sums
  *
- * A step of the schedule has two streams, of what it sends and of what it receives, each a row of
- * messages ("chunks"): sum and transfer overlap, also those of one phase with the next one's. A
- * stream of few bytes is one chunk in the header ("eager"). Chunks are posted some ahead.
+ * A step of the schedule has two streams, one that it sends and one that it receives. A stream is a
+ * sequence of messages ("chunks"), so that sums and transfers overlap, also across phases. A stream
+ * of few bytes is one chunk in the header ("eager"). A few chunks are posted ahead.
  *
- * Nothing looks at all exchanges or all phases: what happens marks phases of one exchange as dirty,
- * and exchange_advance() looks at those. */
+ * No function scans all exchanges or all phases: an event marks phases of one exchange as dirty,
+ * and exchange_advance() handles those. */
 #ifndef WAGMA_MESSAGES_EXCHANGE_STATE_H
 #define WAGMA_MESSAGES_EXCHANGE_STATE_H
 
@@ -99,7 +99,7 @@ struct exchange_pool {
     wagma_transport *transport;
     const reduce_kernels *kernels;
     arena *arena;
-    struct trace *trace; /* NULL: nobody looks */
+    struct trace *trace; /* NULL: none */
     wagma_dtype dtype;
     size_t count, attached;
     size_t chunk; /* bytes */
@@ -117,34 +117,34 @@ struct exchange_pool {
 
 /* ---- exchange.c ------------------------------------------------------------------------------ */
 
-/* The exchange of the version, NULL: there is none. */
+/* Return the exchange of the version, NULL: there is none. */
 struct exchange *exchange_find(const struct exchange_pool *pool, int64_t version);
-/* The same; it is made. NULL: error_set(). */
+/* Return the exchange of the version; make it if there is none. NULL: error_set(). */
 struct exchange *exchange_announce(struct exchange_pool *pool, int64_t version);
 void exchange_mark(struct exchange_pool *pool, struct exchange *e, uint32_t phases);
 
 /* ---- exchange_header.c ----------------------------------------------------------------------- */
 
-/* Bytes of data that are sent in a header, at most. */
+/* Return the most bytes of data that a header carries. */
 size_t exchange_eager_bytes(void);
-/* Bytes of an attachment, at most. */
+/* Return the most bytes of an attachment. */
 size_t exchange_attached_most(void);
-/* Sends the records of a step, and its data if that is eager (NULL: none). */
+/* Send the records of a step, and its data if that is eager (NULL: none). */
 int exchange_tell(struct exchange_pool *pool, struct exchange *e, int phase, int step,
                   const void *data, size_t bytes);
-/* The headers that came early. */
+/* Process the headers that arrived before the exchange began. */
 int exchange_replay(struct exchange_pool *pool, struct exchange *e);
 
 /* ---- exchange_phase.c ------------------------------------------------------------------------ */
 
-/* Sets up transfers and phases: e->start and e->schedule are there. */
+/* Set up transfers and phases from e->start and e->schedule. */
 int exchange_lay_out(struct exchange_pool *pool, struct exchange *e);
-/* The records of a phase, or of all members, may be complete. */
+/* Check whether the records of a phase, or of all members, are complete. */
 void exchange_heard(struct exchange_pool *pool, struct exchange *e, int phase);
-/* The transport has ended message `chunk` of a stream. */
+/* Note that the transport has completed message `chunk` of a stream. */
 void exchange_over(struct exchange_pool *pool, struct exchange *e, int step, int out,
                    uint32_t chunk);
-/* Goes on with the dirty phases, some of which may stay so. WAGMA_OK or an error. */
+/* Advance the dirty phases; some may stay dirty. WAGMA_OK or an error. */
 int exchange_advance(struct exchange_pool *pool, struct exchange *e);
 
 static inline schedule_range stream_chunk(const stream *s, uint32_t c) {
@@ -183,7 +183,7 @@ static inline size_t size_in(const struct exchange_pool *pool, const struct exch
     return sum_size(pool->dtype, phase_form(e, phase));
 }
 
-/* Where phase p sends from. */
+/* Return the memory from which phase p sends. */
 static inline const unsigned char *source(const struct exchange_pool *pool,
                                           const struct exchange *e, int p, size_t element) {
     if (p == 0)
@@ -199,7 +199,7 @@ static inline int is_final(const struct exchange *e, int p) {
     return p == e->schedule.reduces - 1;
 }
 
-/* Where phase p puts its sums. */
+/* Return the memory into which phase p writes its sums. */
 static inline unsigned char *destination(const struct exchange_pool *pool, const struct exchange *e,
                                          int p, size_t element) {
     if (is_final(e, p))

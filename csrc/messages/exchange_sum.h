@@ -7,7 +7,7 @@
 
 #include "kernels/reduce.h"
 
-/* What the elements of the inputs and of the output are. */
+/* Form of the elements of the inputs or of the output. */
 typedef enum sum_form {
     SUM_DATA,    /* contributions, or the final result */
     SUM_PARTIAL, /* partial sums */

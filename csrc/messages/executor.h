@@ -1,16 +1,16 @@
-/* State of a handle over a transport. What runs over it, its core, is one of two: the groups, of
- * which activation.c says which versions run and exchange.c moves the data, or a graph. They are
- * fed with what the transport brings, and a call gets its result.
+/* State of a handle over a transport. One of two cores runs over the transport: groups, where
+ * activation.c decides which versions run and exchange.c moves the data, or a graph. A core
+ * receives the transport's messages, and a call takes its result from the core.
  *
- *   executor.c         creation, what the tables of functions and calls have in common
- *   groups/executor.c  groups: creation, the executors, what begins and ends a call
- *   drive.c            what comes in becomes events, and actions are done
- *   data.c             memory: contributions, results, versions and what they pin
- *   groups/outcome.c   what a call gives
- *   graph/executor.c   a graph: all of that
- *   wait.c             waits: how long, and what becomes of those that last
- *   missing.c          waits that last: for whom
- *   end.c              how ranks meet and part: creation, close, failure
+ *   executor.c         creation, and functions shared by both cores
+ *   groups/executor.c  groups: creation, the executors, beginning and end of a call
+ *   drive.c            turns messages into events, and performs actions
+ *   data.c             memory: contributions, results, versions and their pinned inputs
+ *   groups/outcome.c   outcome of a call
+ *   graph/executor.c   all of this for a graph
+ *   wait.c             waits: pauses, stalls, timeouts
+ *   missing.c          long waits: the ranks that are missing
+ *   end.c              creation, close and failure, in which all ranks take part
  *
  * Everything below but its atomics is touched under progress.mutex alone, by the owner in a call or
  * by the progress thread; both call messages_drive(). */
@@ -24,8 +24,8 @@
 #include "messages/transport.h"
 #include "protocol/activation.h"
 
-/* N bytes of data: a contribution or a result. Counted, since versions that have pinned a
- * contribution read it while the rank has newer ones. */
+/* N bytes of data: a contribution or a result. References are counted, because versions that have
+ * pinned a contribution read it while the rank has newer ones. */
 typedef struct messages_block {
     struct messages_block *next;      /* in `free` */
     struct messages_block *next_made; /* in `made` */
@@ -33,7 +33,7 @@ typedef struct messages_block {
     int references;
 } messages_block;
 
-/* A version from its pin on, until nobody can ask for its result any more. */
+/* A version, from its pin until no call can ask for its result any more. */
 typedef struct messages_version {
     struct messages_version *next;
     struct messages_version *next_untold; /* complete, and activation.c does not know yet */
@@ -67,7 +67,8 @@ typedef struct messages_word { /* what a rank has said of itself; ns, 0: never *
 struct messages_executor;
 struct messages_graph; /* messages/graph/executor.c */
 
-/* Those that return int: WAGMA_OK or an error, if nothing else is said. */
+/* Functions of a core. Those that return int return WAGMA_OK or an error, unless stated otherwise.
+ */
 struct messages_core {
     int (*create)(wagma_handle *h, const void *initial, double weight); /* then the ranks meet */
     int (*begin)(wagma_handle *h);                                      /* a call */
@@ -173,8 +174,8 @@ const char *messages_fits(const struct executor_request *request);
 int messages_create(wagma_handle *h, const struct executor_request *request,
                     const struct messages_core *core);
 
-/* WAGMA_OK, or why the transport may not be used any more. After each pause: what another thread
- * or a hook does in it may end the handle. */
+/* Return WAGMA_OK, or the error because of which the transport may not be used any more. Call this
+ * after each pause, during which another thread or a hook may have ended the handle. */
 int messages_check(const struct messages_executor *e);
 /* Members of struct executor_calls. */
 void messages_enter(wagma_handle *h);
@@ -198,74 +199,76 @@ void messages_destroy(wagma_handle *h);
 
 /* ---- drive.c --------------------------------------------------------------------------------- */
 
-/* Goes on with whatever came. 1: something moved; 0: nothing did; or an error. */
+/* Process what the transport has received. 1: something moved; 0: nothing did; or an error. */
 int messages_drive(wagma_handle *h);
 /* Drive until no message is left, for callers that do not wait: a post, a look between calls. */
 int messages_drive_all(wagma_handle *h);
-/* One event of the core, of this rank itself, and what follows from it. WAGMA_OK or an error. */
+/* Pass an event of this rank to the core, and perform the actions that follow. WAGMA_OK or an
+ * error. */
 int messages_tell(wagma_handle *h, enum activation_event_kind kind);
-/* RETURN: the rank calls `next` next. */
+/* Pass RETURN to the core: the rank calls `next` next. */
 int messages_tell_return(wagma_handle *h, int64_t next);
-/* A control message, counted for the end. */
+/* Send a control message, and count it for the drain at the end. */
 int messages_send(wagma_handle *h, int to, const struct activation_message *m);
-/* A control message that came, to the core. 1: one did; 0: none; or an error. */
+/* Pass a received control message to the core. 1: there was one; 0: none; or an error. */
 int messages_take_message(wagma_handle *h);
-/* FAILED of another rank. */
+/* Note a FAILED of another rank. */
 void messages_note_failure(struct messages_executor *e, int from,
                            const struct activation_message *m);
-/* The error of a message that is none of ours. */
+/* Set and return the error of an unknown message. */
 int messages_strange(int from, size_t bytes);
-/* Grace "auto", by what was measured up to now. */
+/* Update grace "auto" from the measurements so far. */
 void messages_renew_grace(struct messages_executor *e);
 /* Members of struct messages_core, of groups. */
 int messages_drive_groups(wagma_handle *h);
 int messages_receive_for_groups(wagma_handle *h, int from, const void *message, size_t bytes);
 int messages_see_dead_in_groups(wagma_handle *h, int rank);
-/* Tells the core, and remembers, which ranks are dead. */
+/* Look for dead ranks: note them, and tell the core. */
 int messages_look_for_dead(wagma_handle *h);
-/* To every other rank, once: this one has failed. */
+/* Tell every other rank, once, that this one has failed. */
 void messages_tell_failure(wagma_handle *h);
-/* 1: something is in flight: a version, or a call that was posted. */
+/* Return 1 if a version or a posted call is in flight. */
 int messages_is_busy(const wagma_handle *h);
 progress_poll messages_poll_progress;
 
 /* ---- data.c ---------------------------------------------------------------------------------- */
 
-/* NULL: error_set(). With one reference. */
+/* Make a block with one reference. NULL: error_set(). */
 messages_block *messages_block_new(wagma_handle *h);
 void messages_block_drop(struct messages_executor *e, messages_block *b); /* NULL is allowed */
-/* *place = b, which brings its reference along. */
+/* Store b in *place, which takes over the caller's reference. */
 void messages_block_put(struct messages_executor *e, messages_block **place, messages_block *b);
 static inline messages_block *messages_block_hold(messages_block *b) {
     b->references++;
     return b;
 }
-/* A block with what the call contributes; NULL: error_set(). */
+/* Copy the call's contribution to a new block; NULL: error_set(). */
 messages_block *messages_copy_of_call(wagma_handle *h);
-/* The call's contribution, where it is not x itself. WAGMA_OK or WAGMA_ENOMEM. */
+/* Write the call's contribution, if it is not x itself. WAGMA_OK or WAGMA_ENOMEM. */
 int messages_contribute(wagma_handle *h);
-/* The views that the last call gave end. */
+/* End the views of results that the last call returned. */
 void messages_end_views(struct messages_executor *e);
-/* What this rank pins: filled but for scope and version. WAGMA_OK or WAGMA_ENOMEM. */
+/* Fill in this rank's pinned input in `start`; the caller fills in scope and version. WAGMA_OK or
+ * WAGMA_ENOMEM. */
 int messages_pin_input(wagma_handle *h, messages_version *v, int64_t input, exchange_start *start);
 messages_version *messages_version_find(const struct messages_executor *e, int64_t version);
-/* NULL: error_set(). */
+/* Make the state of a version. NULL: error_set(). */
 messages_version *messages_version_new(wagma_handle *h, int64_t version, int members);
-/* Gives back those that nobody can ask for any more. */
+/* Release the versions that no call can ask for any more. */
 void messages_sweep(struct messages_executor *e);
-/* Memory that messages read and write; and the rest. */
+/* Free the memory that messages read and write; free the rest. */
 void messages_free_data(struct messages_executor *e);
 void messages_free_versions(struct messages_executor *e);
 
 /* ---- groups/outcome.c ------------------------------------------------------------------------ */
 
-/* The call is over: its outcome, and x. WAGMA_OK or an error. */
+/* End the call: fill in its outcome and x. WAGMA_OK or an error. */
 int messages_outcome(wagma_handle *h, const struct activation_call *answer);
 
 /* ---- wait.c ---------------------------------------------------------------------------------- */
 
-/* After a drive that `moved` something or not, of a call that is not over. WAGMA_OK: drive again;
- * WAGMA_INPROGRESS: return to the caller; or an error. */
+/* Pause in a call that is not over, after a drive that `moved` something or not. WAGMA_OK: drive
+ * again; WAGMA_INPROGRESS: return to the caller; or an error. */
 int messages_pause(wagma_handle *h, enum call_mode mode, const struct activation_call *answer,
                    int moved);
 /* Pause a call that waits for `what`, as messages_pause(). `look` looks for stalls about every
@@ -277,34 +280,36 @@ int messages_pause_for(wagma_handle *h, enum call_mode mode, enum trace_wait wha
 int messages_look_at(wagma_handle *h, enum trace_wait what, int n, uint64_t now);
 /* Pause in what all ranks do together, as messages_pause(). */
 int messages_pause_together(wagma_handle *h, enum trace_wait what, int moved);
-/* The wait, if there was one, is over. */
+/* End the wait, if there was one. */
 void messages_end_wait(wagma_handle *h);
 
 /* ---- missing.c ------------------------------------------------------------------------------- */
 
-/* Asks all ranks where they are, if it is time. WAGMA_OK or an error. */
+/* Ask all ranks for their versions, if it is time. WAGMA_OK or an error. */
 int messages_inquire(wagma_handle *h, uint64_t now);
-/* TELL of another rank. */
+/* Note a TELL of another rank. */
 void messages_note_word(struct messages_executor *e, int from, const struct activation_message *m);
 /* A member of struct executor_calls. */
 enum handle_presence messages_presence(wagma_handle *h, int rank, int *has_called);
-/* For whom a call of groups waits, into ranks[P]: their number, and how many have to come. */
+/* Write the ranks for which a call of groups waits into ranks[P]; return their number, and in
+ * *needed how many of them have to arrive. */
 int messages_missing_in_groups(wagma_handle *h, const struct activation_call *answer,
                                int32_t *ranks, int *needed);
-/* ranks[0..n) become those for which they wait themselves, in the end; their number. */
+/* Replace ranks[0..n) by the ranks for which they wait themselves, at the end of the chain; return
+ * their number. */
 int messages_follow(wagma_handle *h, int32_t *ranks, int n);
-/* For whom all wait together, the silent ones alone where the time is over; and asks them.
- * WAGMA_OK or an error. */
+/* Write the ranks for which all ranks wait together into ranks[0..*n), and ask them; if the time is
+ * over, only the silent ones. WAGMA_OK or an error. */
 int messages_missing_together(wagma_handle *h, enum trace_wait what, int32_t *ranks, uint64_t now,
                               int *n);
 
 /* ---- end.c ----------------------------------------------------------------------------------- */
 
-/* Returns when every rank has come, with the same options. */
+/* Meet all ranks: return when every rank has arrived, with the same options. */
 int messages_meet(wagma_handle *h);
 int messages_close(wagma_handle *h);
 void messages_fail(wagma_handle *h);
-/* The transport cannot be used any longer, and is closed: wagma_transport.ending. */
+/* Close the transport, which is about to end: wagma_transport.ending. */
 void messages_transport_ends(void *handle);
 
 #endif

@@ -1,19 +1,21 @@
-/* A handle that goes on by itself: a mutex, and a thread that drives the engine under it while its
- * owner computes.
+/* Progress of a handle while its owner computes: a mutex, and a thread that drives the engine under
+ * it.
  *
  *   owner    progress_enter() ... its call, which drives the engine as well ... progress_leave()
  *   thread   poll - pause - poll - pause ...
  *
- * The thread stands aside while the owner is in (`wanted`): it takes the mutex for a poll only, and
- * pauses without it, so that neither waits for the other but for the end of a poll. One thread per
- * handle: handles do not wait for each other's polls, and each one's ends with it.
+ * The thread stands aside while the owner is in a call (`wanted`). The thread holds the mutex only
+ * during a poll and pauses without it, so owner and thread wait for each other at most until a poll
+ * ends. Each handle has its own thread: handles do not wait for each other's polls, and a thread
+ * ends with its handle.
  *
- * Waking the thread costs two changes of the process on a core. An owner that calls without a break
- * drives by itself: it leaves the thread asleep, which looks by itself after `sleep`.
+ * Waking the thread costs two context switches. An owner that calls without a break drives the
+ * engine itself and leaves the thread asleep; the thread wakes up after `sleep`.
  *
- * A pause depends on what the poll found (progress_pause(), pure): nothing in flight: `sleep` at
- * once; something in flight: none at first, so that data moves on; but the longer nothing moves,
- * the longer the pauses, up to `sleep`, at most 1/64 of the time that it has taken already. */
+ * The result of a poll determines the next pause (progress_pause(), pure). Nothing in flight:
+ * `sleep` at once. Something in flight: no pause at first, so that data moves; the longer nothing
+ * moves, the longer the pauses, up to `sleep` and at most 1/64 of the time since the last movement.
+ */
 #ifndef WAGMA_MESSAGES_PROGRESS_H
 #define WAGMA_MESSAGES_PROGRESS_H
 
@@ -29,8 +31,7 @@ enum progress_found {
     PROGRESS_MOVED, /* something moved: look again at once */
 };
 
-/* Polls once; *deadline (ns, CLOCK_MONOTONIC; 0: none): when it wants to be called at the latest.
- */
+/* Polls once. *deadline (ns, CLOCK_MONOTONIC; 0: none) is the latest time for the next poll. */
 typedef enum progress_found progress_poll(void *context, uint64_t *deadline);
 
 struct progress {
@@ -52,24 +53,25 @@ struct progress {
     void *context;
 };
 
-/* How long to pause after a poll that found `found`, when the last one that moved something was
- * `still` ns ago: ns; 0: not at all. */
+/* Return the pause (ns; 0: none) after a poll that found `found`, when the last movement was
+ * `still` ns ago. */
 uint64_t progress_pause(enum progress_found found, uint64_t still, uint64_t sleep);
 
-/* Makes the mutex. WAGMA_OK or an error. All others do nothing before it has. */
+/* Make the mutex. WAGMA_OK or an error. The other functions do nothing before that. */
 int progress_create(struct progress *p, const wagma_options *options, progress_poll *poll,
                     void *context);
 /* Starts the thread, unless the mode is WAGMA_PROGRESS_MAIN. WAGMA_OK or an error. */
 int progress_start(struct progress *p, int cpu);
-/* The thread polls no more, and ends as soon as it can; the owner may be in. */
+/* Make the thread stop polling and end as soon as it can; the owner may be in a call. */
 void progress_end(struct progress *p);
-/* It has ended; the owner must not be in. Both are harmless when repeated. */
+/* Wait until the thread has ended; the owner must not be in a call. Both functions are harmless
+ * when repeated. */
 void progress_join(struct progress *p);
 void progress_destroy(struct progress *p); /* joins */
 
 void progress_enter(struct progress *p);
-/* Polls once for the owner between two calls, unless the thread polls at this moment. This is no
- * call: it leaves `left` and `away` as they are, however often the owner looks. */
+/* Poll once for the owner between two calls, unless the thread is polling. This does not count as a
+ * call: `left` and `away` do not change. */
 void progress_peek(struct progress *p);
 enum progress_left {
     PROGRESS_NOTHING_LEFT, /* the thread goes on as it was */
@@ -90,9 +92,8 @@ struct progress_turns {
     int yields;       /* its own since, each of which may have been one */
 };
 
-/* Gives the core away, unless somebody else had it since the last time: some MPIs give it away
- * themselves in a poll that finds nothing, and a second round of all others would only be lost.
- * 1: gave it away. */
+/* Yield the core, unless another thread has run on it since the last yield: some MPIs yield in a
+ * poll that finds nothing, and a second yield would only lose time. Return 1 after a yield. */
 int progress_take_turns(struct progress_turns *t, uint64_t now);
 
 #endif

@@ -1,4 +1,4 @@
-/* A transport over which this rank makes no handle. */
+/* Refuses a transport over which this rank makes no handle. */
 #ifndef WAGMA_MESSAGES_REFUSE_H
 #define WAGMA_MESSAGES_REFUSE_H
 

@@ -1,15 +1,15 @@
-/* What the executor for groups that span nodes needs of a message-passing system: an interface.
+/* Transport: the interface of a message-passing system to the executors of ranks on several nodes.
  *
  *   transport_mpi.c     MPI point-to-point on a duplicated communicator (a library of its own)
  *   tests/c/transport_sim.c   ranks in one process; messages of different pairs overtake each other
  *
- * Two channels. Control messages are small, kept in order per pair of ranks, received without being
- * asked for. Data messages go to a receive that was asked for by (rank, tag); those of one (pair,
- * tag) match in the order in which they were posted.
+ * A transport has two channels. Control messages are small, arrive in order per pair of ranks, and
+ * need no posted receive. Data messages match a receive posted for (rank, tag); messages of one
+ * (pair, tag) match in the order in which they were posted.
  *
- * No call blocks, `close` excepted. Thread-safety: one thread at a
- * time per transport; different transports at once. Errors: a negative wagma_status, which the
- * transport got from its `error` together with the message. */
+ * No call blocks, except `close`. Thread-safety: one thread at a time per transport; different
+ * transports at once. Errors: a negative wagma_status that the transport's `error` returned;
+ * `error` also keeps the message. */
 #ifndef WAGMA_MESSAGES_TRANSPORT_H
 #define WAGMA_MESSAGES_TRANSPORT_H
 
@@ -51,11 +51,11 @@ typedef struct transport_calls {
      * there; 0: call again with the same numbers; or an error. All ranks make the same number of
      * sums. */
     int (*sum)(wagma_transport *t, const int64_t mine[2], int64_t totals[2]);
-    /* Ends it. `together`: every rank calls it after the last sum() and nothing is on its way;
-     * frees what all ranks have to free together. Otherwise local: leaves everybody else alone,
-     * and what cannot be freed alone is left to the end of the process. The memory of data messages
-     * whose completion was not polled is not to be freed then, nor reused: a peer may be in the
-     * middle of reading or writing it. NULL is not allowed. */
+    /* Closes the transport. `together`: every rank calls it after the last sum(), and no message is
+     * in flight; it frees the resources that all ranks have to free together. Otherwise the call is
+     * local and affects no other rank; resources that cannot be freed alone stay until the process
+     * ends. Then the memory of data messages whose completion was not polled must not be freed or
+     * reused: a peer may still be reading or writing it. NULL is not allowed. */
     void (*close)(wagma_transport *t, int together);
 } transport_calls;
 
@@ -64,25 +64,25 @@ struct wagma_transport {
     const transport_calls *calls;
     int rank, size;
     int tags;         /* data tags are 0..tags-1 */
-    int crowded;      /* 0: every rank of this node can have a core to itself: who waits may spin;
-                         1: not so, or not known */
+    int crowded;      /* 0: every rank of this node can have a core to itself, so a waiting rank
+                         may spin; 1: not so, or not known */
     int threads;      /* 1: any thread may call (one at a time); 0: only the thread that made it */
     const char *name; /* for messages: "MPICH 5.0.2", "simulation" */
     /* Keeps the message for wagma_last_error() and returns `status`. A transport over MPI is in a
      * library of its own, to which the engine's error_set() is unknown: wagma_create_over() puts
      * it here before its first call. One that is linked to the engine may do so itself. */
     int (*error)(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
-    /* What the transport rests on ends while it is open (MPI_Finalize): called then with `owner`,
-     * unless it is NULL, and has to close the transport, which still works. Set by its owner; any
-     * thread calls it. */
+    /* Closes the transport when the underlying system ends while it is open (MPI_Finalize); the
+     * transport still works then. Any thread may call it, with `owner`. Set by the owner; NULL: not
+     * called. */
     void (*ending)(void *owner);
     void *owner;
 };
 
-/* Who makes transports is in another library or extension than the engine, and may have been built
- * from other sources. Raise the revision with every change of what is above; the sizes are there
- * for changes that forgot to. Larger than any address: without the number a transport would begin
- * with one. */
+/* Version of this interface. Transports are made by another library or extension than the engine,
+ * which may have been built from other sources. Raise the revision with every change of the
+ * interface above; the sizes catch changes without a new revision. The number is larger than any
+ * address, with which a transport without it would begin. */
 #define TRANSPORT_REVISION 2
 #define TRANSPORT_ABI                                                                              \
     ((uint64_t)TRANSPORT_REVISION << 48 | (uint64_t)sizeof(transport_calls) << 24 |                \

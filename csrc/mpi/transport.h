@@ -1,4 +1,4 @@
-/* A transport (../transport.h) over MPI: what its files share.
+/* A transport (messages/transport.h) over MPI: declarations shared by its files.
  *
  *   transport_mpi.c   making and ending it, the sum
  *   control.c         control messages: a ring of posted receives, a pool of buffers for sends
@@ -25,7 +25,7 @@ struct requests {
     unsigned char *receives;        /* [n] 1: a receive */
     int n, capacity;
     int lost_too; /* 1: messages to or from a dead rank end like others; 0: never */
-    /* What requests_test() found. */
+    /* Completions that requests_test() found. */
     transport_completion *ended; /* [capacity]: ended_from..ended_until-1 were not taken yet */
     int ended_from, ended_until;
     int *indices;         /* [capacity] scratch */
@@ -60,8 +60,8 @@ struct mpi_transport {
     struct requests messages; /* data messages */
     MPI_Request sum;          /* MPI_REQUEST_NULL: none is in progress */
     int64_t sum_mine[2], sum_totals[2];
-    struct mpi_transport *next; /* of those that are open; later of those that are kept although
-                                   they were closed */
+    struct mpi_transport *next; /* in the list of open transports; later in that of closed
+                                   transports that are kept */
 };
 
 static inline struct mpi_transport *mpi_transport_of(wagma_transport *t) {
@@ -105,19 +105,20 @@ int data_receive(wagma_transport *t, int from, int tag, void *data, size_t bytes
                  transport_completion completion);
 int data_poll(wagma_transport *t, transport_completion *completions, int most);
 
-/* The owner is told when MPI ends before the transport; WAGMA_OK or an error. */
+/* Register the transport: its owner is told if MPI ends first. WAGMA_OK or an error. */
 int finalize_add(struct mpi_transport *m);
-/* It is closed. Harmless if it was not added. */
+/* Forget the transport, which is closed. Harmless if it was not added. */
 void finalize_remove(struct mpi_transport *m);
 
-/* 1: MPI tells of ranks that died. */
+/* Return 1 if MPI reports ranks that died. */
 int failures_told(void);
 enum failure {
     FAILURE_OTHER,   /* 0: nobody died */
     FAILURE_LOST,    /* the message was from or to a rank that died */
     FAILURE_PENDING, /* a receive from any rank complains, and goes on */
 };
-/* What an error `code` says of ranks that died. Receives from any rank go on after that. */
+/* Classify an MPI error `code`: which failure of ranks it reports. Receives from any rank continue
+ * after that. */
 enum failure failures_noted(struct mpi_transport *m, int code);
 int failures_dead(wagma_transport *t, int32_t *ranks);
 

@@ -1,4 +1,4 @@
-/* What a handle did, event by event.
+/* Trace of a handle: its events.
  *
  *   flight recorder   always: the last TRACE_RING events, for wagma_dump_state(). An event costs a
  *                     few stores; the clock is not read for it: one without a time of its own gets
@@ -50,7 +50,7 @@ enum trace_call {
     TRACE_BROKE = 16, /* it ended in an error */
 };
 
-/* What a wait is for: the phases that errors name. */
+/* Reason of a wait: the phases that errors name. */
 enum trace_wait {
     TRACE_FOR_NOTHING,
     TRACE_FOR_CREATION,
@@ -104,7 +104,7 @@ struct trace { /* of a handle */
     struct trace_event ring[TRACE_RING];
 };
 
-/* What a trace is made from; options and transport are copied, groups are not. */
+/* Arguments of trace_create(); options and transport are copied, groups are not. */
 struct trace_origin {
     int rank;
     const wagma_options *options; /* checked */
@@ -126,7 +126,7 @@ int trace_write(struct trace *t);
 /* Writes what was not written; NULL is allowed. */
 void trace_free(struct trace *t);
 void trace_label(struct trace *t, const wagma_trace_label *label);
-/* What wagma_dump_state() gives. Any thread. */
+/* Writes the text of wagma_dump_state(). Any thread may call this. */
 void trace_dump(struct trace *t, char *text, size_t size);
 
 /* trace_record() of one that is slow. */
@@ -208,14 +208,14 @@ static inline void trace_end(struct trace *t, enum trace_kind kind, uint64_t beg
 
 /* ---- the caller: api/calls.c ----------------------------------------------------------------- */
 
-/* It has come to the engine at `now`, with a new call or for one that is pending. */
+/* The caller has entered the engine at `now`, with a new call or to continue a pending one. */
 static inline void trace_back(struct trace *t, uint64_t now, int64_t version, int pending) {
     if (trace_is_on(t) && t->left != 0)
         trace_span(t, TRACE_COMPUTE, t->left, now, version, -1, pending);
     trace_saw(t, now);
     t->left = 0;
 }
-/* It goes away to compute. */
+/* The caller leaves the engine to compute. */
 static inline void trace_left(struct trace *t) {
     if (trace_is_on(t))
         t->left = clock_now();
@@ -240,12 +240,12 @@ static inline void trace_returned(struct trace *t, int detail) {
 
 /* ---- waits ----------------------------------------------------------------------------------- */
 
-/* The caller has to wait: what a dump says about this moment. Harmless when repeated. */
+/* Note that the caller has to wait, for dumps. Harmless when repeated. */
 static inline void trace_waits(struct trace *t, enum trace_wait what) {
     /* relaxed: a word on its own */
     atomic_store_explicit(&t->waiting, (int32_t)what, memory_order_relaxed);
 }
-/* It has waited; nothing is recorded where it did not pause (began 0), or hardly. */
+/* Record a wait that has ended, unless the caller did not pause (began 0), or hardly. */
 static inline void trace_waited(struct trace *t, enum trace_wait what, uint64_t began,
                                 uint64_t ended, int64_t version, int peer) {
     /* relaxed: as above */

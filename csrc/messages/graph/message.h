@@ -1,5 +1,5 @@
-/* What neighbours tell each other over a transport, beside the DEPARTED and FAILED of
- * activation.h. */
+/* Messages between neighbours over a transport, in addition to DEPARTED and FAILED of activation.h.
+ */
 #ifndef WAGMA_MESSAGES_GRAPH_MESSAGE_H
 #define WAGMA_MESSAGES_GRAPH_MESSAGE_H
 
