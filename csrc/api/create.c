@@ -55,7 +55,8 @@ int wagma_create(wagma_segment *segment, int rank, const void *initial, double w
 
 /* ---- over a transport ------------------------------------------------------------------------ */
 
-/* Of one that was built from other sources nothing else may be read, its functions included. */
+/* Check that the transport was built from the same sources. Otherwise no other field may be read,
+ * and no function called. */
 static int check_abi(const wagma_transport *t) {
     if (t->abi == TRANSPORT_ABI)
         return WAGMA_OK;

@@ -17,7 +17,7 @@
 #endif
 #ifdef SANITIZED
 #include <sanitizer/asan_interface.h>
-enum { GUARD = PAGES_LINE }; /* between two parts: who writes beyond the first is found */
+enum { GUARD = PAGES_LINE }; /* between two parts: detects writes beyond the first */
 #else
 #define ASAN_POISON_MEMORY_REGION(at, bytes) ((void)0)
 #define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)0)

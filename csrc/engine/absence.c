@@ -29,7 +29,8 @@ static const struct deed deeds[] = {
     {"round", "still uses an earlier result", "still use earlier results", NULL, NULL},
 };
 
-/* Of a phase that has no row, too: "sync", "neighbors". */
+/* Return what the ranks have not done in a phase, also in one without a row: "sync", "neighbors".
+ */
 static const char *undone(const char *phase, int has_called, int several) {
     const struct deed *d = &deeds[0];
     for (size_t i = 0; i < sizeof deeds / sizeof *deeds; i++)

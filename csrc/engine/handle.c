@@ -1,4 +1,4 @@
-/* A handle without its executor's state: its arrays, its trace, and who may end it in a pause. */
+/* A handle without its executor's state: its arrays, its trace, and wagma_fail() in a pause. */
 #include "engine/handle.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Options: defaults, and the one place that says which values are allowed. */
+/* Options: defaults, and the checks of all values. */
 #define _GNU_SOURCE /* CPU_SETSIZE */
 #include <inttypes.h>
 #include <math.h>
@@ -115,7 +115,7 @@ static int check_start(wagma_options *o) {
     return WAGMA_OK;
 }
 
-/* What becomes of a rank that is late. */
+/* Check the rule for late ranks. */
 static int check_late(const wagma_options *o) {
     const struct policy_late *late = policy_late(o->late);
     if (!late)
@@ -139,7 +139,8 @@ static int check_late(const wagma_options *o) {
     return WAGMA_OK;
 }
 
-/* What has no meaning where every rank waits for its neighbours and for nobody else. */
+/* Check that options without meaning for a graph have their defaults: a rank waits only for its
+ * neighbours. */
 static int check_graph_alone(const wagma_options *o, const char *graph) {
     const struct {
         const char *name;
@@ -249,7 +250,7 @@ static int check_versions(wagma_options *o) {
     return WAGMA_OK;
 }
 
-/* How a handle over a transport goes on by itself. */
+/* Check how a handle over a transport makes progress while its rank computes. */
 static int check_progress(const wagma_options *o) {
     const int status = check_choice("progress", o->progress, WAGMA_PROGRESS_MAIN,
                                     "WAGMA_PROGRESS_SLEEP, _YIELD, _SPIN or _MAIN");
@@ -266,7 +267,7 @@ static int check_progress(const wagma_options *o) {
     return WAGMA_OK;
 }
 
-/* How data is exchanged over a transport. */
+/* Check how data is exchanged over a transport. */
 static int check_schedule(wagma_options *o) {
     int status =
         check_count("schedule_switch", o->schedule_switch, "1 or more bytes, or 0 for the default");

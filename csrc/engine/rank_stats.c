@@ -37,7 +37,7 @@ static void add_compute(struct rank_stats *r, uint64_t now) {
     r->waited = 0;
 }
 
-/* Of the last GRACE_SAMPLES intervals. */
+/* Return the median of the last GRACE_SAMPLES intervals. */
 static uint64_t median(struct rank_stats *r) {
     if (r->intervals - r->sampled > GRACE_SAMPLES)
         r->sampled = r->intervals - GRACE_SAMPLES;
@@ -101,7 +101,7 @@ static void gather(wagma_handle *h) {
     }
 }
 
-/* How old this rank's contribution in the result is: what the others of the group get from it. */
+/* Note the age of this rank's contribution in the result, as the other members receive it. */
 static void note_staleness(struct rank_stats *r, const wagma_outcome *o, int rank) {
     int64_t newest = -1, own = INT64_MAX;
     for (int i = 0; i < o->contributors_count; i++) {

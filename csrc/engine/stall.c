@@ -1,4 +1,4 @@
-/* Waits that last: dead ranks, timeouts, interrupts and warnings. */
+/* Long waits: dead ranks, timeouts, interrupts and warnings. */
 #include <math.h>
 #include <stdio.h>
 

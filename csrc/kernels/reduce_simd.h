@@ -211,7 +211,7 @@ ALWAYS_INLINE vec weight_of(wagma_dtype dtype, shape s, const reduce_job *job, i
     return s.plain ? (vec){0} : broadcast(dtype, job->weights[k]); /* plain: not looked at */
 }
 
-/* What the input at x adds. */
+/* Return the term that the input at x adds to the sum. */
 ALWAYS_INLINE vec term(wagma_dtype dtype, shape s, vec weight, const unsigned char *x) {
     return s.plain ? load(dtype, x) : multiply(dtype, weight, load(dtype, x));
 }

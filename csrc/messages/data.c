@@ -1,4 +1,4 @@
-/* The data of versions over a transport: blocks, versions and what they pin. */
+/* The data of versions over a transport: blocks, versions and their pinned inputs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -190,7 +190,7 @@ static exchange_record record(const wagma_handle *h, int contributes, int64_t ve
     return (exchange_record){.version = version, .weight = part.weight, .share = part.share};
 }
 
-/* Of a version that pins the call's contribution. */
+/* Fill in the input of a version that pins the call's contribution. */
 static void pin_fresh(wagma_handle *h, messages_version *v, exchange_start *start) {
     struct messages_executor *e = h->state;
     start->mine = record(h, 1, h->call.version, h->call.weight);

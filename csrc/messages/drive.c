@@ -1,5 +1,5 @@
-/* What the transport brings becomes events of activation.c; its actions become messages and
- * exchanges. One function for the owner's waits and for the progress thread. */
+/* Turns the transport's messages into events of activation.c, and its actions into messages and
+ * exchanges. The owner's waits and the progress thread use the same function. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "messages/executor.h"
 
 enum {
-    MESSAGES_AT_ONCE = 64, /* for who does not wait for more */
+    MESSAGES_AT_ONCE = 64, /* for callers that do not wait for more */
     ENDS_AT_ONCE = 8,
 };
 
@@ -267,7 +267,7 @@ int messages_take_message(wagma_handle *h) {
     return status != WAGMA_OK ? status : 1;
 }
 
-/* The exchange is over: who contributed what stays, and everybody's counters. */
+/* End the exchange: keep the members' records and all ranks' counters. */
 static int end_exchange(wagma_handle *h, const exchange_end *end) {
     struct messages_executor *e = h->state;
     messages_version *v = messages_version_find(e, end->version);
@@ -322,7 +322,8 @@ static int arrive(wagma_handle *h) {
     return status != WAGMA_OK ? status : 1;
 }
 
-/* The call first: who has come is not late for what activated its version meanwhile. */
+/* Pass the call first: a rank that has arrived is not late for a message that has activated its
+ * version meanwhile. */
 int messages_drive_groups(wagma_handle *h) {
     int (*const parts[])(wagma_handle *) = {arrive, messages_take_message, take_data, take_time};
     int moved = 0;
@@ -375,7 +376,7 @@ int messages_is_busy(const wagma_handle *h) {
     return messages_of(h)->core->is_busy(h->state) || h->call.active;
 }
 
-/* Of the progress thread. An error is kept for the next call; the others hear of it now. */
+/* Poll in the progress thread. Keep an error for the next call, and tell the other ranks now. */
 enum progress_found messages_poll_progress(void *context, uint64_t *deadline) {
     wagma_handle *h = context;
     struct messages_executor *e = h->state;

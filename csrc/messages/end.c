@@ -1,14 +1,15 @@
-/* How the ranks of a transport meet, and how they part.
+/* Creation and close over a transport, in which all ranks take part.
  *
- * Parting: a rank that has departed goes on serving the others until all have departed and no
- * version is pinned here: then nothing starts on it but by a message. Messages may still be on
- * their way: in rounds, every rank that is in this state adds what it has sent and received so far
- * to a sum over all. Two successive rounds that give the same numbers, as many received as sent,
- * end it: every rank had its number of received messages of the second round already in the first
- * one, so at the moment between the two (each rank has begun the second after all have ended their
- * part in the first) all that had been sent was received, nothing was on its way, and no rank had
- * anything to do. Data messages need no count of their own: whoever has sent one has sent the
- * header before it, and whoever has taken that keeps the version pinned until the data is there. */
+ * Close: a rank that has departed serves the others until all have departed and no version is
+ * pinned on it: then only a message can start anything on it. Messages may still be in flight. So
+ * the ranks in this state run rounds of a sum over all ranks, to which each rank adds the numbers
+ * of messages that it has sent and received so far. The close ends when two successive rounds give
+ * the same numbers, as many received as sent. Proof: every rank had already received its count of
+ * the second round when it took part in the first one. Each rank began the second round after all
+ * had ended their part in the first. So at the moment between the two all sent messages were
+ * received, none was in flight, and no rank had anything to do. Data messages need no count of
+ * their own: their sender has sent the header before, and a receiver of that header keeps the
+ * version pinned until the data has arrived. */
 #include <stdio.h>
 #include <string.h>
 
@@ -56,7 +57,7 @@ static uint64_t digest(uint64_t hash, const void *value, size_t bytes) { /* FNV-
     return hash;
 }
 
-/* Of what has to be the same on all ranks. */
+/* Return a digest of the options that have to be the same on all ranks. */
 static uint64_t digest_of(const wagma_options *o) {
     const int64_t words[] = {
         o->size,          o->group_size,      o->quorum,          o->late,

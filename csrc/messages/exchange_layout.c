@@ -1,5 +1,5 @@
-/* What an exchange is made of: its streams and where their data lies; what follows from the records
- * of the members. See exchange_state.h. */
+/* Layout of an exchange: its streams and the places of their data, and the values derived from the
+ * members' records. See exchange_state.h. */
 #include "engine/merge.h"
 #include "messages/exchange_state.h"
 
@@ -148,8 +148,9 @@ int exchange_lay_out(struct exchange_pool *pool, struct exchange *e) {
             bytes += length(kept) * sum_size(pool->dtype, SUM_PARTIAL);
         if (bytes <= e->memory_room)
             continue;
-        /* What it had is of no use to others. From version to version little changes (sizes of
-         * groups by one, the index in them): once it does, there is room for that. */
+        /* No other exchange can use the old memory. From version to version little changes (the
+         * group's size by one, the index in the group), so a reallocation adds room for such
+         * changes. */
         const size_t room = e->memory ? bytes + bytes / 8 : bytes;
         e->memory = arena_part(pool->arena, room);
         e->memory_room = e->memory ? room : 0;

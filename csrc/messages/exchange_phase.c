@@ -1,5 +1,5 @@
-/* The phases of an exchange: messages are posted and sums are made as soon as what they need is
- * there, see exchange_state.h. */
+/* The phases of an exchange: messages are posted and sums are computed as soon as their data is
+ * available, see exchange_state.h. */
 #include "messages/exchange_state.h"
 
 #include <string.h>
@@ -43,7 +43,7 @@ static size_t done_until(const stream *s) {
     return s->done == s->chunks ? s->range.end : s->range.begin + (size_t)s->done * s->chunk;
 }
 
-/* What phase p sends of a range is there. */
+/* Return 1 if the data that phase p sends of a range is available. */
 static int is_ready(const struct exchange *e, int p, schedule_range r) {
     if (p == 0)
         return 1;
@@ -107,14 +107,14 @@ static int push(struct exchange_pool *pool, struct exchange *e, int p, int i) {
     return WAGMA_OK;
 }
 
-/* Where chunk c of a stream is received, if not in place. */
+/* Return the place where chunk c of a stream is received, if not in the result. */
 static unsigned char *slot(const struct exchange_pool *pool, const struct exchange *e, int p,
                            const stream *s, uint32_t c) {
     return s->ring + c % EXCHANGE_AHEAD * padded(s->chunk * size_in(pool, e, p));
 }
 
-/* What is received for a sum waits in the ring until then; of a result, it goes where it belongs,
- * once nothing is sent from there any more. */
+/* Post receives. Data for a sum stays in the ring until it is summed. Data of a result is received
+ * in place, once nothing is sent from there any more. */
 static int pull(struct exchange_pool *pool, struct exchange *e, int p, int i) {
     transfer *t = &e->transfers[i];
     stream *s = &t->in;

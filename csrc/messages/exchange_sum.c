@@ -31,7 +31,7 @@ static void narrow(wagma_dtype dtype, uint16_t *out, const float *x, size_t coun
             out[i] = f32_to_bf16(x[i]);
 }
 
-/* Of 16-bit floats into f32: one input after the other, which is the order of the kernels. */
+/* Sum 16-bit floats into f32, one input after the other: the order of the kernels. */
 static void widening_sum(const reduce_kernels *kernels, wagma_dtype dtype, float *out,
                          const void *const *in, const double *weights, int n, size_t count) {
     for (size_t at = 0; at < count; at += BLOCK) {
@@ -50,7 +50,7 @@ static void widening_sum(const reduce_kernels *kernels, wagma_dtype dtype, float
     }
 }
 
-/* Of f32 into 16-bit floats; a weight is not 0. */
+/* Sum f32 into 16-bit floats; at least one weight is not 0. */
 static void narrowing_sum(const reduce_kernels *kernels, wagma_dtype dtype, uint16_t *out,
                           const void *const *in, const double *weights, int n, double divisor,
                           size_t count) {

@@ -1,5 +1,5 @@
-/* Handles over a transport: creation, and what the tables of functions and calls have in common.
- * See messages/executor.h. */
+/* Handles over a transport: creation, and functions shared by both cores. See messages/executor.h.
+ */
 #include "messages/executor.h"
 
 #include <inttypes.h>

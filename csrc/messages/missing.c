@@ -1,7 +1,8 @@
-/* Who is missing, over a transport. A rank that waits for long asks the others where they are;
- * their threads answer, also while they compute. Most of those that a rank waits for only wait
- * themselves: an answer says for whose data, and whether the rank is in a call, so that a message
- * names the ranks at the end of such chains. */
+/* Finds the missing ranks of a wait over a transport. A rank that has waited for long asks the
+ * others for their versions; their threads answer, also while they compute. Most ranks that a rank
+ * waits for are only waiting themselves. An answer therefore names the rank whose data is missing,
+ * and tells whether the answering rank is in a call, so that a message names the ranks at the end
+ * of such chains. */
 #include <math.h>
 #include <string.h>
 
@@ -76,7 +77,7 @@ void messages_note_word(struct messages_executor *e, int from, const struct acti
     w->lacks = m->detail >= 0 && m->detail < e->options->size ? m->detail : -1;
 }
 
-/* What a rank has answered in this wait; NULL: nothing yet. */
+/* Return the answer of a rank in this wait; NULL: none yet. */
 static const messages_word *answer_of(const wagma_handle *h, int rank) {
     const messages_word *w = &messages_of(h)->words[rank];
     return w->told >= h->call.began ? w : NULL;
@@ -200,7 +201,7 @@ static int ask_the_silent(wagma_handle *h, const int32_t *ranks, int n, uint64_t
     return status;
 }
 
-/* Those that have not come, or not departed; where all have, everybody else. */
+/* Write the ranks that have not arrived, or not departed; if all have, all other ranks. */
 static int absent(wagma_handle *h, enum trace_wait what, int32_t *ranks) {
     const struct messages_executor *e = h->state;
     int n = 0;

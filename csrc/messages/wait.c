@@ -1,5 +1,5 @@
-/* Waits over a transport: how long, for whom, and what becomes of those that last. A rank that
- * waits drives the engine itself. */
+/* Waits over a transport: pauses, missing ranks, stalls and timeouts. A rank that waits drives the
+ * engine itself. */
 #include "base/error.h"
 #include "messages/executor.h"
 
@@ -73,7 +73,7 @@ static int be_delayed(wagma_handle *h, const char *phase, int n, int needed) {
     return status;
 }
 
-/* Of a call. */
+/* Look for a stall of a call. */
 static int look_for_stall(wagma_handle *h, const void *context, uint64_t now) {
     const struct activation_call *answer = context;
     struct messages_executor *e = h->state;
@@ -102,7 +102,7 @@ int messages_look_at(wagma_handle *h, enum trace_wait what, int n, uint64_t now)
     return status != WAGMA_OK ? status : be_delayed(h, handle_phase(what), n, n);
 }
 
-/* Of all ranks together; *context: what for. */
+/* Look for a stall of a wait of all ranks together; *context: the trace_wait. */
 static int look_at_all(wagma_handle *h, const void *context, uint64_t now) {
     const enum trace_wait what = *(const enum trace_wait *)context;
     struct messages_executor *e = h->state;
@@ -145,7 +145,7 @@ void messages_end_wait(wagma_handle *h) {
     e->waiting = 0;
 }
 
-/* What passed while nothing moved counts as waiting; the rest is work. */
+/* Count the time in which nothing moved as waiting; the rest is work. */
 static void count(wagma_handle *h, int moved, uint64_t now) {
     struct messages_executor *e = h->state;
     if (moved)

@@ -83,7 +83,8 @@ static int test_each(struct mpi_transport *m, struct requests *r) {
     return status;
 }
 
-/* What is in ended[] is from before: it is taken before the next test, so that there is room. */
+/* The completions in ended[] are from an earlier test: they are taken before the next test, so that
+ * there is room. */
 int requests_test(struct mpi_transport *m, struct requests *r) {
     if (r->n == 0 || r->ended_from < r->ended_until)
         return WAGMA_OK;

@@ -1,4 +1,4 @@
-/* What happens to versions: arrivals, activations, departures. */
+/* Events of versions: arrivals, activations, departures. */
 #include "protocol/activation.h"
 
 #include "protocol/activation_state.h"
@@ -38,7 +38,7 @@ static void nudge(struct activation *a, const struct activation_version *v, int 
     }
 }
 
-/* Where a version reaches every member through the graph, nobody has to be nudged. */
+/* Return 1 if a version reaches every member through the graph: then no member needs a nudge. */
 static int reaches_all(const struct activation *a, const struct activation_version *v) {
     return a->config.quorum != 0 && !a->config.world && !v->sync;
 }
@@ -57,8 +57,8 @@ static void pin(struct activation *a, struct activation_version *v, int sync) {
         nudge(a, v, -1);
 }
 
-/* Of a version that was activated, over dimension d or (-1) here. Every dimension above it is sent
- * once: also when the version is known, because the sender counts on this rank for them. */
+/* Forward a version that was activated over dimension d or (-1) here. Send it once over every
+ * dimension above d, also if the version is known: the sender relies on this rank for these. */
 static void forward(struct activation *a, struct activation_version *v, int d) {
     const struct activation_scope scope = activation_scope_of(a, v);
     const int dimensions = activation_dimensions(scope.n);
@@ -71,7 +71,8 @@ static void forward(struct activation *a, struct activation_version *v, int d) {
     }
 }
 
-/* Where all groups are activated at once, nobody in this rank's group may ever call the version. */
+/* Return 1 if this rank may pin the version. If all groups are activated at once, the members of
+ * this rank's group may never call it. */
 static int may_pin(const struct activation *a, int64_t version) {
     return !a->config.world || (!activation_left(a, a->config.rank, version) &&
                                 (!a->config.forward || version >= a->counter));
@@ -109,8 +110,8 @@ static void come_late(struct activation *a) {
     }
 }
 
-/* What a sync version that is not one of the period's meets with is found at one end or another: a
- * rank that calls it otherwise, or has passed it. */
+/* Return 1 if another rank disagrees about a sync version outside the period: it calls the version
+ * without sync, or has passed it. One of the two ranks notices that. */
 static int disagrees(const struct activation *a, const struct activation_version *v) {
     return a->sync ? v->state != ACTIVATION_IDLE && !v->sync : v->sync_seen;
 }

@@ -57,7 +57,8 @@ struct activation_version *activation_find(const struct activation *a, int64_t v
     return v->version == version ? v : NULL;
 }
 
-/* Of version 0 nobody says that it is about to come: who joined has just contributed version -1. */
+/* Expect all ranks at version 0: no EXPECT announces it, because every rank that joined has just
+ * contributed version -1. */
 static void expect_all(struct activation *a, struct activation_version *v) {
     const struct activation_scope scope = activation_scope_of(a, v);
     for (int i = 0; i < scope.n; i++) {

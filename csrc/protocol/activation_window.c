@@ -26,7 +26,7 @@ static int settled_below(const struct activation *a, int64_t version) {
     return 1;
 }
 
-/* Of the barrier under way: 1 if it has passed. */
+/* Advance the barrier in progress; return 1 if it has passed. */
 static int advance(struct activation *a) {
     const int rounds = rounds_of(a), size = a->config.size;
     const uint32_t mask = *received(a, a->joined);

@@ -395,7 +395,7 @@ step(const struct quorum_all_context *c, struct quorum_all_local *l) {
         l->i = 0;
         return go(l, PC_WELL);
     case PC_WELL: {
-        /* Who gave up in this version may have changed its array since, under those who read it. */
+        /* A rank that gave up in this version may have changed its array while others read it. */
         if (l->i == l->present_n)
             return ask(l, PC_FINISH, QUORUM_ALL_DELIVER);
         /* acquire: after the slices; pairs with segment_leave(), which is before such a change */

@@ -39,9 +39,9 @@ static int commit(const wagma_segment *s, uint64_t offset, uint64_t bytes) {
     return 0;
 }
 
-/* The same for an array of `bytes`: in huge pages as far as the system makes them, and otherwise as
- * many pages as it fills. One is there before; were it all of them, they would have to be copied.
- */
+/* Commit an array of `bytes`: in huge pages if the system makes them, otherwise in as many pages as
+ * the array fills. Only one page is present before a huge page is made: the system would have to
+ * copy further ones. */
 static int commit_array(const wagma_segment *s, uint64_t offset, uint64_t bytes) {
     uint64_t huge = 0;
     if (s->bytes_n < SEGMENT_HUGE_MIN)

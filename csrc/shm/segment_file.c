@@ -23,7 +23,7 @@ int segment_file(const wagma_segment *s) {
     return -1;
 }
 
-/* What an address begins with, and no name does. */
+/* Prefix of every address and of no name. */
 #define ADDRESS "/proc/"
 
 static int is_address(const char *name) {
@@ -55,7 +55,7 @@ static int take_file(wagma_segment *s, int fd) {
     return 0;
 }
 
-/* What to do where a file cannot be made in /dev/shm. */
+/* Return the remedy when a file cannot be made in /dev/shm. */
 static const char *remedy(int error) {
     switch (error) {
     case ENOENT:

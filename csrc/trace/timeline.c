@@ -24,7 +24,7 @@ static void write_or_complain(struct trace_timeline *t) {
         fprintf(stderr, "wagma: rank %d: %s\n", t->rank, wagma_last_error());
 }
 
-/* Of handles that nobody freed. */
+/* Write the timelines of handles that were not freed. */
 static void write_at_exit(void) {
     if (open_timelines && open_timelines->pid != getpid())
         return; /* a forked process: maybe the lock was held when it was made */
@@ -132,7 +132,7 @@ static void find_clock(struct trace_timeline *t) {
     t->realtime_ns = realtime_ns();
 }
 
-/* Of the ranks that share a file; no other has its number since this boot. */
+/* Return the number of the collective whose ranks share a file, unique since this boot. */
 static uint64_t collective_of(const struct trace_timeline *t, const struct trace_origin *origin) {
     uint64_t number = mix(origin->device) + origin->inode;
     if (origin->inode == 0)
@@ -207,7 +207,7 @@ void timeline_free(struct trace_timeline *t) {
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-/* Where the next event goes; NULL: the limit is reached, or there is no memory. */
+/* Return the place of the next event; NULL: the limit is reached, or there is no memory. */
 static struct trace_event *place(struct trace_timeline *t) {
     const uint64_t at = t->kept % TIMELINE_BLOCK;
     if (t->kept >= t->limit)
@@ -255,7 +255,8 @@ static void plain_name(const struct trace_timeline *t, char *name) {
             *c = '_';
 }
 
-/* Of this process or one that runs beside it: written since this one has been recording. */
+/* Return 1 if the file was written since this process began to record, by it or by one that runs at
+ * the same time. */
 static int is_recent(const char *path) {
     const struct timespec since = recording_since;
     struct stat file;

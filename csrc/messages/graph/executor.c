@@ -3,17 +3,19 @@
  *   ARRIVED t     to those that a rank sends to, when it publishes version t; the contribution is
  *                 in the message, or in a data message after it
  *   FINISHED t    back, when the call t is over; not in a ring, where ARRIVED t+1 goes the same way
- *                 and is sent later: who waits for that needs no other word
+ *                 and is sent later, so that it implies FINISHED t
  *   DEPARTED t    to all: nothing of version t or later comes from the sender
  *
- * The contribution is copied when it is published, so that a call ends when its own neighbours have
- * come: the copy lives until it is sent. Before version t a rank waits for FINISHED t-2 of all that
- * it had sent that to, so that of nobody more than two contributions are under way to a rank, which
- * keeps them by the parity of their version. A receive is posted when ARRIVED comes, whatever the
- * rank does, for ARRIVED is sent together with the data. Of one pair of ranks both come in order,
- * so that receives and sends match without tags.
+ * The contribution is copied when it is published, so that a call ends when the contributions of
+ * its neighbours have arrived: the copy lives until it is sent. Before version t a rank waits for
+ * FINISHED t-2 of all ranks to which it had sent version t-2. So at most two contributions of a
+ * sender are in flight to a rank, which keeps them by the parity of their version. A receive is
+ * posted when ARRIVED is received, whatever the rank does, because ARRIVED is sent together with
+ * the data. Between two ranks ARRIVED and data each arrive in order, so that receives and sends
+ * match without tags.
  *
- * A rank that has departed goes on taking what comes, until all have (messages/end.c). */
+ * A rank that has departed continues to receive messages until all have departed (messages/end.c).
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -271,7 +273,7 @@ static int release(wagma_handle *h) {
     return status;
 }
 
-/* Everybody who is to come has. */
+/* All expected neighbours have arrived. */
 static int conclude(wagma_handle *h) {
     struct messages_graph *g = messages_of(h)->graph;
     struct graph_part parts[GRAPH_DISTANCES_MAX + 1];

@@ -76,7 +76,8 @@ static int pinned(wagma_handle *h) {
     return is_pinned(h);
 }
 
-/* Of no advantage over any other array: callers need not know what the handle is made over. */
+/* Return an array for callers that do not know whether the handle has a segment or a transport;
+ * over a transport it has no advantage over any other array. */
 static void *array(wagma_handle *h) {
     struct messages_executor *e = h->state;
     progress_enter(&e->progress);

@@ -1,4 +1,4 @@
-/* What a call over a transport gives: its outcome, and x. */
+/* Result of a call over a transport: its outcome, and x. */
 #include "engine/merge.h"
 #include "messages/executor.h"
 
@@ -56,7 +56,7 @@ static int outcome_merged(wagma_handle *h, messages_version *v) {
     return WAGMA_OK;
 }
 
-/* What the next contribution adds. */
+/* Keep what the next contribution adds. */
 static int carry(wagma_handle *h) {
     struct messages_executor *e = h->state;
     messages_block *b = NULL;

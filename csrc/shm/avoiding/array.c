@@ -1,9 +1,9 @@
-/* A rank's array that shows its contributions by turns (remap.h): what is published without a copy,
- * and what x is then. */
+/* A rank's array that shows its contributions by turns (remap.h): publishes x without a copy, and
+ * maps other memory for it. */
 #include "base/error.h"
 #include "shm/avoiding/executor.h"
 
-/* Of this rank; NULL: its array stays where it is. */
+/* Return the mapping of this rank's array; NULL: its memory does not change. */
 static struct remap *array_of(const wagma_handle *h) {
     const wagma_segment *s = handle_segment(h);
     return s->remap ? s->remap[h->rank] : NULL;

@@ -71,7 +71,7 @@ static int run(wagma_handle *h, enum call_mode mode) {
     }
 }
 
-/* The same for a call, with its outcome. */
+/* Run a call, and fill in its outcome when it is over. */
 static int run_call(wagma_handle *h, enum call_mode mode) {
     int status = run(h, mode);
     if (status == WAGMA_INPROGRESS)

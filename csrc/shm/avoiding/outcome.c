@@ -1,4 +1,4 @@
-/* The end of wait-avoiding calls: the outcome, and where the result is. */
+/* The end of wait-avoiding calls: the outcome, and the place of the result. */
 #include "base/error.h"
 #include "base/pages.h"
 #include "shm/avoiding/executor.h"
@@ -68,7 +68,8 @@ static int outcome_alone(wagma_handle *h) {
     return WAGMA_OK;
 }
 
-/* What the next contribution adds: this one, which is published, with what it has added itself. */
+/* Carry this contribution, which is published, to the next one, including what it carried itself.
+ */
 static void carry(wagma_handle *h) {
     struct avoiding_executor *e = h->state;
     const enum merge_carry now = merge_carry(&h->policy, h->outcome.late, h->call.weight);

@@ -1,4 +1,4 @@
-/* Waits of the wait-avoiding executor: what each is for, who is missing, and when it ends. */
+/* Waits of the wait-avoiding executor: the reason of each, the missing ranks, and its end. */
 #include <stdio.h>
 
 #include "base/error.h"
@@ -53,7 +53,8 @@ static const char *phase(const wagma_handle *h, enum round_why why) {
     return handle_phase(awaited(h, why));
 }
 
-/* How far rank r has come: its newest contribution, or where its counter jumped to. */
+/* Return the version that rank r has reached: by its newest contribution, or by a jump of its
+ * counter. */
 static uint64_t progress(const wagma_segment *s, int r) {
     const uint64_t version = round_version(publication(s, r));
     /* acquire: as publication() */

@@ -34,7 +34,7 @@ struct graph_executor {
     int32_t now[GRAPH_DISTANCES_MAX]; /* peers of its version */
     int each;
     int published;
-    int32_t missing[GRAPH_DISTANCES_MAX]; /* for whom it waits */
+    int32_t missing[GRAPH_DISTANCES_MAX]; /* ranks that the call waits for */
 };
 
 static struct graph_executor *graph_of(const wagma_handle *h) {
@@ -151,7 +151,7 @@ static void publish(wagma_handle *h) {
     ring(h, e->peers.ahead);
 }
 
-/* Everybody who is to come has. */
+/* All expected neighbours have arrived. */
 static void conclude(wagma_handle *h) {
     const struct graph_executor *e = h->state;
     const wagma_segment *s = handle_segment(h);

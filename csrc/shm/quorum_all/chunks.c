@@ -76,7 +76,8 @@ static void publish(wagma_handle *h, enum chunks_stage stage) {
     c->unrung = 1;
 }
 
-/* How far owner q has come; INT64_MAX once it is at a later version. */
+/* Return how many chunks owner q has taken through `stage`; INT64_MAX if it is at a later version.
+ */
 static int64_t count_of(const wagma_handle *h, int q, enum chunks_stage stage) {
     const uint64_t stamp = ((uint64_t)h->call.version + 1) << QUORUM_ALL_SLICE_BITS;
     /* seq_cst: condition of a sleeper; acquires, see publish(). */
@@ -270,8 +271,8 @@ static void copy(wagma_handle *h) {
     trace_end(h->trace, TRACE_WRITE, began, h->call.version, -1, (int)chunk);
 }
 
-/* Where rank q's contribution to this rank's part of a chunk is, which begins at `first`; NULL:
- * chunks_read() has failed, *status says how. */
+/* Return rank q's contribution to this rank's part of a chunk, which begins at `first`; NULL:
+ * chunks_read() has failed with *status. */
 static const unsigned char *input_of(wagma_handle *h, int q, int64_t chunk, size_t first,
                                      size_t bytes, int *status) {
     const struct chunks *c = &quorum_all_of(h)->chunks;
@@ -360,7 +361,7 @@ int chunks_run(wagma_handle *h, uint32_t most_pauses) {
         int status = handle_check_open(h);
         if (status != WAGMA_OK)
             return status;
-        /* What is farthest goes first, while it is in the cache. */
+        /* The chunk that is farthest goes first, while it is in the cache. */
         if (c->index >= 0 && can_collect(h)) {
             status = collect(h);
         } else if (c->index >= 0 && can_reduce(h)) {

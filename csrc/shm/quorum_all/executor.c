@@ -88,7 +88,7 @@ static int write_record(wagma_handle *h) {
     return WAGMA_OK;
 }
 
-/* Where rank q's contribution is; NULL: in its own memory. */
+/* Return rank q's contribution; NULL: it is in the rank's own memory. */
 static void *payload_of(const wagma_handle *h, int q) {
     const wagma_segment *s = handle_segment(h);
     quorum_all_record *record = quorum_all_record_of(s, q, (int)(h->call.version & 1));
@@ -175,7 +175,7 @@ static void ring_after_publishing(wagma_handle *h, enum quorum_all_action action
         trace_now(h->trace, TRACE_ARRIVAL, h->call.version, -1, 0);
     if (s->options.group_size < s->size) /* one group of all never waits for its window */
         wait_ring_window(s, h->rank);
-    /* The last one to come wakes the others, who have nothing to do before. */
+    /* The last rank to arrive wakes the others, which have nothing to do before. */
     if (h->call.n > 1 && (action == QUORUM_ALL_PRIVATE || action == QUORUM_ALL_SHARE))
         wait_ring(s, h->call.members, h->call.n, h->rank);
 }

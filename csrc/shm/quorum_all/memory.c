@@ -58,7 +58,7 @@ QUORUM_ALL_ACCESS double quorum_all_weight(struct quorum_all_memory *m, int32_t 
     return quorum_all_record_of((const wagma_segment *)m, r, parity)->weight;
 }
 
-/* What has become of a rank. A system call: for those who wait anyway. */
+/* Return the fate of a rank. Costs a system call: for ranks that wait anyway. */
 static inline enum quorum_all_fate quorum_all_fate_of(struct quorum_all_memory *m, int32_t r) {
     const wagma_segment *s = (const wagma_segment *)m;
     if (segment_is_dead(s, r))

@@ -29,7 +29,7 @@ int quorum_all_error(wagma_handle *h, enum quorum_all_action action) {
         (long long)quorum_all_stamp_version(l->word), names[l->word & 1]);
 }
 
-/* Look whom this rank waits for; *context: what it asks for after that. */
+/* Look for the ranks that this rank waits for; *context: the action that follows. */
 static int look_for_stall(wagma_handle *h, void *context, int *over) {
     enum quorum_all_action *action = context;
     struct quorum_all_executor *e = h->state;
@@ -59,7 +59,8 @@ static int go_on(wagma_handle *h, void *context, int *over) {
     return WAGMA_OK;
 }
 
-/* Of the waits before publishing only that for the window needs it; rings for members wake both. */
+/* Return 1 in the waits before publishing. Only the one for the window needs window rings; rings
+ * for members end either. */
 static int for_window(const wagma_handle *h) {
     const struct quorum_all_executor *e = h->state;
     return !e->chunking && e->local.why == QUORUM_ALL_WHY_WINDOW;
