@@ -36,8 +36,9 @@ static int has_passed(const struct messages_executor *e, double waited, double d
     return due > 0 && waited >= due && e->inquired < due;
 }
 
-/* After a second (or when a quarter of the timeout has passed), 2, 4, 8 ... times that, and before
- * a message that says who is missing. Not more often: all who wait ask everybody. */
+/* Return 1 if it is time to ask: after a second (or a quarter of the timeout), after 2, 4, 8 ...
+ * times that, and before a message that names the missing ranks. Not more often: every waiting rank
+ * asks all others. */
 static int has_to_ask(wagma_handle *h) {
     struct messages_executor *e = h->state;
     const wagma_options *o = e->options;

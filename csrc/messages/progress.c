@@ -66,7 +66,7 @@ static void sleep_on_bell(struct progress *p, uint64_t until, int while_wanted) 
     const struct timespec time = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
     int error = 0;
     pthread_mutex_lock(&p->door);
-    /* Relaxed: who changes either takes the door afterwards, to ring. */
+    /* relaxed: a thread that changes either takes the door afterwards, to ring */
     while (error == 0 && !p->rung && !atomic_load_explicit(&p->stop, memory_order_relaxed) &&
            (!while_wanted || atomic_load_explicit(&p->wanted, memory_order_relaxed) > 0))
         error = until == 0 ? pthread_cond_wait(&p->bell, &p->door)
@@ -112,13 +112,13 @@ static void *run(void *argument) {
     while (!atomic_load_explicit(&p->stop, memory_order_relaxed)) { /* the mutex orders the rest */
         enum progress_found found = PROGRESS_MOVED;
         uint64_t until = 0;
-        /* relaxed: only a hint; who set it waits for the mutex at most as long as a poll takes */
+        /* relaxed: only a hint; the owner that set it waits for the mutex for one poll at most */
         if (atomic_load_explicit(&p->wanted, memory_order_relaxed) > 0) {
             stand_aside(p);
             continue;
         }
         pthread_mutex_lock(&p->mutex);
-        /* Those who stop it do so in the mutex: no poll begins after that. */
+        /* `stop` is set under the mutex: no poll begins after that. */
         if (!atomic_load_explicit(&p->stop, memory_order_relaxed))
             until = poll_once(p, &found);
         pthread_mutex_unlock(&p->mutex);
@@ -271,7 +271,8 @@ void progress_leave(struct progress *p, enum progress_left what) {
     p->left = clock_now();
     if (what == PROGRESS_WORK_LEFT || what == PROGRESS_POSTED)
         p->moved = p->left;
-    /* Not one that is stopped: who does that rings, and may destroy it from here on. */
+    /* Do not ring a stopped thread: the thread that stops it rings, and may destroy it from here
+     * on. */
     const int rings = left == 0 && !p->back_at_once && is_pressing(p, what) &&
                       !atomic_load_explicit(&p->stop, memory_order_relaxed);
     pthread_mutex_unlock(&p->mutex);

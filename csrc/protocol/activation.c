@@ -14,9 +14,9 @@ static int64_t input_of(const struct activation *a, int64_t version) {
     return a->newest;
 }
 
-/* Tells members of the data's scope to pin the version, whom nothing else may tell: those that have
- * departed, and, where all groups are activated at once, those that have jumped over it and would
- * leave it alone. */
+/* Tell members of the version's scope to pin the version if no other message may tell them: the
+ * departed ones, and, if all groups are activated at once, the ones that have jumped over the
+ * version and would not pin it. */
 static void nudge(struct activation *a, const struct activation_version *v, int only) {
     const int32_t *members = v->sync ? NULL : activation_group(a, v);
     const int n = members ? v->n : a->config.size;

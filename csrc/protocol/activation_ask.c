@@ -69,7 +69,7 @@ int activation_keeps(const struct activation *a, int64_t version) {
 
 /* ---- trouble --------------------------------------------------------------------------------- */
 
-/* Whom the call waits for, if it is not the window: members, and how many. */
+/* Return the members that the call waits for, unless it waits for the window. */
 static struct activation_scope awaited(const struct activation *a, struct activation_call call) {
     const struct activation_version *v = activation_find(a, call.taken);
     const int32_t *members = v ? activation_group(a, v) : NULL;

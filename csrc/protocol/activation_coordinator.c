@@ -12,7 +12,7 @@ static int may_come(const struct activation *a, const struct activation_version 
     return !activation_left(a, rank, v->version) && !has(activation_passed(a, v), rank);
 }
 
-/* Whether those who have arrived may start the version; `living` may come. */
+/* Return 1 if the ranks that have arrived may start the version. */
 static int quorum_present(const struct activation *a, const struct activation_version *v,
                           const struct activation_scope *scope) {
     const uint64_t *arrived = activation_arrived(a, v);

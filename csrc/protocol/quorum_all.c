@@ -130,7 +130,8 @@ static inline enum quorum_all_action gathered(const struct quorum_all_context *c
     return ask(l, PC_CLAIM, QUORUM_ALL_SHARE);
 }
 
-/* ---- looking for those whom a waiting rank waits for ----------------------------------------- */
+/* ---- ranks that a waiting rank waits for ------------------------------------------------------
+ */
 
 static inline int32_t sought(const struct quorum_all_local *l) {
     return l->why == QUORUM_ALL_WHY_WINDOW ? l->j : l->members[l->j];
@@ -145,9 +146,9 @@ static enum quorum_all_action seek_next(const struct quorum_all_context *c,
         if (q != c->rank && (l->why != QUORUM_ALL_WHY_SLICES || l->seen[q] == l->t))
             return go(l, PC_SEEK);
     }
-    /* All slices are claimed, and one that is not done is held by somebody who does not rest. If
-     * one of those lives, it may be that one; the dead ones keep this rank from its result only if
-     * all of them are dead. */
+    /* All slices are claimed, and a slice that is not done is held by a rank that does not rest. If
+     * one of the ranks that do not rest lives, it may hold that slice. So dead ranks keep this rank
+     * from its result only if all of them are dead. */
     if (l->why == QUORUM_ALL_WHY_SLICES && l->lost >= 0 && l->missing_n == 0)
         return go(l, PC_SEEK_DONE);
     return ask(l, l->resume, QUORUM_ALL_SOUGHT);
@@ -292,7 +293,7 @@ step(const struct quorum_all_context *c, struct quorum_all_local *l) {
         l->i++;
         return go(l, PC_WINDOW);
     case PC_ARRIVE:
-        /* seq_cst: the event of a ring for those whom the window holds; pairs with PC_WINDOW. */
+        /* seq_cst: the event of a ring for ranks that wait at the window; pairs with PC_WINDOW. */
         quorum_all_store(m, QUORUM_ALL_ARRIVE, c->rank, 0, (uint64_t)l->t + 1,
                          memory_order_seq_cst);
         return go(l, PC_PUBLISH);
@@ -336,8 +337,8 @@ step(const struct quorum_all_context *c, struct quorum_all_local *l) {
             return pause_for(l, PC_GATHER, QUORUM_ALL_WHY_MEMBERS);
         return go(l, PC_GATHER_AGAIN);
     case PC_GATHER_AGAIN: {
-        /* A departed rank writes no more: what its record says now, it said when it departed, so
-         * that all who ask get the same answer. seq_cst: as above. */
+        /* A departed rank writes no more: its record has not changed since it departed, so that all
+         * ranks that read it get the same answer. seq_cst: as above. */
         const int32_t q = l->members[l->i];
         l->word = quorum_all_load(m, QUORUM_ALL_STAMP, q, parity, memory_order_seq_cst);
         if (l->word == quorum_all_stamp(l->t, (int)l->sync))
@@ -348,10 +349,10 @@ step(const struct quorum_all_context *c, struct quorum_all_local *l) {
             break;
         return go(l, PC_GATHER);
     }
-    /* Slices, each by whoever claims it. */
+    /* Slices, each reduced by the rank that claims it. */
     case PC_CLAIM:
-        /* acquire: who sees that all slices are claimed sees that those who claimed one had come
-         * back before (PC_RISE); pairs with PC_CLAIM_TAKE. */
+        /* acquire: a rank that sees that all slices are claimed sees that each claimant had taken
+         * SLICED back before (PC_RISE); pairs with PC_CLAIM_TAKE. */
         l->word = quorum_all_load(m, QUORUM_ALL_CLAIM, leader_of(l), parity, memory_order_acquire);
         if (counted(l->word, l->t) >= c->slices)
             return go(l, PC_SLICED);
@@ -363,8 +364,8 @@ step(const struct quorum_all_context *c, struct quorum_all_local *l) {
         return go(l, PC_CLAIM);
     case PC_CLAIM_TAKE:
         l->s = (uint32_t)counted(l->word, l->t);
-        /* release: after PC_RISE; pairs with PC_CLAIM. Who slices has seen every member's record,
-         * and slices do not overlap. */
+        /* release: after PC_RISE; pairs with PC_CLAIM. A rank that claims slices has seen every
+         * member's record, and slices do not overlap. */
         if (!quorum_all_cas(m, QUORUM_ALL_CLAIM, leader_of(l), parity, l->word,
                             count_of(l->t, l->s + 1), memory_order_release))
             return go(l, PC_CLAIM);
@@ -374,8 +375,8 @@ step(const struct quorum_all_context *c, struct quorum_all_local *l) {
         l->word = quorum_all_load(m, QUORUM_ALL_DONE, leader_of(l), parity, memory_order_relaxed);
         return go(l, PC_DONE_COUNT);
     case PC_DONE_COUNT: {
-        /* seq_cst: the event of a ring; releases the slice to those who see all done, through the
-         * chain of these updates. Pairs with PC_DRAIN. */
+        /* seq_cst: the event of a ring; releases the slice to the ranks that see all slices done,
+         * through the chain of these updates. Pairs with PC_DRAIN. */
         const uint64_t done = counted(l->word, l->t) + 1;
         if (!quorum_all_cas(m, QUORUM_ALL_DONE, leader_of(l), parity, l->word, count_of(l->t, done),
                             memory_order_seq_cst))

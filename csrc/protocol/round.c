@@ -231,7 +231,7 @@ uint64_t round_draw(const struct round_context *x, uint64_t t, uint32_t leader, 
     return mix_draw(x->topology.seed, t, leader, rank);
 }
 
-/* Of the members looked at so far: has the one that is drawn to start the version arrived? */
+/* Update the member with the lowest draw, of those seen so far, and whether it has arrived. */
 static void draw(const struct round_context *x, struct round_local *l, const int32_t *members,
                  int here) {
     const uint32_t q = (uint32_t)members[l->i];
@@ -576,7 +576,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         return go(l, PC_HEAD);
 
     case PC_HEAD:
-        /* relaxed, but before IN (release): who reads an IN of this life sees this HEAD */
+        /* relaxed, but before IN (release): a rank that reads IN of this life sees this HEAD */
         round_store(m, ROUND_HEAD, l->c, 0,
                     round_pack(l->t, (x->varies ? x->quorum : l->leader) << 1 | l->sync),
                     memory_order_relaxed);
@@ -648,7 +648,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         }
         l->slot = 0;
         l->u = l->t;
-        if (x->ordered) { /* who is late finds it in the slot */
+        if (x->ordered) { /* a late rank finds it in the slot */
             l->fresh = 1;
             return ask(l, PC_USERS, ROUND_PINNED);
         }

@@ -199,7 +199,7 @@ int segment_join(wagma_segment *s, int rank) {
         return no_space(s, what, segment_joined_bytes(s), error);
     }
     touch_region(s, rank);
-    /* seq_cst, as the event of a ring; also releases the region to those who see JOINED. */
+    /* seq_cst, as the event of a ring; also releases the region to ranks that see JOINED. */
     atomic_store(&segment_presence_of(s, rank)->state, SEGMENT_JOINED);
     return WAGMA_OK;
 }

@@ -99,8 +99,8 @@ int segment_life_begin(wagma_segment *s, int rank) {
 void segment_leave(wagma_segment *s, int rank, enum segment_state state) {
     segment_presence *presence = segment_presence_of(s, rank);
     uint32_t now = atomic_load_explicit(&presence->state, memory_order_relaxed); /* only we write */
-    /* seq_cst: the event of a ring; also releases all that this rank has written, to those who see
-     * that it departed. Its lock stays: it says nothing of a rank that has left. */
+    /* seq_cst: the event of a ring; also releases all that this rank has written to ranks that see
+     * it departed. Its lock stays: the lock has no meaning for a rank that has left. */
     if (now < (uint32_t)state)
         atomic_store(&presence->state, (uint32_t)state);
 }

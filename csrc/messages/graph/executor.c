@@ -46,7 +46,7 @@ struct messages_graph {
     uint8_t departed[]; /* [P] */
 };
 
-/* ---- who is there ---------------------------------------------------------------------------- */
+/* ---- present ranks --------------------------------------------------------------------------- */
 
 static int is_ring(const struct messages_graph *g) {
     return g->peers.graph.graph == WAGMA_GRAPH_RING;
@@ -84,7 +84,7 @@ static int missing_senders(wagma_handle *h, int32_t *ranks) {
     return n;
 }
 
-/* Those for whom the call waits, into ranks[GRAPH_DISTANCES_MAX]; their number. */
+/* Write the ranks that the call waits for into ranks[GRAPH_DISTANCES_MAX]; return their number. */
 static int missing(wagma_handle *h, int32_t *ranks) {
     return messages_of(h)->graph->published ? missing_senders(h, ranks) : missing_readers(h, ranks);
 }

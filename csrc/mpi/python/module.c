@@ -8,8 +8,8 @@
 #include "include/wagma_mpi.h"
 #include "mpi/transport.h"
 
-/* The transport in a capsule of this name is the capsule's. Who passes it to wagma_create_over()
- * gives the capsule another name before. */
+/* Name of a capsule that owns its transport. A caller that passes the transport to
+ * wagma_create_over() renames the capsule before. */
 #define OWNED "wagma_transport"
 
 /* A forked child has a copy of the capsule, but no MPI. */

@@ -39,8 +39,8 @@ static segment_atomic *arrival(const wagma_segment *s, int r, uint64_t t) {
 
 void grace_arrive(const struct grace *g, wagma_segment *s, int rank, uint64_t t) {
     if (g->automatic || g->fixed != 0)
-        /* release: who reads it sees the publication before this one, and so that the cell was
-         * reused; pairs with spread_of() */
+        /* release: a rank that reads it sees the publication before this one, and so that the cell
+         * was reused; pairs with spread_of() */
         atomic_store_explicit(arrival(s, rank, t), clock_now(), memory_order_release);
 }
 

@@ -1,5 +1,5 @@
-/* A graph whose ranks share a segment: every call takes what the neighbours of its version have
- * published, and waits for those alone.
+/* A graph whose ranks share a segment: every call reads the contributions that the neighbours of
+ * its version have published, and waits only for these neighbours.
  *
  * A rank copies x to one of its two contribution buffers, by the parity of the version, and
  * publishes it. Two counters per rank:
@@ -12,15 +12,16 @@
  *      (3) wait until arrive > t, or departed, of all that send to this rank at t
  *      (4) sum, finish = t+1
  *
- * Nothing is torn: version t overwrites t-2, of which all readers are done (1), and what was before
- * that, whose readers t-2 had waited for. What (4) reads was published (3), and is overwritten by
- * t+2, whose (1) waits for this rank's finish > t. Each counter is stored after the accesses that
- * it stands for and read with acquire before those that it permits.
+ * No read is torn. Version t overwrites version t-2, whose readers are all done (1); version t-2
+ * had waited for the readers of the version before it. Data that (4) reads was published (3), and
+ * is overwritten by version t+2, whose (1) waits for this rank's finish > t. Each counter is stored
+ * after the accesses that it covers, and read with acquire before the accesses that it permits.
  *
- * Nobody waits for ever: among the ranks that have not departed take one with the least version t.
- * Whoever it waits for in (1) would be at t-2 or before, which is less. After that it waits in (3)
- * for ranks that are at t and have not published it: as long as these compute, or in (1), where by
- * the same argument they do not stay. docs/neighbors.md has it at length. */
+ * No rank waits for ever. Among the ranks that have not departed, take one with the least version
+ * t. A rank that it waits for in (1) would be at version t-2 or before, which is less than t. After
+ * that it waits in (3) for ranks that are at t and have not published it. These ranks compute, or
+ * wait in (1), where by the same argument they do not stay. docs/neighbors.md has the full proof.
+ */
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -41,7 +42,7 @@ static struct graph_executor *graph_of(const wagma_handle *h) {
     return h->state;
 }
 
-/* ---- who is there ---------------------------------------------------------------------------- */
+/* ---- present ranks --------------------------------------------------------------------------- */
 
 static uint64_t arrived(const wagma_segment *s, int r) {
     /* acquire: the buffer and the weight; pairs with publish() */

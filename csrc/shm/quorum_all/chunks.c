@@ -185,8 +185,8 @@ int chunks_look_for_stall(wagma_handle *h, const char *phase) {
             return handle_lost(h, phase, reader);
         return handle_delayed(h, phase, &reader, 1, 1);
     }
-    /* Most of those that are not done only wait like this rank: it is for who has come the least
-     * far, unless one is dead. */
+    /* Most owners that are not done only wait, as this rank does. The wait is for the owner that is
+     * furthest behind, unless one is dead. */
     for (int k = 0; k < c->owners_n; k++) {
         const int q = c->owners[k];
         const int is_dead = q != h->rank && segment_is_dead(handle_segment(h), q);
