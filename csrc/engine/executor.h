@@ -17,14 +17,14 @@ struct executor_request {
     double weight;                /* its weight, not checked yet */
 };
 
-/* What is known about a rank that a wait needs. */
+/* Loss of a rank that a wait needs, as far as is known. */
 enum handle_loss {
     HANDLE_PRESENT = 0,
     HANDLE_FAILED, /* it reported a failure, or left without close() */
     HANDLE_DEAD,
 };
 
-/* What is known about a rank that is not lost. */
+/* Presence of a rank that is not lost, as far as is known. */
 enum handle_presence {
     HANDLE_UNKNOWN,
     HANDLE_LIVES,

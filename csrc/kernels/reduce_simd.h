@@ -198,7 +198,7 @@ ALWAYS_INLINE void look_ahead(const void *p, size_t bytes) {
         __builtin_prefetch((const unsigned char *)p + STREAM_AHEAD + line);
 }
 
-/* Of a job. Where it pays, steps are compiled for constants of these. */
+/* Shape of a job. Where it pays, steps are compiled for constant shapes. */
 typedef struct shape {
     int n, n_outs;
     int first;    /* input whose weight is not 0 */

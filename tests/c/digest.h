@@ -13,7 +13,7 @@ static inline uint64_t digest_one(uint64_t digest, uint64_t word) {
     return digest ^ digest >> 29;
 }
 
-/* Of data, and of what `digest` is of; the same at any address. */
+/* Add data to a digest; the result does not depend on the data's address. */
 static inline uint64_t digest_add(uint64_t digest, const void *data, size_t bytes) {
     const char *at = data;
     uint64_t word;

@@ -33,7 +33,7 @@ void crew_close(crew *c);
 const char *crew_run(crew *c, part *parts, int versions);
 void crew_release(crew *c, part *parts, int versions);
 
-/* What is left on the way, or misused; NULL: nothing. */
+/* Describe a message that is left in flight, or a misuse; NULL: none. */
 const char *crew_leftover(crew *c);
 
 uint64_t crew_draw(crew *c, uint64_t below);

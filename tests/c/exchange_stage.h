@@ -24,7 +24,7 @@ wagma_options options_of_algorithm(int n, schedule_algorithm algorithm, size_t c
 int open_stage(stage *s, const wagma_options *o, size_t attached);
 void close_stage(stage *s);
 
-/* What the rank contributes to the version that comes: its input, with this weight. */
+/* Set the rank's contribution to the next version: its input, with this weight. */
 void set_start(stage *s, int r, double weight);
 /* Runs the version with weights of 1. NULL, or what went wrong. */
 const char *run_version(stage *s);

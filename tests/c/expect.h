@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* What is printed is computed only if the condition does not hold. */
+/* Evaluates the arguments to print only if the condition does not hold. */
 #define EXPECT(condition, ...)                                                                     \
     ((condition) ? 1 : expect(0, __FILE__, __LINE__, #condition, __VA_ARGS__))
 

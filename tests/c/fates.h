@@ -1,4 +1,4 @@
-/* What becomes of ranks when something goes wrong, beside support.h. */
+/* Fates of ranks when something fails; extends support.h. */
 #ifndef WAGMA_TESTS_FATES_H
 #define WAGMA_TESTS_FATES_H
 

@@ -1,6 +1,6 @@
-/* What each call of a trial has to give: whatever it lists (contributors, versions, weight) has to
- * be allowed by the policies, its result has to be what the list says, to within rounding, and
- * ranks that take the same version have to agree on lists and bits. */
+/* Checks the outcome of each call of a trial. The policies have to allow its list (contributors,
+ * versions, weight), its result has to match the list to within rounding, and ranks that take the
+ * same version have to agree on lists and bits. */
 #ifndef WAGMA_TESTS_ORACLE_H
 #define WAGMA_TESTS_ORACLE_H
 

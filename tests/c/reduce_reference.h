@@ -1,5 +1,5 @@
-/* What the kernels have to give, computed another way: one element at a time, 16-bit floats by
- * their definition in exact double arithmetic, integers in 128 bits. */
+/* Reference for the kernels, computed another way: one element at a time, 16-bit floats by their
+ * definition in exact double arithmetic, integers in 128 bits. */
 #ifndef WAGMA_TESTS_REDUCE_REFERENCE_H
 #define WAGMA_TESTS_REDUCE_REFERENCE_H
 

@@ -53,7 +53,8 @@ void team_join(team *t);
 void team_join_clean(team *t);
 wagma_segment *team_segment(team *t);
 
-/* Of a process: returns when it has stopped; lets it go on; ends it, which is no failure then. */
+/* Stop a process, and return when it has stopped; continue it; kill it, which does not count as a
+ * failure. */
 void team_stop(team *t, int r);
 void team_continue(team *t, int r);
 void team_kill(team *t, int r);
@@ -69,7 +70,7 @@ const char *team_warning(team *t, int r);
 
 /* wagma_create() with `initial`, or NULL and a failed EXPECT. */
 wagma_handle *rank_join(rank *me, const void *initial);
-/* Of data, and of what `digest` is of; not 0. */
+/* Add data to a digest; the result is not 0. */
 uint64_t digest_of(uint64_t digest, const void *data, size_t bytes);
 uint32_t random_below(rank *me, uint32_t n);
 /* Now and then a yield or a short sleep, so that ranks arrive in every order. */
@@ -99,7 +100,7 @@ void cast_drop(cast *c);
 
 /* Expects every reference in the segment to be gone and every round to be free. */
 int expect_clean(wagma_segment *s);
-/* What its file occupies. */
+/* Return the bytes that the segment's file occupies. */
 uint64_t file_bytes(const wagma_segment *s);
 /* Newest version that rank r has published; -1: its first contribution, INT64_MAX: departed. */
 int64_t published(const wagma_segment *s, int r);

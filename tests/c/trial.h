@@ -11,7 +11,7 @@
 #include "support.h"
 
 enum { TRIAL_RANKS = 6, TRIAL_VERSIONS = 80 };
-/* Of an array's elements; no divisor of anything that the engine counts in. */
+/* Period of an array's elements; it divides none of the sizes that the engine uses. */
 enum { TRIAL_PERIOD = 7 };
 
 /* ONE_THREAD: it must not wait, so that it does not reserve buffers where memory is limited. JUMPS:
@@ -58,7 +58,7 @@ int trial_is_sync(const trial *g, int64_t t);
 /* Members of the version that rank r takes; the first of them into *leader. */
 int trial_members_of(const trial *g, int r, int64_t t, int *leader);
 
-/* Of a player: like EXPECT, with the trial, rank and version. */
+/* EXPECT for a player: prints the trial, rank and version as well. */
 #define HOLDS(p, condition, format, ...)                                                           \
     EXPECT(condition, "rank %d version %lld: " format " [%s]", (p)->rank, (long long)(p)->t,       \
            __VA_ARGS__, (p)->trial->name)

@@ -1,4 +1,4 @@
-/* What the checks of the invariants ask about a state. */
+/* Questions about a state that the checks of the invariants ask. */
 #ifndef EXPLORE_CHECK_H
 #define EXPLORE_CHECK_H
 

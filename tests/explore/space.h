@@ -1,5 +1,6 @@
-/* What search.c and walk.c explore: a protocol's states, as 16-bit cells, and the moves between
- * them. round_space.c, quorum_all_space.c and activation_main.c give the protocols this form. */
+/* State space that search.c and walk.c explore: a protocol's states, as 16-bit cells, and the moves
+ * between them. round_space.c, quorum_all_space.c and activation_main.c define it for each
+ * protocol. */
 #ifndef EXPLORE_SPACE_H
 #define EXPLORE_SPACE_H
 
