@@ -5,6 +5,7 @@
 
 #include <sched.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 static atomic_int ending_begun;  /* 1: no hook may take the GIL any more */
 static atomic_int ending_inside; /* hooks that may */
@@ -28,6 +29,17 @@ static inline void ending_begin(void) {
     atomic_store(&ending_begun, 1);
     while (atomic_load(&ending_inside) > 0)
         sched_yield();
+}
+
+/* 1: the end has begun. */
+static inline int ending_has_begun(void) {
+    return atomic_load(&ending_begun);
+}
+
+/* Stay here until the process ends. The caller must not hold the GIL. */
+static inline void ending_park(void) {
+    for (;;)
+        pause();
 }
 
 /* In a forked child, where the parent's other threads are not. */

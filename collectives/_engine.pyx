@@ -9,6 +9,7 @@ import errno
 import logging
 import math
 import os
+import threading
 import warnings
 import weakref
 
@@ -75,6 +76,8 @@ cdef extern from "_ending.h" nogil:
     bint ending_enter()
     void ending_leave()
     void ending_begin()
+    bint ending_has_begun()
+    void ending_park()
     void ending_forked()
 
 cdef extern from "base/process.h" nogil:
@@ -123,10 +126,10 @@ _open = weakref.WeakSet()
 
 @atexit.register
 def _fail_open_handles():
+    with nogil:  # from now on waits of other threads ask for the GIL no more
+        ending_begin()
     for handle in list(_open):
         handle.fail()
-    with nogil:  # and calls of other threads ask for the GIL no more
-        ending_begin()
 
 
 # ---- errors --------------------------------------------------------------------------------------

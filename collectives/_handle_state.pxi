@@ -173,6 +173,9 @@ cdef class _HandleState:
             "wait() for it first")
 
     cdef object _failure(self, int status):
+        if ending_has_begun() and threading.current_thread().daemon:
+            with nogil:  # the program's end has ended the call: nobody is left to hear of that
+                ending_park()
         error = self.pending
         self.pending = None
         if (status == WAGMA_ESTALL or status == WAGMA_EPEER) and self.handle != NULL:
