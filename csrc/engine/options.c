@@ -108,7 +108,7 @@ static int check_start(wagma_options *o) {
                          "quorum is %" PRId32 ": it must be 1 to %s (%" PRId32
                          "), 0 for all, or WAGMA_QUORUM_MAJORITY (-1)",
                          o->quorum, world ? "size" : "group_size", most);
-    if (world && o->quorum == o->size) { /* nobody is late: no need to wait for other groups */
+    if (world && o->quorum == o->size) { /* no rank is late: no need to wait for other groups */
         o->activation = WAGMA_ACTIVATION_GROUP;
         o->quorum = o->group_size;
     }

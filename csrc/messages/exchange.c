@@ -229,7 +229,7 @@ int exchange_begin(struct exchange_pool *pool, const exchange_start *start, stru
     return exchange_advance(pool, e);
 }
 
-/* An exchange has nothing left: whoever asks next gets it. */
+/* End an exchange that has nothing left to do: the next exchange_poll() returns it. */
 static void end(struct exchange_pool *pool, struct exchange *e) {
     struct exchange **place = place_of(pool, e->start.version);
     *place = e->next;

@@ -102,7 +102,7 @@ struct messages_executor {
     /* memory */
     arena arena; /* of blocks and exchanges */
     messages_block *free, *made;
-    messages_block *own; /* wagma_shared_array(); NULL: nobody has asked for it */
+    messages_block *own; /* wagma_shared_array(); NULL: not asked for yet */
     messages_version *versions, *spare, *untold;
     int32_t *ranks;        /* [P] scratch */
     rank_record *records;  /* [P] rank_stats.h: as they came with the last sync version */

@@ -9,7 +9,7 @@ enum {
     REST_NS_MAX = 1000000 /* one pause of a wait that lasts long */
 };
 
-/* ---- for whom -------------------------------------------------------------------------------- */
+/* ---- missing ranks --------------------------------------------------------------------------- */
 
 static enum trace_wait what_for(const wagma_handle *h, const struct activation_call *answer) {
     if (answer->state == ACTIVATION_WAITS_WINDOW)
@@ -30,7 +30,7 @@ static int is_lost_for_good(struct messages_executor *e, int rank, uint64_t now)
     return rank >= 0 && now - e->lost_since >= WAIT_HEARTBEAT_NS;
 }
 
-/* Ranks fail one after the other; everybody's error names what was first. */
+/* Ranks fail one after the other; the error of each names the first cause. */
 static int lose_after(wagma_handle *h, const char *phase, int rank) {
     const messages_loss *l = &messages_of(h)->failure;
     const int awaited = l->cause == ACTIVATION_BY_AWAITED;

@@ -85,8 +85,8 @@ void requests_add(struct requests *r, MPI_Request request, int receive,
 int requests_test(struct mpi_transport *m, struct requests *r);
 /* Takes one from ended[]: 1, or 0. */
 int requests_take(struct requests *r, transport_completion *context);
-/* Cancels receives and forgets all requests, without waiting for anybody. 0: MPI may still use the
- * memory of some messages. */
+/* Cancels receives and forgets all requests, without waiting for other ranks. 0: MPI may still use
+ * the memory of some messages. */
 int requests_abandon(struct requests *r);
 void requests_free(struct requests *r);
 
@@ -113,7 +113,7 @@ void finalize_remove(struct mpi_transport *m);
 /* Return 1 if MPI reports ranks that died. */
 int failures_told(void);
 enum failure {
-    FAILURE_OTHER,   /* 0: nobody died */
+    FAILURE_OTHER,   /* 0: no rank died */
     FAILURE_LOST,    /* the message was from or to a rank that died */
     FAILURE_PENDING, /* a receive from any rank complains, and goes on */
 };

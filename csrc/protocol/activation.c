@@ -187,7 +187,7 @@ static void inquire(struct activation *a) {
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Nudged: somebody has pinned the version and needs this rank. */
+/* Nudged: a member has pinned the version and needs this rank. */
 static void be_nudged(struct activation *a, struct activation_version *v, int sync) {
     if (v->state != ACTIVATION_IDLE)
         return;

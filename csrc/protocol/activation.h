@@ -94,7 +94,7 @@ enum activation_event_kind {
     ACTIVATION_EVENT_COMPLETE, /* the exchange of `version` is complete on this rank */
     ACTIVATION_EVENT_TICK,     /* it is `now` */
     ACTIVATION_EVENT_DEPART,   /* this rank closes; no call is in progress */
-    ACTIVATION_EVENT_INQUIRE,  /* the call has waited for long: asks everybody where they are */
+    ACTIVATION_EVENT_INQUIRE,  /* the call has waited for long: asks all ranks for their versions */
     ACTIVATION_EVENT_DEAD,     /* `from` is known to be dead */
 };
 

@@ -32,7 +32,7 @@ struct activation_version {
     int32_t n;          /* members of this rank's group */
     int32_t arrivals;   /* notices, as its coordinator */
     uint8_t state;
-    uint8_t sync;       /* PINNED: over the world, everybody fresh */
+    uint8_t sync;       /* PINNED: over the world, all ranks fresh */
     uint8_t has_quorum; /* and waits for the end of the grace */
     uint8_t counted;    /* its spread was told */
     uint8_t sync_seen;  /* another rank called it as sync(x) */
@@ -62,7 +62,7 @@ struct activation {
     /* window: barriers are joined and passed one after the other */
     int64_t half;       /* h */
     int64_t joined;     /* the last one that this rank joined */
-    int64_t passed;     /* the last one that everybody joined */
+    int64_t passed;     /* the last one that all ranks joined */
     int32_t round;      /* of barrier `joined`: rounds in which this rank has sent */
     uint32_t rounds[2]; /* received ones, of barriers of even and odd number */
 

@@ -3,7 +3,7 @@
  * A rank joins barrier j, after it has passed barrier j - 1, when its counter has reached j h and
  * no version below j h is PINNED on it; one that has departed joins when it hears of the barrier.
  * In round k it sends to rank + 2^k (mod P), after it has received in every round below k; having
- * received in all, it knows that everybody has joined. Others are one barrier ahead at most: they
+ * received in all, it knows that all ranks have joined. Others are one barrier ahead at most: they
  * have passed this one, which this rank has joined. */
 #include "protocol/activation_state.h"
 

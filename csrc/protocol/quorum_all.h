@@ -127,7 +127,7 @@ struct quorum_all_local {
     int64_t low;      /* lowest version seen */
     uint64_t word;    /* that was read */
     double divisor;   /* sum of the weights */
-    uint32_t resume;  /* where it waits, and for looking whom for: */
+    uint32_t resume;  /* where it waits; the next three find the ranks that it waits for */
     uint32_t fate;    /* of the rank that is looked at */
     int32_t j, lost;  /* index of that rank; a dead one that may hold a slice, or -1 */
 };

@@ -287,7 +287,7 @@ static inline int is_disputed(const struct round_context *x, const struct round_
     return x->varies && !l->sync && round_low(head) >> 1 != x->quorum;
 }
 
-/* The first buffer from l->i on that is neither published nor promised to anybody. */
+/* The first buffer from l->i on that is neither published nor promised to a rank. */
 static inline void skip_own(struct round_local *l) {
     while (l->i == l->own || l->i + 1 == l->reserved || l->i + 1 == l->array)
         l->i++;

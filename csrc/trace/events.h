@@ -108,7 +108,7 @@ struct trace { /* of a handle */
 struct trace_origin {
     int rank;
     const wagma_options *options; /* checked */
-    trace_group *group;           /* who is in a group; called with `groups`; NULL: nobody knows */
+    trace_group *group;           /* members of a group; called with `groups`; NULL: unknown */
     const void *groups;
     const char *transport; /* for readers: "shm", "MPICH 5.0.2" */
     int shared;            /* several threads record */

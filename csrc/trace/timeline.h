@@ -38,7 +38,7 @@ struct trace_timeline {
     int64_t realtime_ns; /* CLOCK_REALTIME minus CLOCK_MONOTONIC, at creation */
     wagma_options options;
     trace_message_name *message_name; /* NULL: messages have no names */
-    trace_group *group;               /* NULL: nobody knows who is in a group */
+    trace_group *group;               /* NULL: the members of a group are unknown */
     const void *groups;
     char transport[TIMELINE_NAME], name[TIMELINE_NAME];
     uint64_t collective;

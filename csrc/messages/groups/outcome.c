@@ -110,7 +110,7 @@ static void outcome_alone(wagma_handle *h, messages_version *v) {
     v->shown = shows;
     merge_outcome_alone(h);
     if (shows && ordered) {
-        (void)carry(h); /* nobody is late here: nothing is carried any more */
+        (void)carry(h); /* no rank is late here: nothing is carried any more */
         e->results[o->results_count++] = weight != 0 ? out : NULL;
         o->results = e->results;
     } else if (shows && weight != 0) {

@@ -117,7 +117,7 @@ static int stall(wagma_handle *h, enum round_why why) {
     return handle_heartbeat(h, phase(h, why), e->missing, missing, needed);
 }
 
-/* In the grace nobody has to come: it is over when all that are awaited are dead or failed. */
+/* No rank has to arrive during the grace: it ends when all awaited ranks are dead or failed. */
 static int stall_in_grace(wagma_handle *h) {
     struct avoiding_executor *e = h->state;
     const wagma_segment *s = handle_segment(h);
@@ -143,7 +143,7 @@ static uint64_t deadline(wagma_handle *h, enum round_why why) {
 static int look(wagma_handle *h, void *context, int *over) {
     const enum round_why why = *(const enum round_why *)context;
     (void)over;
-    if (why == ROUND_WHY_SLICES) /* nobody has to come: the slice is computed again */
+    if (why == ROUND_WHY_SLICES) /* no rank has to act: the slice is recomputed */
         return handle_interrupted(h, phase(h, why));
     const int status = why == ROUND_WHY_GRACE ? stall_in_grace(h) : stall(h, why);
     if (status != WAGMA_EPEER || !avoiding_of(h)->context.varies)

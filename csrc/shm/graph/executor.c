@@ -116,7 +116,7 @@ static int go_on(wagma_handle *h, void *context, int *over) {
     return WAGMA_OK;
 }
 
-/* Wait until nobody is missing, as call_wait(). */
+/* Wait until no neighbour is missing, as call_wait(). */
 static int wait_for_missing(wagma_handle *h, uint32_t most_pauses) {
     static const struct call_wait wait = {go_on, look_for_stall, NULL};
     return call_wait(h, awaited(h), most_pauses, &wait, NULL);
@@ -138,7 +138,7 @@ static void publish(wagma_handle *h) {
     const int64_t t = h->call.version;
     const int buffer = (int)(t % s->buffers);
     *segment_weight(s, h->rank, buffer) = h->call.weight;
-    if (e->each > 0 && h->call.weight != 0) { /* or nobody reads it */
+    if (e->each > 0 && h->call.weight != 0) { /* or no rank reads it */
         const uint64_t began = trace_begin(h->trace);
         h->kernels->divided_copy((wagma_dtype)s->options.dtype,
                                  segment_contribution(s, h->rank, buffer), h->call.x, 1,

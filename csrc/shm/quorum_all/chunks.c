@@ -148,7 +148,7 @@ static int can_collect(wagma_handle *h) {
     return chunk < c->reached[CHUNKS_REDUCED] && others_reached(h, CHUNKS_REDUCED, chunk + 1);
 }
 
-/* This rank has its result, and nobody reads what it is going to write. */
+/* Return 1 if this rank has its result, and no rank reads what it is going to write. */
 static int is_over(wagma_handle *h) {
     const struct chunks *c = &quorum_all_of(h)->chunks;
     if (c->index < 0)

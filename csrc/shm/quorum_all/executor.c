@@ -1,10 +1,10 @@
-/* Quorum "all": nobody can be late, so sums go straight into the members' arrays.
+/* Quorum "all": no rank can be late, so sums go straight into the members' arrays.
  *
  * protocol/quorum_all.c is the protocol, one rank's call as a state machine; what it asks for is
  * done here:
  *   write    weight, and a small payload or where a large one lies
  *   private  (small) the sum of the others' records and x (small.c)
- *   reduce   (large) slice by slice into ALL members' arrays, each slice by whoever claims it;
+ *   reduce   (large) slice by slice into ALL members' arrays, by the ranks that claim them;
  *            chunk by chunk if one of them is private (chunks.c)
  *   deliver  (large) all slices are done */
 #include <stdlib.h>
