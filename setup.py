@@ -1,4 +1,4 @@
-"""Builds the package: metadata is in pyproject.toml, the engine's sources in csrc/engine.mk."""
+"""Build of the package: metadata is in pyproject.toml, the engine's sources in csrc/engine.mk."""
 
 import os
 import sys
@@ -9,24 +9,25 @@ from setuptools import Extension, find_packages, setup
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "buildtools"))
-from mpi_extension import BuildExtensions  # noqa: E402 - found by the line above
+from mpi_extension import BuildExtensions  # noqa: E402 - the line above makes it importable
 
 
 def engine_mk() -> dict[str, list[str]]:
-    """The words of every `NAME = words` line of csrc/engine.mk."""
+    """Return the words of every `NAME = words` line of csrc/engine.mk."""
     lines = (ROOT / "csrc/engine.mk").read_text().splitlines()
     pairs = (line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
     return {name.strip(): words.split() for name, words in pairs}
 
 
 def files(*patterns: str) -> list[str]:
-    """Paths relative to the root, as setuptools wants them, in a fixed order."""
+    """Return paths relative to the root, as setuptools requires, in a fixed order."""
     return sorted(str(path.relative_to(ROOT)) for p in patterns for path in ROOT.glob(p))
 
 
 engine = engine_mk()
-# Python's own flags ask for all debug information: for the generated bindings that takes a third of
-# the time of the build. Lines remain, for stacks; the engine is stepped through in its C tests.
+# Python's own flags ask for full debug information, which takes a third of the build time for the
+# generated bindings. Line numbers remain, for stacks; to step through the engine, use its
+# C tests.
 CFLAGS = [*engine["ENGINE_CFLAGS"], "-g1"]
 
 # The environment that make sets up is editable: make builds the extensions in place, once the
@@ -48,7 +49,7 @@ class BuildWithMPI(BuildExtensions):
 
 
 def extensions() -> list[Extension]:
-    """The extensions, whose C files Cython writes."""
+    """Return the extensions, whose C files Cython generates."""
     made: list[Extension] = cythonize(
         [
             Extension(
@@ -57,7 +58,7 @@ def extensions() -> list[Extension]:
                 include_dirs=["collectives", "csrc", "csrc/include"],
                 depends=files(
                     "csrc/**/*.h",
-                    "csrc/protocol/*.c",  # two of them are included
+                    "csrc/protocol/*.c",  # two of these files are included by others
                     "csrc/engine.mk",
                     "collectives/*.pxd",
                     "collectives/*.h",
@@ -74,7 +75,7 @@ def extensions() -> list[Extension]:
                 extra_link_args=["-pthread"],
             ),
         ],
-        include_path=["collectives"],  # Cython knows packages by their folders
+        include_path=["collectives"],  # Cython finds packages by their folders
         quiet=True,
     )
     return made

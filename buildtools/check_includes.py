@@ -9,10 +9,10 @@ CSRC = Path(__file__).resolve().parents[1] / "csrc"
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
 
 SHARED = ("base/", "kernels/", "protocol/", "trace/", "engine/")
-# What each folder may include beside its own files and the public headers. Nothing may include mpi/
-# or api/.
+# Folders that each folder may include beside its own files and the public headers. Nothing may
+# include mpi/ or api/.
 MAY_INCLUDE: dict[str, tuple[str, ...]] = {
-    "include/": ("wagma.h",),  # as users include it
+    "include/": ("wagma.h",),  # users include it so
     "base/": (),
     "kernels/": ("base/",),
     "protocol/": ("base/", "kernels/"),
@@ -23,12 +23,12 @@ MAY_INCLUDE: dict[str, tuple[str, ...]] = {
     "mpi/": ("base/", "messages/transport.h"),
     "api/": (*SHARED, "shm/", "messages/"),
 }
-# Includes against these rules that have yet to go, and why they are there.
+# Known violations that remain to be removed, each with its reason.
 EXCEPTIONS: dict[tuple[str, str], str] = {}
 
 
 def violations(path: str, source: str) -> Iterator[tuple[int, str]]:
-    """Yield the line and the name of each include that a file of csrc/ may not have."""
+    """Yield the line and the name of each forbidden include in a file of csrc/."""
     folder = path.partition("/")[0] + "/"
     allowed = (folder, "include/", *MAY_INCLUDE[folder])
     for number, line in enumerate(source.splitlines(), 1):

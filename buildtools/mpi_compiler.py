@@ -1,4 +1,4 @@
-"""The compiler of an MPI: where it is, and for which family of MPIs it compiles."""
+"""The compiler of an MPI: its command, and the family of MPIs that it compiles for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-# The handles of all MPIs but Open MPI and what is made from it are MPICH's, or refused at run time.
+# Every MPI not derived from Open MPI either has MPICH's handles or is refused at run time.
 _PROBE = """
 #include <mpi.h>
 #ifdef OPEN_MPI
@@ -29,9 +29,9 @@ class MPICompiler(NamedTuple):
     """A command that compiles programs with mpi.h.
 
     Attributes:
-        command: its words.
+        command: the words of the command.
         family: "mpich" or "openmpi".
-        wheel: it belongs to an MPI that was installed by pip.
+        wheel: whether it belongs to an MPI that pip installed.
     """
 
     command: list[str]
@@ -39,10 +39,10 @@ class MPICompiler(NamedTuple):
     wheel: bool
 
     def flags(self) -> list[str]:
-        """What it passes to the C compiler, without the folder where MPI's library is now.
+        """Return its flags for the C compiler, without a wheel's library folder.
 
-        That of a wheel may be gone, or belong to somebody else, when the program runs: builds of
-        packages happen in folders that do not last. mpi4py has loaded the library by then.
+        A wheel's folder may be gone, or belong to another user, when the program runs: builds of
+        packages happen in temporary folders. mpi4py has loaded the library by then.
         """
         words = subprocess.run(
             [*self.command, "-show"], check=True, capture_output=True, text=True
@@ -58,10 +58,10 @@ class MPICompiler(NamedTuple):
 
 
 def wanted(environ: Mapping[str, str] = os.environ) -> str:
-    """WAGMA_MPI: "mpich" or "openmpi", the family to build for; "none"; empty: any family.
+    """Return WAGMA_MPI: the family to build for ("mpich" or "openmpi"), "none", or "" for any.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: WAGMA_MPI has another value.
     """
     name = environ.get("WAGMA_MPI", "")
     if name not in ("", *WHEELS, "none"):
@@ -70,14 +70,14 @@ def wanted(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def find(environ: Mapping[str, str] = os.environ) -> MPICompiler | None:
-    """The first that can compile: WAGMA_MPICC, MPICC, mpicc of this virtual environment, mpicc, cc.
+    """Return the first that works: WAGMA_MPICC, MPICC, this environment's mpicc, mpicc, cc.
 
-    Those of another family than WAGMA_MPI names are passed over; None: there is none, or
+    Compilers of another family than WAGMA_MPI names are skipped. None: there is none, or
     WAGMA_MPI=none.
 
     Raises:
-        RuntimeError: WAGMA_MPICC cannot, or is of another family.
-        ValueError: WAGMA_MPI is not a name that it may have.
+        RuntimeError: WAGMA_MPICC does not work, or belongs to another family.
+        ValueError: WAGMA_MPI has an unknown value.
     """
     asked = wanted(environ)
     if asked == "none":
@@ -105,12 +105,12 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
             yield variable, words
     if sys.prefix != sys.base_prefix:
         yield "environment", [str(Path(sys.prefix) / "bin/mpicc")]
-    for name in ("mpicc", "cc"):  # cc is Cray's
+    for name in ("mpicc", "cc"):  # Cray's compiler wrapper is cc
         yield name, [name]
 
 
 def _family(command: list[str]) -> str | None:
-    """The family that the preprocessor finds in mpi.h; None: it finds no mpi.h."""
+    """Return the family that the preprocessor finds in mpi.h; None: it finds no mpi.h."""
     if shutil.which(command[0]) is None:
         return None
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Builds the extension that carries messages over MPI, where an MPI's compiler is found."""
+"""The build of the extension that carries messages over MPI, where an MPI compiler is found."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NONE = (
 
 
 class MPIExtension(Extension):
-    """An extension for one family of MPIs; its name says which."""
+    """An extension for the family of MPIs in its name."""
 
     def __init__(
         self,
@@ -41,9 +41,9 @@ class MPIExtension(Extension):
 
 
 class BuildExtensions(build_ext):
-    """build_ext, with the extension over MPI where there can be one.
+    """build_ext, and the extension over MPI where an MPI compiler is found.
 
-    Subclasses say what it is made of.
+    Subclasses give the extension's sources.
     """
 
     sources: list[str]
@@ -51,7 +51,7 @@ class BuildExtensions(build_ext):
     cflags: list[str]
 
     def finalize_options(self) -> None:
-        """Adds the extension; it has its name from the MPI, so that this is the first occasion."""
+        """Add the extension. Its name depends on the MPI, so it cannot be added earlier."""
         compiler = mpi_compiler.find()
         self.without = compiler is None
         if compiler:
@@ -61,14 +61,14 @@ class BuildExtensions(build_ext):
         super().finalize_options()
 
     def run(self) -> None:
-        """Builds all."""
+        """Build all extensions."""
         asked = mpi_compiler.wanted()
         if self.without and asked != "none":
             self.warn(NONE.format(asked or "an MPI"))
         super().run()
 
     def build_extensions(self) -> None:
-        """Builds all, one after the other, several sources of one at a time."""
+        """Build the extensions one after the other, each from several sources at a time."""
         # --parallel counts sources here: extensions would share the compiler, which is changed
         most = parallel.jobs() if self.parallel in (None, True) else self.parallel
         self.parallel = None
@@ -76,17 +76,17 @@ class BuildExtensions(build_ext):
         super().build_extensions()
 
     def build_extension(self, ext: Extension) -> None:
-        """Builds one."""
+        """Build one extension."""
         if isinstance(ext, MPIExtension):
             self._build_over_mpi(ext)
         else:
             super().build_extension(ext)
 
     def _build_over_mpi(self, ext: MPIExtension) -> None:
-        """With the MPI's compiler, and objects in a folder of their own.
+        """Build with the MPI's compiler; keep the objects in a separate folder.
 
-        An extension that was built with another compiler looks as new as one that was built with
-        this one, so a compiler that was asked for builds it anew.
+        Time stamps do not show which compiler built an extension, so an explicitly requested
+        compiler always rebuilds it.
         """
         compiler = self.compiler
         kept = compiler.compiler_so, compiler.linker_so, self.build_temp, self.force
@@ -102,5 +102,5 @@ class BuildExtensions(build_ext):
 
 
 def _options(command: list[str]) -> list[str]:
-    """The words after the compiler, which may be several: `ccache gcc -pthread`."""
+    """Return the words after the compiler, which may have several itself: `ccache gcc -pthread`."""
     return list(dropwhile(lambda word: not word.startswith("-"), command))

@@ -1,4 +1,4 @@
-"""Compiles the sources of an extension at the same time, which setuptools does one by one."""
+"""Parallel compilation of an extension's sources, which setuptools compiles one by one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from setuptools.errors import OptionError
 
 
 def jobs() -> int:
-    """Sources at a time: MAX_JOBS, or else as many as this process has cores.
+    """Return how many sources to compile at a time: MAX_JOBS, or this process's number of cores.
 
     Raises:
-        OptionError: MAX_JOBS is no positive number; setup.py prints it as its last line.
+        OptionError: MAX_JOBS is not a positive number; setup.py prints the error as its last line.
     """
     asked = os.environ.get("MAX_JOBS", "")
     if not asked:
@@ -25,10 +25,10 @@ def jobs() -> int:
 
 
 def compile_with(compiler: Any, most: int) -> None:
-    """Makes `compiler`, one of setuptools', compile up to `most` sources of an extension at a time.
+    """Make a setuptools compiler compile up to `most` sources of an extension at a time.
 
-    After an error or Ctrl-C no other source is begun, and the error is raised when those that were
-    begun have ended.
+    After an error or Ctrl-C no further source is begun. The error is raised when the running
+    compilations have ended.
     """
     compile_all, compile_one = compiler.compile, compiler._compile
 
@@ -46,7 +46,7 @@ def compile_with(compiler: Any, most: int) -> None:
                 raise
 
         with ThreadPoolExecutor(most) as pool:
-            # Called for one source after the other, once their folders are there.
+            # setuptools calls this for one source after the other, once their folders exist.
             compiler._compile = lambda *source: begun.append(pool.submit(compile_next, *source))
             try:
                 objects: list[str] = compile_all(*args, **options)

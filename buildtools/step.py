@@ -3,7 +3,7 @@
     python buildtools/step.py LABEL COMMAND [ARGUMENT...]
 
 The label is printed when the step begins, and its time at the end. In between, a line every few
-seconds shows the last thing that the command said. All of its output is printed if it fails.
+seconds shows the command's latest output. If the command fails, all of its output is printed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Sequence
 
 __all__ = ["PERIOD_S", "run"]
 
-PERIOD_S = 8.0  # from one sign of life to the next
-WIDTH = 78  # of its line
+PERIOD_S = 8.0  # between two progress lines
+WIDTH = 78  # of a progress line
 
 
 def run(label: str, command: Sequence[str], period: float = PERIOD_S) -> int:
@@ -26,7 +26,7 @@ def run(label: str, command: Sequence[str], period: float = PERIOD_S) -> int:
     Args:
         label: what the step does.
         command: program and arguments.
-        period: seconds from one line to the next while it runs.
+        period: seconds between two lines while the command runs.
     """
     start = time.monotonic()
     say(f"{label} ...")
@@ -55,7 +55,7 @@ def _last(said: Sequence[str]) -> str:
 
 
 def say(text: str) -> None:
-    """Print a line that is seen at once, also through a pipe."""
+    """Print a line and flush it, so that it is visible through a pipe."""
     print(text, flush=True)  # noqa: T201
 
 

@@ -1,4 +1,4 @@
-# Part of _engine.pyx: the channel for messages between ranks on any nodes.
+# Part of _engine.pyx: the channel that carries messages between ranks on any nodes.
 
 # The destructor of the capsule closes its transport only if the capsule has the first name.
 cdef const char *OWNED = "wagma_transport"
@@ -7,17 +7,17 @@ cdef const char *TAKEN = "wagma_transport, taken"
 
 @cython.final
 cdef class Channel:
-    """The messages between the ranks of one collective, which may be on any nodes.
+    """Messages between the ranks of one collective, on any nodes.
 
-    The first handle that is made over it takes it, also if that fails; a channel that none took is
-    closed when nothing refers to it any more.
+    The first handle created over a channel takes it, even if that creation fails. A channel that no
+    handle took is closed when the last reference to it goes.
 
     Args:
         options: those of wagma_options in wagma.h, as ints and floats.
         capsule: the transport, as `transport.connect` made it.
 
     Raises:
-        ValueError, TypeError: an option is wrong; the capsule is of something else, or was used.
+        ValueError, TypeError: an option is wrong; the capsule is no transport, or was used before.
     """
     cdef object capsule      # owns the transport until a handle does
     cdef wagma_transport *transport
@@ -33,7 +33,7 @@ cdef class Channel:
         self.capsule = capsule
 
     cdef int check(self, int rank) except -1:
-        """Check that a handle of `rank` can be made."""
+        """Check that a handle of `rank` can be created."""
         if self.transport == NULL:
             raise HandleError("the channel was taken by a handle before: make another one")
         if rank != self.transport.rank:
@@ -49,4 +49,4 @@ cdef class Channel:
 
     def __dealloc__(self):
         if self.transport != NULL and self.process != process_serial():
-            PyCapsule_SetName(self.capsule, TAKEN)  # it is the parent's
+            PyCapsule_SetName(self.capsule, TAKEN)  # the capsule is the parent's

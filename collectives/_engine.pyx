@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 """Bindings of the engine (wagma.h): Segment, Channel, Handle, Outcome and the grouping.
 
-No logic lives here: arrays become addresses, statuses become exceptions, and the GIL is released
-where the engine may wait or work for long.
+No logic lives here: arrays become addresses, statuses become exceptions, and calls that may wait or
+work for long release the GIL.
 """
 import atexit
 import errno
@@ -105,28 +105,28 @@ if wagma_abi_version() != WAGMA_ABI_VERSION:
 
 
 def simd_level():
-    """Name of the kernels that this process uses: "scalar", "avx2" or "avx512"."""
+    """Return the name of the kernels that this process uses: "scalar", "avx2" or "avx512"."""
     return reduce_best().name.decode()
 
 
 def huge_pages():
-    """Whether this system lets shared memory lie in huge pages when it is asked to."""
+    """Return whether this system puts shared memory into huge pages on request."""
     return pages_can_join()
 
 
-# ---- fork: a handle belongs to the process that made it -----------------------------------------
-# A child that forgot about its copies of the parent's handles must not mark the parent's rank failed
-# when it exits: whatever refers to the engine's memory remembers the process.
-process_serial()  # from now on forks are counted
+# ---- fork: a handle belongs to the process that created it --------------------------------------
+# A forked child must not mark the parent's rank failed when it exits and drops its copies of the
+# parent's handles. Every object that refers to the engine's memory therefore remembers its process.
+process_serial()  # counts forks from now on
 os.register_at_fork(after_in_child=lambda: ending_forked())
 
-# ---- exit: a rank that leaves without close() has failed ----------------------------------------
+# ---- exit: a rank that leaves without close() counts as failed ----------------------------------
 _open = weakref.WeakSet()
 
 
 @atexit.register
 def _fail_open_handles():
-    with nogil:  # from now on waits of other threads ask for the GIL no more
+    with nogil:  # waits of other threads no longer request the GIL
         ending_begin()
     for handle in list(_open):
         handle.fail()
@@ -134,7 +134,7 @@ def _fail_open_handles():
 
 # ---- errors --------------------------------------------------------------------------------------
 cdef object _error(int status, str transport="shm"):
-    """The exception for a status; to be called by the thread that got it, before its next call."""
+    """Return the exception for a status; call it in the failing thread, before its next call."""
     text = wagma_last_error().decode("utf-8", "replace")
     if status == WAGMA_EINVAL:
         return ValueError(text)
@@ -152,7 +152,7 @@ cdef object _error(int status, str transport="shm"):
         return MismatchError(text)
     if status == WAGMA_EQUORUM:
         return QuorumMismatchError(text)
-    if status == WAGMA_ECLOSED or status == WAGMA_EINTERRUPTED:  # by the end of the interpreter
+    if status == WAGMA_ECLOSED or status == WAGMA_EINTERRUPTED:  # the interpreter is ending
         return HandleError(text)
     return SegmentError(text) if transport == "shm" else TransportError(text)  # WAGMA_ESYS
 
@@ -172,11 +172,11 @@ GROUPINGS = {"dynamic": WAGMA_GROUPING_DYNAMIC, "fixed": WAGMA_GROUPING_FIXED,
 
 def group_of(int rank, int size, int group_size, int64_t version, *, str grouping="dynamic",
              uint64_t seed=0):
-    """Members of `rank`'s group at `version`, ascending.
+    """Return the members of `rank`'s group at `version`, ascending.
 
     Args:
         grouping: "dynamic", "fixed" or "pairs", see `Options`.
-        seed: of the pairs.
+        seed: seed of the pairs.
 
     Raises:
         ValueError: an argument is out of its range.
@@ -194,11 +194,11 @@ GRAPHS = {"ring": WAGMA_GRAPH_RING, "exponential": WAGMA_GRAPH_EXPONENTIAL}
 
 
 def neighbors_of(int rank, int size, str graph, int neighbors, int64_t version):
-    """The ranks that send to `rank` at `version`, ascending.
+    """Return the ranks that send to `rank` at `version`, ascending.
 
     Args:
         graph: "ring" or "exponential", see `NeighborExchange`.
-        neighbors: that a rank of an exponential graph sends to; 1 for a ring.
+        neighbors: number of ranks that each rank of an exponential graph sends to; 1 for a ring.
 
     Raises:
         ValueError: an argument is out of its range.
@@ -223,7 +223,7 @@ PROGRESS = {"sleep": WAGMA_PROGRESS_SLEEP, "yield": WAGMA_PROGRESS_YIELD,
 
 
 cdef int _read_options(options, wagma_options *o) except -1:
-    """Write `options`, by the names of the struct's fields, over the engine's defaults; check."""
+    """Write `options`, keyed by the struct's field names, over the engine's defaults; check."""
     wagma_options_init(o)
     values: dict = o[0]
     for key, value in options.items():
@@ -241,7 +241,7 @@ cdef int _read_options(options, wagma_options *o) except -1:
 
 
 def check_options(options):
-    """The engine's options with defaults filled in, checked as creation would.
+    """Return the engine's options with defaults filled in, checked as at creation.
 
     Raises:
         ValueError, TypeError: an option is wrong.
@@ -257,7 +257,7 @@ def segment_memory(options):
     """Return the bytes of shared memory that the arrays of one rank take.
 
     Returns:
-        At creation, and at most without shm_limit; some kilobytes of words come on top.
+        Bytes at creation, and the maximum without shm_limit. Some kilobytes of words come on top.
 
     Raises:
         ValueError, TypeError: an option is wrong.
@@ -275,12 +275,12 @@ def segment_memory(options):
 @cython.final
 @cython.no_gc_clear
 cdef class Segment:
-    """The memory that the ranks of one collective share.
+    """Shared memory of the ranks of one collective.
 
-    `Segment.create(options)` makes one for ranks that are threads of this process or forked from
-    it, `Segment.create(options, name)` ("/x") one that other processes open by name. The options
-    are those of wagma_options in wagma.h, as ints and floats. It is unmapped when nothing
-    refers to it any more. Thread-safe.
+    `Segment.create(options)` creates a segment for ranks that are threads of this process or forked
+    from it. `Segment.create(options, name)` ("/x") creates one that other processes open by name.
+    The options are those of wagma_options in wagma.h, as ints and floats. The segment is unmapped
+    when the last reference to it goes. Thread-safe.
     """
     cdef wagma_segment *segment
     cdef wagma_options used
@@ -291,11 +291,11 @@ cdef class Segment:
 
     @staticmethod
     def create(options, name=None):
-        """Makes a segment.
+        """Create a segment.
 
         Raises:
             ValueError, TypeError: an option is wrong.
-            SegmentError: the shared memory could not be had.
+            SegmentError: the shared memory is not available.
         """
         cdef Segment self = Segment.__new__(Segment)
         cdef bytes path = None if name is None else name.encode()
@@ -313,11 +313,11 @@ cdef class Segment:
 
     @staticmethod
     def open(options, name):
-        """Maps the segment that another process created, of that name or address.
+        """Map the segment of that name or address, which another process created.
 
         Raises:
-            MismatchError: it was created with other options.
-            SegmentError: there is none, or it cannot be mapped.
+            MismatchError: the segment was created with other options.
+            SegmentError: there is no such segment, or it cannot be mapped.
         """
         cdef Segment self = Segment.__new__(Segment)
         cdef bytes path = name.encode()
@@ -332,10 +332,10 @@ cdef class Segment:
         return self
 
     def address(self):
-        """Return what another process of this user opens: the name, or the address if it has none.
+        """Return what another process of this user opens: the name, or the address if unnamed.
 
         Raises:
-            SegmentError: it cannot be told.
+            SegmentError: the address cannot be determined.
         """
         cdef char text[256]
         cdef int status = wagma_segment_address(self.segment, text, sizeof(text))
@@ -344,19 +344,19 @@ cdef class Segment:
         return text.decode()
 
     def unlink(self):
-        """Removes the name; the memory lives on. Harmless when repeated."""
+        """Remove the name; the memory lives on. Repeated calls do nothing."""
         cdef int status = wagma_segment_unlink(self.segment)
         if status != WAGMA_OK:
             raise _error(status)
 
     def fail(self, int rank):
-        """Says that `rank` will not join: those that wait for it get PeerError."""
+        """Announce that `rank` will not join: ranks that wait for it get PeerError."""
         cdef int status = wagma_segment_fail(self.segment, rank)
         if status != WAGMA_OK:
             raise _error(status)
 
     def __dealloc__(self):
-        # In a forked child the mapping may still hold ranks that were made there, and the name
+        # In a forked child the mapping may still hold ranks that were created there, and the name
         # is the parent's: the child's exit cleans up.
         if self.segment != NULL and self.process == process_serial():
             wagma_segment_close(self.segment)

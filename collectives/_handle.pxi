@@ -1,26 +1,26 @@
 # Part of _engine.pyx: the calls of one rank's handle.
 
 def _word(words, number):
-    """Return the user's word for an option's `number` of the engine."""
+    """Return the user's word for the engine's `number` of an option."""
     return next(word for word, code in words.items() if code == number)
 
 
-@cython.no_gc_clear  # as its base
+@cython.no_gc_clear  # like its base class
 cdef class Handle(_HandleState):
     """One rank's view of a collective over a segment or a channel.
 
     Creation is collective: it returns when every rank of the segment or channel has joined.
 
     Args:
-        over: the memory that the ranks share, or the channel between them; the handle owns a
+        over: the segment that the ranks share, or the channel between them. The handle owns a
             channel from then on.
-        rank: this rank, 0 <= rank < size; it must be that of the channel.
+        rank: this rank, 0 <= rank < size; equal to the channel's rank.
         initial: this rank's first contribution, which also gives the shape; None: zeros.
         weight: weight of that contribution, finite and >= 0.
         shape: shape of the arrays; None: the shape of `initial`, or one dimension.
         name: shown in messages.
-        watch: called about every 50 ms while creation waits for others; an exception that it raises
-            ends the wait.
+        watch: called about every 50 ms while creation waits for other ranks; an exception raised by
+            `watch` ends the wait.
 
     Raises:
         ValueError, TypeError: an argument is wrong.
@@ -55,8 +55,8 @@ cdef class Handle(_HandleState):
     def sync(self, x, weight=1.0):
         """Replace `x` by the result of all ranks; no rank is late.
 
-        It is an ordinary version of the counter, which every rank has to call by `sync` (or which
-        is a sync version by `sync_period`). Arguments, result and errors are those of `allreduce`;
+        This is an ordinary version of the counter. Every rank has to call it by `sync`, unless it
+        is a sync version by `sync_period`. Arguments, result and errors are those of `allreduce`;
         MismatchError: the ranks called `sync` at different versions.
         """
         return self._call(x, _number("weight", weight), 1)
@@ -64,11 +64,11 @@ cdef class Handle(_HandleState):
     def iallreduce(self, x, weight=1.0):
         """Post the next version: publish `x`, so that this rank counts as arrived, and return.
 
-        Ranks that are present may execute the version meanwhile; with quorum="all" the last rank to
-        arrive reduces its share of a large array before it returns. `x` becomes the result inside
-        `Request.test` or `Request.wait`. If publishing has to wait for others (`window`,
-        `shm_limit`), that wait is in `test` or `wait`, too. There is one request at a time: until it
-        is complete the handle refuses every call but `fail`, `stats` and `dump_state`.
+        Ranks that are present may execute the version meanwhile. With quorum="all" the last rank to
+        arrive reduces its share of a large array before `iallreduce` returns. `x` becomes the
+        result inside `Request.test` or `Request.wait`. If publishing has to wait for other ranks
+        (`window`, `shm_limit`), `test` or `wait` does this waiting. There is one request at a time:
+        until it is complete the handle refuses every call but `fail`, `stats` and `dump_state`.
 
         Do not access `x` until then. A numpy array that owns its memory (or is a view of one) is
         read-only meanwhile, so that writing to it raises ValueError. Writes through other views of
@@ -80,8 +80,8 @@ cdef class Handle(_HandleState):
         Args, raises: as `allreduce`.
 
         Returns:
-            The request. Keep it: a request that is dropped before it is complete can never be
-            completed, and only `fail` ends the handle then.
+            The request. Keep it: a request that is dropped before completion can never be
+            completed, and then only `fail` ends the handle.
         """
         cdef void *address = NULL
         cdef double weight_ = _number("weight", weight)
@@ -161,13 +161,16 @@ cdef class Handle(_HandleState):
         """Return this rank's array in the engine's memory: numpy, of its shape, uninitialised.
 
         With quorum="all" it is reduced in place, without a copy. Over messages an array of 64 KiB
-        or more uses huge pages if the system has them: MPI copies them faster between processes.
-        With another quorum, in shared memory and from 1 MiB on, a blocking call publishes its
-        memory and maps other memory at the same address instead of a copy (Linux 5.13): do not
-        register it with a device. A process that is forked later has a copy of its own; what it
-        reads may be newer than the fork. bfloat16 comes as uint16
-        (``torch.from_numpy(a).view(torch.bfloat16)``). There is one such array. It stays valid
-        after `close()`; a second call is refused as long as it or a view of it exists.
+        or more uses huge pages if the system has them: MPI copies these faster between processes.
+
+        With another quorum, in shared memory and from 1 MiB on, a blocking call does not copy the
+        array: it publishes the array's memory and maps other memory at the same address (Linux
+        5.13). Do not register the array with a device. A process that is forked later has its own
+        copy, which may show values newer than the fork.
+
+        bfloat16 comes as uint16 (``torch.from_numpy(a).view(torch.bfloat16)``). A handle has one
+        such array. It stays valid after `close()`. A second call is refused while the array or a
+        view of it exists.
 
         Raises:
             BufferError: the array of an earlier call is still alive.
@@ -194,19 +197,20 @@ cdef class Handle(_HandleState):
     def next_contribution(self):
         """Return a contribution buffer to fill and pass to the next call: out of place, no copy.
 
-        It is a numpy array of the handle's shape, uninitialised (bfloat16 as uint16); the same one
-        until a call uses it. `allreduce`, `sync` and `iallreduce` recognise it by its address, so a
-        torch tensor over it works, too. The result is then in `Outcome.result`; with late="skip" or
-        "carry" that is None, and `Outcome.results` has the averages (or sums). From then on the
-        array is read-only. Do not write to earlier views of it, which stay writeable. It stays
-        readable as long as it exists, but the engine changes its content.
+        The buffer is a numpy array of the handle's shape, uninitialised (bfloat16 as uint16).
+        Repeated calls return the same array until a call uses it. `allreduce`, `sync` and
+        `iallreduce` recognise the buffer by its address, so a torch tensor over it works, too. The
+        result is then in `Outcome.result`; with late="skip" or "carry" that is None, and
+        `Outcome.results` has the averages (or sums). From then on the array is read-only. Do not
+        write to earlier views of it, which stay writeable. The array stays readable while it
+        exists, but the engine changes its content.
 
         Arrays of the last call's outcome stay valid. It waits only if `shm_limit` was reached.
 
         Raises:
             ValueError: the quorum is every member of a group (quorum="all", k of k ranks,
-                group_size=1, one rank), which is reduced in place (use `empty`); or 16-bit elements
-                with average=True.
+                group_size=1, one rank), whose arrays are reduced in place (use `empty`); or 16-bit
+                elements with average=True.
             PeerError, StallError: no buffer came free; the handle is broken.
             HandleError: the handle cannot be used, or a request is pending.
         """
@@ -223,7 +227,7 @@ cdef class Handle(_HandleState):
             self.busy = IDLE
 
     cdef Outcome _go_on(self, Request request, bint waits, double timeout):
-        """The outcome, None, or an error; the handle is PENDING."""
+        """Return the outcome or None, or raise an error; the handle is PENDING."""
         cdef wagma_outcome given
         cdef int status
         if _moved(self.posted.tensor, self.posted.address):
@@ -256,16 +260,16 @@ cdef class Handle(_HandleState):
         return outcome
 
     def lend(self):
-        """For C code that calls the engine itself (wagma.h): a context manager.
+        """Lend the handle to C code that calls the engine itself (wagma.h): a context manager.
 
         ``with handle.lend() as lent`` gives the address of the `wagma_handle` in `lent.address`.
         The handle still owns it: C code calls it inside the block only, from one thread at a time,
         and does not free it. Inside the block the handle counts as in use, so that a call from
-        Python is refused (HandleError); `fail` is not, and ends waits of the C code with an error.
-        Arrays of earlier outcomes are gone. `lent.error(status)` makes the exception for a call
-        that failed. Waits may take the GIL for a moment (signals, warnings), so the C code must not
-        hold it while it calls. The engine's functions are exported by the shared object
-        `wagma.collectives._engine.__file__` (dlsym).
+        Python is refused (HandleError). `fail` is allowed, and ends waits of the C code with an
+        error. Arrays of earlier outcomes are invalid. `lent.error(status)` returns the exception
+        for a failed call. Waits may take the GIL for a moment (signals, warnings), so the C code
+        must call without holding it. The shared object `wagma.collectives._engine.__file__` exports
+        the engine's functions (dlsym).
 
         Raises:
             HandleError: entering the block: the handle cannot be used, a request is pending, or an
@@ -277,15 +281,15 @@ cdef class Handle(_HandleState):
     def close(self, sync=False):
         """Leave the collective: weight 0 from the next version on, and no rank waits for this one.
 
-        With transport="shm" it is local and does not block. With "mpi" it is collective: it takes
-        part in the versions of the others, and returns when all ranks have closed (or failed).
-        Close the collectives of a program in the same order on all ranks. It waits for ranks that
-        still call or compute as long as they live: `timeout` counts from the last sign of life of a
-        rank. Its progress thread answers such requests; with progress="main" only its calls do.
-        Repeated calls, and calls in a forked child, do nothing.
+        With transport="shm" `close` is local and does not block. With "mpi" it is collective: it
+        takes part in the versions of other ranks, and returns when all ranks have closed (or
+        failed). Close the collectives of a program in the same order on all ranks. `close` waits
+        for ranks that still call or compute as long as they live: `timeout` counts from a rank's
+        last sign of life. Its progress thread gives these signs; with progress="main" only its
+        calls do. Repeated calls, and calls in a forked child, do nothing.
 
         With `sync` all ranks first take part in one last sync version, without contributions: when
-        it returns, every rank has called `close`. It averages nothing; `sync(x)` does.
+        `close` returns, every rank has called it. This version averages nothing; `sync(x)` does.
 
         Raises:
             PeerError, StallError: with `sync`, as in `allreduce`; and with transport="mpi", where
@@ -306,11 +310,11 @@ cdef class Handle(_HandleState):
             raise error
 
     cdef int _meet(self) except -1:
-        """Call a sync version at weight 0, in the rank's own array: it needs no more memory."""
+        """Call a sync version at weight 0, in the rank's own array, so that no memory is added."""
         self._enter()
         try:
             array = _array(self._shared_memory(), self.views)
-            kept = array.copy()  # a view that empty() gave out may be alive
+            kept = array.copy()  # a view of empty()'s array may be alive
         finally:
             self.busy = IDLE
         self._call(array, 0.0, 1)
@@ -340,7 +344,7 @@ cdef class Handle(_HandleState):
         elif quorum == every:
             quorum = "all"
         results = ""
-        if o.late != WAGMA_LATE_STALE:  # so many are kept, for ranks that have not had them
+        if o.late != WAGMA_LATE_STALE:  # the results that are kept for late ranks
             results = f"results_bytes={o.window * o.count * self.dtype_.storage.itemsize}, "
         stats = self.stats()
         if quorum == "all" and self.transport == "shm":

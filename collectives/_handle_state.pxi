@@ -1,23 +1,23 @@
-# Part of _engine.pyx: base of a handle: its creation, errors, state and end.
+# Part of _engine.pyx: the base of a handle: creation, errors, state and end.
 
 cdef enum:
-    GIL_BYTES = 16384    # smaller calls keep the GIL at first: releasing it costs more
+    GIL_BYTES = 16384    # smaller calls first run with the GIL: releasing it costs more
 
-cdef enum:               # bytes of text about its last events
-    STATE_BYTES = 16384  # all that are kept
-    REPORT_BYTES = 3072  # beside an error: the newest, about 40
+cdef enum:               # bytes of text about the handle's last events
+    STATE_BYTES = 16384  # all events that are kept
+    REPORT_BYTES = 3072  # with an error: the newest events, about 40
 
-cdef enum:               # what a handle is doing
+cdef enum:               # state of a handle
     IDLE = 0
     CALLING = 1          # inside a call
-    PENDING = 2          # iallreduce() has returned, its request is not complete
+    PENDING = 2          # iallreduce() has returned, and its request is not complete
 
 
-@cython.no_gc_clear  # marks its rank failed when it goes, which needs the engine's handle
+@cython.no_gc_clear  # its deallocation marks the rank failed, which needs the engine's handle
 cdef class _HandleState:
     """A handle without its calls; see `Handle`."""
     cdef wagma_handle *handle
-    cdef _Engine engine      # owns it; None after close()
+    cdef _Engine engine      # owns the engine's handle; None after close()
     cdef _Views views
     cdef wagma_options used
     cdef readonly int rank
@@ -30,20 +30,20 @@ cdef class _HandleState:
     cdef object dtype_
     cdef _Input input
     cdef object watch        # during creation
-    cdef object pending      # exception of a signal handler that ran inside a wait
-    cdef object shared       # weak reference to the memory that empty() gave out
+    cdef object pending      # exception raised by a signal handler inside a wait
+    cdef object shared       # weak reference to the memory of empty()'s array
     cdef object __weakref__
     cdef uint32_t process
     cdef int busy            # IDLE, CALLING or PENDING
     cdef bint small
     cdef _Posted posted      # array of the pending request
-    cdef bint dropped        # nobody can complete the request any more
-    cdef bint ended          # a call over messages has ended in an error
+    cdef bint dropped        # the request was dropped and can never be completed
+    cdef bint ended          # a call over messages has raised an error
     cdef int64_t last_version
     cdef int32_t last_quorum
     cdef wagma_stats last_stats
-    cdef tuple last_ranks    # what _ranks() said at the end
-    cdef str last_state      # what dump_state() said then
+    cdef tuple last_ranks    # _ranks() at the end
+    cdef str last_state      # dump_state() at the end
 
     def __init__(self, over, int rank, initial=None, *, weight=1.0, shape=None,
                  str name=None, watch=None):
@@ -52,7 +52,7 @@ cdef class _HandleState:
         cdef Segment segment = over if isinstance(over, Segment) else None
         cdef Channel channel = None
         if segment is None:
-            channel = over   # a TypeError, if it is something else
+            channel = over   # raises TypeError for anything else
             if channel is None:
                 raise TypeError("a handle is made over a Segment or a Channel, not None")
             channel.check(rank)
@@ -126,8 +126,8 @@ cdef class _HandleState:
     cdef int _keep_for_messages(self, int status, object keeper, Py_buffer *view) except -1:
         """Keep the array of a failed call: active messages may still use it, see wagma.h.
 
-        The first error ends the handle, so that later calls do not begin. With a graph messages use
-        the engine's own memory only.
+        The first error ends the handle, so later calls do not begin. With a graph, messages use the
+        engine's own memory only.
         """
         if (self.transport == "shm" or self.ended or status == WAGMA_EINVAL
                 or status == WAGMA_ETYPE or self.used.graph != WAGMA_GRAPH_NONE):
@@ -142,7 +142,7 @@ cdef class _HandleState:
 
     cdef object _failed_call(self, int status):
         if status == WAGMA_EINVAL or status == WAGMA_ETYPE:
-            self.views.calls -= 1  # refused: the arrays of the call before are still there
+            self.views.calls -= 1  # refused: the arrays of the previous call are still valid
         return self._failure(status)
 
     cdef int _enter(self) except -1:
@@ -179,7 +179,7 @@ cdef class _HandleState:
         error = self.pending
         self.pending = None
         if (status == WAGMA_ESTALL or status == WAGMA_EPEER) and self.handle != NULL:
-            failed = _error(status)  # before anything else is asked of the engine
+            failed = _error(status)  # before any other call of the engine
             _log.error("%s broke: %s\n%s", self._who(), failed, self._state(REPORT_BYTES))
             return failed
         if status == WAGMA_EINTERRUPTED and error is not None:
@@ -193,11 +193,11 @@ cdef class _HandleState:
         return self.last_version if self.handle == NULL else wagma_version(self.handle)
 
     def _get_quorum(self):
-        """Return how many ranks start this rank's next version; QUORUM_MAJORITY: a drawn one."""
+        """Return the number of ranks that start the next version; QUORUM_MAJORITY: a drawn rank."""
         return self.last_quorum if self.handle == NULL else wagma_quorum(self.handle)
 
     def _set_quorum(self, int32_t quorum):
-        """Set how many ranks start a version, from this rank's next one on.
+        """Set the number of ranks that start a version, from this rank's next version on.
 
         Args:
             quorum: 1 to the number of ranks, which the caller has checked.
@@ -217,10 +217,10 @@ cdef class _HandleState:
     def pinned(self):
         """Return whether this rank's next version has been pinned without it.
 
-        Then its contributors are fixed and the call will be late, so a computation for it can stop.
-        Call it between calls, in the thread that computes, as often as needed. In shared memory it
-        takes less than 1 us; over messages it also handles messages that have arrived. It waits for
-        no other rank and changes no result.
+        If so, the version's contributors are fixed and the call will be late: a computation for it
+        can stop. Call this between calls, in the thread that computes, as often as needed. In
+        shared memory it takes less than 1 us; over messages it also handles messages that have
+        arrived. It waits for no other rank and changes no result.
 
         Returns:
             bool: False if this rank knows of no pin; always False with quorum="all", before a sync
@@ -267,8 +267,8 @@ cdef class _HandleState:
     def dump_state(self):
         """Return the state and the last events of this rank as text, one event per line.
 
-        Call it from any thread, also while another one waits in a call of the handle, to inspect a
-        job that hangs. After `close()` it returns the state at the end.
+        Call it from any thread, even while another thread waits in a call of the handle, to inspect
+        a job that hangs. After `close()` it returns the final state.
         """
         return self.last_state if self.handle == NULL else self._state(STATE_BYTES)
 
@@ -333,11 +333,11 @@ cdef class _HandleState:
     def fail(self):
         """Mark this rank as failed: every wait that needs it raises PeerError at once.
 
-        Call it from any thread: a call in which another thread waits raises HandleError.
+        Call it from any thread: a call that waits in another thread raises HandleError.
         """
         if self.handle == NULL or self.process != process_serial():
             return
-        with nogil:  # a wait of another thread ends by this, in which a hook may want the GIL
+        with nogil:  # ends another thread's wait, where a hook may need the GIL
             wagma_fail(self.handle)
         if self.busy != CALLING:  # at exit a daemon thread may still be inside a call
             if self.busy == PENDING:
@@ -354,7 +354,7 @@ cdef class _HandleState:
         self.handle = NULL
         self.views.calls += 1
         self.views.x = None
-        self.engine = self.views.engine = None  # unmaps, if nothing else needs it
+        self.engine = self.views.engine = None  # unmaps the memory, unless another object needs it
         self.input = None
         self.busy = IDLE
         self.closed = True

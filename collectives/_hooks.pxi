@@ -20,7 +20,7 @@ cdef void _log_warning(void *context, const char *message) noexcept with gil:
     named = text.removeprefix(f"rank {self.rank} ")
     if named == text:
         _log.warning("%s: %s", self._who(), text)
-    else:  # a wait that lasts
+    else:  # a long wait
         _log.warning("%s %s%s", self._who(), named, "" if self.hint is None else f". {self.hint}")
 
 
@@ -30,7 +30,7 @@ cdef int _asks_to_stop(void *context) noexcept with gil:
         PyErr_CheckSignals()
         if self.watch is not None:
             self.watch()
-    except BaseException as error:  # KeyboardInterrupt, or what a signal handler or watch raised
+    except BaseException as error:  # KeyboardInterrupt, or raised by a signal handler or watch
         self.pending = error
         return 1
     return 0

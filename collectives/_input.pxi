@@ -1,10 +1,10 @@
 # Part of _engine.pyx: the arrays that a handle accepts, and their addresses.
 
 cdef enum:
-    DIMENSIONS = 8       # arrays of more dimensions take the slow way
+    DIMENSIONS = 8       # arrays of more dimensions take the slow path
 
 cdef object _torch_tensor = None
-cdef dlpack_exchange *_torch_exchange = NULL  # NULL: tensors are asked by their methods
+cdef dlpack_exchange *_torch_exchange = NULL  # NULL: the methods of tensors are called instead
 
 
 def ndarray_fields(array):
@@ -27,7 +27,7 @@ def ndarray_fields(array):
 
 
 cdef object _known_ndarray():
-    """np.ndarray; None where numpy has its fields elsewhere: the buffer protocol is asked then."""
+    """Return np.ndarray, or None where numpy's fields lie elsewhere (buffer protocol then)."""
     for array in (np.ones((3, 5), np.float64), np.ones((3, 5), ">i4"), np.ones((3, 5), "H")[:, ::2]):
         array.flags.writeable = array.dtype.isnative
         expected = (array.__array_interface__["data"][0], 2, array.shape, array.dtype.num,
@@ -67,7 +67,7 @@ cdef int _find_torch() except -1:
 cdef object _kept(object x):
     """Return an object that keeps the current memory of `x`: set_ and .data may replace a tensor's.
 
-    A memoryview prevents that a buffer is resized; `_moved` detects a resized tensor.
+    A memoryview prevents resizing of a buffer; `_moved` detects a resized tensor.
     """
     if _is_tensor(x):
         return x.detach()
@@ -75,32 +75,32 @@ cdef object _kept(object x):
 
 
 cdef bint _moved(object x, void *address) except -1:
-    """Return whether `x` is a tensor that is not at `address` any more."""
+    """Return whether `x` is a tensor that has left `address`."""
     if not _is_tensor(x):
         return False
     try:
         return <void *><uintptr_t>x.data_ptr() != address
-    except RuntimeError:  # it has no storage any more
+    except RuntimeError:  # the tensor has lost its storage
         return True
 
 
 @cython.final
 cdef class _Input:
-    """The arrays that fit, and the contribution buffer that is given out and not published yet."""
+    """The arrays that a handle accepts, and its contribution buffer that awaits a call."""
     cdef _Views views
     cdef object dtype        # arrays.Dtype
     cdef object torch_dtype
     cdef char format_1
     cdef char format_2
-    cdef int number_1        # numpy's, of the same dtypes
+    cdef int number_1        # numpy's number of the same dtypes
     cdef int number_2
-    cdef int dlpack_code     # DLPack's
+    cdef int dlpack_code     # DLPack's code
     cdef int dlpack_bits
     cdef int ndim
     cdef Py_ssize_t dims[DIMENSIONS]
     cdef int64_t elements
-    cdef int64_t nothing     # stands for arrays without elements
-    cdef void *next_address  # NULL: nothing is given out
+    cdef int64_t nothing     # address for arrays without elements
+    cdef void *next_address  # NULL: no buffer is given out
     cdef _Memory next_memory
     cdef object next_array
 
@@ -109,7 +109,7 @@ cdef class _Input:
         keeper = x
         if not (self._ndarray(x, address) or self._buffer(x, view, address)
                 or self._tensor(x, address)):
-            if _handed_out_count:  # a published one is read-only, but that is not the point
+            if _handed_out_count:  # the error must say more than read-only
                 _refuse_handed_out(
                     arrays.resolve(x, expected=self.dtype, writable=False).address, self.views)
             keeper = arrays.resolve(x, expected=self.dtype)
@@ -122,7 +122,7 @@ cdef class _Input:
         return keeper
 
     cdef inline bint _ndarray(self, object x, void **address) noexcept:
-        """Return whether x is a numpy array that fits as it is; every call checks everything.
+        """Return whether x is a numpy array that needs no conversion; every call checks all of it.
 
         The buffer protocol gives the same information, but numpy allocates memory for it.
         docs/performance.md has the cost.
@@ -145,7 +145,7 @@ cdef class _Input:
         return True
 
     cdef inline bint _buffer(self, object x, Py_buffer *view, void **address) noexcept:
-        """Return whether x is a buffer that fits as it is; otherwise `arrays` explains why not."""
+        """Return whether x is a buffer that fits as it is; otherwise `arrays` explains why."""
         if not PyObject_CheckBuffer(x):
             return False
         if try_buffer(x, view, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0:
@@ -164,7 +164,7 @@ cdef class _Input:
         return True
 
     cdef bint _tensor(self, object x, void **address):
-        """Return whether x is a torch tensor that fits; every call checks everything (resize_)."""
+        """Return whether x is a torch tensor that fits; every call checks all of it (resize_)."""
         if not _is_tensor(x):
             return False
         if self._lent_tensor(x, address):
@@ -181,9 +181,9 @@ cdef class _Input:
             return False
 
     cdef inline bint _lent_tensor(self, object x, void **address) except -1:
-        """Return whether x is a tensor that fits as it is, by torch's exchange in C.
+        """Return whether x is a tensor that needs no conversion, by torch's exchange in C.
 
-        Subclasses may override the attributes of a tensor, so they take the slower way. DLPack has
+        Subclasses may override the attributes of a tensor, so they take the slower path. DLPack has
         no flag for a pending negation.
         """
         cdef dlpack_tensor tensor

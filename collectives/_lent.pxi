@@ -1,11 +1,11 @@
-# Part of _engine.pyx: a handle that is lent to C code.
+# Part of _engine.pyx: a handle lent to C code.
 
 @cython.final
 cdef class Lent:
     """A handle that C code calls instead of Python: ``with handle.lend() as lent``.
 
     Attributes:
-        address: of the `wagma_handle` (wagma.h), while the handle is lent; 0 before and after.
+        address: the `wagma_handle` (wagma.h) while the handle is lent; 0 before and after.
     """
     cdef Handle handle
     cdef readonly size_t address
@@ -21,7 +21,7 @@ cdef class Lent:
             raise HandleError(
                 f"the handle of rank {handle.rank} has given out an array by next_contribution(), "
                 "which has to be passed to a call before the handle is lent")
-        handle.views.calls += 1  # C code's first call uses the memory of earlier results again
+        handle.views.calls += 1  # C code's first call reuses the memory of earlier results
         handle.views.x = None
         self.address = <size_t>handle.handle
         return self

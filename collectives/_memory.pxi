@@ -3,9 +3,9 @@
 @cython.final
 @cython.no_gc
 cdef class _Engine:
-    """The engine's handle; lives as long as arrays of its results do."""
+    """The engine's handle; lives while arrays of its results do."""
     cdef wagma_handle *handle
-    cdef Segment segment     # has to outlive the handle; None: over a channel
+    cdef Segment segment     # must outlive the handle; None: over a channel
     cdef uint32_t process
 
     cdef inline object memory(self):
@@ -20,14 +20,17 @@ cdef class _Engine:
 @cython.final
 @cython.no_gc
 cdef class _Views:
-    """State that the arrays of outcomes need. Outcomes do not refer to the handle itself: a program
-    may store them in it, and there must be no cycle."""
+    """State that the arrays of outcomes need.
+
+    Outcomes do not refer to the handle itself: a program may store them in it, which would make a
+    cycle.
+    """
     cdef _Engine engine      # None after close()
     cdef tuple shape
     cdef object storage      # numpy dtype
     cdef object x            # keeps the memory of the last call's array, if that is a result
     cdef void *x_address
-    cdef int64_t calls       # an outcome's arrays are gone when this has changed
+    cdef int64_t calls       # a change makes an outcome's arrays invalid
 
     cdef object array(self, const void *address):
         owner = self.engine
@@ -48,7 +51,7 @@ cdef class _Memory:
     cdef void *address
     cdef Py_ssize_t nbytes
     cdef bint readonly
-    cdef _Views views        # of the handle whose contribution buffer this is, otherwise None
+    cdef _Views views        # of the handle with this contribution buffer, otherwise None
     cdef object __weakref__
 
     def __getbuffer__(self, Py_buffer *view, int flags):
@@ -76,9 +79,9 @@ cdef object _array(_Memory memory, _Views views):
     return np.ndarray(views.shape, views.storage, memory)
 
 
-# ---- contribution buffers that next_contribution() gave out --------------------------------------
+# ---- contribution buffers of next_contribution() -------------------------------------------------
 _handed_out = weakref.WeakSet()     # of _Memory
-cdef int _handed_out_count = 0      # living ones: calls look into the set only if there are any
+cdef int _handed_out_count = 0      # number alive: calls look into the set only if it is not 0
 
 
 cdef _Memory _hand_out(void *address, _Views views):
@@ -91,7 +94,7 @@ cdef _Memory _hand_out(void *address, _Views views):
 
 
 cdef int _refuse_handed_out(uintptr_t address, _Views views) except -1:
-    """Raise ValueError for a buffer of another handle, or one that was published."""
+    """Raise ValueError for a buffer that is another handle's or was published."""
     cdef _Memory memory
     cdef uintptr_t first
     for memory in tuple(_handed_out):

@@ -1,7 +1,7 @@
 # Part of _engine.pyx: the outcome of a call.
 
 cdef enum:
-    INLINE_MEMBERS = 16  # larger groups are kept in memory of their own
+    INLINE_MEMBERS = 16  # larger groups are allocated separately
 
 
 @cython.final
@@ -15,24 +15,24 @@ cdef class Outcome:
         merged: False: x is unchanged, because a newer result had been merged before, or because the
             weights sum to 0.
         skipped: versions that the counter jumped over.
-        weight: divisor that average=True uses.
+        weight: divisor with average=True.
         waited: seconds spent waiting for others; `wagma.AllreduceSGD` sets it to the sum over all
             buckets that delayed the step.
         staleness: versions between the model from which this rank's contribution was computed and
             this version; 0, unless the caller sets it (`wagma.KAsync`).
         contributors: ranks whose contribution is in the result, ascending.
-        versions: of their contributions; -1 is the first one, given at creation.
-        results: late="skip" or "carry": the results of `version` and of the later versions that the
-            call delivered, oldest first, None if the weights sum to 0. Read-only numpy arrays of
-            the handle's shape (bfloat16 as uint16). x holds the newest; with quorum="all" that one
-            is a view of x (do not resize x while reading it). `weight`, `contributors` and
-            `versions` are those of the newest. Otherwise ().
+        versions: version of each contribution; -1 is the first one, given at creation.
+        results: with late="skip" or "carry", the results of `version` and of the later versions
+            that the call delivered, oldest first, None if the weights sum to 0. Read-only numpy
+            arrays of the handle's shape (bfloat16 as uint16). x holds the newest; with quorum="all"
+            it is a view of x (do not resize x while reading it). `weight`, `contributors` and
+            `versions` belong to the newest result. With another `late`: ().
         result: after a call with the array of `next_contribution()`: the undivided result, a
-            read-only numpy array, for the divisor `weight`; None if merged is False. Otherwise
-            None, as with late="skip" and "carry", whose averages are in `results`.
+            read-only numpy array, for the divisor `weight`; None if merged is False. None after
+            other calls, and with late="skip" and "carry", whose averages are in `results`.
 
-    The handle's next call (or close) reuses the memory of these arrays: do not read an array after
-    it; fetching one after it raises HandleError.
+    The handle's next call (or close) reuses the memory of these arrays: do not read them
+    after that. Fetching one after that raises HandleError.
     """
     cdef readonly int64_t version
     cdef readonly int64_t skipped
@@ -49,7 +49,7 @@ cdef class Outcome:
     cdef int results_count
     cdef const void *const *all_results
     cdef const void *undivided
-    cdef PyObject *views     # a reference to _Views, NULL where there are no arrays: it costs nothing
+    cdef PyObject *views     # a reference to _Views, free of cost where there are no arrays (NULL)
     cdef int64_t call
 
     def __init__(self):

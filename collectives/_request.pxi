@@ -1,13 +1,13 @@
-# Part of _engine.pyx: the request of iallreduce(), and the array that it keeps alive.
+# Part of _engine.pyx: the request of iallreduce(), which keeps its array alive.
 
-# Arrays of failed calls over messages: kept until the process ends.
+# Arrays of failed calls over messages, kept until the process ends.
 _for_messages = []
 
 @cython.final
 cdef class _Posted:
     """The array of a pending request; its memory stays alive and in place."""
-    cdef object keeper       # of the array's memory
-    cdef object tensor       # the array, if it is one: its memory can be replaced
+    cdef object keeper       # owner of the array's memory
+    cdef object tensor       # the array, if it is a tensor: its memory can be replaced
     cdef Py_buffer view
     cdef void *address
     cdef object frozen       # the array, if it was made read-only
@@ -16,7 +16,7 @@ cdef class _Posted:
         PyBuffer_Release(&self.view)
 
     cdef int freeze(self, object x) except -1:
-        """Make x read-only if that can be undone."""
+        """Make x read-only where that can be undone."""
         if not isinstance(x, np.ndarray) or not x.flags.writeable:
             return 0
         base = x.base
@@ -35,7 +35,7 @@ cdef class _Posted:
         if frozen is not None:
             try:
                 frozen.flags.writeable = True
-            except ValueError:  # meanwhile its base was made read-only
+            except ValueError:  # its base has become read-only meanwhile
                 pass
         return 0
 
@@ -44,8 +44,8 @@ cdef class _Posted:
 cdef class Request:
     """A posted version that is not complete; `Handle.iallreduce` returns it.
 
-    `test` and `wait` merge the result. No rank waits for one that calls neither, but that rank has
-    no result. The call that completes the request returns its Outcome; afterwards `test` and `wait`
+    `test` and `wait` merge the result. A rank that calls neither delays no other rank, but gets no
+    result. The call that completes the request returns its Outcome; afterwards `test` and `wait`
     raise HandleError. A request keeps its handle alive.
 
     Use it in one thread at a time, not necessarily the one that posted.
@@ -55,7 +55,7 @@ cdef class Request:
     """
     cdef Handle handle
     cdef readonly int64_t version
-    cdef bint complete       # also when it ended in an error
+    cdef bint complete       # also after an error
 
     def __init__(self):
         raise TypeError("requests are made by iallreduce()")
@@ -66,7 +66,7 @@ cdef class Request:
                 or handle.process != process_serial()):
             return
         handle.dropped = True
-        if handle.transport == "shm":  # messages go on with the array
+        if handle.transport == "shm":  # messages still use the array
             handle.posted.release()
         warnings.warn(f"the request of version {self.version} (rank {handle.rank}) was dropped "
                       "before it was complete: keep what iallreduce() returns, and wait() for it",
@@ -79,9 +79,9 @@ cdef class Request:
             The Outcome if the version is complete: the array holds its result. Otherwise None.
 
         Raises:
-            PeerError, StallError: as in `Handle.allreduce`, also when `test` is all that is called.
+            PeerError, StallError: as in `Handle.allreduce`, even if the program calls `test` only.
             HandleError: the request was completed before, its handle has ended, or the posted
-                tensor has got other memory (`resize_`, `set_`, ``.data =``): it stays pending.
+                tensor has got other memory (`resize_`, `set_`, ``.data =``): then it stays pending.
         """
         self._check()
         return self.handle._go_on(self, False, 0)
@@ -90,18 +90,18 @@ cdef class Request:
         """Wait until the version is complete.
 
         Args:
-            timeout: seconds, 0 or more; None: no limit (but that of the handle's own `timeout`).
+            timeout: seconds, 0 or more; None: no limit beside the handle's own `timeout`.
 
         Returns:
             The Outcome; the array holds the result.
 
         Raises:
-            TimeoutError: it is not complete yet; the message names the version and the ranks that
-                are missing. The request is still pending: wait for it again.
+            TimeoutError: the request is not complete yet; the message names the version and the
+                missing ranks. The request stays pending: wait for it again.
             PeerError, StallError: as in `Handle.allreduce`; the handle is broken.
             HandleError: as in `test`.
             TypeError, ValueError: `timeout` is wrong.
-            KeyboardInterrupt, or what another signal handler raised: the request counts as
+            KeyboardInterrupt, or the exception of another signal handler: the request counts as
                 complete, but `x` may hold anything; the handle is broken.
         """
         cdef double seconds = -1 if timeout is None else _number("timeout", timeout)
@@ -121,7 +121,7 @@ cdef class Request:
                 f"the request of version {self.version} (rank {handle.rank}) is complete: the "
                 "test() or wait() before this one returned its Outcome or raised its error")
         if handle.busy != PENDING or handle.process != process_serial():
-            handle._enter()  # says why
+            handle._enter()  # raises the reason
             handle.busy = IDLE
         return 0
 

@@ -1,12 +1,12 @@
 """Arrays of the user: where they are, what they hold, and whether the engine can work on them.
 
-Accepted are numpy arrays, torch CPU tensors, any C-contiguous buffer (`array.array`, `memoryview`)
-and CPU arrays that speak DLPack, of dtype float32, float64, float16, bfloat16, int32 or int64.
-numpy has no bfloat16: its bits travel as uint16, but only where the handle was made with a bfloat16
+numpy arrays, torch CPU tensors, any C-contiguous buffer (`array.array`, `memoryview`) and CPU
+arrays with DLPack are accepted, of dtype float32, float64, float16, bfloat16, int32 or int64. numpy
+has no bfloat16: its bits travel as uint16, but only where the handle was made with a bfloat16
 array.
 
-The engine's calls recognise the usual cases themselves; this module is for the unusual ones and for
-saying what is wrong. Everything here is pure and thread-safe.
+The engine's calls recognise the usual cases themselves. This module handles the unusual ones and
+says what is wrong with an array. Everything here is pure and thread-safe.
 """
 
 from __future__ import annotations
@@ -72,23 +72,23 @@ class Array(NamedTuple):
 
 
 def dtype_of_code(code: int) -> Dtype:
-    """The element type with this wagma_dtype code; LookupError if there is none."""
+    """Return the element type with this wagma_dtype code; raise LookupError if there is none."""
     return next(dtype for dtype in DTYPES.values() if dtype.code == code)
 
 
 def torch_tensor() -> Any:
-    """torch.Tensor, or None as long as nobody has imported torch."""
+    """Return torch.Tensor, or None while torch has not been imported."""
     torch = sys.modules.get("torch")
-    return getattr(torch, "Tensor", None)  # None: not yet, another thread is importing it
+    return getattr(torch, "Tensor", None)  # None: another thread is still importing torch
 
 
 def torch_dtype(dtype: Dtype) -> Any:
-    """The torch object for an element type; torch must have been imported."""
+    """Return torch's dtype for an element type; torch must have been imported."""
     return getattr(sys.modules["torch"], dtype.name)
 
 
 def resolve(x: Any, *, expected: Dtype | None = None, writable: bool = True) -> Array:
-    """Finds the memory of `x`.
+    """Find the memory of `x`.
 
     Args:
         x: array as described above.
@@ -122,7 +122,7 @@ def resolve(x: Any, *, expected: Dtype | None = None, writable: bool = True) -> 
 
 
 def match(array: Array, dtype: Dtype, shape: tuple[int, ...]) -> None:
-    """Checks an array against what the handle was made for.
+    """Check that an array has the dtype and the shape of the handle.
 
     Raises:
         TypeError: another dtype.
@@ -229,12 +229,15 @@ def dlpack_dtype(dtype: Dtype) -> tuple[int, int]:
 
 
 def _resolve_dlpack(x: Any, writable: bool) -> Array:
-    """Keeps the capsule as owner, unconsumed: its destructor calls the producer's deleter."""
+    """Find an array's memory by DLPack.
+
+    The capsule stays the owner, unconsumed: its destructor calls the producer's deleter.
+    """
     if x.__dlpack_device__()[0] not in _DL_CPU_DEVICES:
         raise _not_on_cpu(x, f"DLPack device {x.__dlpack_device__()}")
     try:
         capsule = x.__dlpack__(max_version=(1, 0))
-    except TypeError:  # a producer from before DLPack 1.0, which cannot say "read-only" either
+    except TypeError:  # a producer from before DLPack 1.0, which cannot report "read-only"
         capsule = x.__dlpack__()
     if '"dltensor_versioned"' in repr(capsule):
         pointer = _capsule_pointer(capsule, b"dltensor_versioned")

@@ -1,4 +1,4 @@
-"""Import of mpi4py, and the check of a communicator that a user passed."""
+"""Import of mpi4py, and the check of a user's communicator."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def check_communicator(comm: Any) -> None:
     Raises:
         ImportError: there is no mpi4py, or it finds no MPI.
         TypeError, ValueError: `comm` is not an intracommunicator.
-        RuntimeError: MPI is not running, does not know the other ranks of the job, or is one of
-            several MPIs in this process.
+        RuntimeError: MPI is not running or does not know the other ranks of the job, or this
+            process has loaded several MPIs.
     """
     if any(kind.__name__ == "ProcessGroup" for kind in type(comm).__mro__):
         raise TypeError(f"comm is a ProcessGroup of torch, which wagma does not use: {_COMM}")

@@ -1,4 +1,4 @@
-"""Creation of a collective, the same for all kinds: the ranks compare options, then all join."""
+"""Creation of every kind of collective: the ranks compare options, then create their handles."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def create(
         comm: an intracommunicator, None or "auto".
         like: array that gives shape and dtype.
         arguments: keyword arguments of the user.
-        read: returns them as options.
+        read: converts the arguments to options.
         make: makes this rank's handle.
-        quorum: what the user calls that option.
+        quorum: the user's name of that option.
 
     Returns:
-        The options in force, and the engine's, with defaults filled in.
+        The user's options and the engine's options, both with defaults filled in.
     """
     with Meeting(comm, Patience.of(arguments)) as meeting:
         options: O

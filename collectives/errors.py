@@ -1,7 +1,7 @@
 """Errors of wagma.collectives.
 
-Every error of the engine is a `WagmaError` and also the built-in exception that describes it best,
-so that ``except TimeoutError`` works as well as ``except StallError``. A wrong argument is a plain
+Every error of the engine is a `WagmaError` and also the closest built-in exception, so that
+``except TimeoutError`` works as well as ``except StallError``. A wrong argument is a plain
 `ValueError` or `TypeError`, exhausted private memory a `MemoryError`.
 """
 
@@ -38,30 +38,30 @@ class PeerError(WagmaError, ConnectionError):
 
 
 class MismatchError(WagmaError, ValueError):
-    """The ranks disagree: other arguments at creation, `sync` at other versions, other quorums."""
+    """The ranks disagree on the creation arguments, the versions of `sync` or the quorums."""
 
 
 class QuorumMismatchError(MismatchError):
     """The ranks called a version with different quorums; the message names two ranks and theirs.
 
-    Every rank gets it, in its call then or in the next one: also in a call of another version.
+    Every rank raises it, in its current call or in its next one, whatever version that calls.
     """
 
 
 class HandleError(WagmaError, RuntimeError):
     """The handle cannot be used.
 
-    It is closed, was broken by an earlier error, is being used by another thread, or was inherited
-    through a fork.
+    The handle is closed, broken by an earlier error, in use by another thread, or inherited through
+    a fork.
     """
 
 
 class SegmentError(WagmaError, OSError):
-    """The shared memory could not be had; `errno` is ENOSPC where /dev/shm is too small."""
+    """The shared memory is not available; `errno` is ENOSPC where /dev/shm is too small."""
 
 
 class TransportError(WagmaError, RuntimeError):
-    """MPI refused something, the message has its words, or it was finalized before the handle.
+    """MPI reported an error, which the message quotes, or MPI was finalized before the handle.
 
     The handle is unusable afterwards.
     """

@@ -1,4 +1,4 @@
-"""Options of `NeighborExchange`: the graph, and what it has in common with other collectives."""
+"""Options of `NeighborExchange`: its graph, and the options that all collectives share."""
 
 # ruff: noqa: RUF009 - option() makes a field
 from __future__ import annotations
@@ -18,15 +18,15 @@ Graph: TypeAlias = Literal["ring", "exponential"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NeighborOptions(CommonOptions):
-    """Options of a `NeighborExchange`. All ranks pass the same, but `progress` and `progress_cpu`.
+    """Options of a `NeighborExchange`; equal on all ranks except `progress` and `progress_cpu`.
 
     Attributes:
-        graph: edges of each version. "ring": every rank sends to the rank before and the rank after
-            it. "exponential": it sends to the ranks at distances 1, 2, 4, 8 ... in turn,
+        graph: edges of each version. "ring": every rank sends to the previous and to the next rank.
+            "exponential": every rank sends to the ranks at distances 1, 2, 4, 8 ... in turn,
             `neighbors` of them in each version; the graph is directed.
         neighbors: with graph="exponential", 1 to P - 1 for P ranks (1 for one rank), at most 12;
             beyond ceil(log2 P) no power of two is left, and the smallest other distances follow.
-            1 with graph="ring", which has a neighbour on each side.
+            With graph="ring" 1: a neighbour on each side.
         average: whether x becomes the weighted mean of the received shares, or their undivided sum
             (see `NeighborExchange.exchange`).
         transport, timeout, stall_warning, name, shm_limit, progress, progress_cpu: as in `Options`.
@@ -38,7 +38,7 @@ class NeighborOptions(CommonOptions):
     def engine(
         self, size: int, count: int, dtype: int, *, quorum: str = "quorum"
     ) -> dict[str, int | float]:
-        """See `CommonOptions.engine`."""
+        """Convert the options for the engine; see `CommonOptions.engine`."""
         element = arrays.dtype_of_code(dtype)
         if element.storage.kind == "i":
             raise TypeError(

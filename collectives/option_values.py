@@ -34,11 +34,11 @@ __all__ = [
     "word",
 ]
 
-# From the name and the value of an option to the engine's value; None: the engine's default. One
-# option of the user may be several of the engine.
+# Convert the value of a named option to the engine's value; None: the engine's default. One option
+# of the user may set several of the engine.
 Convert: TypeAlias = Callable[[str, Any], int | float | dict[str, int | float] | None]
 
-SHORTEST_WARNING_S = 0.1  # nobody reads faster
+SHORTEST_WARNING_S = 0.1  # a user reads no faster
 QUORUMS = {"all": 0, "majority": QUORUM_MAJORITY}
 _PROGRESS = ("spin", "yield", "sleep:US", "main")
 _SLEEP = "sleep:"
@@ -70,7 +70,7 @@ def _check_word(name: str, value: Any, known: Iterable[str]) -> None:
 
 
 def word(*known: str) -> Convert:
-    """Return a check that the value is one of the words `known`, which the engine does not take."""
+    """Return a check that the value is one of the words `known`; the engine gets no value."""
 
     def convert(name: str, value: Any) -> dict[str, int | float]:
         _check_word(name, value, known)
@@ -110,7 +110,7 @@ def positive(name: str, value: Any) -> int:
 
 
 def quorum(name: str, value: Any) -> int:
-    """Convert a number of members, "all" or "majority"; an option of another name takes numbers."""
+    """Convert a number of members, "all" or "majority"; other options take numbers only."""
     if isinstance(value, str) and name == "quorum":
         if value not in QUORUMS:
             raise ValueError(f"quorum={value!r} must be an int, {alternatives(QUORUMS)}")
@@ -196,11 +196,11 @@ def number_in_text(text: str) -> float | None:
 
 
 def core_in_text(text: str) -> int | None:
-    """Return the core that `text` names; "last": the last one of this rank's own cores."""
+    """Return the core that `text` names; "last": the last core of this rank's affinity mask."""
     if text.lower() == "none":
         return None
     if text.lower() != "last":
         return int(text)
     own = os.sched_getaffinity(0)
-    # Ranks that are not bound would all have the same last core.
+    # Without binding all ranks would have the same last core.
     return max(own) if len(own) < (os.cpu_count() or 1) else None

@@ -45,7 +45,7 @@ Activation: TypeAlias = Literal["group", "world"]
 Grouping: TypeAlias = Literal["dynamic", "fixed", "pairs"]
 Transport: TypeAlias = Literal["auto", "shm", "mpi"]
 
-# Options of a single rank: they may differ between ranks.
+# Options that may differ between ranks.
 OWN = ("progress", "progress_cpu")
 
 
@@ -55,12 +55,12 @@ def option(
     variable: str | None = None,
     read: Callable[[str], object] | None = None,
 ) -> Any:
-    """Return the field of an option.
+    """Return a dataclass field for an option.
 
     Args:
-        default: of the option.
+        default: the option's default.
         convert: checks the option and returns the engine's value, see `option_values`.
-        variable: of the environment, which overrides the argument: it is for whoever runs the
+        variable: environment variable that overrides the argument, for the user who runs the
             program.
         read: converts the text of that variable to a value of the option.
     """
@@ -118,7 +118,7 @@ class CommonOptions:
                     f"{setting} is not a number: it sets the option {name}; give it one, or unset "
                     f"{variable}"
                 ) from None
-            try:  # alone, so that no argument is to blame
+            try:  # the value alone: an error must not blame an argument
                 check_options(Options(**{name: value}).engine(1, 0, 0))
             except ValueError as error:
                 raise ValueError(f"{setting}: {error}") from None
@@ -135,7 +135,7 @@ class CommonOptions:
             size: number of ranks.
             count: number of the array's elements.
             dtype: code of their type.
-            quorum: what the user calls that option; an option of another name takes numbers only.
+            quorum: the user's name of that option; options of other names take numbers only.
 
         Raises:
             TypeError, ValueError: an option has a value of the wrong type, an unknown value, or
@@ -156,7 +156,7 @@ class CommonOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options(CommonOptions):
-    """Options of a collective. All ranks pass the same, except for `progress` and `progress_cpu`.
+    """Options of a collective; equal on all ranks except `progress` and `progress_cpu`.
 
     Attributes:
         group_size: maximum number of members of a group, 1 to the number of ranks; None: all ranks,
@@ -227,7 +227,7 @@ class Options(CommonOptions):
     def engine(
         self, size: int, count: int, dtype: int, *, quorum: str = "quorum"
     ) -> dict[str, int | float]:
-        """See `CommonOptions.engine`."""
+        """Convert the options for the engine; see `CommonOptions.engine`."""
         options = CommonOptions.engine(self, size, count, dtype, quorum=quorum)
         group_size = self._check_groups(size, int(options["group_size"]))
         self._check_quorum(size, group_size, int(options["quorum"]), quorum)
@@ -241,7 +241,7 @@ class Options(CommonOptions):
         return options
 
     def _check_groups(self, size: int, group_size: int) -> int:
-        """Return the members of a group; `group_size` is 0 for None."""
+        """Return the number of members of a group; `group_size` is 0 for None."""
         pair = min(size, 2)
         if self.grouping == "pairs" and group_size not in (0, pair):
             raise ValueError(
@@ -274,7 +274,7 @@ class Options(CommonOptions):
             )
 
 
-# Variables of the environment: the option that each sets, and how its text is read.
+# Environment variables: the option that each sets, and the function that reads its text.
 ENVIRONMENT: dict[str, tuple[str, Callable[[str], Any]]] = {
     each.metadata["variable"]: (each.name, each.metadata["read"])
     for each in fields(Options)

@@ -1,4 +1,4 @@
-"""Counters of a collective: one rank's own, and those of all ranks, which say who is slow."""
+"""Counters of this rank and of all ranks, and a summary that names the slow ranks."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from wagma.units import plural, time_text
 __all__ = ["RankStats", "Stats"]
 
 SLOW = 1.25  # times the compute of the median rank
-SLOW_S = 50e-6  # and so much more of it, in seconds: the least grace; below, nobody waits long
+SLOW_S = 50e-6  # and at least this much more, in seconds: the least grace
 SHOWN = 8  # ranks in a summary
 
 
 @dataclass(frozen=True, slots=True)
 class RankStats:
-    """Counters of one rank since its handle was created, as it arrived at a sync version.
+    """Counters of one rank since the creation of its handle, as of a sync version.
 
     Attributes:
-        rank: whose they are.
-        version: the sync version; of a departed rank the version that it would have called next.
-        departed: the rank has closed its handle: these are its last counters.
+        rank: the rank that these counters describe.
+        version: the sync version; for a departed rank, the version that it would have called next.
+        departed: whether the rank has closed its handle; these are then its last counters.
         calls: versions that the rank had called, this one excluded.
         late: calls whose contribution came after their version was pinned.
-        unmerged: late calls that found nothing newer than what had been merged before.
+        unmerged: late calls that found no result newer than the last merged one.
         used: results that the rank got and that hold a contribution of its own.
-        staleness: how many versions these contributions were behind the newest, summed over `used`.
-        staleness_max: the same of the stalest one.
+        staleness: versions by which these contributions trailed the newest, summed over `used`.
+        staleness_max: the largest such distance.
         waited: seconds spent waiting for others.
         compute: seconds from call to call, waiting excluded, summed over `calls`. The rank's part
-            of the reductions counts, and what it computes while a request is pending.
+            of the reductions and its computing while a request is pending are included.
         compute_median: seconds, the median of the last 32.
         behind: seconds by which the rank arrived at sync versions after the first one, summed.
     """
@@ -50,41 +50,42 @@ class RankStats:
 
     @property
     def late_share(self) -> float:
-        """Share of the calls that were late, 0 before the first call."""
+        """Return the share of late calls, 0 before the first call."""
         return self.late / self.calls if self.calls else 0.0
 
     @property
     def staleness_mean(self) -> float:
-        """How many versions its contributions were behind the newest on average, 0 without any."""
+        """Return the mean number of versions that its contributions trailed, 0 without any."""
         return self.staleness / self.used if self.used else 0.0
 
     @property
     def compute_mean(self) -> float:
-        """Seconds of compute per call, 0 before the first call."""
+        """Return the seconds of compute per call, 0 before the first call."""
         return self.compute / self.calls if self.calls else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counters of this rank since the handle was created, and what is known of the others.
+    """Counters of this rank since the creation of its handle, and those gathered from all ranks.
 
     Attributes:
         calls: versions that this rank has called.
         late: calls whose contribution came after their version was pinned.
-        unmerged: late calls that found nothing newer than what had been merged before.
+        unmerged: late calls that found no result newer than the last merged one.
         redone_slices: slices that this rank recomputed because their owner was stopped.
         buffer_waits: calls that waited for a buffer because `shm_limit` was reached.
         waited: seconds spent waiting for others.
         grace: seconds that a version is held open for recent members, the value in force.
         segment_bytes: shared memory that this rank has committed, in bytes; with transport="mpi"
-            the memory of its contributions, results and receives (those from 64 KiB on share
-            huge pages, so that one of them takes 2 MiB).
+            the memory of its contributions, results and receives (buffers from 64 KiB on use huge
+            pages, so that a single buffer takes 2 MiB).
         wakeups: how often the progress thread of transport="mpi" has looked for messages.
         direct: calls with quorum="all" in which the ranks read private arrays from each other's
-            memory (process_vm_readv), instead of passing them through the segment. They do what
-            they measure to be faster; where the system does not permit it, or `WAGMA_CMA=0` is
-            set, never.
-        private: how private arrays passed in the newest call with quorum="all" in which there were
+            memory (process_vm_readv) instead of passing them through the segment. The ranks choose
+            the way that they measure to be faster. The count stays 0 where the system forbids such
+            reads or `WAGMA_CMA=0` is set.
+        private: how private arrays passed in the newest call with quorum="all" that had any, above
+            some KiB: "read" (as above) or "chunks", through the segment; None before.
             any, above some KiB: "read" (as above) or "chunks", through the segment; None before.
         ranks: counters of every rank, gathered at the last sync version that this rank took, and
             equal on all that took it; empty before the first one. Sync versions are those of
@@ -106,14 +107,14 @@ class Stats:
 
     @property
     def late_share(self) -> float:
-        """Share of the calls that were late, 0 before the first call."""
+        """Return the share of late calls, 0 before the first call."""
         return self.late / self.calls if self.calls else 0.0
 
     @property
     def slow(self) -> tuple[int, ...]:
-        """The ranks whose compute is more than 1.25 times that of the median rank, slowest first.
+        """Return the ranks that compute more than 1.25 times as long as the median, slowest first.
 
-        Of those present at the last sync version. Differences below 50 us per call do not count.
+        Only ranks present at the last sync version count, and only differences of 50 us per call.
         """
         median = self._median()
         slow = [
@@ -124,7 +125,7 @@ class Stats:
         return tuple(entry.rank for entry in sorted(slow, key=_by_compute))
 
     def summary(self) -> str:
-        """Who is slow: a sentence, and a table of the ranks (at most 8, the slowest first).
+        """Describe the slow ranks: a sentence, and a table of at most 8 ranks, the slowest first.
 
         The columns are calls, late share, mean staleness, compute per call and relative to the
         median rank, seconds waited for others and seconds behind the first at sync versions.
@@ -162,18 +163,18 @@ class Stats:
         return "\n".join(lines)
 
     def _present(self) -> list[RankStats]:
-        """Not departed; this rank always is one, if anything was gathered."""
+        """Return the ranks that have not departed; includes this rank if anything was gathered."""
         return [entry for entry in self.ranks if not entry.departed]
 
     def _median(self) -> float:
-        """Compute per call of the median rank (the lower one of two), in seconds."""
-        from statistics import median_low  # which takes longer to import than this module
+        """Return the compute per call of the median rank (the lower one of two), in seconds."""
+        from statistics import median_low  # takes longer to import than this module
 
         return median_low([entry.compute_mean for entry in self._present()] or [0.0])
 
 
 def _by_compute(entry: RankStats) -> tuple[float, int]:
-    """The slowest first, equal ones by rank."""
+    """Return the sort key: slowest first, equal ranks by number."""
     return -entry.compute_mean, entry.rank
 
 

@@ -2,8 +2,8 @@
 
 For powers of two the groups of `PartialAllreduce` are those of Algorithm 1 of Li et al., "Breaking
 (Global) Barriers in Parallel Stochastic Optimization with Wait-Avoiding Group Averaging" (TPDS
-2021). Otherwise there are ceil(size / group_size) groups, whose sizes differ by at most one and
-whose members change with the version. Graphs: see `NeighborExchange`.
+2021). Otherwise there are ceil(size / group_size) groups. Their sizes differ by at most one, and
+their members change with the version. For the graphs see `NeighborExchange`.
 """
 
 from __future__ import annotations

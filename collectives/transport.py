@@ -1,8 +1,9 @@
-"""Loads the extension that carries messages over MPI, and makes transports with it.
+"""The extension that carries messages over MPI: loads it, and makes transports with it.
 
-It is compiled with an MPI's headers, so it exists once per family of MPIs: `_mpi_openmpi` for Open
-MPI, `_mpi_mpich` for MPICH and those that share its handles (Intel MPI, MVAPICH, Cray MPICH). One
-that is bound to another MPI than mpi4py would take handles for what they are not, and is refused.
+The extension is compiled with an MPI's headers, so it exists once per family of MPIs:
+`_mpi_openmpi` for Open MPI, `_mpi_mpich` for MPICH and the MPIs that share its handles (Intel MPI,
+MVAPICH, Cray MPICH). An extension bound to another MPI than mpi4py's would misread handles; `load`
+refuses it.
 """
 
 from __future__ import annotations
@@ -22,41 +23,41 @@ __all__ = ["connect", "load"]
 
 
 class Extension(Protocol):
-    """What csrc/mpi/python/module.c defines."""
+    """The functions of csrc/mpi/python/module.c."""
 
-    TRANSPORT_ABI: int  # of csrc/messages/transport.h, as the extension was compiled
+    TRANSPORT_ABI: int  # TRANSPORT_ABI of csrc/messages/transport.h at compile time
 
     def create(self, handle: int, /) -> Any:
-        """A capsule with a transport over the communicator of this Fortran handle."""
+        """Return a capsule with a transport over the communicator of this Fortran handle."""
 
     def library_version(self) -> str:
-        """Of the MPI library that the extension is bound to."""
+        """Return the version string of the MPI library that the extension is bound to."""
 
     def sizeof_comm(self) -> int:
-        """Bytes of an MPI_Comm, as the extension was compiled."""
+        """Return the size of an MPI_Comm in bytes, as the extension was compiled."""
 
     def is_initialized(self) -> bool:
-        """Whether the MPI library that the extension is bound to is running."""
+        """Return whether the MPI library that the extension is bound to is running."""
 
 
 def connect(comm: MPI.Intracomm) -> Any:
-    """A transport over the ranks of `comm`, in a capsule that `wagma_create_over()` takes over.
+    """Return a transport over the ranks of `comm`, in a capsule for `wagma_create_over()`.
 
-    Collective: every rank has to know beforehand, from `load`, that all of them can.
+    Collective: `load` must have succeeded on every rank.
 
     Raises:
-        ImportError: what `load` raises.
+        ImportError: see `load`.
         RuntimeError: MPI is not running, or refused a communicator.
     """
     return load().create(comm.py2f())
 
 
 def load() -> Extension:
-    """The extension for the MPI that mpi4py has loaded. Local.
+    """Return the extension for the MPI that mpi4py has loaded. Local.
 
     Raises:
         ImportError: it was not built, is bound to another MPI, or was built from other sources
-            than the engine; says how to build it.
+            than the engine; the message says how to build it.
     """
     mpi = import_mpi()
     version = mpi.Get_library_version().strip("\0 \n")
@@ -72,7 +73,7 @@ def load() -> Extension:
         raise ImportError(
             f"{__package__}.{name} cannot be loaded ({error}). {_remedy(version)}"
         ) from error
-    abi = getattr(module, "TRANSPORT_ABI", 0)  # 0: before it had one
+    abi = getattr(module, "TRANSPORT_ABI", 0)  # 0: an extension from before this number existed
     if abi != _engine.TRANSPORT_ABI:
         raise ImportError(
             f"{__package__}.{name} and the engine were built from different sources: their "
@@ -87,12 +88,12 @@ def load() -> Extension:
 
 
 def _family(version: str) -> str:
-    """Of the MPI that says this of itself: whose handles it has."""
+    """Return the family, by handles, of the MPI with this version string."""
     return "openmpi" if "Open MPI" in version or "Spectrum MPI" in version else "mpich"
 
 
 def _mismatch(extension: Extension, mpi: Any, version: str) -> str:
-    """What tells the extension's MPI from mpi4py's; empty: nothing."""
+    """Return how the extension's MPI differs from mpi4py's; empty: they are the same."""
     pairs = (
         ("an MPI_Comm has {} bytes", extension.sizeof_comm(), mpi._sizeof(mpi.Comm)),
         ("it is bound to {!r}", extension.library_version().strip("\0 \n"), version),
@@ -109,7 +110,7 @@ def _first_line(value: object) -> object:
 
 
 def _remedy(version: str) -> str:
-    """The command that builds the extension for this MPI."""
+    """Return the command that builds the extension for this MPI."""
     root = Path(__file__).resolve().parents[1]
     compiler = Path(sys.prefix) / "bin/mpicc"
     build = (

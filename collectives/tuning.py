@@ -1,8 +1,8 @@
-"""How data is exchanged over messages on this machine: numbers that ``python -m wagma tune`` wrote.
+"""How messages exchange data on this machine: parameters that ``python -m wagma tune`` wrote.
 
-They are in one file of the user's cache, under a key that says for what they were measured: the
-MPI, the number of ranks and of those on a node, and the model of the processor. A handle takes what
-rank 0 finds, and the defaults where there is nothing.
+They lie in one file of the user's cache. Their key names the setting in which they were measured:
+the MPI, the number of ranks in all and on a node, and the model of the processor. A handle takes
+the parameters that rank 0 finds, and the defaults where there are none.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _NETWORK_PART = 1
 _PAIR_SWITCH = 16 << 10
 _NETWORK_PAIR_SWITCH = 32 << 10
 _PAIR_CHUNK = 512 << 10
-_ADDED = "schedule_part"  # older files say nothing of it
-# What the engine takes, beside 0 (csrc/engine/options.c).
+_ADDED = "schedule_part"  # older files do not have it
+# Values that the engine takes, beside 0 (csrc/engine/options.c).
 _RANGES = {
     "schedule_switch": (1, 2**62),
     "schedule_chunk": (256, 2**30),
@@ -41,14 +41,14 @@ _RANGES = {
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Of wagma.h; 0: the engine's default.
+    """Parameters of the schedules, as in wagma.h; 0: the engine's default.
 
     Attributes:
-        schedule_switch: bytes of an array up to which ranks exchange all of it in few messages.
-        schedule_chunk: bytes of a message of a larger one.
-        schedule_part: bytes of a member's part of it from which on each sends parts to all others,
-            at once: shorter ones take fewer messages, one after the other.
-        schedule_direct: members of a group up to which each does.
+        schedule_switch: largest array in bytes that ranks exchange whole, in few messages.
+        schedule_chunk: bytes of a message of a larger array.
+        schedule_part: smallest part of a member in bytes that is sent to all others at once;
+            shorter parts take fewer messages, one after the other.
+        schedule_direct: largest group whose members send to all others at once.
     """
 
     schedule_switch: int = 0
@@ -57,24 +57,24 @@ class Schedule:
     schedule_direct: int = 0
 
     def options(self) -> dict[str, int]:
-        """As options of the engine."""
+        """Return them as options of the engine."""
         return asdict(self)
 
 
 def cache_file(environ: Mapping[str, str] = os.environ) -> Path:
-    """``wagma/tune.json`` in XDG_CACHE_HOME, or in ``~/.cache``.
+    """Return ``wagma/tune.json`` in XDG_CACHE_HOME, or in ``~/.cache``.
 
     Raises:
         RuntimeError: there is no home directory.
     """
     cache = Path(environ.get("XDG_CACHE_HOME", ""))
-    if not cache.is_absolute():  # as the specification of that variable says
+    if not cache.is_absolute():  # the specification of that variable ignores relative paths
         cache = Path.home() / ".cache"
     return cache / "wagma" / "tune.json"
 
 
 def key(size: int, on_a_node: int) -> str:
-    """What `size` ranks, `on_a_node` of them on this node, are measured under."""
+    """Return the key for `size` ranks, `on_a_node` of them on this node."""
     name, version = import_mpi().get_vendor()
     numbers = ".".join(map(str, version))
     nodes = f"{size} ranks, {on_a_node} on a node"
@@ -93,11 +93,11 @@ def _processor() -> str:
 
 
 def read(file: Path, under: str) -> Schedule | None:
-    """What was measured; None: nothing.
+    """Return the parameters measured under a key; None if there are none.
 
     Raises:
-        ValueError: the file holds something else.
-        OSError: it cannot be read.
+        ValueError: the content is not valid.
+        OSError: the file cannot be read.
     """
     known = _machines(file).get(under)
     if known is None:
@@ -115,11 +115,11 @@ def read(file: Path, under: str) -> Schedule | None:
 
 
 def default(size: int, on_a_node: int) -> Schedule:
-    """Where nothing was measured: the engine's, with larger messages where a network carries them.
+    """Return the defaults: the engine's, with larger messages where a network carries them.
 
-    Across a network messages that follow each other take longer than several at once. Two ranks
-    send the same bytes in few messages as in parts, and have nobody else to send to while
-    one is on its way. docs/schedules.md has the figures.
+    Across a network successive messages take longer than concurrent ones. Two ranks send the same
+    bytes in few messages as in parts, and have no third rank to send to while a message is on its
+    way. docs/schedules.md has the figures.
     """
     pair = size == 2
     if on_a_node < size:
@@ -134,7 +134,7 @@ def default(size: int, on_a_node: int) -> Schedule:
 
 
 def find(size: int, on_a_node: int) -> Schedule:
-    """What handles of these ranks use; warns where the file is not what it should be."""
+    """Return the parameters for handles of these ranks; warn if the file is not valid."""
     try:
         file = cache_file()
     except RuntimeError:
@@ -153,14 +153,14 @@ def find(size: int, on_a_node: int) -> Schedule:
 
 
 def write(file: Path, under: str, schedule: Schedule) -> None:
-    """Adds to the file, or replaces what it says of this key; readers never see half of it.
+    """Add the parameters to the file under this key, or replace them; the file changes atomically.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     try:
         machines = _machines(file)
-    except ValueError:  # it is of no use to anybody
+    except ValueError:  # an invalid file is replaced
         machines = {}
     machines[under] = schedule.options()
     file.parent.mkdir(parents=True, exist_ok=True)
