@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 __all__ = ["accuracy", "warnings"]
 
-LARGE = 0.1  # of the shortest latency, for what a clock is wrong by
-MANY = 0.05  # of the calls, for starts that were missed
+LARGE = 0.1  # share of the shortest latency that a clock may be wrong by
+MANY = 0.05  # share of the calls that may have missed the start
 
 Facts = dict[str, Any]
 
 
 def accuracy(comm: MPI.Intracomm, start: Start, *, ended: bool = False) -> Facts:
-    """For the environment, as JSON values; collective, the same on all ranks.
+    """Return the accuracy for the environment, as JSON values equal on all ranks; collective.
 
     Args:
         comm: all ranks.
@@ -39,7 +39,7 @@ def accuracy(comm: MPI.Intracomm, start: Start, *, ended: bool = False) -> Facts
 
 
 def warnings(clock: Facts, points: Sequence[Point]) -> list[str]:
-    """What the reader has to know about `accuracy` at the end. Pure.
+    """Return the warnings that follow from `accuracy` at the end. Pure.
 
     Args:
         clock: of `accuracy`.

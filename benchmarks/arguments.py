@@ -40,7 +40,7 @@ LATENESS = 1e-3
 
 
 def add_arguments(parser: argparse.ArgumentParser, kind: str) -> None:
-    """Adds the options of one of `KINDS` to `parser`, which `settings` is then given."""
+    """Add the options of one of `KINDS` to `parser`, which `settings` is then given."""
     defaults = KINDS[kind]
     parser.set_defaults(kind=kind)
     parser.epilog = "Arrival patterns: " + ", ".join(arrival.FORMS.values()) + "; T as 300ms, 50us."
@@ -266,7 +266,7 @@ def _baselines(text: str) -> tuple[str, ...]:
 
 
 def settings(namespace: argparse.Namespace, parser: argparse.ArgumentParser) -> Settings:
-    """What was asked for.
+    """Return the settings that the command line gives.
 
     Args:
         namespace: of a parser that `add_arguments` prepared.

@@ -57,12 +57,12 @@ class Pattern:
 
     @property
     def has_amplitude(self) -> bool:
-        """Whether it has a T."""
+        """Return whether it has a T."""
         return self.name not in _FIXED
 
 
 def parse(text: str) -> Pattern:
-    """Reads a pattern; T may be left out, for the caller of `offsets` to give.
+    """Read a pattern; T may be left out, for the caller of `offsets` to give.
 
     Raises:
         ValueError: it is none; the message names what is wrong and the forms.
@@ -117,7 +117,7 @@ def offsets(
     amplitude: float | None = None,
     first: int = 0,
 ) -> Offsets:
-    """When each rank arrives at each iteration, after the common start.
+    """Return when each rank arrives at each iteration, after the common start.
 
     Args:
         pattern: see `parse`.

@@ -17,7 +17,7 @@ Holds = list[tuple[int, int]]  # (rank, version) of each contribution
 
 
 def taken(outcome: Any, rank: int) -> Holds:
-    """Whose contributions the array of a call of wagma holds (average=False, late="stale")."""
+    """Return whose contributions a call's array holds (average=False, late="stale")."""
     if not outcome.merged:
         return [(rank, outcome.version)]
     holds = list(zip(outcome.contributors, outcome.versions, strict=True))
@@ -27,7 +27,7 @@ def taken(outcome: Any, rank: int) -> Holds:
 
 
 class Contributed:
-    """What a contribution of a rank consists of: with late="carry", also of earlier versions."""
+    """Contributions that one rank's array consists of; with late="carry", also earlier versions."""
 
     def __init__(self, ranks: int) -> None:
         self._missed: list[list[int]] = [[] for _ in range(ranks)]
@@ -38,7 +38,7 @@ class Contributed:
         return holds + more
 
     def note(self, version: int, late: Iterable[bool]) -> None:
-        """Which ranks came late to `version`."""
+        """Note which ranks came late to `version`."""
         for missed, is_late in zip(self._missed, late, strict=True):
             if is_late:
                 missed.append(version)
@@ -61,7 +61,7 @@ class Checked:
     def check(
         self, what: str, x: Vector, holds: Sequence[tuple[int, int]], late: bool = False
     ) -> None:
-        """Compares `x` with the sum of what it should hold, by (rank, version)."""
+        """Compare `x` with the sum of what it should hold, by (rank, version)."""
         if self.results == self.spoil and x.size > 0:
             x = x.copy()  # it may be read-only, or be looked at by others
             x[x.size // 2] = 0  # contributions are positive
@@ -83,7 +83,7 @@ class Checked:
         late: bool,
         wrong: str | None,
     ) -> bool:
-        """Checks what a call gave: `x`, or None if it gave nothing; `wrong`: what is, or None.
+        """Check what a call gave: `x`, or None if it gave nothing; `wrong`: what is, or None.
 
         Returns:
             Whether it is right.
@@ -100,17 +100,17 @@ class Checked:
         return self.wrong == before
 
     def fail(self, what: str, number: int, text: str) -> None:
-        """Counts result `number` as wrong, which was not yet."""
+        """Count result `number` as wrong, which was not yet."""
         self.wrong += 1
         if self.first_wrong is None:
             self.first_wrong = f"{what}, rank {self.rank}, result {number}: {text}"
 
     def checks(self) -> Checks:
-        """What this rank found."""
+        """Return what this rank found."""
         return Checks(self.results, self.wrong, self.first_wrong)
 
     def counts(self) -> dict[str, Any]:
-        """For the report."""
+        """Return the counts for the report."""
         return {
             "results": self.results,
             "wrong": self.wrong,
@@ -120,7 +120,7 @@ class Checked:
 
 
 def merge(checks: Iterable[Checks]) -> Checks:
-    """What several ranks found."""
+    """Return what several ranks found."""
     checks = list(checks)
     firsts = (one.first_wrong for one in checks if one.first_wrong is not None)
     return Checks(

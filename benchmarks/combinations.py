@@ -14,7 +14,7 @@ __all__ = ["check_options", "check_ranks"]
 
 
 def check_options(given: argparse.Namespace) -> None:
-    """Checks the options of a command line, each of which was checked by itself.
+    """Check the options of a command line, each of which was checked by itself.
 
     Raises:
         ValueError: some do not go together; the message names option, value and remedy.
@@ -115,7 +115,7 @@ def _check_arrival(given: argparse.Namespace) -> None:
 
 
 def check_ranks(settings: Settings, ranks: int) -> None:
-    """Checks what depends on the number of ranks; the same on all of them.
+    """Check what depends on the number of ranks; the same on all of them.
 
     Args:
         settings: of the command line.

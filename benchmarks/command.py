@@ -34,7 +34,7 @@ SUMMARY = "measure allreduce and trainings, under mpiexec or srun"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the kinds of benchmarks to the command's parser."""
+    """Add the kinds of benchmarks to the command's parser."""
     kinds = parser.add_subparsers(title="kinds", metavar="KIND", required=True)
     for kind, one in KINDS.items():
         sub = kinds.add_parser(kind, help=one.summary, description=f"{one.summary}.")
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    """Runs a benchmark on the ranks of COMM_WORLD; returns the exit status."""
+    """Run a benchmark on the ranks of COMM_WORLD; return the exit status."""
     try:
         settings = options.settings(arguments, parser)
     except Ended as end:

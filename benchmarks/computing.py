@@ -21,8 +21,8 @@ class Computing:
 
     Args:
         clock: ns.
-        crowded: ranks outnumber cores: they sleep, since who computes would take the core from who
-            reduces, and the time of a reduction would be that of the others' computing.
+        crowded: ranks outnumber cores. They then sleep: a computing rank would preempt a reducing
+            one, and the time of a reduction would include other ranks' computing.
     """
 
     def __init__(self, clock: Callable[[], int], *, crowded: bool) -> None:
@@ -32,7 +32,7 @@ class Computing:
         self._y = np.ones(WORDS, np.float32)
 
     def spend(self, ns: int, tests: int, test: Callable[[], object]) -> tuple[int, int]:
-        """Computes for `ns`, interrupted by `tests` calls of `test`, whose time comes on top.
+        """Compute for `ns`, interrupted by `tests` calls of `test`, whose time comes on top.
 
         Returns:
             ns computed, and ns in `test`.

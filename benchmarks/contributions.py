@@ -32,12 +32,12 @@ _STRIDE = 12289  # from one version's beginning to the next one's
 
 # Integers from 0 to here are held exactly.
 _EXACT = {"float32": 1 << 24, "float64": 1 << 53, "float16": 1 << 11, "bfloat16": 1 << 8}
-# Of integers, whose sums wrap.
+# Sums of these integers wrap.
 _LARGEST = {"int32": (1 << 31) - 1, "int64": (1 << 63) - 1}
 
 
 def exact_terms(datatype: str) -> int | None:
-    """Of how many arrays the sums can be checked; None: any number."""
+    """Return the largest number of arrays whose sums can be checked; None: any number."""
     return _EXACT.get(datatype)
 
 
@@ -83,7 +83,7 @@ class Contributions:
             part[...] = row[: part.shape[1]]
 
     def wrong(self, x: Vector, holds: Iterable[tuple[int, int]]) -> int:
-        """Elements of `x` that differ from the sum of the contributions (rank, version)."""
+        """Return how many elements of `x` differ from the sum of some (rank, version)."""
         total = np.zeros(self._row, np.int64)
         for rank, version in holds:
             begin = _beginning(rank, version)

@@ -32,7 +32,7 @@ DATATYPES = {
 
 
 def datatype(text: str) -> str:
-    """The name of an element type, in whatever case it or OSU's name of it is written.
+    """Return the name of an element type, in whatever case it or OSU's name of it is written.
 
     Raises:
         ValueError: wagma does not reduce it; the message lists what it does.

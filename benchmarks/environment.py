@@ -45,7 +45,7 @@ Facts = dict[str, Any]
 
 
 def gather(comm: MPI.Intracomm) -> list[Facts]:
-    """What every rank knows about its place; collective.
+    """Return what every rank knows about its place; collective.
 
     Host, cores (their numbers), CPU, and the limit of CPUs of its control group, or None.
     """
@@ -59,7 +59,7 @@ def gather(comm: MPI.Intracomm) -> list[Facts]:
 
 
 def crowded_hosts(ranks: list[Facts]) -> list[str]:
-    """Of each host whose ranks have not a core each a sentence."""
+    """Return a sentence for each host whose ranks outnumber their cores."""
     found = []
     for host, of_host in _by_host(ranks).items():
         why = _crowded([ranks[rank] for rank in of_host], of_host)
@@ -72,15 +72,14 @@ def crowded_hosts(ranks: list[Facts]) -> list[str]:
 
 
 def fullest(ranks: list[Facts]) -> int:
-    """How many ranks are on the host that has most of them."""
+    """Return how many ranks are on the host that has most of them."""
     return max(map(len, _by_host(ranks).values()))
 
 
 def _crowded(places: list[Facts], ranks: list[int]) -> str | None:
-    """Why ranks of one host have not a core each: by the rule of the engine (csrc/shm/cores.c).
+    """Return why ranks of one host lack a core each: the engine's rule (csrc/shm/cores.c).
 
-    Ranks may run on the same cores, or on others; what runs on some of another's cores besides its
-    own may find them taken.
+    Ranks may share affinity masks or have distinct ones. Overlapping masks may contend for cores.
     """
     sharing: dict[frozenset[int], list[int]] = {}
     for rank, place in zip(ranks, places, strict=True):
@@ -99,7 +98,7 @@ def _crowded(places: list[Facts], ranks: list[int]) -> str | None:
 
 
 def environment(settings: Settings, ranks: list[Facts], over: str, warnings: list[str]) -> Facts:
-    """The header of a benchmark of collectives: `surroundings`, and how calls are made.
+    """Return the header of a benchmark of collectives: `surroundings`, and how calls are made.
 
     Args:
         settings: of the run.
@@ -114,7 +113,7 @@ def environment(settings: Settings, ranks: list[Facts], over: str, warnings: lis
 def surroundings(
     ranks: list[Facts], over: str, warnings: list[str], calls: Facts | None = None
 ) -> Facts:
-    """The header, as JSON values: this rank's software and load, all ranks' hosts and cores.
+    """Return the header, as JSON values: this rank's software and load, all ranks' hosts and cores.
 
     Args:
         ranks: of `gather`.
@@ -172,7 +171,7 @@ def _by_host(ranks: list[Facts]) -> dict[str, list[int]]:
 
 
 def _variables() -> Facts:
-    """What this rank's environment tells wagma."""
+    """Return what this rank's environment tells wagma."""
     found = {name: os.environ[name] for name in sorted(os.environ) if name.startswith("WAGMA_")}
     return {"variables": found} if found else {}
 
@@ -189,14 +188,14 @@ def _loop(settings: Settings) -> str:
 
 
 def _computing(settings: Settings, ranks: list[Facts]) -> Facts:
-    """What is between posting and waiting."""
+    """Return what the ranks compute between posting and waiting."""
     if settings.kind not in NONBLOCKING:
         return {}
     return {"computing": SLEEPING if crowded_hosts(ranks) else ARITHMETIC}
 
 
 def cpu() -> str:
-    """The processor's name."""
+    """Return the processor's name."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -204,13 +203,13 @@ def cpu() -> str:
 
 
 def command_line() -> str:
-    """Of this process, as a shell takes it; the launcher's own part is not known to it."""
+    """Return this process's command line for a shell; the launcher's own part is unknown."""
     interpreter, *words = sys.orig_argv
     return shlex.join([Path(interpreter).name, *words])
 
 
 def commit() -> str | None:
-    """Of the source tree, with "-dirty" if it was changed; None where the package is installed."""
+    """Return the source tree's commit, with "-dirty" if changed; None where installed."""
     if not (SOURCES / "pyproject.toml").exists():
         return None
     command = ["git", "-C", str(SOURCES), "describe", "--always", "--dirty", "--exclude=*"]

@@ -43,7 +43,7 @@ Us = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Distribution:
-    """Of a figure over the iterations, in us; percentiles by linear interpolation."""
+    """Statistics of a figure over the iterations, in us; percentiles by linear interpolation."""
 
     mean: float
     p10: float
@@ -82,7 +82,7 @@ class Figures:
 
 
 def figures(series: Series) -> Figures:
-    """Every figure of one series, which has at least one iteration and one rank."""
+    """Return every figure of one series, which has at least one iteration and one rank."""
     own, from_last = _own(series), _from_last(series)
     means = own.mean(axis=1)
     spread = np.ptp(own, axis=1)
@@ -102,12 +102,12 @@ def figures(series: Series) -> Figures:
 
 
 def headline(series: Series) -> float:
-    """The figure of which ratios and bandwidths are made: `Figures.own.p50`."""
+    """Return the figure of which ratios and bandwidths are made: `Figures.own.p50`."""
     return float(np.median(_own(series).max(axis=1)))
 
 
 def percentile(series: Series, percent: float, *, from_last: bool = False) -> float:
-    """Over the iterations, of the rank with the largest latency, by linear interpolation.
+    """Return a percentile over the iterations, of each iteration's largest latency, interpolated.
 
     Args:
         series: of which.
@@ -119,7 +119,7 @@ def percentile(series: Series, percent: float, *, from_last: bool = False) -> fl
 
 
 def reducing(settings: Settings, series: Series) -> int:
-    """How many ranks' arrays are added up in each result of a series."""
+    """Return how many ranks' arrays are added up in each result of a series."""
     ranks = series.began.shape[1]
     of_group = series.library == "wagma" or OF_GROUP in series.name
     return members(settings, ranks) if of_group else ranks
@@ -152,7 +152,7 @@ def _distribution(values: Us) -> Distribution:
 
 
 def osu(series: Series) -> Osu:
-    """The latency of OSU Micro-Benchmarks."""
+    """Return the latency of OSU Micro-Benchmarks."""
     return _osu(series.ended - series.began)
 
 
@@ -162,9 +162,9 @@ def _osu(ns: Times) -> Osu:
 
 
 def osu_percentile(series: Series, percent: float) -> float:
-    """Of the latencies that are averaged over the ranks first: OSU's tail latency, in us.
+    """Return OSU's tail latency, in us: a percentile of latencies averaged over the ranks.
 
-    It is one of them, and no interpolation.
+    The result is one of these latencies: there is no interpolation.
     """
     return _of_rank(_own(series).mean(axis=1), percent)
 
@@ -210,7 +210,7 @@ def _mean(ns: Times | None) -> float:
 
 
 def punctual(series: Series, percent: float) -> float:
-    """What ranks that are not delayed on purpose pay: their time in the calls, without computing.
+    """Return the time in the calls, without computing, of ranks not delayed on purpose.
 
     Of each iteration the largest of these times counts; returned is a percentile over the
     iterations, in us. Without `Series.delayed` nobody is delayed.
@@ -222,7 +222,7 @@ def punctual(series: Series, percent: float) -> float:
 
 
 def delayed(series: Series, percent: float) -> float | None:
-    """The same of ranks that are delayed on purpose; None: nobody is.
+    """Return the same figure for ranks delayed on purpose; None: no rank is.
 
     Work that the punctual ranks are spared because the last one does it is found here.
     """
@@ -232,7 +232,7 @@ def delayed(series: Series, percent: float) -> float | None:
 
 
 def _in_calls(series: Series) -> Times:
-    """Times in the calls, ns, without computing."""
+    """Return the times in the calls, ns, without computing."""
     times = series.ended - series.began
     return times if series.computing is None else times - series.computing
 
@@ -267,14 +267,14 @@ BASELINES: dict[str, Callable[[Series], bool]] = {
 
 
 def wagma(point: Point) -> Series:
-    """The series of wagma, with which the others are compared."""
+    """Return the series of wagma, with which the others are compared."""
     return point.series[0]
 
 
 def baseline(
     point: Point, name: str, figure: Callable[[Series], float] = headline
 ) -> Series | None:
-    """The series of a baseline whose figure is smallest; None: it was not measured."""
+    """Return the series of a baseline whose figure is smallest; None: it was not measured."""
     found = [series for series in point.series[1:] if BASELINES[name](series)]
     if name == OF_GROUPS and not found:
         return baseline(point, "mpi", figure)  # the group is everybody
@@ -284,7 +284,7 @@ def baseline(
 def ratio(
     series: Series, other: Series, figure: Callable[[Series], float] = headline
 ) -> float | None:
-    """How many times as long `other` takes as `series`.
+    """Return how many times as long `other` takes as `series`.
 
     None: one was called from C and the other from Python, whose own time would be compared, too.
     """
@@ -303,7 +303,7 @@ _LABELS = {
 
 
 def labels(settings: Settings) -> dict[str, str]:
-    """Of each baseline that is compared, by its name for `figures.baseline`; in their order.
+    """Return the name of each baseline compared, by its key for `figures.baseline`; in order.
 
     Sums of groups are compared with MPI's sums of groups first; other baselines add up all ranks.
     """

@@ -74,17 +74,17 @@ class Measurement:
 
     @property
     def rank(self) -> int:
-        """This rank."""
+        """Return this rank."""
         return self.comm.Get_rank()
 
     @property
     def ranks(self) -> int:
-        """How many there are."""
+        """Return how many there are."""
         return self.comm.Get_size()
 
     @cached_property
     def contributions(self) -> Contributions:
-        """What is written before each call; ValueError if results cannot be checked."""
+        """Return what is written before each call; ValueError if results cannot be checked."""
         return contributions_of(self.settings, self.size, self.ranks)
 
     @property

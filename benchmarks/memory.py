@@ -44,7 +44,7 @@ def arrays(settings: Settings, ranks: int, over: str = "shm") -> tuple[int, int]
 def shortage(
     settings: Settings, ranks: int, size: int, free: Room, *, over: str = "shm", here: int = 0
 ) -> str | None:
-    """Why arrays of `size` bytes on each of `ranks` ranks cannot be measured; None: they fit.
+    """Return why arrays of `size` bytes on `ranks` ranks cannot be measured; None: they fit.
 
     Args:
         settings: what is measured.

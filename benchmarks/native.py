@@ -27,7 +27,7 @@ class NotFoundError(LookupError):
 
 @cache
 def address(path: str, name: str) -> int:
-    """Where the function `name` is, as the loaded shared object `path` would call it.
+    """Return where the function `name` is, as the loaded shared object `path` would call it.
 
     Raises:
         NotFoundError: `path` is not loaded, or neither it nor its libraries have the function.
@@ -84,10 +84,10 @@ def mpi_call(
 
 
 def _word(number: int) -> int:
-    """The address that MPI's constants such as (void *)-1 are."""
+    """Return the address of MPI's constants such as (void *)-1."""
     return number % (1 << 8 * ctypes.sizeof(ctypes.c_void_p))
 
 
 def _signed(handle: int) -> int:
-    """The same 64 bits with a sign: MPICH's handles are ints, of which some are negative."""
+    """Return the same 64 bits with a sign: MPICH's handles are ints, some of them negative."""
     return ctypes.c_int64(handle).value

@@ -91,7 +91,7 @@ class PostedCalls(PythonCalls):
             self._note(number, counted, [began], [ended], [taken])
 
     def _call(self) -> tuple[int, int, Any, tuple[int, ...]]:
-        """When it began and ended, what it gave, and PARTS."""
+        """Call once; return when the call began and ended, what it gave, and PARTS."""
         subject, now = self.subject, self._start.now
         blocking = subject.caller()
         request: Any = None

@@ -41,20 +41,20 @@ def samples_of(series: Series) -> Arrays:
 
 
 def save(path: str | Path, report: Report) -> None:
-    """Writes the file; OSError if that cannot be done."""
+    """Write the file; OSError if that cannot be done."""
     packed = io.BytesIO()
     np.savez_compressed(packed, allow_pickle=False, **pack(report))
     write_file(Path(path), packed.getvalue())
 
 
 def load(path: str | Path) -> Report:
-    """Reads a file that `save` wrote; OSError, ValueError or KeyError if it is none."""
+    """Read a file that `save` wrote; OSError, ValueError or KeyError if it is none."""
     with np.load(path, allow_pickle=False) as arrays:
         return unpack(arrays)
 
 
 def pack(report: Report) -> Arrays:
-    """The arrays of the file, by their names."""
+    """Return the arrays of the file, by their names."""
     arrays: Arrays = {}
     points = []
     for i, point in enumerate(report.points):
@@ -77,7 +77,7 @@ def pack(report: Report) -> Arrays:
 
 
 def unpack(arrays: Mapping[str, npt.NDArray[Any]]) -> Report:
-    """The report that was packed."""
+    """Return the report that was packed."""
     text = json.loads(str(arrays["report"]))
     points = []
     for i, point in enumerate(text["points"]):

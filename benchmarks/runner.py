@@ -33,7 +33,7 @@ __all__ = ["run_on"]
 
 
 def run_on(comm: MPI.Intracomm, settings: Settings) -> int:
-    """Measures on all ranks of `comm`, rank 0 prints; returns the exit status. Collective.
+    """Measure on all ranks of `comm`, rank 0 prints; return the exit status. Collective.
 
     Raises:
         InputError: the settings cannot be measured here, or are not those of all ranks.
@@ -60,7 +60,7 @@ def run_on(comm: MPI.Intracomm, settings: Settings) -> int:
 
 
 def _checked(comm: MPI.Intracomm, settings: Settings) -> tuple[Settings, list[str]]:
-    """The settings without what is not there, and warnings about that; collective."""
+    """Return the settings without what is not there, and warnings about that; collective."""
     ranks = comm.Get_size()
     everywhere(comm, lambda: _check(settings, ranks))
     # By one rank for all: files may not be the same everywhere.
@@ -121,7 +121,7 @@ def _measure(
     report: Report,
     interrupted: interrupt.Interrupt,
 ) -> None:
-    """Measures all points and prints each at once; collective."""
+    """Measure all points and print each at once; collective."""
     shown = view(report.settings)
     first = comm.Get_rank() == 0
     if first:
@@ -188,7 +188,7 @@ def _print(text: str) -> None:
 
 
 def _end(report: Report) -> int:
-    """Prints and writes what remains; the exit status."""
+    """Print and write what remains; the exit status."""
     for warning in inaccuracies(report.environment["clock"], report.points):
         report.environment["warnings"].append(warning)
         sys.stderr.write(f"warning: {warning}\n")

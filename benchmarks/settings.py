@@ -58,12 +58,12 @@ class Settings:
 
 
 def in_groups(settings: Settings) -> bool:
-    """Whether sums may be of groups of the ranks."""
+    """Return whether sums may be of groups of the ranks."""
     return settings.kind == "group-allreduce" or settings.group_size is not None
 
 
 def members(settings: Settings, ranks: int) -> int:
-    """How many of `ranks` ranks reduce together: `group_size`, or what the kind says."""
+    """Return how many of `ranks` ranks reduce together: `group_size`, or what the kind says."""
     if settings.group_size is not None:
         return min(settings.group_size, ranks)
     if settings.kind != "group-allreduce":
@@ -77,5 +77,5 @@ def transport(asked: str, *, one_node: bool) -> str:
 
 
 def wait_avoiding(settings: Settings, ranks: int) -> bool:
-    """Whether wagma's calls return without some of the members."""
+    """Return whether wagma's calls return without some of the members."""
     return settings.quorum not in ("all", members(settings, ranks))

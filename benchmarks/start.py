@@ -116,7 +116,7 @@ class Start(_loop.Meeting):
             self._comm = None
 
     def agree(self, now: int) -> int:
-        """When the last rank came, by messages; widens the margin if somebody missed a start."""
+        """Return when the last rank came, by messages; widen the margin after a missed start."""
         if self._comm is None:
             raise ValueError("the start was closed")
         mine = np.array([now, self.missed - self._seen_missed], np.int64)
@@ -135,7 +135,7 @@ class Start(_loop.Meeting):
         return int(all_[0])
 
     def check(self, rank: int) -> None:
-        """Raises PeerLeftError if the process of `rank` is dead."""
+        """Raise PeerLeftError if the process of `rank` is dead."""
         process = self._processes[rank]
         if process is not None and not _same_process(*process):
             raise _loop.PeerLeftError(
@@ -160,8 +160,8 @@ class Start(_loop.Meeting):
 def agree(comm: MPI.Intracomm, settings: S) -> tuple[S, str]:
     """Return the settings of all ranks, and the transport of wagma's messages; collective.
 
-    WAGMA_TRANSPORT overrides the settings' transport: as in wagma itself, whoever runs a program
-    decides before who wrote it.
+    WAGMA_TRANSPORT overrides the settings' transport, as in wagma itself: the user who runs a
+    program decides over its author.
 
     Raises:
         InputError: the settings are not those of all ranks, or the transport cannot be had.
@@ -174,7 +174,7 @@ def agree(comm: MPI.Intracomm, settings: S) -> tuple[S, str]:
 
 
 def one_node(comm: MPI.Intracomm) -> bool:
-    """Whether all ranks can share memory; collective."""
+    """Return whether all ranks can share memory; collective."""
     node = comm.Split_type(import_mpi().COMM_TYPE_SHARED)
     alone = node.Get_size() == comm.Get_size()
     node.Free()
@@ -211,7 +211,7 @@ def _shared_memory(comm: MPI.Intracomm) -> tuple[mmap.mmap | None, str]:
 
 
 def _processes(comm: MPI.Intracomm) -> list[tuple[int, str] | None]:
-    """Of each rank its process and when that was started; None if it cannot be seen from here."""
+    """Return the process and start time of each rank; None where it is not visible from here."""
     me = os.getpid()
     gathered = comm.allgather((Path("/proc/self/ns/pid").readlink(), me, _started(me)))
     here = gathered[comm.Get_rank()][0]
@@ -219,7 +219,7 @@ def _processes(comm: MPI.Intracomm) -> list[tuple[int, str] | None]:
 
 
 def _started(pid: int) -> str:
-    """When the process was started, in the kernel's words; "" if it is dead."""
+    """Return when the process was started, in the kernel's words; "" if it is dead."""
     try:
         # After the name, which is in parentheses and may hold anything: the fields from the third.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -61,7 +61,7 @@ class PythonCalls:
         self._unagreed: list[_Named] = []
 
     def run(self, iterations: range, arrivals: Times, counted: int) -> None:
-        """Calls once in each of `iterations`, and compares what the ranks named.
+        """Call once in each of `iterations`, and compare what the ranks named.
 
         Args:
             iterations: their numbers.
@@ -81,7 +81,7 @@ class PythonCalls:
             self._part(iterations[part], arrivals[part], counted)
 
     def _part(self, iterations: range, arrivals: Times, counted: int) -> None:
-        """Calls, then checks: a check between two calls would empty the caches for the next one.
+        """Call, then check: a check between two calls would empty the caches for the next one.
 
         For the same reason nothing happens between two of them but what cannot wait: small results
         are copied. That of a single call is checked where it is.
@@ -101,7 +101,7 @@ class PythonCalls:
             before = now()
             outcome = call()
             after = now()
-            # Who is done must not take the core from who is not: what follows takes long.
+            # A finished rank must not preempt one that still runs: what follows takes long.
             start.meet()
             began[i], ended[i] = before, after
             one = subject.delivered(outcome)
@@ -124,7 +124,7 @@ class PythonCalls:
         ended: Sequence[int] | Times,
         taken: list[Taken],
     ) -> None:
-        """Keeps what is counted of consecutive calls, and checks what they gave."""
+        """Keep what is counted of consecutive calls, and check what they gave."""
         late = [one.late for one in taken]
         if iterations.stop > counted:
             new = max(0, counted - iterations.start)
@@ -136,7 +136,7 @@ class PythonCalls:
             return
         version = self.subject.version - len(taken)
         everywhere = None
-        if self.subject.carries:  # who was late says what the results hold
+        if self.subject.carries:  # late ranks determine what the results hold
             everywhere = np.stack(self._comm.allgather(np.array(late)), axis=1)
         for i, one in enumerate(taken):
             holds = one.holds
@@ -149,7 +149,7 @@ class PythonCalls:
                 self._unagreed.append(_Named(number, right, one.group, one.named))
 
     def _agree(self) -> None:
-        """Whether all ranks of a group name the same contributions, in the calls since last time.
+        """Check that all ranks of a group name the same contributions since last time.
 
         Only now and then: what MPI does between two calls would leave its own data in the caches.
         Whether a rank was late follows from what it names, which was compared on that rank: where

@@ -32,7 +32,7 @@ Body = Callable[[int, Segment], dict[str, Any]]
 
 
 def _forked(options: dict[str, Any], body: Body) -> list[dict[str, Any]]:
-    """What `body(rank, segment)` returned on each rank; RuntimeError if one failed."""
+    """Return what `body(rank, segment)` returned on each rank; RuntimeError if one failed."""
     segment = Segment.create(options)
     context = multiprocessing.get_context("fork")
 

@@ -62,7 +62,7 @@ class _Calls:
         self.results.append(x.copy())  # x is the newest of them
 
     def report(self, first: int) -> dict[str, list[Any]]:
-        """The calls from `first` on, without their results; versions count from 0."""
+        """Return the calls from `first` on, without their results; versions count from 0."""
         return {
             "version": [version - self.version[first] for version in self.version[first:]],
             "began_ns": self.began_ns[first:],
@@ -74,7 +74,7 @@ class _Calls:
 def _run(
     comm: MPI.Intracomm, start: Start, s: Fastest, quorum: int, slow: bool, spoil: int | None
 ) -> dict[str, Any]:
-    """One handle: some calls with everybody present, then those that are measured."""
+    """Use one handle: some calls with everybody present, then those that are measured."""
     rank, clock = comm.Get_rank(), time.perf_counter_ns
     pauses = draws(s, comm.Get_size(), slow)[:, rank]
     contributions = Contributions(s.bytes // 4, terms=comm.Get_size())

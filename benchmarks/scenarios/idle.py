@@ -52,7 +52,7 @@ def _cpu_ns(threads: set[int]) -> int:
 
 
 def _wakeups(threads: set[int]) -> int:
-    """How often they went to sleep."""
+    """Return how often they went to sleep."""
     found = 0
     for thread in threads:
         for line in Path(f"/proc/self/task/{thread}/status").read_text().splitlines():

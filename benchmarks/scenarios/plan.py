@@ -51,12 +51,12 @@ def training(quick: bool) -> Training:
 
 
 def fastest(quick: bool) -> Fastest:
-    """The fastest K; the short ones have fewer versions, that take less time."""
+    """Return the fastest K; the short ones have fewer versions, that take less time."""
     return Fastest(versions=40, mean=0.005) if quick else Fastest()
 
 
 def draws(s: Fastest, ranks: int, slow: bool) -> npt.NDArray[np.float64]:
-    """Seconds that each rank computes for each version, [versions, ranks].
+    """Return the seconds that each rank computes for each version, [versions, ranks].
 
     `slow`: the last rank computes `slowdown` times as long.
     """

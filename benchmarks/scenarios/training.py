@@ -29,7 +29,7 @@ Reduce = Callable[[Vector, int], tuple[Holds, bool, float]]
 def _run(
     what: str, x: Vector, checked: Checked, reduce: Reduce, pauses: list[float]
 ) -> dict[str, list[Any]]:
-    """One version for each pause: write, pause, call, check."""
+    """Make one version for each pause: write, pause, call, check."""
     calls: dict[str, list[Any]] = {"samples_ns": [], "late": [], "grace": [], "behind": []}
     for version, pause in enumerate(pauses):
         checked.contributions.write(x, checked.rank, version)

@@ -82,7 +82,7 @@ def subjects(m: Measurement, stack: ExitStack) -> list[Subject]:
 
 
 def _part(width: int, comm: MPI.Intracomm) -> tuple[tuple[int, ...], MPI.Comm]:
-    """This rank's group of version 0, and a communicator of it."""
+    """Return this rank's group at version 0, and a communicator of it."""
     found = groups(comm.Get_size(), width, 0)
     number = next(i for i, group in enumerate(found) if comm.Get_rank() in group)
     return found[number], comm.Split(number, comm.Get_rank())

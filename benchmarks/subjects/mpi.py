@@ -31,7 +31,7 @@ _NAMES = {
 
 
 def library_version() -> str:
-    """The first line of what MPI says about itself."""
+    """Return the first line of what MPI says about itself."""
     return " ".join(MPI.Get_library_version().partition("\n")[0].strip("\0").split())
 
 

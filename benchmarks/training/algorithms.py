@@ -157,7 +157,7 @@ def _load(path: str) -> Callable[..., Algorithm]:
 
 
 def find(name: str, settings: Settings, size: int) -> Compared:
-    """An algorithm by its name.
+    """Return an algorithm by its name.
 
     Args:
         name: of `check_name`.

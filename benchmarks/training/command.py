@@ -48,7 +48,7 @@ SUMMARY = "train with every algorithm under injected imbalance"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options to the parser of the kind."""
+    """Add the options to the parser of the kind."""
     parser.epilog = (
         "SPEC is none, or one or more of the following, separated by commas; times are\n"
         "seconds, or have a unit as in 320ms; ranks and steps count from 0:\n  "
@@ -256,7 +256,7 @@ def _show(
     parser: argparse.ArgumentParser,
     text: Callable[[dict[str, Any]], str],
 ) -> int:
-    """Prints and draws results that were written before; under a launcher rank 0 does."""
+    """Print and draw results that were written before; under a launcher rank 0 does."""
     from wagma.launch.environment import launched_rank
 
     if launched_rank(os.environ) != 0:

@@ -32,7 +32,7 @@ NOBODY_S = 1e-3
 def figures(
     settings: Settings, compared: Compared, seed: int, trained: Trained, delays: Delays
 ) -> Figures:
-    """One entry of "runs", see training.schema.json.
+    """Return one entry of "runs", see training.schema.json.
 
     Args:
         settings: of the benchmark.
@@ -92,7 +92,7 @@ def figures(
 def recorded_compute(
     settings: Settings, records: list[dict[str, Any]], delays: Delays, *, dropped: bool = False
 ) -> Floats:
-    """Seconds that each rank computed before it called each version: [versions, P].
+    """Return the seconds that each rank computed before it called each version: [versions, P].
 
     Versions that a rank left out would have taken its usual time, and the injected delay; where
     they were `dropped`, no time.

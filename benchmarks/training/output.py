@@ -35,7 +35,7 @@ def document(
     runs: list[dict[str, Any]],
     interrupted: bool,
 ) -> dict[str, Any]:
-    """What is reported.
+    """Return what is reported.
 
     Args:
         settings: of the benchmark.
@@ -60,7 +60,7 @@ def document(
 
 
 def write(path: Path, result: dict[str, Any]) -> None:
-    """Writes the document, and makes its folder; OSError if that cannot be done."""
+    """Write the document, and make its folder; OSError if that cannot be done."""
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_file(path, json.dumps(result, allow_nan=False) + "\n")
 
@@ -133,7 +133,7 @@ def put(result: Result, text: Callable[[Result], str], out: Out) -> None:
 
 
 def stored(file: Path) -> Result:
-    """The document in a file of `--json`.
+    """Return the document in a file of `--json`.
 
     Raises:
         OSError: it cannot be read.

@@ -33,7 +33,7 @@ FIGURES = 24  # ranks that there is room for figures of
 
 
 def draw(result: Result, folder: Path) -> list[Path]:
-    """Draws everything.
+    """Draw everything.
 
     Args:
         result: of `output.document`, with at least one run.
@@ -111,7 +111,7 @@ def _seeds(result: Result) -> str:
 
 
 def _deviation(values: list[float]) -> float:
-    """The standard deviation, as in the table; 0 of a single value."""
+    """Return the standard deviation, as in the table; 0 of a single value."""
     return stdev(values) if len(values) > 1 else 0.0
 
 

@@ -30,7 +30,7 @@ def console_of(first: bool, progress: bool) -> Console:
 def progress_line(
     console: Console, label: str, steps: int, shown: bool
 ) -> Iterator[Callable[[int], None]]:
-    """Gives the function that is told how many of `steps` are done.
+    """Give the function that is told how many of `steps` are done.
 
     Args:
         console: where the line is drawn.

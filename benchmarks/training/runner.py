@@ -100,7 +100,7 @@ def _algorithms(settings: Settings, comm: MPI.Intracomm) -> list[Compared]:
 
 
 def _prepare(settings: Settings, comm: MPI.Intracomm) -> tuple[list[Injector], list[Task]]:
-    """The imbalance and the data of each seed."""
+    """Return the imbalance and the data of each seed."""
     try:
         imbalances = [parse(settings.imbalance, comm.size, seed) for seed in settings.seeds]
     except (OSError, ValueError) as error:
@@ -142,7 +142,7 @@ def _train_all(
     interrupted: interrupt.Interrupt,
     progress: bool,
 ) -> list[dict[str, Any]]:
-    """The figures of each training that was finished."""
+    """Return the figures of each training that was finished."""
     first = comm.rank == 0
     console = console_of(first, progress)
     console.print(_announced(settings, comm.size, imbalances[0]))

@@ -29,7 +29,7 @@ class Stop:
         self._told: list[MPI.Request] = []
 
     def now(self) -> bool:
-        """Whether this rank was interrupted, or has heard that another was."""
+        """Return whether this rank was interrupted, or has heard that another was."""
         if self._interrupted.asked:
             self._tell()
             return True
@@ -41,7 +41,7 @@ class Stop:
             self._told = [self._comm.Isend(b"", rank) for rank in others]
 
     def close(self) -> None:
-        """Takes what was sent; collective."""
+        """Receive what was sent; collective."""
         for rank, told in enumerate(self._comm.allgather(bool(self._told))):
             if told and rank != self._comm.rank:
                 self._comm.Recv(bytearray(), rank)

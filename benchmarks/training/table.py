@@ -79,7 +79,7 @@ _STOPPING = (
 
 
 def by_algorithm(runs: list[Run]) -> dict[str, list[Run]]:
-    """The runs of each algorithm, by its label, in the order of the first ones."""
+    """Return the runs of each algorithm, by its label, in the order of the first ones."""
     found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(run["label"], []).append(run)
@@ -95,7 +95,7 @@ _MORE = (
 
 
 def text(result: dict[str, Any], *, per_seed: bool = False) -> str:
-    """The table for a terminal, and what has to be known beside it.
+    """Return the table for a terminal, and what has to be known beside it.
 
     Args:
         result: of `output.document`.
@@ -106,7 +106,7 @@ def text(result: dict[str, Any], *, per_seed: bool = False) -> str:
 
 
 def rows(result: dict[str, Any], titles: Sequence[str] = (), *, per_seed: bool = False) -> str:
-    """A line for each figure and a column for each algorithm, below each other if too wide.
+    """Return a line for each figure and a column for each algorithm, below each other if too wide.
 
     Args:
         result: of `output.document`.
@@ -220,7 +220,7 @@ def _notes(result: dict[str, Any], per_seed: bool) -> list[str]:
 
 
 def line(settings: Any, run: Run) -> str:
-    """What is told of a training as soon as it is done."""
+    """Return what is told of a training as soon as it is done."""
     seed = f", seed {run['seed']}" if len(settings.seeds) > 1 else ""
     return (
         f"{run['label']}{seed}: {settings.steps} versions in {run['wall_seconds']:.1f} s, "

@@ -161,7 +161,7 @@ class _Consensus:
         self.rows = torch.full((versions // period, like.numel()), torch.nan, dtype=like.dtype)
 
     def take(self, version: int, flat: torch.Tensor) -> None:
-        """Copies, if this is one of the versions."""
+        """Copy, if this is one of the versions."""
         if (version + 1) % self._period == 0 and version > self._taken:
             self.rows[version // self._period] = flat[: self.rows.shape[1]]
             self._taken = version
@@ -259,13 +259,13 @@ def snapshot_period(settings: Settings) -> int:
 
 
 def _padding(used: list[nn.Parameter], total: int | None) -> list[nn.Parameter]:
-    """A parameter without gradient that makes `total` of them: it is only communicated."""
+    """Return a parameter without gradient that makes `total` of them: it is only communicated."""
     missing = (total or 0) - sum(parameter.numel() for parameter in used)
     return [nn.Parameter(torch.rand(missing))] if missing > 0 else []
 
 
 def _warm_up(task: Task, settings: Settings, rank: int, size: int, seed: int) -> None:
-    """Runs a model once: what torch prepares at its first call is no step of the training."""
+    """Run a model once: what torch prepares at its first call is no step of the training."""
     parts = settings.micro_batches
     batch = Batch(rank, size, settings.steps * parts, settings.batch // parts, seed)
     task.loss(task.build_model(seed), batch)[0].backward()  # type: ignore[no-untyped-call]

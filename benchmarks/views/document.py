@@ -36,7 +36,7 @@ class Document:
 
 
 def document(report: Report) -> dict[str, Any]:
-    """The report in JSON values, with the samples if it is to be full."""
+    """Return the report in JSON values, with the samples if it is to be full."""
     settings = report.settings
     return {
         "schema_version": SCHEMA_VERSION,

@@ -71,7 +71,7 @@ def _number(value: float | None) -> str:
 
 
 def _failed(found: Iterable[Series]) -> bool:
-    """Whether a result was wrong, or of a series none was compared."""
+    """Return whether a result was wrong, or of a series none was compared."""
     return any(one.checks.wrong or not one.checks.results for one in found)
 
 

@@ -30,7 +30,7 @@ Described = dict[str, Any]
 
 
 def described(settings: Settings, point: Point, series: Series) -> Described:
-    """A series in JSON values; times in us, None where there is no such figure."""
+    """Return a series in JSON values; times in us, None where there is no such figure."""
     found, us = figures(series), headline(series)
     ranks = reducing(settings, series)
     value: Described = {
@@ -61,7 +61,7 @@ def described(settings: Settings, point: Point, series: Series) -> Described:
 
 
 def _posted(series: Series) -> Described:
-    """What only calls have that are posted, or that one rank makes late."""
+    """Return what only calls have that are posted, or that one rank makes late."""
     value: Described = dict.fromkeys(POSTED)
     found = nonblocking(series)
     if series.posting is not None:

@@ -31,7 +31,7 @@ TASKS = {
 
 
 def load(name: str, seed: int) -> Task:
-    """Reads or makes the data of a task; a second or so, on one rank for all.
+    """Read or make the data of a task; a second or so, on one rank for all.
 
     Args:
         name: one of TASKS.

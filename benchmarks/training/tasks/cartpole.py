@@ -64,7 +64,7 @@ def play(policy: Callable[[Floats], Floats], episodes: int, draw: np.random.Gene
 
 
 def _step(state: Floats, force: Floats) -> Floats:
-    """The equations of motion, one step of Euler's method."""
+    """Return the equations of motion, one step of Euler's method."""
     velocity, angle, turning = state[:, 1], state[:, 2], state[:, 3]
     total = CART_KG + POLE_KG
     sine, cosine = np.sin(angle), np.cos(angle)

@@ -68,7 +68,7 @@ class CharactersTask(Task):
         self._mean_length = float(lengths.mean())
 
     def build_model(self, seed: int) -> nn.Module:
-        """One layer of width 32, 20 thousand parameters."""
+        """Make one layer of width 32, 20 thousand parameters."""
         torch.manual_seed(seed)
         return _Model()
 
@@ -107,7 +107,7 @@ def _pad(texts: list[torch.Tensor]) -> torch.Tensor:
 
 
 def load(seed: int) -> CharactersTask:
-    """The sentences of ``pydoc_data.topics``, what ``help()`` shows of the language.
+    """Return the sentences of ``pydoc_data.topics``, what ``help()`` shows of the language.
 
     Raises:
         ImportError: this Python comes without its documentation.

@@ -40,7 +40,7 @@ class DigitsTask(Task):
         self._digits = digits
 
     def build_model(self, seed: int) -> nn.Module:
-        """Two convolutions and a linear layer, 1898 parameters."""
+        """Return two convolutions and a linear layer, 1898 parameters."""
         torch.manual_seed(seed)
         return nn.Sequential(
             nn.Unflatten(1, (1, 8, 8)),
@@ -68,7 +68,7 @@ class DigitsTask(Task):
         return nn.functional.cross_entropy(model(images[rows]), classes[rows]), 1.0
 
     def evaluate(self, model: nn.Module) -> float:
-        """Share of the test images that are classified rightly."""
+        """Return the share of the test images that are classified rightly."""
         with torch.no_grad():
             guessed = model(self._digits.test_images).argmax(dim=1)
         return float((guessed == self._digits.test_classes).double().mean())

@@ -30,7 +30,7 @@ class EpisodesTask(Task):
         self._seed = seed
 
     def build_model(self, seed: int) -> nn.Module:
-        """A perceptron that scores action 1."""
+        """Return a perceptron that scores action 1."""
         torch.manual_seed(seed)
         return nn.Sequential(nn.Linear(OBSERVED, 32), nn.Tanh(), nn.Linear(32, 1))
 
@@ -52,12 +52,12 @@ class EpisodesTask(Task):
         return loss, len(played.states) / TYPICAL
 
     def evaluate(self, model: nn.Module) -> float:
-        """Mean length of episodes that begin alike for every model."""
+        """Return the mean length of episodes that begin alike for every model."""
         return float(play(_policy(model), TESTS, np.random.default_rng(self._seed)).lengths.mean())
 
 
 def _policy(model: nn.Module) -> Callable[[Floats], Floats]:
-    """The model without torch, which takes longer for so few numbers at a time."""
+    """Return the model without torch, which takes longer for so few numbers at a time."""
     first, last = (module for module in model.modules() if isinstance(module, nn.Linear))
     w, b, v, c = (p.detach().double().numpy() for p in (*first.parameters(), *last.parameters()))
 

@@ -45,21 +45,21 @@ class Task(ABC):
 
     @abstractmethod
     def build_model(self, seed: int) -> nn.Module:
-        """A new model, initialised by `seed`."""
+        """Return a new model, initialised by `seed`."""
 
     @abstractmethod
     def optimizer(
         self, parameters: Iterable[torch.nn.Parameter], learning_rate: float
     ) -> torch.optim.Optimizer:
-        """The optimizer of every rank's own steps."""
+        """Return the optimizer of every rank's own steps."""
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> tuple[torch.Tensor, float]:
-        """The loss of a batch, and what the batch costs.
+        """Return the loss of a batch, and what the batch costs.
 
         The cost is relative, about 1 on average: emulated computing takes so much longer.
         """
 
     @abstractmethod
     def evaluate(self, model: nn.Module) -> float:
-        """How good the model is, on data that are not trained on; more is better."""
+        """Return how good the model is, on data that are not trained on; more is better."""
