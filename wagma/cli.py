@@ -53,19 +53,19 @@ class Parser(argparse.ArgumentParser):
             super()._print_message(message, file)
 
     def error(self, message: str) -> NoReturn:
-        """Prints what is wrong and where help is, and exits with status 2."""
+        """Print what is wrong and where help is, and exit with status 2."""
         self._print_message(f"{self.prog}: {message}\nTry: {self.prog} --help\n", sys.stderr)
         raise Ended(2, message)
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        """Ends the process, after help or the version."""
+        """End the process, after help or the version."""
         if message:
             self._print_message(message, sys.stderr)
         raise Ended(status, message or "")
 
 
 def build_parser(command: str | None = None) -> Parser:
-    """The parser of the whole command line.
+    """Return the parser of the whole command line.
 
     Args:
         command: the only one that it knows, so that others are not imported; None: it knows all.
@@ -95,7 +95,7 @@ def build_parser(command: str | None = None) -> Parser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns the exit status.
+    """Run one command; return the exit status.
 
     Args:
         arguments: of the command line, without the program; None: `sys.argv`.

@@ -51,7 +51,7 @@ class Room:
 
 
 def room() -> Room:
-    """What can be used: nine tenths of what is free."""
+    """Return the bytes that can be used: nine tenths of what is free."""
     fs = os.statvfs("/dev/shm")
     total = available() or os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     group = memory_limit(CGROUPS, text_of("/proc/self/cgroup"))

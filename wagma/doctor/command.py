@@ -33,7 +33,7 @@ COMPLAINT_S = 2.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the doctor's options to its parser."""
+    """Add the doctor's options to its parser."""
     parser.epilog = (
         "levels: ok; note (worth knowing); warning (slow, or may fail); problem (does not work)"
     )
@@ -146,7 +146,7 @@ def _first_on_node() -> bool:
 
 
 def _reports(facts: Facts, rank: int) -> bool:
-    """Whether this process prints; of ranks that are alone by mistake, all would."""
+    """Return whether this process prints; of ranks that are alone by mistake, all would."""
     from wagma.launch.environment import launched_rank
 
     if facts.launcher:

@@ -336,7 +336,7 @@ def _restored(kind: Any, value: Any) -> Any:
 
 
 def by_node(facts: Facts) -> dict[int, list[RankFacts]]:
-    """The ranks that share a node, by the lowest of them; ascending."""
+    """Return the ranks that share a node, by the lowest of them; ascending."""
     nodes: dict[int, list[RankFacts]] = {}
     for rank in facts.ranks:
         nodes.setdefault(rank.node, []).append(rank)
@@ -344,7 +344,7 @@ def by_node(facts: Facts) -> dict[int, list[RankFacts]]:
 
 
 def over_messages(facts: Facts) -> bool:
-    """Whether collectives over all ranks use messages, not shared memory."""
+    """Return whether collectives over all ranks use messages, not shared memory."""
     asked = {rank.environment.get("WAGMA_TRANSPORT", "auto") for rank in facts.ranks}
     if facts.launcher == "torchrun":  # without MPI there are none
         return False

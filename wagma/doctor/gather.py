@@ -51,7 +51,7 @@ ELEMENTS = 100_000  # beyond what is reduced in the records of the ranks
 
 
 def gather(wanted: Wanted, timeout: float, early: Callable[[Facts], object]) -> tuple[Facts, int]:
-    """The job's facts, equal on all ranks, and this one's number.
+    """Return the job's facts, equal on all ranks, and this one's number.
 
     Args:
         wanted: the handle that is to be made.
@@ -135,7 +135,7 @@ class _Range(ctypes.Structure):
 
 
 def _read_neighbour(own: RankFacts, ranks: Ranks) -> RankFacts:
-    """Reads some bytes of the next rank of this node, as MPI libraries do with large messages."""
+    """Read some bytes of the next rank of this node, as MPI libraries do with large messages."""
     secret = secrets.token_hex(16)
     memory = ctypes.create_string_buffer(secret.encode(), len(secret))
     told = ranks.allgather((_pid_namespace(), os.getpid(), ctypes.addressof(memory), secret))
@@ -157,7 +157,7 @@ def _pid_namespace() -> int:
 
 
 def _read(namespace: int, pid: int, address: int, expected: str) -> str:
-    """What is wrong with reading `expected` there; empty: nothing."""
+    """Return what is wrong with reading `expected` there; empty: nothing."""
     if namespace != _pid_namespace():
         return "the ranks are in different containers (PID namespaces)"
     libc = ctypes.CDLL(None, use_errno=True)
@@ -184,7 +184,7 @@ def _read(namespace: int, pid: int, address: int, expected: str) -> str:
 
 
 def _try(everybody: Sequence[RankFacts], ranks: Ranks, timeout: float) -> Live:
-    """Makes a handle and calls it; all ranks decide alike whether, and over whom."""
+    """Make a handle and call it; all ranks decide alike whether, and over whom."""
     for rank in everybody:
         if rank.engine.error or "engine" in rank.failed:
             return Live(skipped="the engine is missing")
@@ -202,7 +202,7 @@ def _try(everybody: Sequence[RankFacts], ranks: Ranks, timeout: float) -> Live:
 
 
 def _call(ranks: Ranks, members: Sequence[int], timeout: float) -> int:
-    """How many calls gave the right sum: of a private array, of one that the handle has."""
+    """Return how many calls gave the right sum: of a private array, of one that the handle has."""
     import numpy as np
 
     def contribution(rank: int, version: int) -> Any:

@@ -90,7 +90,7 @@ def available() -> int:
 
 
 def _huge(mountinfo: str, device: int) -> str:
-    """The option "huge" of the tmpfs with this device number, "never" if it has none.
+    """Return the option "huge" of the tmpfs with this device number, "never" if it has none.
 
     Args:
         mountinfo: lines ``ID PARENT MAJOR:MINOR ROOT POINT OPTIONS ... - tmpfs SOURCE OPTIONS``.
@@ -107,12 +107,12 @@ def _huge(mountinfo: str, device: int) -> str:
 
 
 def _bracketed(text: str) -> str:
-    """The choice that is in force: "madvise" of ``always [madvise] never``."""
+    """Return the choice that is in force: "madvise" of ``always [madvise] never``."""
     return text.partition("[")[2].partition("]")[0]
 
 
 def clock() -> Clock:
-    """The time namespace."""
+    """Return the time namespace."""
     try:
         return Clock(namespace=Path("/proc/self/ns/time").readlink().name)
     except OSError:
@@ -141,7 +141,7 @@ class MemoryLimit(NamedTuple):
 
 
 def cpu_limit(root: Path, cgroups: str) -> float | None:
-    """The lowest limit of this process's control group and of those around it, in CPUs.
+    """Return the lowest limit of this process's control group and of those around it, in CPUs.
 
     Args:
         root: where the control groups are mounted; in a container its own is at the root.
@@ -201,6 +201,6 @@ def _quota_v1(group: Path) -> list[float]:
 
 
 def _sum_of(stat: Path, names: list[str]) -> int:
-    """The sum of some lines ``NAME NUMBER``."""
+    """Return the sum of some lines ``NAME NUMBER``."""
     words = (line.split() for line in text_of(stat).splitlines())
     return sum(int(pair[1]) for pair in words if len(pair) == 2 and pair[0] in names)

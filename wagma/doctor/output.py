@@ -19,12 +19,12 @@ SHOWN_LINES = 8  # of one topic that need no remedy: there can be one for each n
 
 
 def count(findings: Sequence[Finding], level: Level) -> int:
-    """How many findings are of this level."""
+    """Return how many findings are of this level."""
     return sum(finding.level is level for finding in findings)
 
 
 def render_text(facts: Facts, findings: Sequence[Finding]) -> str:
-    """A header, a line for each finding with its remedy below, and a summary."""
+    """Return a header, a line for each finding with its remedy below, and a summary."""
     topics = max(len(finding.topic) for finding in findings)
     levels = max(len(level.value) for level in Level)
     several = len(by_node(facts)) > 1
@@ -54,7 +54,7 @@ def _hosts(finding: Finding) -> str:
 
 
 def render_json(facts: Facts, findings: Sequence[Finding]) -> str:
-    """One object: schema, summary, findings and facts."""
+    """Return one object: schema, summary, findings and facts."""
     report: dict[str, Any] = {
         "schema": SCHEMA,
         "problems": count(findings, Level.PROBLEM),

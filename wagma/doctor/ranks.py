@@ -45,7 +45,7 @@ class Ranks(Protocol):
         ...
 
     def handle(self, x: Any, timeout: float, *, everybody: bool) -> Handle:
-        """A synchronous allreduce that sums over all ranks, or those of this node.
+        """Return a synchronous allreduce that sums over all ranks, or those of this node.
 
         Args:
             x: array that gives shape and dtype.
@@ -60,7 +60,7 @@ class Ranks(Protocol):
 
 
 def ranks_of_job(own: RankFacts, timeout: float) -> tuple[Ranks, str]:
-    """The ranks, and what was wrong with those that the environment names.
+    """Return the ranks, and what was wrong with those that the environment names.
 
     Args:
         own: facts of this process.

@@ -46,7 +46,7 @@ def one_line(error: BaseException) -> str:
 
 
 def engine() -> Engine:
-    """The extension, and whether the environment suits it."""
+    """Return the extension, and whether the environment suits it."""
     try:
         from wagma.collectives import Options, _engine
         from wagma.collectives.options import ENVIRONMENT, OWN
@@ -69,7 +69,7 @@ def engine() -> Engine:
 
 
 def mpi() -> Mpi:
-    """Starts MPI, which can abort the process, unless another MPI's launcher started it."""
+    """Start MPI, which can abort the process, unless another MPI's launcher started it."""
     mpiexec = _mpiexec()
     try:
         mpi = _load_mpi()
@@ -129,7 +129,7 @@ def _start_mpi(mpi: Any) -> None:
 
 
 def _foreign_launcher(family: str, environ: Mapping[str, str], *, pmix: bool) -> str:
-    """The launcher of another MPI that has started this process; empty if there is none.
+    """Return the launcher of another MPI that has started this process; empty if there is none.
 
     Under such a launcher MPI either finds one rank, or aborts the process.
 
@@ -154,7 +154,7 @@ def _mpiexec() -> list[str]:
 
 
 def _refused(world: Any) -> str:
-    """Why a collective refuses the communicator; empty if it does not."""
+    """Return why a collective refuses the communicator; empty if it does not."""
     try:
         from wagma.collectives.communicator import check_communicator
     except ImportError:  # the engine is missing, which is a finding of its own
@@ -167,7 +167,7 @@ def _refused(world: Any) -> str:
 
 
 def _messages_error() -> str:
-    """Why collectives cannot send messages; MPI has been started."""
+    """Return why collectives cannot send messages; MPI has been started."""
     try:
         from wagma.collectives import transport
 
@@ -178,7 +178,7 @@ def _messages_error() -> str:
 
 
 def _mpi_cuda(paths: Sequence[str]) -> bool | None:
-    """What Open MPI and MPICH can be asked; they have to be initialised."""
+    """Return what Open MPI and MPICH can be asked; they have to be initialised."""
     for path in paths:
         query = getattr(ctypes.CDLL(path), "MPIX_Query_cuda_support", None)
         if query is not None:

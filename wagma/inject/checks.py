@@ -15,7 +15,7 @@ LARGEST = 1e6
 
 
 def check_count(name: str, value: SupportsIndex, lowest: int, highest: int | None = None) -> int:
-    """Returns `value` as an int from `lowest` to `highest`; raises ValueError or TypeError."""
+    """Return `value` as an int from `lowest` to `highest`; raise ValueError or TypeError."""
     try:
         count = index(value)
     except TypeError:
@@ -28,7 +28,7 @@ def check_count(name: str, value: SupportsIndex, lowest: int, highest: int | Non
 
 
 def check_rank(rank: SupportsIndex, size: int) -> int:
-    """Returns `rank` as an int; raises ValueError unless it is one of 0 to size - 1."""
+    """Return `rank` as an int; raise ValueError unless it is one of 0 to size - 1."""
     try:
         return check_count("rank", rank, 0, size - 1)
     except ValueError:
@@ -44,7 +44,7 @@ def as_number(name: str, value: float) -> float:
 
 
 def check_number(name: str, value: float, *, infinite: bool = False) -> float:
-    """Returns `value` as a float from 0 to 1e6, or infinity if `infinite`.
+    """Return `value` as a float from 0 to 1e6, or infinity if `infinite`.
 
     Raises:
         ValueError: it is another number.

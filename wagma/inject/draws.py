@@ -56,17 +56,17 @@ class Delays(ABC):
         return self._draw(check_count("steps", steps, 0), check_count("first", first, 0))
 
     def delays(self, step: SupportsIndex) -> Floats:
-        """Delays of all ranks at one step: float64 [P], in seconds."""
+        """Return the delays of all ranks at one step: float64 [P], in seconds."""
         row: Floats = self._draw(1, check_count("step", step, 0))[0]
         return row
 
     def delay(self, rank: SupportsIndex, step: SupportsIndex) -> float:
-        """Seconds by which `rank` is delayed at `step`."""
+        """Return the seconds by which `rank` is delayed at `step`."""
         return float(self.delays(step)[check_rank(rank, self.size)])
 
     @abstractmethod
     def describe(self) -> str:
-        """A phrase that follows "P ranks, "."""
+        """Return a phrase that follows "P ranks, "."""
 
     @abstractmethod
     def _draw(self, steps: int, first: int) -> Floats: ...
@@ -148,7 +148,7 @@ class Paper(Delays):
         _check_seed(self.seed)
 
     def describe(self) -> str:
-        """A phrase that follows "P ranks, "."""
+        """Return a phrase that follows "P ranks, "."""
         delay = _milliseconds(self.seconds)
         return f"{self.delayed_ranks} of them delayed by {delay} at every step"
 
@@ -183,7 +183,7 @@ class OneServer(Delays):
         check_count("period", self.period, 1)
 
     def describe(self) -> str:
-        """A phrase that follows "P ranks, "."""
+        """Return a phrase that follows "P ranks, "."""
         when = "at every step" if self.period == 1 else f"once in {self.period} steps"
         return f"rank {self.rank} delayed by {_milliseconds(self.seconds)} {when}"
 
@@ -215,7 +215,7 @@ class Heterogeneous(Delays):
         object.__setattr__(self, "factors", _check_factors(self.factors, self.size))
 
     def describe(self) -> str:
-        """A phrase that follows "P ranks, "."""
+        """Return a phrase that follows "P ranks, "."""
         delays = 1e3 * self.delays(0)
         return f"each with its delay, {delays.min():g} to {delays.max():g} ms, at every step"
 
@@ -248,7 +248,7 @@ class Exponential(Delays):
         _check_seed(self.seed)
 
     def describe(self) -> str:
-        """A phrase that follows "P ranks, "."""
+        """Return a phrase that follows "P ranks, "."""
         own = ", times a factor of its own," if self.factors else ""
         return f"each delayed by {_milliseconds(self.seconds)} on average{own} at every step"
 
@@ -293,7 +293,7 @@ class Lognormal(Delays):
         _check_seed(self.seed)
 
     def describe(self) -> str:
-        """A phrase that follows "P ranks, "."""
+        """Return a phrase that follows "P ranks, "."""
         mean = _milliseconds(self.seconds * self.mean)
         return f"each delayed by about {mean} on average (lognormal) at every step"
 
@@ -327,7 +327,7 @@ class DropCompute(Delays):
         _check_seed(self.seed)
 
     def describe(self) -> str:
-        """A phrase that follows "P ranks, "."""
+        """Return a phrase that follows "P ranks, "."""
         mean = _milliseconds(self.mean / 2)
         return f"each delayed by about {mean} on average (DropCompute's) at every micro-batch"
 
@@ -359,7 +359,7 @@ class Normal(Delays):
         _check_seed(self.seed)
 
     def describe(self) -> str:
-        """A phrase that follows "P ranks, "."""
+        """Return a phrase that follows "P ranks, "."""
         mean, deviation = _milliseconds(self.seconds), _milliseconds(self.deviation)
         return f"each delayed by {mean} +- {deviation} at every step"
 

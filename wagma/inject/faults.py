@@ -33,7 +33,7 @@ class Fault(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """A phrase that follows "P ranks, "."""
+        """Return a phrase that follows "P ranks, "."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class Stop(Fault):
         check_number("seconds", self.seconds)
 
     def strike(self) -> None:
-        """Stops the calling process; returns when it has been continued."""
+        """Stop the calling process; return when it has been continued."""
         suspend_self(self.seconds)
 
     def describe(self) -> str:
-        """A phrase that follows "P ranks, "."""
+        """Return a phrase that follows "P ranks, "."""
         return f"rank {self.rank} stopped for {self.seconds:g} s at step {self.step}"
 
 
@@ -89,5 +89,5 @@ class Kill(Fault):
         os.kill(os.getpid(), signal.SIGKILL)
 
     def describe(self) -> str:
-        """A phrase that follows "P ranks, "."""
+        """Return a phrase that follows "P ranks, "."""
         return f"rank {self.rank} killed at step {self.step}"

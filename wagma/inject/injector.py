@@ -17,7 +17,7 @@ __all__ = ["Injector", "parse"]
 
 
 def parse(text: str, size: int, seed: int = 0) -> Injector:
-    """Reads the text form of an imbalance, see `wagma.inject.text`.
+    """Read the text form of an imbalance, see `wagma.inject.text`.
 
     Args:
         text: such as ``paper:2:0.3`` or ``lognormal:0.05,stop:1:20:2.5``.
@@ -66,11 +66,11 @@ class Injector(Delays):
                 raise ValueError(f"{event!r} is for {event.size} ranks, not for {self.size}")
 
     def __str__(self) -> str:
-        """The text form; ValueError where a trace's path has none."""
+        """Return the text form; ValueError where a trace's path has none."""
         return ",".join(spell(event) for event in self.events) or NONE
 
     def describe(self) -> str:
-        """A phrase that follows "P ranks, "."""
+        """Return a phrase that follows "P ranks, "."""
         return ", ".join(event.describe() for event in self.events) or "none of them delayed"
 
     def _draw(self, steps: int, first: int) -> Floats:
@@ -81,7 +81,7 @@ class Injector(Delays):
         return table
 
     def strikes(self, rank: SupportsIndex, step: SupportsIndex) -> bool:
-        """Whether a fault of `rank` is due at `step`."""
+        """Return whether a fault of `rank` is due at `step`."""
         own, now = check_rank(rank, self.size), check_count("step", step, 0)
         return any(
             isinstance(event, Fault) and (event.rank, event.step) == (own, now)
@@ -89,7 +89,7 @@ class Injector(Delays):
         )
 
     def sleep(self, rank: SupportsIndex, step: SupportsIndex) -> float:
-        """Sleeps for the delay of `rank` at `step`; returns it, in seconds."""
+        """Sleep for the delay of `rank` at `step`; return it, in seconds."""
         seconds = self.delay(rank, step)
         if seconds > 0:
             time.sleep(seconds)

@@ -33,7 +33,7 @@ def state_of(pid: int) -> str:
 
 
 def suspend(pid: int) -> None:
-    """Stops a process (SIGSTOP); returns when it has stopped.
+    """Stop a process (SIGSTOP); return when it has stopped.
 
     Raises:
         ProcessLookupError: there is no such process, or it has ended.
@@ -55,7 +55,7 @@ def resume(pid: int) -> None:
 
 
 def suspend_self(seconds: float) -> None:
-    """Stops this process, all its threads, for `seconds`; returns when it has been continued.
+    """Stop this process, all its threads, for `seconds`; return when it has been continued.
 
     Raises:
         RuntimeError: it could not be stopped; the message says why.
@@ -75,7 +75,7 @@ def suspend_self(seconds: float) -> None:
 
 
 def _main() -> None:
-    """Stops the process that started this one, and continues it."""
+    """Stop the process that started this one, and continue it."""
     pid, seconds = int(sys.argv[1]), float(sys.argv[2])
     if os.getppid() != pid:
         sys.exit(f"process {pid} is not its parent")  # it has ended, and others may get its number

@@ -62,7 +62,7 @@ _READERS: dict[str, tuple[Callable[[str], Any], str]] = {
 
 
 def _values(event: type[Any] | Any) -> list[Field[Any]]:
-    """The fields that the text form has."""
+    """Return the fields that the text form has."""
     return [f for f in fields(event) if f.init and f.name not in ("size", "seed")]
 
 
@@ -78,12 +78,12 @@ def _form(event: type[Any]) -> str:
 
 
 def forms() -> list[str]:
-    """The form of every event, such as ``paper[:DELAYED_RANKS[:SECONDS]]``."""
+    """Return the form of every event, such as ``paper[:DELAYED_RANKS[:SECONDS]]``."""
     return [_form(event) for event in EVENTS.values()]
 
 
 def read(text: str, size: int, seed: int, place: int) -> Delays | Fault:
-    """Reads one event, the `place`-th of an imbalance; see `wagma.inject.parse`."""
+    """Read one event, the `place`-th of an imbalance; see `wagma.inject.parse`."""
     name, *words = text.split(":")
     if name not in EVENTS:
         raise ValueError(f"unknown imbalance {name!r}: choose from {', '.join([NONE, *EVENTS])}")
@@ -104,7 +104,7 @@ def read(text: str, size: int, seed: int, place: int) -> Delays | Fault:
 
 
 def _read(event: type[Any], words: list[str]) -> dict[str, Any]:
-    """The values of an event by the names of its fields."""
+    """Return the values of an event by the names of its fields."""
     read: dict[str, Any] = {}
     left = list(words)
     for value in _values(event):
@@ -127,7 +127,7 @@ def _read(event: type[Any], words: list[str]) -> dict[str, Any]:
 
 
 def spell(event: Delays | Fault) -> str:
-    """One event's text form.
+    """Return one event's text form.
 
     Raises:
         ValueError: the path of a trace has a colon or a comma, which separate values and events.

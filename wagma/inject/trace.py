@@ -35,7 +35,7 @@ Entry = tuple[int, int, float]
 
 
 def parse_trace(text: str, size: int, source: str) -> tuple[Entry, ...]:
-    """The delays in `text`, sorted; `source` names it in errors.
+    """Return the delays in `text`, sorted; `source` names it in errors.
 
     Raises:
         ValueError: for `size` ranks this is no trace; the message names source and line.
@@ -133,12 +133,12 @@ class Trace(Delays):
         object.__setattr__(self, "entries", entries)
 
     def describe(self) -> str:
-        """A phrase that follows "P ranks, "."""
+        """Return a phrase that follows "P ranks, "."""
         return f"delayed as {self.path} says"
 
     @cached_property
     def _rows(self) -> tuple[npt.NDArray[np.int64], Floats]:
-        """The steps listed, ascending, and their delays, with a row of zeros at the end."""
+        """Return the steps listed, ascending, and their delays, with a row of zeros at the end."""
         steps, rows = np.unique([step for step, _, _ in self.entries], return_inverse=True)
         table = np.zeros((len(steps) + 1, self.size))
         table[rows, [rank for _, rank, _ in self.entries]] = [last for _, _, last in self.entries]

@@ -31,7 +31,7 @@ SUMMARY = "make one page of HTML from the benchmarks, trainings and timelines of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's options to its parser."""
+    """Add the command's options to its parser."""
     add = parser.add_argument
     add("folder", type=Path, metavar="DIR", help="folder of the files; nothing else is read")
     add(
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    """Reads, draws and writes; under a launcher only rank 0 does."""
+    """Read, draw and write; under a launcher only rank 0 does."""
     from wagma.launch.environment import launched_rank
 
     if launched_rank(os.environ) != 0:
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
 
 def _read(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> Found:
-    """What the folder has; ends the program if that is nothing, or with --strict not all."""
+    """Return what the folder has; end the program if that is nothing, or with --strict not all."""
     from wagma.report.reading import KINDS, read
 
     found = read(arguments.folder)

@@ -38,7 +38,7 @@ class Table:
 
 
 def table(caption: str, head: tuple[str, ...], rows: Iterable[Row]) -> Table:
-    """A table whose cells may be texts."""
+    """Return a table whose cells may be texts."""
     cells = tuple(
         tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in row) for row in rows
     )

@@ -60,7 +60,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def check_schema(content: Any, package: str, name: str) -> None:
-    """Compares JSON values with a schema that lies beside the code.
+    """Compare JSON values with a schema that lies beside the code.
 
     Args:
         content: the values.
@@ -83,7 +83,7 @@ def check_schema(content: Any, package: str, name: str) -> None:
 
 
 def _numbers(content: Any) -> Iterator[int | float]:
-    """All that are in JSON values."""
+    """Yield all that are in JSON values."""
     if isinstance(content, dict):
         content = list(content.values())
     if isinstance(content, list):
@@ -94,7 +94,7 @@ def _numbers(content: Any) -> Iterator[int | float]:
 
 
 def finite(value: Any) -> float:
-    """A number of JSON as a float.
+    """Return a number of JSON as a float.
 
     Raises:
         TypeError: it is no number.

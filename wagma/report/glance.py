@@ -30,7 +30,7 @@ class Fact:
 
 
 def glance(found: Found) -> list[Fact]:
-    """A few facts: of every kind of measurement the first ones."""
+    """Return a few facts: of every kind of measurement the first ones."""
     kinds = (
         [fact for each in found.trainings for fact in _training(each)],
         [fact for size, each in by_delay(found) for fact in _delay(size, each)],

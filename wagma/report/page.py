@@ -28,7 +28,7 @@ class Report:
 
 
 def report(found: Found, title: str, *, pictures: bool = True) -> Report:
-    """Draws everything; the same files and title give the same bytes.
+    """Draw everything; the same files and title give the same bytes.
 
     Args:
         found: at least one source.

@@ -35,7 +35,7 @@ KINDS = {
 
 
 def read(folder: Path) -> Found:
-    """All files of `folder` and the folders in it, in the order of their names.
+    """Return all files of `folder` and the folders in it, in the order of their names.
 
     Files that cannot be used are told in `Found.skipped`; hidden files and folders are not looked
     at, nor is what is not named .json.
@@ -88,7 +88,7 @@ def _files(folder: Path, found: Found) -> Iterator[Path]:
 
 
 def _add_traces(found: Found, timelines: Mapping[str, list[Timeline]]) -> None:
-    """Adds those of each folder; what was merged from them is not shown twice."""
+    """Add those of each folder; what was merged from them is not shown twice."""
     merged, found.traces = found.traces, []
     for folder, ranks in timelines.items():
         try:
@@ -118,7 +118,7 @@ def _contents(trace: Trace) -> set[tuple[str, int, int]]:
 
 
 def _kind(content: Any) -> str:
-    """A key of `KINDS`; FormatError if it is none of them."""
+    """Return a key of `KINDS`; FormatError if it is none of them."""
     if isinstance(content, list) and content:
         if all(isinstance(row, dict) and row.keys() == ROW for row in content):
             return "summary of timelines"

@@ -98,7 +98,7 @@ class Point:
 
     @property
     def wagma(self) -> Measured:
-        """The first series."""
+        """Return the first series."""
         return next(iter(self.series.values()))
 
 
@@ -196,15 +196,15 @@ class Training:
         return tuple(dict.fromkeys(run.algorithm for run in self.runs))
 
     def label(self, algorithm: str) -> str:
-        """What it is called in plots and tables."""
+        """Return what it is called in plots and tables."""
         return self.labels.get(algorithm, algorithm)
 
     def measured(self, value: float) -> str:
-        """A value of the measure as text."""
+        """Return a value of the measure as text."""
         return f"{value:.1%}" if self.in_percent else f"{value:.4g}"
 
     def of(self, algorithm: str) -> list[Run]:
-        """The runs of an algorithm, one for each seed."""
+        """Return the runs of an algorithm, one for each seed."""
         return [run for run in self.runs if run.algorithm == algorithm]
 
 

@@ -9,7 +9,7 @@ __all__ = ["facts", "remarks"]
 
 
 def remarks(environment: Mapping[str, Any]) -> str:
-    """Lines such as "# cores: 2", with their ends.
+    """Return lines such as "# cores: 2", with their ends.
 
     Args:
         environment: JSON values; those of a mapping in it get names such as "versions.numpy".
@@ -18,7 +18,7 @@ def remarks(environment: Mapping[str, Any]) -> str:
 
 
 def facts(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Names and values, such as "versions.numpy" and "2.4"; a name may come several times.
+    """Yield names and values, such as "versions.numpy" and "2.4"; a name may come several times.
 
     Args:
         values: JSON values.

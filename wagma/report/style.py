@@ -98,7 +98,7 @@ Looks: TypeAlias = Mapping[str, Look]
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
-    """A look for each name: relatives share a colour and differ in dashes and hatching."""
+    """Return a look for each name: relatives share a colour and differ in dashes and hatching."""
     found: dict[str, Look] = {}
     counts: dict[str, int] = {}
     unknown = 0
@@ -118,5 +118,5 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
 
 
 def without_form(name: str) -> str:
-    """The name of a series without the form of its arrays."""
+    """Return the name of a series without the form of its arrays."""
     return FORM.sub("", name)

@@ -30,7 +30,7 @@ SUMMARY = "merge or sum up the timelines that ranks wrote (WAGMA_TRACE)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be done with timelines to the command's parser."""
+    """Add what can be done with timelines to the command's parser."""
     kinds = parser.add_subparsers(title="what to do", metavar="WHAT", required=True)
     merge = kinds.add_parser(
         "merge",
@@ -68,13 +68,13 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    """Refuses a command line without what to do: the parsers of `merge` and `summary` run."""
+    """Refuse a command line without what to do: the parsers of `merge` and `summary` run."""
     del arguments
     parser.error("nothing to do")
 
 
 def _load(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> list[Timeline]:
-    """The files, checked; ends the program if there is something wrong with them."""
+    """Return the files, checked; end the program if there is something wrong with them."""
     from wagma.trace.files import TraceError, check_one_run, find, read
 
     try:
@@ -88,7 +88,7 @@ def _load(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> lis
 
 
 def _notes(timelines: list[Timeline]) -> Iterator[str]:
-    """What a reader should know about the files."""
+    """Yield what a reader should know about the files."""
     from wagma.trace.clocks import align
     from wagma.trace.files import missing_ranks
 

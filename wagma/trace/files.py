@@ -51,7 +51,7 @@ class Clock:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The same for all files with this clock."""
+        """Return the same for all files with this clock."""
         return self.boot, self.namespace
 
 
@@ -114,7 +114,7 @@ class Timeline:
 
 
 def find(places: Iterable[Path]) -> list[Path]:
-    """The files in `places`: folders, or files themselves.
+    """Return the files in `places`: folders, or files themselves.
 
     Raises:
         TraceError: a place is missing, or a folder has none.
@@ -137,7 +137,7 @@ def find(places: Iterable[Path]) -> list[Path]:
 
 
 def read(path: Path) -> Timeline:
-    """A file.
+    """Return a file.
 
     Raises:
         TraceError: it cannot be read, is broken (names the line), or is something else.
@@ -157,7 +157,7 @@ def read(path: Path) -> Timeline:
 
 
 def parse(content: Any, path: Path) -> Timeline:
-    """The content of a file.
+    """Return the content of a file.
 
     Raises:
         TraceError: it is not that of a timeline, or of another version.
@@ -215,7 +215,7 @@ def _event(each: Mapping[str, Any]) -> Event:
 
 # ---- one run -------------------------------------------------------------------------------------
 def check_one_run(timelines: Sequence[Timeline]) -> None:
-    """Refuses files that cannot belong to one timeline.
+    """Refuse files that cannot belong to one timeline.
 
     Files are of one run if they are of one collective or one process, or if their times overlap:
     handles of a program may follow each other, or be of different ranks.

@@ -59,7 +59,7 @@ def merge(timelines: Sequence[Timeline]) -> dict[str, Any]:
 
 
 def arrivals(timelines: Iterable[Timeline], offsets: Mapping[Any, Offset]) -> Arrivals:
-    """When the contributions of each version were published, on the common clock."""
+    """Return when the contributions of each version were published, on the common clock."""
     found: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
     for timeline in timelines:
         offset = offsets[timeline.clock.key].ns
@@ -113,7 +113,7 @@ def _record(event: Event, process: int, ns: int) -> dict[str, Any]:
 
 
 def _names(timeline: Timeline, process: int, name: str, place: int) -> Iterable[dict[str, Any]]:
-    """What a viewer shows for the process and its tracks."""
+    """Yield what a viewer shows for the process and its tracks."""
     yield _meta("process_name", process, 0, name=name)
     yield _meta("process_labels", process, 0, labels=timeline.host)
     yield _meta("process_sort_index", process, 0, sort_index=place)

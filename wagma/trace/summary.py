@@ -100,7 +100,7 @@ def summarize(timelines: Sequence[Timeline]) -> list[RankSummary]:
 
 
 def table(rows: Sequence[RankSummary]) -> str:
-    """The rows as text."""
+    """Return the rows as text."""
     from io import StringIO
 
     from rich import box

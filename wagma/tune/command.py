@@ -56,7 +56,7 @@ class Settings:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's options to its parser."""
+    """Add the command's options to its parser."""
     add = parser.add_argument
     add(
         "--largest",
@@ -91,7 +91,7 @@ def _size(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    """Measures with the ranks of COMM_WORLD; returns the exit status."""
+    """Measure with the ranks of COMM_WORLD; return the exit status."""
     from wagma.launch.together import on_world
 
     settings = Settings(arguments.largest, arguments.time, arguments.file, arguments.dry_run)
@@ -155,7 +155,7 @@ def _check(settings: Settings, ranks: int, here: int) -> None:
 
 
 def _check_first(settings: Settings, progress: str) -> Path | None:
-    """Where rank 0 writes; None: nowhere.
+    """Return where rank 0 writes; None: nowhere.
 
     Raises:
         ValueError: there can be no bar, or no home directory is known.
@@ -174,7 +174,7 @@ def _check_first(settings: Settings, progress: str) -> Path | None:
 
 
 def _writable(file: Path) -> Path:
-    """The file, which can be written.
+    """Return the file, which can be written.
 
     Raises:
         OSError: it cannot.
@@ -222,7 +222,7 @@ def _text(found: Found, under: str) -> str:
 def _columns(
     first: str, times: Times, second: str, others: Times, is_first: Callable[[int], bool]
 ) -> list[str]:
-    """Times by size in two columns, a star at the one that is used."""
+    """Return times by size in two columns, a star at the one that is used."""
     lines = [f"{'array':>10} {first:>14} {second:>12}   us, median of calls"]
     for size in sorted(times):
         marks = ("*", "") if is_first(size) else ("", "*")

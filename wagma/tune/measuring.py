@@ -30,7 +30,7 @@ def measure(
     size: int,
     schedules: Sequence[Schedule],
 ) -> list[float]:
-    """Seconds of a call with each of the schedules, of float32 arrays of `size` bytes.
+    """Return the seconds of a call with each of the schedules, of float32 arrays of `size` bytes.
 
     The schedules take turns, so that whatever else the machine does hits all of them.
 
@@ -55,7 +55,7 @@ def measure(
 
 
 def ranks_on_this_node(comm: MPI.Intracomm) -> int:
-    """How many of the ranks share memory with this one."""
+    """Return how many of the ranks share memory with this one."""
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     try:
         return node.Get_size()
@@ -96,6 +96,6 @@ def _call(comm: MPI.Intracomm, handle: Handle, array: np.ndarray) -> float:
 
 
 def _agreed_calls(comm: MPI.Intracomm, longest: float, seconds: float) -> int:
-    """The same number on all ranks."""
+    """Return the same number on all ranks."""
     longest = comm.allreduce(longest, MPI.MAX)
     return min(max(int(seconds / longest), FEWEST), MOST)

@@ -52,7 +52,7 @@ class Found:
 
 
 def points(ranks: int, largest: int) -> int:
-    """How often `search` advances."""
+    """Return how often `search` advances."""
     algorithms = 2 * len(_parted(largest)) if _differ(ranks) else 0
     return algorithms + len(CHUNKS) * len(_large(largest)) + 2 * len(_sizes(largest))
 
@@ -69,7 +69,7 @@ def search(
     measure: Measure,
     advance: Callable[[], None],
 ) -> Found:
-    """Compares schedules of `ranks` ranks, two at least.
+    """Compare schedules of `ranks` ranks, two at least.
 
     Args:
         ranks: of the handles; a group of all of them is measured.
@@ -80,7 +80,7 @@ def search(
     """
 
     def times(sizes: Sequence[int], schedules: Sequence[Schedule]) -> list[dict[int, float]]:
-        """Seconds by size, for each of the schedules."""
+        """Return the seconds by size, for each of the schedules."""
         found: list[dict[int, float]] = [{} for _ in schedules]
         for size in sizes:
             for of_one, seconds in zip(found, measure(size, schedules), strict=True):
@@ -126,12 +126,12 @@ def different_chunks(message: int) -> Sequence[int]:
 
 
 def at_once(size: int, ranks: int, schedule: Schedule) -> bool:
-    """Whether parts of an array are sent to all at once (csrc/protocol/schedule.c)."""
+    """Return whether parts of an array are sent to all at once (csrc/protocol/schedule.c)."""
     return ranks <= schedule.schedule_direct and -(-size // ranks) >= schedule.schedule_part
 
 
 def _message(size: int, ranks: int, schedule: Schedule) -> int:
-    """Bytes of the longest part of an array that goes to one rank, before it is cut."""
+    """Return the bytes of the longest part of an array that goes to one rank, before it is cut."""
     parts = ranks if at_once(size, ranks, schedule) else max(_prime_factors(ranks))
     return -(-size // parts)
 

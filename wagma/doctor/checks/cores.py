@@ -27,7 +27,7 @@ BIND = "mpiexec -bind-to core (MPICH), --bind-to core (Open MPI), srun --cpu-bin
 
 
 def cores(facts: Facts) -> Iterator[Finding]:
-    """The bindings of every rank, and what is wrong with them; by node."""
+    """Report the bindings of every rank, and what is wrong with them; by node."""
     for ranks in _nodes(facts):
         usable = _usable(ranks)
         bindings: dict[tuple[int, ...], list[RankFacts]] = {}
@@ -46,7 +46,7 @@ def cores(facts: Facts) -> Iterator[Finding]:
 
 
 def _nodes(facts: Facts) -> Iterator[list[RankFacts]]:
-    """The ranks of each node of whose processors something is known."""
+    """Report the ranks of each node of whose processors something is known."""
     for ranks in by_node(facts).values():
         known = [rank for rank in ranks if rank.cpus.affinity]
         if known:
@@ -166,7 +166,7 @@ def _threads_of_cores(ranks: Sequence[RankFacts], usable: set[int]) -> Iterator[
 
 
 def _limit(ranks: Sequence[RankFacts], usable: set[int]) -> Iterator[Finding]:
-    """A control group that gives less time than there are cores stops ranks now and then."""
+    """Report a control group that gives less time than there are cores: ranks stop now and then."""
     limits = [rank.cpus.limit for rank in ranks if rank.cpus.limit is not None]
     if not limits or min(limits) >= len(usable):
         return
@@ -218,6 +218,6 @@ def threads(facts: Facts) -> Iterator[Finding]:
 
 
 def _threads(rank: RankFacts) -> int:
-    """The first number of OMP_NUM_THREADS, as in "4,2"; without one, a thread per core."""
+    """Return the first number of OMP_NUM_THREADS, as in "4,2"; without one, a thread per core."""
     first = rank.environment.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return int(first) if first.isdecimal() and int(first) > 0 else len(rank.cpus.affinity)

@@ -29,7 +29,7 @@ MET = {"MPI": "MPI", "torchrun": "the variables that torchrun sets"}
 
 
 def mpi(facts: Facts) -> Iterator[Finding]:
-    """The library that mpi4py loads."""
+    """Report the library that mpi4py loads."""
     for error, ranks in holders(facts, lambda rank: rank.mpi.error).items():
         if not error:
             yield from _library(ranks[0])
@@ -74,7 +74,7 @@ def _library(rank: RankFacts) -> Iterator[Finding]:
 
 
 def launch(facts: Facts) -> Iterator[Finding]:
-    """Whether MPI knows of the ranks that were launched."""
+    """Report whether MPI knows of the ranks that were launched."""
     rank = facts.ranks[0]
     size = len(facts.ranks)
     if rank.mpi.foreign:
@@ -183,7 +183,7 @@ def nodes(facts: Facts) -> Iterator[Finding]:
 
 
 def _refused_transport(facts: Facts, nodes: int) -> Finding | None:
-    """A variable that asks for what these ranks cannot have."""
+    """Return a variable that asks for what these ranks cannot have."""
     asked = {rank.environment.get("WAGMA_TRANSPORT") for rank in facts.ranks}
     if "mpi" in asked and facts.launcher == "torchrun":
         return problem(
@@ -204,7 +204,7 @@ def _refused_transport(facts: Facts, nodes: int) -> Finding | None:
 
 
 def messages(facts: Facts) -> Iterator[Finding]:
-    """What transport="mpi" needs: an extension for this MPI, and threads that may call it."""
+    """Report what transport="mpi" needs: an extension for this MPI, and usable threads."""
     if facts.launcher != "MPI":
         return
     needed = over_messages(facts)
@@ -238,7 +238,7 @@ def messages(facts: Facts) -> Iterator[Finding]:
 
 
 def trial(facts: Facts) -> Iterator[Finding]:
-    """What came of a handle that was made, called and closed."""
+    """Report what came of a handle that was made, called and closed."""
     wrong: dict[str, list[RankFacts]] = {}
     for rank, live in zip(facts.ranks, facts.live, strict=True):
         if live.error:

@@ -48,7 +48,7 @@ def before_mpi(facts: Facts) -> Iterator[Finding]:
 
 
 def shared_memory(facts: Facts) -> Iterator[Finding]:
-    """Whether /dev/shm can be used, and whether the handle that is wanted fits; by node."""
+    """Report whether /dev/shm can be used, and whether the handle that is wanted fits; by node."""
     yield from _unusable(facts)
     if over_messages(facts):
         text = "collectives over messages take no room in /dev/shm"
@@ -85,7 +85,7 @@ def _unusable(facts: Facts) -> Iterator[Finding]:
 
 
 def _quorum(ranks: Sequence[RankFacts], wanted: Wanted) -> Iterator[Finding]:
-    """A quorum that is a number has to be there."""
+    """Report a quorum larger than the number of ranks."""
     n = len(ranks)
     if wanted.quorum.isdecimal() and int(wanted.quorum) > n:
         yield warning(
@@ -159,7 +159,7 @@ def _room(ranks: Sequence[RankFacts], wanted: Wanted) -> Iterator[Finding]:
 
 
 def _over_limit(ranks: Sequence[RankFacts], needed: int) -> str:
-    """The control group that `needed` bytes of each of its ranks are too much for.
+    """Return the control group that `needed` bytes of each of its ranks are too much for.
 
     Pages of /dev/shm are charged to the group of the rank that commits them.
     """
@@ -175,7 +175,7 @@ def _over_limit(ranks: Sequence[RankFacts], needed: int) -> str:
 
 
 def _by_group(ranks: Sequence[RankFacts]) -> Mapping[int, list[RankFacts]]:
-    """The ranks of each control group whose memory is limited."""
+    """Return the ranks of each control group whose memory is limited."""
     groups: dict[int, list[RankFacts]] = {}
     for rank in ranks:
         if rank.memory.group:
@@ -192,7 +192,7 @@ def _enlarge(needed: int) -> str:
 
 
 def _fatal(wanted: Wanted) -> Level:
-    """A handle that somebody asked for has to fit; the example need not."""
+    """Return a handle that somebody asked for has to fit; the example need not."""
     return Level.PROBLEM if wanted.given else Level.WARNING
 
 
@@ -242,7 +242,7 @@ def huge_pages(facts: Facts) -> Iterator[Finding]:
 
 
 def _huge(memory: Memory) -> str:
-    """What governs /dev/shm: its own option, unless the kernel's switch is at an extreme."""
+    """Return what governs /dev/shm: its own option, unless the kernel's switch is at an extreme."""
     return memory.thp_shmem if memory.thp_shmem in ("deny", "force") else memory.shm_huge
 
 

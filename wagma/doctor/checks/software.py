@@ -23,7 +23,7 @@ HOST_ONLY = "wagma works on host arrays for now"
 
 
 def holders(facts: Facts, value: Callable[[RankFacts], str]) -> dict[str, list[RankFacts]]:
-    """The ranks that have each value."""
+    """Return the ranks that have each value."""
     found: dict[str, list[RankFacts]] = {}
     for rank in facts.ranks:
         found.setdefault(value(rank), []).append(rank)
@@ -35,7 +35,7 @@ def _told(found: dict[str, list[RankFacts]]) -> str:
 
 
 def engine(facts: Facts) -> Iterator[Finding]:
-    """Whether the extension can be imported."""
+    """Report whether the extension can be imported."""
     for error, ranks in holders(facts, lambda rank: rank.engine.error).items():
         if error:
             yield problem(
@@ -154,7 +154,7 @@ def _simd(facts: Facts) -> Iterator[Finding]:
 
 
 def probes(facts: Facts) -> Iterator[Finding]:
-    """What could not be found out."""
+    """Report what could not be found out."""
     for name in sorted({name for rank in facts.ranks for name in rank.failed}):
         for error, ranks in _failures_of(facts, name).items():
             if error:
@@ -170,7 +170,7 @@ def _failures_of(facts: Facts, probe: str) -> dict[str, list[RankFacts]]:
 
 
 def gpus(facts: Facts) -> Iterator[Finding]:
-    """What there is; none of it is used by wagma."""
+    """Report what there is; none of it is used by wagma."""
     for text, ranks in holders(facts, _describe).items():
         gpu = ranks[0].gpu
         if not gpu.driver:

@@ -31,14 +31,14 @@ SIZES = 6  # that are named on an axis, about
 
 
 def short(text: str) -> str:
-    """A name as a label: one line, and not so long that the plot has no room."""
+    """Return a name as a label: one line, and not so long that the plot has no room."""
     line = " ".join(text.split())
     line = line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}\N{HORIZONTAL ELLIPSIS}"
     return f" {line}" if line.startswith("_") else line  # legends leave out what begins with "_"
 
 
 def palette(found: Found) -> dict[str, Look]:
-    """The look of every series and of every algorithm, the same in all plots of a report."""
+    """Return the look of every series and of every algorithm, the same in all plots of a report."""
     series = looks(name for each in found.benchmarks for name in each.names)
     return series | looks(name for each in found.trainings for name in each.algorithms)
 

@@ -94,7 +94,7 @@ _DROPPING = (
 
 
 def _ideals(training: Training, algorithm: str) -> list[float]:
-    """The mean over the seeds, or nothing."""
+    """Return the mean over the seeds, or nothing."""
     known = [run.ideal_throughput for run in training.of(algorithm)]
     values = [value for value in known if value is not None]
     return [sum(values) / len(values)] if values else []
@@ -124,7 +124,7 @@ def _summary(training: Training) -> Table:
 
 
 def _details(training: Training) -> Table:
-    """All figures of all algorithms: means over the seeds."""
+    """Return all figures of all algorithms: means over the seeds."""
 
     def of(values: Iterable[float | None], form: str, scale: float = 1.0) -> Cell:
         return figure([scale * value for value in values if value is not None], form.format)

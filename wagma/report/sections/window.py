@@ -108,7 +108,7 @@ def _versions(versions: Sequence[int], syncs: Sequence[int]) -> tuple[int, int, 
 
 
 def _lane(timeline: Timeline, offset: int, length: int) -> Lane:
-    """What of a rank lies in the window, which is `length` ns long."""
+    """Return the part of a rank's timeline that lies in the window, which is `length` ns long."""
 
     def cut(kinds: Sequence[str]) -> list[tuple[float, float]]:
         found = []

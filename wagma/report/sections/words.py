@@ -25,19 +25,19 @@ TRANSPORTS = {"shm": "shared memory", "mpi": "messages over MPI"}
 
 
 def us(value: float | None) -> str:
-    """A time in us with its unit."""
+    """Return a time in us with its unit."""
     if value is None:
         return NONE
     return time_text(value * 1e-6) if value >= 0 else f"-{time_text(-value * 1e-6)}"
 
 
 def spread_us(own: Distribution) -> Cell:
-    """The median, and below it the percentiles."""
+    """Return the median, and below it the percentiles."""
     return Cell(us(own.p50), f"{us(own.p10)} {NONE} {us(own.p90)}")
 
 
 def times(ratio: float) -> str:
-    """A ratio: 1.41x, with the sign of a multiplication."""
+    """Return a ratio: 1.41x, with the sign of a multiplication."""
     return f"{number_text(ratio)}{TIMES}"
 
 
@@ -47,7 +47,7 @@ def percent(value: float | None) -> str:
 
 
 def figure(values: Sequence[float], form: Callable[[float], str]) -> Cell:
-    """The mean, and below it smallest and largest, if they differ."""
+    """Return the mean, and below it smallest and largest, if they differ."""
     if not values:
         return Cell(NONE)
     mean, low, high = (form(each) for each in (sum(values) / len(values), min(values), max(values)))
@@ -61,7 +61,7 @@ def setup(benchmark: Benchmark) -> str:
 
 
 def remarks(benchmark: Benchmark) -> Iterable[str]:
-    """What a reader has to know of a run."""
+    """Yield what a reader has to know of a run."""
     settings = benchmark.settings
     small, large = settings["iterations"], settings["iterations_large"]
     sizes = {point.size > LARGE_BYTES for point in benchmark.points}

@@ -106,7 +106,7 @@ class ClusterModel:
 
     @cached_property
     def lines(self) -> Lines:
-        """The times of all nodes as arrays."""
+        """Return the times of all nodes as arrays."""
         rows = [
             (n.q, n.s, n.k, n.m, n.min_batch, np.inf if n.max_batch is None else n.max_batch)
             for n in self.nodes

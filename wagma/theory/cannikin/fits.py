@@ -100,7 +100,7 @@ class NodeFit:
 
     @property
     def is_known(self) -> bool:
-        """Whether there were two batch sizes."""
+        """Return whether there were two batch sizes."""
         return len(self.sizes) > 1
 
     def lines(self) -> tuple[Line, Line] | None:

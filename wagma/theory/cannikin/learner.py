@@ -158,12 +158,12 @@ class PerformanceLearner:
 
     @property
     def unknown(self) -> tuple[int, ...]:
-        """The nodes that have not been observed with two different batches yet."""
+        """Return the nodes that have not been observed with two different batches yet."""
         return tuple(node for node, fit in enumerate(self._fits) if not fit.is_known)
 
     @property
     def changed(self) -> tuple[int, ...]:
-        """The nodes that got slower or faster according to the last observation."""
+        """Return the nodes that got slower or faster according to the last observation."""
         return tuple(node for node, fit in enumerate(self._fits) if fit.changed)
 
     def sample_times(self) -> Floats:

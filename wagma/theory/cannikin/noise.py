@@ -157,7 +157,7 @@ class NoiseScaleAverage:
 
     @property
     def average(self) -> NoiseScale:
-        """The average so far; zeros before the first step."""
+        """Return the average so far; zeros before the first step."""
         weight = self._sums["weight"] or 1.0
         return NoiseScale(self._sums["sqnorm"] / weight, self._sums["trace"] / weight)
 

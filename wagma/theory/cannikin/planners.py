@@ -216,7 +216,7 @@ class _Learning(Planner):
 
     @property
     def learns(self) -> bool:
-        """Whether there are several nodes."""
+        """Return whether there are several nodes."""
         return self._nodes > 1
 
     def next(self, measured: Measured) -> Plan:
