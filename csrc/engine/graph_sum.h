@@ -7,7 +7,7 @@
 
 /* Peers of one rank, numbered by their distance: the rank sends to ahead[k] and receives from
  * behind[k]. */
-    struct graph_peers {
+struct graph_peers {
     struct graph graph;
     int n; /* distances that occur at any version */
     int32_t ahead[GRAPH_DISTANCES_MAX], behind[GRAPH_DISTANCES_MAX];
