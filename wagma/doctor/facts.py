@@ -301,7 +301,7 @@ class Live:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Of a job.
+    """Facts about a job.
 
     Attributes:
         ranks: by rank.

@@ -154,7 +154,7 @@ def cpu_limit(root: Path, cgroups: str) -> float | None:
 
 
 def memory_limit(root: Path, cgroups: str) -> MemoryLimit | None:
-    """Of this process's control group and of those around it, the one with the least memory left.
+    """Return the limit of the control group, or of one around it, with the least memory left.
 
     Args:
         root: as for `cpu_limit`.
@@ -190,7 +190,7 @@ def _groups(root: Path, cgroups: str, controller: str) -> Iterator[tuple[int, Pa
 
 
 def _quota_v2(group: Path) -> list[float]:
-    """Of ``cpu.max``: ``max 100000`` or ``150000 100000``."""
+    """Return the cores that ``cpu.max`` permits: ``max 100000`` or ``150000 100000``."""
     quota, _, period = text_of(group / "cpu.max").partition(" ")
     return [int(quota) / int(period)] if quota.isdecimal() and int(period or 0) > 0 else []
 

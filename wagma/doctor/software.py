@@ -188,13 +188,13 @@ def _mpi_cuda(paths: Sequence[str]) -> bool | None:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of packages that matter, by name."""
+    """Return the versions of Python and of relevant packages, by name."""
     found = {name: _version_of(name) or "none" for name in PACKAGES}
     return {"Python": platform.python_version(), **found}
 
 
 def _version_of(package: str) -> str:
-    """Of an installed package; empty if it is not installed."""
+    """Return the version of an installed package; empty if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

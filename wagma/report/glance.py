@@ -54,7 +54,7 @@ def _training(training: Training) -> Iterator[Fact]:
 
 
 def _delay(size: int, benchmark: Benchmark) -> Iterator[Fact]:
-    """Of the longest delay."""
+    """Yield the facts at the longest delay."""
     points = [point for point in benchmark.points if point.size == size and point.delay_us]
     if points:
         point = max(points, key=lambda each: each.delay_us or 0.0)
@@ -92,7 +92,7 @@ def _ratio(benchmark: Benchmark) -> Iterator[Fact]:
 
 
 def _fastest(point: Point) -> tuple[str, float] | None:
-    """Who of the others is fastest, and how many times as long as wagma it takes."""
+    """Return the fastest of the other series, and its time relative to wagma's."""
     ratios = [
         (each.ratio, without_form(name))
         for name, each in list(point.series.items())[1:]

@@ -60,7 +60,7 @@ def report(found: Found, title: str, *, pictures: bool = True) -> Report:
 
 
 def _what(found: Found) -> str:
-    """Of what the report is made."""
+    """Return the list of what the report is made of."""
     kinds = Counter(source.kind for source in found.sources)
     counts = [
         (len(found.benchmarks), "benchmark", "benchmarks"),

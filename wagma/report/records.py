@@ -116,7 +116,7 @@ class Benchmark:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all series, in their order."""
+        """Return the names of all series, in their order."""
         return tuple(dict.fromkeys(name for point in self.points for name in point.series))
 
 

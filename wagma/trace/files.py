@@ -51,7 +51,7 @@ class Clock:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Return the same for all files with this clock."""
+        """Return a key that all files with this clock share."""
         return self.boot, self.namespace
 
 
@@ -74,7 +74,7 @@ class Event:
 
     @property
     def version(self) -> int:
-        """Of the collective."""
+        """Return the version of the collective."""
         return int(self.arguments["version"])
 
 

@@ -73,7 +73,10 @@ def arrivals(timelines: Iterable[Timeline], offsets: Mapping[Any, Offset]) -> Ar
 def last_to_come(
     came: Arrivals, timeline: Timeline, version: int, group: Iterable[int] | None
 ) -> Last | None:
-    """Who of `group` (None: of all ranks) came last; None: fewer than two have come."""
+    """Return the rank of `group` (None: of all ranks) that came last, and its delay in ns.
+
+    Return None if fewer than two ranks have come.
+    """
     ranks = came.get((timeline.collective, version), {})
     times = {rank: ns for rank, ns in ranks.items() if group is None or rank in group}
     if len(times) < 2:
@@ -87,7 +90,7 @@ def _collectives(timelines: Iterable[Timeline]) -> list[str]:
 
 
 def _groups(timeline: Timeline) -> dict[int, frozenset[int]]:
-    """Of this rank, by version; those of all ranks are left out."""
+    """Return this rank's groups by version, without those of all ranks."""
     return {
         event.version: frozenset(event.arguments["group"])
         for event in timeline.events

@@ -20,7 +20,7 @@ WORK = ("write", "reduce", "merge")
 
 @dataclass(frozen=True)
 class RankSummary:
-    """Of one rank of one handle, from its first call to the end of its last.
+    """Times of one rank of one handle, from its first call to the end of its last.
 
     Attributes:
         total_s: of that.

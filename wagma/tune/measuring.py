@@ -96,6 +96,6 @@ def _call(comm: MPI.Intracomm, handle: Handle, array: np.ndarray) -> float:
 
 
 def _agreed_calls(comm: MPI.Intracomm, longest: float, seconds: float) -> int:
-    """Return the same number on all ranks."""
+    """Return the number of calls, equal on all ranks."""
     longest = comm.allreduce(longest, MPI.MAX)
     return min(max(int(seconds / longest), FEWEST), MOST)

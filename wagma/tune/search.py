@@ -154,20 +154,20 @@ def _sizes(largest: int) -> Sequence[int]:
 
 
 def _parted(largest: int) -> Sequence[int]:
-    """Of arrays that are exchanged in parts."""
+    """Return the sizes of arrays that are exchanged in parts."""
     return powers(min(16 << 10, largest), largest, 4)
 
 
 def _large(largest: int) -> Sequence[int]:
-    """Of arrays that are cut into chunks."""
+    """Return the sizes of arrays that are cut into chunks."""
     return powers(min(256 << 10, largest), largest, 4)
 
 
 def best_chunk(times: Mapping[int, Times], default: int) -> int:
-    """Of several numbers of bytes the one that is fastest over all sizes.
+    """Return the chunk size in bytes that is fastest over all sizes.
 
-    Of those that are equally fast it is the one nearest to `default`, which is the answer where
-    there are no times.
+    Of equally fast ones, return the one nearest to `default`; return `default` where there are no
+    times.
     """
     if not any(times.values()):
         return default
@@ -215,7 +215,7 @@ def best_direct(
 
 
 def _sum(times: Times) -> float:
-    """Of logarithms: every size counts alike."""
+    """Return the sum of the times' logarithms: every size counts alike."""
     return sum(map(math.log, times.values()))
 
 
