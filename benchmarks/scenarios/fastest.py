@@ -123,7 +123,7 @@ def _check(
     in_time = comm.allgather({version for version, was_late in late.items() if not was_late})
     for version, result in enumerate(calls.results):
         fresh = [rank for rank, versions in enumerate(in_time) if version in versions]
-        # Of too few no sum is right.
+        # With too few fresh ranks no sum is right.
         holds = [(rank, version) for rank in fresh] if len(fresh) >= quorum else []
         checked.check(f"fastest, quorum={quorum}", result, holds, late.get(version, False))
     return checked.counts()

@@ -46,7 +46,7 @@ class Fastest:
 
 
 def training(quick: bool) -> Training:
-    """Calls between steps of training; the short ones have the same times but fewer versions."""
+    """Return the plan of calls between training steps; if quick, with fewer versions."""
     return Training(grace_versions=20, versions=100, repeats=1, idle=0.5) if quick else Training()
 
 

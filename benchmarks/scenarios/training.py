@@ -118,7 +118,7 @@ def straggler(
 def straggler_over_mpi(
     comm: MPI.Intracomm, start: Start, s: Training, spoil: int | None
 ) -> dict[str, Any]:
-    """The same by messages, and before it without a sleeper: all ranks compute equally long."""
+    """Measure over messages, first without a sleeper: all ranks compute equally long."""
     rank, size = comm.Get_rank(), comm.Get_size()
     checked = Checked(rank, Contributions(s.bytes // 4, terms=size + 1), spoil)
 
@@ -140,7 +140,7 @@ def straggler_over_mpi(
 
 
 def _pauses(comm: MPI.Intracomm, s: Training) -> list[float]:
-    """Of this rank before each version: the last one sleeps, the others compute."""
+    """Return this rank's pauses before each version: the last rank sleeps, the others compute."""
     size = comm.Get_size()
     steps = Heterogeneous(size, s.step, (1,) * (size - 1) + (0,))
     imbalance = Injector(size, (steps, OneServer(size, size - 1, s.sleep, s.period)))

@@ -30,7 +30,7 @@ __all__ = ["WagmaAllreduce", "collective", "tensor"]
 
 
 def _options(settings: Settings, ranks: int) -> dict[str, Any]:
-    """Of the collective; results are sums."""
+    """Return the options of the collective; results are sums."""
     return {
         "average": False,
         "group_size": members(settings, ranks),
@@ -109,7 +109,7 @@ class _Said(NamedTuple):
     versions: tuple[int, ...]
 
 
-# Of an outcome, in C: little of what a call needs leaves the caches for it.
+# Fields of an outcome, read in C: this evicts little of a call's data from the caches.
 _said = attrgetter(*_Said._fields)
 
 

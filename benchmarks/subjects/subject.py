@@ -130,7 +130,7 @@ class CSubject(Subject):
     @property
     @abstractmethod
     def address(self) -> int:
-        """Of the array that the loop in C fills; 0: of wagma's next contribution."""
+        """Return the address of the array that the C loop fills; 0: wagma's next contribution."""
 
     @abstractmethod
     def c_taken(self, result: Vector | None, outcome: Any) -> Taken:

@@ -25,7 +25,7 @@ __all__ = ["figures", "recorded_compute"]
 Floats = npt.NDArray[np.float64]
 Figures = dict[str, Any]
 
-# Who waited less, in seconds, has waited for nobody: its time in the call is communication.
+# A rank that waited less, in seconds, waited for no rank: its time in the call is communication.
 NOBODY_S = 1e-3
 
 

@@ -132,7 +132,7 @@ def rows(result: dict[str, Any], titles: Sequence[str] = (), *, per_seed: bool =
 
 
 def markdown(result: dict[str, Any], *, per_seed: bool = False) -> str:
-    """The same in Markdown, under lines that say where and when it was measured, and what warns."""
+    """Return the table in Markdown, under lines with the place, the time and the warnings."""
     table = tables.markdown(_rows(result, per_seed, _columns(result)))
     above = [_where(result), *result["environment"]["warnings"]]
     if result["interrupted"]:

@@ -167,7 +167,7 @@ class _Consensus:
             self._taken = version
 
     def distances(self, comm: MPI.Intracomm) -> list[float]:
-        """Of the versions that all ranks made; collective."""
+        """Return the distances at the versions that all ranks made; collective."""
         means = torch.from_numpy(mean_over_ranks(comm, self.rows))
         own = (self.rows - means).norm(dim=1) / means.norm(dim=1)
         every = mean_over_ranks(comm, own)

@@ -52,7 +52,7 @@ class Delays(ABC):
     size: int
 
     def table(self, steps: SupportsIndex, first: SupportsIndex = 0) -> Floats:
-        """Delays of the steps `first` to ``first + steps - 1``: float64 [steps, P], seconds."""
+        """Return the delays of ``steps`` steps from `first` on: float64 [steps, P], seconds."""
         return self._draw(check_count("steps", steps, 0), check_count("first", first, 0))
 
     def delays(self, step: SupportsIndex) -> Floats:
