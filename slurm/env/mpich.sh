@@ -9,8 +9,8 @@ source "${VENV:-.venv}/bin/activate"
 MPI_TYPE=${MPI_TYPE:-pmi2}
 # export MPIR_CVAR_CH4_NETMOD=ofi # where pmi2 says "value not properly terminated": docs/slurm.md
 MPIEXEC=(mpiexec -n "${SLURM_NTASKS:-1}" -bind-to "core:${SLURM_CPUS_PER_TASK:-1}")
-MPIEXEC_SIGNAL=TERM # it dies of USR2
+MPIEXEC_SIGNAL=TERM # mpiexec dies of USR2
 
-# srun names what MPICH's ranks of a node share after job and step. What a run that was killed has
-# left of it there would be taken for this run's: each run has its ranks in another step.
+# Start the ranks in another step after each restart. MPICH names the shared memory of a node after
+# job and step, and would attach what a killed run left there.
 seq "${SLURM_RESTART_COUNT:-0}" | xargs -I{} srun --mpi=none --nodes=1 --ntasks=1 true

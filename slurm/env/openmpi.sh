@@ -8,4 +8,4 @@ source "${VENV:-.venv}/bin/activate"
 # Name the kind of srun --mpi. Take mpiexec where srun --mpi=list does not show pmix.
 MPI_TYPE=${MPI_TYPE:-pmix}
 MPIEXEC=(mpiexec -n "${SLURM_NTASKS:-1}" --map-by "slot:PE=${SLURM_CPUS_PER_TASK:-1}" --bind-to core)
-MPIEXEC_SIGNAL=USR2 # it ends the ranks by TERM
+MPIEXEC_SIGNAL=USR2 # mpiexec ends the ranks when it gets TERM
