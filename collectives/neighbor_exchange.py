@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, SupportsFloat
 from . import _engine
 from .creation import create
 from .graph_options import NeighborOptions
+from .options import with_keywords
 from .rendezvous.meeting import CollectiveMeta, Comm, Meeting
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class NeighborExchange(metaclass=CollectiveMeta):
         options: the options in force.
     """
 
+    @with_keywords(NeighborOptions)
     def __init__(self, comm: Comm, like: Any, **options: Unpack[NeighborArguments]) -> None:
         self.met = True
 

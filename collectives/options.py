@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, Self, SupportsFloat, SupportsIndex, TypeAlias, TypedDict
+from inspect import Parameter, signature
+from typing import Any, Literal, Self, SupportsFloat, SupportsIndex, TypeAlias, TypedDict, TypeVar
 
 from . import arrays
 from . import option_values as values
@@ -36,7 +37,10 @@ __all__ = [
     "WorldArguments",
     "check_switch",
     "option",
+    "with_keywords",
 ]
+
+F = TypeVar("F", bound=Callable[..., None])
 
 Quorum: TypeAlias = SupportsIndex | Literal["all", "majority"]
 Late: TypeAlias = Literal["stale", "skip", "carry"]
@@ -272,6 +276,27 @@ class Options(CommonOptions):
                 f"activation='world', late={self.late!r} and group_size={group_size}: pass "
                 f"activation='group', or group_size={size}, the number of ranks"
             )
+
+
+def with_keywords(options: type[CommonOptions]) -> Callable[[F], F]:
+    """Return a decorator for a constructor whose `**options` are the fields of `options`.
+
+    Its signature, and so help(), shows each of them with its default. Type checkers know them from
+    the TypedDict.
+    """
+    common = {each.name for each in fields(CommonOptions)}
+    keywords = [
+        Parameter(each.name, Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type)
+        for each in sorted(fields(options), key=lambda each: each.name in common)
+    ]
+
+    def decorate(constructor: F) -> F:
+        shown = signature(constructor)
+        *own, _ = shown.parameters.values()
+        constructor.__signature__ = shown.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
+        return constructor
+
+    return decorate
 
 
 # Environment variables: the option that each sets, and the function that reads its text.

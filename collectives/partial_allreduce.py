@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import _engine
 from .creation import create
-from .options import Arguments, Options
+from .options import Arguments, Options, with_keywords
 from .rendezvous.meeting import CollectiveMeta, Comm, Meeting
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ class PartialAllreduce(_engine.Handle, metaclass=CollectiveMeta):
 
     _quorum: ClassVar[str] = "quorum"  # name of that option for users
 
+    @with_keywords(Options)
     def __init__(self, comm: Comm, like: Any, **options: Unpack[Arguments]) -> None:
         self.met = True
 

@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from inspect import Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
@@ -367,6 +368,14 @@ class CollectiveMeta(type):
     joins them to report its error. A constructor sets the attribute `met` before it meets the
     others by itself.
     """
+
+    @property
+    def __signature__(cls) -> Signature:
+        """Return the constructor's signature, which help() shows instead of that of `__call__`."""
+        kind: Any = cls
+        constructor = signature(kind.__init__)
+        _, *parameters = constructor.parameters.values()
+        return constructor.replace(parameters=parameters)
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """Make an instance."""

@@ -1,14 +1,23 @@
 """Options: translation for the engine, what is refused, and the environment."""
 
+import ast
 import dataclasses
+import inspect
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from wagma.collectives import Options
+from wagma.collectives import (
+    GroupAllreduce,
+    NeighborExchange,
+    NeighborOptions,
+    Options,
+    PartialAllreduce,
+)
 from wagma.collectives._engine import check_options
+from wagma.collectives.graph_options import NeighborArguments
 from wagma.collectives.options import Arguments
 
 
@@ -330,9 +339,41 @@ def test_a_variable_that_its_option_refuses_is_named(variable: str, text: str, s
         Options(transport="shm").with_environment({variable: text})
 
 
+def names_of(options: Any) -> set[str]:
+    return {field.name for field in dataclasses.fields(options)}
+
+
 def test_arguments_are_the_options() -> None:
-    fields = {field.name for field in dataclasses.fields(Options)}
-    assert Arguments.__optional_keys__ == fields
+    assert Arguments.__optional_keys__ == names_of(Options)
+    assert NeighborArguments.__optional_keys__ == names_of(NeighborOptions)
+
+
+@pytest.mark.parametrize(
+    ("collective", "options"), [(PartialAllreduce, Options), (NeighborExchange, NeighborOptions)]
+)
+def test_signatures_show_every_option(collective: Any, options: Any) -> None:
+    shown = inspect.signature(collective)
+    assert list(shown.parameters)[:2] == ["comm", "like"]
+    keywords = list(shown.parameters.values())[2:]
+    assert {each.name: each.default for each in keywords} == dataclasses.asdict(options())
+    assert {each.kind for each in keywords} == {inspect.Parameter.KEYWORD_ONLY}
+    # The docstring repeats the creation; its words are those of the signature.
+    (call,) = re.findall(
+        rf"^ +{collective.__name__}\(comm, like, \*, ([^)]*)\)", inspect.getdoc(collective), re.M
+    )
+    told = dict(each.split("=") for each in re.split(r",\s+", call))
+    assert {name: ast.literal_eval(text) for name, text in told.items()} == {
+        each.name: each.default for each in keywords
+    }
+
+
+def test_signatures_of_methods_show_their_own_arguments() -> None:
+    assert list(inspect.signature(GroupAllreduce).parameters) == [
+        "comm",
+        "x",
+        "group_size",
+        "options",
+    ]
 
 
 def test_binding_knows_every_option_of_the_engine() -> None:
