@@ -64,8 +64,9 @@ class PartialAllreduce(_engine.Handle, metaclass=CollectiveMeta):
         TransportError: a call of MPI failed.
         ImportError: transport="mpi" was not built for the MPI that is loaded; the message has the
             command.
-        NotImplementedError: the launcher started ranks on several nodes, which need an mpi4py
-            communicator: pass it as `comm`.
+        NotImplementedError: `comm` is None or "auto", and a launcher such as torchrun started ranks
+            on several nodes: start them with mpiexec and pass MPI.COMM_WORLD, or start one job per
+            node.
         RuntimeError: MPI is not running, or does not know the other ranks of the job; `comm` is
             None and another process has the job's address.
         PeerError, StallError: another rank ended; it did not arrive within `timeout`.
