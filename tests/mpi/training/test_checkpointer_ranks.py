@@ -14,7 +14,7 @@ from tiny import COMM, OPTIMIZERS, RANK, SIZE, build_model, values
 import wagma
 from wagma.checkpoint import Checkpointer, CheckpointError, CheckpointMismatchError
 from wagma.checkpoint.folder import Folder
-from wagma.collectives import MismatchError
+from wagma.collectives import MismatchError, WagmaError
 
 LAST = SIZE - 1
 
@@ -123,7 +123,17 @@ def test_a_model_of_another_kind_on_one_rank_is_told_to_all(folder: Path) -> Non
 
 
 @pytest.mark.parametrize("where", ["what was read", "the model"])
+@pytest.mark.parametrize(
+    ("error", "raised", "text"),
+    [
+        (RuntimeError("lacking"), RuntimeError, "lacking"),
+        (KeyError("lacking"), WagmaError, "KeyError: 'lacking'"),  # no type that ranks send
+    ],
+)
 def test_an_error_while_one_rank_loads_is_raised_on_every_rank(
+    error: Exception,
+    raised: type[Exception],
+    text: str,
     where: str,
     folder: Path,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
@@ -131,7 +141,7 @@ def test_an_error_while_one_rank_loads_is_raised_on_every_rank(
     saved_twice(folder)
 
     def broken(*_: object, **__: object) -> dict[str, Any]:
-        raise RuntimeError("lacking")
+        raise error
 
     with Training(folder) as training:
         with monkeypatch.context() as patched:
@@ -139,8 +149,9 @@ def test_an_error_while_one_rank_loads_is_raised_on_every_rank(
                 patched.setattr("wagma.checkpoint.reading._merge", broken)
             elif RANK == LAST:
                 patched.setattr(training.model, "state_dict", broken)
-            with pytest.raises(RuntimeError, match="lacking"):
+            with pytest.raises(raised, match=text) as caught:
                 training.saver.load()
+            assert type(caught.value) is raised
         assert training.opt.version == 0
         training.train(1)
         assert training.saver.load()
