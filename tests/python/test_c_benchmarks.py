@@ -1,0 +1,27 @@
+"""The benchmarks in C link by the command in their first lines."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = re.compile(r"^ \*     (g?cc .*?) && \./a\.out", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("path", sorted(ROOT.glob("tests/c/bench_*.c")), ids=lambda path: path.stem)
+def test_its_command_links(path: Path, tmp_path: Path) -> None:
+    found = COMMAND.search(path.read_text())
+    assert found, "no command"
+    command = found[1].replace("\\\n *", "").replace("-O3", "-O0")  # in a third of the time
+    done = subprocess.run(
+        ["bash", "-c", f"{command} -o {tmp_path}/bench"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
