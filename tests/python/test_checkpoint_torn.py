@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,8 +76,19 @@ def saves_until(call: int, folder: Path, *, again: bool) -> list[str]:
     return done
 
 
-# The thread that removes old checkpoints dies, too; pytest hears of that where it looks in time.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.fixture
+def dying_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let threads die as `Dead`, which pytest would report, and of nothing else."""
+    report = threading.excepthook
+
+    def unless_dead(ended: threading.ExceptHookArgs) -> None:
+        if ended.exc_type is not Dead:
+            report(ended)
+
+    monkeypatch.setattr(threading, "excepthook", unless_dead)
+
+
+@pytest.mark.usefixtures("dying_threads")
 @pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_torn_at_every_step(again: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     whole = saves_until(10**6, tmp_path / "whole", again=again)
