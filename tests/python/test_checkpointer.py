@@ -15,6 +15,7 @@ import wagma
 from wagma.checkpoint import Checkpointer, CheckpointMismatchError
 from wagma.checkpoint.folder import Folder
 from wagma.checkpoint.names import Place
+from wagma.checkpoint.parts import Parts, lacking
 
 
 def test_asynchronous_saves_hold_the_values_of_the_boundary(
@@ -306,3 +307,50 @@ def test_export_needs_safetensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         with pytest.raises(ImportError, match="python -m pip install safetensors"):
             alone.saver.export(tmp_path / "model.safetensors")
         assert not (tmp_path / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("lost", ["modules", "random", "random.cuda"])
+def test_a_checkpoint_of_a_wagma_that_saved_less_is_refused(
+    lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = Parts.state
+
+    def less(parts: Parts) -> dict[str, Any]:
+        saved = state(parts)
+        assert lacking(saved) == []
+        *inside, name = lost.split(".")
+        del (saved[inside[0]] if inside else saved)[name]
+        return saved
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Parts, "state", less)
+        saved_at(tmp_path, 1)
+    with Alone(tmp_path) as alone:
+        with pytest.raises(CheckpointMismatchError, match="version of wagma that saved") as caught:
+            alone.saver.load()
+        (line,) = caught.value.differences
+        assert line.startswith(f"format: saved without {lost}: ")
+        assert alone.opt.version == 0
+
+
+def test_every_part_that_is_saved_is_looked_for_when_it_is_loaded(tmp_path: Path) -> None:
+    with Alone(tmp_path) as alone:
+        saved = alone.saver._parts.state()
+    for name in saved:
+        assert name in lacking({other: saved[other] for other in saved if other != name})
+    for name in saved["random"]:
+        rest = {other: value for other, value in saved["random"].items() if other != name}
+        assert lacking({**saved, "random": rest}) == [f"random.{name}"]
+
+
+def test_a_checkpoint_of_another_format_is_refused_and_stays(tmp_path: Path) -> None:
+    """Taking it for an incomplete one would begin the training anew, and remove it later."""
+    saved_at(tmp_path, 1, 2)
+    path = tmp_path / "run-001-version-00000002/rank-00000.json"
+    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
+    with Alone(tmp_path) as alone:
+        with pytest.raises(CheckpointMismatchError, match="is of format 2, and this") as caught:
+            alone.saver.load()
+        assert caught.value.differences[0].startswith("format: the manifest of rank 0 ")
+        assert alone.opt.version == 0
+    assert path.exists()

@@ -274,7 +274,8 @@ class Checkpointer:
             Whether there was a checkpoint.
 
         Raises:
-            CheckpointMismatchError: the checkpoint is of another training; lists all differences.
+            CheckpointMismatchError: the checkpoint is of another training, or of another version of
+                wagma; lists all differences.
             CheckpointError: the folder cannot be read, or the last checkpoint was not written.
             RuntimeError: as by `save`; the ranks are at different versions.
             what ``load_state_dict`` of a model or an object raises, or a WagmaError that quotes

@@ -27,7 +27,7 @@ class CheckpointMismatchError(WagmaError, ValueError):
         self.differences = list(differences)
         lines = "".join(f"\n  {line}" for line in differences)
         super().__init__(
-            f"{folder} is the checkpoint of another training:{lines}\n"
+            f"{folder} does not match this training:{lines}\n"
             "Make the training as it was, save into another folder, or take the parts that fit "
             "out of torch.load(file, weights_only=True)"
         )

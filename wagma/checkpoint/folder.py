@@ -7,7 +7,13 @@ import shutil
 from pathlib import Path
 
 from wagma.checkpoint.files import make_folder, write_bytes, write_data
-from wagma.checkpoint.manifest import Manifest, Training, why_not_whole
+from wagma.checkpoint.manifest import (
+    Manifest,
+    OtherFormat,
+    OtherFormatError,
+    Training,
+    why_not_whole,
+)
 from wagma.checkpoint.names import (
     TEMPORARY,
     Place,
@@ -55,6 +61,8 @@ class Folder:
             return Manifest.read((self.path_of(place) / manifest_name(rank)).read_text())
         except FileNotFoundError:
             return "is missing"
+        except OtherFormatError as error:
+            return OtherFormat(error)
         except (OSError, ValueError) as error:
             return str(error).splitlines()[0]
 

@@ -11,7 +11,15 @@ from typing import Any
 
 from wagma.units import rank_list
 
-__all__ = ["FORMAT", "Manifest", "Training", "differences", "why_not_whole"]
+__all__ = [
+    "FORMAT",
+    "Manifest",
+    "OtherFormat",
+    "OtherFormatError",
+    "Training",
+    "differences",
+    "why_not_whole",
+]
 
 FORMAT = 1
 _SHOWN = 20  # differences shown of each kind
@@ -38,6 +46,14 @@ class Training:
     groups: list[int]
     tensors: dict[str, str]
     extra: list[str]
+
+
+class OtherFormat(str):
+    """Why a manifest of another version of wagma cannot be read: it is not damaged."""
+
+
+class OtherFormatError(ValueError):
+    """A manifest has another format than this wagma reads."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +92,14 @@ class Manifest:
         """Parse a manifest.
 
         Raises:
+            OtherFormatError: the manifest is of another version of wagma.
             ValueError: the text is no manifest, or was changed.
         """
         content = json.loads(text)
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            kind = content.get("format") if isinstance(content, dict) else None
-            raise ValueError(f"is of format {kind!r}, and this wagma reads format {FORMAT}")
+        kind = content.get("format") if isinstance(content, dict) else None
+        if kind != FORMAT:
+            error = OtherFormatError if type(kind) is int else ValueError
+            raise error(f"is of format {kind!r}, and this wagma reads format {FORMAT}")
         values = content.get("manifest")
         if not isinstance(values, dict) or content.get("checksum") != _checksum(values):
             raise ValueError("is not as it was written")

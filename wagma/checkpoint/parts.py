@@ -13,13 +13,15 @@ import torch
 from wagma.checkpoint.manifest import Training
 from wagma.training.optimizer import DistributedOptimizer
 
-__all__ = ["Parts", "Stateful", "load_random", "name_objects"]
+__all__ = ["Parts", "Stateful", "lacking", "load_random", "name_objects"]
 
 # Options of a collective that change the training's course.
 _OPTIONS = (
     *("group_size", "grouping", "missed", "activation", "sync_period", "seed"),
     *("graph", "neighbors"),
 )
+_PARTS = ("model", "modules", "optimizer", "random", "extra")
+_GENERATORS = ("python", "numpy", "torch", "cuda")
 
 
 @runtime_checkable
@@ -183,6 +185,13 @@ class Parts:
         """Load the other objects."""
         for name, value in self.extra.items():
             value.load_state_dict(states[name])
+
+
+def lacking(state: dict[str, Any]) -> list[str]:
+    """Return the names of the parts that `Parts.state` has and a saved state lacks."""
+    missing = [name for name in _PARTS if name not in state]
+    generators = state.get("random", dict.fromkeys(_GENERATORS))
+    return missing + [f"random.{name}" for name in _GENERATORS if name not in generators]
 
 
 def _random_state() -> dict[str, Any]:

@@ -9,14 +9,20 @@ from wagma.checkpoint.averages import ModelSum
 from wagma.checkpoint.errors import CheckpointMismatchError, together
 from wagma.checkpoint.files import DamagedError, read_data
 from wagma.checkpoint.folder import Folder
-from wagma.checkpoint.manifest import Manifest, differences, why_not_whole
+from wagma.checkpoint.manifest import Manifest, OtherFormat, differences, why_not_whole
 from wagma.checkpoint.names import Place
-from wagma.checkpoint.parts import Parts, load_random
+from wagma.checkpoint.parts import Parts, lacking, load_random
 from wagma.launch.logs import RankLogger
 from wagma.training.strategies.gradients import GradientAveraging
 from wagma.units import plural, rank_list
 
 __all__ = ["Plan", "Read", "read_newest", "resume"]
+
+_REMEDY = "load it with the version of wagma that saved it, or save into another folder"
+
+
+class _LackingError(Exception):
+    """A checkpoint lacks parts that this wagma saves."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,8 @@ def read_newest(folder: Folder, parts: Parts, log: RankLogger) -> Read | None:
         if found is None:
             return None
         place, versions = Place(*found[:2]), found[2]
+        if isinstance(versions, str):
+            raise CheckpointMismatchError(str(folder.path_of(place)), [versions])
         got = _read_on_all(folder, parts, place, versions)
         if isinstance(got, Read):
             return got
@@ -108,11 +116,18 @@ def read_newest(folder: Folder, parts: Parts, log: RankLogger) -> Read | None:
 
 
 def _next_whole(folder: Folder, refused: list[str], log: RankLogger) -> list[Any] | None:
-    """Return run, version and the ranks' versions of the newest complete checkpoint."""
+    """Return run, version and the ranks' versions of the newest complete checkpoint.
+
+    A checkpoint of another format has, in place of the ranks' versions, a line that says so.
+    """
     for place in folder.places():
         if str(place) in refused:
             continue
         manifests = folder.manifests(place)
+        for rank, one in manifests.items():
+            if isinstance(one, OtherFormat):  # beginning anew would lose the training
+                line = f"format: the manifest of rank {rank} {one}: {_REMEDY}"
+                return [place.run, place.version, line]
         why = why_not_whole(manifests)
         if why is None:
             versions = [one.version for one in manifests.values() if isinstance(one, Manifest)]
@@ -140,6 +155,8 @@ def _read_on_all(folder: Folder, parts: Parts, place: Place, versions: list[int]
                 read.append(_read(folder, place, versions, plan))
         except DamagedError as error:
             return {"damaged": str(error), "other": []}
+        except _LackingError as error:
+            return {"damaged": None, "other": [str(error)]}
         return {"damaged": None, "other": other}
 
     results = together(algorithm, read_part, f"read {place}")
@@ -183,14 +200,18 @@ def _read_part(folder: Folder, place: Place, rank: int) -> dict[str, Any]:
 
     Raises:
         DamagedError: a file is missing or differs from what was written.
+        _LackingError: the file was saved by a wagma that saved less.
     """
     manifest = folder.manifest(place, rank)
     if isinstance(manifest, str):
         raise DamagedError(f"the manifest of rank {rank} {manifest}")
     try:
-        return read_data(folder.path_of(place) / manifest.file, manifest.bytes, manifest.checksum)
+        state = read_data(folder.path_of(place) / manifest.file, manifest.bytes, manifest.checksum)
     except DamagedError as error:
         raise DamagedError(f"{manifest.file} {error}") from error
+    if names := lacking(state):
+        raise _LackingError(f"format: saved without {', '.join(names)}: {_REMEDY}")
+    return state
 
 
 def _merge(
