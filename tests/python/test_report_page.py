@@ -98,6 +98,8 @@ def test_every_section_is_there(whole: tuple[Page, Report]) -> None:
         "paid-1",
     }
     assert all(plot.png and plot.png.startswith(b"\x89PNG") for plot in shown.plots.values())
+    palette = 3  # the colour type, in the header of a PNG: a third of the bytes of true colour
+    assert {plot.png[25] for plot in shown.plots.values() if plot.png} == {palette}
 
 
 PARTS: dict[str, tuple[Callable[[], Any], set[str]]] = {
