@@ -107,7 +107,7 @@ RANK = traces.content(0, made.events(0))
         (changed(made.training(), "runs", to=[]), "it has no runs"),
         (
             changed(made.training(), "runs", 0, "throughput", to=True),
-            r"\$.runs\[0\].throughput .*: True is not of type",
+            r"\$.runs\[0\].throughput .*: True is not of type .*written by another",
         ),
         (changed(made.training(), "runs", 0, "curve", "seconds", to=[1]), "as many seconds"),
         (changed(RANK, "otherData", "wagma", to=9), "has format 9, this .* reads 1"),

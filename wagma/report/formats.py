@@ -77,13 +77,16 @@ def check_schema(content: Any, package: str, name: str) -> None:
     error = best_match(Draft202012Validator(schema).iter_errors(content))
     if error is not None:
         message = error.message if len(error.message) < 200 else f"{error.message[:200]}..."
-        raise FormatError(f"{error.json_path} is not as {name} says: {message}")
+        raise FormatError(
+            f"{error.json_path} is not as {name} says: {message}; was the file edited, or written "
+            "by another version of wagma?"
+        )
     if any(abs(number) > LARGEST for number in _numbers(content)):
         raise FormatError(TOO_LARGE)
 
 
 def _numbers(content: Any) -> Iterator[int | float]:
-    """Yield all that are in JSON values."""
+    """Yield all numbers in JSON values."""
     if isinstance(content, dict):
         content = list(content.values())
     if isinstance(content, list):
