@@ -73,9 +73,9 @@ def arrivals(timelines: Iterable[Timeline], offsets: Mapping[Any, Offset]) -> Ar
 def last_to_come(
     came: Arrivals, timeline: Timeline, version: int, group: Iterable[int] | None
 ) -> Last | None:
-    """Return the rank of `group` (None: of all ranks) that came last, and its delay in ns.
+    """Return the last rank of `group` to arrive, and its lag behind the first arrival, in ns.
 
-    Return None if fewer than two ranks have come.
+    `group` is None for all ranks. Return None if fewer than two have arrived.
     """
     ranks = came.get((timeline.collective, version), {})
     times = {rank: ns for rank, ns in ranks.items() if group is None or rank in group}
