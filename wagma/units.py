@@ -157,7 +157,7 @@ def percent_text(share: float | None) -> str:
 
 
 def number_text(value: float, digits: int = 3) -> str:
-    """Return a number with so many digits, or all whole ones: '1.50', '2,224'."""
+    """Return a number with `digits` digits, or all before the point: '1.50', '2,224'."""
     return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:#.{digits}g}".rstrip(".")
 
 

@@ -81,7 +81,7 @@ def _quorum(text: str) -> str:
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    """Examines all ranks; returns the exit status, which is the same on all."""
+    """Examine all ranks; return the exit status, which is the same on all."""
     # MPI_Init can die of SIGBUS, where /dev/shm is too small: the stack says that it was there.
     faulthandler.enable()
     # A thread without the GIL: MPI_Init can hang, and holds it.
@@ -121,7 +121,7 @@ def _examine(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> 
 
 
 def _early(facts: Facts) -> None:
-    """Says what can keep MPI from starting: it may abort or hang, and there is no report then."""
+    """Print what can keep MPI from starting: it may abort or hang before the report."""
     from wagma.doctor.checks.memory import before_mpi
 
     findings = list(before_mpi(facts))

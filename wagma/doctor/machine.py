@@ -35,7 +35,7 @@ def text_of(path: str | Path) -> str:
 
 
 def cpus() -> Cpus:
-    """Processors that this process may run on."""
+    """Return the processors that this process may run on."""
     affinity = sorted(os.sched_getaffinity(0))
     core_of = {}
     for cpu in affinity:
@@ -51,7 +51,7 @@ def cpus() -> Cpus:
 
 
 def memory() -> Memory:
-    """Memory of the machine and of this process's control group, shared memory, pages."""
+    """Return the memory of the machine and of this process's control group, and its pages."""
     error = ""
     device = size = free = 0
     try:
@@ -112,7 +112,7 @@ def _bracketed(text: str) -> str:
 
 
 def clock() -> Clock:
-    """Return the time namespace."""
+    """Return the clock: its time namespace."""
     try:
         return Clock(namespace=Path("/proc/self/ns/time").readlink().name)
     except OSError:

@@ -55,7 +55,7 @@ class Ranks(Protocol):
         ...
 
     def leave(self) -> None:
-        """The end."""
+        """Leave; no collective call may follow."""
         ...
 
 

@@ -178,7 +178,7 @@ def _messages_error() -> str:
 
 
 def _mpi_cuda(paths: Sequence[str]) -> bool | None:
-    """Return what Open MPI and MPICH can be asked; they have to be initialised."""
+    """Return whether an initialised Open MPI or MPICH takes GPU memory; None: unknown."""
     for path in paths:
         query = getattr(ctypes.CDLL(path), "MPIX_Query_cuda_support", None)
         if query is not None:
@@ -202,7 +202,7 @@ def _version_of(package: str) -> str:
 
 
 def gpu() -> Gpu:
-    """GPUs and what there is to use them."""
+    """Return the GPUs, and the software that can use them."""
     torch = _version_of("torch")
     cupy = next(filter(None, map(_version_of, CUPY)), "")
     driver = _driver(text_of("/sys/module/nvidia/version"), text_of("/proc/driver/nvidia/version"))

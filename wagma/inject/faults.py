@@ -29,7 +29,7 @@ class Fault(ABC):
 
     @abstractmethod
     def strike(self) -> None:
-        """Does it to the calling process, whatever its rank."""
+        """Inject the fault into the calling process, whatever its rank."""
 
     @abstractmethod
     def describe(self) -> str:
@@ -85,7 +85,7 @@ class Kill(Fault):
         check_count("step", self.step, 0)
 
     def strike(self) -> None:
-        """Kills the calling process: does not return."""
+        """Kill the calling process; does not return."""
         os.kill(os.getpid(), signal.SIGKILL)
 
     def describe(self) -> str:

@@ -96,7 +96,7 @@ class Injector(Delays):
         return seconds
 
     def inject(self, rank: SupportsIndex, step: SupportsIndex) -> float:
-        """Does to the calling process what is due: its faults, then its delay.
+        """Inject what is due into the calling process: its faults, then its delay.
 
         A fault of a step for which this is not called does not happen, and one for which it is
         called again happens again.

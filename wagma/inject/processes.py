@@ -50,7 +50,7 @@ def suspend(pid: int) -> None:
 
 
 def resume(pid: int) -> None:
-    """Continues a stopped process (SIGCONT)."""
+    """Continue a stopped process (SIGCONT)."""
     os.kill(pid, signal.SIGCONT)
 
 

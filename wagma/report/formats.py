@@ -22,7 +22,7 @@ class FormatError(Exception):
 
 
 def loads(data: bytes) -> Any:
-    """JSON values.
+    """Return the JSON values in `data`.
 
     Raises:
         FormatError: it is no JSON, or has what JSON does not know.
@@ -43,7 +43,7 @@ def loads(data: bytes) -> Any:
 
 
 def clean(text: str) -> str:
-    """Text without what neither HTML nor SVG can have."""
+    """Return the text without characters that HTML and SVG cannot have."""
     return FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
 
 

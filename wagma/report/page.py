@@ -60,7 +60,7 @@ def report(found: Found, title: str, *, pictures: bool = True) -> Report:
 
 
 def _what(found: Found) -> str:
-    """Return the list of what the report is made of."""
+    """Return a line that counts the sources of the report."""
     kinds = Counter(source.kind for source in found.sources)
     counts = [
         (len(found.benchmarks), "benchmark", "benchmarks"),

@@ -88,7 +88,7 @@ def _files(folder: Path, found: Found) -> Iterator[Path]:
 
 
 def _add_traces(found: Found, timelines: Mapping[str, list[Timeline]]) -> None:
-    """Add those of each folder; what was merged from them is not shown twice."""
+    """Add the timelines of each folder; drop a merged file of the same timelines."""
     merged, found.traces = found.traces, []
     for folder, ranks in timelines.items():
         try:
@@ -105,7 +105,7 @@ def _add_traces(found: Found, timelines: Mapping[str, list[Timeline]]) -> None:
 
 
 def _skip(found: Found, paths: set[str], name: str, why: str) -> None:
-    """What was taken for a source is none after all."""
+    """Move sources to the skipped files."""
     found.sources = [source for source in found.sources if source.path not in paths]
     found.skipped.append(Skipped(name, why))
 

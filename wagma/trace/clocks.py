@@ -60,7 +60,7 @@ def _edges(timelines: Iterable[Timeline]) -> dict[Key, list[tuple[Key, Offset]]]
 
 
 def _measured(base: Key, edges: dict[Key, list[tuple[Key, Offset]]]) -> dict[Key, Offset]:
-    """Return what is reached from `base`, each by the way with the smallest error."""
+    """Return the offsets of clocks compared with `base`, each by the path of smallest error."""
     found: dict[Key, Offset] = {}
     ways: list[tuple[int, int, Key]] = [(0, 0, base)]
     while ways:

@@ -137,7 +137,7 @@ def find(places: Iterable[Path]) -> list[Path]:
 
 
 def read(path: Path) -> Timeline:
-    """Return a file.
+    """Return the timeline in a file.
 
     Raises:
         TraceError: it cannot be read, is broken (names the line), or is something else.
@@ -157,7 +157,7 @@ def read(path: Path) -> Timeline:
 
 
 def parse(content: Any, path: Path) -> Timeline:
-    """Return the content of a file.
+    """Return the timeline that a file's JSON values describe.
 
     Raises:
         TraceError: it is not that of a timeline, or of another version.
@@ -255,7 +255,7 @@ def missing_ranks(timelines: Iterable[Timeline]) -> list[str]:
 
 
 def _runs(timelines: Sequence[Timeline]) -> list[list[Timeline]]:
-    """Files that hang together, in the order of their times."""
+    """Return the files of each run."""
     groups: dict[tuple[str, ...], list[Timeline]] = defaultdict(list)
     for timeline in timelines:
         groups["collective", timeline.collective].append(timeline)

@@ -17,7 +17,7 @@ Last = tuple[int, int]  # rank, ns after the first of those that were asked abou
 
 
 def merge(timelines: Sequence[Timeline]) -> dict[str, Any]:
-    """One timeline whose processes are the ranks, its times microseconds since the first event.
+    """Return one timeline with a process per rank; its times are us since the first event.
 
     A wait for others says in ``args.last`` which of them came last.
     """

@@ -51,7 +51,7 @@ class RankSummary:
 
 
 def summarize(timelines: Sequence[Timeline]) -> list[RankSummary]:
-    """By handle and rank."""
+    """Return a summary of each rank of each handle, ordered by handle and rank."""
     came = arrivals(timelines, align(timelines))
     order = list(dict.fromkeys(timeline.collective for timeline in timelines))
     ordered = sorted(timelines, key=lambda each: (order.index(each.collective), each.rank))

@@ -133,7 +133,7 @@ def _tune(comm: MPI.Intracomm, settings: Settings, progress: str) -> int:
 
 
 def _check(settings: Settings, ranks: int, here: int) -> None:
-    """What can be wrong on each rank.
+    """Check what can be wrong on each rank.
 
     Raises:
         ImportError: there is no transport over MPI.
@@ -155,7 +155,7 @@ def _check(settings: Settings, ranks: int, here: int) -> None:
 
 
 def _check_first(settings: Settings, progress: str) -> Path | None:
-    """Return where rank 0 writes; None: nowhere.
+    """Return the file that rank 0 writes; None: no file.
 
     Raises:
         ValueError: there can be no bar, or no home directory is known.
@@ -174,7 +174,7 @@ def _check_first(settings: Settings, progress: str) -> Path | None:
 
 
 def _writable(file: Path) -> Path:
-    """Return the file, which can be written.
+    """Return the file after checking that it can be written.
 
     Raises:
         OSError: it cannot.
@@ -222,7 +222,7 @@ def _text(found: Found, under: str) -> str:
 def _columns(
     first: str, times: Times, second: str, others: Times, is_first: Callable[[int], bool]
 ) -> list[str]:
-    """Return times by size in two columns, a star at the one that is used."""
+    """Return lines with times by size in two columns, a star at the one in use."""
     lines = [f"{'array':>10} {first:>14} {second:>12}   us, median of calls"]
     for size in sorted(times):
         marks = ("*", "") if is_first(size) else ("", "*")

@@ -87,7 +87,7 @@ def _handle(comm: MPI.Intracomm, array: np.ndarray, schedule: Schedule) -> Handl
 
 
 def _call(comm: MPI.Intracomm, handle: Handle, array: np.ndarray) -> float:
-    """Seconds of one call, by ranks that come together, with an array that was just written."""
+    """Return the seconds of a call with an array just written, when ranks arrive together."""
     array.fill(1.0)
     comm.Barrier()
     began = time.perf_counter()

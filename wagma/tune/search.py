@@ -58,7 +58,7 @@ def points(ranks: int, largest: int) -> int:
 
 
 def memory(ranks: int, largest: int) -> int:
-    """Bytes that a rank needs at most: an array, and the chunks of the handles that take turns."""
+    """Return the most bytes that a rank needs: an array, and the chunks of handles in turn."""
     return largest + sum(min(largest, IN_FLIGHT * chunk * ranks) for chunk in CHUNKS)
 
 
@@ -137,12 +137,12 @@ def _message(size: int, ranks: int, schedule: Schedule) -> int:
 
 
 def _differ(ranks: int) -> bool:
-    """Whether halving is something else than direct: for any number of ranks but a prime one."""
+    """Return whether halving differs from direct: for any number of ranks but a prime one."""
     return len(_prime_factors(ranks)) > 1
 
 
 def _prime_factors(number: int) -> list[int]:
-    """Ascending, with repetition."""
+    """Return the prime factors in ascending order, with repetition."""
     for factor in range(2, number):
         if number % factor == 0:
             return [factor, *_prime_factors(number // factor)]
@@ -220,7 +220,7 @@ def _sum(times: Times) -> float:
 
 
 def powers(first: int, last: int, step: int = 2) -> Sequence[int]:
-    """first, first * step, ... up to last."""
+    """Return first, first * step, ... up to last."""
     sizes = []
     while first <= last:
         sizes.append(first)

@@ -37,7 +37,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
 
 
 def examine(facts: Facts) -> list[Finding]:
-    """What all checks find, in the order of the report; what is equal on several nodes, once."""
+    """Return the findings of all checks in order; findings equal on several nodes appear once."""
     merged: dict[Finding, list[str]] = {}
     for check in CHECKS:
         for finding in check(facts):

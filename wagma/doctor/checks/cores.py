@@ -46,7 +46,7 @@ def cores(facts: Facts) -> Iterator[Finding]:
 
 
 def _nodes(facts: Facts) -> Iterator[list[RankFacts]]:
-    """Report the ranks of each node of whose processors something is known."""
+    """Yield the ranks of each node whose affinity masks are known."""
     for ranks in by_node(facts).values():
         known = [rank for rank in ranks if rank.cpus.affinity]
         if known:
@@ -71,7 +71,7 @@ def _crowding(
     usable: set[int],
     bindings: dict[tuple[int, ...], list[RankFacts]],
 ) -> Iterator[Finding]:
-    """More ranks than there are cores for; at most one finding, the worst."""
+    """Report more ranks than cores; at most one finding, the worst."""
     n, online = len(ranks), ranks[0].cpus.online
     if n > 1 and len(usable) == 1 and online > 1:
         yield problem(
@@ -124,7 +124,7 @@ def _overlapping(bindings: dict[tuple[int, ...], list[RankFacts]], online: int) 
 
 
 def _yielding(bindings: dict[tuple[int, ...], list[RankFacts]]) -> Iterator[Finding]:
-    """Where masks overlap without being equal, the engine does not know whose a core is."""
+    """Report masks that overlap without being equal: the engine cannot tell whose a core is."""
     masks = [(set(cpus), ranks) for cpus, ranks in bindings.items()]
     for i, (cpus, ranks) in enumerate(masks):
         for others, theirs in masks[i + 1 :]:
@@ -141,7 +141,7 @@ def _yielding(bindings: dict[tuple[int, ...], list[RankFacts]]) -> Iterator[Find
 
 
 def _same_core(bindings: dict[tuple[int, ...], list[RankFacts]], ranks: Sequence[RankFacts]) -> str:
-    """Ranks that are bound within different threads of one physical core."""
+    """Return the ranks that are bound to different hardware threads of one physical core."""
     core_of = {cpu: core for rank in ranks for cpu, core in rank.cpus.core_of.items()}
     holder: dict[int, list[RankFacts]] = {}
     for cpus, theirs in bindings.items():
@@ -200,7 +200,7 @@ def _left(ranks: Sequence[RankFacts], usable: set[int], *, threads: bool) -> Ite
 
 
 def threads(facts: Facts) -> Iterator[Finding]:
-    """OpenMP's threads, which PyTorch and numpy's libraries start in every rank."""
+    """Report OpenMP's threads, which PyTorch and numpy's libraries start in every rank."""
     for ranks in _nodes(facts):
         cores, hosts = len(_usable(ranks)), (ranks[0].host,)
         total = sum(map(_threads, ranks))

@@ -153,7 +153,7 @@ def _tasks_without_srun(rank: RankFacts) -> tuple[str, int] | None:
 
 
 def nodes(facts: Facts) -> Iterator[Finding]:
-    """Which transport collectives over all ranks use: shared memory on one node, else messages."""
+    """Report the transport over all ranks: shared memory on one node, otherwise messages."""
     groups = by_node(facts)
     if refused := _refused_transport(facts, len(groups)):
         yield refused
@@ -183,7 +183,7 @@ def nodes(facts: Facts) -> Iterator[Finding]:
 
 
 def _refused_transport(facts: Facts, nodes: int) -> Finding | None:
-    """Return a variable that asks for what these ranks cannot have."""
+    """Return a finding for a variable that sets a transport these ranks cannot use."""
     asked = {rank.environment.get("WAGMA_TRANSPORT") for rank in facts.ranks}
     if "mpi" in asked and facts.launcher == "torchrun":
         return problem(

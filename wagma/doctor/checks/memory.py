@@ -159,7 +159,7 @@ def _room(ranks: Sequence[RankFacts], wanted: Wanted) -> Iterator[Finding]:
 
 
 def _over_limit(ranks: Sequence[RankFacts], needed: int) -> str:
-    """Return the control group that `needed` bytes of each of its ranks are too much for.
+    """Return which control group has no room for `needed` bytes of each rank; empty: all have.
 
     Pages of /dev/shm are charged to the group of the rank that commits them.
     """
@@ -192,7 +192,7 @@ def _enlarge(needed: int) -> str:
 
 
 def _fatal(wanted: Wanted) -> Level:
-    """Return a handle that somebody asked for has to fit; the example need not."""
+    """Return the level of a handle that does not fit: a problem if the user gave its size."""
     return Level.PROBLEM if wanted.given else Level.WARNING
 
 
@@ -207,7 +207,7 @@ def _limit(rank: RankFacts) -> int:
 
 
 def huge_pages(facts: Facts) -> Iterator[Finding]:
-    """Transparent huge pages, for arrays and for the segments of collectives."""
+    """Report transparent huge pages, for arrays and for the segments of collectives."""
     told = holders(facts, lambda rank: f"{rank.memory.thp}, in /dev/shm {_huge(rank.memory)}")
     for text, ranks in told.items():
         memory = ranks[0].memory
@@ -242,12 +242,12 @@ def huge_pages(facts: Facts) -> Iterator[Finding]:
 
 
 def _huge(memory: Memory) -> str:
-    """Return what governs /dev/shm: its own option, unless the kernel's switch is at an extreme."""
+    """Return the policy of /dev/shm: its mount option, unless the kernel's switch overrides it."""
     return memory.thp_shmem if memory.thp_shmem in ("deny", "force") else memory.shm_huge
 
 
 def cma(facts: Facts) -> Iterator[Finding]:
-    """Whether ranks may read each other's memory: MPI's large messages, and private arrays."""
+    """Report whether ranks may read each other's memory, as for MPI's large messages."""
     refused = [rank for rank in facts.ranks if rank.memory.cma is False]
     scope = facts.ranks[0].memory.ptrace_scope
     instead = "; wagma passes private arrays through shared memory"

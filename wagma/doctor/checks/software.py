@@ -154,7 +154,7 @@ def _simd(facts: Facts) -> Iterator[Finding]:
 
 
 def probes(facts: Facts) -> Iterator[Finding]:
-    """Report what could not be found out."""
+    """Report the probes that failed."""
     for name in sorted({name for rank in facts.ranks for name in rank.failed}):
         for error, ranks in _failures_of(facts, name).items():
             if error:

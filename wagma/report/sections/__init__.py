@@ -35,7 +35,7 @@ _ALL: tuple[Callable[[Found], Section], ...] = (
 
 
 def sections(found: Found) -> list[Section]:
-    """Return those for which there is something; their plots have numbers."""
+    """Return the sections that have content; number their plots."""
     counts: Counter[str] = Counter()
 
     def numbered(part: Part) -> Part:

@@ -79,7 +79,7 @@ def line(
     ys: Sequence[float],
     spread: tuple[Sequence[float], Sequence[float]] | None = None,
 ) -> None:
-    """A line with its markers, and the band of its spread behind it."""
+    """Draw a line with its markers, and the band of its spread behind it."""
     face = look.colour if look.dashes == "solid" else "white"
     axes.plot(
         xs, ys, color=look.colour, ls=look.dashes, marker=look.marker, mfc=face, label=short(label)
@@ -91,7 +91,7 @@ def line(
 def bars(
     axes: Axes, groups: Sequence[str], rows: Sequence[tuple[str, Look, Sequence[float]]]
 ) -> None:
-    """Bars side by side: in each of `groups` one of each row, which has a label."""
+    """Draw bars side by side: in each of `groups` one of each row, which has a label."""
     width = 0.84 / len(rows)
     for index, (label, look, values) in enumerate(rows):
         places = np.arange(len(values)) + width * (index - (len(rows) - 1) / 2)
@@ -111,13 +111,13 @@ def bars(
 
 
 def plain(axes: Axes, axis: Any) -> None:
-    """A grid on one axis, which begins at 0."""
+    """Draw a grid on one axis, which begins at 0."""
     axes.grid(axis=axis)
     (axes.set_xlim if axis == "x" else axes.set_ylim)(0, None)
 
 
 def legend(axes: Axes) -> None:
-    """Above the plot, where it hides nothing."""
+    """Draw the legend above the plot, where it hides nothing."""
     handles, labels = axes.get_legend_handles_labels()
     if not handles:
         return

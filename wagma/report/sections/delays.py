@@ -24,7 +24,7 @@ __all__ = ["by_delay", "delays"]
 
 
 def by_delay(found: Found) -> list[tuple[int, Benchmark]]:
-    """Benchmarks whose points differ in delay, by the size of the arrays."""
+    """Return the benchmarks whose points differ in delay, by the size of the arrays."""
     return [
         (size, each)
         for each in found.benchmarks
@@ -34,7 +34,7 @@ def by_delay(found: Found) -> list[tuple[int, Benchmark]]:
 
 
 def delays(found: Found) -> Section:
-    """Blocked time against delay."""
+    """Show blocked time against delay."""
     parts = [_delays(size, each, palette(found)) for size, each in by_delay(found)]
     text = (
         "A rank comes late by the delay. Shown is how long the call blocks the rank that it blocks "

@@ -25,7 +25,7 @@ TITLES = {
 
 
 def by_size(found: Found) -> list[Benchmark]:
-    """Return those whose points differ in size."""
+    """Return the benchmarks whose points differ in size."""
     return [each for each in found.benchmarks if each.kind in TITLES and each.points]
 
 

@@ -27,7 +27,7 @@ MOMENTS = 4  # rows of the table of a curve
 
 
 def accuracy(found: Found) -> Section:
-    """Accuracy over wall time."""
+    """Show accuracy over wall time."""
     known = [each for each in found.trainings if any(run.curve for run in each.runs)]
     parts = [_accuracy(each, palette(found)) for each in known]
     text = (

@@ -17,7 +17,7 @@ __all__ = ["overlap"]
 
 
 def overlap(found: Found) -> Section:
-    """Posted reductions."""
+    """Show posted reductions."""
     hiding = [each for each in found.benchmarks if each.kind == "iallreduce" and each.points]
     late = [(b, point) for b in found.benchmarks if b.kind == "overlap" for point in b.points]
     parts = [hidden(each, palette(found)) for each in hiding]

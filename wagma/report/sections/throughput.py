@@ -22,13 +22,13 @@ BASELINE = "allreduce"  # with which the others are compared
 
 
 def mean_throughput(training: Training, algorithm: str) -> float:
-    """Samples per second: the mean over the seeds."""
+    """Return the samples per second: the mean over the seeds."""
     runs = training.of(algorithm)
     return sum(run.throughput for run in runs) / len(runs)
 
 
 def throughput(found: Found) -> Section:
-    """Throughput per algorithm, against the ideal."""
+    """Show the throughput per algorithm, against the ideal."""
     parts = [_throughput(each, palette(found)) for each in found.trainings]
     text = (
         "Samples per second of all ranks together, the mean over the seeds with the smallest and "
@@ -94,7 +94,7 @@ _DROPPING = (
 
 
 def _ideals(training: Training, algorithm: str) -> list[float]:
-    """Return the mean over the seeds, or nothing."""
+    """Return the mean over the seeds in a list; empty: no seed has an ideal."""
     known = [run.ideal_throughput for run in training.of(algorithm)]
     values = [value for value in known if value is not None]
     return [sum(values) / len(values)] if values else []

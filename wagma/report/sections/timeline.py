@@ -31,7 +31,7 @@ TALLEST = 9.0  # inches
 
 
 def timeline(found: Found) -> Section:
-    """Pictures of the runs that have one, and the shares of every rank's time."""
+    """Show pictures of the runs that have one, and the shares of every rank's time."""
     parts: list[Part] = []
     for trace in found.traces:
         rows = summarize(trace.timelines)
@@ -131,7 +131,7 @@ def _picture(trace: Trace) -> list[Part]:
 def _boxes(
     axes: Axes, spans: Sequence[tuple[float, float]], y: float, colour: str, height: float
 ) -> None:
-    """All spans of a kind as one path: pages stay small."""
+    """Draw all spans of a kind as one path, so that pages stay small."""
     if not spans:
         return
     begins, ends = np.array(spans).T

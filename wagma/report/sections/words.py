@@ -32,7 +32,7 @@ def us(value: float | None) -> str:
 
 
 def spread_us(own: Distribution) -> Cell:
-    """Return the median, and below it the percentiles."""
+    """Return the median, and below it p10 and p90."""
     return Cell(us(own.p50), f"{us(own.p10)} {NONE} {us(own.p90)}")
 
 
@@ -42,12 +42,12 @@ def times(ratio: float) -> str:
 
 
 def percent(value: float | None) -> str:
-    """42.3 is 42.3%."""
+    """Return a number of percent as text: 42.3%."""
     return NONE if value is None else percent_text(value / 100)
 
 
 def figure(values: Sequence[float], form: Callable[[float], str]) -> Cell:
-    """Return the mean, and below it smallest and largest, if they differ."""
+    """Return the mean, and below it the smallest and the largest value if they differ."""
     if not values:
         return Cell(NONE)
     mean, low, high = (form(each) for each in (sum(values) / len(values), min(values), max(values)))
@@ -55,13 +55,13 @@ def figure(values: Sequence[float], form: Callable[[float], str]) -> Cell:
 
 
 def setup(benchmark: Benchmark) -> str:
-    """Ranks and what they reach each other by."""
+    """Return the number of ranks and their transport."""
     by = TRANSPORTS.get(benchmark.transport, benchmark.transport)
     return f"{plural(benchmark.ranks, 'rank')}, {by}"
 
 
 def remarks(benchmark: Benchmark) -> Iterable[str]:
-    """Yield what a reader has to know of a run."""
+    """Yield notes on how a run measured, and on its end."""
     settings = benchmark.settings
     small, large = settings["iterations"], settings["iterations_large"]
     sizes = {point.size > LARGE_BYTES for point in benchmark.points}
