@@ -33,7 +33,7 @@ class Contributed:
         self._missed: list[list[int]] = [[] for _ in range(ranks)]
 
     def expand(self, holds: Holds, version: int) -> Holds:
-        """`holds` of `version`, with what those contributions carry."""
+        """Return `holds` of `version`, with what those contributions carry."""
         more = [(r, m) for r, v in holds if v == version for m in self._missed[r]]
         return holds + more
 
@@ -83,7 +83,7 @@ class Checked:
         late: bool,
         wrong: str | None,
     ) -> bool:
-        """Check what a call gave: `x`, or None if it gave nothing; `wrong`: what is, or None.
+        """Check a call's result `x` (None: none); `wrong` names a fault that was found already.
 
         Returns:
             Whether it is right.
@@ -100,7 +100,7 @@ class Checked:
         return self.wrong == before
 
     def fail(self, what: str, number: int, text: str) -> None:
-        """Count result `number` as wrong, which was not yet."""
+        """Count result `number` as wrong; keep the text of the first one."""
         self.wrong += 1
         if self.first_wrong is None:
             self.first_wrong = f"{what}, rank {self.rank}, result {number}: {text}"

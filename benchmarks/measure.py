@@ -73,7 +73,7 @@ def alternate(m: Measurement, series: Sequence[PythonCalls]) -> int:
 
 
 def _from_c(m: Measurement, made: Sequence[Subject]) -> bool:
-    """Whether the loop is in C: of all of `made`, or, with loop "c", of those that can be."""
+    """Return whether the loop is in C: for all of `made`, or, with loop "c", where possible."""
     if m.settings.loop == "python" or m.size == 0:
         return False
     if m.settings.loop == "c":
@@ -92,7 +92,7 @@ def _calls(m: Measurement, subject: Subject, from_c: bool) -> PythonCalls:
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """No garbage is collected inside."""
+    """Suspend garbage collection in the block."""
     gc.disable()
     try:
         yield
@@ -101,7 +101,7 @@ def _no_collections() -> Iterator[None]:
 
 
 def _run(m: Measurement, order: list[PythonCalls], pieces: list[range], counted: int) -> bool:
-    """Run a block of each, whose iterations count from `counted` on; whether all were completed."""
+    """Run a block of each, counted from iteration `counted`; return whether all were completed."""
     for calls in order:
         for piece in pieces:
             if m.interrupted():
@@ -111,7 +111,7 @@ def _run(m: Measurement, order: list[PythonCalls], pieces: list[range], counted:
 
 
 def _pieces(m: Measurement, iterations: range) -> Iterator[range]:
-    """Cut a block where it takes longer than PIECE_NS, by the arrivals of all ranks."""
+    """Yield pieces of a block that take about PIECE_NS, by the arrivals of all ranks."""
     expected = m.offsets_of(iterations).max(axis=1) + int(m.size / BYTES_PER_NS) + 1
     parts = np.cumsum(expected) // PIECE_NS
     cuts = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(iterations)]

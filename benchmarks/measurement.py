@@ -79,7 +79,7 @@ class Measurement:
 
     @property
     def ranks(self) -> int:
-        """Return how many there are."""
+        """Return the number of ranks."""
         return self.comm.Get_size()
 
     @cached_property
@@ -89,7 +89,7 @@ class Measurement:
 
     @property
     def passes(self) -> tuple[list[int], list[int]]:
-        """Iterations of each pass, see `iterations_of`."""
+        """Return the iterations of each pass, see `iterations_of`."""
         return iterations_of(self.settings, self.size)
 
     def array(self) -> Vector:

@@ -70,7 +70,7 @@ class PostedCalls(PythonCalls):
         self.parts: dict[str, Times] = {part: np.zeros_like(self.began) for part in PARTS}
 
     def samples(self) -> dict[str, npt.NDArray[Any]]:
-        """See `PythonCalls`."""
+        """Return the samples of `PythonCalls.samples`, and those of the parts."""
         return super().samples() | self.parts
 
     def _run(self, iterations: range, arrivals: Times, counted: int) -> None:
@@ -197,7 +197,7 @@ def _calibrate(m: Measurement, ways: list[PostedCalls]) -> None:
 
 
 def _pure_ns(m: Measurement, pure: PostedCalls) -> int:
-    """Return the time of a call; those of the first passes replace the times it keeps."""
+    """Return the mean over the ranks of their median time of a pure call, in ns; collective."""
     blocks, warmups = m.passes
     number = min(warmups[0] + blocks[0], len(pure.began))
     pure.run(range(number), np.zeros(number, np.int64), 0)

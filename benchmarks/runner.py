@@ -60,7 +60,7 @@ def run_on(comm: MPI.Intracomm, settings: Settings) -> int:
 
 
 def _checked(comm: MPI.Intracomm, settings: Settings) -> tuple[Settings, list[str]]:
-    """Return the settings without what is not there, and warnings about that; collective."""
+    """Return the settings without missing baselines, and warnings about these; collective."""
     ranks = comm.Get_size()
     everywhere(comm, lambda: _check(settings, ranks))
     # By one rank for all: files may not be the same everywhere.
@@ -97,7 +97,7 @@ def _check_files(settings: Settings, ranks: int) -> None:
 def _sizes(
     comm: MPI.Intracomm, settings: Settings, over: str, here: int
 ) -> tuple[tuple[int, ...], list[str]]:
-    """Those that fit into memory, and why others are left out; collective."""
+    """Return the sizes that fit into memory, and why others are left out; collective."""
     rooms = comm.allgather(room())
     free = Room(min(room.shared for room in rooms), min(room.total for room in rooms))
     why = {
@@ -188,7 +188,7 @@ def _print(text: str) -> None:
 
 
 def _end(report: Report) -> int:
-    """Print and write what remains; the exit status."""
+    """Print and write what remains; return the exit status."""
     for warning in inaccuracies(report.environment["clock"], report.points):
         report.environment["warnings"].append(warning)
         sys.stderr.write(f"warning: {warning}\n")

@@ -113,7 +113,7 @@ def memory_formula(bytes_: int, quorum_all: bool) -> int:
 
 
 def memory(bytes_: int, size: int, quorum_all: bool) -> dict[str, Any]:
-    """What the segment takes per rank after some calls, as the engine and the system count it."""
+    """Measure the segment per rank after some calls, as the engine and the system count it."""
 
     def body(rank: int, segment: Segment) -> dict[str, Any]:
         contributions = Contributions(bytes_ // 4, terms=size + 1)
@@ -141,7 +141,7 @@ def memory(bytes_: int, size: int, quorum_all: bool) -> dict[str, Any]:
 
 
 def _shared_resident() -> int:
-    """Resident bytes of shared memory of this process: its own part and what it read of others."""
+    """Return the resident bytes of shared memory of this process: written, or read of others."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssShmem:"):
             return int(line.split()[1]) * 1024

@@ -50,7 +50,7 @@ class _Calls:
     results: list[Vector] = field(default_factory=list)  # of all versions
 
     def make(self, coll: PartialAllreduce, x: Vector) -> None:
-        """One call with `x`."""
+        """Call once with `x`."""
         self.version.append(coll.version)
         self.began_ns.append(time.perf_counter_ns())
         outcome = coll.allreduce(x)

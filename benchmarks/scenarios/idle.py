@@ -23,7 +23,7 @@ THREAD_CLOCK = 6  # of a thread of this process: its CPU time, as pthread_getcpu
 
 
 def idle(comm: MPI.Intracomm, start: Start, s: Training) -> dict[str, Any]:
-    """CPU time and wake-ups of the threads that a handle started, while all ranks sleep."""
+    """Measure CPU time and wake-ups of the threads of a handle while all ranks sleep."""
     before = _threads()
     x = np.zeros(s.bytes // 4, np.float32)
     with PartialAllreduce(comm, x, quorum=1, window=s.window, transport="mpi") as coll:
@@ -52,7 +52,7 @@ def _cpu_ns(threads: set[int]) -> int:
 
 
 def _wakeups(threads: set[int]) -> int:
-    """Return how often they went to sleep."""
+    """Return how often these threads went to sleep."""
     found = 0
     for thread in threads:
         for line in Path(f"/proc/self/task/{thread}/status").read_text().splitlines():

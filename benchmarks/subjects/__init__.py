@@ -30,7 +30,7 @@ __all__ = [
 
 
 def available(settings: Settings, comm: MPI.Intracomm) -> str | None:
-    """Why there is no baseline of MPI although one was asked for; None: there is; collective.
+    """Return why a wanted baseline of MPI is missing; None: none is; collective.
 
     Raises:
         UnavailableError: on this rank another baseline cannot be measured; says what to do.
@@ -47,7 +47,7 @@ def available(settings: Settings, comm: MPI.Intracomm) -> str | None:
 
 
 def subjects(m: Measurement, stack: ExitStack) -> list[Subject]:
-    """Make them, wagma's first; collective.
+    """Return the subjects, wagma's first; collective.
 
     Args:
         m: what is measured.

@@ -49,7 +49,7 @@ def collective(settings: Settings, comm: MPI.Intracomm, first: Any) -> PartialAl
 
 
 def check(settings: Settings, ranks: int) -> None:
-    """Whether wagma's calls can be measured.
+    """Check that wagma's calls can be measured.
 
     Raises:
         TypeError, ValueError: an option is wrong.
@@ -163,7 +163,7 @@ class WagmaAllreduce(CSubject):
         return outcome
 
     def look(self, outcome: Outcome) -> None:
-        """Looks at the result in place, which is part of a call out of place."""
+        """Look at the result in place, which is part of a call out of place."""
         _ = outcome.result if self._stale else outcome.results
 
     def delivered(self, outcome: Outcome) -> Delivered:

@@ -26,7 +26,7 @@ class Posted(Subject):
 
     @abstractmethod
     def test(self, request: Any) -> None:
-        """Looks after a request, without waiting; harmless when it is complete."""
+        """Advance a request without waiting; harmless when it is complete."""
 
     @abstractmethod
     def wait(self, request: Any) -> Any:
@@ -74,7 +74,7 @@ class PostedMPI(MPIIallreduce, Posted):
 
 
 def posted(m: Measurement, stack: ExitStack, handles: int = 1) -> list[Posted]:
-    """Make wagma's, then the forms of MPI_Iallreduce, if it is a baseline; collective.
+    """Return wagma's, then the forms of MPI_Iallreduce if it is a baseline; collective.
 
     Args:
         m: what is measured.

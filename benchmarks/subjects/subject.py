@@ -64,10 +64,10 @@ class Subject(ABC):
 
     @abstractmethod
     def array(self) -> Vector:
-        """To be filled for the next call: one dimension, in the storage dtype."""
+        """Return the array to fill for the next call: one dimension, in the storage dtype."""
 
     def ready(self) -> None:  # noqa: B027, most are
-        """The array was filled: what has to be done before the call, and is no part of it."""
+        """Prepare the call, untimed, when the array has been filled."""
 
     @abstractmethod
     def caller(self) -> Callable[[], Any]:
@@ -75,14 +75,14 @@ class Subject(ABC):
 
     @abstractmethod
     def delivered(self, outcome: Any) -> Delivered:
-        """Return what the call gave that returned `outcome`: to be asked before the next one.
+        """Return the result of the call that returned `outcome`; ask before the next call.
 
         `outcome` need not be kept: a call that finds the memory of the one before is faster.
         """
 
     @abstractmethod
     def taken(self, delivered: Delivered) -> Taken:
-        """Return what a call gave: to be asked once of each, in their order, sooner or later."""
+        """Return what to check of a call; ask once for each call, in order, at any later time."""
 
     def close(self) -> None:  # noqa: B027, most have nothing to close
         """Collective; every rank has come out of its last call."""
@@ -134,4 +134,4 @@ class CSubject(Subject):
 
     @abstractmethod
     def c_taken(self, result: Vector | None, outcome: Any) -> Taken:
-        """As `taken`, of a call from C: its result, if it is checked, and the loop's outcome."""
+        """Return the same as `taken` for a call from C: the result, if checked, and the outcome."""

@@ -22,7 +22,7 @@ PATIENCE = timedelta(minutes=5)  # of a collective: no rank is delayed for so lo
 
 
 def check_library(library: str) -> None:
-    """Whether "gloo" or "nccl" is there.
+    """Check that "gloo" or "nccl" is available.
 
     Raises:
         UnavailableError: it is not.

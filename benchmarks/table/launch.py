@@ -40,7 +40,7 @@ class Environment:
     mpiexec: Path  # the launcher
 
     def command(self, ranks: int, bound: bool) -> list[str]:
-        """The launcher's part of the command line; `bound`: every rank has a core of its own."""
+        """Return the launcher's part of the command; `bound`: every rank has a core of its own."""
         mpiexec = [str(self.mpiexec), "-n", str(ranks)]
         target = "core" if bound else "none"
         if self.mpi == "openmpi":
@@ -49,7 +49,7 @@ class Environment:
 
 
 def defaults() -> list[Path]:
-    """Return the environments of the sources that are there, and the one that runs this."""
+    """Return the environments in the source tree, and the one that runs this."""
     found = [folder for name in (".venv", ".venv-openmpi") if (folder := SOURCES / name).is_dir()]
     here = Path(sys.prefix)
     return found if here in found else [*found, here]

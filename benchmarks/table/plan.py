@@ -241,7 +241,7 @@ def cases(
 def _repeated(
     kind: str, size: int, passes: int, counted: int, warmup: int, **more: Any
 ) -> Settings:
-    """Return settings of one size, whose results are checked; numbers are those of all passes."""
+    """Return settings of one size with checked results; numbers are totals of all passes."""
     return Settings(
         kind=kind,
         sizes=(size,),
@@ -256,7 +256,7 @@ def _repeated(
 
 
 def settings(case: Case, corrupt: str | None) -> Settings:
-    """Return a case as the benchmark is asked for it; its series of wagma differ by `WAGMA`."""
+    """Return the benchmark's settings of a case; its series of wagma differ by `WAGMA`."""
     blocks = case.blocks
     return _repeated(
         *("allreduce", case.bytes, blocks, blocks * case.iterations, blocks * case.warmup),
@@ -268,7 +268,7 @@ def settings(case: Case, corrupt: str | None) -> Settings:
 
 
 def posted(kind: str, quick: bool, corrupt: str | None) -> Settings:
-    """Return posted calls, one of POSTED; the short ones have fewer of them and smaller arrays."""
+    """Return the settings of posted calls of a kind in POSTED; if quick, fewer and smaller ones."""
     size, passes, counted = (1 * MIB, 2, 4) if quick else (16 * MIB, 4, 32)
     times: dict[str, Any] = {"compute": 0.05, "lateness": 0.04}
     if kind == "iallreduce":

@@ -90,7 +90,7 @@ def compare(
 
 
 def verdict(ratio: float, goal: float | None, late_share: float, late_max: float) -> str:
-    """One of "reached", "missed", "too many late" (it does not count), and "" without a goal."""
+    """Return "reached", "missed", "too many late" (it does not count), or "" without a goal."""
     if late_share > late_max:
         return "too many late"
     if goal is None:

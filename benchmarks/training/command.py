@@ -199,7 +199,7 @@ def _defaults(name: str) -> str:
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    """Trains on the ranks of COMM_WORLD, or reads; returns the exit status."""
+    """Train on the ranks of COMM_WORLD, or read results; return the exit status."""
     return run_preset(arguments, parser, printed(arguments))
 
 

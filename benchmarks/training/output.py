@@ -107,7 +107,7 @@ def check_new(option: str, file: Path) -> None:
 
 
 def put(result: Result, text: Callable[[Result], str], out: Out) -> None:
-    """Print and write; that not everything was measured is told on standard error.
+    """Print and write; standard error says if not everything was measured.
 
     Args:
         result: of `document`, with at least one run.

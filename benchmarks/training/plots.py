@@ -65,7 +65,7 @@ def _title(result: Result) -> str:
 
 
 def _looks(result: Result) -> dict[str, Look]:
-    """By label."""
+    """Return the look of each algorithm by its label."""
     found = looks(run["algorithm"] for run in result["runs"])
     return {run["label"]: found[run["algorithm"]] for run in result["runs"]}
 

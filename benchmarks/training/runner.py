@@ -43,7 +43,7 @@ def run_on(
     progress: bool,
     text: Callable[[dict[str, Any]], str],
 ) -> int:
-    """Trains on all ranks of `comm`, rank 0 prints; returns the exit status. Collective.
+    """Train on all ranks of `comm`, rank 0 prints; return the exit status. Collective.
 
     Args:
         comm: the ranks.

@@ -142,7 +142,7 @@ def markdown(result: dict[str, Any], *, per_seed: bool = False) -> str:
 
 
 def _rows(result: dict[str, Any], per_seed: bool, columns: Sequence[_Column]) -> list[list[str]]:
-    """Titles, and the cells of each algorithm."""
+    """Return titles, and the cells of each algorithm."""
     lines = by_algorithm(result["runs"])
     if per_seed:
         lines = {

@@ -184,7 +184,7 @@ def train(
     progress: Callable[[int], None],
     stopped: Callable[[], bool],
 ) -> Trained | None:
-    """Trains once; collective.
+    """Train once; collective.
 
     Args:
         comm: the ranks that train together.
@@ -254,7 +254,7 @@ def train(
 
 
 def snapshot_period(settings: Settings) -> int:
-    """Versions from one snapshot of the model to the next."""
+    """Return the number of versions from one snapshot of the model to the next."""
     return -(-settings.steps // SNAPSHOTS)
 
 
@@ -279,7 +279,7 @@ def _evaluate(
     flat: torch.Tensor,
     task: Task,
 ) -> tuple[list[int], list[float]]:
-    """Evaluates the averaged snapshots, each rank its share of them; collective."""
+    """Evaluate the averaged snapshots, each rank its share of them; collective."""
     means = torch.from_numpy(mean_over_ranks(comm, snapshots.rows))
     own = {}
     for row in range(comm.rank, len(means), comm.size):

@@ -21,13 +21,13 @@ class View(Protocol):
     """Texts for standard output, with their line ends; "" where there is nothing to say."""
 
     def header(self, environment: dict[str, Any]) -> str:
-        """Before the first point."""
+        """Return the text before the first point."""
 
     def row(self, point: Point) -> str:
-        """As soon as a point was measured; one line or several."""
+        """Return the text of a measured point: one line or several."""
 
     def footer(self, report: Report) -> str:
-        """After the last point, also of a run that was interrupted."""
+        """Return the text after the last point, also of an interrupted run."""
 
 
 _VIEWS: dict[str, Callable[[Settings], View]] = {

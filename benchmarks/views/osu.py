@@ -71,7 +71,7 @@ def _number(value: float | None) -> str:
 
 
 def _failed(found: Iterable[Series]) -> bool:
-    """Return whether a result was wrong, or of a series none was compared."""
+    """Return whether a result was wrong, or a series has no compared result."""
     return any(one.checks.wrong or not one.checks.results for one in found)
 
 
@@ -103,7 +103,7 @@ class Osu:
         return "".join(lines)
 
     def footer(self, report: Report) -> str:
-        """Return OSU's words, if a result was wrong."""
+        """Return OSU's error message if a result was wrong; empty otherwise."""
         if report.settings.validate:
             for point in report.points:
                 if _failed(point.series):
@@ -115,7 +115,7 @@ class Osu:
 
 
 def _preamble(settings: Settings) -> str:
-    """Return the datatype; and what OSU does not know, where it is not as with OSU."""
+    """Return the datatype, and settings that OSU does not know where they differ from its own."""
     lines = [f"# Datatype: {DATATYPES[settings.datatype].mpi}."]
     if settings.transport != "auto":
         lines.append(f"# Transport: {settings.transport}.")
@@ -186,7 +186,7 @@ def _nonblocking(settings: Settings) -> Columns:
 
 
 def _tail(percent: float) -> _Column:
-    """Return a tail latency as OSU, which shifts the header of P100."""
+    """Return the column of a tail latency as OSU has it, which shifts the header of P100."""
     name = f"  P{percent:g} Tail Lat(us)"
     width = WIDTH if percent == int(percent) else max(WIDTH, len(name))
     return _Column(name, _of(lambda one: osu_percentile(one, percent)), width)
@@ -213,7 +213,7 @@ def _beside_osu(settings: Settings) -> Columns:
 
 
 def _validation(found: Iterable[Series]) -> str:
-    """Return OSU's word for it."""
+    """Return OSU's word for right or wrong results."""
     return "Fail" if _failed(found) else "Pass"
 
 
@@ -271,7 +271,7 @@ def _paid(percent: float) -> _Column:
 
 
 def _ours(settings: Settings) -> Columns:
-    """Return what skew and overlap have last.
+    """Return the last columns of skew and overlap.
 
     The ratio is to wagma's series of the same point, of what punctual ranks pay with overlap.
     """

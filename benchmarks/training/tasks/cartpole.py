@@ -44,7 +44,7 @@ class Episodes:
 
 
 def play(policy: Callable[[Floats], Floats], episodes: int, draw: np.random.Generator) -> Episodes:
-    """Plays `episodes` side by side.
+    """Play `episodes` side by side.
 
     Args:
         policy: the probability of action 1 in each state: [episodes, OBSERVED] -> [episodes].

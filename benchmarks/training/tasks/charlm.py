@@ -44,7 +44,7 @@ class _Model(nn.Module):
         self.register_buffer("before", bias, persistent=False)
 
     def forward(self, text: torch.Tensor) -> torch.Tensor:
-        """Scores of the next symbol at each place: [sentences, places, SYMBOLS]."""
+        """Return the scores of the next symbol at each place: [sentences, places, SYMBOLS]."""
         length = text.shape[1]
         x = self.symbols(text) + self.places.weight[:length]
         before = self.get_buffer("before")[:length, :length]
@@ -75,11 +75,11 @@ class CharactersTask(Task):
     def optimizer(
         self, parameters: Iterable[torch.nn.Parameter], learning_rate: float
     ) -> torch.optim.Optimizer:
-        """Adam."""
+        """Return Adam."""
         return torch.optim.Adam(parameters, lr=learning_rate)
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[torch.Tensor, float]:
-        """Cross entropy of sentences of one bucket, that of a sentence drawn at random."""
+        """Return the cross entropy of sentences of about one length, and its cost."""
         draw = np.random.default_rng(batch.key)
         bucket = self._bucket[draw.integers(len(self._train))]
         low, high = np.searchsorted(self._bucket, [bucket, bucket + 1])

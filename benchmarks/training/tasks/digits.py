@@ -57,11 +57,11 @@ class DigitsTask(Task):
     def optimizer(
         self, parameters: Iterable[torch.nn.Parameter], learning_rate: float
     ) -> torch.optim.Optimizer:
-        """SGD with momentum."""
+        """Return SGD with momentum."""
         return torch.optim.SGD(parameters, lr=learning_rate, momentum=0.9)
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[torch.Tensor, float]:
-        """Cross entropy of samples of the rank's shard, drawn with replacement."""
+        """Return the cross entropy of samples of the rank's shard, drawn with replacement."""
         images, classes = self._digits.shard(batch.rank, batch.size)
         draw = np.random.default_rng(batch.key)
         rows = torch.from_numpy(draw.integers(len(classes), size=batch.samples))

@@ -37,11 +37,11 @@ class EpisodesTask(Task):
     def optimizer(
         self, parameters: Iterable[torch.nn.Parameter], learning_rate: float
     ) -> torch.optim.Optimizer:
-        """Adam."""
+        """Return Adam."""
         return torch.optim.Adam(parameters, lr=learning_rate)
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[torch.Tensor, float]:
-        """Plays with the policy of now; the loss whose gradient is the policy's."""
+        """Play with the current policy; return the loss whose gradient is the policy gradient."""
         played = play(_policy(model), batch.samples, np.random.default_rng(batch.key))
         advantages = torch.from_numpy(_advantages(played)).float()
         scores = model(torch.from_numpy(played.states).float()).squeeze(2)
@@ -70,7 +70,7 @@ def _policy(model: nn.Module) -> Callable[[Floats], Floats]:
 
 
 def _advantages(played: Episodes) -> Floats:
-    """Discounted returns from each step on, standardised; 0 after the end: [steps, episodes]."""
+    """Return standardised discounted returns from each step, 0 after the end: [steps, episodes]."""
     returns = np.zeros(played.going.shape)
     following = np.zeros(played.going.shape[1])
     for step in range(len(returns) - 1, -1, -1):
@@ -82,5 +82,5 @@ def _advantages(played: Episodes) -> Floats:
 
 
 def load(seed: int) -> EpisodesTask:
-    """Nothing is read: episodes are played."""
+    """Return the task, which plays its episodes and reads nothing."""
     return EpisodesTask(seed)
