@@ -138,7 +138,7 @@ def _complain(where: str, finding: Finding) -> None:
 
 
 def _first_on_node() -> bool:
-    """By the launcher's word, before MPI is initialised; true without one."""
+    """Return whether this rank is its node's first by the launcher's variables; True without."""
     from wagma.launch.environment import launched_rank, local_rank
 
     place = local_rank(os.environ)

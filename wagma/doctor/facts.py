@@ -352,5 +352,5 @@ def over_messages(facts: Facts) -> bool:
 
 
 def which_ranks(ranks: Sequence[RankFacts]) -> str:
-    """'rank 3', 'ranks 0-2, 5'."""
+    """Return 'rank 3', or 'ranks 0-2, 5'."""
     return rank_list([rank.rank for rank in ranks])

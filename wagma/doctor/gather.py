@@ -80,7 +80,7 @@ def gather(wanted: Wanted, timeout: float, early: Callable[[Facts], object]) -> 
 
 
 def _probe_machine() -> RankFacts:
-    """Facts of this process without MPI, as if it were alone in its job."""
+    """Return the facts of this process without MPI, as if it were alone in its job."""
     failed: dict[str, str] = {}
     return RankFacts(
         engine=_attempt("engine", software.engine, Engine(), failed),
@@ -101,7 +101,7 @@ def _probe_machine() -> RankFacts:
 
 
 def _probe_mpi(own: RankFacts) -> RankFacts:
-    """`own` with what is known once MPI has started, which can abort the process."""
+    """Start MPI, which can abort the process; return `own` with its facts."""
     failed = dict(own.failed)
     return replace(own, mpi=_attempt("MPI", software.mpi, Mpi(), failed), failed=failed)
 
@@ -118,7 +118,7 @@ def _attempt(name: str, function: Callable[[], T], default: T, failed: dict[str,
 
 
 def _compare_clocks(own: RankFacts, ranks: Ranks) -> RankFacts:
-    """Whoever has a message reads a later time than its sender did, if they share the clock."""
+    """Measure how far the clock is behind the times that neighbours read before this rank."""
     read: list[float] = ranks.allgather(time.monotonic())
     now = time.monotonic()
     behind = max(read[neighbour] for neighbour in ranks.neighbours) - now

@@ -95,11 +95,11 @@ class Alone:
         self.neighbours = [0]
 
     def allgather(self, value: Any) -> list[Any]:
-        """`value`."""
+        """Return `[value]`."""
         return [value]
 
     def handle(self, x: Any, timeout: float, *, everybody: bool) -> Handle:  # noqa: ARG002
-        """In a segment of its own."""
+        """Return a handle in a segment of its own."""
         from wagma.collectives import Handle, Options, Segment, arrays
 
         dtype = arrays.resolve(x, writable=False).dtype.code
@@ -107,7 +107,7 @@ class Alone:
         return Handle(Segment.create(options.engine(1, x.size, dtype)), 0, x, name="doctor")
 
     def leave(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class _World:
@@ -125,18 +125,18 @@ class _World:
         self.node = self.neighbours[0]
 
     def allgather(self, value: Any) -> list[Any]:
-        """`value` of every rank; those that wait for slower ones sleep."""
+        """Return `value` of every rank; waiting ranks sleep."""
         return gather(self._comm, value)
 
     def handle(self, x: Any, timeout: float, *, everybody: bool) -> Handle:
-        """Over all ranks, or the communicator of the node."""
+        """Return a handle over all ranks, or those of the node."""
         from wagma.collectives import SyncAllreduce
 
         comm = self._comm if everybody else self._on_node
         return SyncAllreduce(comm, x, average=False, timeout=timeout, name="doctor")
 
     def leave(self) -> None:
-        """Ranks end together: one that is through does not spin in MPI_Finalize meanwhile."""
+        """Wait for all ranks: one that has finished must not spin in MPI_Finalize."""
         self.allgather(None)
         self._on_node.Free()
         self._comm.Free()
@@ -164,7 +164,7 @@ class _Local:
         self.neighbours = list(range(self._job.size))
 
     def allgather(self, value: Any) -> list[Any]:
-        """`value` of every rank."""
+        """Return `value` of every rank."""
         from wagma.collectives import WagmaError
         from wagma.collectives.rendezvous.local import local_ranks
         from wagma.collectives.rendezvous.patience import Patience
@@ -179,10 +179,10 @@ class _Local:
             raise Lost(str(error)) from error
 
     def handle(self, x: Any, timeout: float, *, everybody: bool) -> Handle:  # noqa: ARG002
-        """Over all ranks: they are on one machine."""
+        """Return a handle over all ranks, which are on one machine."""
         from wagma.collectives import SyncAllreduce
 
         return SyncAllreduce(None, x, average=False, timeout=timeout, name="doctor")
 
     def leave(self) -> None:
-        """Nothing."""
+        """Do nothing."""

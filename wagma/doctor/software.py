@@ -105,7 +105,7 @@ def mpi() -> Mpi:
 
 
 def _load_mpi() -> Any:
-    """mpi4py.MPI, if possible before MPI is initialised, and without its own warnings."""
+    """Import mpi4py.MPI, if possible before MPI is initialised, and without its own warnings."""
     import mpi4py
 
     mpi4py.rc(initialize=False, finalize=True)  # no effect if it was imported before
@@ -116,7 +116,7 @@ def _load_mpi() -> Any:
 
 
 def _start_mpi(mpi: Any) -> None:
-    """MPI_Init as mpi4py would do it; its import has set `rc` from MPI4PY_RC_*.
+    """Call MPI_Init as mpi4py would; its import has set `rc` from MPI4PY_RC_*.
 
     The name is seen in the stack of a rank that hangs or crashes here.
     """

@@ -52,7 +52,7 @@ def draw(plot: Plot, *, file: bool = True) -> Drawn:
     # The salt is in the names to which an SVG refers: those of plots in one page differ.
     rc = {**RC, "svg.hashsalt": plot.name}
     with mpl_style.context(["default", rc]), warnings.catch_warnings():
-        # Of names in letters that the font has not: pages have them all the same.
+        # The font may lack letters of a name; the page still shows them.
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         figure = Figure(figsize=(WIDE if plot.wide else WIDTH, plot.height), layout="constrained")
         plot.draw(figure)

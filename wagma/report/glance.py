@@ -74,7 +74,7 @@ def _delay(size: int, benchmark: Benchmark) -> Iterator[Fact]:
 
 
 def _ratio(benchmark: Benchmark) -> Iterator[Fact]:
-    """From the smallest to the largest ratio to the fastest of the others, over the sizes."""
+    """Yield the range, over the sizes, of the fastest other series' time relative to wagma's."""
     known = [(fastest, point.size) for point in benchmark.points if (fastest := _fastest(point))]
     if known:
         ratios = sorted(ratio for (_, ratio), _ in known)

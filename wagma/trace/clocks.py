@@ -32,7 +32,7 @@ class Offset:
 
 
 def align(timelines: Sequence[Timeline]) -> dict[Key, Offset]:
-    """By `Clock.key`; the common clock is that of the lowest rank of the first collective."""
+    """Return offsets by `Clock.key` to the clock of the first collective's lowest rank."""
     first = timelines[0]
     base = min(
         (each for each in timelines if each.collective == first.collective),

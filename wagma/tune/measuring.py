@@ -64,7 +64,7 @@ def ranks_on_this_node(comm: MPI.Intracomm) -> int:
 
 
 def default_schedule(size: int, on_a_node: int) -> Schedule:
-    """What handles of `size` ranks use where nothing was measured; no number of it is 0. Local."""
+    """Return the schedule of `size` ranks where nothing was measured; no value is 0. Local."""
     wanted = tuning.default(size, on_a_node).options()
     options = check_options({"size": size, "count": 0} | wanted)
     return Schedule(**{name: int(options[name]) for name in wanted})

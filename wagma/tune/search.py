@@ -120,7 +120,7 @@ def search(
 
 
 def different_chunks(message: int) -> Sequence[int]:
-    """Those of CHUNKS that cut a message of so many bytes, and one that does not; none: none do."""
+    """Return the CHUNKS that cut a message of so many bytes, and one that does not, if any cut."""
     shorter = [chunk for chunk in CHUNKS if chunk < message]
     return CHUNKS[: len(shorter) + 1] if shorter else ()
 
@@ -166,8 +166,7 @@ def _large(largest: int) -> Sequence[int]:
 def best_chunk(times: Mapping[int, Times], default: int) -> int:
     """Return the chunk size in bytes that is fastest over all sizes.
 
-    Of equally fast ones, return the one nearest to `default`; return `default` where there are no
-    times.
+    If several are equally fast, return the one nearest to `default`; without times, `default`.
     """
     if not any(times.values()):
         return default
@@ -175,7 +174,7 @@ def best_chunk(times: Mapping[int, Times], default: int) -> int:
 
 
 def best_switch(few: Times, parts: Times) -> int:
-    """Up to which size few messages are faster than parts, so that as little as possible is lost.
+    """Return the size up to which to use few messages, so that the total time is least.
 
     One size that is measured wrong does not move it far: all sizes together decide.
 
@@ -193,7 +192,7 @@ def best_switch(few: Times, parts: Times) -> int:
 def best_direct(
     ranks: int, direct: Times, halving: Times, default: tuple[int, int]
 ) -> tuple[int, int]:
-    """For what the direct algorithm is used, as far as times of groups of all ranks tell.
+    """Return the limits of the direct algorithm that times of groups of all ranks suggest.
 
     Args:
         ranks: of each group.

@@ -185,7 +185,7 @@ def _limit(ranks: Sequence[RankFacts], usable: set[int]) -> Iterator[Finding]:
 
 
 def _left(ranks: Sequence[RankFacts], usable: set[int], *, threads: bool) -> Iterator[Finding]:
-    """`threads`: each rank has one of wagma's, unless progress="main"."""
+    """Report unused cores; `threads`: each rank has a progress thread."""
     left = len(usable) - len(ranks)
     if left > 0 and len(ranks) > 1:
         yield note(

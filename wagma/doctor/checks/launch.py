@@ -122,7 +122,7 @@ def launch(facts: Facts) -> Iterator[Finding]:
 
 
 def _foreign(rank: RankFacts) -> Finding:
-    """Not fatal where one rank was wanted; it need not start at all, however."""
+    """Report a launcher of another MPI, a problem if it has started several ranks."""
     several = _started(rank) > 1
     return Finding(
         "launch",
@@ -146,7 +146,7 @@ def _own_mpiexec(rank: RankFacts) -> str:
 
 
 def _tasks_without_srun(rank: RankFacts) -> tuple[str, int] | None:
-    """Variables and number of tasks of a Slurm allocation in which nothing has started ranks."""
+    """Return variables and tasks of a Slurm allocation in which no launcher started ranks."""
     if rank.mpi.srun or _started(rank):
         return None
     return allocated_tasks(rank.environment)

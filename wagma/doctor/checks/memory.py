@@ -33,7 +33,7 @@ PAGES = "/sys/kernel/mm/transparent_hugepage"
 
 
 def before_mpi(facts: Facts) -> Iterator[Finding]:
-    """What can make MPI abort or crash when it starts: it puts its own messages into /dev/shm."""
+    """Report what can make MPI abort when it starts: it puts its own messages into /dev/shm."""
     yield from _unusable(facts)
     for rank in facts.ranks:
         memory = rank.memory
@@ -277,7 +277,7 @@ def cma(facts: Facts) -> Iterator[Finding]:
 
 
 def clock(facts: Facts) -> Iterator[Finding]:
-    """Ranks of a node tell each other times of one clock: grace and spreads depend on it."""
+    """Report ranks of a node without a common clock, on which grace and spreads depend."""
     for ranks in by_node(facts).values():
         behind = [rank for rank in ranks if rank.clock.behind > 0]
         if behind:

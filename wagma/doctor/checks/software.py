@@ -53,7 +53,7 @@ def engine(facts: Facts) -> Iterator[Finding]:
 
 
 def versions(facts: Facts) -> Iterator[Finding]:
-    """Ranks with different software cannot work together, or do so by luck."""
+    """Report ranks with different software, which work together by luck at best."""
     different = False
     for name in facts.ranks[0].versions:
         found = _versions_of(facts, name)
@@ -82,7 +82,7 @@ def _different(name: str, found: dict[str, list[RankFacts]]) -> Finding:
 
 
 def environment(facts: Facts) -> Iterator[Finding]:
-    """Variables of wagma: known, alike on all ranks, with values that make sense."""
+    """Report variables of wagma that are unknown, differ between ranks, or have wrong values."""
     names = sorted({name for rank in facts.ranks for name in rank.environment})
     for name in names:
         if name.startswith("WAGMA_"):
@@ -209,7 +209,7 @@ def _torch(gpu: Gpu) -> str:
 
 
 def _gpu_aware(rank: RankFacts) -> str:
-    """GPU-aware: whether MPI takes pointers to GPU memory."""
+    """Return whether MPI takes pointers to GPU memory, in words."""
     if not rank.mpi.family:
         return ""
     asked = rank.environment.get("MPICH_GPU_SUPPORT_ENABLED")

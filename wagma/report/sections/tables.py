@@ -61,7 +61,7 @@ def environment(found: Found) -> Section:
 
 
 def _facts(environment: Mapping[str, object]) -> dict[str, str]:
-    """By name; values of one name are put together. Warnings stand at the top of the page."""
+    """Return facts by name, with all values of a name; without the warnings."""
     found: dict[str, str] = {}
     for name, value in facts({k: v for k, v in environment.items() if k != WARNINGS}):
         found[name] = f"{found[name]}; {value}" if name in found else value

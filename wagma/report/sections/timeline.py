@@ -143,7 +143,7 @@ def _boxes(
     corners[:, [1, 2], 1] = high
     codes = np.tile([Path.MOVETO, *[Path.LINETO] * 3, Path.CLOSEPOLY], len(spans))
     path = Path(corners.reshape(-1, 2), codes)
-    # Of a patch every corner would be looked at for the axes' limits, which are given.
+    # A patch would update the axes' limits, which are given, from each of its corners.
     axes.add_artist(PathPatch(path, facecolor=colour, edgecolor=colour, linewidth=0.4))
 
 

@@ -97,7 +97,7 @@ def window(timelines: Sequence[Timeline]) -> Window | None:
 
 
 def _versions(versions: Sequence[int], syncs: Sequence[int]) -> tuple[int, int, bool]:
-    """First and last, and whether they are all from one version of all ranks to the next."""
+    """Return first and last version, and whether they span two versions of all ranks."""
     middle = versions[len(versions) // 2]
     before = max((version for version in syncs if version < middle), default=None)
     after = min((version for version in syncs if version >= middle), default=None)
