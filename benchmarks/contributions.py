@@ -76,7 +76,7 @@ class Contributions:
         self._unequal = np.empty((BLOCK, self._row), np.bool_)
 
     def write(self, x: Vector, rank: int, version: int) -> None:
-        """`x` becomes the contribution; version -1 is the first, given at creation."""
+        """Write a contribution into `x`; version -1 is the first, given at creation."""
         begin = _beginning(rank, version)
         row = self._stored[begin : begin + self._row]
         for part in self._parts(x):
@@ -102,7 +102,7 @@ class Contributions:
         return (integers.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
 
     def _parts(self, x: Vector) -> Iterator[Vector]:
-        """Blocks of rows of `x`, and what remains as a shorter row."""
+        """Yield blocks of rows of `x`, and the rest as a shorter row."""
         if self._row == 0:
             return
         whole = x.size // self._row

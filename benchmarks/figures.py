@@ -212,8 +212,8 @@ def _mean(ns: Times | None) -> float:
 def punctual(series: Series, percent: float) -> float:
     """Return the time in the calls, without computing, of ranks not delayed on purpose.
 
-    Of each iteration the largest of these times counts; returned is a percentile over the
-    iterations, in us. Without `Series.delayed` nobody is delayed.
+    The result is a percentile over the iterations, in us, of each iteration's largest time. Without
+    `Series.delayed` no rank is delayed.
     """
     times = _in_calls(series)
     if series.delayed is not None:

@@ -14,7 +14,7 @@ MPI_BUFFERS = 3  # of both forms of a call: one in place, two buffers
 
 
 def arrays(settings: Settings, ranks: int, over: str = "shm") -> tuple[int, int]:
-    """Arrays per rank that the subjects need: in shared memory, and in all.
+    """Return how many arrays per rank the subjects need: in shared memory, and in all.
 
     Args:
         settings: what is measured.

@@ -173,7 +173,7 @@ def _point(
 
 
 def _tell(report: Report) -> None:
-    """The environment and warnings where the view does not have them."""
+    """Print the environment and warnings on standard error, if the view has none."""
     if report.settings.format == "osu":
         sys.stderr.write(remarks(report.environment))
     else:

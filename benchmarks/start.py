@@ -101,7 +101,7 @@ class Start(_loop.Meeting):
             self.error_ns = found.error_ns
 
     def drift(self) -> int:
-        """By how much this rank's clock has moved away from rank 0's, ns; 0 if it is shared.
+        """Return the drift of this rank's clock from rank 0's, ns; 0 if they share one.
 
         Collective. The clock is not corrected by it, and it may be wrong by the sum of `error_ns`
         and half a round trip now.
@@ -109,7 +109,7 @@ class Start(_loop.Meeting):
         return 0 if self._comm is None else clock.compare(self._comm, self.now).offset_ns
 
     def close(self) -> None:
-        """This rank will not come again. Collective where there is no shared memory."""
+        """Leave for good. Collective if there is no shared memory."""
         self.leave()
         if self._comm is not None:
             self._comm.Free()
@@ -182,7 +182,7 @@ def one_node(comm: MPI.Intracomm) -> bool:
 
 
 def _shared_memory(comm: MPI.Intracomm) -> tuple[mmap.mmap | None, str]:
-    """Memory that all ranks share; None if one of them cannot have it, and why."""
+    """Return memory that all ranks share; None if one of them cannot have it, and why."""
     nbytes = _loop.words_of(comm.Get_size())
     name, failure, memory = "", "", None
     try:

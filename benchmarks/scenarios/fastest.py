@@ -118,7 +118,7 @@ def _check(
     quorum: int,
     calls: _Calls,
 ) -> dict[str, Any]:
-    """Every version's result is the sum of those that were in time for it, and they are enough."""
+    """Check that each result is the sum of punctual contributions, at least `quorum`."""
     late = dict(zip(calls.version, calls.late, strict=True))
     in_time = comm.allgather({version for version, was_late in late.items() if not was_late})
     for version, result in enumerate(calls.results):

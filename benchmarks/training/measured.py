@@ -129,7 +129,7 @@ def _mean(ages: Counter[int]) -> float | None:
 
 
 def _communication(records: list[dict[str, Any]]) -> float | None:
-    """The median of the calls that waited for nobody, what they waited all the same left out."""
+    """Return the median time of calls that hardly waited for a rank, without that wait."""
     called = np.concatenate([record["called_seconds"] for record in records])
     waited = np.concatenate([record["waited_seconds"] for record in records])
     alone = waited < NOBODY_S
@@ -137,6 +137,6 @@ def _communication(records: list[dict[str, Any]]) -> float | None:
 
 
 def _time_to(target: float, seconds: Floats, values: list[float]) -> float | None:
-    """When the average of the ranks' models was that good: the last rank had made the version."""
+    """Return when the averaged model reached `target`, by the last rank to make the version."""
     reached = np.flatnonzero(np.array(values) >= target)
     return float(seconds[reached[0]]) if reached.size else None

@@ -152,7 +152,7 @@ class _Computing:
 class _Consensus:
     """Copies of a rank's own models, before they are averaged, once in `period` versions.
 
-    Of a step that applies several averaged gradients, the model after the first of them.
+    If a step applies several averaged gradients, it is the model after the first of them.
     """
 
     def __init__(self, like: torch.Tensor, versions: int, period: int) -> None:

@@ -60,7 +60,7 @@ class Nccl:
         return _line(columns, [column.cell(point) for column in columns]) + "\n"
 
     def footer(self, report: Report) -> str:
-        """As nccl-tests, with the bandwidth averaged over the points."""
+        """Return nccl-tests' last lines, with the bandwidth averaged over the points."""
         wrong = sum(map(_wrong, report.points))
         verdict = (
             "N/A" if not report.settings.validate else f"{wrong} {'FAILED' if wrong else 'OK'}"
@@ -99,7 +99,7 @@ def _theirs(settings: Settings) -> list[_Column]:
 
 
 def _wrong(point: Point) -> int:
-    """Results of all series: the exit status is 1 for those of a baseline, too."""
+    """Count the wrong results of all series; a baseline's make the exit status 1, too."""
     return sum(series.checks.wrong for series in point.series)
 
 
@@ -136,5 +136,5 @@ def _ratio(name: str) -> Callable[[Point], str]:
 
 
 def _time(us: float) -> str:
-    """As nccl-tests: fewer decimals the longer it is."""
+    """Return a time as nccl-tests prints it: the longer, the fewer decimals."""
     return f"{us:.{0 if us >= 10000 else 1 if us >= 100 else 2}f}"

@@ -24,7 +24,7 @@ OBSERVED = 4  # position, velocity, angle, angular velocity
 GRAVITY, CART_KG, POLE_KG, HALF_POLE_M = 9.8, 1.0, 0.1, 0.5
 FORCE_N, STEP_S = 10.0, 0.02
 TRACK_M, FALLEN_RAD = 2.4, np.deg2rad(12)
-# Of the first state each number is uniform up to here: some poles are about to fall.
+# Each number of the first state is uniform up to here: some poles are about to fall.
 START = np.array([1.0, 1.0, 0.2, 2.0])
 
 
