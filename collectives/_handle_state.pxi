@@ -337,9 +337,10 @@ cdef class _HandleState:
         """
         if self.handle == NULL or self.process != process_serial():
             return
+        cdef _Engine engine = self.engine  # another thread may release the handle meanwhile
         with nogil:  # ends another thread's wait, where a hook may need the GIL
-            wagma_fail(self.handle)
-        if self.busy != CALLING:  # at exit a daemon thread may still be inside a call
+            wagma_fail(engine.handle)
+        if self.handle != NULL and self.busy != CALLING:  # no other thread is inside a call
             if self.busy == PENDING:
                 self._keep_for_messages(WAGMA_EPEER, self.posted.keeper, &self.posted.view)
             self.posted.release()

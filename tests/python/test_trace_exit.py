@@ -78,6 +78,27 @@ def test_wrong_environment(
         pair(count=1)
 
 
+def test_fail_within_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when two threads call it: the second has released the handle when the first goes on."""
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    monkeypatch.setenv("WAGMA_TRACE", str(folder))
+    handle = Handle(Segment.create({"size": 1, "count": 4}), 0)
+    folder.rmdir()
+    closed = []
+
+    class Fails(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            handle.fail()
+            closed.append((handle.closed, record.levelname))
+
+    log = logging.getLogger("wagma")
+    monkeypatch.setattr(log, "handlers", [Fails()])
+    handle.fail()
+    assert closed == [(True, "WARNING")]
+    assert handle.closed
+
+
 # ---- the last events -----------------------------------------------------------------------------
 
 
