@@ -5,7 +5,6 @@
 
 #include <sched.h>
 #include <stdatomic.h>
-#include <unistd.h>
 
 static atomic_int ending_begun;  /* 1: no hook may take the GIL any more */
 static atomic_int ending_inside; /* hooks that may */
@@ -34,12 +33,6 @@ static inline void ending_begin(void) {
 /* 1: the end has begun. */
 static inline int ending_has_begun(void) {
     return atomic_load(&ending_begun);
-}
-
-/* Stay here until the process ends. The caller must not hold the GIL. */
-static inline void ending_park(void) {
-    for (;;)
-        pause();
 }
 
 /* In a forked child, where the parent's other threads are not. */

@@ -77,7 +77,6 @@ cdef extern from "_ending.h" nogil:
     void ending_leave()
     void ending_begin()
     bint ending_has_begun()
-    void ending_park()
     void ending_forked()
 
 cdef extern from "base/process.h" nogil:
@@ -130,6 +129,19 @@ def _fail_open_handles():
         ending_begin()
     for handle in list(_open):
         handle.fail()
+
+
+cdef int _leave_ending_program() except -1:
+    """Raise SystemExit in a daemon thread of a program that is ending, instead of an error.
+
+    SystemExit ends the thread without a message, and exit handlers of the program can join it.
+    Threads that Python has not started get the error: SystemExit may end the process there.
+    """
+    if ending_has_begun():
+        thread = threading.current_thread()
+        if thread.daemon and not isinstance(thread, threading._DummyThread):
+            raise SystemExit
+    return 0
 
 
 # ---- errors --------------------------------------------------------------------------------------

@@ -249,12 +249,14 @@ cdef class Handle(_HandleState):
             return None
         request.complete = True
         keeper = self.posted.keeper
-        self.busy = IDLE
         if status != WAGMA_OK:
-            error = self._failure(status)
-            self._keep_for_messages(status, keeper, &self.posted.view)
-            self.posted.release()
-            raise error
+            try:
+                self._keep_for_messages(status, keeper, &self.posted.view)
+                raise self._failure(status)
+            finally:
+                self.posted.release()
+                self.busy = IDLE
+        self.busy = IDLE
         outcome = self._outcome(&given, keeper, self.posted.address)
         self.posted.release()
         return outcome
@@ -304,10 +306,11 @@ cdef class Handle(_HandleState):
         self._enter()
         with nogil:
             status = wagma_close(self.handle)
-        error = None if status == WAGMA_OK else self._failure(status)
-        self._release()
-        if error is not None:
-            raise error
+        try:
+            if status != WAGMA_OK:
+                raise self._failure(status)
+        finally:
+            self._release()
 
     cdef int _meet(self) except -1:
         """Call a sync version at weight 0, in the rank's own array, so that no memory is added."""

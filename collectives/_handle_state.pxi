@@ -147,6 +147,7 @@ cdef class _HandleState:
 
     cdef int _enter(self) except -1:
         if self.handle == NULL:
+            _leave_ending_program()
             raise HandleError(f"the handle of rank {self.rank} is closed")
         if self.process != process_serial():
             raise HandleError(
@@ -173,9 +174,7 @@ cdef class _HandleState:
             "wait() for it first")
 
     cdef object _failure(self, int status):
-        if ending_has_begun() and threading.current_thread().daemon:
-            with nogil:  # the program's end has ended the call: nobody is left to hear of that
-                ending_park()
+        _leave_ending_program()
         error = self.pending
         self.pending = None
         if (status == WAGMA_ESTALL or status == WAGMA_EPEER) and self.handle != NULL:

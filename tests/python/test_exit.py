@@ -217,6 +217,63 @@ def test_a_daemon_thread_in_a_wait_does_not_keep_the_program() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "calls",
+    [
+        "coll.allreduce(x)",
+        "coll.iallreduce(x).wait()",
+        "Handle(Segment.create({'size': 2, 'count': 1000}), 0)",
+        "while True: alone.allreduce(x)",
+    ],
+)
+def test_a_daemon_thread_ends_in_silence(calls: str) -> None:
+    """Exit handlers that run after wagma's can join it, and get the locks that it held."""
+    done = run(
+        f"""
+        coll, other = pair()
+        alone = Handle(Segment.create({{"size": 1, "count": 1000}}), 0)
+        def work():
+            with lock:
+                {calls}
+        worker = threading.Thread(target=work, daemon=True)
+        worker.start()
+        time.sleep(0.2)
+        """,
+        first="""
+import atexit, threading
+lock = threading.Lock()
+def join():
+    worker.join(30)
+    print(worker.is_alive(), lock.locked())
+atexit.register(join)  # runs after wagma's
+""",
+    )
+    assert done.stdout == "False False\n"
+
+
+def test_a_thread_of_another_library_gets_the_error() -> None:
+    """SystemExit may end the process in a thread that Python has not started."""
+    done = run(
+        """
+        coll, other = pair()
+        def work():
+            try:
+                coll.allreduce(x)
+            except BaseException as error:
+                ends.append(type(error).__name__)
+            done.set()
+        _thread.start_new_thread(work, ())
+        time.sleep(0.2)
+        """,
+        first="""
+import _thread, atexit, threading
+ends, done = [], threading.Event()
+atexit.register(lambda: print(done.wait(30), *ends))  # runs after wagma's
+""",
+    )
+    assert done.stdout in ("True HandleError\n", "True PeerError\n")
+
+
 def test_the_interpreter_ends_before_the_process() -> None:
     """As MPI's end does, which waits for the other ranks: a thread that waits asks for no GIL."""
     script = """
