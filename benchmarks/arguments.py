@@ -91,7 +91,7 @@ def _add_osu(parser: argparse.ArgumentParser, kind: str, defaults: Kind) -> None
         "-f",
         "--full",
         action="store_true",
-        help="with --format osu minimum, maximum and iterations, too; with json every rank's times",
+        help="print more: minimum, maximum and iterations with osu, every rank's times with json",
     )
     add(
         "-c",
@@ -144,7 +144,7 @@ def _add_wagma(parser: argparse.ArgumentParser, defaults: Kind) -> None:
         "--transport",
         choices=TRANSPORTS,
         default="auto",
-        help="by which ranks reach each other: shared memory, or messages of MPI; auto is shm on "
+        help="transport between ranks: shared memory, or messages of MPI; auto is shm on "
         "one node; WAGMA_TRANSPORT overrides it (default: %(default)s)",
     )
     add("--group-size", type=integer(1), metavar="S", help="ranks that reduce together")
@@ -196,7 +196,7 @@ def _add_measurement(parser: argparse.ArgumentParser, kind: str, defaults: Kind)
             type=reader(parse_seconds),
             default=LATENESS,
             metavar="TIME",
-            help="by which one rank, drawn anew in each iteration, posts late (default: 1ms)",
+            help="how late one rank, drawn anew in each iteration, posts (default: 1ms)",
         )
     else:
         add(
@@ -204,7 +204,7 @@ def _add_measurement(parser: argparse.ArgumentParser, kind: str, defaults: Kind)
             type=reader(arrival.parse),
             default=arrival.parse(defaults.arrival),
             metavar="PATTERN",
-            help=f"by which ranks arrive, see below (default: {defaults.arrival})",
+            help=f"pattern by which ranks arrive, see below (default: {defaults.arrival})",
         )
     if kind == "skew":
         add(

@@ -131,9 +131,11 @@ def arguments(comm: MPI.Intracomm) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="mpiexec -n RANKS python -m wagma.benchmarks.ksync", description=__doc__
     )
-    parser.add_argument("--mean", default=0.2, type=parse_seconds, help="of the sleep; 200ms")
-    parser.add_argument("--updates", default=500, type=int, help="of each training; 500")
-    parser.add_argument("--parameters", default=10_000, type=int, help="of the model; 10000")
+    parser.add_argument("--mean", default=0.2, type=parse_seconds, help="mean of the sleep; 200ms")
+    parser.add_argument("--updates", default=500, type=int, help="updates of each training; 500")
+    parser.add_argument(
+        "--parameters", default=10_000, type=int, help="parameters of the model; 10000"
+    )
     parser.add_argument("--k", default="1,2,4", help="gradients of an update; 1,2,4")
     parser.add_argument("--methods", default=",".join(METHODS), help=",".join(METHODS))
     parser.add_argument("--json", type=Path, help="file for the figures")

@@ -132,8 +132,8 @@ def arguments() -> argparse.Namespace:
     add("--batch", default=32, type=integer(1), help="samples of each rank; 32")
     add("--sleep", default="10ms", type=reader(parse_duration), help="in each backward; 10ms")
     add("--bucket", default="4MiB", type=reader(parse_size), help="bytes of a bucket; 4MiB")
-    add("--steps", default=10, type=integer(1), help="of each run; 10")
-    add("--runs", default=5, type=integer(1), help="of each kind; 5")
+    add("--steps", default=10, type=integer(1), help="steps of each run; 10")
+    add("--runs", default=5, type=integer(1), help="runs of each kind; 5")
     return parser.parse_args()
 
 

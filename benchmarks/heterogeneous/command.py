@@ -86,8 +86,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--noise-scale",
         type=integer(1),
         metavar="N",
-        help="of the gradients, in samples, which decides how large a total batch is worth its "
-        "time (default: ten times MAX of --batch-range)",
+        help="noise scale of the gradients, in samples, which decides how large a total batch is "
+        "worth its time (default: ten times MAX of --batch-range)",
     )
     add(
         "--epochs",
@@ -108,8 +108,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=reader(parse_duration),
         default="300ms",
         metavar="TIME",
-        help="to which all times are scaled: that of the best division of the smallest total batch "
-        "(default: %(default)s)",
+        help="step time of the best division of the smallest total batch, to which all times are "
+        "scaled (default: %(default)s)",
     )
     add(
         "--slowdown",
@@ -123,7 +123,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=integer(1),
         default=1 << 16,
         metavar="N",
-        help="of the model, float32, whose gradients are averaged (default: %(default)s)",
+        help="float32 parameters of the model, whose gradients are averaged (default: %(default)s)",
     )
     add_transport(add)
     add(

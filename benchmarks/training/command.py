@@ -64,7 +64,7 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("training").add_argument
     tasks = "; ".join(f"{name}: {task.summary}" for name, task in TASKS.items())
     add("--task", choices=tuple(TASKS), default="digits", help=f"{tasks} (default: %(default)s)")
-    add("--steps", type=integer(1), metavar="N", help=f"of every rank ({_defaults('steps')})")
+    add("--steps", type=integer(1), metavar="N", help=f"steps of every rank ({_defaults('steps')})")
     add(
         "--seeds",
         type=reader(_seeds),
@@ -90,7 +90,7 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
         "--learning-rate",
         type=reader(_positive),
         metavar="X",
-        help=f"of the task's optimizer ({_defaults('learning_rate')})",
+        help=f"learning rate of the task's optimizer ({_defaults('learning_rate')})",
     )
     add(
         "--parameters",
@@ -123,15 +123,15 @@ def _add_algorithms(parser: argparse.ArgumentParser) -> None:
         type=integer(1),
         default=10,
         metavar="TAU",
-        help="of WAGMA: versions from one average over all ranks to the next (default: "
-        "%(default)s); consensus is measured once in so many, of every algorithm",
+        help="WAGMA: versions from one average over all ranks to the next (default: %(default)s); "
+        "the consensus of every algorithm is measured once in so many",
     )
     add(
         "--threshold",
         type=reader(parse_duration),
         metavar="TIME",
-        help="at which dropcompute, dropcompute-preempt and anytime stop a step, and "
-        "dropcompute-localN a period (default: DropCompute finds its own; of anytime the mean "
+        help="time at which dropcompute, dropcompute-preempt and anytime stop a step, and "
+        "dropcompute-localN a period (default: DropCompute finds its own; anytime: the mean "
         "emulated time of a step)",
     )
     add(
@@ -139,7 +139,7 @@ def _add_algorithms(parser: argparse.ArgumentParser) -> None:
         type=integer(1),
         default=10,
         metavar="N",
-        help="of dropcompute: steps, or periods, from whose times it finds its threshold (default: "
+        help="dropcompute: steps, or periods, from whose times it finds its threshold (default: "
         "%(default)s)",
     )
     add_group_size(add)
