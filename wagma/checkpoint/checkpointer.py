@@ -65,7 +65,6 @@ class Checkpointer:
 
     Attributes:
         directory: path of the folder.
-        restarts: number of restarts of the job, as counted by `note_restart`; on all ranks.
         started_version: version at which this run began, such as that of the loaded checkpoint.
 
     Raises:
@@ -125,7 +124,6 @@ class Checkpointer:
             meeting.agree(arguments, last=True)
         self._folder = Folder(self.directory)
         self._opened = OpenFolder(self._folder, algorithm, self._log)
-        self.restarts: int = self._opened.restarts
         self._writer = Writer(asynchronous=self._asynchronous)
         self._cleaner = Writer(asynchronous=True)  # deleting a large file takes long
         self._copies = Copies()
@@ -332,13 +330,18 @@ class Checkpointer:
             for place in self._folder.places()
         )
 
+    @property
+    def restarts(self) -> int:
+        """Return the number of restarts of the job, as counted by `note_restart`; on all ranks."""
+        return self._opened.restarts
+
     def note_restart(self) -> None:
         """Count a coming restart; call it on each rank, rank 0 writes the count.
 
         Raises:
             OSError: the count cannot be written; on rank 0.
         """
-        self.restarts += 1
+        self._opened.restarts += 1
         if self._algorithm.rank == 0:
             self._folder.write_restarts(self.restarts)
 

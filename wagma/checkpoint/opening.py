@@ -31,7 +31,7 @@ class OpenFolder:
     Attributes:
         token: random token of the process with the lock; the same on all ranks.
         run: number of this run, larger than that of any checkpoint in the folder.
-        restarts: number of restarts of the job.
+        restarts: number of restarts of the job, to which the checkpointer adds a coming one.
 
     Raises:
         CheckpointError: the folder cannot be written or differs between the ranks, or another job
@@ -45,6 +45,7 @@ class OpenFolder:
         self._algorithm = algorithm
         self._log = log
         self._lock: FolderLock | None = None
+        self.restarts: int
         what = f"save checkpoints in {folder.path}"
         try:
             self.token, self.restarts, self.run = together(algorithm, self._open, what)[0]
