@@ -12,6 +12,16 @@ static int check_sizes(int size, int group_size) {
     return WAGMA_OK;
 }
 
+static int check_place(int rank, int size, int64_t version) {
+    if (rank < 0 || rank >= size)
+        return error_set(WAGMA_EINVAL, "rank is %d; it must be in 0..size-1, that is 0..%d", rank,
+                         size - 1);
+    if (version < 0)
+        return error_set(WAGMA_EINVAL, "version is %lld; it must not be negative",
+                         (long long)version);
+    return WAGMA_OK;
+}
+
 int wagma_group_count(int size, int group_size) {
     int status = check_sizes(size, group_size);
     return status == WAGMA_OK ? topology_group_count(size, group_size) : status;
@@ -30,12 +40,8 @@ int wagma_group_of(int rank, int size, int group_size, int grouping, uint64_t se
     if (grouping == WAGMA_GROUPING_PAIRS && group_size != (size < 2 ? size : 2))
         return error_set(WAGMA_EINVAL, "group_size is %d; pairs are groups of %d", group_size,
                          size < 2 ? size : 2);
-    if (rank < 0 || rank >= size)
-        return error_set(WAGMA_EINVAL, "rank is %d; it must be in 0..size-1, that is 0..%d", rank,
-                         size - 1);
-    if (version < 0)
-        return error_set(WAGMA_EINVAL, "version is %lld; it must not be negative",
-                         (long long)version);
+    if ((status = check_place(rank, size, version)) != WAGMA_OK)
+        return status;
     if (members == NULL)
         return error_set(WAGMA_EINVAL,
                          "members is NULL; it must have room for group_size (%d) ranks",
@@ -54,15 +60,11 @@ int wagma_neighbors_of(int rank, int size, int graph, int neighbors, int64_t ver
     options.size = size;
     options.graph = graph;
     options.neighbors = neighbors;
-    const int status = wagma_options_check(&options);
+    int status = wagma_options_check(&options);
     if (status != WAGMA_OK)
         return status;
-    if (rank < 0 || rank >= size)
-        return error_set(WAGMA_EINVAL, "rank is %d; it must be in 0..size-1, that is 0..%d", rank,
-                         size - 1);
-    if (version < 0)
-        return error_set(WAGMA_EINVAL, "version is %lld; it must not be negative",
-                         (long long)version);
+    if ((status = check_place(rank, size, version)) != WAGMA_OK)
+        return status;
     if (in == NULL)
         return error_set(WAGMA_EINVAL, "in is NULL; it must have room for %d ranks",
                          WAGMA_MAX_NEIGHBORS);
