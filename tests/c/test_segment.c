@@ -149,6 +149,26 @@ static void test_memory_of_an_array(void) {
               (long)segment_array_memory(sizes[i][0]));
 }
 
+static void test_memory_of_a_rank(void) {
+    const int64_t count = 1 << 18; /* 1 MiB: the array may be a contribution */
+    const uint64_t n = segment_array_memory((uint64_t)count * 4);
+    wagma_options o = options_for(8, 4, 1, count);
+    uint64_t first = 0, most = 0;
+    CHECK(wagma_segment_memory(&o, &first, &most) == WAGMA_OK, "%s", wagma_last_error());
+    CHECK(first == 6 * n && most == (18 + 16) * n, "%lu %lu", (long)first, (long)most);
+    CHECK(wagma_segment_memory(NULL, &first, &most) == WAGMA_EINVAL &&
+              strstr(wagma_last_error(), "options is NULL"),
+          "%s", wagma_last_error());
+    CHECK(wagma_segment_memory(&o, NULL, &most) == WAGMA_EINVAL &&
+              strstr(wagma_last_error(), "first is NULL"),
+          "%s", wagma_last_error());
+    CHECK(wagma_segment_memory(&o, &first, NULL) == WAGMA_EINVAL &&
+              strstr(wagma_last_error(), "most is NULL"),
+          "%s", wagma_last_error());
+    o.group_size = 9;
+    CHECK(wagma_segment_memory(&o, &first, &most) == WAGMA_EINVAL, "a group of 9 of 8");
+}
+
 static void test_limit(void) {
     check_limit((1 << 18) - 1024, 0);
     check_limit(1 << 18, 1);
@@ -293,6 +313,7 @@ int main(void) {
     RUN(test_too_large);
     RUN(test_layout);
     RUN(test_memory_of_an_array);
+    RUN(test_memory_of_a_rank);
     RUN(test_limit);
     RUN(test_names);
     RUN(test_closed_before_its_handle);
