@@ -6,10 +6,14 @@
  * rank needs no thread and delays no other rank. For handles over a transport see
  * wagma_create_over().
  *
- * Life cycle:   segment_create (one rank)  segment_open (the others)     ranks in one process share
- * one wagma_create   (every rank, returns when all have)       segment; processes each map it
- *               wagma_allreduce ... wagma_sync ...
- *               wagma_close    (this rank departs)   wagma_free   wagma_segment_close
+ * Life cycle of a handle over a segment (ranks in one process share one segment object, processes
+ * each map it):
+ *
+ *     wagma_segment_create     by one rank; wagma_segment_open by the others
+ *     wagma_create             by every rank; returns when all have joined
+ *     wagma_allreduce ... wagma_sync ...
+ *     wagma_close              this rank departs
+ *     wagma_free, wagma_segment_close
  *
  * Every function that returns int returns WAGMA_OK or a negative status; wagma_last_error() then
  * names the argument, its value and the remedy. Thread-safety: different handles may be used by

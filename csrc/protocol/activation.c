@@ -110,8 +110,9 @@ static void come_late(struct activation *a) {
     }
 }
 
-/* Return 1 if another rank disagrees about a sync version outside the period: it calls the version
- * without sync, or has passed it. One of the two ranks notices that. */
+/* Return 1 if another rank disagrees about a sync version outside the period: this rank calls it
+ * with sync, and it was activated without, or the other way round. The other rank may have called
+ * it first: one of the two notices, here or in receive_data(). */
 static int disagrees(const struct activation *a, const struct activation_version *v) {
     return a->sync ? v->state != ACTIVATION_IDLE && !v->sync : v->sync_seen;
 }

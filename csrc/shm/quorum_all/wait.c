@@ -59,8 +59,7 @@ static int go_on(wagma_handle *h, void *context, int *over) {
     return WAGMA_OK;
 }
 
-/* Return 1 in the waits before publishing. Only the one for the window needs window rings; rings
- * for members end either. */
+/* Return 1 in the wait for the window, which publications that move the window end. */
 static int for_window(const wagma_handle *h) {
     const struct quorum_all_executor *e = h->state;
     return !e->chunking && e->local.why == QUORUM_ALL_WHY_WINDOW;
