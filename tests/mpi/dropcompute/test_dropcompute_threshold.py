@@ -77,7 +77,7 @@ def test_it_stays_off_where_nothing_gains(clock: Clock, caplog: Any) -> None:
             opt.step()
         assert opt.stats()["threshold"] == math.inf
         assert opt.stats()["drop_rate"] == 0
-    wanted = "stays off" if SIZE > 1 else "waits for nobody"
+    wanted = "stays off" if SIZE > 1 else "nothing to wait for"
     assert any(wanted in r.getMessage() for r in caplog.records) == (RANK == 0)
 
 
