@@ -116,7 +116,10 @@ def test_ranks_that_set_another_k_are_told() -> None:
 
 
 KSYNC = (wagma.KSync, "all ranks have to set it for the same version")
-FASTEST = (wagma.FastestK, "the schedule sets it, and has to be one function of its Progress alone on all ranks")
+FASTEST = (
+    wagma.FastestK,
+    "the schedule sets it, and has to be one function of its Progress alone on all ranks",
+)
 
 
 @pytest.mark.skipif(SIZE < 3, reason="two ranks disagree, and a third is told")
