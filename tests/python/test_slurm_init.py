@@ -106,6 +106,22 @@ def test_the_example_is_written_beside_it() -> None:
     assert "sbatch jobs/first.sbatch" in script.text
 
 
+@pytest.mark.parametrize("name", ["my train.py", "$(touch ran).py"])
+def test_names_that_the_shell_would_take_apart_are_quoted(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(name).touch()
+    script = written("--script", name, output="my run.sbatch")
+    assert script.launches[0].program[1] == name
+    assert "sbatch 'my run.sbatch'" in script.text
+    assert "sbatch 'my run.sbatch'\n" in capsys.readouterr().out
+    (line,) = re.findall(r"^program=.*", script.text, re.MULTILINE)
+    show = f'SLURM_JOB_NAME=job; {line}; printf "%s\\n" "${{program[@]}}"'
+    said = subprocess.check_output(["bash", "-c", show], text=True, timeout=10)
+    assert said.splitlines()[:3] == ["python", name, "--checkpoints"]
+    assert not Path("ran").exists()
+
+
 def test_nothing_is_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
     Path("train.py").write_text("mine")
     assert "train.py would be overwritten: --force" in refused(capsys)
@@ -132,6 +148,7 @@ def test_nothing_is_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
         ("train-cpu --launcher mpiexec --mpi cray", "Cray MPICH has none"),
         ("train-cpu -o none/x.sbatch --script x", "cannot be written: No such file"),
         ("train-cpu --partition a\tb", "without blanks and quotes"),
+        ("train-cpu --name a/b", "--name a/b: it names files and folders"),
         ("some", "invalid choice"),
     ],
 )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -187,7 +188,8 @@ def _init(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int
         except OSError as error:
             parser.error(f"{path} cannot be written: {error.strerror}")
     sys.stdout.write(
-        f"{', '.join(map(str, files))} written. Check the numbered lines, then: sbatch {output}\n"
+        f"{', '.join(map(str, files))} written. Check the numbered lines, then: "
+        f"sbatch {shlex.quote(str(output))}\n"
     )
     _tell_missing(files[output], choice.script)
     found = [one for one in lint(read(output)) if one.code != "no-file"]

@@ -7,6 +7,7 @@ lines of slurm/env/ that it would source.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,11 +79,13 @@ def fill(name: str, choice: Choice, output: Path) -> dict[Path, str]:
             raise ValueError(f"--signal-seconds: {name} has no signal: it does not train")
     text = _with_launcher(name, text, choice)
     text = _with_environment(text, choice)
-    text = text.replace(f"slurm/{name}.sbatch", str(output))
+    text = text.replace(f"slurm/{name}.sbatch", shlex.quote(str(output)))
     files = {output: text}
     example = output.with_name(EXAMPLE)
     if "slurm/train.py" in text:
-        files[output] = text.replace("slurm/train.py", choice.script or str(example))
+        files[output] = text.replace(
+            "slurm/train.py", shlex.quote(choice.script or str(example))
+        )
         if choice.script is None:
             files[example] = (folder() / EXAMPLE).read_text()
     elif choice.script is not None:
@@ -98,6 +101,8 @@ def _with_option(name: str, text: str, option: str, value: str) -> str:
     asked = _ASKED.get(option, option)
     if re.search(r"[\s#'\"\\]", value) or not value:
         raise ValueError(f"--{asked} {value!r}: a value without blanks and quotes is needed")
+    if option == "job-name" and "/" in value:
+        raise ValueError(f"--name {value}: it names files and folders, so that it has no /")
 
     def changed(found: re.Match[str]) -> str:
         start = f"#SBATCH --{option}={value}"
