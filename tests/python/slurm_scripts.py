@@ -25,7 +25,7 @@ trap 'kill -USR2 "$job"' USR2
 while kill -0 "$job"; do wait "$job"; done
 """
 REQUEUE = """
-if [[ $(squeue -h -j "$SLURM_JOB_ID" -o %T) != COMPLETING ]]; then
+if [[ $(squeue -h -j "$SLURM_JOB_ID" -o %T) != *COMPLETING* ]]; then
     scontrol requeue "$SLURM_JOB_ID"
 fi
 """

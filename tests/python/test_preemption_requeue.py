@@ -77,7 +77,13 @@ def test_no_scontrol(
 
 
 @pytest.mark.parametrize(
-    ("squeue", "requeued"), [("echo COMPLETING", False), ("echo RUNNING", True), ("exit 1", True)]
+    ("squeue", "requeued"),
+    [
+        ("echo COMPLETING", False),
+        ("printf 'COMPLETING\\nCOMPLETING\\n'", False),  # a heterogeneous job
+        ("echo RUNNING", True),
+        ("exit 1", True),
+    ],
 )
 def test_what_scancel_ends_does_not_come_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, squeue: str, requeued: bool

@@ -133,3 +133,16 @@ def test_scancel_is_the_end(cluster: Cluster) -> None:
     job.cancel()
     assert job.await_end(60.0)["JobState"] == "CANCELLED"
     assert not cluster.output("squeue", "-h").strip()
+
+
+def test_scancel_is_the_end_of_all_tasks_of_an_array(cluster: Cluster) -> None:
+    """The number of its last task is that of the array, of which squeue shows all tasks."""
+    template = Template("train-seeds.sbatch", "cancelled-seeds", steps=300)
+    array = template.submit(cluster, "--array=0-1")
+    tasks = [Job(cluster, f"{array.number}_{task}") for task in (0, 1)]
+    for task in tasks:
+        template.await_steps(task)
+    cluster.output("scancel", array.number)
+    for task in tasks:
+        assert task.await_end(60.0)["JobState"] == "CANCELLED", task.output
+    assert not cluster.output("squeue", "-h").strip()

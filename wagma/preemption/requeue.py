@@ -26,7 +26,7 @@ def requeue(job: str, log: RankLogger) -> bool:
             *(job, EXIT_RESTART),
         )
         return False
-    if _state(job) == "COMPLETING":
+    if "COMPLETING" in (_state(job) or ""):  # one line for each component of a job
         log.warning("job %s is ending, by scancel or its time limit: it is not requeued", job)
         return False
     done, output = _run("scontrol", "requeue", job)

@@ -221,7 +221,7 @@ def requeued(job: Job) -> Iterator[Finding]:
             lines[0],
             "requeue-cancelled",
             "a job that scancel ends is queued again: its ranks stop at a checkpoint, too",
-            'if [[ $(squeue -h -j "$SLURM_JOB_ID" -o %T) != COMPLETING ]]; then scontrol requeue '
+            'if [[ $(squeue -h -j "$SLURM_JOB_ID" -o %T) != *COMPLETING* ]]; then scontrol requeue '
             '"$SLURM_JOB_ID"; fi',
         )
     for launch in job.trainings:
