@@ -83,9 +83,7 @@ def fill(name: str, choice: Choice, output: Path) -> dict[Path, str]:
     files = {output: text}
     example = output.with_name(EXAMPLE)
     if "slurm/train.py" in text:
-        files[output] = text.replace(
-            "slurm/train.py", shlex.quote(choice.script or str(example))
-        )
+        files[output] = text.replace("slurm/train.py", shlex.quote(choice.script or str(example)))
         if choice.script is None:
             files[example] = (folder() / EXAMPLE).read_text()
     elif choice.script is not None:
