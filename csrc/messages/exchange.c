@@ -95,10 +95,6 @@ static struct exchange **place_of(const struct exchange_pool *pool, int64_t vers
     return place;
 }
 
-struct exchange *exchange_find(const struct exchange_pool *pool, int64_t version) {
-    return *place_of(pool, version);
-}
-
 struct exchange *exchange_announce(struct exchange_pool *pool, int64_t version) {
     struct exchange **place = place_of(pool, version);
     if (*place)

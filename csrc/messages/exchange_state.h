@@ -117,8 +117,6 @@ struct exchange_pool {
 
 /* ---- exchange.c ------------------------------------------------------------------------------ */
 
-/* Return the exchange of the version, NULL: there is none. */
-struct exchange *exchange_find(const struct exchange_pool *pool, int64_t version);
 /* Return the exchange of the version; make it if there is none. NULL: error_set(). */
 struct exchange *exchange_announce(struct exchange_pool *pool, int64_t version);
 void exchange_mark(struct exchange_pool *pool, struct exchange *e, uint32_t phases);

@@ -185,9 +185,6 @@ int activation_keeps(const struct activation *a, int64_t version);
 /* Return 1 if `version`, which is no sync version, is or was PINNED here: this rank's contribution
  * to it is fixed. */
 int activation_pinned(const struct activation *a, int64_t version);
-/* Return the version of this rank's newest contribution, the only one that can still be pinned; -1:
- * the first. */
-int64_t activation_newest(const struct activation *a);
 /* Return the number of versions PINNED here: the engine polls continuously while it is not 0. */
 int activation_active(const struct activation *a);
 /* Return the time (ns) of the next TICK that matters; 0: none. */

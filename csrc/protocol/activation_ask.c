@@ -1,10 +1,6 @@
 /* Questions about the state: they change nothing. */
 #include "protocol/activation_state.h"
 
-int64_t activation_newest(const struct activation *a) {
-    return a->newest;
-}
-
 int activation_pinned(const struct activation *a, int64_t version) {
     const struct activation_version *v = activation_find(a, version);
     return v && v->state != ACTIVATION_IDLE && !v->sync;
