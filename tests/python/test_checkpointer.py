@@ -231,6 +231,9 @@ def test_wrong_arguments(
     with wagma.DistributedOptimizer(inner, wagma.AllreduceSGD(), model=model) as opt:
         with pytest.raises(kind, match=text):
             Checkpointer(tmp_path, opt, **{"model": model, **options})
+        for nowhere, error in (("", ValueError), (None, TypeError), (3, TypeError)):
+            with pytest.raises(error, match=f"directory is {nowhere!r}: pass the path"):
+                Checkpointer(nowhere, opt)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="optimizer is a SGD"):
             Checkpointer(tmp_path, inner)  # type: ignore[arg-type]
 

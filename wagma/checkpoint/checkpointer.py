@@ -70,8 +70,9 @@ class Checkpointer:
     Raises:
         TypeError: an argument has a wrong type, or an object in `extra`, which the message names,
             lacks a method.
-        ValueError: `every` or `keep` is below 1; parameters are not the model's; the ranks have
-            different arguments; `every` with ParameterServerSGD, whose servers make one step.
+        ValueError: `directory` is empty; `every` or `keep` is below 1; parameters are not the
+            model's; the ranks have different arguments; `every` with
+            ParameterServerSGD, whose servers make one step.
         CheckpointError: the folder cannot be written or differs between the ranks, or another job
             uses it.
         All on every rank.
@@ -105,6 +106,10 @@ class Checkpointer:
 
         def arguments() -> dict[str, object]:
             self._parts = Parts(optimizer, model, extra)
+            if not isinstance(directory, str | os.PathLike) or not os.fspath(directory):
+                raise (ValueError if directory == "" else TypeError)(
+                    f"directory is {directory!r}: pass the path of a folder, such as '.'"
+                )
             self.directory = Path(os.path.abspath(os.fspath(directory)))  # noqa: PTH100
             self.every = None if every is None else check_count("every", every, 1)
             self.keep = check_count("keep", keep, 1)
