@@ -134,6 +134,10 @@ static void arrive(struct activation *a) {
     a->newest = t;
     activation_tales(a)[a->config.rank] = t;
     const int counts = activation_counts(a);
+    /* Before the data of t, which this rank may send in this step: a rank that completes t with them
+     * may be the coordinator of t + 1, and would not await this rank. */
+    if (counts && !activation_is_sync(a, t + 1))
+        activation_tell_coordinator(a, t + 1, ACTIVATION_EXPECT);
     if (v->state != ACTIVATION_IDLE)
         come_late(a);
     else if (a->sync)
@@ -142,12 +146,8 @@ static void arrive(struct activation *a) {
         pin(a, v, 0);
     else if (!counts)
         activation_activate(a, v, -1);
-    if (!counts)
-        return;
-    if (!a->sync && (v->state == ACTIVATION_IDLE || a->config.automatic))
+    if (counts && !a->sync && (v->state == ACTIVATION_IDLE || a->config.automatic))
         activation_tell_coordinator(a, t, ACTIVATION_NOTICE);
-    if (!activation_is_sync(a, t + 1))
-        activation_tell_coordinator(a, t + 1, ACTIVATION_EXPECT);
 }
 
 static void leave_call(struct activation *a, int64_t next) {

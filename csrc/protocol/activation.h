@@ -7,8 +7,8 @@
  *
  *            CALL/ARRIVAL of a rank         quorum present, grace over (coordinator), or quorum 1
  *   IDLE ---------------------------> IDLE --------------------------------------+
- *    |        NOTICE(t) to the coordinator                                       |
- *    |        EXPECT(t+1) to that of t+1                                         v
+ *    |        EXPECT(t+1) to the coordinator of t+1, before any data of t        |
+ *    |        NOTICE(t) to that of t                                             v
  *    +-- ACTIVATE(t) over a dimension, or data of t ---------------------> PINNED: input fixed,
  *                                          ACTIVATE(t) over the dimensions       |  exchange begins
  *                                          above it that were not sent          | COMPLETE

@@ -350,6 +350,36 @@ static void test_grace_does_not_await_the_departed(void) {
     script_close(s);
 }
 
+/* The coordinator of version 0 arrives last, and so starts it. It sends EXPECT(1) before it pins: the
+ * data of version 0 may be there sooner than a message that is sent after them. */
+static void test_grace_awaits_who_starts_the_version_before(void) {
+    int32_t members[MEMBERS];
+    int n = 2;
+    for (int i = 0; i < MEMBERS; i++)
+        members[i] = i;
+    while (activation_coordinator(0, 0, members, n) == activation_coordinator(0, 1, members, n))
+        n++;
+    const int last = activation_coordinator(0, 0, members, n);
+    char line[128], *log = NULL;
+    size_t bytes;
+    FILE *file = open_memstream(&log, &bytes);
+    snprintf(line, sizeof line, "ranks %d group %d quorum 1 grace 100", n, n);
+    struct script *s = script_open(line, file);
+    for (int r = 0; r < n; r++)
+        CHECK(r == last || (say(s, "call", r, 0) && say(s, "arrive", r, 0)), "rank %d", r);
+    DO("deliver");
+    fflush(file);
+    const size_t before = bytes;
+    CHECK(say(s, "call", last, 0) && say(s, "arrive", last, 0), "%s", script_violation(s));
+    fflush(file);
+    const char *const expect = strstr(log + before, "sends EXPECT v1");
+    const char *const pin = strstr(log + before, "pins v0");
+    CHECK(expect && pin && expect < pin, "EXPECT comes after the pin: %s", log + before);
+    script_close(s);
+    fclose(file);
+    free(log);
+}
+
 static void test_grace_can_change(void) {
     struct script *s = after_first("quorum 1 grace 100");
     struct activation *a = script_core(s, coordinator_of(1));
@@ -397,6 +427,7 @@ int main(void) {
     RUN(test_grace_ends_when_all_are_in);
     RUN(test_grace_does_not_await_those_further_behind);
     RUN(test_grace_does_not_await_the_departed);
+    RUN(test_grace_awaits_who_starts_the_version_before);
     RUN(test_grace_can_change);
     RUN(test_missing);
     return check_summary();
