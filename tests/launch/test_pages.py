@@ -39,7 +39,6 @@ SHELL = {
     "launching-torchrun": ("launching.md", 1),
     "launching-timelines": ("launching.md", 4),
     "timeline": ("timeline.md", 0),
-    "bench_trace": ("timeline.md", 1),
 }
 
 
