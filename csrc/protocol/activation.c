@@ -134,8 +134,8 @@ static void arrive(struct activation *a) {
     a->newest = t;
     activation_tales(a)[a->config.rank] = t;
     const int counts = activation_counts(a);
-    /* Before the data of t, which this rank may send in this step: a rank that completes t with them
-     * may be the coordinator of t + 1, and would not await this rank. */
+    /* Before the data of t, which this rank may send in this step: a rank that completes t with
+     * them may be the coordinator of t + 1, and would not await this rank. */
     if (counts && !activation_is_sync(a, t + 1))
         activation_tell_coordinator(a, t + 1, ACTIVATION_EXPECT);
     if (v->state != ACTIVATION_IDLE)

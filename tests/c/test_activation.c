@@ -350,8 +350,8 @@ static void test_grace_does_not_await_the_departed(void) {
     script_close(s);
 }
 
-/* The coordinator of version 0 arrives last, and so starts it. It sends EXPECT(1) before it pins: the
- * data of version 0 may be there sooner than a message that is sent after them. */
+/* The coordinator of version 0 arrives last, and so starts it. It sends EXPECT(1) before it pins:
+ * the data of version 0 may be there sooner than a message that is sent after them. */
 static void test_grace_awaits_who_starts_the_version_before(void) {
     int32_t members[MEMBERS];
     int n = 2;
