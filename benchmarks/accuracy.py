@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from .start import Start
 
-__all__ = ["accuracy", "warnings"]
-
 LARGE = 0.1  # share of the shortest latency that a clock may be wrong by
 MANY = 0.05  # share of the calls that may have missed the start
 

@@ -21,8 +21,6 @@ from .datatypes import DATATYPES, datatype
 from .kinds import KINDS, NONBLOCKING, Kind, title
 from .settings import LARGE_BYTES, Settings
 
-__all__ = ["BASELINES", "add_arguments", "settings"]
-
 PASSES = 5
 PERCENTILES = (50.0, 90.0, 99.0)
 BASELINES = ("mpi", "mpi-nonblocking", "gloo", "nccl")

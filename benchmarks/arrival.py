@@ -25,8 +25,6 @@ import numpy.typing as npt
 from wagma.inject import Delays, Exponential, Heterogeneous, Lognormal, OneServer, Paper, Trace
 from wagma.units import parse_seconds
 
-__all__ = ["FORMS", "SCALED", "Pattern", "offsets", "parse"]
-
 FORMS = {
     "together": "together",
     "one-late": "one-late:T[:RANK]",

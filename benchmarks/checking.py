@@ -9,8 +9,6 @@ from typing import Any
 from .contributions import Contributions, Vector
 from .samples import Checks
 
-__all__ = ["COPIED_BYTES", "Checked", "Contributed", "Holds", "merge", "taken"]
-
 COPIED_BYTES = 1 << 16  # above, copying a result takes long beside reducing it
 
 Holds = list[tuple[int, int]]  # (rank, version) of each contribution

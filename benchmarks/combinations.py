@@ -10,8 +10,6 @@ from . import arrival
 from .kinds import NONBLOCKING
 from .settings import Settings, members
 
-__all__ = ["check_options", "check_ranks"]
-
 
 def check_options(given: argparse.Namespace) -> None:
     """Check the options of a command line, each of which was checked by itself.

@@ -16,7 +16,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from wagma.cli import Ended
-from wagma.launch.agreement import refuse
+from wagma.launch.agreement import refuse as refuse
 from wagma.launch.together import on_world
 
 from . import arguments as options
@@ -27,8 +27,6 @@ from .training import command as training
 
 if TYPE_CHECKING:
     from mpi4py import MPI
-
-__all__ = ["SUMMARY", "add_arguments", "refuse", "run"]
 
 SUMMARY = "measure allreduce and trainings, under mpiexec or srun"
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-__all__ = ["ARITHMETIC", "SLEEPING", "Computing"]
-
 # What is done, in the words of a report's header.
 ARITHMETIC = "arithmetic on arrays in the first cache"
 SLEEPING = "sleeping, since ranks outnumber cores"

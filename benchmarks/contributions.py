@@ -21,8 +21,6 @@ import numpy.typing as npt
 
 from ..collectives.arrays import DTYPES
 
-__all__ = ["BEGINNINGS", "ROW", "Contributions", "Vector", "exact_terms"]
-
 Vector = npt.NDArray[Any]
 
 ROW = 4093  # elements, a prime

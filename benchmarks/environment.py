@@ -25,17 +25,6 @@ from .settings import Settings
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = [
-    "command_line",
-    "commit",
-    "cpu",
-    "crowded_hosts",
-    "environment",
-    "fullest",
-    "gather",
-    "surroundings",
-]
-
 CGROUPS = Path("/sys/fs/cgroup")
 LEVELS = ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
 FROM_C = ("mpi",)  # baselines that can be called from C

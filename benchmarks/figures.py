@@ -14,30 +14,6 @@ import numpy.typing as npt
 from .samples import Point, Series, Times
 from .settings import Settings, in_groups, members
 
-__all__ = [
-    "BASELINES",
-    "OF_GROUPS",
-    "Distribution",
-    "Figures",
-    "Nonblocking",
-    "Osu",
-    "algbw",
-    "baseline",
-    "busbw",
-    "delayed",
-    "figures",
-    "headline",
-    "labels",
-    "nonblocking",
-    "osu",
-    "osu_percentile",
-    "percentile",
-    "punctual",
-    "ratio",
-    "reducing",
-    "wagma",
-]
-
 Us = npt.NDArray[np.float64]
 
 

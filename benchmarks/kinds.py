@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["KINDS", "NONBLOCKING", "Kind", "title"]
-
 KIB, MIB = 1 << 10, 1 << 20
 
 

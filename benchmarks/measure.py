@@ -23,8 +23,6 @@ from .samples import Point
 from .subjects import CSubject, Subject, subjects
 from .timed import CCalls, PythonCalls
 
-__all__ = ["alternate", "measure"]
-
 PIECE_NS = 500_000_000  # until the ranks look whether they were interrupted, about
 BYTES_PER_NS = 0.5  # a slow machine's, to estimate how long a call takes
 

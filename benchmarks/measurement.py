@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from .start import Start
 
-__all__ = ["Measurement", "contributions_of", "iterations_of"]
-
 
 def contributions_of(settings: Settings, size: int, ranks: int) -> Contributions:
     """Return what the arrays of `size` bytes are filled with.

@@ -7,8 +7,6 @@ from wagma.memory import Room, shared_memory_of
 from .kinds import KINDS
 from .settings import Settings, members, wait_avoiding
 
-__all__ = ["MPI_BUFFERS", "arrays", "shortage"]
-
 WINDOW = 8  # versions that a rank may be ahead, with late="skip" and "carry"
 MPI_BUFFERS = 3  # of both forms of a call: one in place, two buffers
 

@@ -18,8 +18,6 @@ from . import _loop
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["NotFoundError", "address", "mpi_call", "wagma_call"]
-
 
 class NotFoundError(LookupError):
     """A function of MPI cannot be called by its address: loops around it run in Python."""

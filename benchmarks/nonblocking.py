@@ -36,8 +36,6 @@ from .settings import wait_avoiding
 from .subjects.posted import Posted, posted
 from .timed import PythonCalls
 
-__all__ = ["measure"]
-
 PARTS = ("posting", "waiting", "testing", "computing")
 
 

@@ -14,8 +14,6 @@ from matplotlib.figure import Figure
 from wagma.launch.files import write_file
 from wagma.report.style import RC
 
-__all__ = ["picture"]
-
 
 @contextmanager
 def picture(file: Path, dpi: int, style: dict[str, Any], **options: Any) -> Iterator[Figure]:

@@ -25,8 +25,6 @@ from wagma.launch.files import write_file
 from .samples import Checks, Point, Report, Series
 from .settings import Settings
 
-__all__ = ["from_json", "load", "pack", "samples_of", "save", "to_json", "unpack"]
-
 WORDS = ("name", "library", "loop")
 FLAGS = ("late", "delayed")
 SAMPLES = tuple(field.name for field in fields(Series) if field.name not in (*WORDS, "checks"))

@@ -29,8 +29,6 @@ from .views import view
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["run_on"]
-
 
 def run_on(comm: MPI.Intracomm, settings: Settings) -> int:
     """Measure on all ranks of `comm`, rank 0 prints; return the exit status. Collective.

@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from .settings import Settings
 
-__all__ = ["Checks", "Point", "Report", "Series"]
-
 Times = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 

@@ -4,15 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = [
-    "LARGE_BYTES",
-    "Settings",
-    "in_groups",
-    "members",
-    "transport",
-    "wait_avoiding",
-]
-
 LARGE_BYTES = 8192  # OSU's: above, there are fewer iterations
 
 

@@ -24,8 +24,6 @@ from .settings import transport
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Start", "agree", "one_node"]
-
 S = TypeVar("S", bound=Any)  # a dataclass with a transport
 
 SHARED_MARGIN_NS = 3000  # a few turns of the waiting loop ...

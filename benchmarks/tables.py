@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["aligned", "markdown"]
-
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
     """Return rows under a header, the first: titles to the left, all other columns to the right."""

@@ -14,8 +14,6 @@ from .measurement import Measurement
 from .samples import Checks, Series, Times
 from .subjects import CSubject, Subject, Taken
 
-__all__ = ["CCalls", "PythonCalls"]
-
 KEPT_BYTES = 16 << 20  # of the results that are checked together, and of the inputs in C
 
 

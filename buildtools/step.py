@@ -14,8 +14,6 @@ import threading
 import time
 from collections.abc import Sequence
 
-__all__ = ["PERIOD_S", "run"]
-
 PERIOD_S = 8.0  # between two progress lines
 WIDTH = 78  # of a progress line
 

@@ -19,18 +19,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "DTYPES",
-    "Array",
-    "Dtype",
-    "dlpack_dtype",
-    "dtype_of_code",
-    "match",
-    "resolve",
-    "torch_dtype",
-    "torch_tensor",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Dtype:

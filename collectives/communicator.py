@@ -9,8 +9,6 @@ from typing import Any
 from ..launch.environment import alone_by_mistake
 from ..launch.libraries import several_mpis
 
-__all__ = ["check_communicator", "import_mpi"]
-
 _COMM = (
     'pass "auto" (the ranks that the launcher started), None (those that torchrun started), or an '
     "mpi4py communicator"

@@ -16,8 +16,6 @@ from .rendezvous.patience import Patience
 if TYPE_CHECKING:
     from ._engine import Channel, Handle, Segment
 
-__all__ = ["create"]
-
 O = TypeVar("O", bound=CommonOptions)  # noqa: E741
 
 

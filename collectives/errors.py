@@ -7,17 +7,6 @@ Every error of the engine is a `WagmaError` and also the closest built-in except
 
 from __future__ import annotations
 
-__all__ = [
-    "HandleError",
-    "MismatchError",
-    "PeerError",
-    "QuorumMismatchError",
-    "SegmentError",
-    "StallError",
-    "TransportError",
-    "WagmaError",
-]
-
 
 class WagmaError(Exception):
     """Base of the errors that only wagma raises."""

@@ -11,8 +11,6 @@ from . import option_values as values
 from ._engine import GRAPHS, MAX_NEIGHBORS
 from .options import CommonOptions, SharedArguments, option
 
-__all__ = ["Graph", "NeighborArguments", "NeighborOptions"]
-
 Graph: TypeAlias = Literal["ring", "exponential"]
 
 

@@ -25,14 +25,6 @@ if TYPE_CHECKING:
     from .options import Arguments, CommonArguments, WorldArguments
     from .rendezvous.meeting import Comm
 
-__all__ = [
-    "GroupAllreduce",
-    "MajorityAllreduce",
-    "QuorumAllreduce",
-    "SoloAllreduce",
-    "SyncAllreduce",
-]
-
 
 _WORLD: Arguments = {"group_size": None, "activation": "group", "grouping": "dynamic"}
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from .graph_options import NeighborArguments
     from .stats import Stats
 
-__all__ = ["NeighborExchange"]
-
 
 class NeighborExchange(metaclass=CollectiveMeta):
     """Weighted averages with neighbours, the collective of D-PSGD and SGP.

@@ -12,28 +12,6 @@ from typing import Any, TypeAlias
 
 from ._engine import PROGRESS, QUORUM_MAJORITY
 
-__all__ = [
-    "QUORUMS",
-    "SHORTEST_WARNING_S",
-    "Convert",
-    "alternatives",
-    "auto_seconds",
-    "check_switch",
-    "choice",
-    "core",
-    "core_in_text",
-    "integer",
-    "number_in_text",
-    "positive",
-    "progress",
-    "quorum",
-    "seconds",
-    "seed",
-    "switch",
-    "warning_interval",
-    "word",
-]
-
 # Convert the value of a named option to the engine's value; None: the engine's default. One option
 # of the user may set several of the engine.
 Convert: TypeAlias = Callable[[str, Any], int | float | dict[str, int | float] | None]

@@ -17,28 +17,7 @@ from typing import Any, Literal, Self, SupportsFloat, SupportsIndex, TypeAlias, 
 from . import arrays
 from . import option_values as values
 from ._engine import ACTIVATIONS, GROUPINGS, LATE, MISSED, check_options
-from .option_values import SHORTEST_WARNING_S, Convert, check_switch
-
-__all__ = [
-    "ENVIRONMENT",
-    "OWN",
-    "SHORTEST_WARNING_S",
-    "Activation",
-    "Arguments",
-    "CommonArguments",
-    "CommonOptions",
-    "Grouping",
-    "Late",
-    "Missed",
-    "Options",
-    "Quorum",
-    "SharedArguments",
-    "Transport",
-    "WorldArguments",
-    "check_switch",
-    "option",
-    "with_keywords",
-]
+from .option_values import Convert
 
 F = TypeVar("F", bound=Callable[..., None])
 

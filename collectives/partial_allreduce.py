@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from ._engine import Channel, Handle, Segment
 
-__all__ = ["PartialAllreduce"]
-
 
 class PartialAllreduce(_engine.Handle, metaclass=CollectiveMeta):
     """Allreduce that starts when `quorum` members of a rank's group have arrived.

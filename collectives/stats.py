@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from wagma.units import plural, time_text
 
-__all__ = ["RankStats", "Stats"]
-
 SLOW = 1.25  # times the compute of the median rank
 SLOW_S = 50e-6  # and at least this much more, in seconds: the least grace
 SHOWN = 8  # ranks in a summary

@@ -8,9 +8,8 @@ their members change with the version. For the graphs see `NeighborExchange`.
 
 from __future__ import annotations
 
-from ._engine import group_of, neighbors_of
-
-__all__ = ["group_of", "groups", "neighbors"]
+from ._engine import group_of as group_of
+from ._engine import neighbors_of
 
 
 def groups(

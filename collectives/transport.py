@@ -19,8 +19,6 @@ from .communicator import import_mpi
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["connect", "load"]
-
 
 class Extension(Protocol):
     """The functions of csrc/mpi/python/module.c."""

@@ -19,8 +19,6 @@ from typing import Any
 from ..launch.files import write_file
 from .communicator import import_mpi
 
-__all__ = ["Schedule", "cache_file", "default", "find", "key", "read", "write"]
-
 _log = logging.getLogger("wagma")
 _FORMAT = 1
 _CPUINFO = Path("/proc/cpuinfo")

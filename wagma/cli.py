@@ -21,8 +21,6 @@ from typing import IO, NoReturn
 from wagma.launch.environment import launched_rank
 from wagma.launch.output import print_anything
 
-__all__ = ["Ended", "Parser", "main"]
-
 SAID_S = 2.0  # within which rank 0 has said what is wrong; launchers end all with the first to end
 
 COMMANDS = {

@@ -8,8 +8,6 @@ from typing import Any
 
 from wagma.doctor.machine import CGROUPS, available, memory_limit, text_of
 
-__all__ = ["Room", "handle_memory", "room", "shared_memory_of"]
-
 _FLOAT32 = 0  # wagma_dtype of csrc/include/wagma.h
 
 

@@ -9,24 +9,6 @@ import math
 import re
 from collections.abc import Sequence
 
-__all__ = [
-    "LARGE_BYTES",
-    "MOST_SECONDS",
-    "NONE",
-    "duration_text",
-    "number_text",
-    "parse_duration",
-    "parse_limit",
-    "parse_seconds",
-    "parse_size",
-    "percent_text",
-    "plural",
-    "rank_list",
-    "size_text",
-    "spans",
-    "time_text",
-]
-
 LARGE_BYTES = 8192  # OSU's: a larger message has fewer iterations
 
 _NUMBER = re.compile(r"([+-]?[0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)", re.IGNORECASE)

@@ -46,8 +46,6 @@ from .settings import METHODS, Settings, batch_range, methods, slowdowns
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["SUMMARY", "add_arguments", "run"]
-
 SUMMARY = "train on ranks of different speeds, with even and uneven batches"
 
 LEAST_STEPS = 4  # of which the first one does not count, and two are needed for a plan

@@ -15,8 +15,6 @@ from wagma.theory.cannikin import NodeModel
 
 from .settings import Slowdown
 
-__all__ = ["LAYERS", "EmulatedNode", "factors", "scaled"]
-
 LAYERS = 8  # of the model: backward sleeps in each, so that buckets leave meanwhile
 
 

@@ -17,8 +17,6 @@ from .settings import Settings
 if TYPE_CHECKING:
     from .train import Epoch
 
-__all__ = ["FROM", "NEAR", "runs"]
-
 NEAR = 0.03  # so close to the best is called as good
 FROM = 3  # the first epoch of which a prediction counts, and which is no learning
 

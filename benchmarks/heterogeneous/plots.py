@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["NAMES", "draw"]
-
 Result = dict[str, Any]
 _COLOURS = {"even": VERMILION, "lb-bsp": PURPLE, "adaptdl": GREEN, "cannikin": BLUE}
 _MARKERS = {"even": "s", "lb-bsp": "D", "adaptdl": "^", "cannikin": "o"}

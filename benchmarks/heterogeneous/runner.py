@@ -14,12 +14,12 @@ from wagma.launch import interrupt
 from wagma.launch.files import write_file
 from wagma.launch.ranks import meet
 from wagma.launch.together import abort_on_error, everywhere
+from wagma.theory.cannikin.clusters import cluster
 
 from .. import environment
 from ..training.output import check_new
 from ..training.progress import console_of, progress_line
 from . import table
-from .clusters import cluster
 from .figures import runs
 from .settings import Settings, check
 from .table import LABELS
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from wagma.theory.cannikin import NodeModel
-
-__all__ = ["JSON", "run_on"]
 
 JSON = "heterogeneous.json"
 SAMPLES = 32  # per rank, unless a total batch was asked for

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from wagma.launch import values
 
 if TYPE_CHECKING:
-    from .clusters import ClusterName
-
-__all__ = ["METHODS", "Settings", "Slowdown", "batch_range", "check", "methods", "slowdowns"]
+    from wagma.theory.cannikin.clusters import ClusterName
 
 Method = Literal["even", "lb-bsp", "adaptdl", "cannikin"]
 METHODS: tuple[Method, ...] = get_args(Method)

@@ -15,8 +15,6 @@ from .figures import FROM, NEAR
 if TYPE_CHECKING:
     from .train import Epoch
 
-__all__ = ["LABELS", "announced", "line", "markdown", "text"]
-
 WIDTH = 100  # characters of a line
 LABELS = {"even": "even split", "lb-bsp": "LB-BSP", "adaptdl": "AdaptDL", "cannikin": "Cannikin"}
 

@@ -20,8 +20,6 @@ from .settings import ADAPTIVE, Settings
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Epoch", "train"]
-
 BUCKETS = 4
 
 

@@ -23,8 +23,6 @@ from ..contributions import Contributions
 from ..memory import arrays
 from ..settings import Settings
 
-__all__ = ["binding", "memory", "memory_formula", "passive"]
-
 LIVENESS_S = 120.0
 GRACE_S = 0.1  # long enough for nobody to be late
 

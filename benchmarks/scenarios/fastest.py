@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from ..start import Start
 
-__all__ = ["fastest"]
-
 
 def fastest(
     comm: MPI.Intracomm, start: Start, s: Fastest, spoil: int | None

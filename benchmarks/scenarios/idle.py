@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ..start import Start
     from .plan import Training
 
-__all__ = ["idle"]
-
 CALLS = 20  # before, so that memory and connections are there
 THREAD_CLOCK = 6  # of a thread of this process: its CPU time, as pthread_getcpuclockid() has it
 

@@ -9,8 +9,6 @@ import numpy.typing as npt
 
 from wagma.inject import Exponential
 
-__all__ = ["Fastest", "Training", "draws", "fastest", "training"]
-
 KIB, MIB = 1 << 10, 1 << 20
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..start import Start
     from .plan import Training
 
-__all__ = ["jitter", "straggler", "straggler_over_mpi"]
-
 # What a call gave: what its array holds, whether it was late, the grace in force.
 Reduce = Callable[[Vector, int], tuple[Holds, bool, float]]
 

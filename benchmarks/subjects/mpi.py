@@ -16,8 +16,6 @@ from .subject import CSubject, Delivered, Summed, Taken, UnavailableError
 if TYPE_CHECKING:
     from .._loop import Call
 
-__all__ = ["FORMS", "MPIAllreduce", "MPIIallreduce", "datatype", "library_version"]
-
 FORMS = ("in-place", "two-buffers")
 
 _NAMES = {

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from .._loop import Call
 
-__all__ = ["WagmaAllreduce", "collective", "tensor"]
-
 
 def _options(settings: Settings, ranks: int) -> dict[str, Any]:
     """Return the options of the collective; results are sums."""

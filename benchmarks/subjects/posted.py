@@ -14,8 +14,6 @@ from .mpi import FORMS, MPIIallreduce, datatype
 from .partial import WagmaAllreduce
 from .subject import Subject
 
-__all__ = ["Posted", "posted"]
-
 
 class Posted(Subject):
     """A subject whose call has two parts; that of `caller` is a blocking one."""

@@ -15,8 +15,6 @@ from ..contributions import Vector
 if TYPE_CHECKING:
     from .._loop import Call
 
-__all__ = ["CSubject", "Delivered", "Subject", "Summed", "Taken", "UnavailableError"]
-
 
 class UnavailableError(InputError):
     """A subject cannot be measured here; says why, and what to do."""

@@ -16,8 +16,6 @@ from .subject import Delivered, Summed, UnavailableError
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Gloo", "Nccl", "check_library", "store"]
-
 PATIENCE = timedelta(minutes=5)  # of a collective: no rank is delayed for so long
 
 

@@ -20,8 +20,6 @@ from ..scenarios import plan as scenarios
 from . import launch, plan
 from .row import Report
 
-__all__ = ["collect"]
-
 MIB = 1 << 20
 # Options that are part of the report.
 ASKED = ("rows", "ranks", "mpi_ranks", "small", "large", "over_mpi")

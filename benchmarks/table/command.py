@@ -29,8 +29,6 @@ from wagma.units import parse_duration, parse_size
 
 from . import plan
 
-__all__ = ["SUMMARY", "add_arguments", "run"]
-
 SUMMARY = "write docs/results.md: wagma beside every installed MPI (not under mpiexec)"
 
 

@@ -24,8 +24,6 @@ from .row import (
     summary,
 )
 
-__all__ = ["binding", "cost", "idle", "memory", "passive"]
-
 BINDING_GOAL = 0.8e-6  # seconds that a call from Python may take longer than from C
 WHAT = {"wagma all": 'quorum="all"', "wagma 1": f"quorum=1, grace={GRACE:g}"}
 CPU_GOAL = 1e-3  # share of a core between calls; reading the clock and going to sleep take some

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Environment", "LaunchError", "defaults", "environments", "run"]
-
 SOURCES = Path(__file__).resolve().parents[2]  # the root of the sources, if it is run from there
 LINES_SHOWN = 40
 

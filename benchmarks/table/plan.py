@@ -12,27 +12,6 @@ from wagma.memory import Room, shared_memory_of
 from ..memory import MPI_BUFFERS, arrays
 from ..settings import Settings
 
-__all__ = [
-    "ALONE",
-    "COMPARED",
-    "COST_SIZES",
-    "GOALS",
-    "LATENESS",
-    "LATE_MAX",
-    "LOOPS",
-    "OVER_MPI",
-    "POSTED",
-    "ROWS",
-    "SCENARIOS",
-    "WAGMA",
-    "Case",
-    "cases",
-    "mpi_sizes",
-    "posted",
-    "required_bytes",
-    "settings",
-]
-
 KIB, MIB = 1 << 10, 1 << 20
 
 ROWS = {

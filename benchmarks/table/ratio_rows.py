@@ -28,8 +28,6 @@ from .row import (
     summary,
 )
 
-__all__ = ["LOOP_NAMES", "arrival", "beside_mpi", "compare", "over_mpi", "points", "verdict"]
-
 LOOP_NAMES = {"c": "from C", "python": "from Python"}
 _ONE = f"quorum=1, grace={plan.GRACE:g}"
 _WHAT = {

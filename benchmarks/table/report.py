@@ -22,8 +22,6 @@ from . import cost_rows, ratio_rows, scenario_rows
 from .plan import ALONE, LARGE, ROWS
 from .row import Compared, Report, Row, spread
 
-__all__ = ["assemble", "failures", "page", "requoted", "text"]
-
 # ---- rows ----------------------------------------------------------------------------------------
 
 MAKERS: dict[str, Callable[[Report], Iterator[Row]]] = {

@@ -11,22 +11,6 @@ from wagma.units import time_text
 from ..figures import delayed, figures, punctual
 from ..samples import Series
 
-__all__ = [
-    "Compared",
-    "Report",
-    "Row",
-    "Summary",
-    "is_usual",
-    "late_ranks",
-    "late_share",
-    "launch_name",
-    "measured",
-    "mpi_name",
-    "reached",
-    "spread",
-    "summary",
-]
-
 Report = dict[str, Any]
 
 

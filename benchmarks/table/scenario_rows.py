@@ -28,8 +28,6 @@ from .row import (
     summary,
 )
 
-__all__ = ["grace", "iallreduce", "k_of_p", "overlap", "straggler", "straggler_over_mpi"]
-
 LATE_GOAL = 0.15  # with grace="auto"
 BLOCKED_GOALS = {50: 1e-3, 99: 10e-3}  # percentile: seconds in a call, beside grace
 PROGRESS_S = 1e-3  # an idle progress thread sleeps so long: wagma_options.progress_sleep

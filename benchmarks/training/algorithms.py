@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from .settings import Settings
 
-__all__ = ["DEFAULT", "NAMES", "NUMBERED", "Compared", "check_name", "find"]
-
 # The window where there are no synchronisations, and that of gradients, see `Options.window`.
 WINDOW, WINDOW_OF_INCREMENTS = 64, 8
 

@@ -42,8 +42,6 @@ from .tasks import TASKS
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["SUMMARY", "add_arguments", "printed", "run", "run_preset"]
-
 SUMMARY = "train with every algorithm under injected imbalance"
 
 

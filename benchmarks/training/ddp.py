@@ -17,8 +17,6 @@ from wagma.launch.ranks import meet
 
 from ..subjects.torch import PATIENCE, store
 
-__all__ = ["Together", "wrapped"]
-
 
 class Together:
     """Let all ranks stop before the same step: DDP's ranks cannot leave one by one.

@@ -16,13 +16,11 @@ from statistics import fmean
 from textwrap import fill
 from typing import Any
 
-from wagma.launch.agreement import refuse
+from wagma.launch.agreement import refuse as refuse
 from wagma.units import plural
 
 from . import command
 from .settings import Settings
-
-__all__ = ["SUMMARY", "add_arguments", "refuse", "run"]
 
 SUMMARY = "train while ranks are delayed, synchronously and with wait-avoiding averaging"
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from .train import Trained
 
-__all__ = ["figures", "recorded_compute"]
-
 Floats = npt.NDArray[np.float64]
 Figures = dict[str, Any]
 

@@ -21,8 +21,6 @@ from .settings import Settings
 if TYPE_CHECKING:
     from wagma.inject import Injector
 
-__all__ = ["check_new", "check_writable", "document", "put", "stored", "write"]
-
 Result = dict[str, Any]
 Out = Settings | Namespace
 

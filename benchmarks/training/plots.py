@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["NAMES", "draw", "draw_overview"]
-
 Result = dict[str, Any]
 
 STYLE = {"font.size": 11, "legend.fontsize": 10}

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-__all__ = ["console_of", "progress_line"]
-
 # Seconds between redraws: drawn by the training itself, so seldom.
 PERIOD = 0.25
 

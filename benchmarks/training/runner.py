@@ -29,8 +29,6 @@ from .train import train
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["run_on"]
-
 # Seconds that may pass between Ctrl-C and the end of a step; the slowest one sleeps for long.
 LONGEST_S = 30.0
 NOTHING = "no training was finished, there are no results"

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from wagma.collectives.options import Transport
 
-__all__ = ["Settings"]
-
 
 @dataclass(frozen=True)
 class Settings:

@@ -12,8 +12,6 @@ from mpi4py import MPI
 if TYPE_CHECKING:
     from wagma.launch.interrupt import Interrupt
 
-__all__ = ["Stop"]
-
 
 class Stop:
     """Asked at every step; made on all ranks.

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from wagma.algorithms import Algorithm
     from wagma.inject import Delays
 
-__all__ = ["FIGURES", "NAMES", "Stop", "check", "stop_at_threshold", "stop_of", "summary"]
-
 # What ends a step, or a period of local steps: M micro-batches or the threshold, whichever comes
 # first; the same, also in the midst of a micro-batch; the threshold alone.
 Stop = Literal["first", "preempt", "threshold"]

@@ -11,8 +11,6 @@ from typing import Any
 
 from .. import tables
 
-__all__ = ["WIDTH", "by_algorithm", "line", "markdown", "rows", "text"]
-
 WIDTH = 100  # characters of a line
 
 Run = dict[str, Any]

@@ -19,8 +19,6 @@ from wagma.collectives import Outcome
 from wagma.training.optimizer import DistributedOptimizer
 from wagma.training.strategies.kasync import KAsync
 
-__all__ = ["RankRecord", "Snapshots", "check_one_model", "mean_over_ranks", "run_steps"]
-
 
 @dataclass(slots=True)
 class RankRecord:

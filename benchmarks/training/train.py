@@ -29,8 +29,6 @@ from .timed import Snapshots, check_one_model, mean_over_ranks, run_steps
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["SNAPSHOTS", "Trained", "train"]
-
 # Snapshots of the model in a training, about.
 SNAPSHOTS = 40
 BOUNDARY_S = 1e-3  # of emulated computing between the boundaries of two modules

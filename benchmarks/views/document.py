@@ -13,8 +13,6 @@ from ..samples import Point, Report, Series
 from ..settings import Settings
 from .rows import described
 
-__all__ = ["Document", "document"]
-
 
 class Document:
     """JSON, printed at the end; see `View`."""

@@ -18,8 +18,6 @@ from ..kinds import title
 from ..samples import Point, Report
 from ..settings import Settings
 
-__all__ = ["Nccl"]
-
 ROOT = "-1"  # there is none
 TIMED = ("time", "algbw", "busbw", "#wrong")
 

@@ -35,8 +35,6 @@ from ..kinds import title
 from ..samples import Point, Report, Series
 from ..settings import Settings
 
-__all__ = ["Osu"]
-
 SIZE_WIDTH, WIDTH = 10, 18
 OVERALL = "# Overall = Coll. Init + Compute + MPI_Test + MPI_Wait\n\n"
 PERCENTILES = (50.0, 90.0, 99.0)  # of skew and overlap, unless others are asked for

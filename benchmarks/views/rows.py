@@ -24,8 +24,6 @@ from ..figures import (
 from ..samples import Point, Report, Series
 from ..settings import Settings
 
-__all__ = ["COLUMNS", "Csv", "described"]
-
 Described = dict[str, Any]
 
 

@@ -24,8 +24,6 @@ from .transfers import nap
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Learner"]
-
 _LAST_MESSAGES_S = 0.1  # within this time the last messages of a failed server arrive
 
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from ..stats import Stats
 
-__all__ = ["Code", "Holder", "ParameterServer", "Shard"]
-
 Bytes = npt.NDArray[np.uint8]
 CONTROL, NEWS, GRADIENT, MODEL = range(4)  # tags
 NUMBERS = 5  # of a control message

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Literal, NamedTuple, get_args
 
-__all__ = ["METHODS", "Action", "Counts", "Kind", "Method", "Selection", "Unused"]
-
 Method = Literal["k-sync", "k-batch-sync", "k-async", "k-batch-async"]
 METHODS: tuple[Method, ...] = get_args(Method)
 _CANCELLING = ("k-sync", "k-batch-sync")

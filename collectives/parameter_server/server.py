@@ -27,8 +27,6 @@ from .transfers import nap
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Server"]
-
 
 class Server(ParameterServer):
     """A rank that holds a part of the parameters.

@@ -15,8 +15,6 @@ from ..communicator import import_mpi
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Transfer", "finish", "keep", "nap"]
-
 Bytes = npt.NDArray[np.uint8]
 
 CHUNK = 4 << 20  # bytes of a message

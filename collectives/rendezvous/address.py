@@ -25,17 +25,6 @@ from typing import Any
 
 from .job import REMEDY, Job
 
-__all__ = [
-    "Claim",
-    "accept",
-    "call",
-    "credentials",
-    "is_proof",
-    "listen",
-    "proof",
-    "users_are_told_apart",
-]
-
 _USER_MAP = Path("/proc/self/uid_map")
 _UNKNOWN_USER = Path("/proc/sys/kernel/overflowuid")
 _CLAIMS = 16  # so many other processes with this rank's number are noticed

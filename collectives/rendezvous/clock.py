@@ -17,8 +17,6 @@ import numpy as np
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Estimate", "compare", "estimate"]
-
 ROUNDS = 200
 TURN_S = 0.0005  # between two polls for this rank's turn
 

@@ -18,8 +18,6 @@ from .job import REMEDY, Job, environment_digest
 from .link import LONGEST, Link, wait_for
 from .patience import Wait
 
-__all__ = ["Hello", "UnverifiedLink", "introduce"]
-
 _LONGEST = 2048  # bytes of a message before the handshake is complete
 _TICK_S = 0.05  # interval of checks in waits
 

@@ -19,8 +19,6 @@ from ...launch.environment import (
     torchrun_restarts,
 )
 
-__all__ = ["ALONE", "REMEDY", "Job", "environment_digest"]
-
 REMEDY = "give each job a name of its own in WAGMA_JOB"
 
 # Variables that differ between the ranks of a launcher.

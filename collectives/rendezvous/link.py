@@ -15,8 +15,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["LONGEST", "Link", "encode", "plain", "wait_for"]
-
 LONGEST = 1 << 26  # bytes of one rank's value
 _PREFIX = 4  # bytes that hold a length
 _READ = 1 << 20

@@ -27,8 +27,6 @@ from .local_rank0 import Rank0
 from .patience import Patience, Wait
 from .reports import Report, as_error, common_report
 
-__all__ = ["local_ranks"]
-
 _CALL_S = 0.01  # between two attempts to connect to rank 0
 
 

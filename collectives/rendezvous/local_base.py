@@ -22,8 +22,6 @@ from .link import Link
 from .patience import Patience, Wait
 from .reports import Report, report
 
-__all__ = ["ENDED", "FOREIGN", "TICK_S", "LocalRanks", "Watch"]
-
 Watch = Callable[[], None] | None
 
 TICK_S = 0.05  # interval of checks in waits

@@ -18,8 +18,6 @@ from .local_base import ENDED, FOREIGN, TICK_S, LocalRanks, Watch
 from .patience import Patience, Wait
 from .reports import Report, as_error, common_report
 
-__all__ = ["Rank0"]
-
 _HOLD_S = 1.0  # wait if ranks seem to be of two jobs: more of them may arrive and show it
 _UNVERIFIED = 64  # connections that are open at once, beside one per rank
 

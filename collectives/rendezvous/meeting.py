@@ -32,8 +32,6 @@ from .tracing import Mark, mark
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["CollectiveMeta", "Comm", "Meeting", "rank_and_size"]
-
 # The ranks of a collective: a communicator, None or "auto".
 Comm: TypeAlias = "MPI.Intracomm | Literal['auto'] | None"
 

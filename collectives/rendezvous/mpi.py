@@ -18,8 +18,6 @@ from .reports import Report, as_error, common_report, describe_ranks, report
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["MPIRanks"]
-
 _VALUE, _ENDED, _GIVEN_UP = range(3)  # tags: of `allgather`, of `tell`, of a rank that gave up
 _NAMED = 256  # in larger communicators messages do not name the missing ranks
 _kept: list[Any] = []  # requests and buffers of ranks that gave up: MPI may still write to them

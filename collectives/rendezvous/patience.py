@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import StallError
-from ..options import SHORTEST_WARNING_S, Options
+from ..option_values import SHORTEST_WARNING_S
+from ..options import Options
 from .reports import describe_ranks
-
-__all__ = ["Patience", "Wait"]
 
 _CHECK_S = 0.05  # about the time between two checks of a wait
 _STOPPED_S = 0.5  # longer than a check is delayed on a busy machine

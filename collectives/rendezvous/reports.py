@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 from ...units import spans
 from .. import errors
 
-__all__ = ["Report", "as_error", "common_report", "describe_ranks", "report"]
-
 _ERRORS: dict[str, Callable[[str], Exception]] = {
     kind.__name__: kind
     for kind in (

@@ -18,8 +18,6 @@ from . import clock
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Mark", "mark"]
-
 ROUNDS = 50  # questions to rank 0; the fastest round trip counts
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 NAMESPACE = Path("/proc/self/ns/time")

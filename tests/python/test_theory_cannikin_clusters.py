@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from wagma.benchmarks.heterogeneous import clusters
 from wagma.theory.cannikin import ClusterModel, batch_time, opt_perf
 from wagma.theory.cannikin.clusters import ClusterName, cluster, made_cluster, shared_times, subset
 
@@ -81,10 +80,6 @@ def test_nodes_are_picked_evenly() -> None:
     assert subset(whole, 16) == whole
     assert subset(whole, 1).nodes == whole.nodes[:1]
     assert len(cluster("A", nodes=2).nodes) == 2
-
-
-def test_the_benchmark_has_the_same_clusters() -> None:
-    assert clusters.cluster("C", step_time=0.2) == cluster("C", step_time=0.2)
 
 
 def test_what_is_wrong_is_said() -> None:

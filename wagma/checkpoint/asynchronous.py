@@ -10,8 +10,6 @@ import torch
 
 from wagma.checkpoint.contents import snapshot
 
-__all__ = ["Copies", "Writer"]
-
 
 class Writer:
     """Run one job at a time; `wait` returns its error.

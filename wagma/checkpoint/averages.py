@@ -10,8 +10,6 @@ import torch
 
 from wagma.training.ranks import Ranks
 
-__all__ = ["ModelSum"]
-
 _PIECE = 1 << 22  # elements averaged at a time
 
 

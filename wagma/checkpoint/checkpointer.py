@@ -19,14 +19,12 @@ from wagma.checkpoint.names import Place
 from wagma.checkpoint.opening import OpenFolder
 from wagma.checkpoint.parts import Parts, Stateful
 from wagma.checkpoint.reading import read_newest, resume
-from wagma.collectives.options import check_switch
+from wagma.collectives.option_values import check_switch
 from wagma.inject.checks import check_count
 from wagma.launch.logs import RankLogger
 from wagma.training.optimizer import DistributedOptimizer
 from wagma.training.strategies.parameter_server import ParameterServerSGD
 from wagma.units import size_text, time_text
-
-__all__ = ["Checkpointer"]
 
 
 class Checkpointer:

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["compact", "safe_globals", "snapshot"]
-
 _PLAIN = (
     *(type(None), bool, int, float, complex, str, bytes, bytearray),
     *(torch.Size, torch.dtype, torch.device, torch.layout),

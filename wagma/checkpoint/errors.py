@@ -9,8 +9,6 @@ from wagma.collectives.errors import WagmaError
 from wagma.training.strategies.base import Algorithm
 from wagma.units import rank_list
 
-__all__ = ["CheckpointError", "CheckpointMismatchError", "describe", "together"]
-
 
 class CheckpointError(WagmaError, OSError):
     """A folder or a file cannot be written or read, or another job uses the folder."""

@@ -12,8 +12,6 @@ from wagma.checkpoint.files import write_bytes
 from wagma.checkpoint.parts import Parts
 from wagma.training.ranks import Ranks
 
-__all__ = ["export_mean"]
-
 
 def export_mean(parts: Parts, path: Path) -> None:
     """Write the mean of the ranks' parameters; collective. See `Checkpointer.export`."""

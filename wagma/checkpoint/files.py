@@ -18,16 +18,6 @@ import torch
 from wagma.checkpoint.contents import safe_globals
 from wagma.checkpoint.names import TEMPORARY
 
-__all__ = [
-    "Checksum",
-    "DamagedError",
-    "make_folder",
-    "read_data",
-    "sync_folder",
-    "write_bytes",
-    "write_data",
-]
-
 _EARLY = 1 << 24  # bytes after which to sync the written part to the disk
 _PAGE = 4096
 _PIECE = 1 << 19  # bytes that fit into a core's cache

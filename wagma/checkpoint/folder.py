@@ -23,8 +23,6 @@ from wagma.checkpoint.names import (
     ranks_of,
 )
 
-__all__ = ["Folder"]
-
 _RESTARTS = "restarts.json"
 
 

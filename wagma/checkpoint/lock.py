@@ -13,8 +13,6 @@ from pathlib import Path
 
 from wagma.checkpoint.errors import CheckpointError
 
-__all__ = ["FolderLock", "read_token"]
-
 LOCK = "lock"
 
 

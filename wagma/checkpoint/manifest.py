@@ -11,16 +11,6 @@ from typing import Any
 
 from wagma.units import rank_list
 
-__all__ = [
-    "FORMAT",
-    "Manifest",
-    "OtherFormat",
-    "OtherFormatError",
-    "Training",
-    "differences",
-    "why_not_whole",
-]
-
 FORMAT = 1
 _SHOWN = 20  # differences shown of each kind
 

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["TEMPORARY", "Place", "data_name", "manifest_name", "newest_first", "ranks_of"]
-
 TEMPORARY = ".tmp"  # suffix of a file that is being written
 _PLACE = re.compile(r"run-(\d{3,})-version-(\d{8,})")
 _MANIFEST = re.compile(r"rank-(\d{5,})\.json")

@@ -13,8 +13,6 @@ from wagma.launch.files import check_writable
 from wagma.launch.logs import RankLogger
 from wagma.training.strategies.base import Algorithm
 
-__all__ = ["OpenFolder"]
-
 _RETRIES_S = (0.0, 0.1, 0.5, 2.0, 5.0)  # NFS shows other hosts' files with a delay
 
 

@@ -13,8 +13,6 @@ import torch
 from wagma.checkpoint.manifest import Training
 from wagma.training.optimizer import DistributedOptimizer
 
-__all__ = ["Parts", "Stateful", "lacking", "load_random", "name_objects"]
-
 # Options of a collective that change the training's course.
 _OPTIONS = (
     *("group_size", "grouping", "missed", "activation", "sync_period", "seed"),

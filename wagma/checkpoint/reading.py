@@ -16,8 +16,6 @@ from wagma.launch.logs import RankLogger
 from wagma.training.strategies.gradients import GradientAveraging
 from wagma.units import plural, rank_list
 
-__all__ = ["Plan", "Read", "read_newest", "resume"]
-
 _REMEDY = "load it with the version of wagma that saved it, or save into another folder"
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Collate", "collate"]
-
 
 def collate(dataset: Any, collate_fn: Callable[[list[Any]], Any] | None = None) -> Collate:
     """Return a ``collate_fn`` for a DataLoader whose batches may be empty.

@@ -8,8 +8,6 @@ from typing import Any, SupportsIndex
 from wagma.data.epoch import Epoch
 from wagma.inject.checks import check_count, check_rank
 
-__all__ = ["UnevenBatchSampler"]
-
 _STATE = ("dataset_size", "seed", "shuffle", "epoch", "steps", "samples")
 
 

@@ -24,8 +24,6 @@ from wagma.units import parse_duration, parse_size
 if TYPE_CHECKING:
     from wagma.doctor.facts import Facts, Finding, Wanted
 
-__all__ = ["SUMMARY", "add_arguments", "run"]
-
 SUMMARY = "examine this machine and this launch: find problems and their remedies"
 
 EXAMPLE_BYTES = 100 << 20

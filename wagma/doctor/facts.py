@@ -9,30 +9,6 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from wagma.units import rank_list
 
-__all__ = [
-    "Clock",
-    "Cpus",
-    "Engine",
-    "Facts",
-    "Finding",
-    "Gpu",
-    "Level",
-    "Live",
-    "Memory",
-    "Mpi",
-    "RankFacts",
-    "Wanted",
-    "by_node",
-    "note",
-    "ok",
-    "over_messages",
-    "problem",
-    "restored",
-    "warning",
-    "which_ranks",
-]
-
-
 T = TypeVar("T")
 
 

@@ -33,8 +33,6 @@ from wagma.doctor.ranks import Ranks, ranks_of_job
 from wagma.doctor.software import one_line
 from wagma.launch.environment import ALLOCATION, VARIABLES, launched_rank
 
-__all__ = ["gather"]
-
 T = TypeVar("T")
 
 # Besides all that begin with WAGMA_.

@@ -10,18 +10,6 @@ from typing import NamedTuple
 
 from wagma.doctor.facts import Clock, Cpus, Memory
 
-__all__ = [
-    "CGROUPS",
-    "MemoryLimit",
-    "available",
-    "clock",
-    "cpu_limit",
-    "cpus",
-    "memory",
-    "memory_limit",
-    "text_of",
-]
-
 SHM = Path("/dev/shm")
 CGROUPS = Path("/sys/fs/cgroup")
 

@@ -11,8 +11,6 @@ from typing import Any
 from wagma.doctor.facts import Facts, Finding, Level, by_node
 from wagma.units import plural
 
-__all__ = ["count", "render_json", "render_text"]
-
 SCHEMA = 1
 SHOWN_HOSTS = 4
 SHOWN_LINES = 8  # of one topic that need no remedy: there can be one for each node

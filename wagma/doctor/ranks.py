@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from wagma.collectives import Handle
 
-__all__ = ["Alone", "Lost", "Ranks", "ranks_of_job"]
-
 
 class Lost(Exception):  # noqa: N818
     """Ranks do not come, or end; says which."""

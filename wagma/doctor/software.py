@@ -20,8 +20,6 @@ from wagma.doctor.machine import text_of
 from wagma.launch import environment
 from wagma.launch.libraries import are_several, mapped, mpi_libraries
 
-__all__ = ["OTHER_VARIABLES", "engine", "gpu", "mpi", "one_line", "versions"]
-
 CUPY = ("cupy", "cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x")
 PACKAGES = ("wagma", "numpy", "mpi4py", "torch")
 OPEN_MPI = "Open MPI"  # as mpi4py calls it

@@ -6,8 +6,6 @@ import math
 from operator import index
 from typing import SupportsIndex
 
-__all__ = ["Seconds", "as_number", "check_count", "check_number", "check_rank"]
-
 Seconds = float  # by this name `wagma.inject.text` knows which numbers may have a unit of time
 
 # Seconds are eleven days; far more could not be slept.

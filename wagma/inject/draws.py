@@ -16,20 +16,6 @@ import numpy.typing as npt
 
 from wagma.inject.checks import Seconds, check_count, check_number, check_rank
 
-__all__ = [
-    "Delays",
-    "DropCompute",
-    "Exponential",
-    "Floats",
-    "Heterogeneous",
-    "Lognormal",
-    "Normal",
-    "OneServer",
-    "Paper",
-    "Seed",
-    "bounded_lognormal",
-]
-
 Floats = npt.NDArray[np.float64]
 # Entropy of numpy.random.SeedSequence: integers >= 0.
 Seed = int | tuple[int, ...]

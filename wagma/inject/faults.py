@@ -11,8 +11,6 @@ from typing import ClassVar
 from wagma.inject.checks import Seconds, check_count, check_number
 from wagma.inject.processes import suspend_self
 
-__all__ = ["Fault", "Kill", "Stop"]
-
 
 class Fault(ABC):
     """Something that happens to one rank at one step.

@@ -13,8 +13,6 @@ from wagma.inject.draws import Delays, Floats
 from wagma.inject.faults import Fault
 from wagma.inject.text import NONE, read, spell
 
-__all__ = ["Injector", "parse"]
-
 
 def parse(text: str, size: int, seed: int = 0) -> Injector:
     """Read the text form of an imbalance, see `wagma.inject.text`.

@@ -13,8 +13,6 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["resume", "state_of", "suspend", "suspend_self"]
-
 POLL_S = 0.001
 STOPS_WITHIN_S = 30.0
 

@@ -30,8 +30,6 @@ from wagma.inject.faults import Fault, Kill, Stop
 from wagma.inject.trace import Trace
 from wagma.units import parse_seconds
 
-__all__ = ["EVENTS", "NONE", "forms", "read", "spell"]
-
 NONE = "none"
 
 EVENTS: dict[str, type[Delays] | type[Fault]] = {

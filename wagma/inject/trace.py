@@ -23,8 +23,6 @@ import numpy.typing as npt
 from wagma.inject.checks import check_count, check_number, check_rank
 from wagma.inject.draws import Delays, Floats
 
-__all__ = ["ENDS", "Entry", "Trace", "parse_trace"]
-
 HEADER = "step,rank,seconds"
 ENDS = ("cycle", "once")
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from mpi4py import MPI
 
-__all__ = ["InputError", "agreed", "refuse"]
-
 # Options of fields, compared in this order; other fields have the option of their own name.
 OPTIONS = {
     "kind": "the kind",

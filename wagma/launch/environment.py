@@ -6,33 +6,6 @@ from collections.abc import Mapping
 from math import prod
 from typing import Literal, NamedTuple
 
-__all__ = [
-    "ALLOCATION",
-    "HYDRA",
-    "OPEN_MPI",
-    "PMIX",
-    "SRUN",
-    "TORCHRUN",
-    "VARIABLES",
-    "Launcher",
-    "allocated_tasks",
-    "alone_by_mistake",
-    "in_srun_step",
-    "job_end",
-    "job_number",
-    "launched_rank",
-    "local_rank",
-    "local_variable",
-    "meeting_place",
-    "mpi_launcher",
-    "restart_count",
-    "started_by_mpiexec",
-    "started_ranks",
-    "torchrun_address",
-    "torchrun_id",
-    "torchrun_restarts",
-]
-
 
 class Launcher(NamedTuple):
     """A launcher of ranks, and the variables in which it numbers them.

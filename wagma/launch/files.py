@@ -12,8 +12,6 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["check_writable", "write_file"]
-
 _ROOT = 0
 
 

@@ -27,8 +27,6 @@ import numpy as np
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["STATUS", "Interrupt"]
-
 STATUS = 130  # exit status: 128 + SIGINT
 ECHO_S = 0.5
 PATIENCE_S = 10.0

@@ -6,8 +6,6 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["are_several", "mapped", "mpi_libraries", "several_mpis"]
-
 _MPI = ("libmpi.so", "libmpi_abi.so", "libmpich.so", "libmpi_cray.so")
 _MAPS = Path("/proc/self/maps")
 

@@ -6,8 +6,6 @@ import logging
 from collections.abc import MutableMapping
 from typing import Any
 
-__all__ = ["RankLogger", "rank_prefix"]
-
 
 def rank_prefix(rank: int, size: int) -> str:
     """Return the prefix of a rank's log lines: ``[rank 2/4]``."""

@@ -9,16 +9,6 @@ from typing import Any, TypeVar
 
 from . import values
 
-__all__ = [
-    "TRANSPORTS",
-    "add_group_size",
-    "add_progress",
-    "add_transport",
-    "integer",
-    "is_shown",
-    "reader",
-]
-
 T = TypeVar("T")
 Add = Callable[..., Any]  # add_argument of a parser or of a group of options
 

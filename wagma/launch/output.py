@@ -6,8 +6,6 @@ import codecs
 import io
 import sys
 
-__all__ = ["print_anything"]
-
 _HANDLER = "wagma.plain"
 _PLAIN = {"±": "+/-"}  # characters beyond ASCII that wagma prints
 

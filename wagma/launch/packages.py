@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-__all__ = ["missing"]
-
 # Names on PyPI of packages that are imported under another name.
 _DISTRIBUTIONS = {"sklearn": "scikit-learn"}
 

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-__all__ = ["bar", "progress"]
-
 
 @contextmanager
 def progress(points: int, *, shown: bool, rows: bool) -> Iterator[Callable[[], None]]:

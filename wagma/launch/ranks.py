@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["gather", "meet"]
-
 
 def meet(comm: MPI.Intracomm) -> None:
     """Enter a barrier in which waiting ranks sleep and leave their cores to working ranks.

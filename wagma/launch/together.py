@@ -17,8 +17,6 @@ from wagma.launch.ranks import gather
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["FAILED", "abort", "abort_on_error", "check_transport", "everywhere", "on_world"]
-
 T = TypeVar("T")
 
 FAILED = 1  # exit status

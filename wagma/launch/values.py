@@ -9,8 +9,6 @@ from collections.abc import Collection
 
 from wagma.units import parse_size
 
-__all__ = ["check_order", "integer", "limits", "names", "percentiles", "quorum", "size"]
-
 
 def integer(text: str, lowest: int) -> int:
     """Parse a whole number from `lowest`."""

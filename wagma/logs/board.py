@@ -12,8 +12,6 @@ from wagma.launch.packages import missing
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-__all__ = ["Board", "is_wanted"]
-
 _log = logging.getLogger("wagma")
 
 

@@ -11,8 +11,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TextIO
 
-__all__ = ["ConsoleHandler", "Shown", "check_ranks"]
-
 _MOST_KINDS = 1000  # kinds of messages that a rank shows at most
 _LONGEST = 1000  # characters of another rank's message
 

@@ -14,8 +14,6 @@ from wagma.units import rank_list
 if TYPE_CHECKING:
     from wagma.collectives.rendezvous.meeting import Meeting
 
-__all__ = ["LineFile", "open_on_all", "rank_file"]
-
 T = TypeVar("T")
 _MANY_BYTES = 1 << 16  # waiting bytes that are written at once
 _MOST_BYTES = 1 << 20  # bytes that wait for a failing disk at most

@@ -21,8 +21,6 @@ from wagma.logs.summary import Summary, own_figures, summarize, table
 if TYPE_CHECKING:
     from wagma.training.optimizer import DistributedOptimizer
 
-__all__ = ["MetricsWriter"]
-
 _OWN = {"event", "rank", "run", "time", "version", NOT_FINITE}  # reserved names
 _log = logging.getLogger("wagma")
 

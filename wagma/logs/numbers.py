@@ -8,8 +8,6 @@ import numbers
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["NOT_FINITE", "as_number", "dump", "restore"]
-
 # JSON has neither NaN nor infinity: such values are null, and this key maps names to the values.
 NOT_FINITE = "not_finite"
 _WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}

@@ -17,8 +17,6 @@ from wagma.units import plural
 if TYPE_CHECKING:
     from wagma.collectives.rendezvous.meeting import Comm
 
-__all__ = ["LEVEL", "RankLogs"]
-
 LEVEL = "WAGMA_LOG_LEVEL"
 CONSOLE = "WAGMA_LOG_CONSOLE"
 _log = logging.getLogger("wagma")

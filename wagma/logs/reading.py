@@ -12,8 +12,6 @@ from typing import Any
 
 from wagma.logs.numbers import restore
 
-__all__ = ["latest_run", "read_metrics"]
-
 _NAME = re.compile(r"rank-(\d+)\.jsonl")
 _TAIL = 1 << 16  # bytes at the end of a file to search for its latest run
 _log = logging.getLogger("wagma")

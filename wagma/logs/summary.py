@@ -8,8 +8,6 @@ from typing import TypedDict
 
 from wagma.units import percent_text, plural, time_text
 
-__all__ = ["Measure", "Summary", "own_figures", "summarize", "table"]
-
 # Figures that are compared between ranks.
 _MEASURES = ("steps", "versions_per_second", "late_share", "waited_seconds")
 _NAMED = 16  # ranks with the largest late shares that are listed

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from wagma.collectives.rendezvous.meeting import Comm
     from wagma.training.optimizer import DistributedOptimizer
 
-__all__ = ["Preemption", "Saver"]
-
 SIGNALS = (signal.SIGUSR2, signal.SIGTERM)  # NCCL takes SIGUSR1
 
 

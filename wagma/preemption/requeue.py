@@ -8,8 +8,6 @@ import subprocess
 
 from wagma.launch.logs import RankLogger
 
-__all__ = ["EXIT_RESTART", "requeue"]
-
 EXIT_RESTART = 85  # asks the batch script to restart the program; Linux's ERESTART
 _PATIENCE_S = 60.0
 

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
-__all__ = ["Handlers"]
-
 
 class Handlers:
     """Handlers of some signals; each calls a function, and then the handler installed before.

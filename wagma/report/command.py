@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from wagma.report.page import Report
     from wagma.report.records import Found
 
-__all__ = ["SUMMARY", "add_arguments", "run"]
-
 SUMMARY = "make one page of HTML from the benchmarks, trainings and timelines of a folder"
 
 

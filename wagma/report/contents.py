@@ -31,18 +31,6 @@ from wagma.trace.summary import RankSummary
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = [
-    "ROW",
-    "SCHEMA_VERSION",
-    "read_benchmark",
-    "read_goals",
-    "read_merged",
-    "read_summaries",
-    "read_timeline",
-    "read_trace",
-    "read_training",
-]
-
 T = TypeVar("T", bound="DataclassInstance")
 
 SCHEMA_VERSION = 1  # of benchmark.schema.json

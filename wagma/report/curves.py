@@ -14,8 +14,6 @@ from wagma.report.style import FAINT, Look
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["MOST", "Line", "band", "draw", "floor", "panels"]
-
 MOST = 5  # lines that one plot shows
 POINTS = 200  # of a mean
 LOW = 0.02  # share of the points that may lie below the plot: those of the first steps

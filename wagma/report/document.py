@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Cell", "Part", "Plot", "Row", "Section", "Table", "table"]
-
 
 @dataclass(frozen=True)
 class Cell:

@@ -17,8 +17,6 @@ from PIL import Image
 from wagma.report.document import Plot
 from wagma.report.style import RC
 
-__all__ = ["Drawn", "draw"]
-
 WIDTH, WIDE = 5.0, 10.6  # inches
 PNG_DPI = 160
 COLOURS = 128  # of a PNG

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any, NoReturn
 
-__all__ = ["FormatError", "check_schema", "clean", "finite", "loads"]
-
 # Control characters and halves of characters; in JSON's text they are escaped, but for a few.
 FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 ESCAPED = re.compile(r"\\u|[\x7f-\x9f\ufffe\uffff]")

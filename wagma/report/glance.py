@@ -14,8 +14,6 @@ from wagma.report.sections.words import percent, setup, times, us
 from wagma.report.style import without_form
 from wagma.units import size_text
 
-__all__ = ["Fact", "glance"]
-
 MOST = 4  # a row of the page
 OURS = "wagma"  # among the algorithms of a training
 

@@ -16,8 +16,6 @@ from wagma.report.records import Found
 from wagma.report.sections import sections
 from wagma.report.sections.tables import warnings
 
-__all__ = ["Report", "report"]
-
 
 @dataclass(frozen=True)
 class Report:

@@ -21,8 +21,6 @@ from wagma.report.formats import FormatError, clean, loads
 from wagma.report.records import Found, Skipped, Source, Trace
 from wagma.trace.files import Timeline
 
-__all__ = ["KINDS", "read"]
-
 # What a report is made of: kind, and what makes a file of it.
 KINDS = {
     "benchmark": "python -m wagma bench KIND --format json > FILE",

@@ -13,22 +13,6 @@ if TYPE_CHECKING:
     from wagma.trace.files import Timeline
     from wagma.trace.summary import RankSummary
 
-__all__ = [
-    "Benchmark",
-    "Curve",
-    "Distribution",
-    "Found",
-    "Goals",
-    "Measured",
-    "Point",
-    "Run",
-    "Skipped",
-    "Source",
-    "Summaries",
-    "Trace",
-    "Training",
-]
-
 
 @dataclass(frozen=True)
 class Source:

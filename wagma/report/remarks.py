@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["facts", "remarks"]
-
 
 def remarks(environment: Mapping[str, Any]) -> str:
     """Return lines such as "# cores: 2", with their ends.

@@ -10,21 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-__all__ = [
-    "COMPUTING",
-    "FAINT",
-    "GRID",
-    "INK",
-    "IN_CALL",
-    "RC",
-    "REDUCING",
-    "WAITING",
-    "Look",
-    "Looks",
-    "looks",
-    "without_form",
-]
-
 INK, GRID, FAINT = "#1f2933", "#e3e7eb", "#616e7c"
 COMPUTING, IN_CALL, WAITING, REDUCING = "#c9d0d6", "#8793a0", "#e08a00", "#16324f"
 

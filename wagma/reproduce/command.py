@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     Claim = tuple[str, str, str]
     Claims = Callable[[dict[str, Numbers]], list[Claim]]
 
-__all__ = ["METHODS", "SUMMARY", "add_arguments", "run"]
-
 SUMMARY = "simulate the figures of a paper again"
 
 # Each is a module of this package, with _ for -, with `PICTURES`. It may have `NEEDS`: the packages

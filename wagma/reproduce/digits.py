@@ -6,9 +6,6 @@ import numpy as np
 
 from wagma.theory.checks import Floats, Ints
 
-__all__ = ["CLASSES", "load", "softmax"]
-
-
 CLASSES = 10
 # The mean of |x|^2 over MNIST's images with pixels from 0 to 1: the noise of a gradient, and the
 # learning rates that are stable, go by it.

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["PICTURES", "simulate"]
-
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Floats]
 
 BASE_S = 0.45  # of a micro-batch, without noise

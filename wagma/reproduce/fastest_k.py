@@ -21,8 +21,6 @@ from wagma.theory.order_statistics import exponential_mean
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["NEEDS", "PICTURES"]
-
 NEEDS = ("sklearn",)
 
 

@@ -20,8 +20,6 @@ from wagma.theory.checks import Floats
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["NEEDS", "PICTURES", "train"]
-
 NEEDS = ("sklearn",)
 
 

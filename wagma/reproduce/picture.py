@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-__all__ = ["Numbers", "Picture", "logarithmic", "plain", "png"]
-
 Numbers = dict[str, Any]
 
 _DIGITS = 6  # of a number in the JSON

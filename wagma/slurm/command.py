@@ -27,8 +27,6 @@ from wagma.units import plural
 if TYPE_CHECKING:
     from wagma.slurm.checks import Finding
 
-__all__ = ["SUMMARY", "add_arguments", "run"]
-
 SUMMARY = "write a batch script for Slurm, find its mistakes, explain it"
 
 

@@ -12,8 +12,6 @@ from wagma.slurm.plan import SIGNAL_EARLY_S, Component, array_tasks, time_limit
 from wagma.slurm.script import Launch, Script
 from wagma.units import duration_text, plural
 
-__all__ = ["explain"]
-
 _WIDTH = 14
 _BINDINGS = {"cpu-bind": "--cpu-bind={}", "bind-to": "-bind-to {}", "map-by": "--map-by {}"}
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-__all__ = ["SHORT", "mpiexec_words", "number", "read_words"]
-
 SHORT = {
     "A": "account",
     "C": "constraint",

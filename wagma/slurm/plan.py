@@ -10,17 +10,6 @@ from wagma.slurm.options import number
 from wagma.slurm.script import Script
 from wagma.units import parse_limit
 
-__all__ = [
-    "DEFAULT_SIGNAL_S",
-    "SIGNAL_EARLY_S",
-    "Component",
-    "Signal",
-    "array_tasks",
-    "components",
-    "signal_of",
-    "time_limit",
-]
-
 DEFAULT_SIGNAL_S = 60
 SIGNAL_EARLY_S = 60  # Slurm may signal so much sooner than it was asked to
 _GPU = re.compile(r"(?:gres[:/])?gpu(?:[:/][\w.-]+)??(?:[:=](\d+))?", re.ASCII)

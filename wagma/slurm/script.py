@@ -11,8 +11,6 @@ from pathlib import Path
 from wagma.slurm.options import mpiexec_words, read_words
 from wagma.slurm.shell import Command, code_lines, parse
 
-__all__ = ["Directive", "Launch", "Script", "program_file", "read"]
-
 _SEPARATORS = ("hetjob", "packjob")
 _WRAPPERS = {"exec", "command", "nohup", "time"}
 _CONTAINERS = {"apptainer", "singularity", "docker", "podman", "podman-hpc", "shifter", "ch-run"}

@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-__all__ = ["Command", "code_lines", "parse"]
-
 _KEYWORDS = {"if", "then", "elif", "else", "while", "until", "do", "!", "{", "time", "coproc"}
 _OPENING = {"while", "until", "for", "select"}
 _SEPARATORS = ("&&", "||", ";;", "|&", ";", "|", "&", "\n")

@@ -15,8 +15,6 @@ from pathlib import Path
 from wagma.slurm.plan import array_tasks
 from wagma.units import parse_limit
 
-__all__ = ["LAUNCHERS", "MPIS", "Choice", "fill", "folder", "names"]
-
 MPIS = ("mpich", "openmpi", "intel", "cray")
 LAUNCHERS = ("srun", "mpiexec")
 EXAMPLE = "train.py"

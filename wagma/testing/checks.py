@@ -10,8 +10,6 @@ import torch
 from wagma.collectives import PeerError
 from wagma.testing.places import Place, Run, backward, new_optimizer, new_parameter
 
-__all__ = ["CHECKS"]
-
 STEPS, HALF = 12, 5
 MANY = 400  # steps within which a rank has to learn of another one's failure
 

@@ -18,8 +18,6 @@ from wagma.training.strategies.base import Algorithm
 if TYPE_CHECKING:
     from wagma.collectives.rendezvous.meeting import Comm
 
-__all__ = ["Place", "Run", "backward", "find", "new_optimizer", "new_parameter"]
-
 TIMEOUT_S = 120.0  # for which a rank waits for others
 
 

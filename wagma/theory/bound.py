@@ -27,8 +27,6 @@ import numpy as np
 from wagma.collectives.topology import groups, neighbors
 from wagma.theory.checks import Floats
 
-__all__ = ["Bound", "Rule", "bound"]
-
 
 @dataclass(frozen=True, slots=True)
 class Rule:

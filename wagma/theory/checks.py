@@ -10,17 +10,6 @@ import numpy.typing as npt
 
 from wagma.inject.checks import as_number, check_count
 
-__all__ = [
-    "Floats",
-    "Ints",
-    "check_numbers",
-    "check_passed",
-    "check_share",
-    "check_time",
-    "check_workers",
-    "shaped",
-]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass, fields
 
 from wagma.theory.checks import Floats, check_time
 
-__all__ = ["Descent"]
-
 
 @dataclass(frozen=True)
 class Descent:

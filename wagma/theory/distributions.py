@@ -7,8 +7,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["Distribution", "check_distribution", "check_times", "parameters"]
-
 
 class Distribution(Protocol):
     """A frozen distribution of scipy.stats, continuous or discrete."""

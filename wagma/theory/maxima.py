@@ -12,9 +12,6 @@ import numpy as np
 from wagma.theory.checks import Floats
 from wagma.theory.distributions import Distribution
 
-__all__ = ["expected_maximum"]
-
-
 # The grid's step moves the result by at most half of this share of the mean of a term.
 _RESOLUTION = 1e-3
 _FEWEST, _MOST = 1 << 17, 1 << 23  # cells of the grid

@@ -17,9 +17,6 @@ from wagma.theory.checks import Floats, check_time
 from wagma.theory.distributions import Distribution, check_distribution, parameters
 from wagma.theory.scipy_needed import scipy
 
-__all__ = ["exponential_mean", "order_statistic_mean", "order_statistic_means"]
-
-
 _ACCURACY = 1e-8  # relative, of a numeric expectation
 _FARTHEST = 690.0  # of log odds: exp(-690) is about the smallest float
 _MOST_VALUES = 10_000_000  # of a discrete distribution

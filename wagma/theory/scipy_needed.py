@@ -5,8 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__all__ = ["scipy"]
-
 
 def scipy(part: str) -> Any:
     """Return a module of scipy, such as scipy.stats for "stats".

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 from .files import Timeline
 
-__all__ = ["Offset", "align"]
-
 Key = tuple[str, str]
 
 

@@ -24,8 +24,6 @@ from wagma.units import plural
 if TYPE_CHECKING:
     from wagma.trace.files import Timeline
 
-__all__ = ["SUMMARY", "add_arguments", "run"]
-
 SUMMARY = "merge or sum up the timelines that ranks wrote (WAGMA_TRACE)"
 
 

@@ -10,19 +10,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "FORMAT",
-    "Clock",
-    "Event",
-    "Timeline",
-    "TraceError",
-    "check_one_run",
-    "find",
-    "missing_ranks",
-    "parse",
-    "read",
-]
-
 FORMAT = 1  # otherData.wagma
 PATTERN = "*.rank-*.json"
 SHOWN_FILES = 3

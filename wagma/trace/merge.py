@@ -9,8 +9,6 @@ from typing import Any
 from .clocks import Offset, align
 from .files import FORMAT, Event, Timeline
 
-__all__ = ["Last", "arrivals", "last_to_come", "merge"]
-
 # (collective, version) -> rank -> ns on the common clock
 Arrivals = Mapping[tuple[str, int], Mapping[int, int]]
 Last = tuple[int, int]  # rank, ns after the first of those that were asked about

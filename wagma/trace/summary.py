@@ -12,8 +12,6 @@ from .clocks import align
 from .files import Timeline
 from .merge import arrivals, last_to_come
 
-__all__ = ["RankSummary", "summarize", "table"]
-
 WIDTH = 1000  # no row is cut or wrapped
 WORK = ("write", "reduce", "merge")
 

@@ -6,8 +6,6 @@ import torch
 
 from wagma.collectives import MismatchError
 
-__all__ = ["Agreed", "VersionedArray"]
-
 BITS = 32
 
 

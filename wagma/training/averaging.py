@@ -19,8 +19,6 @@ from wagma.training.scaling import scale_of, unscale
 from wagma.training.stopping import had_samples
 from wagma.training.wrapper import OptimizerWrapper
 
-__all__ = ["AveragingOptimizer"]
-
 
 class AveragingOptimizer(OptimizerWrapper):
     """The part of a `wagma.DistributedOptimizer` that averages gradients on demand."""

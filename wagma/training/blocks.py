@@ -13,8 +13,6 @@ from wagma.training.joining import Pace, last_version
 from wagma.training.micro_batching import MicroBatchingOptimizer
 from wagma.training.policies.base import ComputePolicy
 
-__all__ = ["BlocksOptimizer"]
-
 
 class BlocksOptimizer(MicroBatchingOptimizer):
     """The part of a `wagma.DistributedOptimizer` that has `no_sync` and `join`."""

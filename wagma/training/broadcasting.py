@@ -12,8 +12,6 @@ from wagma.collectives.rendezvous.meeting import Comm
 from wagma.training.buffers import broadcast_tensors
 from wagma.training.ranks import Ranks, Waits
 
-__all__ = ["broadcast", "tensors_of"]
-
 
 def broadcast(model: torch.nn.Module, comm: Comm = "auto", **waits: Unpack[Waits]) -> None:
     """Copy all parameters and buffers of `model` from rank 0 to all ranks; collective.

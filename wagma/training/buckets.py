@@ -19,8 +19,6 @@ from wagma.training.flat_gradients import FlatGradients
 from wagma.training.marks import Mark, is_same, mark_of
 from wagma.training.stopping import Stops
 
-__all__ = ["Bucket", "Buckets", "Sent", "cut"]
-
 CHANGED = (
     "the gradient of parameter {index} was changed after backward() had sent it (bucket_bytes): to "
     "clip averages call opt.clip_grad_norm_() or opt.average_gradients() after backward(), with a "

@@ -8,8 +8,6 @@ import torch
 
 from wagma.training.ranks import Ranks
 
-__all__ = ["average_buffers", "broadcast_tensors"]
-
 
 def average_buffers(ranks: Ranks, buffers: Iterable[torch.Tensor]) -> None:
     """Average floating buffers over the ranks, and copy other buffers from rank 0; collective.

@@ -9,8 +9,6 @@ from torch.optim import Optimizer
 from wagma.launch.logs import RankLogger
 from wagma.training.policies.base import ComputePolicy
 
-__all__ = ["load", "save"]
-
 
 def save(policy: ComputePolicy, inner: Optimizer) -> dict[str, Any]:
     """Return the state of `inner`, extended by those of `policy` and its algorithm."""

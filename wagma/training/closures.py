@@ -10,8 +10,6 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-__all__ = ["check_given", "needs_closure", "step_with"]
-
 
 def needs_closure(inner: Optimizer) -> bool:
     """Return whether ``inner.step()`` is impossible without a closure, as with LBFGS or SAM.

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from wagma.collectives import Outcome
 from wagma.training.strategies.base import Algorithm
 
-__all__ = ["Counters"]
-
 
 class Counters:
     """Counters of one rank.

@@ -6,8 +6,6 @@ from typing import SupportsIndex
 
 from wagma.training.blocks import BlocksOptimizer
 
-__all__ = ["EndingOptimizer"]
-
 
 class EndingOptimizer(BlocksOptimizer):
     """The part of a `wagma.DistributedOptimizer` that stops all ranks when one wants to."""

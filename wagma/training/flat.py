@@ -18,8 +18,6 @@ from operator import is_
 import torch
 from torch.autograd.graph import increment_version
 
-__all__ = ["FlatParameters", "Layout", "Slot"]
-
 # Bytes; what torch's CPU allocator aligns to.
 ALIGNMENT = 64
 

@@ -17,8 +17,6 @@ from wagma.training.agreed import Agreed
 from wagma.training.flat import Layout
 from wagma.training.stopping import Stops
 
-__all__ = ["FlatGradients"]
-
 # Bytes. Larger averages reuse their memory in each step: malloc returns large blocks to the kernel,
 # and mapping new ones page by page takes longer than the copy.
 RECYCLED = 4 << 20

@@ -12,8 +12,6 @@ from torch.optim import Optimizer
 from wagma.collectives.parameter_server.member import Shard
 from wagma.training.flat import FlatParameters, Layout
 
-__all__ = ["GradientSum", "bytes_of", "cut", "shards_of"]
-
 Bytes = npt.NDArray[np.uint8]
 
 

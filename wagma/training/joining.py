@@ -16,8 +16,6 @@ from wagma.collectives import MismatchError, PeerError, QuorumMismatchError, Sta
 from wagma.training.closures import needs_closure
 from wagma.training.strategies.base import Algorithm
 
-__all__ = ["Pace", "check_before_last", "last_version", "naming_join"]
-
 UNEVEN = (
     "If the ranks have unequally many batches, a rank whose data has run out takes part in the "
     "steps of the others with opt.join(): with opt.join(len(loader)): for batch in loader: ..."

@@ -9,9 +9,6 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-__all__ = ["GradientMarks", "Mark", "is_same", "mark_of"]
-
-
 Mark = tuple["weakref.ref[torch.Tensor]", int]  # a gradient, and its version counter
 
 

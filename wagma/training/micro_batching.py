@@ -8,8 +8,6 @@ from typing import TypeVar
 
 from wagma.training.averaging import AveragingOptimizer
 
-__all__ = ["MicroBatchingOptimizer"]
-
 B = TypeVar("B")
 
 

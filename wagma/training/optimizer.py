@@ -24,8 +24,6 @@ from wagma.training.strategies.base import Algorithm
 if TYPE_CHECKING:
     from wagma.theory.cannikin import Plan
 
-__all__ = ["DistributedOptimizer"]
-
 
 class DistributedOptimizer(EndingOptimizer):
     """Wrap an optimizer so that `algorithm` averages its steps over the ranks.

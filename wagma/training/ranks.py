@@ -13,8 +13,6 @@ from wagma.collectives.options import Transport
 from wagma.collectives.rendezvous.meeting import Comm, Meeting, rank_and_size
 from wagma.collectives.rendezvous.patience import Patience
 
-__all__ = ["NamedWaits", "Ranks", "Waits"]
-
 
 class Waits(TypedDict, total=False):
     """Arguments of every algorithm that control how ranks wait for each other.

@@ -7,8 +7,6 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-__all__ = ["ScaledRates"]
-
 
 class ScaledRates:
     """Multiply the learning rates of all groups while `inner` steps.

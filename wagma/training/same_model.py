@@ -13,9 +13,6 @@ from wagma.training.buffers import broadcast_tensors
 from wagma.training.flat import Layout
 from wagma.training.strategies.base import Algorithm
 
-__all__ = ["agree", "share_rest"]
-
-
 NOT_GIVEN = (
     "the ranks' parameters differed, and are rank 0's now. What the optimizer does not hold, such "
     "as frozen parameters and buffers, stays each rank's own: make all of the model rank 0's with "

@@ -11,8 +11,6 @@ import torch
 from torch.amp.grad_scaler import OptState
 from torch.optim import Optimizer
 
-__all__ = ["check_pending", "forget", "scale_of", "unscale"]
-
 
 def scale_of(scaler: torch.amp.GradScaler, optimizer: Optimizer) -> float:
     """Return the factor by which `scaler` has multiplied the gradients of `optimizer`.

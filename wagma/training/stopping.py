@@ -17,8 +17,6 @@ from wagma.collectives import Outcome, Request, SyncAllreduce
 from wagma.collectives.rendezvous.meeting import Comm
 from wagma.training.ranks import NamedWaits
 
-__all__ = ["StopWatch", "Stops", "had_samples"]
-
 # Weight of a rank without samples that contributes only its stop request: float32 arrays accept it,
 # and it is far too small to change another rank's share.
 LEAST = 2.0**-96

@@ -9,8 +9,6 @@ import torch
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-__all__ = ["OptimizerWrapper"]
-
 
 class OptimizerWrapper(Optimizer):
     """Share the groups, the state and the hooks of the inner optimizer.

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wagma.launch.agreement import refuse
+from wagma.launch.agreement import refuse as refuse
 from wagma.launch.options import add_progress, is_shown, reader
 from wagma.launch.packages import missing
 from wagma.units import parse_duration, parse_size, size_text
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from wagma.tune.search import Found, Times
-
-__all__ = ["SUMMARY", "add_arguments", "refuse", "run"]
 
 SUMMARY = "measure how ranks exchange data fastest over messages, for handles to use"
 

@@ -18,8 +18,6 @@ from wagma.collectives.rendezvous.meeting import Meeting
 from wagma.collectives.rendezvous.patience import Patience
 from wagma.collectives.tuning import Schedule
 
-__all__ = ["default_schedule", "measure", "ranks_on_this_node"]
-
 FEWEST, MOST = 7, 200  # calls of which the median is taken
 WARMING = 3
 

@@ -9,19 +9,6 @@ from typing import TypeAlias
 
 from wagma.collectives.tuning import Schedule
 
-__all__ = [
-    "Found",
-    "Measure",
-    "at_once",
-    "best_chunk",
-    "best_direct",
-    "best_switch",
-    "memory",
-    "points",
-    "powers",
-    "search",
-]
-
 CHUNKS = (64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20)
 IN_FLIGHT = 4  # chunks of a stream that have memory at a time: csrc/messages/exchange.h
 EVERYTHING = 2**62  # bytes: no array is larger

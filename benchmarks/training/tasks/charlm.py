@@ -16,8 +16,6 @@ from torch import nn
 
 from .task import Batch, Task
 
-__all__ = ["CharactersTask", "load"]
-
 # Characters of a sentence, and of a bucket the lengths that are put together.
 SHORTEST, LONGEST, BUCKET = 8, 160, 16
 SENTENCES = 4000

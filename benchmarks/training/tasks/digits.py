@@ -11,8 +11,6 @@ from torch import nn
 
 from .task import Batch, Task
 
-__all__ = ["Digits", "DigitsTask", "load"]
-
 TEST_SHARE = 0.2
 
 

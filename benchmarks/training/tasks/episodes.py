@@ -11,8 +11,6 @@ from torch import nn
 from .cartpole import LONGEST, OBSERVED, Episodes, Floats, play
 from .task import Batch, Task
 
-__all__ = ["EpisodesTask", "load"]
-
 DISCOUNT = 0.98
 TESTS = 64
 # Length of the longest episode of a batch at which its cost is 1.

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-__all__ = ["Batch", "Task"]
-
 
 @dataclass(frozen=True, slots=True)
 class Batch:

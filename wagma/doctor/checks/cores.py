@@ -19,8 +19,6 @@ from wagma.doctor.facts import (
 )
 from wagma.units import plural, spans
 
-__all__ = ["cores", "threads"]
-
 SHOWN_BINDINGS = 16
 NOT_SPINNING = ("", "Open MPI")  # with more ranks than cores; no MPI does not either
 BIND = "mpiexec -bind-to core (MPICH), --bind-to core (Open MPI), srun --cpu-bind=cores"

@@ -22,8 +22,6 @@ from wagma.launch.environment import PMIX, allocated_tasks, started_by_mpiexec
 from wagma.launch.libraries import are_several
 from wagma.units import plural
 
-__all__ = ["launch", "messages", "mpi", "nodes", "trial"]
-
 SHOWN_NODES = 8
 MET = {"MPI": "MPI", "torchrun": "the variables that torchrun sets"}
 

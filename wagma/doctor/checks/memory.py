@@ -24,8 +24,6 @@ from wagma.doctor.facts import (
 from wagma.memory import handle_memory
 from wagma.units import plural, size_text
 
-__all__ = ["before_mpi", "clock", "cma", "huge_pages", "shared_memory"]
-
 DOCKER_DEFAULT = 64 << 20
 MPI_NEEDS = 32 << 20  # with 16 MiB, MPICH has been seen to crash with two ranks
 GIB = 1 << 30

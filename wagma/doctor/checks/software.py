@@ -17,8 +17,6 @@ from wagma.doctor.facts import (
     which_ranks,
 )
 
-__all__ = ["engine", "environment", "gpus", "holders", "probes", "versions"]
-
 HOST_ONLY = "wagma works on host arrays for now"
 
 

@@ -13,18 +13,6 @@ from wagma.report.records import Found
 from wagma.report.style import Look, looks
 from wagma.units import size_text, time_text
 
-__all__ = [
-    "bars",
-    "delay_axis",
-    "legend",
-    "line",
-    "log_time",
-    "palette",
-    "plain",
-    "short",
-    "size_axis",
-]
-
 LONGEST = 42  # letters of a label
 LETTER = 5.0  # width in pt, about
 SIZES = 6  # that are named on an axis, about

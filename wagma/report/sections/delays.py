@@ -8,7 +8,6 @@ from wagma.report.document import Cell, Part, Plot, Row, Section, table
 from wagma.report.records import Benchmark, Found
 from wagma.report.sections.axes import delay_axis, legend, line, log_time, palette
 from wagma.report.sections.words import (
-    NONE,
     TIMES,
     percent,
     remarks,
@@ -18,9 +17,7 @@ from wagma.report.sections.words import (
     us,
 )
 from wagma.report.style import FAINT, Looks
-from wagma.units import size_text
-
-__all__ = ["by_delay", "delays"]
+from wagma.units import NONE, size_text
 
 
 def by_delay(found: Found) -> list[tuple[int, Benchmark]]:

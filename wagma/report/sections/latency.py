@@ -11,11 +11,9 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from wagma.report.document import Cell, Part, Plot, Row, Section, table
 from wagma.report.records import Benchmark, Found, Measured
 from wagma.report.sections.axes import legend, line, log_time, palette, size_axis
-from wagma.report.sections.words import NONE, TIMES, percent, remarks, setup, spread_us, times
+from wagma.report.sections.words import TIMES, percent, remarks, setup, spread_us, times
 from wagma.report.style import FAINT, Looks
-from wagma.units import size_text
-
-__all__ = ["TITLES", "by_size", "hidden", "latency", "ratios"]
+from wagma.units import NONE, size_text
 
 TITLES = {
     "allreduce": "Allreduce",

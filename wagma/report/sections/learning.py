@@ -13,14 +13,13 @@ from wagma.report.curves import draw as draw_lines
 from wagma.report.document import Cell, Part, Plot, Row, Section, table
 from wagma.report.records import Found, Training
 from wagma.report.sections.axes import bars, legend, palette, short
-from wagma.report.sections.words import NONE, figure, percent
+from wagma.report.sections.words import figure, percent
 from wagma.report.style import Looks
+from wagma.units import NONE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-__all__ = ["accuracy", "staleness", "waiting"]
 
 AGES = 12  # that are shown one by one
 MOMENTS = 4  # rows of the table of a curve

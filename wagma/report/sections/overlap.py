@@ -13,8 +13,6 @@ from wagma.report.sections.words import remarks, setup, us
 from wagma.report.style import INK, Looks
 from wagma.units import size_text
 
-__all__ = ["overlap"]
-
 
 def overlap(found: Found) -> Section:
     """Show posted reductions."""

@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from wagma.report.document import Part, Row, Section, table
 from wagma.report.records import Found
 from wagma.report.remarks import facts
-from wagma.report.sections.words import NONE
-
-__all__ = ["environment", "files", "goals", "warnings"]
+from wagma.units import NONE
 
 WARNINGS = "warnings"
 

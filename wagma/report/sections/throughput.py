@@ -10,13 +10,12 @@ import numpy as np
 from wagma.report.document import Cell, Part, Plot, Row, Section, Table, table
 from wagma.report.records import Found, Training
 from wagma.report.sections.axes import legend, palette, plain, short
-from wagma.report.sections.words import NONE, figure, times
+from wagma.report.sections.words import figure, times
 from wagma.report.style import INK, Looks
+from wagma.units import NONE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = ["BASELINE", "mean_throughput", "throughput"]
 
 BASELINE = "allreduce"  # with which the others are compared
 

@@ -13,17 +13,15 @@ from wagma.report.document import Cell, Part, Plot, Row, Section, table
 from wagma.report.records import Found, Trace
 from wagma.report.sections.axes import legend, short
 from wagma.report.sections.window import ACTIVITIES, window
-from wagma.report.sections.words import NONE, us
+from wagma.report.sections.words import us
 from wagma.report.style import COMPUTING, FAINT, IN_CALL, INK, REDUCING, VERMILION, WAITING
 from wagma.trace.files import missing_ranks
 from wagma.trace.summary import RankSummary, summarize
-from wagma.units import percent_text, plural
+from wagma.units import NONE, percent_text, plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-__all__ = ["timeline"]
 
 COLOURS = {"computing": COMPUTING, "waiting": WAITING, "reducing": REDUCING}
 LANE = 0.72  # of the distance between ranks

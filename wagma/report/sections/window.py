@@ -10,8 +10,6 @@ from wagma.trace.clocks import align
 from wagma.trace.files import Event, Timeline
 from wagma.trace.summary import WORK
 
-__all__ = ["ACTIVITIES", "Lane", "Window", "window"]
-
 ACTIVITIES = ("computing", "waiting", "reducing")
 VERSIONS = 24  # at most
 

@@ -8,18 +8,6 @@ from wagma.report.document import Cell
 from wagma.report.records import Benchmark, Distribution
 from wagma.units import LARGE_BYTES, NONE, number_text, percent_text, plural, time_text
 
-__all__ = [
-    "NONE",
-    "TIMES",
-    "figure",
-    "percent",
-    "remarks",
-    "setup",
-    "spread_us",
-    "times",
-    "us",
-]
-
 TIMES = "\N{MULTIPLICATION SIGN}"
 TRANSPORTS = {"shm": "shared memory", "mpi": "messages over MPI"}
 

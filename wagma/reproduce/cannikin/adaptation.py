@@ -24,8 +24,6 @@ from wagma.theory.cannikin.planners import Baseline
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw_adaptation", "draw_prediction", "find_adaptation", "find_prediction"]
-
 STEPS = 100  # of an epoch
 
 

@@ -22,8 +22,6 @@ from wagma.theory.cannikin.clusters import cluster, made_cluster, shared_times
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw_batch_times", "draw_spread", "find_batch_times", "find_spread"]
-
 
 # ---- Fig. 10: by method and total batch ----------------------------------------------------------
 

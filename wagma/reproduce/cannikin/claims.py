@@ -9,8 +9,6 @@ import numpy as np
 from wagma.reproduce.cannikin.adaptation import FROM_EPOCH
 from wagma.reproduce.picture import Numbers
 
-__all__ = ["claims"]
-
 
 def claims(figures: dict[str, Numbers]) -> list[tuple[str, str, str]]:
     """Return rows of claim, paper and here, from the numbers of all figures as in the JSON."""

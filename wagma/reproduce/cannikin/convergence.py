@@ -19,8 +19,6 @@ from wagma.theory.checks import Floats
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw_convergence", "find_convergence"]
-
 
 SMALLEST, LARGEST = 32, 1024
 RATE = 0.5  # with the smallest total batch

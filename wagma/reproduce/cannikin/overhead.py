@@ -18,8 +18,6 @@ from wagma.theory.cannikin.clusters import made_cluster, shared_times
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw_overhead", "find_overhead"]
-
 NODES = (4, 16, 64, 256, 1024)
 SAMPLES = 50_000  # of a data set, CIFAR-10's
 EPOCHS = 12  # that are planned; the first three are not counted

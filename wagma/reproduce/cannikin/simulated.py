@@ -11,8 +11,6 @@ import numpy as np
 from wagma.theory.cannikin import ClusterModel, Measured, Plan, Planner, batch_time
 from wagma.theory.checks import Floats
 
-__all__ = ["EXACT", "Clock", "Epoch", "Errors", "Followed", "follow"]
-
 
 @dataclass(frozen=True)
 class Errors:

@@ -16,9 +16,6 @@ from wagma.reproduce.digits import CLASSES, softmax
 from wagma.theory.cannikin import NoiseScale, Planner, adascale, noise_scale
 from wagma.theory.checks import Floats, Ints
 
-__all__ = ["Curve", "Data", "Gradient", "Network", "split", "train"]
-
-
 HIDDEN = 64
 FEWEST_STEPS = 3  # of an epoch: fewer measure too little
 TEST_SHARE = 0.25

@@ -11,8 +11,6 @@ from wagma.slurm.script import program_file
 from wagma.slurm.shell import Command
 from wagma.units import duration_text
 
-__all__ = ["array_output", "file", "gpus", "missing", "time"]
-
 _UNKNOWN = re.compile(r"[$~*?`]")  # in names that only the job knows
 _BINDINGS = {"gpus-per-task", "gpu-bind", "ntasks-per-gpu", "tres-per-task"}
 

@@ -8,8 +8,6 @@ from functools import cached_property
 from wagma.slurm.plan import Component, Signal, components, signal_of
 from wagma.slurm.script import Launch, Script
 
-__all__ = ["Finding", "Job"]
-
 
 @dataclass(frozen=True, order=True)
 class Finding:

@@ -9,16 +9,6 @@ from wagma.slurm.checks.findings import Finding, Job
 from wagma.slurm.options import number
 from wagma.slurm.script import Launch
 
-__all__ = [
-    "exit_status",
-    "nested",
-    "no_launcher",
-    "overcommitted",
-    "srun_cores",
-    "srun_mpi",
-    "threads",
-]
-
 # Find settings with which a waiting rank gives its core to the others.
 _YIELDING = re.compile(r"HEAVY_YIELD=1|yield_when_idle|I_MPI_THREAD_YIELD|I_MPI_WAIT_MODE")
 _PYTHON = re.compile(r"(?:\S*/)?python[\d.]*")

@@ -10,8 +10,6 @@ from wagma.slurm.script import Launch
 from wagma.slurm.shell import Command
 from wagma.units import duration_text
 
-__all__ = ["asked", "background", "forwarded", "requeued"]
-
 _HEARD = ("USR2", "TERM")  # by wagma.preemption.Preemption
 _NUMBERS = {"10": "USR1", "12": "USR2", "15": "TERM"}
 _FORWARDS = re.compile(r"\b(?:kill|pkill|scancel)\b")

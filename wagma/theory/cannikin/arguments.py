@@ -8,9 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wagma.inject.checks import as_number
-from wagma.theory.checks import Floats, Ints, check_numbers
-
-__all__ = ["Floats", "Ints", "check_noise_scale", "check_total", "check_vector"]
+from wagma.theory.checks import Floats, check_numbers
 
 
 def check_vector(

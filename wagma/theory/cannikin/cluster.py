@@ -10,10 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from wagma.inject.checks import check_count
-from wagma.theory.cannikin.arguments import Floats, check_vector
-from wagma.theory.checks import check_share, check_time
-
-__all__ = ["ClusterModel", "Lines", "NodeModel", "batch_time"]
+from wagma.theory.cannikin.arguments import check_vector
+from wagma.theory.checks import Floats, check_share, check_time
 
 
 @dataclass(frozen=True)

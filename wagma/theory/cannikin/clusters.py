@@ -30,11 +30,9 @@ import numpy as np
 import numpy.typing as npt
 
 from wagma.inject.checks import check_count
-from wagma.theory.cannikin.arguments import Floats, check_total, check_vector
+from wagma.theory.cannikin.arguments import check_total, check_vector
 from wagma.theory.cannikin.cluster import ClusterModel, NodeModel
-from wagma.theory.checks import check_share, check_time
-
-__all__ = ["ClusterName", "cluster", "made_cluster", "shared_times", "subset"]
+from wagma.theory.checks import Floats, check_share, check_time
 
 ClusterName = Literal["A", "B", "C"]
 

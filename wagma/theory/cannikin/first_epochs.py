@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from wagma.inject.checks import check_count
-from wagma.theory.cannikin.arguments import Floats, Ints, check_vector
+from wagma.theory.cannikin.arguments import check_vector
 from wagma.theory.cannikin.cluster import ClusterModel, NodeModel
 from wagma.theory.cannikin.optimum import check_feasible, fill, integer_batches
-
-__all__ = ["distinct_batches", "initial_batches"]
+from wagma.theory.checks import Floats, Ints
 
 # Relative difference between two batches of a node, so that errors of measured times do not
 # determine the slope.

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-__all__ = ["Line", "NodeFit"]
-
 # Batch sizes that a node remembers.
 _SIZES = 8
 # Relative error of an observation: taken for granted at first, and the least that is believed.

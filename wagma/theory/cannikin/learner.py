@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from wagma.inject.checks import as_number, check_count
-from wagma.theory.cannikin.arguments import Floats, check_vector
+from wagma.theory.cannikin.arguments import check_vector
 from wagma.theory.cannikin.cluster import ClusterModel, NodeModel
 from wagma.theory.cannikin.fits import Line, NodeFit
-
-__all__ = ["PerformanceLearner", "StandardErrors", "combine_gamma"]
+from wagma.theory.checks import Floats
 
 # Variance that a measured gamma has until several were measured.
 _GAMMA_VARIANCE = 0.05**2

@@ -11,10 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from wagma.inject.checks import as_number
-from wagma.theory.cannikin.arguments import Floats, check_vector
-from wagma.theory.checks import check_time
-
-__all__ = ["NoiseScale", "NoiseScaleAverage", "Weights", "estimate_or_none", "noise_scale"]
+from wagma.theory.cannikin.arguments import check_vector
+from wagma.theory.checks import Floats, check_time
 
 Weights = Literal["optimal", "paper"]
 

@@ -18,18 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from wagma.inject.checks import check_count
-from wagma.theory.cannikin.arguments import Floats, Ints, check_total
+from wagma.theory.cannikin.arguments import check_total
 from wagma.theory.cannikin.cluster import ClusterModel, Lines, batch_time
-
-__all__ = [
-    "OptPerf",
-    "check_feasible",
-    "fill",
-    "integer_batches",
-    "opt_perf",
-    "planned",
-    "rounded",
-]
+from wagma.theory.checks import Floats, Ints
 
 # A line that grows by this share of itself at most is taken for constant.
 _FLAT = 1e-13

@@ -22,8 +22,6 @@ from wagma.theory.cannikin.noise import NoiseScale, NoiseScaleAverage
 from wagma.theory.cannikin.optimum import integer_batches
 from wagma.theory.cannikin.total_batch import choose_total_batch, goodput
 
-__all__ = ["BASELINES", "Baseline", "Measured", "Plan", "Planner", "check_range", "make_planner"]
-
 Baseline = Literal["even", "lb-bsp", "adaptdl"]
 BASELINES: tuple[Baseline, ...] = get_args(Baseline)
 

@@ -15,16 +15,6 @@ from wagma.theory.cannikin.cluster import ClusterModel
 from wagma.theory.cannikin.optimum import OptPerf, check_feasible, fill, planned, rounded
 from wagma.theory.checks import check_time
 
-__all__ = [
-    "BatchChoice",
-    "Scaling",
-    "adascale",
-    "choose_total_batch",
-    "goodput",
-    "rate_factor",
-    "sqrt_scaling",
-]
-
 Scaling = Literal["adascale", "sqrt", "none"]
 
 

@@ -11,8 +11,6 @@ import numpy.typing as npt
 from wagma.theory.checks import Floats, check_numbers
 from wagma.theory.dropcompute.formulas import EQUAL, check_thresholds
 
-__all__ = ["ThresholdChoice", "choose_threshold"]
-
 
 @dataclass(frozen=True)
 class ThresholdChoice:

@@ -12,8 +12,6 @@ from wagma.theory.checks import Floats, check_time, check_workers
 from wagma.theory.distributions import Distribution
 from wagma.theory.maxima import expected_maximum
 
-__all__ = ["delays", "slowdown_ratio"]
-
 
 def slowdown_ratio(
     distribution: Distribution,

@@ -12,15 +12,6 @@ from wagma.inject.checks import check_count
 from wagma.theory.checks import Floats, check_numbers, check_time, check_workers, shaped
 from wagma.theory.scipy_needed import scipy
 
-__all__ = [
-    "EQUAL",
-    "check_thresholds",
-    "effective_speedup",
-    "expected_completed",
-    "expected_step_time",
-    "optimal_threshold",
-]
-
 # Relative difference below which speed-ups are equal, because of rounding.
 EQUAL = 1e-9
 

@@ -9,8 +9,6 @@ from typing import Literal, SupportsIndex, get_args
 from wagma.inject.checks import as_number, check_count
 from wagma.theory.checks import check_time
 
-__all__ = ["AdaptiveK", "Schedule"]
-
 Schedule = Literal["additive", "double"]
 
 

@@ -16,8 +16,6 @@ from wagma.theory.distributions import Distribution, check_times
 from wagma.theory.order_statistics import order_statistic_means
 from wagma.theory.scipy_needed import scipy
 
-__all__ = ["error_bound", "fixed_k_crossings", "mean_times", "switch_times"]
-
 
 def mean_times(n: SupportsIndex, distribution: Distribution) -> Floats:
     """Return E[X_(k)] for k = 1 to n: how long an iteration takes that waits for the fastest k.

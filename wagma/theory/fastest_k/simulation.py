@@ -14,8 +14,6 @@ from wagma.inject.checks import check_count
 from wagma.theory.checks import Floats, Ints, check_numbers, check_time
 from wagma.theory.fastest_k.adaptive import AdaptiveK
 
-__all__ = ["FastestKRun", "simulate", "simulate_loss"]
-
 # Takes weights and the indices of workers; returns the mean of their gradients, and the error.
 Loss = Callable[[Floats, Ints], tuple[Floats, float]]
 

@@ -12,8 +12,6 @@ from wagma.theory.checks import Floats, check_passed, check_share, check_time, s
 from wagma.theory.convergence import Descent
 from wagma.theory.ksync.methods import check_method
 
-__all__ = ["error_bound", "nonconvex_bound"]
-
 
 def error_bound(
     method: str,

@@ -6,8 +6,6 @@ from typing import Literal, SupportsIndex, get_args
 
 from wagma.inject.checks import check_count
 
-__all__ = ["METHODS", "Method", "check_learners", "check_method"]
-
 Method = Literal["k-sync", "k-batch-sync", "k-async", "k-batch-async"]
 METHODS: tuple[str, ...] = get_args(Method)
 

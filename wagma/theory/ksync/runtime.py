@@ -16,8 +16,6 @@ from wagma.theory.ksync.simulation import Draws, asynchronous, synchronous
 from wagma.theory.order_statistics import exponential_mean, order_statistic_mean
 from wagma.theory.scipy_needed import scipy
 
-__all__ = ["UpdateTime", "speedup_async_over_sync", "update_time"]
-
 Kind = Literal["exact", "upper bound", "simulated"]
 
 _SEED = 1803

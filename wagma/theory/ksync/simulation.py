@@ -14,9 +14,6 @@ from wagma.theory.checks import Floats, Ints
 from wagma.theory.distributions import Distribution, check_times
 from wagma.theory.ksync.methods import check_learners, check_method
 
-__all__ = ["Draws", "Simulation", "asynchronous", "simulate", "synchronous"]
-
-
 _BLOCK = 1 << 20  # times drawn at once
 
 

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 import torch
 
-from wagma.collectives.options import check_switch
+from wagma.collectives.option_values import check_switch
 from wagma.training.strategies.allreduce import AllreduceSGD
 from wagma.training.strategies.base import Algorithm
 from wagma.training.strategies.diloco import DiLoCo
@@ -18,8 +18,6 @@ from wagma.training.strategies.gradients import GradientAveraging
 from wagma.training.strategies.kasync import KAsync
 from wagma.training.strategies.parameter_server import ParameterServerSGD
 from wagma.training.strategies.wagma import WAGMA
-
-__all__ = ["Arguments", "Compensation", "Correction", "period_of"]
 
 Correction = Literal["none", "constant", "stochastic"]
 Compensation = Literal["none", "extra_steps", "larger_batch", "resample"]

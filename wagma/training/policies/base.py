@@ -11,8 +11,6 @@ from torch.optim import Optimizer
 
 from wagma.training.strategies.base import Algorithm
 
-__all__ = ["ComputePolicy"]
-
 B = TypeVar("B")
 
 

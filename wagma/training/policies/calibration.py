@@ -12,8 +12,6 @@ import torch
 from wagma.theory.dropcompute import choose_threshold
 from wagma.training.strategies.base import Algorithm
 
-__all__ = ["Calibration", "Gain", "ThresholdChoice"]
-
 
 class ThresholdChoice(NamedTuple):
     """A chosen threshold.

@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 
 import torch
 
-__all__ = ["Draws", "Laps", "source_of"]
-
 B = TypeVar("B")
 
 

@@ -23,8 +23,6 @@ from wagma.training.policies.threshold import Threshold
 from wagma.training.rates import ScaledRates
 from wagma.training.strategies.base import Algorithm
 
-__all__ = ["DropCompute"]
-
 B = TypeVar("B")
 # Weight of a rank that has finished no micro-batch but has data left. It is too small to change a
 # sum of weights, while a sum of 0 means that all ranks ran out of data. Float32 arrays refuse

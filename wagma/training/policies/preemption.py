@@ -10,8 +10,6 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-__all__ = ["Preemption"]
-
 
 class _ThresholdPassedError(BaseException):
     """The threshold has passed; a BaseException, so that no model catches it as Exception."""

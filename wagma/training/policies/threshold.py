@@ -12,8 +12,6 @@ from wagma.training.policies.arguments import Arguments
 from wagma.training.policies.calibration import Calibration, ThresholdChoice
 from wagma.training.strategies.base import Algorithm
 
-__all__ = ["Threshold"]
-
 SAVED = ("seconds", "expected_speedup", "expected_drop_rate", "most", "_rate", "_owed", "_since")
 
 

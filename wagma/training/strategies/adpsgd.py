@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from wagma.collectives.rendezvous.meeting import Comm
 
-__all__ = ["ADPSGD"]
-
 
 class ADPSGD(GroupAveraging):
     """Average the model with one other rank's after every local step, without waiting.

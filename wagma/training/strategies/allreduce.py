@@ -20,8 +20,6 @@ from wagma.training.strategies.gradients import GradientAveraging
 if TYPE_CHECKING:
     from wagma.collectives.rendezvous.meeting import Comm, Meeting
 
-__all__ = ["AllreduceSGD"]
-
 
 class AllreduceSGD(GradientAveraging):
     """Average the gradients of all ranks before every step; all ranks wait for the slowest.

@@ -10,8 +10,6 @@ from torch.optim import Optimizer
 
 from wagma.training.closures import needs_closure
 
-__all__ = ["Anchor", "MakeOuter", "nesterov"]
-
 MakeOuter = Callable[[list[torch.nn.Parameter]], Optimizer]
 
 

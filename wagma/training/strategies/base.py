@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from wagma.collectives.rendezvous.meeting import Comm
     from wagma.theory.cannikin import Plan
 
-__all__ = ["Algorithm"]
-
 
 class Algorithm(AgreedEnd, ABC):
     """Decide what a `wagma.DistributedOptimizer` averages, and when; each serves one optimizer.

@@ -36,8 +36,6 @@ from wagma.units import plural
 if TYPE_CHECKING:
     from wagma.collectives.rendezvous.meeting import Comm
 
-__all__ = ["Cannikin"]
-
 _MIN_STEPS = 2  # measured steps that a new plan needs
 _ROW = len(Parts._fields) + NORMS  # numbers of a rank in the shared table
 

@@ -9,8 +9,6 @@ from typing import Protocol
 
 from wagma.collectives.stats import Stats
 
-__all__ = ["Collective", "close_all", "threads_may_call"]
-
 
 class Collective(Protocol):
     """Interface of all collectives.

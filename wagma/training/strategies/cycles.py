@@ -9,8 +9,6 @@ import torch
 from wagma.collectives import PartialAllreduce
 from wagma.collectives.options import Grouping
 
-__all__ = ["group_cycle", "pass_empty"]
-
 
 def group_cycle(size: int, group_size: int, grouping: Grouping) -> int:
     """Return a number of versions after which all groups repeat; see protocol/topology.c.

@@ -8,7 +8,8 @@ import torch
 from torch.optim import Optimizer
 
 from wagma.collectives import Options, PartialAllreduce
-from wagma.collectives.options import Quorum, check_switch
+from wagma.collectives.option_values import check_switch
+from wagma.collectives.options import Quorum
 from wagma.training.agreed import VersionedArray
 from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Waits
@@ -21,8 +22,6 @@ from wagma.units import plural
 
 if TYPE_CHECKING:
     from wagma.collectives.rendezvous.meeting import Comm
-
-__all__ = ["DiLoCo"]
 
 
 class DiLoCo(PostedAveraging, LocalSGD):

@@ -11,8 +11,6 @@ from wagma.units import plural
 if TYPE_CHECKING:
     from wagma.collectives.rendezvous.meeting import Comm
 
-__all__ = ["DPSGD"]
-
 
 class DPSGD(NeighborAveraging):
     """Average the model with those of the two neighbours on a ring after every local step.

@@ -16,8 +16,6 @@ from wagma.units import plural
 if TYPE_CHECKING:
     from wagma.collectives.rendezvous.meeting import Comm
 
-__all__ = ["EagerSGD"]
-
 Variant = Literal["solo", "majority"]
 
 

@@ -11,8 +11,6 @@ from wagma.training.ranks import Waits
 from wagma.training.stopping import Stops, StopWatch
 from wagma.training.strategies.membership import Membership
 
-__all__ = ["AgreedEnd"]
-
 WINDOW = 64  # default window of the collectives: how many versions ranks may be apart
 
 

@@ -23,8 +23,6 @@ from wagma.training.strategies.nonfinite import Nonfinite
 if TYPE_CHECKING:
     from wagma.collectives.rendezvous.meeting import Comm
 
-__all__ = ["FastestK", "Progress"]
-
 Schedule = Literal["additive", "double", "bound-optimal"]
 
 

@@ -16,8 +16,6 @@ from wagma.training.flat_gradients import FlatGradients
 from wagma.training.strategies.base import Algorithm
 from wagma.units import plural
 
-__all__ = ["GradientAveraging", "GradientResults"]
-
 
 class GradientAveraging(Algorithm):
     """Average gradients in one array of a collective over all ranks; models stay equal.

@@ -19,8 +19,6 @@ from wagma.training.strategies.cycles import pass_empty
 if TYPE_CHECKING:
     from wagma.collectives.rendezvous.meeting import Comm
 
-__all__ = ["GroupAveraging"]
-
 
 class GroupAveraging(Algorithm):
     """Average the model after every local step within the rank's group of that version.

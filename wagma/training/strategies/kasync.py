@@ -14,8 +14,6 @@ from wagma.launch.logs import RankLogger
 from wagma.training.marks import GradientMarks
 from wagma.training.strategies.ksync import KSync
 
-__all__ = ["KAsync"]
-
 
 @dataclass
 class _PendingGradient:

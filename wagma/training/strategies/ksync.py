@@ -21,8 +21,6 @@ from wagma.units import plural, size_text
 if TYPE_CHECKING:
     from wagma.collectives.rendezvous.meeting import Comm
 
-__all__ = ["KSync"]
-
 # A rank that computes 8 times as long as the mean delays no other rank.
 PATIENCE = 8
 

@@ -16,8 +16,6 @@ from wagma.units import plural
 if TYPE_CHECKING:
     from wagma.collectives.rendezvous.meeting import Comm
 
-__all__ = ["LocalSGD"]
-
 
 class LocalSGD(Algorithm):
     """Make `sync_period` local steps, then average the models of all ranks, waiting for all.

@@ -15,17 +15,6 @@ from wagma.collectives import SyncAllreduce
 from wagma.theory.cannikin import Measured, NoiseScale
 from wagma.training.buckets import Buckets
 
-__all__ = [
-    "NORMS",
-    "REMEMBERED",
-    "Parts",
-    "StepClock",
-    "StepNorms",
-    "StepTable",
-    "measured_by",
-    "squared_norm",
-]
-
 REMEMBERED = 1000  # the newest steps
 NORMS = 2  # per step: of this rank's gradient, and of the mean over all ranks
 

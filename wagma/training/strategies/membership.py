@@ -12,8 +12,6 @@ from wagma.collectives.rendezvous.reports import describe_ranks
 from wagma.training.ranks import Ranks, Waits
 from wagma.training.strategies.collective import Collective, close_all
 
-__all__ = ["Membership"]
-
 C = TypeVar("C")
 
 

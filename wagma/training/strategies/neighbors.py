@@ -14,8 +14,6 @@ from wagma.training.strategies.collective import Collective
 if TYPE_CHECKING:
     from wagma.collectives.rendezvous.meeting import Comm
 
-__all__ = ["NeighborAveraging"]
-
 
 class NeighborAveraging(Algorithm):
     """Averages the model after every local step with those of the rank's neighbours.

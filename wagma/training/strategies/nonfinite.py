@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     from wagma.training.flat_gradients import FlatGradients
     from wagma.training.strategies.base import Algorithm
 
-__all__ = ["Nonfinite", "NonfiniteGradients"]
-
 Nonfinite = Literal["error", "skip"]
 
 

@@ -31,8 +31,6 @@ from wagma.units import plural
 if TYPE_CHECKING:
     from wagma.collectives.rendezvous.meeting import Comm, Meeting
 
-__all__ = ["ParameterServerSGD"]
-
 
 class ParameterServerSGD(Algorithm):
     """Send the learners' gradients to servers, which step with the first `k` of a version.

@@ -14,8 +14,6 @@ from wagma.training.strategies.base import Algorithm
 if TYPE_CHECKING:
     from wagma.collectives.rendezvous.meeting import Meeting
 
-__all__ = ["PostedAveraging"]
-
 
 class PostedAveraging(Algorithm):
     """Average values at once or in the background, and keep the average until it is used.

@@ -15,8 +15,6 @@ from wagma.units import plural
 if TYPE_CHECKING:
     from wagma.collectives.rendezvous.meeting import Comm
 
-__all__ = ["SGP"]
-
 
 class SGP(NeighborAveraging):
     """Push the model after every local step to `neighbors` ranks, which change every version.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, Unpack
 
 from wagma.collectives import PartialAllreduce
-from wagma.collectives.options import Activation, Missed, check_switch
+from wagma.collectives.option_values import check_switch
+from wagma.collectives.options import Activation, Missed
 from wagma.training.ranks import Waits
 from wagma.training.strategies.groups import GroupAveraging
 from wagma.units import plural
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     import torch
 
     from wagma.collectives.rendezvous.meeting import Comm
-
-__all__ = ["WAGMA", "default_group_size"]
 
 
 def default_group_size(size: int) -> int:
