@@ -5,8 +5,6 @@ what depends on the number of ranks is for `combinations.check_ranks`. What is w
 message that names the option, its value and the remedy, and in exit status 2.
 """
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import fields
 from importlib.metadata import version

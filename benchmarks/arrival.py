@@ -15,8 +15,6 @@ are those of `wagma.inject`: they follow from the seed and are the same on every
 T is 300ms, 50us, 1s or 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

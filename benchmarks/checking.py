@@ -1,7 +1,5 @@
 """Compares results with what they should hold, and counts what is wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ momentum, in FOLDER, which decides what disk is measured. Each round does everyt
 process; medians of the rounds are shown.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics

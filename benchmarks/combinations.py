@@ -1,7 +1,5 @@
 """Options of the benchmarks that do not go together. Pure but for a trace, which is read."""
 
-from __future__ import annotations
-
 import argparse
 
 from wagma.launch.packages import missing

@@ -1,7 +1,5 @@
 """What a rank does between posting a reduction and waiting for it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

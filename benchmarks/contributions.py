@@ -11,8 +11,6 @@ single elements of 16 bits. ROW is prime: parts that were exchanged or displaced
 are noticed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

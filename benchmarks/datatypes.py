@@ -1,7 +1,5 @@
 """Element types: what OSU Micro-Benchmarks, nccl-tests and wagma call them. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

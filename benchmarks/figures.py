@@ -3,8 +3,6 @@
 Times are in us, of float64; samples have the shape [iterations, ranks].
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

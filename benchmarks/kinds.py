@@ -1,7 +1,5 @@
 """The kinds of benchmarks of collectives: what they are called, and their defaults. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -5,8 +5,6 @@ sleep, which ends when its gradient is not wanted any more. The forms without a 
 learners alone, the others with the last rank as their server.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

@@ -9,8 +9,6 @@ by the pattern. Nobody checks a result while another rank still reduces. Blocks 
 run in pieces, between which the ranks find out whether they were interrupted.
 """
 
-from __future__ import annotations
-
 import gc
 import itertools
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Whether arrays fit into memory, which is found out before anything is made."""
 
-from __future__ import annotations
-
 from wagma.memory import Room, shared_memory_of
 
 from .kinds import KINDS

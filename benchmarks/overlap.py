@@ -6,8 +6,6 @@ DistributedDataParallel over gloo. Milliseconds per step of the slowest rank, me
 are interleaved in one process.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Callable, Iterator

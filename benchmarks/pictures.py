@@ -1,7 +1,5 @@
 """Pictures in the style of a report (`wagma.report.style`), a PNG each."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager

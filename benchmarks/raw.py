@@ -8,8 +8,6 @@ the report back.
 `to_json` and `from_json` do the same with a point of the table's report.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Mapping

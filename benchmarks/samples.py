@@ -1,7 +1,5 @@
 """What was measured: raw samples of all ranks, as rank 0 has them. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -4,8 +4,6 @@
 gradients of so many float32 numbers, 25,600,000 by default, to one server; medians of five runs.
 """
 
-from __future__ import annotations
-
 import sys
 from statistics import median
 from time import perf_counter

@@ -1,7 +1,5 @@
 """What a benchmark was asked to do. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 LARGE_BYTES = 8192  # OSU's: above, there are fewer iterations

@@ -4,8 +4,6 @@
 one parameter and in 40, float32, medians of five steps.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Tables of text: aligned for a terminal, or in Markdown. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

@@ -1,7 +1,5 @@
 """The timed calls of one subject, from Python or from C, and what became of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

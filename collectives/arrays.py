@@ -9,8 +9,6 @@ The engine's calls recognise the usual cases themselves. This module handles the
 says what is wrong with an array. Everything here is pure and thread-safe.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from dataclasses import dataclass

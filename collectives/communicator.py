@@ -1,7 +1,5 @@
 """Import of mpi4py, and the check of a user's communicator."""
 
-from __future__ import annotations
-
 import os
 from types import ModuleType
 from typing import Any

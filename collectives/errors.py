@@ -5,8 +5,6 @@ Every error of the engine is a `WagmaError` and also the closest built-in except
 `ValueError` or `TypeError`, exhausted private memory a `MemoryError`.
 """
 
-from __future__ import annotations
-
 
 class WagmaError(Exception):
     """Base of the errors that only wagma raises."""

@@ -3,8 +3,6 @@
 Errors name the option and show the value that the user passed.
 """
 
-from __future__ import annotations
-
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """Counters of this rank and of all ranks, and a summary that names the slow ranks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from wagma.units import plural, time_text

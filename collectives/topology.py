@@ -6,8 +6,6 @@ For powers of two the groups of `PartialAllreduce` are those of Algorithm 1 of L
 their members change with the version. For the graphs see `NeighborExchange`.
 """
 
-from __future__ import annotations
-
 from ._engine import group_of as group_of
 from ._engine import neighbors_of
 

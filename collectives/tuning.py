@@ -5,8 +5,6 @@ the MPI, the number of ranks in all and on a node, and the model of the processo
 the parameters that rank 0 finds, and the defaults where there are none.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

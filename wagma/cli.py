@@ -6,8 +6,6 @@ rank whose command line is refused tells the others. These modules import what i
 run: help is quick, and without a launcher MPI is not initialised for it.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """How much memory arrays take, and how much is free."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 A function that reads raises ValueError, which says what is wrong and what to write.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Ranks that take as long as the nodes of a cluster: they sleep before and during backward."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import replace

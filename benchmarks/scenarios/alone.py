@@ -3,8 +3,6 @@
 The ranks are forked processes over a segment that was made before.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import time

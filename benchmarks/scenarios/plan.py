@@ -1,7 +1,5 @@
 """What the scenarios do, and for how long. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Calls in two parts: posted, and waited for."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from contextlib import ExitStack
 from typing import Any

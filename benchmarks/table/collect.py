@@ -1,7 +1,5 @@
 """Runs everything that was asked for, and collects what the ranks measured."""
 
-from __future__ import annotations
-
 import os
 import platform
 import sys

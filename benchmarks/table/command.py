@@ -11,8 +11,6 @@ The exit status is 1 if a result was wrong or a launch failed, and 0 if goals we
 depend on the machine and on what else it does.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

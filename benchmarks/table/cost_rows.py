@@ -1,7 +1,5 @@
 """The rows of what calls, threads and memory cost, from the raw samples of a report. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Finds MPIs and runs ranks under them."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

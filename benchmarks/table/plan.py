@@ -1,7 +1,5 @@
 """What is measured: rows, goals, sizes and repetitions. Pure."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

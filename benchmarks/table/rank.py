@@ -3,8 +3,6 @@
 Arguments: the plan and the report, both JSON. Started by launch.py under an mpiexec.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

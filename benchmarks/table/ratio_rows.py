@@ -5,8 +5,6 @@ MPI is compared with its own MPI_Allreduce, and has rows of its own: they show w
 its messages, and not which MPI has the faster ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

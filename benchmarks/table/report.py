@@ -3,8 +3,6 @@
 The terminal shows goals, which are for those who develop wagma; the page does not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from io import StringIO

@@ -1,7 +1,5 @@
 """One line of the table, and the numbers that it is made of. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any

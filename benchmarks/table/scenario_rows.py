@@ -1,7 +1,5 @@
 """The rows of ranks that compute between their calls, from the raw samples of a report. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from statistics import fmean, median
 from typing import Any

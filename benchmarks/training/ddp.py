@@ -1,7 +1,5 @@
 """PyTorch's DistributedDataParallel over gloo, beside which wagma's algorithms are shown."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -8,8 +8,6 @@ algorithms train the same model on the same batches with the same delays, one af
 the end there is a table, and a picture of accuracy over wall time and of what every rank waited.
 """
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import replace
 from statistics import fmean

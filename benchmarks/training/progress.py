@@ -1,7 +1,5 @@
 """The live line of a training, on rank 0."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

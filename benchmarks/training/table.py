@@ -1,7 +1,5 @@
 """The results as a table: of each algorithm the mean of its seeds, and their spread."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain

@@ -4,8 +4,6 @@ Nothing is evaluated while the clock runs: every rank copies its parameters ever
 of kilobytes, microseconds), and the averaged models are evaluated from these copies afterwards.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field

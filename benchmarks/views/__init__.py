@@ -1,7 +1,5 @@
 """What a benchmark prints, in the form that was asked for. Pure: texts are returned."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Protocol
 

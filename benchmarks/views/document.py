@@ -1,7 +1,5 @@
 """The whole report as one JSON document; wagma/report/benchmark.schema.json describes it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from typing import Any

@@ -3,8 +3,6 @@
 The time is that of the slowest rank of each iteration, and of these the median.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version

@@ -6,8 +6,6 @@ percentiles: of the means over the ranks, taken without interpolation.
 The kinds skew and overlap have a line for each series, of the slowest rank of each iteration.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import version

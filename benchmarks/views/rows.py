@@ -1,7 +1,5 @@
 """Every figure of every series: a line of comma-separated values, or a JSON value."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import asdict

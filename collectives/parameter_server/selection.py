@@ -5,8 +5,6 @@ Sec. 2. A server calls `offer`, `add`, `pause` or `lose` for each event, and exe
 that they return, in order.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Literal, NamedTuple, get_args

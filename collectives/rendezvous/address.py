@@ -10,8 +10,6 @@ other end, and prove that they know the job's key. (In a user namespace all unkn
 number.)
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import hmac

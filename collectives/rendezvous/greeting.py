@@ -7,8 +7,6 @@
 Each side proves with the other's number that it knows the job's key.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 from typing import Any, NamedTuple

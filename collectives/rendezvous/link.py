@@ -4,8 +4,6 @@ Received data is never executed, and at most `longest` bytes of it are kept. A s
 call: unsent data and incomplete messages wait in the link.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import operator

@@ -11,8 +11,6 @@ A closed connection shows the death of a rank at once. Any process may connect: 
 no such connection, and closes it when its message is no "hello".
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Rank 0 of a job on this machine: accepts the other ranks and forwards their values."""
 
-from __future__ import annotations
-
 import os
 import socket
 import time

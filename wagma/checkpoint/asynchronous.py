@@ -1,7 +1,5 @@
 """Asynchronous saving: a copy of the state, and a thread that writes it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any

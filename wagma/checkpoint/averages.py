@@ -1,7 +1,5 @@
 """The mean of models saved by another number of ranks."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """Contents of a checkpoint: values that can be read back without running code from the file."""
 
-from __future__ import annotations
-
 import collections
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Errors of checkpoints: an error on the disk of one rank is raised on every rank."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Export of the average model as one safetensors file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

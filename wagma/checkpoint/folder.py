@@ -1,7 +1,5 @@
 """A folder of checkpoints: listing, writing and removing them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A lock of a folder for one job; the kernel releases it when the process ends."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """Opening a folder of checkpoints for one job whose ranks all see it."""
 
-from __future__ import annotations
-
 import time
 import weakref
 

@@ -1,7 +1,5 @@
 """The state that a rank saves and loads."""
 
-from __future__ import annotations
-
 import random
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """The samples of an epoch that each rank takes at each step. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """A batch sampler with a batch size of its own for each rank."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from typing import Any, SupportsIndex
 

@@ -1,7 +1,5 @@
 """Plain records of what the probes found out, and of what the checks make of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from enum import Enum

@@ -3,8 +3,6 @@
 No probe raises anything: what fails is noted, and its facts stay at their defaults.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import secrets

@@ -1,7 +1,5 @@
 """Probes of the machine: processors, memory, control groups, the clock."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The report: as text for people, as JSON for programs."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Probes of software: the engine, MPI and its launchers, what uses GPUs, versions."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

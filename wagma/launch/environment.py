@@ -1,7 +1,5 @@
 """What launchers tell a process in its environment. Nothing else in wagma names their variables."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import prod
 from typing import Literal, NamedTuple

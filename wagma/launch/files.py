@@ -4,8 +4,6 @@ Another user may have planted a link there to a file of this user. So content go
 with a random name, which then replaces whatever has the wanted name.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

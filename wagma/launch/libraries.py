@@ -1,7 +1,5 @@
 """The MPI libraries that are loaded into this process."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Log lines that name the rank they come from."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import MutableMapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Options and types of values that several commands share."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Printing to streams that cannot encode every character."""
 
-from __future__ import annotations
-
 import codecs
 import io
 import sys

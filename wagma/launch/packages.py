@@ -1,7 +1,5 @@
 """Optional packages that a command needs. Pure."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 # Names on PyPI of packages that are imported under another name.

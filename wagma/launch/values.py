@@ -3,8 +3,6 @@
 Each function reads one kind of value and raises ValueError, with what is wrong and what to write.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from wagma.units import parse_size

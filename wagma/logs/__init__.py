@@ -14,8 +14,6 @@ Each rank appends to its own files, ``logs/rank-00003.log`` and ``logs/rank-0000
 after a resume. `read_metrics` reads the metrics.
 """
 
-from __future__ import annotations
-
 from wagma.logs.metrics import MetricsWriter
 from wagma.logs.ranks import RankLogs
 from wagma.logs.reading import read_metrics

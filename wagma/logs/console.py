@@ -1,7 +1,5 @@
 """A console for many ranks that shows each kind of message once, not once per rank."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

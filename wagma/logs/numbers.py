@@ -1,7 +1,5 @@
 """Conversion of a training loop's numbers to lines of JSON and back. Pure."""
 
-from __future__ import annotations
-
 import json
 import math
 import numbers

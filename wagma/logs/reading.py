@@ -1,7 +1,5 @@
 """Reading of the metrics that `MetricsWriter` wrote."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

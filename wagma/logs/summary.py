@@ -1,7 +1,5 @@
 """The figures of all ranks at the end of a training. Pure."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import TypedDict

@@ -1,7 +1,5 @@
 """Restart of a saved job, by Slurm or by a batch script that checks the exit code."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Signal handlers that call a function and the handlers installed before."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Plots as SVG for a page, and as PNG. Deterministic: the same plot gives the same bytes."""
 
-from __future__ import annotations
-
 import base64
 import io
 import re

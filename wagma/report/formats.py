@@ -1,7 +1,5 @@
 """What is wrong with a file that is none of those that the report is made of. Pure."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

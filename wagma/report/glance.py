@@ -1,7 +1,5 @@
 """The first lines of a report: what its figures say, in a few sentences. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest

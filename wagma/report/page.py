@@ -1,7 +1,5 @@
 """The page: one file of HTML that needs nothing else. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass

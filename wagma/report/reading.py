@@ -1,7 +1,5 @@
 """The files of a folder, each by what is in it and not by its name."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The environment as lines of remarks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

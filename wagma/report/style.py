@@ -3,8 +3,6 @@
 Whoever sees few colours tells neighbours apart by lightness, dashes and markers.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Handwritten digits of scikit-learn, 8x8, which stand for MNIST: it needs no download."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from wagma.theory.checks import Floats, Ints

@@ -1,7 +1,5 @@
 """Explain what a batch script would run where."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Read options of sbatch, srun and mpiexec, and Slurm's times. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 SHORT = {

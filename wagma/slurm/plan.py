@@ -1,7 +1,5 @@
 """Read what a script asks Slurm for: nodes, tasks, cores, GPUs, times. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

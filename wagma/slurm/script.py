@@ -1,7 +1,5 @@
 """Read a batch script as Slurm and bash do: options, commands, and what starts the ranks."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ This is no shell: it finds the words of each command, what ends it, and whether 
 or a function. Words keep their `$` expansions; quotes around them are removed.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field

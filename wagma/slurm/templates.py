@@ -4,8 +4,6 @@ They work as they are in a clone. What is written for a user differs in its opti
 lines of slurm/env/ that it would source.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The checks of a training algorithm, by name, each with a remedy."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Check the arguments of formulas, and shape their results. Pure."""
 
-from __future__ import annotations
-
 import math
 from typing import SupportsIndex
 

@@ -1,7 +1,5 @@
 """Distributions of compute times: frozen distributions of scipy.stats, checked. Pure."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, Protocol
 

@@ -3,8 +3,6 @@
 Pure; times in the unit of the distribution. It needs numpy alone; distributions are scipy's.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Import of scipy, an optional package, with a remedy if it is missing."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

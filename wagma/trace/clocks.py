@@ -5,8 +5,6 @@ ranks measured by messages when a handle was made (`Clock.to_rank_0_ns`); withou
 wall clocks, which are as right as what sets them.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """The files that ranks write: found, read, and checked to be of one run."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

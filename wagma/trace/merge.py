@@ -1,7 +1,5 @@
 """Files of several ranks as one timeline, in the Trace Event Format of Perfetto. Pure."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What each rank did with its time, by its timeline. Pure, but for the table."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Averaging of gradients before the step that uses them."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Broadcast of a whole model from rank 0."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import chain
 from typing import Unpack

@@ -1,7 +1,5 @@
 """Buckets of gradients that are sent while backward() computes the others."""
 
-from __future__ import annotations
-
 import threading
 import time
 import weakref

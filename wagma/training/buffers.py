@@ -1,7 +1,5 @@
 """Averages of buffers, and broadcasts of tensors that the optimizer does not train."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """The state of a training beside the model, saved and resumed at one version."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch.optim import Optimizer

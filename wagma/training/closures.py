@@ -1,7 +1,5 @@
 """Closures of optimizers, found by the signature of their ``step``."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from functools import lru_cache

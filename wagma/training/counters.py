@@ -1,7 +1,5 @@
 """Counters of an optimizer's steps and averages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from wagma.collectives import Outcome

@@ -1,7 +1,5 @@
 """The agreement of all ranks to end a training."""
 
-from __future__ import annotations
-
 from typing import SupportsIndex
 
 from wagma.training.blocks import BlocksOptimizer

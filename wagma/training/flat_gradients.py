@@ -1,7 +1,5 @@
 """Gradients gathered in one flat array, the form in which a collective averages them."""
 
-from __future__ import annotations
-
 import math
 import struct
 import weakref

@@ -1,7 +1,5 @@
 """A parameter server's sum of gradients, and its step with their mean."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

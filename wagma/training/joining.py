@@ -1,7 +1,5 @@
 """Uneven data: the last common version, and the pace of a rank whose data ran out."""
 
-from __future__ import annotations
-
 import operator
 import time
 from collections import deque

@@ -1,7 +1,5 @@
 """Marks of gradients that wait for a step, and of gradients that are averages already."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Gradients accumulated over as many micro-batches as a compute policy allows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import TypeVar

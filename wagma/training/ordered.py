@@ -1,7 +1,5 @@
 """Sums whose rounding is the same on every machine."""
 
-from __future__ import annotations
-
 import torch
 
 LANES = 1 << 16

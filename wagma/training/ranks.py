@@ -1,7 +1,5 @@
 """The ranks that train together, and their collective calls beside the training's versions."""
 
-from __future__ import annotations
-
 import inspect
 from typing import TypedDict, Unpack
 

@@ -1,7 +1,5 @@
 """Learning rates that are scaled during a step, unseen by schedulers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checks that all ranks train the same model with the same values."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 

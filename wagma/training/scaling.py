@@ -5,8 +5,6 @@ others would wait for it. An optimizer with ``_step_supports_amp_scaling`` decid
 scaler sets its `found_inf` and `grad_scale`, always calls ``step()``, and deletes both.
 """
 
-from __future__ import annotations
-
 import torch
 from torch.amp.grad_scaler import OptState
 from torch.optim import Optimizer

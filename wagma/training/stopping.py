@@ -4,8 +4,6 @@ A rank that requests the end adds an infinity to an array that all ranks average
 every weight and dtype: a mean that is not 0 passes the request to all ranks at the same version.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Unpack

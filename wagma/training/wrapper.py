@@ -1,7 +1,5 @@
 """An optimizer around another one."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Times of exchanges with given schedules. Every function is collective."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Sequence

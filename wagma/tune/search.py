@@ -1,7 +1,5 @@
 """Which schedules are compared, and what comes of it. Pure, but for the times that are given."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

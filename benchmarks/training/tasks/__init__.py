@@ -1,7 +1,5 @@
 """What is trained: data that need no network, a small model, how it is evaluated."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib import import_module
 

@@ -4,8 +4,6 @@ Many at once, without any library but numpy. An episode ends when the pole falls
 leaves its track, or after LONGEST steps: bad policies have short episodes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ As in the paper's Fig. 6, sentences of similar length make a batch, so that litt
 batches differ in what they cost: from a few characters per sentence to 160.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from importlib import import_module

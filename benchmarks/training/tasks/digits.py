@@ -1,7 +1,5 @@
 """Handwritten digits and a small convolutional network: every batch costs the same."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

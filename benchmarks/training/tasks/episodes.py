@@ -1,7 +1,5 @@
 """A policy gradient on episodes of very different length: steps cost what is played in them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import numpy as np

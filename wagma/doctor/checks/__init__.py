@@ -3,8 +3,6 @@
 Each yields at least one finding about what it looks at, unless that is not there at all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 

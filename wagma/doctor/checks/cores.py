@@ -1,7 +1,5 @@
 """Cores: how many there are for the ranks, and who may run on which."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """MPI, how the ranks were launched, which of them share a node, and whether they can work."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from wagma.doctor.checks.software import holders

@@ -1,7 +1,5 @@
 """Shared memory, pages, other processes' memory, and the clock that ranks share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The engine, versions that have to be the same, what the environment sets, and GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 

@@ -1,7 +1,5 @@
 """Sections of the report, each a function from what was found to a `Section`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What plots have in common: axes of sizes and times, lines with spread, bars in groups."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

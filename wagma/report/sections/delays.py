@@ -1,7 +1,5 @@
 """What a late rank costs the others: blocked time against its delay. Pure."""
 
-from __future__ import annotations
-
 from matplotlib.figure import Figure
 
 from wagma.report.document import Cell, Part, Plot, Row, Section, table

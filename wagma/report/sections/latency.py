@@ -1,7 +1,5 @@
 """Latency against size, how it compares with wagma's, and how much of it computing hides. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from matplotlib.axes import Axes

@@ -1,7 +1,5 @@
 """Reductions that are posted: how much of them computing hides, and who pays. Pure."""
 
-from __future__ import annotations
-
 import numpy as np
 from matplotlib.figure import Figure
 

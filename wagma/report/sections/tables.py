@@ -1,7 +1,5 @@
 """Sections of tables alone: goals, where and with what was measured, and files. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from wagma.report.document import Part, Row, Section, table

@@ -1,7 +1,5 @@
 """The part of a run that a picture shows: some versions of one handle, on all ranks. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What sections say in the same words. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 from wagma.report.document import Cell

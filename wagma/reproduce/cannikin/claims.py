@@ -1,7 +1,5 @@
 """What the paper claims, and what came out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

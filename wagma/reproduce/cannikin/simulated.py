@@ -1,7 +1,5 @@
 """A cluster's clock: what nodes would measure, and how long steps would take."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 Gradients are real, and so is the noise scale; only the time is simulated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple

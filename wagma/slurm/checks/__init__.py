@@ -1,7 +1,5 @@
 """Check batch scripts: each check yields a finding per mistake, with its remedy."""
 
-from __future__ import annotations
-
 import re
 
 from wagma.slurm.checks import asked, ranks, signals

@@ -1,7 +1,5 @@
 """Check the file, what it asks Slurm for, and that the files are there which it names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Define what checks read (`Job`) and what they yield (`Finding`)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

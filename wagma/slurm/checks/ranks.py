@@ -1,7 +1,5 @@
 """Check how ranks are started."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

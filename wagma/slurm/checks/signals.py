@@ -1,7 +1,5 @@
 """Check how a training hears of its end, and how the job is queued again."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 

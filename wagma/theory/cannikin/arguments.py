@@ -1,7 +1,5 @@
 """Checks of arguments, whose errors name the argument and its value. Pure."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

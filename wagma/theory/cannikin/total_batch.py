@@ -1,7 +1,5 @@
 """Choice of the total batch, and scaling of the learning rate with it. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The arguments of DropCompute, checked."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass

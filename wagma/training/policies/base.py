@@ -1,7 +1,5 @@
 """The base of compute policies: how much a rank computes for a step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar

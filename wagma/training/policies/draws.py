@@ -1,7 +1,5 @@
 """Micro-batches of a step, drawn until a threshold, and their times."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import deque

@@ -1,7 +1,5 @@
 """DropCompute: ranks stop accumulating gradients at a threshold, to bound waiting."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import deque

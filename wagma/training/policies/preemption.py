@@ -1,7 +1,5 @@
 """Preemption of micro-batches during forward and backward passes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

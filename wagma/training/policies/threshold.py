@@ -1,7 +1,5 @@
 """The current threshold: measured, chosen alike on all ranks, and chosen again."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict

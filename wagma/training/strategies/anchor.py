@@ -1,7 +1,5 @@
 """The anchor: the model at which a period of local steps begins, with its outer optimizer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

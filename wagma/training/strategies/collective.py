@@ -1,7 +1,5 @@
 """The interface that an algorithm needs of its collectives."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from types import TracebackType

@@ -1,7 +1,5 @@
 """The period of a collective's groups, and how to advance to a version's groups."""
 
-from __future__ import annotations
-
 import math
 
 import torch

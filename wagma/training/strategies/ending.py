@@ -1,7 +1,5 @@
 """Agreement of all ranks of an algorithm on the end of a training."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import SupportsIndex, Unpack
 

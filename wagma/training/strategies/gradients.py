@@ -1,7 +1,5 @@
 """The bases of algorithms that average gradients, once per step or once per result."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """K-async SGD without a server: a late gradient joins a later update."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Measurements of synchronous steps: times of their parts, norms, and a table of all ranks."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """The collectives of an algorithm, from their creation until this rank leaves them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self, TypeVar, Unpack
