@@ -176,6 +176,10 @@ def test_a_period_that_takes_too_long_ends(algorithm: str, clock: Clock) -> None
     with wagma.DistributedOptimizer(inner, policy) as opt:
         made_steps = 0
         while opt.version < 2 * period:
+            # No rank is ahead at a period's first two versions, and rank 0 makes a step in both:
+            # a fast-forward over the rest would leave nothing to drop.
+            if opt.version % period < 2:
+                COMM.Barrier()
             opt.zero_grad()
             for batch in opt.micro_batches([sample(opt.version, RANK, 0)]):
                 loss_of(model, batch).backward()
@@ -184,12 +188,14 @@ def test_a_period_that_takes_too_long_ends(algorithm: str, clock: Clock) -> None
             made_steps += 1
             if opt.version % period == 0:
                 assert len(set(COMM.allgather(flat(model).numpy().tobytes()))) == 1
-        if algorithm == "LocalSGD":
-            assert made_steps == (4 if RANK == 0 else 8)
-            assert opt.stats()["drop_rate"] == (0.5 if RANK == 0 else 0)
-        elif RANK == 0:  # it may have been fast-forwarded, too
-            assert made_steps <= 4
-            assert opt.stats()["drop_rate"] > 0
+        rate = opt.stats()["drop_rate"]
+        if RANK == 0:
+            assert made_steps == 4
+            # WAGMA may fast-forward rank 0 from its second step to the synchronisation.
+            assert rate == 0.5 or (algorithm == "WAGMA" and 1 / 3 <= rate < 0.5)
+        else:
+            assert made_steps == 8 or (algorithm == "WAGMA" and made_steps < 8)
+            assert rate == 0
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
