@@ -130,8 +130,7 @@ static inline enum quorum_all_action gathered(const struct quorum_all_context *c
     return ask(l, PC_CLAIM, QUORUM_ALL_SHARE);
 }
 
-/* ---- ranks that a waiting rank waits for ------------------------------------------------------
- */
+/* ---- ranks that a waiting rank waits for ----------------------------------------------------- */
 
 static inline int32_t sought(const struct quorum_all_local *l) {
     return l->why == QUORUM_ALL_WHY_WINDOW ? l->j : l->members[l->j];

@@ -736,8 +736,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
             return finish(l, ROUND_UNMERGED);
         return go(l, PC_LATE_REFS);
 
-    /* -- varies: with which quorum was it pinned? -----------------------------------------------
-     */
+    /* ---- varies: with which quorum was it pinned? -------------------------------------------- */
     case PC_LATE_HEAD:
         /* relaxed: ordered by PC_SLOT, and the round is kept until this rank has gone past it */
         word = round_load(m, ROUND_HEAD, l->c, 0, memory_order_relaxed);
@@ -775,8 +774,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         l->slot = 0;
         return go(l, reduce_of(x, l));
 
-    /* -- are all members there from their arrays? The answer is the same for each ----------------
-     */
+    /* ---- are all members there from their arrays? The answer is the same for each ------------ */
     case PC_TO_ALL:
         /* relaxed: ordered by PC_SLOT, or this rank's own. PC_LEAVE_IN changes nothing here */
         word = round_load(m, ROUND_IN, l->c, l->i, memory_order_relaxed);
@@ -801,8 +799,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
             return go(l, PC_USERS);
         return ask(l, PC_LEAVE, ROUND_PRIVATE);
 
-    /* -- reduce: slices are claimed, the shared result is written by the claimers only ----------
-     */
+    /* ---- reduce: slices are claimed, the shared result is written by the claimers only ------- */
     case PC_USERS:
         /* acquire: 0 means complete, and PC_COPY must see it so, because the inputs are gone; pairs
          * with PC_DROP. Else only a guess, PC_USERS_ENTER decides */
@@ -977,8 +974,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         round_store(m, ROUND_FREE, l->unref_c, 0, 1, memory_order_release);
         return unref_over(l);
 
-    /* -- subroutine: stop using the inputs ------------------------------------------------------
-     */
+    /* ---- subroutine: stop using the inputs --------------------------------------------------- */
     case PC_DROP:
         /* acq_rel: all reads of the inputs happen before the buffers' reuse; pairs with itself */
         word = round_sub(m, ROUND_USERS, l->drop_c, 0, 1, memory_order_acq_rel);

@@ -16,8 +16,7 @@ static void violate(const struct node *n, const char *invariant, const char *wha
              number);
 }
 
-/* ---- words -------------------------------------------------------------------------------------
- */
+/* ---- words ----------------------------------------------------------------------------------- */
 static const char *message_text(const struct activation_message *m, char text[64]) {
     static const char *const names[] = {"?",       "ACTIVATE", "NOTICE", "EXPECT",
                                         "BARRIER", "DEPARTED", "FAILED", "INQUIRE",
@@ -73,8 +72,7 @@ static void log_action(const struct node *n, const struct activation_action *act
     }
 }
 
-/* ---- events and actions ------------------------------------------------------------------------
- */
+/* ---- events and actions ---------------------------------------------------------------------- */
 static void act(struct node *n, const struct activation_action *action) {
     log_action(n, action);
     switch (action->kind) {
@@ -158,8 +156,7 @@ int node_tick(struct node *n) {
     return 1;
 }
 
-/* ---- the caller --------------------------------------------------------------------------------
- */
+/* ---- the caller ------------------------------------------------------------------------------ */
 static void say(const struct node *n, const char *what) {
     if (n->log)
         fprintf(n->log, "    rank %d %s v%d\n", n->rank, what, player(n)->version);

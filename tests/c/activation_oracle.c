@@ -28,8 +28,7 @@ static void violate(struct oracle_violation *bad, const char *invariant, const c
         }                                                                                          \
     } while (0)
 
-/* ---- layout ------------------------------------------------------------------------------------
- */
+/* ---- layout ---------------------------------------------------------------------------------- */
 size_t oracle_bytes(const struct oracle_rules *rules) {
     const size_t ranks = (size_t)rules->core.size;
     return ranks * sizeof(struct oracle_player) +
@@ -60,8 +59,7 @@ static int flag(const struct oracle_rules *rules, struct oracle *o, int rank, in
     return (oracle_cell(rules, o, rank, version)->flags & which) != 0;
 }
 
-/* ---- rules -------------------------------------------------------------------------------------
- */
+/* ---- rules ----------------------------------------------------------------------------------- */
 int oracle_is_sync(const struct oracle_rules *rules, int version) {
     const int64_t period = rules->core.sync_period;
     return (rules->explicit_sync >> version & 1) || (period && (version + 1) % period == 0);
@@ -135,8 +133,7 @@ static int quorum_present(const struct oracle_rules *rules, struct oracle *o, in
     return here >= (quorum < left ? quorum : left);
 }
 
-/* ---- the caller --------------------------------------------------------------------------------
- */
+/* ---- the caller ------------------------------------------------------------------------------ */
 void oracle_call(struct oracle *o, int rank) {
     oracle_player(o, rank)->phase = ORACLE_CALLED;
 }
@@ -215,8 +212,7 @@ void oracle_return(const struct oracle_rules *rules, struct oracle *o, int rank,
     p->phase = ORACLE_OUTSIDE;
 }
 
-/* ---- the core ----------------------------------------------------------------------------------
- */
+/* ---- the core -------------------------------------------------------------------------------- */
 /* What the rank has to contribute to a version that it pins now. */
 static int due_input(const struct oracle_rules *rules, struct oracle *o, int rank, int version) {
     const struct oracle_player *p = oracle_player(o, rank);
@@ -319,8 +315,7 @@ void oracle_send(const struct oracle_rules *rules, struct oracle *o, int rank,
     send_activate(rules, o, rank, action, bad);
 }
 
-/* ---- quiet states ------------------------------------------------------------------------------
- */
+/* ---- quiet states ---------------------------------------------------------------------------- */
 /* 1: somebody who has not departed is at a lower version. */
 static int somebody_before(const struct oracle_rules *rules, struct oracle *o, int64_t version) {
     for (int q = 0; q < rules->core.size; q++) {

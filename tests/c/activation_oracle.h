@@ -29,8 +29,7 @@ struct oracle_rules {
     uint8_t quorums[ORACLE_RANKS][ORACLE_VERSIONS];
 };
 
-/* ---- what is true -------------------------------------------------------------------------------
- */
+/* ---- what is true ---------------------------------------------------------------------------- */
 enum oracle_phase { ORACLE_OUTSIDE, ORACLE_CALLED, ORACLE_ARRIVED, ORACLE_GONE };
 
 struct oracle_player {
@@ -73,8 +72,7 @@ int oracle_is_sync(const struct oracle_rules *rules, int version);
 int oracle_members(const struct oracle_rules *rules, int rank, int version, int32_t *members);
 int oracle_starters(const struct oracle_rules *rules, int rank, int version, int32_t *members);
 
-/* ---- what happens; each returns with *bad set if it must not ------------------------------------
- */
+/* ---- what happens; each returns with *bad set if it must not --------------------------------- */
 void oracle_call(struct oracle *o, int rank);
 void oracle_arrive(const struct oracle_rules *rules, struct oracle *o, int rank,
                    struct oracle_violation *bad);
@@ -89,9 +87,7 @@ void oracle_return(const struct oracle_rules *rules, struct oracle *o, int rank,
                    const struct activation_call *call, struct oracle_violation *bad);
 void oracle_depart(struct oracle *o, int rank);
 
-/* ---- in a quiet state: nothing is on its way, every grace is over
- * --------------------------------
- */
+/* ---- in a quiet state: nothing is on its way, every grace is over ---------------------------- */
 /* The rank's call may wait for ranks that have not come; `may_arrive`, `call`: what the core says.
  * Wrong unless they are really needed. */
 void oracle_waits(const struct oracle_rules *rules, struct oracle *o, int rank, int may_arrive,

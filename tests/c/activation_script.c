@@ -28,8 +28,7 @@ static void *allocate(size_t bytes) {
     return memory;
 }
 
-/* ---- configuration -----------------------------------------------------------------------------
- */
+/* ---- configuration --------------------------------------------------------------------------- */
 static const char *option(const char *line, const char *name, int64_t *value) {
     const char *at = strstr(line, name);
     if (at && value)
@@ -92,8 +91,7 @@ void script_close(struct script *s) {
     free(s);
 }
 
-/* ---- the world of the nodes --------------------------------------------------------------------
- */
+/* ---- the world of the nodes ------------------------------------------------------------------ */
 static void send(struct node *n, int to, const struct activation_message *message) {
     struct script *s = n->world;
     struct letter **end = &s->queues[n->rank][to];
@@ -123,8 +121,7 @@ static struct node node_of(struct script *s, int rank) {
     };
 }
 
-/* ---- events ------------------------------------------------------------------------------------
- */
+/* ---- events ---------------------------------------------------------------------------------- */
 static int get(struct script *s, int to, int from) {
     struct letter *first = s->queues[from][to];
     if (!first)
@@ -220,8 +217,7 @@ int script_do(struct script *s, const char *line) {
     return done;
 }
 
-/* ---- questions ---------------------------------------------------------------------------------
- */
+/* ---- questions ------------------------------------------------------------------------------- */
 const char *script_violation(const struct script *s) {
     return s->bad.invariant;
 }

@@ -37,8 +37,7 @@ static void expect_array(const player *p, const void *array, double value, const
     }
 }
 
-/* ---- outcomes ----------------------------------------------------------------------------------
- */
+/* ---- outcomes -------------------------------------------------------------------------------- */
 
 typedef struct contributions { /* what an outcome lists */
     double sum, weight;

@@ -17,8 +17,7 @@
 
 enum { RANKS_MAX = 24, WATCHDOG_SECONDS = 60 };
 
-/* ---- teams: ranks that run by themselves ------------------------------------------------------
- */
+/* ---- teams: ranks that run by themselves ----------------------------------------------------- */
 
 typedef struct rank {
     int rank, size;
@@ -76,8 +75,7 @@ uint32_t random_below(rank *me, uint32_t n);
 /* Now and then a yield or a short sleep, so that ranks arrive in every order. */
 void jitter(rank *me);
 
-/* ---- casts: ranks that one thread plays -------------------------------------------------------
- */
+/* ---- casts: ranks that one thread plays ------------------------------------------------------ */
 
 typedef struct cast {
     wagma_segment *segment;
@@ -95,8 +93,7 @@ void cast_close(cast *c);
 /* The same without the check, for handles that an error has broken. */
 void cast_drop(cast *c);
 
-/* ---- the segment ------------------------------------------------------------------------------
- */
+/* ---- the segment ----------------------------------------------------------------------------- */
 
 /* Expects every reference in the segment to be gone and every round to be free. */
 int expect_clean(wagma_segment *s);

@@ -9,8 +9,7 @@
 
 enum { MEMBERS = 64, DRAWS = 300 };
 
-/* ---- the graph ---------------------------------------------------------------------------------
- */
+/* ---- the graph ------------------------------------------------------------------------------- */
 static void test_dimensions(void) {
     for (int n = 1; n <= MEMBERS; n++) {
         const int d = activation_dimensions(n);
@@ -96,8 +95,7 @@ static void test_messages_of_one_root(void) {
         }
 }
 
-/* ---- coordinators ------------------------------------------------------------------------------
- */
+/* ---- coordinators ---------------------------------------------------------------------------- */
 static void test_coordinators(void) {
     for (int n = 1; n <= 6; n++) {
         int32_t members[6];
@@ -121,8 +119,7 @@ static void test_coordinators(void) {
     CHECK(same > 300 && same < 700, "groups draw alike: %d of 1000", same);
 }
 
-/* ---- messages of a version ---------------------------------------------------------------------
- */
+/* ---- messages of a version ------------------------------------------------------------------- */
 static struct script *open_script(const char *format, int size, int number) {
     char line[128];
     snprintf(line, sizeof line, format, size, size, number);
@@ -201,8 +198,7 @@ static void test_messages_of_a_sync_version(void) {
         }
 }
 
-/* ---- the window --------------------------------------------------------------------------------
- */
+/* ---- the window ------------------------------------------------------------------------------ */
 /* Calls versions alone, in groups of one, until the window is used up; that version. */
 static int run_ahead(struct script *s, int rank) {
     for (int v = 0;; v++) {
@@ -255,8 +251,7 @@ static void test_messages_of_a_barrier(void) {
     }
 }
 
-/* ---- grace -------------------------------------------------------------------------------------
- */
+/* ---- grace ----------------------------------------------------------------------------------- */
 /* Three ranks; the coordinator of version 0 is found out. */
 static int coordinator_of(int version) {
     const int32_t members[3] = {0, 1, 2};
@@ -391,8 +386,7 @@ static void test_grace_can_change(void) {
     script_close(s);
 }
 
-/* ---- questions ---------------------------------------------------------------------------------
- */
+/* ---- questions ------------------------------------------------------------------------------- */
 static void test_missing(void) {
     struct script *s = script_open("ranks 4 group 4 quorum 3", NULL);
     int32_t ranks[4];

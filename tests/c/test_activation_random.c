@@ -54,8 +54,7 @@ static uint64_t draw(struct schedule *x, uint64_t below) {
     return mix(x->random++) % below;
 }
 
-/* ---- a schedule's parameters -------------------------------------------------------------------
- */
+/* ---- a schedule's parameters ----------------------------------------------------------------- */
 static int draw_size(struct schedule *x) {
     const uint64_t kind = draw(x, 16);
     return 1 + (int)(kind < 9 ? draw(x, 8) : kind < 15 ? draw(x, 20) : draw(x, ORACLE_RANKS));
@@ -151,8 +150,7 @@ static void violate(struct schedule *x, const char *invariant, const char *what,
     snprintf(x->bad.detail, sizeof x->bad.detail, "rank %d: %s (%" PRId64 ")", rank, what, number);
 }
 
-/* ---- messages ----------------------------------------------------------------------------------
- */
+/* ---- messages -------------------------------------------------------------------------------- */
 static void send(struct node *n, int to, const struct activation_message *message) {
     struct schedule *x = n->world;
     wagma_transport *t = sim_transport(x->sim, n->rank);
@@ -241,8 +239,7 @@ static int poll(struct schedule *x, int rank) {
     return 1;
 }
 
-/* ---- the ranks ---------------------------------------------------------------------------------
- */
+/* ---- the ranks ------------------------------------------------------------------------------- */
 static enum node_move next_of(struct schedule *x, int rank) {
     const int version = oracle_player(x->oracle, rank)->version;
     if (version >= x->ends[rank] || version >= x->rules.versions)
@@ -381,8 +378,7 @@ static void run(struct schedule *x) {
         check_end(x);
 }
 
-/* ---- many of them ------------------------------------------------------------------------------
- */
+/* ---- many of them ---------------------------------------------------------------------------- */
 /* The last events of a trace. */
 static void show(FILE *trace) {
     char line[256];

@@ -42,8 +42,7 @@ static void await(_Atomic int *word, int least) {
         sleep_ms(0.1);
 }
 
-/* ---- a call that waits -------------------------------------------------------------------------
- */
+/* ---- a call that waits ----------------------------------------------------------------------- */
 
 /* Rank 1 waits for rank 0, which never comes. */
 static void wait_for_ever(rank *me) {
@@ -104,8 +103,7 @@ static void test_a_call_that_waits(void) {
     }
 }
 
-/* ---- a call that writes ------------------------------------------------------------------------
- */
+/* ---- a call that writes ---------------------------------------------------------------------- */
 
 enum { PAUSE_MS = 200 }; /* of a thread in a slice: longer than it takes to notice a failure */
 

@@ -70,8 +70,7 @@ static void run_freely(rank *me) {
     free(x);
 }
 
-/* ---- what the records have to show ------------------------------------------------------------
- */
+/* ---- what the records have to show ----------------------------------------------------------- */
 
 /* One round: version u of the group led by `leader`, as its first taker saw it. */
 typedef struct round_seen {
@@ -212,8 +211,7 @@ static int free_run(enum kind kind, wagma_options options, int64_t versions) {
     return expectations_failed() ? -1 : late;
 }
 
-/* ---- tests ------------------------------------------------------------------------------------
- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static void test_sums_decode(void) {
     for (enum kind kind = THREADS; kind <= processes_if_seen(); kind++) {

@@ -6,8 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* ---- departure --------------------------------------------------------------------------------
- */
+/* ---- departure ------------------------------------------------------------------------------- */
 
 typedef struct plan {
     int64_t departs[RANKS_MAX]; /* versions that the rank takes */
@@ -134,8 +133,7 @@ static void test_departure_with_a_hold(void) {
     CHECK(expectations_failed() == 0, "see above");
 }
 
-/* ---- disagreement about sync ------------------------------------------------------------------
- */
+/* ---- disagreement about sync ----------------------------------------------------------------- */
 
 typedef struct dispute {
     int64_t at[RANKS_MAX]; /* version at which the rank calls sync(x); -1: never */

@@ -10,8 +10,7 @@
 
 enum { US = 1000 };
 
-/* ---- the pure rule ----------------------------------------------------------------------------
- */
+/* ---- the pure rule --------------------------------------------------------------------------- */
 
 static int compare(const void *a, const void *b) {
     const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -79,8 +78,7 @@ static void test_auto_rule(void) {
           grace_auto(&five, &small));
 }
 
-/* ---- in versions ------------------------------------------------------------------------------
- */
+/* ---- in versions ----------------------------------------------------------------------------- */
 
 static int start(cast *c, int r, double *x, wagma_outcome *o) {
     return wagma_start(c->handle[r], x, 1, 0, o);
@@ -192,8 +190,7 @@ static void test_nobody_late(void) {
     }
 }
 
-/* ---- auto -------------------------------------------------------------------------------------
- */
+/* ---- auto ------------------------------------------------------------------------------------ */
 
 static double grace_of(const wagma_handle *h) {
     wagma_stats stats;

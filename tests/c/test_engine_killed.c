@@ -131,8 +131,7 @@ static void test_quorum(void) {
     check_killed(&o, OUTSIDE, 2, AT, "quorum");
 }
 
-/* ---- at any moment ----------------------------------------------------------------------------
- */
+/* ---- at any moment --------------------------------------------------------------------------- */
 
 static void run_until_error(rank *me) {
     plan *p = me->shared;
@@ -175,8 +174,7 @@ static void test_any_moment(void) {
     CHECK(expectations_failed() == 0, "see above");
 }
 
-/* ---- without dying ----------------------------------------------------------------------------
- */
+/* ---- without dying --------------------------------------------------------------------------- */
 
 static void *leave_soon(void *handle) {
     sleep_ms(20);

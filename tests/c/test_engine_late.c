@@ -35,8 +35,7 @@ static void close_cast(cast *c) {
     CHECK(expectations_failed() == 0, "see above");
 }
 
-/* ---- skip --------------------------------------------------------------------------------------
- */
+/* ---- skip ------------------------------------------------------------------------------------ */
 
 static void test_skip_delivers_every_result_in_order(void) {
     const wagma_options options = choose(2, 2, WAGMA_LATE_SKIP);
@@ -133,8 +132,7 @@ static void test_sync_is_not_gone_past(void) {
     close_cast(&c);
 }
 
-/* ---- carry -------------------------------------------------------------------------------------
- */
+/* ---- carry ----------------------------------------------------------------------------------- */
 
 static void test_carry_adds_what_came_too_late(void) {
     const wagma_options options = choose(2, 2, WAGMA_LATE_CARRY);
@@ -227,8 +225,7 @@ static void test_carry_loses_nothing(void) {
     close_cast(&c);
 }
 
-/* ---- fast-forward ------------------------------------------------------------------------------
- */
+/* ---- fast-forward ---------------------------------------------------------------------------- */
 
 static void test_forward_goes_on_after_what_it_merged(void) {
     wagma_options options = choose(2, 2, WAGMA_LATE_STALE);
@@ -272,8 +269,7 @@ static void test_forward_misses_who_is_needed(void) {
     CHECK(expectations_failed() == 0, "see above");
 }
 
-/* ---- activation by the world -------------------------------------------------------------------
- */
+/* ---- activation by the world ----------------------------------------------------------------- */
 
 /* Rank 0 starts version 0 for {0, 1} and {2, 3}: everybody else is late with its first array. */
 static void test_world_pins_every_group_at_once(void) {
@@ -310,8 +306,7 @@ static void test_posted_in_a_group_of_one(void) {
     close_cast(&c);
 }
 
-/* ---- results that stay where they are ----------------------------------------------------------
- */
+/* ---- results that stay where they are -------------------------------------------------------- */
 
 static void test_out_of_place(void) {
     for (int size = 2; size <= 4; size++) {

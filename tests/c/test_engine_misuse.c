@@ -155,8 +155,7 @@ static void test_broken_handle(void) {
     CHECK(expectations_failed() == 0, "see above");
 }
 
-/* ---- hooks ------------------------------------------------------------------------------------
- */
+/* ---- hooks ----------------------------------------------------------------------------------- */
 
 static int stop_at_third(void *context) {
     return ++*(int *)context >= 3;

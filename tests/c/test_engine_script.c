@@ -29,8 +29,7 @@ static int lists(const wagma_outcome *o, int n, const int32_t *ranks, const int6
     return same;
 }
 
-/* ---- fresh, late, unmerged --------------------------------------------------------------------
- */
+/* ---- fresh, late, unmerged ------------------------------------------------------------------- */
 
 /* Models 10, 20, 30, 40 with updates 1, 2, 3, 4; rank 1 comes after rank 0 has taken the 17 of its
  * send buffer; ranks 2 and 3 come together. */
@@ -145,8 +144,7 @@ static void test_late_waits_for_nobody(void) {
     CHECK(expectations_failed() == 0, "see above");
 }
 
-/* ---- sync -------------------------------------------------------------------------------------
- */
+/* ---- sync ------------------------------------------------------------------------------------ */
 
 /* Version 2 is a sync version; in `explicit` version 1 is one as well, by wagma_sync's own way. */
 static void check_sync(int explicit_sync) {

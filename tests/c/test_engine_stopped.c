@@ -158,8 +158,7 @@ static void test_stopped_in_slice(void) {
     check_stopped(IN_SLICE, COUNT);
 }
 
-/* ---- anywhere ---------------------------------------------------------------------------------
- */
+/* ---- anywhere -------------------------------------------------------------------------------- */
 
 typedef struct flight {
     _Atomic int over;
@@ -219,8 +218,7 @@ static void test_stopped_anywhere(void) {
     }
 }
 
-/* ---- sync versions and timeouts ---------------------------------------------------------------
- */
+/* ---- sync versions and timeouts -------------------------------------------------------------- */
 
 typedef struct sleeper {
     _Atomic int ended;

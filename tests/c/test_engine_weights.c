@@ -13,8 +13,7 @@ enum { COUNT = 37, SIZE = 3 };
 static const int dtypes[] = {WAGMA_F32, WAGMA_F64, WAGMA_F16, WAGMA_BF16, WAGMA_I32, WAGMA_I64};
 static const char *const dtype_name[] = {"f32", "f64", "f16", "bf16", "i32", "i64"};
 
-/* ---- element types, for the small numbers used here -------------------------------------------
- */
+/* ---- element types, for the small numbers used here ------------------------------------------ */
 
 static uint16_t half_of(double value) {
     int exponent;
@@ -60,8 +59,7 @@ static uint64_t bits_of(int dtype, const void *x, int i) {
     return bits;
 }
 
-/* ---- ranks that run freely --------------------------------------------------------------------
- */
+/* ---- ranks that run freely ------------------------------------------------------------------- */
 
 typedef struct plan {
     int dtype, fractional;
@@ -163,8 +161,7 @@ static void test_fractional_weights(void) {
             check_free_run(dtypes[i], SIZE, 1);
 }
 
-/* ---- by hand ----------------------------------------------------------------------------------
- */
+/* ---- by hand --------------------------------------------------------------------------------- */
 
 /* All weights 0: x stays, and is not merged, fresh (here: of both, one at a time) or late. */
 static void test_divisor_zero(void) {

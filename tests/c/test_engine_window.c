@@ -12,8 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- window -----------------------------------------------------------------------------------
- */
+/* ---- window ---------------------------------------------------------------------------------- */
 
 /* Rank 0 publishes the versions up to `window` past the newest of rank 1, and not one more. */
 static void test_window_by_hand(void) {
@@ -93,8 +92,7 @@ static void test_window_in_a_race(void) {
     }
 }
 
-/* ---- shm_limit --------------------------------------------------------------------------------
- */
+/* ---- shm_limit ------------------------------------------------------------------------------- */
 
 enum { COUNT = 40009 };
 
@@ -224,8 +222,7 @@ static void test_buffer_wait(void) {
     }
 }
 
-/* ---- what is left behind ----------------------------------------------------------------------
- */
+/* ---- what is left behind --------------------------------------------------------------------- */
 
 static int files_of_ours(void) {
     DIR *dir = opendir("/dev/shm");

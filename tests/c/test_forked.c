@@ -25,8 +25,7 @@ static int wait_status(pid_t pid) {
     return status;
 }
 
-/* ---- what a child may do -----------------------------------------------------------------------
- */
+/* ---- what a child may do --------------------------------------------------------------------- */
 
 static void write_everywhere(const wagma_segment *s, double *const *x, double *buffer) {
     for (int r = 0; r < SIZE; r++)
@@ -64,8 +63,7 @@ static void fork_again(double *x) {
     EXPECT(wait_status(pid) == 0 && holds(x, -1), "%g", x[0]);
 }
 
-/* ---- one process with all ranks ----------------------------------------------------------------
- */
+/* ---- one process with all ranks -------------------------------------------------------------- */
 
 static double *array_of(cast *c, int r) {
     double *x = wagma_shared_array(c->handle[r]);
@@ -177,8 +175,7 @@ static void test_a_closed_descriptor(void) {
     CHECK(expectations_failed() == 0, "see above");
 }
 
-/* ---- ranks that call while another thread forks ------------------------------------------------
- */
+/* ---- ranks that call while another thread forks ---------------------------------------------- */
 
 enum { CHILDREN = 30 };
 

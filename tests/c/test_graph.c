@@ -155,8 +155,7 @@ static void test_wrong_questions(void) {
     CHECK(expectations_failed() == 0, "see above");
 }
 
-/* ---- options ---------------------------------------------------------------------------------
- */
+/* ---- options --------------------------------------------------------------------------------- */
 
 static wagma_options graph_of(int size, int graph, int neighbors) {
     wagma_options o;

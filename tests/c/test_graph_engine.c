@@ -191,8 +191,7 @@ static void test_departures(void) {
             }
 }
 
-/* ---- one thread decides who calls when --------------------------------------------------------
- */
+/* ---- one thread decides who calls when ------------------------------------------------------- */
 
 static void start_one(cast *c, int r, double *x, double value) {
     *x = value;

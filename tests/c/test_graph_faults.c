@@ -96,8 +96,7 @@ static void test_lost_rank(void) {
         }
 }
 
-/* ---- a neighbour that does not come ----------------------------------------------------------
- */
+/* ---- a neighbour that does not come ---------------------------------------------------------- */
 
 static void stay_away(rank *me) {
     fates *f = me->shared;
@@ -137,8 +136,7 @@ static void test_stalled(void) {
     check_stalled(MESSAGES);
 }
 
-/* ---- freed in flight --------------------------------------------------------------------------
- */
+/* ---- freed in flight ------------------------------------------------------------------------- */
 
 /* Large contributions are on their way; nothing is read or written any more. */
 static void free_in_flight(rank *me) {
@@ -162,8 +160,7 @@ static void test_freed_in_flight(void) {
     }
 }
 
-/* ---- ranks that disagree ----------------------------------------------------------------------
- */
+/* ---- ranks that disagree --------------------------------------------------------------------- */
 
 static void disagree(rank *me) {
     wagma_options o = me->segment->options;

@@ -36,8 +36,7 @@ static double own_value(int i) {
     return 4 - 3 * i;
 }
 
-/* ---- from the definition ----------------------------------------------------------------------
- */
+/* ---- from the definition --------------------------------------------------------------------- */
 
 static int holds(const example *x, int m) {
     return x->rule == WAGMA_LATE_STALE || !x->absent[m];
@@ -83,8 +82,7 @@ static double error_of(const example *x, double wanted) {
     return x->average && digits != 0 ? 2 * digits * all : fabs(wanted) * single;
 }
 
-/* ---- as the executors do it -------------------------------------------------------------------
- */
+/* ---- as the executors do it ------------------------------------------------------------------ */
 
 typedef struct arrays {
     unsigned char member[MEMBERS][8 * COUNT], own[8 * COUNT], stored[8 * COUNT], out[8 * COUNT];
@@ -211,8 +209,7 @@ static void test_carry(void) {
     check_rule(WAGMA_LATE_CARRY);
 }
 
-/* ---- a rank whose group is itself --------------------------------------------------------------
- */
+/* ---- a rank whose group is itself ------------------------------------------------------------ */
 
 static void test_alone(void) {
     for (int rule = 0; rule <= WAGMA_LATE_CARRY; rule++)
@@ -226,8 +223,7 @@ static void test_alone(void) {
         }
 }
 
-/* ---- what is carried ---------------------------------------------------------------------------
- */
+/* ---- what is carried ------------------------------------------------------------------------- */
 
 /* Calls in a row: bit k of `late`: call k is late; weight k is weights[digit k]. What the results
  * hold and what is carried in the end is all that was contributed. */
@@ -269,8 +265,7 @@ static void test_carried_calls(void) {
                 check_calls(4, late, digits, rule);
 }
 
-/* ---- outcomes ---------------------------------------------------------------------------------
- */
+/* ---- outcomes -------------------------------------------------------------------------------- */
 
 typedef struct stage { /* a handle, as far as outcomes need it */
     wagma_handle handle;

@@ -8,9 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- close and free
- * -----------------------------------------------------------------------------------
- */
+/* ---- close and free -------------------------------------------------------------------------- */
 
 /* All but the last rank close. */
 static void close_without_one(rank *me) {
@@ -80,8 +78,7 @@ static void test_freed_in_flight(void) {
     }
 }
 
-/* ---- the transport ends ------------------------------------------------------------------------
- */
+/* ---- the transport ends ---------------------------------------------------------------------- */
 
 /* Rank 0's ends, between its calls or in one; that is said once, and the others hear of it. */
 static void outlive(rank *me) {
@@ -118,8 +115,7 @@ static void test_transport_ends(void) {
     }
 }
 
-/* ---- interrupts --------------------------------------------------------------------------------
- */
+/* ---- interrupts ------------------------------------------------------------------------------ */
 
 /* A signal's handler may end the handle whose wait lets it run. */
 static wagma_handle *ended_by_hook;

@@ -13,8 +13,7 @@
 
 enum { COUNT = 1000 };
 
-/* ---- lost while the others call ----------------------------------------------------------------
- */
+/* ---- lost while the others call -------------------------------------------------------------- */
 
 static const char *const how_name[] = {"fails", "fails in a call", "dies, and that is known",
                                        "dies"};
@@ -96,8 +95,7 @@ static void test_lost_rank(void) {
         }
 }
 
-/* ---- ranks that fail because another one did ---------------------------------------------------
- */
+/* ---- ranks that fail because another one did ------------------------------------------------- */
 
 enum chain { LEAVES, STAYS_AWAY, CHAINS };
 
@@ -149,8 +147,7 @@ static void test_the_first_cause(void) {
         }
 }
 
-/* ---- who is missing ----------------------------------------------------------------------------
- */
+/* ---- who is missing -------------------------------------------------------------------------- */
 
 /* The last rank stays away in the middle of a handle's life; the others say for whom they wait. */
 static void wait_for_one(rank *me) {
@@ -234,8 +231,7 @@ static void test_window(void) {
     }
 }
 
-/* ---- looks between calls -----------------------------------------------------------------------
- */
+/* ---- looks between calls --------------------------------------------------------------------- */
 
 /* Rank 1 posts, and fails; rank 0, without a thread, looks. */
 static void look(rank *me) {
@@ -270,8 +266,7 @@ static void test_one_look_sees_all_that_came(void) {
     CHECK(least == 0, "%g looks saw nothing", least);
 }
 
-/* ---- creation ----------------------------------------------------------------------------------
- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
 /* Rank 0 passes other options, or wrong ones. */
 static void create(rank *me) {

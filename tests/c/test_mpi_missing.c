@@ -6,8 +6,7 @@
 #include "check.h"
 #include "fates.h"
 
-/* ---- the end of a chain ------------------------------------------------------------------------
- */
+/* ---- the end of a chain ---------------------------------------------------------------------- */
 
 enum { SIZE = 4, AWAY = SIZE - 1 };
 
@@ -68,8 +67,7 @@ static void test_data_of_data(void) {
     expect_away_named(&o, "does not answer and has not sent its data yet");
 }
 
-/* ---- no patience -------------------------------------------------------------------------------
- */
+/* ---- no patience ----------------------------------------------------------------------------- */
 
 static void come_late(rank *me) {
     double x[3] = {0};
@@ -93,8 +91,7 @@ static void test_a_timeout_of_nothing(void) {
     }
 }
 
-/* ---- close -------------------------------------------------------------------------------------
- */
+/* ---- close ----------------------------------------------------------------------------------- */
 
 /* Rank 0 closes first. The others call for longer than the timeout, and compute for longer. */
 static void go_on(rank *me) {

@@ -9,8 +9,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* ---- ranks that sleep --------------------------------------------------------------------------
- */
+/* ---- ranks that sleep ------------------------------------------------------------------------ */
 
 typedef struct absence {
     int64_t versions; /* that the others call meanwhile */
@@ -104,8 +103,7 @@ static void test_without_a_thread(void) {
     CHECK(atomic_load(&a.stalled) > 0, "the others went on without the one that sleeps");
 }
 
-/* ---- calls drive -------------------------------------------------------------------------------
- */
+/* ---- calls drive ----------------------------------------------------------------------------- */
 
 static void run_main(rank *me) {
     absence *a = me->shared;
@@ -149,8 +147,7 @@ static void test_funnelled(void) {
     CHECK(expectations_failed() == 0 && atomic_load(&a.done) == 3, "see above");
 }
 
-/* ---- posted calls ------------------------------------------------------------------------------
- */
+/* ---- posted calls ---------------------------------------------------------------------------- */
 
 /* The threads sleep for a second when idle; what they have to do wakes them. */
 static void post_and_compute(rank *me) {
@@ -177,8 +174,7 @@ static void test_posting_wakes(void) {
     CHECK(expectations_failed() == 0, "see above");
 }
 
-/* ---- how little an idle thread does ------------------------------------------------------------
- */
+/* ---- how little an idle thread does ---------------------------------------------------------- */
 
 static uint64_t wakeups_of(const wagma_handle *h) {
     wagma_stats stats;
@@ -226,8 +222,7 @@ static void test_idle(void) {
     CHECK(expectations_failed() == 0, "see above");
 }
 
-/* ---- several handles ---------------------------------------------------------------------------
- */
+/* ---- several handles ------------------------------------------------------------------------- */
 
 enum { HANDLES = 3, SHARED_RANKS = 3 };
 

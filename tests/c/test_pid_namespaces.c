@@ -54,8 +54,7 @@ static void run_both(wagma_segment *s, int (*body)(wagma_segment *, int)) {
     }
 }
 
-/* ---- the segment ------------------------------------------------------------------------------
- */
+/* ---- the segment ----------------------------------------------------------------------------- */
 
 static void await(segment_presence *of, uint32_t state) {
     while (atomic_load(&of->state) != state)
@@ -88,8 +87,7 @@ static void test_equal_process_ids(void) {
     wagma_segment_close(s);
 }
 
-/* ---- handles ----------------------------------------------------------------------------------
- */
+/* ---- handles --------------------------------------------------------------------------------- */
 
 static _Atomic uint64_t *died; /* ns, when rank 1 was about to; shared */
 static double *noticed;        /* s after that; shared */

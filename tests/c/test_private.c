@@ -15,8 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- the same bits as one sum -----------------------------------------------------------------
- */
+/* ---- the same bits as one sum ---------------------------------------------------------------- */
 
 enum arrays { PRIVATE, MIXED, ODD, ARRAYS }; /* ODD: private, at any address */
 static const char *const arrays_name[] = {"private", "mixed", "odd"};
@@ -281,8 +280,7 @@ static void test_forbidden(void) {
     CHECK(p.direct == 0, "%d calls", p.direct);
 }
 
-/* ---- posted -----------------------------------------------------------------------------------
- */
+/* ---- posted ---------------------------------------------------------------------------------- */
 
 enum { POSTED = 300000, PATIENCE = 20 /* seconds; without progress it ends then */ };
 

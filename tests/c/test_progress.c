@@ -8,8 +8,7 @@
 #include <inttypes.h>
 #include <sys/resource.h>
 
-/* ---- pauses (pure) ----------------------------------------------------------------------------
- */
+/* ---- pauses (pure) --------------------------------------------------------------------------- */
 
 static void test_pauses(void) {
     const uint64_t ms = 1000000;
@@ -27,8 +26,7 @@ static void test_pauses(void) {
     CHECK(last == ms, "in flight for long: %" PRIu64, last);
 }
 
-/* ---- who has the core -------------------------------------------------------------------------
- */
+/* ---- who has the core ------------------------------------------------------------------------ */
 
 static void test_turns(void) {
     const uint64_t long_ago = 1000000;
@@ -49,8 +47,7 @@ static void test_turns(void) {
     CHECK(t.yields == 0, "counts %d yields", t.yields);
 }
 
-/* ---- when the thread is woken -------------------------------------------------------------------
- */
+/* ---- when the thread is woken ---------------------------------------------------------------- */
 
 static enum progress_found find_nothing(void *polls, uint64_t *deadline) {
     (void)deadline;

@@ -63,8 +63,7 @@ static void test_sync_mismatch(void) {
         }
 }
 
-/* ---- failed behind somebody else --------------------------------------------------------------
- */
+/* ---- failed behind somebody else ------------------------------------------------------------- */
 
 enum { PATIENCE = 8 }; /* seconds; an unnoticed failure ends so much later */
 
@@ -380,8 +379,7 @@ static void test_timeout(void) {
     CHECK(ranks_run(THREADS, &o, come_late, NULL) == 0, "see above");
 }
 
-/* ---- interrupted ------------------------------------------------------------------------------
- */
+/* ---- interrupted ----------------------------------------------------------------------------- */
 
 typedef struct surrender {
     wagma_options options;

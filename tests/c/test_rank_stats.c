@@ -12,8 +12,7 @@ static wagma_rank_stats gathered(const wagma_handle *h, int rank) {
     return stats;
 }
 
-/* ---- by hand ----------------------------------------------------------------------------------
- */
+/* ---- by hand --------------------------------------------------------------------------------- */
 
 /* Calls the next version of rank r; nobody may have to be waited for. */
 static void call(cast *c, int r, int sync) {
@@ -172,8 +171,7 @@ static void test_wrong_arguments(void) {
     CHECK(expectations_failed() == 0, "see above");
 }
 
-/* ---- ranks that run by themselves -------------------------------------------------------------
- */
+/* ---- ranks that run by themselves ------------------------------------------------------------ */
 
 enum { SYNCS = 24, PERIOD = 2, MOST = 6 };
 

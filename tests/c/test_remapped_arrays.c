@@ -278,8 +278,7 @@ static void test_without_remapping_it_is_copied(void) {
     close_cast(&c);
 }
 
-/* ---- ranks that run by themselves --------------------------------------------------------------
- */
+/* ---- ranks that run by themselves ------------------------------------------------------------ */
 
 enum { VERSIONS = 400 / SLOWDOWN };
 

@@ -22,8 +22,7 @@ static wagma_options both_of(int quorum) {
     return options;
 }
 
-/* ---- one thread plays all ranks ---------------------------------------------------------------
- */
+/* ---- one thread plays all ranks -------------------------------------------------------------- */
 
 static double arrays[RANKS_MAX][LARGE];
 
@@ -217,8 +216,7 @@ static void test_out_of_place(void) {
         check_out_of_place(counts[k]);
 }
 
-/* ---- trouble ----------------------------------------------------------------------------------
- */
+/* ---- trouble --------------------------------------------------------------------------------- */
 
 static int until_not_in_progress(wagma_handle *h, void *x) {
     int status = WAGMA_INPROGRESS;
@@ -312,8 +310,7 @@ static void test_interrupted(void) {
     check_interrupt(1);
 }
 
-/* ---- misuse -----------------------------------------------------------------------------------
- */
+/* ---- misuse ---------------------------------------------------------------------------------- */
 
 static void check_misuse(int quorum) {
     wagma_options options = both_of(quorum);

@@ -15,8 +15,7 @@ static const int quorums[] = {WHOLE, 1, 2}; /* 2: the same as WHOLE in groups of
 static const int64_t counts[] = {SMALL, LARGE};
 enum { QUORUMS = 3, COUNTS = 2 };
 
-/* ---- ranks that run by themselves -------------------------------------------------------------
- */
+/* ---- ranks that run by themselves ------------------------------------------------------------ */
 
 enum { SIZE = 4, VERSIONS = 240 / SLOWDOWN };
 
@@ -80,8 +79,7 @@ static void test_mixed_calls(void) {
                 }
 }
 
-/* ---- stopped after posting --------------------------------------------------------------------
- */
+/* ---- stopped after posting ------------------------------------------------------------------- */
 
 enum { VICTIM = 1, AT = 3, AHEAD = 6 };
 

@@ -97,8 +97,7 @@ static int in_small_shm(int (*run)(int, int), int mebibytes, int array) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
 }
 
-/* ---- what else there may be with /dev/shm -----------------------------------------------------
- */
+/* ---- what else there may be with /dev/shm ---------------------------------------------------- */
 
 /* In a process with a mount namespace of its own: makes /dev/shm unusable. 0: done. */
 static int be_missing(void) {
@@ -161,8 +160,7 @@ static void test_unusable(void) {
     CHECK(expectations_failed() == 0, "see above");
 }
 
-/* ---- a full one -------------------------------------------------------------------------------
- */
+/* ---- a full one ------------------------------------------------------------------------------ */
 
 static void check_full(int array) {
     for (int mebibytes = 1; mebibytes <= 51; mebibytes += 25) {

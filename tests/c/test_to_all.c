@@ -22,8 +22,7 @@ static uint64_t word_of(const wagma_segment *s, int r) {
     return atomic_load(segment_pub(s, r));
 }
 
-/* ---- all are there -----------------------------------------------------------------------------
- */
+/* ---- all are there --------------------------------------------------------------------------- */
 
 enum { VERSIONS = 60 / SLOWDOWN };
 
@@ -156,8 +155,7 @@ static void test_not_with_a_limit(void) {
     CHECK(expectations_failed() == 0, "see above");
 }
 
-/* ---- a call that fails -------------------------------------------------------------------------
- */
+/* ---- a call that fails ----------------------------------------------------------------------- */
 
 /* Its rank may have x as it was, and write into it, while others give the version a result. `ends`:
  * the call ends in an error, and then the handle is freed; otherwise it is freed in the call, as C
@@ -197,8 +195,7 @@ static void test_a_failed_call_has_its_array_for_itself(void) {
     check_failed_call(1);
 }
 
-/* ---- a slice that does not come ----------------------------------------------------------------
- */
+/* ---- a slice that does not come -------------------------------------------------------------- */
 
 typedef struct fate {
     int signum;

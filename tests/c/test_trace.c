@@ -195,8 +195,7 @@ static void test_two_record(void) {
     CHECK(recorded == 2 * FILED && written == 2 * FILED, "%d, %d", (int)recorded, written);
 }
 
-/* ---- timelines --------------------------------------------------------------------------------
- */
+/* ---- timelines ------------------------------------------------------------------------------- */
 
 static void label(struct trace *t, const char *name) {
     const wagma_trace_label label = {

@@ -24,8 +24,7 @@ static void take_part(cast *c, int r, double *x) {
            wagma_last_error());
 }
 
-/* ---- events per call --------------------------------------------------------------------------
- */
+/* ---- events per call ------------------------------------------------------------------------- */
 
 /* One rank after the other, so that nobody waits: rank 0 executes version 0 alone, rank 1 is late,
  * then has nothing new, then rank 1 comes first. */
@@ -121,8 +120,7 @@ static void test_slices(void) {
     CHECK(expectations_failed() == 0, "see above");
 }
 
-/* ---- errors -----------------------------------------------------------------------------------
- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static void test_stall(void) {
     traces_begin();
@@ -173,8 +171,7 @@ static void test_folder_gone(void) {
     CHECK(expectations_failed() == 0, "see above");
 }
 
-/* ---- ends of a process ------------------------------------------------------------------------
- */
+/* ---- ends of a process ----------------------------------------------------------------------- */
 
 enum end { EXITS, EXITS_AT_ONCE, FORKS };
 

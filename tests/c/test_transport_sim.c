@@ -191,8 +191,7 @@ static void test_hold_and_kill(void) {
     sim_free(s);
 }
 
-/* ---- one thread per rank ----------------------------------------------------------------------
- */
+/* ---- one thread per rank --------------------------------------------------------------------- */
 static struct sim *ring;
 static int ring_sums[SIZE];
 

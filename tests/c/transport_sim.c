@@ -17,8 +17,7 @@ void sim_complain(struct sim *s, const char *format, ...) {
     va_end(arguments);
 }
 
-/* ---- control messages --------------------------------------------------------------------------
- */
+/* ---- control messages ------------------------------------------------------------------------ */
 static int send_control(wagma_transport *t, int to, const void *message, size_t bytes) {
     struct rank_of_sim *r = (struct rank_of_sim *)t;
     struct sim *s = enter(r, 0);
@@ -80,8 +79,7 @@ static int flushed(wagma_transport *t) {
     return leave(r, r->clock >= r->left);
 }
 
-/* ---- the end -----------------------------------------------------------------------------------
- */
+/* ---- the end --------------------------------------------------------------------------------- */
 static int dead(wagma_transport *t, int32_t *ranks) {
     struct rank_of_sim *r = (struct rank_of_sim *)t;
     struct sim *s = enter(r, 0);
@@ -188,8 +186,7 @@ static void close_transport(wagma_transport *t, int together) {
     leave(r, 0);
 }
 
-/* ---- of the test -------------------------------------------------------------------------------
- */
+/* ---- of the test ----------------------------------------------------------------------------- */
 struct sim *sim_create(int size, uint64_t seed, struct sim_options options) {
     static const transport_calls calls = {
         .send_control = send_control,

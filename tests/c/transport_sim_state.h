@@ -126,8 +126,7 @@ static inline int is_other(const struct rank_of_sim *r, int peer) {
     return peer >= 0 && peer < r->sim->size && peer != r->transport.rank;
 }
 
-/* ---- transport_sim_data.c ----------------------------------------------------------------------
- */
+/* ---- transport_sim_data.c -------------------------------------------------------------------- */
 int sim_send_data(wagma_transport *t, int to, int tag, const void *data, size_t bytes,
                   transport_completion completion);
 int sim_receive_data(wagma_transport *t, int from, int tag, void *data, size_t bytes,

@@ -14,8 +14,7 @@ uint32_t draw(uint64_t *random, uint32_t n) {
     return (uint32_t)((*random >> 33) % n);
 }
 
-/* ---- arrays ------------------------------------------------------------------------------------
- */
+/* ---- arrays ---------------------------------------------------------------------------------- */
 
 int array_is_integer(int dtype) {
     return dtype == WAGMA_I32 || dtype == WAGMA_I64;
@@ -36,8 +35,7 @@ static void fill(const wagma_options *o, void *array, double value) {
     periodic_repeat(array, TRIAL_PERIOD * bytes, (size_t)o->count * bytes);
 }
 
-/* ---- trials ------------------------------------------------------------------------------------
- */
+/* ---- trials ---------------------------------------------------------------------------------- */
 
 /* As little shared memory as some draw allows. */
 static void draw_limit(trial *g) {
@@ -157,8 +155,7 @@ int trial_members_of(const trial *g, int r, int64_t t, int *leader) {
     return n;
 }
 
-/* ---- calls -------------------------------------------------------------------------------------
- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 static double draw_weight(player *p) {
     static const double weights[] = {0, 0.5, 1, 1, 1, 2};

@@ -66,8 +66,7 @@ int trial_members_of(const trial *g, int r, int64_t t, int *leader);
 /* Draws the next call of h, and writes its contribution to p->array. A status of wagma.h. */
 int player_contribute(player *p, wagma_handle *h);
 
-/* ---- arrays ------------------------------------------------------------------------------------
- */
+/* ---- arrays ---------------------------------------------------------------------------------- */
 int array_is_integer(int dtype);
 int array_is_half(int dtype);
 size_t array_element_bytes(int dtype);

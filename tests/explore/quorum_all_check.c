@@ -117,8 +117,7 @@ static void check_delivered(struct quorum_all_memory *m) {
     }
 }
 
-/* -- who takes part
- * -------------------------------------------------------------------------------- */
+/* ---- who takes part -------------------------------------------------------------------------- */
 static int comes_to(const struct quorum_all_memory *m, int q, int t) {
     return (int)strspn(m->config->program[q], "nszyp") > t;
 }
@@ -151,8 +150,7 @@ static void check_gathered(struct quorum_all_memory *m) {
         quorum_all_violate(m, "I8-any-size", "rank %d is not alone in version %d", m->rank, t);
 }
 
-/* -- waiting
- * --------------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 /* 1: q keeps the rank, which waits for `why`, from going on. */
 static int is_missing(const struct quorum_all_memory *m, int q, enum quorum_all_why why) {
     const struct quorum_all_config *g = m->config;
@@ -249,8 +247,7 @@ void quorum_all_check_alone(struct quorum_all_memory *m) {
                            "rank %d waits in version %d for nobody that is behind", m->rank, t - 1);
 }
 
-/* -- steps
- * ----------------------------------------------------------------------------------------- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 static void check_counts(struct quorum_all_memory *m) {
     const struct quorum_all_access *a = &m->access;
     if (a->name && a->done && a->after != a->before &&

@@ -5,9 +5,7 @@
 
 #include "quorum_all_model.h"
 
-/* -- quorum_all_memory.c
- * ---------------------------------------------------------------------------
- */
+/* ---- quorum_all_memory.c --------------------------------------------------------------------- */
 uint64_t quorum_all_load(struct quorum_all_memory *m, enum quorum_all_word w, int32_t r, int parity,
                          memory_order order);
 void quorum_all_store(struct quorum_all_memory *m, enum quorum_all_word w, int32_t r, int parity,

@@ -123,9 +123,7 @@ static inline int quorum_all_is_lost(const struct quorum_all_memory *m, int r) {
     return over == DEAD || over == FINISHED || over == FAILED;
 }
 
-/* -- quorum_all_model.c
- * ----------------------------------------------------------------------------
- */
+/* ---- quorum_all_model.c ---------------------------------------------------------------------- */
 /* Fills in what follows from ranks, ..., program. Returns an error message or NULL. */
 const char *quorum_all_config_finish(struct quorum_all_config *g);
 void quorum_all_model_initial(const struct quorum_all_config *g, uint16_t *cells);
@@ -142,15 +140,11 @@ enum quorum_all_choice {
 int quorum_all_model_move(struct quorum_all_memory *m, enum quorum_all_choice choice);
 uint64_t quorum_all_decode(int word, uint16_t cell);
 
-/* -- quorum_all_space.c
- * ----------------------------------------------------------------------------
- */
+/* ---- quorum_all_space.c ---------------------------------------------------------------------- */
 /* The states and moves of a finished configuration, which must outlive it. */
 struct space quorum_all_space(const struct quorum_all_config *g);
 
-/* -- quorum_all_check.c: the invariants
- * ------------------------------------------------------------
- */
+/* ---- quorum_all_check.c: the invariants ------------------------------------------------------ */
 void quorum_all_violate(struct quorum_all_memory *m, const char *invariant, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void quorum_all_check_weight(struct quorum_all_memory *m, int q, int parity); /* is being read */
