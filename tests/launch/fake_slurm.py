@@ -53,10 +53,11 @@ class Sampler:
         return torch.full((4, 8), self.drawn / 2147483647)
 
 def train():
-    watched = False
+    watched = True
 
-    def caught(*_):
-        if watched:
+    def caught(signum, _):
+        # Without Preemption's handler, which calls this one, nothing is to stop.
+        if watched and signal.getsignal(signum) is not caught:
             log.write(f"caught {opt.version}\\n")
 
     torch.manual_seed(rank), random.seed(rank), np.random.seed(rank)
@@ -74,7 +75,6 @@ def train():
         with wagma.preemption.Preemption(
             None, optimizer=opt, checkpointer=saver, max_restarts=1000
         ) as preemption:
-            watched = True
             saver.load()
             log.write(f"begin {opt.version}\\n")
             while opt.version < settings["steps"] and not preemption.stopping:

@@ -54,12 +54,14 @@ def draw(rng: random.Random, size: int, seconds: float) -> Moment:
 def check_stop(run: Run, moment: Moment, newest: int) -> None:
     """A run that was signalled, and not killed, has saved what it had made."""
     last = max([*run.versions("begin"), *run.versions("made")], default=0)
-    caught = run.versions("caught")
+    begun = max(run.versions("begin"), default=0)
+    # What is caught before a checkpoint is loaded has version 0.
+    caught = max(begun, min(run.versions("caught"), default=STEPS))
     if run.stopped:
         assert last - newest <= 1, f"{last - newest} steps are lost: {run}"
         assert len({lines["made"][-1] for lines in run.lines}) == 1, run
-        begun = max(run.versions("begin"))  # what is caught while a checkpoint is loaded has 0
-        assert last <= max(begun, min(caught)) + 2, f"notice was taken late: {run}"
+        assert run.versions("caught"), f"nothing asked to stop: {run}"
+        assert last <= caught + 2, f"notice was taken late: {run}"
         assert all("requeue 4711" in words for words in run.asked), run
         assert len(run.asked) <= 1, run
     elif not (run.died or run.done):
@@ -67,8 +69,8 @@ def check_stop(run: Run, moment: Moment, newest: int) -> None:
         assert min(run.statuses) == max(run.statuses) == 1, run
         assert not run.versions("made"), run
         assert "no step" in run.errors, run
-    elif run.done and caught:
-        assert min(caught) >= STEPS - 2, f"a signal was lost: {run}"
+    elif run.done:
+        assert caught >= STEPS - 2, f"a signal was lost: {run}"
     if run.died and not moment.kills:
         assert len(run.lines[0]["begin"]) == 0, f"a caught signal has killed: {run}"
 
