@@ -59,6 +59,7 @@ def test_a_schedule_of_ones_own_sees_what_all_ranks_know(first: int) -> None:
         seen.append(progress)
         return 1 + progress.version % SIZE
 
+    began = time.monotonic()
     algorithm = wagma.FastestK(COMM, first, schedule=schedule)
     run = Recorded(algorithm)
     with run.opt as opt:
@@ -71,7 +72,8 @@ def test_a_schedule_of_ones_own_sees_what_all_ranks_know(first: int) -> None:
     assert seen[0].inner_product is None
     for (before, after), one in zip(pairwise(run.updates), seen[1:], strict=True):
         assert one.inner_product == pytest.approx(np.dot(before, after))
-    assert all(before.seconds <= after.seconds + 0.5 for before, after in pairwise(seen))
+    passed = COMM.allreduce(time.monotonic() - began, MPI.MAX)
+    assert all(0 < one.seconds < passed for one in seen)
     assert len(set(map(str, COMM.allgather(seen)))) == 1
 
 
@@ -81,16 +83,15 @@ def test_k_follows_the_switch_times() -> None:
     COMM.Barrier()  # no rank begins earlier
     algorithm = wagma.FastestK(COMM, 1, schedule="bound-optimal", switch_times=times)
     run = Recorded(algorithm)
-    ks = []
+    ks = [1]
     with run.opt as opt:
-        while opt.version < 20 + 8 * SIZE:
+        while algorithm.k < SIZE:
             time.sleep(0.02)
             run.backward()
             opt.step()
             ks.append(algorithm.k)
             assert algorithm.k <= 1 + (time.monotonic() - begin) / 0.1
     assert ks == sorted(ks)
-    assert ks[-1] == SIZE
 
 
 def test_a_checkpoint_has_k_and_its_counts() -> None:

@@ -287,7 +287,7 @@ def test_signals_at_any_moment(name: str) -> None:
                 timer.start()
             with new_optimizer(CASES[name].make(COMM)) as opt:
                 preemption.attach(opt)
-                while opt.version < LIMIT and not preemption.stopping:
+                while not preemption.stopping:  # signals may come after any number of versions
                     time.sleep(0.004 if (seed + 1) % SIZE == RANK else 0)
                     backward(opt)
                     opt.step()
