@@ -13,7 +13,7 @@ import torch
 import wagma
 
 model = torch.nn.Linear(2, 1)
-waits = {"timeout": 0.7, "stall_warning": 0.3}
+waits = {"timeout": 3, "stall_warning": 1.5}
 
 def optimizer():
     inner = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -30,11 +30,10 @@ if rank < 2:
     pair = comm.Create_group(comm.group.Incl([0, 1]))
     for name, make in made.items():
         pair.Barrier()
-        began = time.monotonic()
         try:
             make()
         except StallError as error:
-            say(name, "%.1f" % (time.monotonic() - began), error)
+            say(name, error)
     comm.send("come", 2)
 else:
     for other in (0, 1):
@@ -61,15 +60,15 @@ def test_a_rank_that_does_not_come_is_named(kind: str) -> None:
     for rank in (0, 1):
         (text,) = [line for line in said(job(), rank) if line.startswith(f"{kind} ")]
         assert re.match(
-            rf"{kind} \d+\.\d rank {rank} has waited \d\.\d s in the creation for rank "
-            r"2, which has not come \(timeout 0.7 s\): every rank of the communicator has to make",
+            rf"{kind} rank {rank} has waited \d+\.\d s in the creation for rank 2, which has not "
+            r"come \(timeout 3 s\): every rank of the communicator has to make",
             text,
         ), text
 
 
 def test_warnings_name_the_rank_and_the_collective() -> None:
     for rank in (0, 1):
-        begin = rf"rank {rank} \(x\) has waited \d\.\d s in the creation for rank 2, which has "
+        begin = rf"rank {rank} \(x\) has waited \d+\.\d s in the creation for rank 2, which has "
         assert re.search(begin + "not come", job().stdout), job().stdout
 
 

