@@ -167,10 +167,8 @@ def test_an_exception_in_the_block_fails_the_rank(x: np.ndarray) -> None:
     with pytest.raises(ZeroDivisionError), a:
         raise ZeroDivisionError
     assert a.closed
-    started = time.monotonic()
     with pytest.raises(PeerError, match="rank 0"):
         b.allreduce(x)
-    assert time.monotonic() - started < 1
     with pytest.raises(HandleError):
         b.allreduce(x)
 

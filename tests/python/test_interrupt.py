@@ -17,19 +17,19 @@ with interrupt.Interrupt(MPI.COMM_SELF) as interrupted:
     {before}
     os.kill(os.getpid(), signal.SIGINT)
     {after}
-    time.sleep(1)
+    time.sleep({seconds})
 print("ended")
 """
 LOOK = "while not interrupted.agreed(): pass"
 
 
-def ends(before: str = "", after: str = "") -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-c", SCRIPT.format(before=before, after=after)]
+def ends(before: str = "", after: str = "", seconds: int = 1) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-c", SCRIPT.format(before=before, after=after, seconds=seconds)]
     return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_a_rank_that_does_not_look_is_ended() -> None:
-    done = ends()
+    done = ends(seconds=50)
     assert (done.returncode, done.stdout) == (130, "")
     assert "a call did not end" in done.stderr
 
