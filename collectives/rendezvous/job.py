@@ -32,21 +32,14 @@ _START = (
 
 
 class Job(NamedTuple):
-    """The ranks of a job on this machine.
+    """The ranks of a job on this machine."""
 
-    Attributes:
-        rank: this process, 0 <= rank < size.
-        size: number of ranks.
-        key: identifies the job among others of the same user; empty if size is 1.
-        launch: digest of the launcher's name for this start of all ranks; empty if it has none.
-        secret: whether no other user knows the key.
-    """
-
-    rank: int
-    size: int
-    key: str
+    rank: int  # this process, 0 <= rank < size
+    size: int  # number of ranks
+    key: str  # identifies the job among others of the same user; empty if size is 1
+    # digest of the launcher's name for this start of all ranks; empty if it has none
     launch: str = ""
-    secret: bool = False
+    secret: bool = False  # whether no other user knows the key
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Job:

@@ -23,17 +23,11 @@ _HOW_THEY_MEET = (
 
 
 class Patience(NamedTuple):
-    """The options of waits. Wrong values are ignored here: the meeting refuses them.
+    """The options of waits. Wrong values are ignored here: the meeting refuses them."""
 
-    Attributes:
-        timeout: seconds until a wait raises StallError, infinity for never.
-        stall_warning: seconds between warnings, infinity for none; 0.1 or more.
-        name: of the collective, shown in warnings.
-    """
-
-    timeout: float = math.inf
-    stall_warning: float = 60.0
-    name: str | None = None
+    timeout: float = math.inf  # seconds until a wait raises StallError, infinity for never
+    stall_warning: float = 60.0  # seconds between warnings, infinity for none; 0.1 or more
+    name: str | None = None  # of the collective, shown in warnings
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Patience:

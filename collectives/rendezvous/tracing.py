@@ -24,14 +24,10 @@ NAMESPACE = Path("/proc/self/ns/time")
 
 
 class Mark(NamedTuple):
-    """Arguments of `Handle._label_trace`.
+    """Arguments of `Handle._label_trace`."""
 
-    Attributes:
-        collective: number of this collective, random.
-        clock: rank 0's CLOCK_MONOTONIC minus this rank's, and the largest error of it, ns.
-    """
-
-    collective: int
+    collective: int  # number of this collective, random
+    # rank 0's CLOCK_MONOTONIC minus this rank's, and the largest error of it, ns
     clock: tuple[int, int]
 
 

@@ -16,19 +16,12 @@ LOCK = "lock"
 
 @dataclass
 class _HeldLock:
-    """A lock that this process holds.
+    """A lock that this process holds."""
 
-    Attributes:
-        descriptor: descriptor of the file; closing any other descriptor of it frees the lock.
-        token: token written into the file.
-        users: number of `FolderLock` objects that share the lock.
-        last_run: largest number given to a run.
-    """
-
-    descriptor: int
-    token: str
-    users: int = 0
-    last_run: int = 0
+    descriptor: int  # descriptor of the file; closing any other descriptor of it frees the lock
+    token: str  # token written into the file
+    users: int = 0  # number of `FolderLock` objects that share the lock
+    last_run: int = 0  # largest number given to a run
 
 
 _guard = threading.Lock()

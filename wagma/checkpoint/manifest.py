@@ -17,25 +17,16 @@ _SHOWN = 20  # differences shown of each kind
 
 @dataclass(frozen=True)
 class Training:
-    """The parts of a training that must match when a checkpoint is loaded.
+    """The parts of a training that must match when a checkpoint is loaded."""
 
-    Attributes:
-        algorithm: class name of the algorithm.
-        arguments: arguments of the algorithm as strings.
-        policy: class name of the compute policy.
-        inner: class name of the inner optimizer.
-        groups: number of parameters in each of its groups.
-        tensors: dtype and shape by name of the model's tensors, without a model the optimizer's.
-        extra: names of the other objects.
-    """
-
-    algorithm: str
-    arguments: dict[str, str]
-    policy: str
-    inner: str
-    groups: list[int]
+    algorithm: str  # class name of the algorithm
+    arguments: dict[str, str]  # arguments of the algorithm as strings
+    policy: str  # class name of the compute policy
+    inner: str  # class name of the inner optimizer
+    groups: list[int]  # number of parameters in each of its groups
+    # dtype and shape by name of the model's tensors, without a model the optimizer's
     tensors: dict[str, str]
-    extra: list[str]
+    extra: list[str]  # names of the other objects
 
 
 class OtherFormat(str):

@@ -13,15 +13,10 @@ _MANIFEST = re.compile(r"rank-(\d{5,})\.json")
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """Name of one checkpoint in a folder. Later checkpoints compare as larger, without clocks.
+    """Name of one checkpoint in a folder. Later checkpoints compare as larger, without clocks."""
 
-    Attributes:
-        run: number of the training that used the folder, from 1 on.
-        version: version of the ranks, or a multiple of `every` that they had just passed.
-    """
-
-    run: int
-    version: int
+    run: int  # number of the training that used the folder, from 1 on
+    version: int  # version of the ranks, or a multiple of `every` that they had just passed
 
     def __str__(self) -> str:
         return f"run-{self.run:03d}-version-{self.version:08d}"

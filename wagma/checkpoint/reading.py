@@ -25,19 +25,14 @@ class _LackingError(Exception):
 
 @dataclass(frozen=True)
 class Plan:
-    """The saved ranks whose files a rank reads.
+    """The saved ranks whose files a rank reads."""
 
-    Attributes:
-        own: saved rank whose inner state, algorithm state, random state and objects to continue.
-        newest: saved rank whose model and inner state to take instead; None: those of `own`.
-        summed: saved ranks whose models to sum for the mean; empty if models are not averaged.
-        resized: whether the number of ranks has changed.
-    """
-
-    own: int
+    own: int  # saved rank whose inner state, algorithm state, random state and objects to continue
+    # saved rank whose model and inner state to take instead; None: those of `own`
     newest: int | None
+    # saved ranks whose models to sum for the mean; empty if models are not averaged
     summed: tuple[int, ...]
-    resized: bool
+    resized: bool  # whether the number of ranks has changed
 
     @classmethod
     def of(cls, rank: int, size: int, versions: list[int], *, replicas: bool) -> Plan:

@@ -21,21 +21,13 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report.
+    """One line of the report."""
 
-    Attributes:
-        topic: what it is about, one word; the same in every run.
-        level: how bad it is.
-        text: what was found.
-        remedy: what to do about it; empty where there is nothing to do.
-        hosts: where it was found, if it is about nodes.
-    """
-
-    topic: str
-    level: Level
-    text: str
-    remedy: str = ""
-    hosts: tuple[str, ...] = ()
+    topic: str  # what it is about, one word; the same in every run
+    level: Level  # how bad it is
+    text: str  # what was found
+    remedy: str = ""  # what to do about it; empty where there is nothing to do
+    hosts: tuple[str, ...] = ()  # where it was found, if it is about nodes
 
 
 def ok(topic: str, text: str, remedy: str = "", hosts: tuple[str, ...] = ()) -> Finding:
@@ -60,191 +52,122 @@ def problem(topic: str, text: str, remedy: str = "", hosts: tuple[str, ...] = ()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """The handle that is to be made.
+    """The handle that is to be made."""
 
-    Attributes:
-        array_bytes: of the array.
-        quorum: a number of ranks, "all" or "majority".
-        given: whether the user asked for this size; it is an example otherwise.
-    """
-
-    array_bytes: int
-    quorum: str
-    given: bool
+    array_bytes: int  # of the array
+    quorum: str  # a number of ranks, "all" or "majority"
+    given: bool  # whether the user asked for this size; it is an example otherwise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mpi:
-    """What mpi4py loaded.
+    """What mpi4py loaded."""
 
-    Attributes:
-        error: why mpi4py cannot start MPI; the other fields mean nothing then.
-        family: "MPICH", "Open MPI" and so on.
-        version: of the library.
-        paths: files of MPI libraries in this process.
-        standard: version of the standard.
-        foreign: launcher of another MPI that started this process; MPI was not initialised then,
-            and the following fields mean nothing.
-        thread_level: "MULTIPLE" and so on.
-        rank: of COMM_WORLD.
-        size: of COMM_WORLD.
-        refused: why no collective can be made over COMM_WORLD, in the words of its error.
-        srun: whether srun started this process.
-        cuda: whether the library takes pointers to GPU memory; None: it does not say.
-        mpiexec: the launchers that are found, the one that belongs to this Python first.
-        messages_error: why there cannot be transport="mpi"; empty: there can.
-    """
-
-    error: str = ""
-    family: str = ""
-    version: str = ""
-    paths: Sequence[str] = ()
-    standard: tuple[int, int] = (0, 0)
+    error: str = ""  # why mpi4py cannot start MPI; the other fields mean nothing then
+    family: str = ""  # "MPICH", "Open MPI" and so on
+    version: str = ""  # of the library
+    paths: Sequence[str] = ()  # files of MPI libraries in this process
+    standard: tuple[int, int] = (0, 0)  # version of the standard
+    # launcher of another MPI that started this process; MPI was not initialised then, and the
+    # following fields mean nothing
     foreign: str = ""
-    thread_level: str = ""
-    rank: int = 0
-    size: int = 1
-    refused: str = ""
-    srun: bool = False
+    thread_level: str = ""  # "MULTIPLE" and so on
+    rank: int = 0  # of COMM_WORLD
+    size: int = 1  # of COMM_WORLD
+    refused: str = ""  # why no collective can be made over COMM_WORLD, in the words of its error
+    srun: bool = False  # whether srun started this process
+    # whether the library takes pointers to GPU memory; None: it does not say
     cuda: bool | None = None
+    # the launchers that are found, the one that belongs to this Python first
     mpiexec: Sequence[str] = ()
-    messages_error: str = ""
+    messages_error: str = ""  # why there cannot be transport="mpi"; empty: there can
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """The extension with the engine.
+    """The extension with the engine."""
 
-    Attributes:
-        error: why it cannot be imported; the other fields mean nothing then.
-        abi: version of the C interface.
-        simd: level of the kernels.
-        huge_pages: whether it gets huge pages of shared memory, whatever their settings.
-        options: environment variables that set an option, and which.
-        own: those of them in which ranks may differ.
-        variables: the others that have a meaning, and which.
-        options_error: what is wrong with the options that the environment sets.
-    """
-
-    error: str = ""
-    abi: int = 0
-    simd: str = ""
-    huge_pages: bool = False
+    error: str = ""  # why it cannot be imported; the other fields mean nothing then
+    abi: int = 0  # version of the C interface
+    simd: str = ""  # level of the kernels
+    huge_pages: bool = False  # whether it gets huge pages of shared memory, whatever their settings
+    # environment variables that set an option, and which
     options: Mapping[str, str] = field(default_factory=dict)
-    own: Sequence[str] = ()
+    own: Sequence[str] = ()  # those of them in which ranks may differ
+    # the others that have a meaning, and which
     variables: Mapping[str, str] = field(default_factory=dict)
-    options_error: str = ""
+    options_error: str = ""  # what is wrong with the options that the environment sets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cpus:
-    """Processors, as this process sees them.
+    """Processors, as this process sees them."""
 
-    Attributes:
-        affinity: numbers of those it may run on.
-        online: how many the machine has.
-        core_of: the physical core, by the lowest number on it, of each that it may run on.
-        limit: of the cgroup, in CPUs; None: there is none.
-    """
-
-    affinity: Sequence[int]
-    online: int
+    affinity: Sequence[int]  # numbers of those it may run on
+    online: int  # how many the machine has
+    # the physical core, by the lowest number on it, of each that it may run on
     core_of: Mapping[int, int] = field(default_factory=dict)
-    limit: float | None = None
+    limit: float | None = None  # of the cgroup, in CPUs; None: there is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Shared memory, and how pages and other processes' memory are handled.
+    """Shared memory, and how pages and other processes' memory are handled."""
 
-    Attributes:
-        shm_error: why /dev/shm cannot be used; empty: a file was made in it.
-        shm_device: number of its file system: ranks with different ones share nothing.
-        shm_bytes: its size; 0: no limit of its own.
-        shm_free: what is left of that.
-        shm_huge: option "huge" of its tmpfs, "never", "always", "within_size" or "advise"; empty:
-            unknown.
-        available: MemAvailable of the system, in bytes; 0: unknown.
-        group: inode of the control group that has the least memory left; 0: no group has a limit.
-        group_limit: its limit, in bytes.
-        group_left: what is left of that, in bytes.
-        thp: of transparent huge pages, "always", "madvise", "never"; empty: unknown.
-        thp_shmem: shmem_enabled, of which "deny" and "force" override the option of a tmpfs.
-        ptrace_scope: of the Yama security module; None: it is not there.
-        cma: whether this rank could read from the next rank's memory; None: nobody to try it with.
-        cma_error: why not.
-    """
-
-    shm_error: str = ""
-    shm_device: int = 0
-    shm_bytes: int = 0
-    shm_free: int = 0
+    shm_error: str = ""  # why /dev/shm cannot be used; empty: a file was made in it
+    shm_device: int = 0  # number of its file system: ranks with different ones share nothing
+    shm_bytes: int = 0  # its size; 0: no limit of its own
+    shm_free: int = 0  # what is left of that
+    # option "huge" of its tmpfs, "never", "always", "within_size" or "advise"; empty: unknown
     shm_huge: str = ""
-    available: int = 0
+    available: int = 0  # MemAvailable of the system, in bytes; 0: unknown
+    # inode of the control group that has the least memory left; 0: no group has a limit
     group: int = 0
-    group_limit: int = 0
-    group_left: int = 0
-    thp: str = ""
-    thp_shmem: str = ""
-    ptrace_scope: int | None = None
+    group_limit: int = 0  # its limit, in bytes
+    group_left: int = 0  # what is left of that, in bytes
+    thp: str = ""  # of transparent huge pages, "always", "madvise", "never"; empty: unknown
+    thp_shmem: str = ""  # shmem_enabled, of which "deny" and "force" override the option of a tmpfs
+    ptrace_scope: int | None = None  # of the Yama security module; None: it is not there
+    # whether this rank could read from the next rank's memory; None: nobody to try it with
     cma: bool | None = None
-    cma_error: str = ""
+    cma_error: str = ""  # why not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """GPUs and what there is to use them.
+    """GPUs and what there is to use them."""
 
-    Attributes:
-        driver: version of the kernel's driver; empty: none.
-        devices: how many the driver lets this process use; None: its library cannot be asked.
-        error: why not.
-        torch: version of PyTorch; empty: not installed.
-        torch_cuda: whether PyTorch can use one; None: not asked, because there is no driver.
-        cupy: version of CuPy.
-    """
-
-    driver: str = ""
+    driver: str = ""  # version of the kernel's driver; empty: none
+    # how many the driver lets this process use; None: its library cannot be asked
     devices: int | None = None
-    error: str = ""
-    torch: str = ""
+    error: str = ""  # why not
+    torch: str = ""  # version of PyTorch; empty: not installed
+    # whether PyTorch can use one; None: not asked, because there is no driver
     torch_cuda: bool | None = None
-    cupy: str = ""
+    cupy: str = ""  # version of CuPy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """CLOCK_MONOTONIC.
+    """CLOCK_MONOTONIC."""
 
-    Attributes:
-        namespace: of time, that this process is in; empty: the kernel has none.
-        behind: seconds by which it read less than a rank of its node had read before it.
-    """
-
-    namespace: str = ""
-    behind: float = 0.0
+    namespace: str = ""  # of time, that this process is in; empty: the kernel has none
+    behind: float = 0.0  # seconds by which it read less than a rank of its node had read before it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankFacts:
-    """What is known of one process.
+    """What is known of one process."""
 
-    Attributes:
-        rank: number in the job.
-        node: lowest rank of those that MPI says it shares memory with.
-        host: its name.
-        machine: of the kernel's boot: equal in containers on one machine; empty: unknown.
-        versions: of Python and packages, by name; "none" where one is not installed.
-        environment: of the variables that matter, those that are set.
-        failed: probes that raised an exception, and which; their facts are the defaults.
-    """
-
-    rank: int = 0
-    node: int = 0
-    host: str = ""
-    machine: str = ""
+    rank: int = 0  # number in the job
+    node: int = 0  # lowest rank of those that MPI says it shares memory with
+    host: str = ""  # its name
+    machine: str = ""  # of the kernel's boot: equal in containers on one machine; empty: unknown
+    # of Python and packages, by name; "none" where one is not installed
     versions: Mapping[str, str] = field(default_factory=dict)
+    # of the variables that matter, those that are set
     environment: Mapping[str, str] = field(default_factory=dict)
+    # probes that raised an exception, and which; their facts are the defaults
     failed: Mapping[str, str] = field(default_factory=dict)
     mpi: Mpi = field(default_factory=Mpi)
     engine: Engine = field(default_factory=Engine)
@@ -259,38 +182,25 @@ class Live:
     """One rank's part of the trial: a handle over all ranks, called and closed.
 
     Where they are on several nodes and there is no transport between these, over those of its node.
-
-    Attributes:
-        calls: how many gave the right sum.
-        ranks: how many took part.
-        error: what went wrong; empty: nothing.
-        skipped: why it was not tried.
     """
 
-    calls: int = 0
-    ranks: int = 0
-    error: str = ""
-    skipped: str = ""
+    calls: int = 0  # how many gave the right sum
+    ranks: int = 0  # how many took part
+    error: str = ""  # what went wrong; empty: nothing
+    skipped: str = ""  # why it was not tried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Facts about a job.
+    """Facts about a job."""
 
-    Attributes:
-        ranks: by rank.
-        live: by rank.
-        wanted: the handle that is to be made.
-        launcher: what the ranks met through: "MPI", "torchrun" (the environment that it sets), or
-            empty for one process alone.
-        lost: why this process is alone, although the environment names others.
-    """
-
-    ranks: Sequence[RankFacts]
-    live: Sequence[Live]
-    wanted: Wanted
+    ranks: Sequence[RankFacts]  # by rank
+    live: Sequence[Live]  # by rank
+    wanted: Wanted  # the handle that is to be made
+    # what the ranks met through: "MPI", "torchrun" (the environment that it sets), or empty for one
+    # process alone
     launcher: str
-    lost: str = ""
+    lost: str = ""  # why this process is alone, although the environment names others
 
 
 def restored(kind: type[T], told: Mapping[str, Any]) -> T:

@@ -113,17 +113,11 @@ RECLAIMABLE = ("inactive_file", "active_file")
 
 
 class MemoryLimit(NamedTuple):
-    """The control group that has the least memory left.
+    """The control group that has the least memory left."""
 
-    Attributes:
-        inode: of the group: ranks with the same one share its memory.
-        limit: in bytes.
-        left: of that, in bytes; page cache that can be given up counts as left.
-    """
-
-    inode: int
-    limit: int
-    left: int
+    inode: int  # of the group: ranks with the same one share its memory
+    limit: int  # in bytes
+    left: int  # of that, in bytes; page cache that can be given up counts as left
 
 
 def cpu_limit(root: Path, cgroups: str) -> float | None:

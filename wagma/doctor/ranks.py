@@ -20,19 +20,12 @@ class Lost(Exception):  # noqa: N818
 
 
 class Ranks(Protocol):
-    """The ranks of the job. Every method is collective.
+    """The ranks of the job. Every method is collective."""
 
-    Attributes:
-        launcher: what they meet through, see `Facts`.
-        rank: this one.
-        node: lowest rank of those that share memory with this one.
-        neighbours: ranks that share memory with this one, itself included; ascending.
-    """
-
-    launcher: str
-    rank: int
-    node: int
-    neighbours: list[int]
+    launcher: str  # what they meet through, see `Facts`
+    rank: int  # this one
+    node: int  # lowest rank of those that share memory with this one
+    neighbours: list[int]  # ranks that share memory with this one, itself included; ascending
 
     def allgather(self, value: Any) -> list[Any]:
         """Return `value`, plain data, of every rank.

@@ -6,19 +6,12 @@ from typing import Literal, NamedTuple
 
 
 class Launcher(NamedTuple):
-    """A launcher of ranks, and the variables in which it numbers them.
+    """A launcher of ranks, and the variables in which it numbers them."""
 
-    Attributes:
-        name: its name in messages.
-        rank: variable of a process's rank.
-        size: variable of the number of ranks; "": there is none.
-        local_rank: variable of the rank within the node; "": there is none.
-    """
-
-    name: str
-    rank: str
-    size: str
-    local_rank: str
+    name: str  # its name in messages
+    rank: str  # variable of a process's rank
+    size: str  # variable of the number of ranks; "": there is none
+    local_rank: str  # variable of the rank within the node; "": there is none
 
 
 HYDRA = Launcher("MPICH's mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID")

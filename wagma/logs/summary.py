@@ -12,19 +12,12 @@ _NAMED = 16  # ranks with the largest late shares that are listed
 
 
 class Measure(TypedDict):
-    """A figure of all ranks.
+    """A figure of all ranks."""
 
-    Attributes:
-        min: smallest value.
-        median: median.
-        max: largest value.
-        ranks: values by rank.
-    """
-
-    min: float
-    median: float
-    max: float
-    ranks: list[float]
+    min: float  # smallest value
+    median: float  # median
+    max: float  # largest value
+    ranks: list[float]  # values by rank
 
 
 Summary = dict[str, Measure]

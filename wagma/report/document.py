@@ -45,21 +45,13 @@ def table(caption: str, head: tuple[str, ...], rows: Iterable[Row]) -> Table:
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot that can be drawn.
+    """A plot that can be drawn."""
 
-    Attributes:
-        name: of letters and dashes; `sections` numbers the plots of one name.
-        alt: what it shows, for those who do not see it.
-        draw: into an empty figure.
-        height: in inches.
-        wide: over the whole page; it can be scrolled where the page is narrow.
-    """
-
-    name: str
-    alt: str
-    draw: Callable[[Figure], None]
-    height: float = 3.3
-    wide: bool = False
+    name: str  # of letters and dashes; `sections` numbers the plots of one name
+    alt: str  # what it shows, for those who do not see it
+    draw: Callable[[Figure], None]  # into an empty figure
+    height: float = 3.3  # in inches
+    wide: bool = False  # over the whole page; it can be scrolled where the page is narrow
 
 
 @dataclass(frozen=True)

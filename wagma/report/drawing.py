@@ -27,15 +27,10 @@ START = re.compile(r'<svg [^>]*viewBox="([^"]*)"[^>]*>')
 
 @dataclass(frozen=True)
 class Drawn:
-    """A plot.
+    """A plot."""
 
-    Attributes:
-        inline: an element for a page: <svg> or <img> with the picture inside.
-        png: the same as a file; None: neither the page nor anybody else wants one.
-    """
-
-    inline: Markup
-    png: bytes | None
+    inline: Markup  # an element for a page: <svg> or <img> with the picture inside
+    png: bytes | None  # the same as a file; None: neither the page nor anybody else wants one
 
 
 def draw(plot: Plot, *, file: bool = True) -> Drawn:

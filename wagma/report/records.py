@@ -16,19 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """A file that was read.
+    """A file that was read."""
 
-    Attributes:
-        path: of the file.
-        kind: what it is, in words.
-        environment: where and with what it was measured, as the file has it; empty: it has none.
-        command: the command line that made it; None: it was not recorded.
-    """
-
-    path: str
-    kind: str
+    path: str  # of the file
+    kind: str  # what it is, in words
+    # where and with what it was measured, as the file has it; empty: it has none
     environment: Mapping[str, Any] = field(default_factory=dict)
-    command: str | None = None
+    command: str | None = None  # the command line that made it; None: it was not recorded
 
 
 @dataclass(frozen=True)
@@ -68,17 +62,11 @@ class Measured:
 
 @dataclass(frozen=True)
 class Point:
-    """Series that were measured beside each other, wagma's first.
+    """Series that were measured beside each other, wagma's first."""
 
-    Attributes:
-        size: bytes of each array.
-        delay_us: T of the pattern of arrivals; None: it has none.
-        series: by name.
-    """
-
-    size: int
-    delay_us: float | None
-    series: Mapping[str, Measured]
+    size: int  # bytes of each array
+    delay_us: float | None  # T of the pattern of arrivals; None: it has none
+    series: Mapping[str, Measured]  # by name
 
     @property
     def wagma(self) -> Measured:
@@ -125,13 +113,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Run:
-    """One training; fields are those of training.schema.json.
-
-    Attributes:
-        curve: has as many seconds as values; None: it has none of either.
-        staleness: number of contributions by their age in versions.
-        dropping: what stopping at a threshold did, as its schema says; empty: it does not stop.
-    """
+    """One training; fields are those of training.schema.json."""
 
     algorithm: str
     seed: int
@@ -145,34 +127,24 @@ class Run:
     consensus_distance: float | None
     accuracy: float
     time_to_target: float | None
-    curve: Curve | None
-    staleness: Mapping[int, int]
+    curve: Curve | None  # has as many seconds as values; None: it has none of either
+    staleness: Mapping[int, int]  # number of contributions by their age in versions
+    # what stopping at a threshold did, as its schema says; empty: it does not stop
     dropping: Mapping[str, float | None]
 
 
 @dataclass(frozen=True)
 class Training:
-    """Runs that compare with each other: same ranks, same task, same imbalance.
+    """Runs that compare with each other: same ranks, same task, same imbalance."""
 
-    Attributes:
-        path: of the file.
-        what: ranks, task and imbalance in words.
-        target: of the measure, whose time is measured.
-        labels: what algorithms are called.
-        measure: what the curves are of: "test accuracy", ...
-        in_percent: it is a share, 0 to 1, and shown in percent.
-        interrupted: runs are missing.
-        runs: in the order of the file.
-    """
-
-    path: str
-    what: str
-    target: float
-    labels: Mapping[str, str]
-    measure: str
-    in_percent: bool
-    interrupted: bool
-    runs: Sequence[Run]
+    path: str  # of the file
+    what: str  # ranks, task and imbalance in words
+    target: float  # of the measure, whose time is measured
+    labels: Mapping[str, str]  # what algorithms are called
+    measure: str  # what the curves are of: "test accuracy", ...
+    in_percent: bool  # it is a share, 0 to 1, and shown in percent
+    interrupted: bool  # runs are missing
+    runs: Sequence[Run]  # in the order of the file
 
     @property
     def algorithms(self) -> tuple[str, ...]:

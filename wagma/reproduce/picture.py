@@ -21,22 +21,15 @@ _DIGITS = 6  # of a number in the JSON
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure of a paper.
+    """A figure of a paper."""
 
-    Attributes:
-        name: of the PNG and of the numbers, such as "fig1".
-        title: what the paper shows there, over the picture.
-        inches: width and height.
-        compute: makes the numbers with the generator, in seconds of CPU; in few if the flag, quick,
-            is set. They hold what `plain` takes.
-        draw: draws what `plain` made of the numbers.
-    """
-
-    name: str
-    title: str
-    inches: tuple[float, float]
+    name: str  # of the PNG and of the numbers, such as "fig1"
+    title: str  # what the paper shows there, over the picture
+    inches: tuple[float, float]  # width and height
+    # makes the numbers with the generator, in seconds of CPU; in few if the flag, quick, is set.
+    # They hold what `plain` takes.
     compute: Callable[[np.random.Generator, bool], Numbers]
-    draw: Callable[[Figure, Numbers], None]
+    draw: Callable[[Figure, Numbers], None]  # draws what `plain` made of the numbers
 
 
 def plain(value: Any) -> Any:

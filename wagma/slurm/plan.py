@@ -15,38 +15,23 @@ _GPU = re.compile(r"(?:gres[:/])?gpu(?:[:/][\w.-]+)??(?:[:=](\d+))?", re.ASCII)
 
 @dataclass(frozen=True)
 class Component:
-    """Describe what one component of a job asks for; an ordinary job has one.
+    """Describe what one component of a job asks for; an ordinary job has one."""
 
-    Attributes:
-        nodes: how many; None: as many as the tasks need.
-        tasks: ranks on all nodes.
-        per_node: ranks on each node; None: as Slurm distributes them.
-        cores: of each rank.
-        gpus: text such as "1 per task"; "": none.
-        gpus_per_node: how many on a node; 0: unknown, or none.
-    """
-
-    nodes: int | None
-    tasks: int
-    per_node: int | None
-    cores: int
-    gpus: str
-    gpus_per_node: int
+    nodes: int | None  # how many; None: as many as the tasks need
+    tasks: int  # ranks on all nodes
+    per_node: int | None  # ranks on each node; None: as Slurm distributes them
+    cores: int  # of each rank
+    gpus: str  # text such as "1 per task"; "": none
+    gpus_per_node: int  # how many on a node; 0: unknown, or none
 
 
 @dataclass(frozen=True)
 class Signal:
-    """Describe the signal before the time limit.
+    """Describe the signal before the time limit."""
 
-    Attributes:
-        name: without SIG.
-        seconds: how long before the limit.
-        to_batch: whether it goes to the batch shell alone, and not to what srun started.
-    """
-
-    name: str
-    seconds: int
-    to_batch: bool
+    name: str  # without SIG
+    seconds: int  # how long before the limit
+    to_batch: bool  # whether it goes to the batch shell alone, and not to what srun started
 
 
 def components(script: Script) -> list[Component]:

@@ -43,40 +43,24 @@ _DEEPEST = 5
 
 @dataclass(frozen=True)
 class Directive:
-    """Describe one option of a `#SBATCH` line.
+    """Describe one option of a `#SBATCH` line."""
 
-    Attributes:
-        line: from 1.
-        component: of a heterogeneous job, from 0.
-        name: long, without dashes.
-        value: "" where it has none.
-    """
-
-    line: int
-    component: int
-    name: str
-    value: str
+    line: int  # from 1
+    component: int  # of a heterogeneous job, from 0
+    name: str  # long, without dashes
+    value: str  # "" where it has none
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Describe a command that starts processes on the allocation.
+    """Describe a command that starts processes on the allocation."""
 
-    Attributes:
-        command: the command as it was found.
-        kind: "srun", "mpiexec" or "torchrun".
-        options: of the launcher, by their long names.
-        program: what is started: its words.
-        environment: names of variables that are set for this command alone.
-        is_exec: whether it takes the shell's place.
-    """
-
-    command: Command
-    kind: str
-    options: Mapping[str, str]
-    program: Sequence[str]
-    environment: Sequence[str]
-    is_exec: bool
+    command: Command  # the command as it was found
+    kind: str  # "srun", "mpiexec" or "torchrun"
+    options: Mapping[str, str]  # of the launcher, by their long names
+    program: Sequence[str]  # what is started: its words
+    environment: Sequence[str]  # names of variables that are set for this command alone
+    is_exec: bool  # whether it takes the shell's place
 
     @property
     def line(self) -> int:

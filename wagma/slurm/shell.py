@@ -19,23 +19,15 @@ _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 
 @dataclass
 class Command:
-    """Describe one simple command.
+    """Describe one simple command."""
 
-    Attributes:
-        line: its first line, from 1.
-        words: without assignments in front of them.
-        assignments: `NAME=value` in front of the words; alone where there are no words.
-        end: the operator behind it, such as "&", "|" or a line's end.
-        in_loop: whether it is between while, until or for, and done.
-        function: the name of the function that it is in; "": none.
-    """
-
-    line: int
-    words: list[str] = field(default_factory=list)
+    line: int  # its first line, from 1
+    words: list[str] = field(default_factory=list)  # without assignments in front of them
+    # `NAME=value` in front of the words; alone where there are no words
     assignments: list[str] = field(default_factory=list)
-    end: str = "\n"
-    in_loop: bool = False
-    function: str = ""
+    end: str = "\n"  # the operator behind it, such as "&", "|" or a line's end
+    in_loop: bool = False  # whether it is between while, until or for, and done
+    function: str = ""  # the name of the function that it is in; "": none
 
 
 def code_lines(text: str) -> list[str]:

@@ -26,23 +26,14 @@ _OF_MPI = re.compile(r"MPI_TYPE=\$\{MPI_TYPE:-(\w+)\}")
 
 @dataclass(frozen=True)
 class Choice:
-    """Hold what a user asks for; None: as in the template.
+    """Hold what a user asks for; None: as in the template."""
 
-    Attributes:
-        options: of `#SBATCH` lines, by their long names.
-        signal_s: seconds of the signal before the time limit.
-        mpi: one of `MPIS`.
-        launcher: one of `LAUNCHERS`.
-        script: the training script.
-        venv: the environment's folder.
-    """
-
-    options: Mapping[str, int | str | None]
-    signal_s: int | None = None
-    mpi: str = "mpich"
-    launcher: str = "srun"
-    script: str | None = None
-    venv: str | None = None
+    options: Mapping[str, int | str | None]  # of `#SBATCH` lines, by their long names
+    signal_s: int | None = None  # seconds of the signal before the time limit
+    mpi: str = "mpich"  # one of `MPIS`
+    launcher: str = "srun"  # one of `LAUNCHERS`
+    script: str | None = None  # the training script
+    venv: str | None = None  # the environment's folder
 
 
 def folder() -> Path:

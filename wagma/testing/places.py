@@ -23,17 +23,11 @@ TIMEOUT_S = 120.0  # for which a rank waits for others
 
 @dataclass(frozen=True)
 class Place:
-    """The ranks of a check.
+    """The ranks of a check."""
 
-    Attributes:
-        make: creates an algorithm over these ranks.
-        rank: this process's rank.
-        size: the number of ranks.
-    """
-
-    make: Callable[[], Algorithm]
-    rank: int
-    size: int
+    make: Callable[[], Algorithm]  # creates an algorithm over these ranks
+    rank: int  # this process's rank
+    size: int  # the number of ranks
 
 
 def find(make: Callable[[Any], Algorithm], comm: Comm, ranks: Ranks) -> Iterator[Place]:

@@ -17,14 +17,10 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Offset:
-    """What is added to the times of a clock to have those of the common one.
-
-    Attributes:
-        error_ns: by how much it can be wrong; None: unknown, by the hosts' wall clocks.
-    """
+    """What is added to the times of a clock to have those of the common one."""
 
     ns: int
-    error_ns: int | None
+    error_ns: int | None  # by how much it can be wrong; None: unknown, by the hosts' wall clocks
 
 
 def align(timelines: Sequence[Timeline]) -> dict[Key, Offset]:

@@ -19,18 +19,12 @@ class TraceError(Exception):
 
 @dataclass(frozen=True)
 class Clock:
-    """Whose CLOCK_MONOTONIC the times of a file are.
+    """Whose CLOCK_MONOTONIC the times of a file are."""
 
-    Attributes:
-        boot: of the host, and `namespace` in it: files with the same have one clock.
-        realtime_ns: CLOCK_REALTIME minus it, when the handle was made.
-        to_rank_0_ns: rank 0's clock minus it, measured then, wrong by at most `error_ns`; None:
-            not measured.
-    """
-
-    boot: str
+    boot: str  # of the host, and `namespace` in it: files with the same have one clock
     namespace: str
-    realtime_ns: int
+    realtime_ns: int  # CLOCK_REALTIME minus it, when the handle was made
+    # rank 0's clock minus it, measured then, wrong by at most `error_ns`; None: not measured
     to_rank_0_ns: int | None = None
     error_ns: int = 0
 
@@ -65,27 +59,20 @@ class Event:
 
 @dataclass(frozen=True)
 class Timeline:
-    """One rank's file.
-
-    Attributes:
-        collective: a word that the ranks of one handle share, and no other handle has.
-        process: of which the file is, unique on its host.
-        dropped: events that did not fit into WAGMA_TRACE_LIMIT.
-        tracks: names by number.
-    """
+    """One rank's file."""
 
     path: Path
     handle: str
-    collective: str
+    collective: str  # a word that the ranks of one handle share, and no other handle has
     rank: int
     size: int
     transport: str
     host: str
-    process: str
-    dropped: int
+    process: str  # of which the file is, unique on its host
+    dropped: int  # events that did not fit into WAGMA_TRACE_LIMIT
     clock: Clock
     events: Sequence[Event]
-    tracks: Mapping[int, str] = field(default_factory=dict)
+    tracks: Mapping[int, str] = field(default_factory=dict)  # names by number
 
     def wall_clock(self) -> tuple[int, int] | None:
         """First and last moment, ns since 1970 by the host's clock; None: there are no events."""

@@ -16,34 +16,21 @@ WORK = ("write", "reduce", "merge")
 
 @dataclass(frozen=True)
 class RankSummary:
-    """Times of one rank of one handle, from its first call to the end of its last.
-
-    Attributes:
-        total_s: of that.
-        computing: share of it between calls, and while a posted call was pending.
-        waiting: share of it that calls waited.
-        reducing: share of it that went into copies and sums.
-        waited_for: what most of the waiting was for; None: it did not wait.
-        late: calls whose version was pinned without this rank's contribution.
-        last: versions in which this rank came last of its group.
-        behind_s: how long after the first of its group it came, on average.
-        broke: a call ended in an error.
-        dropped: events that are missing.
-    """
+    """Times of one rank of one handle, from its first call to the end of its last."""
 
     handle: str
     rank: int
     calls: int
-    late: int
-    total_s: float
-    computing: float
-    waiting: float
-    reducing: float
-    waited_for: str | None
-    last: int
-    behind_s: float
-    broke: bool
-    dropped: int
+    late: int  # calls whose version was pinned without this rank's contribution
+    total_s: float  # of that
+    computing: float  # share of it between calls, and while a posted call was pending
+    waiting: float  # share of it that calls waited
+    reducing: float  # share of it that went into copies and sums
+    waited_for: str | None  # what most of the waiting was for; None: it did not wait
+    last: int  # versions in which this rank came last of its group
+    behind_s: float  # how long after the first of its group it came, on average
+    broke: bool  # a call ended in an error
+    dropped: int  # events that are missing
 
 
 def summarize(timelines: Sequence[Timeline]) -> list[RankSummary]:

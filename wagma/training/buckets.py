@@ -48,19 +48,12 @@ def cut(layout: Layout, bucket_bytes: int | None) -> list[tuple[int, int]]:
 
 
 class Sent(NamedTuple):
-    """The averaging of a bucket.
+    """The averaging of a bucket."""
 
-    Attributes:
-        outcome: outcome of the collective.
-        began: time.perf_counter when the averaging began.
-        ended: time.perf_counter when it ended.
-        waited: seconds between the two spent waiting for other ranks.
-    """
-
-    outcome: Outcome
-    began: float
-    ended: float
-    waited: float
+    outcome: Outcome  # outcome of the collective
+    began: float  # time.perf_counter when the averaging began
+    ended: float  # time.perf_counter when it ended
+    waited: float  # seconds between the two spent waiting for other ranks
 
     def waited_after(self, time: float) -> float:
         """Return the seconds of waiting, at most those from `time` to the end."""

@@ -29,17 +29,12 @@ BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Place of one tensor in a flat array.
+    """Place of one tensor in a flat array."""
 
-    Attributes:
-        offset: number of elements before the tensor.
-        shape: shape of the tensor.
-        stride: strides in elements; dense, in the tensor's own order of dimensions, so that
-            channels_last stays channels_last.
-    """
-
-    offset: int
-    shape: tuple[int, ...]
+    offset: int  # number of elements before the tensor
+    shape: tuple[int, ...]  # shape of the tensor
+    # strides in elements; dense, in the tensor's own order of dimensions, so that channels_last
+    # stays channels_last
     stride: tuple[int, ...]
 
     def view(self, flat: torch.Tensor) -> torch.Tensor:
@@ -63,17 +58,11 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Layout of a list of parameters in one flat array.
+    """Layout of a list of parameters in one flat array."""
 
-    Attributes:
-        slots: one per parameter, in order.
-        numel: elements of the flat array, including the padding between parameters.
-        dtype: dtype of all parameters.
-    """
-
-    slots: tuple[Slot, ...]
-    numel: int
-    dtype: torch.dtype
+    slots: tuple[Slot, ...]  # one per parameter, in order
+    numel: int  # elements of the flat array, including the padding between parameters
+    dtype: torch.dtype  # dtype of all parameters
 
     @classmethod
     def of(cls, parameters: Sequence[torch.Tensor]) -> Layout:

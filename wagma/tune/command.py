@@ -38,19 +38,12 @@ SMALLEST = 64 << 10
 
 @dataclass(frozen=True)
 class Settings:
-    """What all ranks are asked for.
+    """What all ranks are asked for."""
 
-    Attributes:
-        largest: bytes of an array.
-        time: seconds for a point.
-        file: that is written; None: that of the user's cache.
-        dry_run: none is.
-    """
-
-    largest: int
-    time: float
-    file: Path | None
-    dry_run: bool
+    largest: int  # bytes of an array
+    time: float  # seconds for a point
+    file: Path | None  # that is written; None: that of the user's cache
+    dry_run: bool  # none is
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,20 +19,13 @@ Measure: TypeAlias = Callable[[int, Sequence[Schedule]], Sequence[float]]
 
 @dataclass(frozen=True)
 class Found:
-    """What was measured.
+    """What was measured."""
 
-    Attributes:
-        ranks: that measured.
-        schedule: for handles.
-        few: seconds by bytes with few messages, and `parts`, with the rest of the schedule.
-        halving: in parts with fewer messages, and `direct`, at once; empty if that is the same.
-    """
-
-    ranks: int
-    schedule: Schedule
-    few: Times
+    ranks: int  # that measured
+    schedule: Schedule  # for handles
+    few: Times  # seconds by bytes with few messages, and `parts`, with the rest of the schedule
     parts: Times
-    halving: Times
+    halving: Times  # in parts with fewer messages, and `direct`, at once; empty if that is the same
     direct: Times
 
 

@@ -29,17 +29,11 @@ class Batch:
 
 
 class Task(ABC):
-    """Data and model; pickled on one rank and equal on all.
+    """Data and model; pickled on one rank and equal on all."""
 
-    Attributes:
-        name: on the command line.
-        measures: what `evaluate` returns, for tables.
-        in_percent: whether that is a share, 0 to 1.
-    """
-
-    name: ClassVar[str]
-    measures: ClassVar[str]
-    in_percent: ClassVar[bool] = True
+    name: ClassVar[str]  # on the command line
+    measures: ClassVar[str]  # what `evaluate` returns, for tables
+    in_percent: ClassVar[bool] = True  # whether that is a share, 0 to 1
 
     @abstractmethod
     def build_model(self, seed: int) -> nn.Module:

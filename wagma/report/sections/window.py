@@ -16,19 +16,12 @@ Spans = Sequence[tuple[float, float]]  # begin and end in ms from the window's b
 
 @dataclass(frozen=True)
 class Lane:
-    """One rank.
+    """One rank."""
 
-    Attributes:
-        rank: whose.
-        spans: by activity.
-        calls: from begin to end.
-        late_ms: ends of the calls whose contribution came too late.
-    """
-
-    rank: int
-    spans: Mapping[str, Spans]
-    calls: Spans
-    late_ms: Sequence[float]
+    rank: int  # whose
+    spans: Mapping[str, Spans]  # by activity
+    calls: Spans  # from begin to end
+    late_ms: Sequence[float]  # ends of the calls whose contribution came too late
 
 
 @dataclass(frozen=True)

@@ -12,19 +12,13 @@ from wagma.theory.checks import Floats
 
 @dataclass(frozen=True)
 class Errors:
-    """Standard deviations, relative to what they are errors of; all are chosen.
+    """Standard deviations, relative to what they are errors of; all are chosen."""
 
-    Attributes:
-        step: of each node's times in a step, independent.
-        epoch: of each node's times in an epoch, as other load comes and goes.
-        gamma: of gamma as the best and the worst node measure it in an epoch; the others are
-            between these.
-        communication: by how much communication takes longer for a node, on average, in an epoch.
-    """
-
-    step: float = 0.02
-    epoch: float = 0.01
+    step: float = 0.02  # of each node's times in a step, independent
+    epoch: float = 0.01  # of each node's times in an epoch, as other load comes and goes
+    # of gamma as the best and the worst node measure it in an epoch; the others are between these
     gamma: tuple[float, float] = (0.02, 0.2)
+    # by how much communication takes longer for a node, on average, in an epoch
     communication: float = 0.05
 
 
@@ -32,15 +26,10 @@ EXACT = Errors(0.0, 0.0, (0.0, 0.0), 0.0)
 
 
 class Epoch(NamedTuple):
-    """What a plan came to.
+    """What a plan came to."""
 
-    Attributes:
-        seconds: of each step, (steps,).
-        measured: by the nodes, typical values as a training measures them.
-    """
-
-    seconds: Floats
-    measured: Measured
+    seconds: Floats  # of each step, (steps,)
+    measured: Measured  # by the nodes, typical values as a training measures them
 
 
 class Clock:
@@ -92,17 +81,11 @@ class Clock:
 
 
 class Followed(NamedTuple):
-    """What a planner made of a cluster, epoch by epoch.
+    """What a planner made of a cluster, epoch by epoch."""
 
-    Attributes:
-        plans: of the epochs.
-        times: of a step with each plan, without errors, in seconds.
-        measured: mean seconds of a step.
-    """
-
-    plans: list[Plan]
-    times: list[float]
-    measured: list[float]
+    plans: list[Plan]  # of the epochs
+    times: list[float]  # of a step with each plan, without errors, in seconds
+    measured: list[float]  # mean seconds of a step
 
 
 def follow(planner: Planner, clock: Clock, epochs: int, steps: int) -> Followed:

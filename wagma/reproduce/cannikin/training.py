@@ -20,41 +20,24 @@ TEST_SHARE = 0.25
 
 
 class Data(NamedTuple):
-    """Images with a last column of 1, and their digits, (N,).
+    """Images with a last column of 1, and their digits, (N,)."""
 
-    Attributes:
-        images: to train on, as they are and shifted by a pixel: (9, N, 65).
-        labels: their digits, (N,).
-        test_images: (M, 65).
-        test_labels: (M,).
-    """
-
-    images: Floats
-    labels: Ints
-    test_images: Floats
-    test_labels: Ints
+    images: Floats  # to train on, as they are and shifted by a pixel: (9, N, 65)
+    labels: Ints  # their digits, (N,)
+    test_images: Floats  # (M, 65)
+    test_labels: Ints  # (M,)
 
 
 class Curve(NamedTuple):
-    """A run of training: what was reached after each step, and how each epoch was planned.
+    """A run of training: what was reached after each step, and how each epoch was planned."""
 
-    Attributes:
-        seconds: by the cluster's clock, (steps,).
-        accuracy: on the images that are not trained on, (steps,).
-        epoch: that the step belongs to, counted from 0, (steps,).
-        samples: taken so far, (steps,).
-        total_batch: of each epoch.
-        noise_scale: average after each epoch.
-        gain: by which the learning rate was multiplied in each epoch.
-    """
-
-    seconds: Floats
-    accuracy: Floats
-    epoch: Ints
-    samples: Ints
-    total_batch: list[int]
-    noise_scale: list[float]
-    gain: list[float]
+    seconds: Floats  # by the cluster's clock, (steps,)
+    accuracy: Floats  # on the images that are not trained on, (steps,)
+    epoch: Ints  # that the step belongs to, counted from 0, (steps,)
+    samples: Ints  # taken so far, (steps,)
+    total_batch: list[int]  # of each epoch
+    noise_scale: list[float]  # average after each epoch
+    gain: list[float]  # by which the learning rate was multiplied in each epoch
 
 
 def split(images: Floats, labels: Ints, rng: np.random.Generator) -> Data:
@@ -138,17 +121,11 @@ def _shuffled(count: int, rng: np.random.Generator) -> Iterator[int]:
 
 
 class Gradient(NamedTuple):
-    """The gradient of a total batch that nodes have divided.
+    """The gradient of a total batch that nodes have divided."""
 
-    Attributes:
-        mean: over all samples, one array for each weight matrix: sum_i (b_i / B) g_i.
-        local_sqnorms: |g_i|^2 of each node: (n,).
-        sqnorm: |g|^2 of the mean.
-    """
-
-    mean: list[Floats]
-    local_sqnorms: list[float]
-    sqnorm: float
+    mean: list[Floats]  # over all samples, one array for each weight matrix: sum_i (b_i / B) g_i
+    local_sqnorms: list[float]  # |g_i|^2 of each node: (n,)
+    sqnorm: float  # |g|^2 of the mean
 
 
 class Network:

@@ -9,32 +9,20 @@ from wagma.slurm.script import Launch, Script
 
 @dataclass(frozen=True, order=True)
 class Finding:
-    """Describe one mistake.
+    """Describe one mistake."""
 
-    Attributes:
-        line: of the file, from 1.
-        code: a short name of the mistake.
-        text: what is wrong.
-        remedy: what to write instead.
-    """
-
-    line: int
-    code: str
-    text: str
-    remedy: str
+    line: int  # of the file, from 1
+    code: str  # a short name of the mistake
+    text: str  # what is wrong
+    remedy: str  # what to write instead
 
 
 @dataclass(frozen=True)
 class Job:
-    """Hold a script, and what several checks ask of it.
+    """Hold a script, and what several checks ask of it."""
 
-    Attributes:
-        script: as it was read.
-        checkpoint_s: seconds that a checkpoint takes; None: unknown.
-    """
-
-    script: Script
-    checkpoint_s: float | None = None
+    script: Script  # as it was read
+    checkpoint_s: float | None = None  # seconds that a checkpoint takes; None: unknown
 
     @cached_property
     def options(self) -> dict[str, str]:

@@ -14,17 +14,11 @@ from wagma.training.strategies.base import Algorithm
 
 
 class ThresholdChoice(NamedTuple):
-    """A chosen threshold.
+    """A chosen threshold."""
 
-    Attributes:
-        threshold: seconds; infinity: nothing is dropped.
-        speedup: expected speed-up.
-        drop_rate: expected share of dropped micro-batches.
-    """
-
-    threshold: float
-    speedup: float
-    drop_rate: float
+    threshold: float  # seconds; infinity: nothing is dropped
+    speedup: float  # expected speed-up
+    drop_rate: float  # expected share of dropped micro-batches
 
 
 class Calibration:

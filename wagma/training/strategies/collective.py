@@ -9,13 +9,9 @@ from wagma.collectives.stats import Stats
 
 
 class Collective(Protocol):
-    """Interface of all collectives.
+    """Interface of all collectives."""
 
-    Attributes:
-        hint: text that is added to warnings about stuck waits.
-    """
-
-    hint: str | None
+    hint: str | None  # text that is added to warnings about stuck waits
 
     @property
     def version(self) -> int:

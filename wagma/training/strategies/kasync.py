@@ -15,19 +15,12 @@ from wagma.training.strategies.ksync import KSync
 
 @dataclass
 class _PendingGradient:
-    """A gradient that no update has taken yet.
+    """A gradient that no update has taken yet."""
 
-    Attributes:
-        gradients: gradient of each parameter, or None.
-        weight: its weight.
-        version: version of the model at which it was computed.
-        loss: the loss that the closure returned with it.
-    """
-
-    gradients: list[torch.Tensor | None]
-    weight: float
-    version: int
-    loss: Any = None
+    gradients: list[torch.Tensor | None]  # gradient of each parameter, or None
+    weight: float  # its weight
+    version: int  # version of the model at which it was computed
+    loss: Any = None  # the loss that the closure returned with it
 
 
 class KAsync(KSync):

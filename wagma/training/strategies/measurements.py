@@ -18,23 +18,14 @@ NORMS = 2  # per step: of this rank's gradient, and of the mean over all ranks
 
 
 class Parts(NamedTuple):
-    """Seconds of the parts of a step, in the terms of Nie et al. (2024), Sec. 3.2.
+    """Seconds of the parts of a step, in the terms of Nie et al. (2024), Sec. 3.2."""
 
-    Attributes:
-        a: before backward, from the end of the last averaging: update, loading, forward.
-        P: backward, from its first gradient to the call of the step.
-        gamma: share of P after which the first bucket was sent, not seconds; 1 with one bucket.
-        overlap: T_o, averaging of all buckets but the last, without waiting for other ranks.
-        last: T_u, averaging of the last bucket, without waiting for other ranks.
-        step: the whole step, waiting included.
-    """
-
-    a: float
-    P: float
-    gamma: float
-    overlap: float
-    last: float
-    step: float
+    a: float  # before backward, from the end of the last averaging: update, loading, forward
+    P: float  # backward, from its first gradient to the call of the step
+    gamma: float  # share of P after which the first bucket was sent, not seconds; 1 with one bucket
+    overlap: float  # T_o, averaging of all buckets but the last, without waiting for other ranks
+    last: float  # T_u, averaging of the last bucket, without waiting for other ranks
+    step: float  # the whole step, waiting included
 
 
 def measured_by(
