@@ -37,12 +37,7 @@ def accuracy(comm: MPI.Intracomm, start: Start, *, ended: bool = False) -> Facts
 
 
 def warnings(clock: Facts, points: Sequence[Point]) -> list[str]:
-    """Return the warnings that follow from `accuracy` at the end. Pure.
-
-    Args:
-        clock: of `accuracy`.
-        points: that were measured.
-    """
+    """Return the warnings that follow from `accuracy` at the end. Pure."""
     series = [one for point in points for one in point.series]
     if not series:
         return []

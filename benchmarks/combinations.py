@@ -113,10 +113,6 @@ def _check_arrival(given: argparse.Namespace) -> None:
 def check_ranks(settings: Settings, ranks: int) -> None:
     """Check what depends on the number of ranks; the same on all of them.
 
-    Args:
-        settings: of the command line.
-        ranks: of the communicator.
-
     Raises:
         ValueError: they do not go together; the message names option, value and remedy.
     """

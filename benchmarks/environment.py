@@ -87,14 +87,7 @@ def _crowded(places: list[Facts], ranks: list[int]) -> str | None:
 
 
 def environment(settings: Settings, ranks: list[Facts], over: str, warnings: list[str]) -> Facts:
-    """Return the header of a benchmark of collectives: `surroundings`, and how calls are made.
-
-    Args:
-        settings: of the run.
-        ranks: of `gather`.
-        over: transport of wagma's messages, "shm" or "mpi".
-        warnings: what the reader has to know.
-    """
+    """Return the header of a benchmark of collectives: `surroundings`, and how calls are made."""
     calls = {"loop": _loop(settings), **_computing(settings, ranks)}
     return surroundings(ranks, over, warnings, calls)
 

@@ -28,11 +28,7 @@ BYTES_PER_NS = 0.5  # a slow machine's, to estimate how long a call takes
 def measure(
     m: Measurement, make: Callable[[Measurement, ExitStack], list[Subject]] = subjects
 ) -> Point | None:
-    """Measure; collective.
-
-    Args:
-        m: what is measured.
-        make: makes the subjects, as `subjects` does.
+    """Measure; collective. `make` makes the subjects, as `subjects` does.
 
     Returns:
         On rank 0 everything, elsewhere None. None also where no pass was completed.

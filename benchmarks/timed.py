@@ -183,13 +183,7 @@ class PythonCalls:
 
 
 class CCalls(PythonCalls):
-    """Calls from C. Results are copied after each call, and compared after the loop.
-
-    Args:
-        m: what is measured.
-        subject: what is called.
-        call: of the subject.
-    """
+    """Calls from C. Results are copied after each call, and compared after the loop."""
 
     loop = "c"
 

@@ -30,14 +30,9 @@ def runs(
     noise_scale: float,
     measured: Mapping[str, Sequence[Epoch]],
 ) -> list[Run]:
-    """Return the figures of each method, for JSON.
+    """Return the figures of each method, for JSON; each has measured one epoch at least.
 
-    Args:
-        settings: of the benchmark.
-        nodes: of the ranks.
-        smallest: total batch B_0, samples.
-        noise_scale: of the gradients, samples.
-        measured: by method; at least one epoch each.
+    `smallest` is the total batch B_0, and `noise_scale` that of the gradients, both in samples.
     """
     found: list[Run] = [
         {

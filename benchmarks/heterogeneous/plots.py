@@ -24,12 +24,7 @@ _MARKERS = {"even": "s", "lb-bsp": "D", "adaptdl": "^", "cannikin": "o"}
 
 
 def draw(result: Result, folder: Path) -> list[Path]:
-    """Draw everything; return the files.
-
-    Args:
-        result: the document, with at least one run.
-        folder: where the files of `NAMES` are put.
-    """
+    """Draw a document with runs into the files of `NAMES` in `folder`; return them."""
     paths = []
     for name, drawn in _PICTURES.items():
         with picture(folder / name, 110, {"font.size": 10}) as figure:

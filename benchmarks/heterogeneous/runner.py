@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from wagma.launch import interrupt
-from wagma.launch.files import write_file
 from wagma.launch.ranks import meet
 from wagma.launch.together import abort_on_error, everywhere
 from wagma.theory.cannikin.clusters import cluster
 
 from .. import environment
-from ..training.output import check_new
+from ..training.output import check_new, put
 from ..training.progress import console_of, progress_line
 from . import table
 from .figures import runs
@@ -129,17 +126,13 @@ def _train_all(
 
 def _put(result: dict[str, Any], out: str | None, markdown: bool) -> None:
     """Print the table, write and draw."""
-    sys.stdout.write(table.markdown(result) if markdown else table.text(result))
-    if out is not None:
-        folder = Path(out)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_file(folder / JSON, json.dumps(result, allow_nan=False) + "\n")
-        sys.stdout.write(f"Results: {folder / JSON}\n")
+
+    def draw() -> list[Path]:
+        if out is None:
+            return []
         from . import plots
 
-        for path in plots.draw(result, folder):
-            sys.stdout.write(f"Picture: {path}\n")
-    sys.stdout.flush()
-    if result["interrupted"]:
-        sys.stderr.write("interrupted: what is above is not all that was asked for\n")
-        sys.stderr.flush()
+        return plots.draw(result, Path(out))
+
+    shown = table.markdown(result) if markdown else table.text(result)
+    put(shown, result, None if out is None else Path(out, JSON), draw)

@@ -86,12 +86,7 @@ def _slowdown(text: str) -> Slowdown:
 
 
 def check(settings: Settings, ranks: int, nodes: int) -> None:
-    """Check that so many ranks can do what is asked for.
-
-    Args:
-        settings: the options.
-        ranks: P.
-        nodes: of the cluster.
+    """Check that so many ranks can do what is asked for, on a cluster with so many nodes.
 
     Raises:
         ValueError: they cannot.

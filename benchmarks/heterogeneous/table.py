@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +20,8 @@ LABELS = {"even": "even split", "lb-bsp": "LB-BSP", "adaptdl": "AdaptDL", "canni
 Run = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """One figure of every method; "-" where there is none."""
-
-    title: str
-    cell: Callable[[Run], str | None]
+# The title of a figure, and what makes it of a method's run; None where there is none.
+Row = tuple[str, Callable[[Run], str | None]]
 
 
 def _number(value: float | None, factor: float, digits: int) -> str | None:
@@ -49,31 +44,31 @@ def _slowed(run: Run) -> str:
     return ", ".join(f"{1e3 * one:,.1f}" for one in run["seconds_slowed"])
 
 
-def _rows(result: dict[str, Any]) -> list[_Row]:
+def _rows(result: dict[str, Any]) -> list[Row]:
     phases = len(result["runs"][0]["reached"])
     after = "" if phases == 1 else "; after each slowdown"
     since = "" if phases == 1 else " after the last slowdown"
-    slowed = [] if phases == 1 else [_Row("step, first epoch of each slowdown, ms", _slowed)]
+    slowed = [] if phases == 1 else [("step, first epoch of each slowdown, ms", _slowed)]
     batches = result["settings"]["batch_range"]
-    chosen = [_Row("total batch, last epoch", _epoch(-1, "total_batch", 1, 0))] if batches else []
+    chosen = [("total batch, last epoch", _epoch(-1, "total_batch", 1, 0))] if batches else []
     return [
-        _Row("step, first epoch, ms", _epoch(0, "seconds", 1e3, 1)),
+        ("step, first epoch, ms", _epoch(0, "seconds", 1e3, 1)),
         *slowed,
-        _Row(f"step, best epoch{since}, ms", _of("seconds_best", 1e3)),
-        _Row(f"step, median from epoch {FROM}{since}, ms", _of("seconds_settled", 1e3)),
-        _Row("step, last epoch, ms", _epoch(-1, "seconds", 1e3, 1)),
-        _Row("best division without communication, ms", _epoch(-1, "ideal", 1e3, 1)),
+        (f"step, best epoch{since}, ms", _of("seconds_best", 1e3)),
+        (f"step, median from epoch {FROM}{since}, ms", _of("seconds_settled", 1e3)),
+        ("step, last epoch, ms", _epoch(-1, "seconds", 1e3, 1)),
+        ("best division without communication, ms", _epoch(-1, "ideal", 1e3, 1)),
         *chosen,
-        _Row("predicted for the last epoch, ms", _epoch(-1, "predicted", 1e3, 1)),
-        _Row(f"error of predictions from epoch {FROM}, median, %", _median_error),
-        _Row("  largest, %", _of("prediction_error_worst", 100)),
-        _Row(f"epochs to within {NEAR:.0%} of the best{after}", _reached),
-        _Row("share of the fastest rank, %", _of("fastest_share", 100)),
-        _Row("share of the slowest rank, %", _of("slowest_share", 100)),
-        _Row("planning, slowest rank, ms per plan", _of("planning", 1e3, 2)),
-        _Row("  CPU, busiest rank, ms per plan", _of("planning_cpu", 1e3, 2)),
-        _Row("  of an epoch, %", _of("planning_share", 100, 2)),
-        _Row("speed-up against the even split", _of("speedup", 1, 2)),
+        ("predicted for the last epoch, ms", _epoch(-1, "predicted", 1e3, 1)),
+        (f"error of predictions from epoch {FROM}, median, %", _median_error),
+        ("  largest, %", _of("prediction_error_worst", 100)),
+        (f"epochs to within {NEAR:.0%} of the best{after}", _reached),
+        ("share of the fastest rank, %", _of("fastest_share", 100)),
+        ("share of the slowest rank, %", _of("slowest_share", 100)),
+        ("planning, slowest rank, ms per plan", _of("planning", 1e3, 2)),
+        ("  CPU, busiest rank, ms per plan", _of("planning_cpu", 1e3, 2)),
+        ("  of an epoch, %", _of("planning_share", 100, 2)),
+        ("speed-up against the even split", _of("speedup", 1, 2)),
     ]
 
 
@@ -82,16 +77,12 @@ _median_error = _of("prediction_error_median", 100)
 
 def _cells(result: dict[str, Any]) -> list[list[str]]:
     head = ["", *(LABELS[run["method"]] for run in result["runs"])]
-    rows = ((row.title, *(row.cell(run) or "-" for run in result["runs"])) for row in _rows(result))
+    rows = ((title, *(cell(run) or "-" for run in result["runs"])) for title, cell in _rows(result))
     return [head, *map(list, rows)]
 
 
 def text(result: dict[str, Any]) -> str:
-    """Return the table for a terminal, and what has to be known beside it.
-
-    Args:
-        result: the document, with at least one run.
-    """
+    """Return the table of a document with runs, and what has to be known beside it."""
     notes = [fill(note, WIDTH) for note in _notes(result)]
     return tables.aligned(_cells(result)) + "".join(f"{line}\n" for line in ["", *notes])
 

@@ -47,12 +47,7 @@ def available(settings: Settings, comm: MPI.Intracomm) -> str | None:
 
 
 def subjects(m: Measurement, stack: ExitStack) -> list[Subject]:
-    """Return the subjects, wagma's first; collective.
-
-    Args:
-        m: what is measured.
-        stack: closes them.
-    """
+    """Return what is measured, wagma's first; collective. `stack` closes the subjects."""
     settings, comm = m.settings, m.comm
     made: list[Subject] = []
 

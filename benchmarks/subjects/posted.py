@@ -70,12 +70,9 @@ class PostedMPI(MPIIallreduce, Posted):
 
 
 def posted(m: Measurement, stack: ExitStack, handles: int = 1) -> list[Posted]:
-    """Return wagma's, then the forms of MPI_Iallreduce if it is a baseline; collective.
+    """Return `handles` of wagma's, then MPI_Iallreduce's forms if it is a baseline; collective.
 
-    Args:
-        m: what is measured.
-        stack: closes them.
-        handles: how many of wagma's.
+    `stack` closes them.
     """
     first = m.first()
     found: list[Posted] = [PostedWagma(m.settings, m.comm, first) for _ in range(handles)]

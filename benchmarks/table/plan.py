@@ -185,15 +185,8 @@ def cases(
 ) -> tuple[list[Case], list[str]]:
     """Return the cases of a launch, and why some of what was asked for is not among them.
 
-    Args:
-        rows: of ROWS.
-        ranks: of the launch.
-        small: bytes of the rows of small arrays.
-        large: bytes of LARGE.
-        over_mpi: bytes of ALONE.
-        with_mpi: MPI_Allreduce can be measured.
-        quick: few iterations.
-        room: free memory.
+    `rows` are of ROWS. The bytes of arrays are `small` in the rows of small arrays, `large` in
+    those of LARGE, and `over_mpi` in those of ALONE. `room` is the free memory.
     """
     wanted: dict[tuple[int, str, float, str], dict[str, bool]] = defaultdict(dict)
     for case, series, compared in _wanted(rows, ranks, small, large, over_mpi, with_mpi):

@@ -61,18 +61,8 @@ def compare(
 ) -> Compared | None:
     """Compare a series with the fastest MPI_Allreduce of all launches and forms, by the median.
 
-    wagma's time is that of the same launch.
-
-    Args:
-        launches: of the report.
-        series: of `plan.WAGMA`.
-        size: bytes of the arrays.
-        loop: of the case.
-        lateness: of the case.
-        baseline: of `figures.BASELINES`.
-
-    Returns:
-        The comparison; None: it was not measured.
+    wagma's time is that of the same launch. `series` is one of `plan.WAGMA`, `baseline` one of
+    `figures.BASELINES`; size, loop and lateness are the case's. None: it was not measured.
     """
     found = []
     for launch in launches:

@@ -93,13 +93,7 @@ class Compared:
     def make(
         self, comm: MPI.Intracomm, settings: Settings, delays: Delays
     ) -> Algorithm | ComputePolicy:
-        """Return a fresh one; collective.
-
-        Args:
-            comm: the ranks.
-            settings: of the benchmark.
-            delays: of every micro-batch.
-        """
+        """Return a fresh one, with the delays of every micro-batch; collective."""
         import wagma
 
         if not isinstance(self.home, str):
@@ -155,13 +149,7 @@ def _load(path: str) -> Callable[..., Algorithm]:
 
 
 def find(name: str, settings: Settings, size: int) -> Compared:
-    """Return an algorithm by its name.
-
-    Args:
-        name: of `check_name`.
-        settings: whose group size and synchronisation period are WAGMA's.
-        size: ranks P.
-    """
+    """Return an algorithm by its name, of `check_name`; WAGMA's options are those of `settings`."""
     if ":" in name:
         return Compared(name, name.partition(":")[2], _load(name), {}, None)
     if found := _NUMBERED.fullmatch(name):

@@ -217,11 +217,7 @@ def run_preset(
 ) -> int:
     """Train on the ranks of COMM_WORLD, or read; return the exit status.
 
-    Args:
-        arguments: of a parser that `add_arguments` prepared.
-        parser: that parser.
-        text: what is printed of a result.
-        fit: changes the settings to what so many ranks can do.
+    `text` makes what is printed of a result. `fit` fits the settings to the number of ranks.
     """
     if arguments.source is not None:
         return _show(arguments, parser, text)
@@ -262,7 +258,7 @@ def _show(
     drawing = ["matplotlib"] if arguments.plots or arguments.picture else []
     if said := missing("jsonschema", *drawing):
         parser.error(said)
-    from .output import check_writable, put, stored
+    from .output import check_writable, put_training, stored
 
     defaults = parser.parse_args([])
     for field in fields(Settings):
@@ -278,7 +274,7 @@ def _show(
         check_writable(arguments)
     except ValueError as error:
         parser.error(str(error))
-    put(result, text, arguments)
+    put_training(result, text, arguments)
     return 0
 
 

@@ -19,11 +19,8 @@ from ..subjects.torch import PATIENCE, store
 class Together:
     """Let all ranks stop before the same step: DDP's ranks cannot leave one by one.
 
-    The answers of a step are gathered while it is computed, and count in the next one.
-
-    Args:
-        comm: the ranks.
-        stopped: whether this rank is to stop.
+    `stopped` tells whether this rank is to stop. The answers of a step are gathered while it is
+    computed, and count in the next one.
     """
 
     def __init__(self, comm: MPI.Intracomm, stopped: Callable[[], bool]) -> None:

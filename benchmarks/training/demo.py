@@ -57,12 +57,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
 
 def fit(settings: Settings, size: int) -> Settings:
-    """Return the settings with as many delayed ranks as there can be, unless others were asked for.
-
-    Args:
-        settings: of the command line.
-        size: ranks P.
-    """
+    """Return the settings; unless others were asked for, with as many delayed ranks as can be."""
     if settings.imbalance == PRESET["imbalance"] and size < 3:
         return replace(settings, imbalance=DELAYED.format(1) if size == 2 else "none")
     return settings

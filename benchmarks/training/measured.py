@@ -30,15 +30,7 @@ NOBODY_S = 1e-3
 def figures(
     settings: Settings, compared: Compared, seed: int, trained: Trained, delays: Delays
 ) -> Figures:
-    """Return one entry of "runs", see training.schema.json.
-
-    Args:
-        settings: of the benchmark.
-        compared: the algorithm.
-        seed: of the training.
-        trained: what was measured.
-        delays: that were injected.
-    """
+    """Return one entry of "runs", see training.schema.json."""
     records = trained.records
     wall = max(record["end_seconds"] for record in records)
     made = [len(record["versions"]) for record in records]

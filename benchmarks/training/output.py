@@ -35,13 +35,8 @@ def document(
 ) -> dict[str, Any]:
     """Return what is reported.
 
-    Args:
-        settings: of the benchmark.
-        environment: of `environment.surroundings`.
-        imbalance: of the first seed, for its description.
-        measures: what the task's measure is called, and whether it is a share.
-        runs: of `measured.figures`.
-        interrupted: not all trainings were finished.
+    `measures` is what the task's measure is called, and whether it is a share. The imbalance, whose
+    description is reported, is that of the first seed.
     """
     return {
         "benchmark": "training",
@@ -104,30 +99,39 @@ def check_new(option: str, file: Path) -> None:
                 folder.rmdir()
 
 
-def put(result: Result, text: Callable[[Result], str], out: Out) -> None:
-    """Print and write; standard error says if not everything was measured.
+def put(
+    shown: str, result: Result, file: str | Path | None, draw: Callable[[], list[Path]]
+) -> None:
+    """Print the table that is `shown`, write the document, and draw.
 
-    Args:
-        result: of `document`, with at least one run.
-        text: makes the table.
-        out: as of `check_writable`.
+    Standard error says if not everything was measured.
     """
-    sys.stdout.write(text(result))
-    if out.json is not None:
-        write(Path(out.json), result)
-        sys.stdout.write(f"Results: {out.json}\n")
-    if out.plots is not None or out.picture is not None:
-        from . import plots
-
-        paths = plots.draw(result, Path(out.plots)) if out.plots is not None else []
-        if out.picture is not None:
-            paths.append(plots.draw_overview(result, Path(out.picture)))
-        for path in paths:
-            sys.stdout.write(f"Picture: {path}\n")
+    sys.stdout.write(shown)
+    if file is not None:
+        write(Path(file), result)
+        sys.stdout.write(f"Results: {file}\n")
+    for path in draw():
+        sys.stdout.write(f"Picture: {path}\n")
     sys.stdout.flush()
     if result["interrupted"]:
         sys.stderr.write("interrupted: what is above is not all that was asked for\n")
     sys.stderr.flush()
+
+
+def put_training(result: Result, text: Callable[[Result], str], out: Out) -> None:
+    """Put a document with runs where `check_writable` was told; `text` makes the table."""
+
+    def draw() -> list[Path]:
+        if out.plots is None and out.picture is None:
+            return []
+        from . import plots
+
+        paths = [] if out.plots is None else plots.draw(result, Path(out.plots))
+        if out.picture is not None:
+            paths.append(plots.draw_overview(result, Path(out.picture)))
+        return paths
+
+    put(text(result), result, out.json, draw)
 
 
 def stored(file: Path) -> Result:

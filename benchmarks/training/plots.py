@@ -31,15 +31,7 @@ FIGURES = 24  # ranks that there is room for figures of
 
 
 def draw(result: Result, folder: Path) -> list[Path]:
-    """Draw everything.
-
-    Args:
-        result: of `output.document`, with at least one run.
-        folder: where the files of `NAMES` are put; it is made.
-
-    Returns:
-        The files.
-    """
+    """Draw a document with runs into the files of `NAMES` in `folder`, which is made; list them."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     height = max(4.0, 1.5 + 0.36 * len(by_algorithm(result["runs"])))  # a line for each, at least
@@ -53,11 +45,9 @@ def draw(result: Result, folder: Path) -> list[Path]:
 
 def _title(result: Result) -> str:
     settings = result["settings"]
-    computing = (
-        ""
-        if settings["compute"] is None
-        else (f", {1e3 * settings['compute']:g} ms per step (emulated)")
-    )
+    computing = ""
+    if settings["compute"] is not None:
+        computing = f", {1e3 * settings['compute']:g} ms per step (emulated)"
     ranks = result["environment"]["ranks"]
     return f"{settings['task']}, {ranks} ranks, {result['imbalance']}{computing}"
 
@@ -155,11 +145,9 @@ def _target(result: Result) -> str:
 
 
 def draw_overview(result: Result, file: Path) -> Path:
-    """Draw accuracy over wall time, and beside it what every rank waited; return the file.
+    """Draw accuracy over wall time, and beside it what every rank waited; return the file, a PNG.
 
-    Args:
-        result: of `output.document`, with at least one run.
-        file: a PNG; its folder is made.
+    Its folder is made.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     with picture(file, 150, STYLE, figsize=(11, 4.8)) as figure:

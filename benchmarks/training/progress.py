@@ -28,11 +28,7 @@ def progress_line(
 ) -> Iterator[Callable[[int], None]]:
     """Give the function that is told how many of `steps` are done.
 
-    Args:
-        console: where the line is drawn.
-        label: what is being done.
-        steps: how many steps there will be.
-        shown: whether to draw at all.
+    `label` says what is being done; nothing is drawn unless `shown`.
     """
     if not shown:
         yield lambda _done: None

@@ -19,7 +19,7 @@ from .. import environment
 from . import stopping, table
 from .algorithms import Compared, find
 from .measured import figures
-from .output import check_writable, document, put
+from .output import check_writable, document, put_training
 from .progress import console_of, progress_line
 from .settings import Settings
 from .stop import Stop
@@ -70,7 +70,7 @@ def run_on(
             if comm.rank == 0 and runs:
                 measures = (tasks[0].measures, tasks[0].in_percent)
                 made = document(settings, header, imbalances[0], measures, runs, stopped)
-                put(made, text, settings)
+                put_training(made, text, settings)
             elif comm.rank == 0 and stopped:
                 sys.stderr.write(f"interrupted: {NOTHING}\n")
                 sys.stderr.flush()
@@ -168,11 +168,9 @@ def _stop(comm: MPI.Intracomm, interrupted: interrupt.Interrupt) -> Iterator[Sto
 
 
 def _announced(settings: Settings, size: int, imbalance: Injector) -> str:
-    emulated = (
-        ""
-        if settings.compute is None
-        else (f", computing emulated by sleeping: {1e3 * settings.compute:g} ms per step")
-    )
+    emulated = ""
+    if settings.compute is not None:
+        emulated = f", computing emulated by sleeping: {1e3 * settings.compute:g} ms per step"
     padded = "" if settings.parameters is None else f", padded to {settings.parameters} parameters"
     split = f" in {settings.micro_batches} micro-batches" if settings.micro_batches > 1 else ""
     return (

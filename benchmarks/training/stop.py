@@ -14,12 +14,7 @@ if TYPE_CHECKING:
 
 
 class Stop:
-    """Asked at every step; made on all ranks.
-
-    Args:
-        comm: the ranks; duplicated.
-        interrupted: of this rank.
-    """
+    """Asked at every step; made on all ranks, whose communicator it duplicates."""
 
     def __init__(self, comm: MPI.Intracomm, interrupted: Interrupt) -> None:
         self._comm = comm.Dup()

@@ -93,9 +93,7 @@ _MORE = (
 def text(result: dict[str, Any], *, per_seed: bool = False) -> str:
     """Return the table for a terminal, and what has to be known beside it.
 
-    Args:
-        result: of `output.document`.
-        per_seed: a column for each seed, not their means.
+    `per_seed` gives a column for each seed, not their means.
     """
     notes = "".join(f"{fill(note, WIDTH)}\n" for note in _notes(result, per_seed))
     return f"{rows(result, per_seed=per_seed)}\n{notes}"
@@ -104,10 +102,7 @@ def text(result: dict[str, Any], *, per_seed: bool = False) -> str:
 def rows(result: dict[str, Any], titles: Sequence[str] = (), *, per_seed: bool = False) -> str:
     """Return a line for each figure and a column for each algorithm, below each other if too wide.
 
-    Args:
-        result: of `output.document`.
-        titles: how those of the figures begin, in their order; empty: all.
-        per_seed: a column for each seed, not their means.
+    `titles` tell how those of the figures begin, in order; empty: all. `per_seed`: as for `text`.
     """
     head, *columns = _rows(result, per_seed, [*_columns(result), *_MORE])
     places = range(1, len(head))

@@ -64,12 +64,7 @@ class Snapshots:
         self.rows = torch.zeros(versions // every, like.numel(), dtype=like.dtype)
 
     def take(self, done: int, flat: torch.Tensor) -> None:
-        """Copy, if it is time; more than once when versions were left out.
-
-        Args:
-            done: versions until now.
-            flat: the array, whose first elements are copied.
-        """
+        """Copy the start of `flat`, if it is time; more than once when versions were left out."""
         due = min(done // self._every, len(self.rows))
         count = due - self._taken
         if count > 0:

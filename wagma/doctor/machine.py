@@ -136,9 +136,7 @@ def cpu_limit(root: Path, cgroups: str) -> float | None:
 def memory_limit(root: Path, cgroups: str) -> MemoryLimit | None:
     """Return the limit of the control group, or of one around it, with the least memory left.
 
-    Args:
-        root: as for `cpu_limit`.
-        cgroups: likewise.
+    The arguments are those of `cpu_limit`.
     """
     found = []
     for version, folder in _groups(root, cgroups, "memory"):

@@ -11,13 +11,7 @@ def rank_prefix(rank: int, size: int) -> str:
 
 
 class RankLogger(logging.LoggerAdapter[logging.Logger]):
-    """A logger whose messages begin with ``[rank 2/4]``.
-
-    Args:
-        name: name of the logger, as for `logging.getLogger`.
-        rank: rank in the prefix.
-        size: number of ranks.
-    """
+    """A logger whose messages begin with ``[rank 2/4]``."""
 
     def __init__(self, name: str, rank: int, size: int) -> None:
         super().__init__(logging.getLogger(name))

@@ -14,12 +14,7 @@ def remarks(environment: Mapping[str, Any]) -> str:
 
 
 def facts(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield names and values, such as "versions.numpy" and "2.4"; a name may come several times.
-
-    Args:
-        values: JSON values.
-        prefix: of the names.
-    """
+    """Yield names, such as "versions.numpy", and values; a name may come several times."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from facts(value, f"{prefix}{name}.")

@@ -33,13 +33,7 @@ class Epoch(NamedTuple):
 
 
 class Clock:
-    """Draws the times of a cluster's steps.
-
-    Args:
-        cluster: the times without errors.
-        rng: of the errors.
-        errors: how large they are.
-    """
+    """Draws the times of a cluster's steps: those of the cluster, with errors."""
 
     def __init__(
         self, cluster: ClusterModel, rng: np.random.Generator, errors: Errors = Errors()

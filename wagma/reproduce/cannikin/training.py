@@ -129,13 +129,7 @@ class Gradient(NamedTuple):
 
 
 class Network:
-    """One hidden layer of rectifiers, softmax and cross-entropy.
-
-    Args:
-        inputs: of an image, the last one is 1.
-        hidden: units.
-        rng: of the first weights.
-    """
+    """One hidden layer of rectifiers, softmax and cross-entropy; the last of its inputs is 1."""
 
     def __init__(self, inputs: int, hidden: int, rng: np.random.Generator) -> None:
         self.weights: list[Floats] = [
@@ -144,12 +138,9 @@ class Network:
         ]
 
     def gradient(self, images: Floats, labels: Ints, batches: Sequence[int]) -> Gradient:
-        """Return the gradient of the mean loss, from those of nodes with so many samples each.
+        """Return the gradient of the mean loss of (B, inputs) images, from those of nodes.
 
-        Args:
-            images: (B, inputs).
-            labels: (B,).
-            batches: b_i >= 1, of which B is the sum.
+        Node i has `batches[i]` of them, one at least; their sum is B.
         """
         hidden = self._hidden(images)
         errors = softmax(hidden @ self.weights[1])
