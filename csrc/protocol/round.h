@@ -54,15 +54,8 @@
  *             into what all arrays show next, and COPY waits for all slices. If one does not come:
  *             SPARE -> LEAVE_ARRAY -> LEAVE_IN -> COPY: into another buffer, what is done copied
  *
- * Why nothing deadlocks: a rank waits only (a) at WINDOW, for ranks at a lower version; (b) for a
- * quorum, for ranks that have not published this version, that is, at a lower version; (c) in a
- * sync version, likewise; and no pin, claim or reference that another rank needs is held while
- * waiting: a pinned round can be reduced by any member (REDO), a slot taken by a CAS that the loser
- * undoes. So the rank at the lowest version can always proceed. Waiting for a buffer or a round
- * happens only when fewer than the bounds below were committed; they are kept by ranks inside a
- * call, or by holds, of which a rank that waits keeps none that it could not use (LET_GO).
- *
- * Versions in here are 1 + the public ones; 0 is the contribution given at creation.
+ * docs/round-protocol-checks.md says why nothing deadlocks, and derives the bounds below. Versions
+ * in here are 1 + the public ones; 0 is the contribution given at creation.
  *
  * Invariants that the explorer checks after every step: see tests/explore/. Each round_step() makes
  * at most one shared access; the local state is a plain struct. */

@@ -10,18 +10,8 @@
  *            own and all received data in the order of the members.
  *   copy     The member sends the parts of the result that it has, and receives other parts.
  *
- * The algorithms (pictures and counts are in docs/schedules.md):
- *
- *   direct    one phase of each kind, with all other members: every member reduces a part of the
- *             elements, from all contributions at once, and sends it to all
- *   halving   one phase of each kind per prime factor f of n, over groups of f members that differ
- *             in one digit of their index: n a power of two: recursive halving and doubling
- *   doubling  all elements to one peer per phase, log2 n phases; nothing is left to copy. If n is
- *             no power of two, some members hand their elements to a neighbour first, and get the
- *             result from it in the end
- *
- * direct and halving send and receive 2 N (1 - 1/n) of N elements; doubling sends N ceil(log2 n) or
- * a bit more, in fewer messages.
+ * docs/schedules.md describes the algorithms direct, halving and doubling: their phases, and how
+ * much each sends.
  *
  * A partial sum always holds the contributions of members with consecutive indices. Before a member
  * sends a sum, it sends the records of these members (tell); it receives those of its peers' sums

@@ -39,27 +39,17 @@ class OtherFormatError(ValueError):
 
 @dataclass(frozen=True)
 class Manifest:
-    """Description of a rank's data, in a file of its own that is written last.
-
-    Attributes:
-        rank, size: the rank, and the number of ranks.
-        run: run of the folder, see `names.Place`.
-        token: random token of the run, which distinguishes two jobs with one run number.
-        version: version of the rank.
-        file: name of the data file.
-        bytes, checksum: size and checksum of the data.
-        training: the training that the data belongs to.
-    """
+    """Description of a rank's data, in a file of its own that is written last."""
 
     rank: int
-    size: int
-    run: int
-    token: str
-    version: int
-    file: str
-    bytes: int
-    checksum: str
-    training: Training
+    size: int  # number of ranks
+    run: int  # run of the folder, see `names.Place`
+    token: str  # random token of the run, which distinguishes two jobs with one run number
+    version: int  # version of the rank
+    file: str  # name of the data file
+    bytes: int  # size of the data
+    checksum: str  # checksum of the data
+    training: Training  # the training that the data belongs to
 
     def text(self) -> str:
         """Return the manifest as JSON."""

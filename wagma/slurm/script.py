@@ -108,27 +108,17 @@ class Launch:
 
 @dataclass
 class Script:
-    """Hold what was read of a batch script.
-
-    Attributes:
-        path: of the file.
-        text: of the file, lines ended by line feeds alone.
-        has_crlf: lines end as in Windows.
-        directives: options that Slurm takes.
-        ignored: lines of `#SBATCH` that come too late, from 1.
-        commands: of the script and of the files that it sources.
-        launches: of these commands those that start ranks.
-        variables: values of the script's own variables, as written.
-        functions: names of functions that it defines.
-    """
+    """Hold what was read of a batch script."""
 
     path: Path
-    text: str
-    has_crlf: bool = False
-    directives: list[Directive] = field(default_factory=list)
-    ignored: list[int] = field(default_factory=list)
+    text: str  # of the file, lines ended by line feeds alone
+    has_crlf: bool = False  # lines end as in Windows
+    directives: list[Directive] = field(default_factory=list)  # options that Slurm takes
+    ignored: list[int] = field(default_factory=list)  # `#SBATCH` lines that come too late, from 1
+    # of the script and of the files that it sources
     commands: list[Command] = field(default_factory=list)
-    launches: list[Launch] = field(default_factory=list)
+    launches: list[Launch] = field(default_factory=list)  # commands that start ranks
+    # values of the script's own variables, as written
     variables: dict[str, str] = field(default_factory=dict)
     exported: set[str] = field(default_factory=set)
 
