@@ -58,16 +58,11 @@ static int known(wagma_handle *h, int32_t rank) {
 
 static const char *state_of(int what, int several) {
     switch (what & ~CALLED) {
-    case HANDLE_LIVES:
-        return several ? "are alive and " : "is alive and ";
-    case HANDLE_IS_SILENT:
-        return several ? "do not answer and " : "does not answer and ";
-    case HANDLE_HAS_FAILED:
-        return several ? "have failed" : "has failed";
-    case HANDLE_HAS_DIED:
-        return several ? "are dead" : "is dead";
-    default:
-        return "";
+    case HANDLE_LIVES: return several ? "are alive and " : "is alive and ";
+    case HANDLE_IS_SILENT: return several ? "do not answer and " : "does not answer and ";
+    case HANDLE_HAS_FAILED: return several ? "have failed" : "has failed";
+    case HANDLE_HAS_DIED: return several ? "are dead" : "is dead";
+    default: return "";
     }
 }
 

@@ -103,24 +103,12 @@ DEFINE_RANGE(u64, 8, uint64_t, finish_u64, reduce_integer_weight)
 
 void reduce_scalar_range(const reduce_job *job, size_t begin, size_t end) {
     switch (job->dtype) {
-    case WAGMA_F32:
-        range_f32(job, begin, end);
-        break;
-    case WAGMA_F64:
-        range_f64(job, begin, end);
-        break;
-    case WAGMA_F16:
-        range_f16(job, begin, end);
-        break;
-    case WAGMA_BF16:
-        range_bf16(job, begin, end);
-        break;
-    case WAGMA_I32:
-        range_u32(job, begin, end);
-        break;
-    case WAGMA_I64:
-        range_u64(job, begin, end);
-        break;
+    case WAGMA_F32: range_f32(job, begin, end); break;
+    case WAGMA_F64: range_f64(job, begin, end); break;
+    case WAGMA_F16: range_f16(job, begin, end); break;
+    case WAGMA_BF16: range_bf16(job, begin, end); break;
+    case WAGMA_I32: range_u32(job, begin, end); break;
+    case WAGMA_I64: range_u64(job, begin, end); break;
     }
 }
 

@@ -34,13 +34,10 @@ typedef uint16_t half_vec __attribute__((vector_size(VECTOR_BYTES / 2))); /* 16-
 ALWAYS_INLINE size_t lane_bytes(wagma_dtype dtype) { /* in memory */
     switch (dtype) {
     case WAGMA_F64:
-    case WAGMA_I64:
-        return 8;
+    case WAGMA_I64: return 8;
     case WAGMA_F16:
-    case WAGMA_BF16:
-        return 2;
-    default:
-        return 4;
+    case WAGMA_BF16: return 2;
+    default: return 4;
     }
 }
 
@@ -118,40 +115,28 @@ ALWAYS_INLINE void stream(unsigned char *p, vec x) {
 
 ALWAYS_INLINE vec broadcast(wagma_dtype dtype, double weight) {
     switch (dtype) {
-    case WAGMA_F64:
-        return (vec)(weight - (vec_f64){0});
-    case WAGMA_I32:
-        return (uint32_t)reduce_integer_weight(weight) - (vec){0};
-    case WAGMA_I64:
-        return (vec)(reduce_integer_weight(weight) - (vec_u64){0});
-    default:
-        return (vec)((float)weight - (vec_f32){0});
+    case WAGMA_F64: return (vec)(weight - (vec_f64){0});
+    case WAGMA_I32: return (uint32_t)reduce_integer_weight(weight) - (vec){0};
+    case WAGMA_I64: return (vec)(reduce_integer_weight(weight) - (vec_u64){0});
+    default: return (vec)((float)weight - (vec_f32){0});
     }
 }
 
 ALWAYS_INLINE vec multiply(wagma_dtype dtype, vec a, vec b) {
     switch (dtype) {
-    case WAGMA_F64:
-        return (vec)((vec_f64)a * (vec_f64)b);
-    case WAGMA_I32:
-        return a * b;
-    case WAGMA_I64:
-        return (vec)((vec_u64)a * (vec_u64)b);
-    default:
-        return (vec)((vec_f32)a * (vec_f32)b);
+    case WAGMA_F64: return (vec)((vec_f64)a * (vec_f64)b);
+    case WAGMA_I32: return a * b;
+    case WAGMA_I64: return (vec)((vec_u64)a * (vec_u64)b);
+    default: return (vec)((vec_f32)a * (vec_f32)b);
     }
 }
 
 ALWAYS_INLINE vec add(wagma_dtype dtype, vec a, vec b) {
     switch (dtype) {
-    case WAGMA_F64:
-        return (vec)((vec_f64)a + (vec_f64)b);
-    case WAGMA_I32:
-        return a + b;
-    case WAGMA_I64:
-        return (vec)((vec_u64)a + (vec_u64)b);
-    default:
-        return (vec)((vec_f32)a + (vec_f32)b);
+    case WAGMA_F64: return (vec)((vec_f64)a + (vec_f64)b);
+    case WAGMA_I32: return a + b;
+    case WAGMA_I64: return (vec)((vec_u64)a + (vec_u64)b);
+    default: return (vec)((vec_f32)a + (vec_f32)b);
     }
 }
 
@@ -338,24 +323,12 @@ ALWAYS_INLINE void typed_range(wagma_dtype dtype, const reduce_job *job, size_t 
 
 static void range(const reduce_job *job, size_t count) {
     switch (job->dtype) {
-    case WAGMA_F32:
-        typed_range(WAGMA_F32, job, count);
-        break;
-    case WAGMA_F64:
-        typed_range(WAGMA_F64, job, count);
-        break;
-    case WAGMA_F16:
-        typed_range(WAGMA_F16, job, count);
-        break;
-    case WAGMA_BF16:
-        typed_range(WAGMA_BF16, job, count);
-        break;
-    case WAGMA_I32:
-        typed_range(WAGMA_I32, job, count);
-        break;
-    case WAGMA_I64:
-        typed_range(WAGMA_I64, job, count);
-        break;
+    case WAGMA_F32: typed_range(WAGMA_F32, job, count); break;
+    case WAGMA_F64: typed_range(WAGMA_F64, job, count); break;
+    case WAGMA_F16: typed_range(WAGMA_F16, job, count); break;
+    case WAGMA_BF16: typed_range(WAGMA_BF16, job, count); break;
+    case WAGMA_I32: typed_range(WAGMA_I32, job, count); break;
+    case WAGMA_I64: typed_range(WAGMA_I64, job, count); break;
     }
 }
 

@@ -122,14 +122,12 @@ static int do_action(wagma_handle *h, const struct activation_action *action) {
         return action->message.kind == ACTIVATION_TELL
                    ? answer(h, action->to, action->message)
                    : messages_send(h, action->to, &action->message);
-    case ACTIVATION_PIN:
-        return pin(h, action);
+    case ACTIVATION_PIN: return pin(h, action);
     case ACTIVATION_SPREAD:
         grace_add(&e->spreads, action->ns);
         messages_renew_grace(e);
         return WAGMA_OK;
-    case ACTIVATION_TROUBLE:
-        return activation_error(h, action);
+    case ACTIVATION_TROUBLE: return activation_error(h, action);
     }
     return WAGMA_OK;
 }

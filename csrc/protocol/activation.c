@@ -265,9 +265,7 @@ static void receive(struct activation *a, const struct activation_event *e) {
     struct activation_version *v;
     int64_t *const tale = &activation_tales(a)[e->from];
     switch (m->kind) {
-    case ACTIVATION_ACTIVATE:
-        be_activated(a, e);
-        return;
+    case ACTIVATION_ACTIVATE: be_activated(a, e); return;
     case ACTIVATION_NOTICE:
         *tale = m->version > *tale ? m->version : *tale;
         if ((v = activation_open(a, m->version)) && !activation_claim(a, v, e->from, m->quorum))
@@ -283,29 +281,18 @@ static void receive(struct activation *a, const struct activation_event *e) {
         if ((v = activation_open(a, m->version)))
             activation_coordinate(a, v, m->kind, e->from);
         return;
-    case ACTIVATION_DISPUTE:
-        activation_dispute(a, m);
-        return;
-    case ACTIVATION_BARRIER:
-        activation_barrier(a, m->version, m->detail);
-        return;
-    case ACTIVATION_DEPARTED:
-        be_left(a, e->from, m->version);
-        return;
-    case ACTIVATION_FAILED:
-        lose(a, e->from, ACTIVATION_SAID_FAILED);
-        return;
+    case ACTIVATION_DISPUTE: activation_dispute(a, m); return;
+    case ACTIVATION_BARRIER: activation_barrier(a, m->version, m->detail); return;
+    case ACTIVATION_DEPARTED: be_left(a, e->from, m->version); return;
+    case ACTIVATION_FAILED: lose(a, e->from, ACTIVATION_SAID_FAILED); return;
     case ACTIVATION_INQUIRE:
         if (m->sync) /* as its data would say, which may go to other ranks only */
             receive_data(
                 a, &(struct activation_event){.from = e->from, .sync = 1, .version = m->version});
         activation_send(a, e->from, ACTIVATION_TELL, a->newest, 0);
         return;
-    case ACTIVATION_TELL:
-        *tale = m->version > *tale ? m->version : *tale;
-        return;
-    default:
-        activation_trouble(a, ACTIVATION_PROTOCOL, m->version, e->from);
+    case ACTIVATION_TELL: *tale = m->version > *tale ? m->version : *tale; return;
+    default: activation_trouble(a, ACTIVATION_PROTOCOL, m->version, e->from);
     }
 }
 
@@ -331,35 +318,15 @@ void activation_step(struct activation *a, const struct activation_event *e) {
     if (a->troubled)
         return;
     switch (e->kind) {
-    case ACTIVATION_EVENT_CALL:
-        call(a, e);
-        return;
-    case ACTIVATION_EVENT_ARRIVAL:
-        arrive(a);
-        return;
-    case ACTIVATION_EVENT_RETURN:
-        leave_call(a, e->version);
-        return;
-    case ACTIVATION_EVENT_MESSAGE:
-        receive(a, e);
-        return;
-    case ACTIVATION_EVENT_DATA:
-        receive_data(a, e);
-        return;
-    case ACTIVATION_EVENT_COMPLETE:
-        complete(a, e->version);
-        return;
-    case ACTIVATION_EVENT_TICK:
-        tick(a);
-        return;
-    case ACTIVATION_EVENT_DEPART:
-        depart(a);
-        return;
-    case ACTIVATION_EVENT_INQUIRE:
-        inquire(a);
-        return;
-    case ACTIVATION_EVENT_DEAD:
-        lose(a, e->from, ACTIVATION_IS_DEAD);
-        return;
+    case ACTIVATION_EVENT_CALL: call(a, e); return;
+    case ACTIVATION_EVENT_ARRIVAL: arrive(a); return;
+    case ACTIVATION_EVENT_RETURN: leave_call(a, e->version); return;
+    case ACTIVATION_EVENT_MESSAGE: receive(a, e); return;
+    case ACTIVATION_EVENT_DATA: receive_data(a, e); return;
+    case ACTIVATION_EVENT_COMPLETE: complete(a, e->version); return;
+    case ACTIVATION_EVENT_TICK: tick(a); return;
+    case ACTIVATION_EVENT_DEPART: depart(a); return;
+    case ACTIVATION_EVENT_INQUIRE: inquire(a); return;
+    case ACTIVATION_EVENT_DEAD: lose(a, e->from, ACTIVATION_IS_DEAD); return;
     }
 }

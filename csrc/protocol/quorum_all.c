@@ -420,15 +420,13 @@ step(const struct quorum_all_context *c, struct quorum_all_local *l) {
         quorum_all_store(m, QUORUM_ALL_FINISH, c->rank, 0, (uint64_t)l->t + 1,
                          memory_order_seq_cst);
         return ask(l, PC_RETURN, QUORUM_ALL_RETURN);
-    case PC_RETURN:
-        return QUORUM_ALL_RETURN;
+    case PC_RETURN: return QUORUM_ALL_RETURN;
     case PC_SEEK:
     case PC_SEEK_ARRIVE:
     case PC_SEEK_FINISH:
     case PC_SEEK_STAMP:
     case PC_SEEK_SLICED:
-    case PC_SEEK_DONE:
-        return seek(c, l);
+    case PC_SEEK_DONE: return seek(c, l);
     }
     /* Either this version with the other flag, or a later one: then it was not in our group, or it
      * would have waited for us to finish. */

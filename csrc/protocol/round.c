@@ -901,8 +901,7 @@ enum round_action round_step(const struct round_context *x, struct round_local *
         return go(l, PC_COPY);
 
     /* -- leave ------------------------------------------------------------------------------- */
-    case PC_LEAVE:
-        return ask(l, PC_LEAVE_USERS, ROUND_COLLECT);
+    case PC_LEAVE: return ask(l, PC_LEAVE_USERS, ROUND_COLLECT);
 
     case PC_LEAVE_USERS:
         if (l->inputs)

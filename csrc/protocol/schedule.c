@@ -180,15 +180,9 @@ void schedule_make(schedule *s, schedule_algorithm algorithm, int n, int index, 
                     .count = count,
                     .step = s->step};
     switch (s->algorithm) {
-    case SCHEDULE_DIRECT:
-        make_parts(s, &n, 1);
-        break;
-    case SCHEDULE_HALVING:
-        make_halving(s);
-        break;
-    default:
-        make_doubling(s);
-        break;
+    case SCHEDULE_DIRECT: make_parts(s, &n, 1); break;
+    case SCHEDULE_HALVING: make_halving(s); break;
+    default: make_doubling(s); break;
     }
 }
 

@@ -59,23 +59,17 @@ static int take_file(wagma_segment *s, int fd) {
 static const char *remedy(int error) {
     switch (error) {
     case ENOENT:
-    case ENOTDIR:
-        return ": there is no /dev/shm, so mount one (mount -t tmpfs tmpfs /dev/shm)";
-    case EROFS:
-        return ": mount /dev/shm writable (mount -o remount,rw /dev/shm)";
+    case ENOTDIR: return ": there is no /dev/shm, so mount one (mount -t tmpfs tmpfs /dev/shm)";
+    case EROFS: return ": mount /dev/shm writable (mount -o remount,rw /dev/shm)";
     case EACCES:
-    case EPERM:
-        return ": let this user make files in /dev/shm (chmod 1777 /dev/shm)";
+    case EPERM: return ": let this user make files in /dev/shm (chmod 1777 /dev/shm)";
     case ENOSPC: /* of memory there is none in an empty file */
         return ": /dev/shm has no inode left, so remove old files there, or raise their number "
                "(mount -o remount,nr_inodes=... /dev/shm)";
     case EMFILE:
-    case ENFILE:
-        return ": raise the number of open files (ulimit -n)";
-    case EEXIST:
-        return ": choose another name, or remove that file of /dev/shm";
-    default:
-        return "";
+    case ENFILE: return ": raise the number of open files (ulimit -n)";
+    case EEXIST: return ": choose another name, or remove that file of /dev/shm";
+    default: return "";
     }
 }
 

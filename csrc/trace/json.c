@@ -110,9 +110,7 @@ static void print_arguments(FILE *file, const struct trace_timeline *t,
     if (e->peer >= 0)
         fprintf(file, ", \"peer\": %d", e->peer);
     switch (e->kind) {
-    case TRACE_COMPUTE:
-        fprintf(file, ", \"pending\": %s", e->detail ? "true" : "false");
-        break;
+    case TRACE_COMPUTE: fprintf(file, ", \"pending\": %s", e->detail ? "true" : "false"); break;
     case TRACE_CALL:
         fprintf(file, ", \"late\": %s, \"merged\": %s, \"sync\": %s, \"posted\": %s, \"broke\": %s",
                 e->detail & TRACE_LATE ? "true" : "false",
@@ -123,15 +121,9 @@ static void print_arguments(FILE *file, const struct trace_timeline *t,
         if (!(e->detail & TRACE_SYNC))
             print_group(file, t, e->version);
         break;
-    case TRACE_WAIT:
-        fprintf(file, ", \"for\": \"%s\"", trace_wait_name(e->detail));
-        break;
-    case TRACE_REDUCE:
-        fprintf(file, ", \"slice\": %d", e->detail);
-        break;
-    case TRACE_PHASE:
-        fprintf(file, ", \"phase\": %d", e->detail);
-        break;
+    case TRACE_WAIT: fprintf(file, ", \"for\": \"%s\"", trace_wait_name(e->detail)); break;
+    case TRACE_REDUCE: fprintf(file, ", \"slice\": %d", e->detail); break;
+    case TRACE_PHASE: fprintf(file, ", \"phase\": %d", e->detail); break;
     case TRACE_SEND:
     case TRACE_RECEIVE:
         fprintf(file, ", \"message\": \"%s\"", trace_message_text(e, t->message_name));
@@ -142,11 +134,8 @@ static void print_arguments(FILE *file, const struct trace_timeline *t,
         else
             fprintf(file, ", \"contributes\": true, \"behind\": %d", e->detail);
         break;
-    case TRACE_ERROR:
-        fprintf(file, ", \"status\": \"%s\"", trace_status_name(e->detail));
-        break;
-    default:
-        break;
+    case TRACE_ERROR: fprintf(file, ", \"status\": \"%s\"", trace_status_name(e->detail)); break;
+    default: break;
     }
     fprintf(file, "}");
 }

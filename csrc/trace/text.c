@@ -55,21 +55,14 @@ const char *trace_message_text(const struct trace_seen *e, trace_message_name *n
 
 const char *trace_status_name(int status) {
     switch (status) {
-    case WAGMA_ESTALL:
-        return "stalled";
-    case WAGMA_EPEER:
-        return "peer lost";
-    case WAGMA_EMISMATCH:
-        return "mismatch";
-    case WAGMA_EQUORUM:
-        return "quorums differ";
-    case WAGMA_EINTERRUPTED:
-        return "interrupted";
+    case WAGMA_ESTALL: return "stalled";
+    case WAGMA_EPEER: return "peer lost";
+    case WAGMA_EMISMATCH: return "mismatch";
+    case WAGMA_EQUORUM: return "quorums differ";
+    case WAGMA_EINTERRUPTED: return "interrupted";
     case WAGMA_ENOMEM:
-    case WAGMA_ENOSPC:
-        return "no memory";
-    default:
-        return "failed";
+    case WAGMA_ENOSPC: return "no memory";
+    default: return "failed";
     }
 }
 
@@ -86,24 +79,14 @@ void trace_detail_text(const struct trace_seen *e, trace_message_name *name, cha
     if (e->peer >= 0)
         snprintf(peer, sizeof peer, " %d", e->peer);
     switch (e->kind) {
-    case TRACE_COMPUTE:
-        snprintf(text, size, "%s", e->detail ? " while posted" : "");
-        break;
-    case TRACE_CALL:
-        call_text(e->detail, text, size);
-        break;
+    case TRACE_COMPUTE: snprintf(text, size, "%s", e->detail ? " while posted" : ""); break;
+    case TRACE_CALL: call_text(e->detail, text, size); break;
     case TRACE_WAIT:
         snprintf(text, size, " for %s%s%s", trace_wait_name(e->detail), *peer ? " of" : "", peer);
         break;
-    case TRACE_REDUCE:
-        snprintf(text, size, " slice %d", e->detail);
-        break;
-    case TRACE_PHASE:
-        snprintf(text, size, " %d%s%s", e->detail, *peer ? " with" : "", peer);
-        break;
-    case TRACE_SEND:
-        snprintf(text, size, " %s to%s", trace_message_text(e, name), peer);
-        break;
+    case TRACE_REDUCE: snprintf(text, size, " slice %d", e->detail); break;
+    case TRACE_PHASE: snprintf(text, size, " %d%s%s", e->detail, *peer ? " with" : "", peer); break;
+    case TRACE_SEND: snprintf(text, size, " %s to%s", trace_message_text(e, name), peer); break;
     case TRACE_RECEIVE:
         snprintf(text, size, " %s from%s", trace_message_text(e, name), peer);
         break;
@@ -113,10 +96,7 @@ void trace_detail_text(const struct trace_seen *e, trace_message_name *name, cha
         else if (e->detail)
             snprintf(text, size, " %d behind", e->detail);
         break;
-    case TRACE_ERROR:
-        snprintf(text, size, ": %s", trace_status_name(e->detail));
-        break;
-    default:
-        break;
+    case TRACE_ERROR: snprintf(text, size, ": %s", trace_status_name(e->detail)); break;
+    default: break;
     }
 }

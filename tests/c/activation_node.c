@@ -81,14 +81,9 @@ static void act(struct node *n, const struct activation_action *action) {
         if (!n->bad->invariant)
             n->send(n, action->to, &action->message);
         break;
-    case ACTIVATION_PIN:
-        oracle_pin(n->rules, n->oracle, n->rank, action, n->bad);
-        break;
-    case ACTIVATION_SPREAD:
-        break;
-    case ACTIVATION_TROUBLE:
-        n->trouble(n, action);
-        break;
+    case ACTIVATION_PIN: oracle_pin(n->rules, n->oracle, n->rank, action, n->bad); break;
+    case ACTIVATION_SPREAD: break;
+    case ACTIVATION_TROUBLE: n->trouble(n, action); break;
     }
 }
 
@@ -213,14 +208,10 @@ static int leave(struct node *n, int *returned) {
 int node_caller(struct node *n, enum node_move next, int *returned) {
     *returned = 0;
     switch ((enum oracle_phase)player(n)->phase) {
-    case ORACLE_OUTSIDE:
-        return outside(n, next);
-    case ORACLE_CALLED:
-        return arrive(n);
-    case ORACLE_ARRIVED:
-        return leave(n, returned);
-    case ORACLE_GONE:
-        break;
+    case ORACLE_OUTSIDE: return outside(n, next);
+    case ORACLE_CALLED: return arrive(n);
+    case ORACLE_ARRIVED: return leave(n, returned);
+    case ORACLE_GONE: break;
     }
     return 0;
 }

@@ -29,23 +29,12 @@ static void put(int dtype, void *x, int i, double value) {
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
     switch (dtype) {
-    case WAGMA_F32:
-        ((float *)x)[i] = f;
-        break;
-    case WAGMA_F64:
-        ((double *)x)[i] = value;
-        break;
-    case WAGMA_F16:
-        ((uint16_t *)x)[i] = isnan(value) ? 0x7e00 : half_of(value);
-        break;
-    case WAGMA_BF16:
-        ((uint16_t *)x)[i] = (uint16_t)(bits >> 16);
-        break;
-    case WAGMA_I32:
-        ((int32_t *)x)[i] = (int32_t)value;
-        break;
-    default:
-        ((int64_t *)x)[i] = (int64_t)value;
+    case WAGMA_F32: ((float *)x)[i] = f; break;
+    case WAGMA_F64: ((double *)x)[i] = value; break;
+    case WAGMA_F16: ((uint16_t *)x)[i] = isnan(value) ? 0x7e00 : half_of(value); break;
+    case WAGMA_BF16: ((uint16_t *)x)[i] = (uint16_t)(bits >> 16); break;
+    case WAGMA_I32: ((int32_t *)x)[i] = (int32_t)value; break;
+    default: ((int64_t *)x)[i] = (int64_t)value;
     }
 }
 

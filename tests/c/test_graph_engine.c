@@ -97,8 +97,7 @@ static int call(rank *me, wagma_handle *h, void *x, double weight, wagma_outcome
             status = wagma_test(h, x, o);
         }
         return status == WAGMA_INPROGRESS ? wagma_wait(h, x, -1, o) : status;
-    default:
-        return wagma_allreduce(h, x, weight, o);
+    default: return wagma_allreduce(h, x, weight, o);
     }
 }
 

@@ -241,15 +241,12 @@ static void check_calls(int calls, int late, int digits, int rule) {
                               carried_weight, 1);
         given += is_late ? 0 : weight * contribution;
         switch (merge_carry(&p, is_late, weight)) {
-        case MERGE_CARRY_AS_BEFORE:
-            break;
+        case MERGE_CARRY_AS_BEFORE: break;
         case MERGE_CARRY_THIS:
             carried = contribution;
             carried_weight = weight;
             break;
-        case MERGE_CARRY_NOTHING:
-            carried_weight = 0;
-            break;
+        case MERGE_CARRY_NOTHING: carried_weight = 0; break;
         }
         if (rule != WAGMA_LATE_CARRY)
             contributed -= is_late ? weight * x : 0;

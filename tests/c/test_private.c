@@ -47,23 +47,14 @@ static void fill(void *x, const wagma_options *o, int rank, int64_t t) {
         uint32_t bits;
         memcpy(&bits, &fraction, sizeof bits);
         switch (dtype) {
-        case WAGMA_F32:
-            ((float *)x)[i] = fraction;
-            break;
-        case WAGMA_F64:
-            ((double *)x)[i] = unread ? NAN : 1.0 / (double)(whole + 1);
-            break;
+        case WAGMA_F32: ((float *)x)[i] = fraction; break;
+        case WAGMA_F64: ((double *)x)[i] = unread ? NAN : 1.0 / (double)(whole + 1); break;
         case WAGMA_F16: /* 0x3c00 is 1.0 */
             ((uint16_t *)x)[i] = unread ? 0x7e00 : (uint16_t)(0x3c00 + whole);
             break;
-        case WAGMA_BF16:
-            ((uint16_t *)x)[i] = (uint16_t)(bits >> 16);
-            break;
-        case WAGMA_I32:
-            ((int32_t *)x)[i] = (int32_t)whole;
-            break;
-        case WAGMA_I64:
-            ((int64_t *)x)[i] = whole;
+        case WAGMA_BF16: ((uint16_t *)x)[i] = (uint16_t)(bits >> 16); break;
+        case WAGMA_I32: ((int32_t *)x)[i] = (int32_t)whole; break;
+        case WAGMA_I64: ((int64_t *)x)[i] = whole;
         }
     }
     const size_t element = reduce_dtype_size(dtype);

@@ -171,8 +171,7 @@ void check_begin(struct round_memory *m) {
             violate(m, "no-wait-bound", "rank %d finds no %s among all that the protocol needs",
                     m->rank, m->local.why == ROUND_WHY_BUFFER ? "contribution buffer" : "round");
         break;
-    default:
-        break;
+    default: break;
     }
 }
 

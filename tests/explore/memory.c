@@ -115,9 +115,7 @@ static void commit(struct round_memory *m, enum access_kind kind, int word, int 
         if (value > m->config->slices)
             *cell(m, ROUND_NEXT, i, 0) = (uint16_t)m->config->slices;
         break;
-    case ROUND_HEAD:
-        *cell(m, KIND_LIFE, i, 0) = (uint16_t)round_version(decode(value));
-        break;
+    case ROUND_HEAD: *cell(m, KIND_LIFE, i, 0) = (uint16_t)round_version(decode(value)); break;
     case ROUND_PUB:
         if (before != 0xFFFF)
             forget_data(m, i, (int)round_buffer(decode(before)));
@@ -126,8 +124,7 @@ static void commit(struct round_memory *m, enum access_kind kind, int word, int 
         if (value == 0)
             forget_data(m, i, j);
         break;
-    default:
-        break;
+    default: break;
     }
 }
 

@@ -136,8 +136,7 @@ static int is_invisible(const struct config *g, const uint16_t *before,
         if (before[cell_index(g, ROUND_REFS, i, 0)] == 0)
             return 1;
         break;
-    default:
-        break;
+    default: break;
     }
     return a->word >= ROUND_HEAD && a->word <= ROUND_DONE && !is_named(g, before, i, m->rank);
 }

@@ -290,21 +290,14 @@ void quorum_all_check_begin(struct quorum_all_memory *m) {
             check_gathered(m);
         check_records(m, l->present, l->present_n);
         break;
-    case QUORUM_ALL_REDUCE:
-        begin_slice(m);
-        break;
-    case QUORUM_ALL_DELIVER:
-        check_delivered(m);
-        break;
+    case QUORUM_ALL_REDUCE: begin_slice(m); break;
+    case QUORUM_ALL_DELIVER: check_delivered(m); break;
     case QUORUM_ALL_MISMATCH:
         if (!m->config->mismatch)
             quorum_all_violate(m, "mismatch", "reported although all ranks agree");
         break;
-    case QUORUM_ALL_PEER:
-        check_peer(m);
-        break;
-    default:
-        break;
+    case QUORUM_ALL_PEER: check_peer(m); break;
+    default: break;
     }
 }
 
@@ -320,17 +313,10 @@ void quorum_all_check_end(struct quorum_all_memory *m, enum quorum_all_action ac
         if (m->config->slices == 0)
             check_records(m, l->contributors, l->contributors_n);
         break;
-    case QUORUM_ALL_SHARE:
-        check_records(m, l->present, l->present_n);
-        break;
-    case QUORUM_ALL_REDUCE:
-        end_slice(m);
-        break;
-    case QUORUM_ALL_DELIVER:
-        check_delivered(m);
-        break;
-    default:
-        break;
+    case QUORUM_ALL_SHARE: check_records(m, l->present, l->present_n); break;
+    case QUORUM_ALL_REDUCE: end_slice(m); break;
+    case QUORUM_ALL_DELIVER: check_delivered(m); break;
+    default: break;
     }
 }
 

@@ -267,8 +267,7 @@ int quorum_all_model_move(struct quorum_all_memory *m, enum quorum_all_choice ch
             return 0;
         end(m, DEAD);
         return 1;
-    case QUORUM_ALL_CHOICES:
-        break;
+    case QUORUM_ALL_CHOICES: break;
     }
     return 0;
 }

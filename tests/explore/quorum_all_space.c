@@ -22,11 +22,8 @@ static void print_word(FILE *log, int word, uint64_t value) {
     case QUORUM_ALL_DONE:
         fprintf(log, "(v%d, %d slices)", (int)(value >> QUORUM_ALL_SLICE_BITS) - 1, (int)count);
         break;
-    case QUORUM_ALL_STATE:
-        fprintf(log, "%s", value ? states[value] : "here");
-        break;
-    default:
-        fprintf(log, "v%d", (int)value - 1);
+    case QUORUM_ALL_STATE: fprintf(log, "%s", value ? states[value] : "here"); break;
+    default: fprintf(log, "v%d", (int)value - 1);
     }
 }
 
@@ -97,16 +94,11 @@ static uint16_t field(const struct quorum_all_config *g, const uint16_t *cells, 
 /* 0: the move of a running rank is not enabled, as is seen without copying the state. */
 static int may_move(const struct quorum_all_config *g, const uint16_t *from, int rank, int choice) {
     switch (choice) {
-    case CHOICE_SEEK:
-        return field(g, from, rank, R_MODE) == WAITING;
-    case CHOICE_GIVE_UP:
-        return g->give_up;
-    case CHOICE_REST:
-        return field(g, from, rank, R_POSTED);
-    case CHOICE_DIE:
-        return g->deaths;
-    default:
-        return 1;
+    case CHOICE_SEEK: return field(g, from, rank, R_MODE) == WAITING;
+    case CHOICE_GIVE_UP: return g->give_up;
+    case CHOICE_REST: return field(g, from, rank, R_POSTED);
+    case CHOICE_DIE: return g->deaths;
+    default: return 1;
     }
 }
 

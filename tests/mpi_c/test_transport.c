@@ -38,12 +38,9 @@ static size_t control_length(int from, int to, int number) {
     uint64_t state = (uint64_t)((from * 64 + to) * 100003 + number);
     draw(&state);
     switch (draw(&state) % 4) {
-    case 0:
-        return TRANSPORT_CONTROL_MAX - draw(&state) % 100;
-    case 1:
-        return draw(&state) % TRANSPORT_CONTROL_MAX;
-    default:
-        return draw(&state) % 40;
+    case 0: return TRANSPORT_CONTROL_MAX - draw(&state) % 100;
+    case 1: return draw(&state) % TRANSPORT_CONTROL_MAX;
+    default: return draw(&state) % 40;
     }
 }
 

@@ -61,15 +61,13 @@ static int carry(wagma_handle *h) {
     struct messages_executor *e = h->state;
     messages_block *b = NULL;
     switch (merge_carry(&h->policy, h->outcome.late, h->call.weight)) {
-    case MERGE_CARRY_AS_BEFORE:
-        return WAGMA_OK;
+    case MERGE_CARRY_AS_BEFORE: return WAGMA_OK;
     case MERGE_CARRY_THIS:
         b = e->written ? messages_block_hold(e->written) : messages_copy_of_call(h);
         if (!b)
             return WAGMA_ENOMEM;
         break;
-    case MERGE_CARRY_NOTHING:
-        break;
+    case MERGE_CARRY_NOTHING: break;
     }
     messages_block_put(e, &e->carried, b);
     e->carried_weight = h->call.weight;

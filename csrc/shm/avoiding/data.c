@@ -307,18 +307,13 @@ int avoiding_data(wagma_handle *h, enum round_action action) {
     const struct round_local *l = &avoiding_of(h)->local;
     take(h);
     switch (action) {
-    case ROUND_PRIVATE:
-        return reduce_private(h);
-    case ROUND_REDUCE:
-        return reduce_slice(h);
-    case ROUND_COPY:
-        return copy_slice(h);
-    case ROUND_REDO:
-        return redo_slice(h);
+    case ROUND_PRIVATE: return reduce_private(h);
+    case ROUND_REDUCE: return reduce_slice(h);
+    case ROUND_COPY: return copy_slice(h);
+    case ROUND_REDO: return redo_slice(h);
     case ROUND_COLLECT:
         avoiding_collect(h);
         return l->to_all && !l->copying && !avoiding_writable_x(h) ? WAGMA_ENOMEM : WAGMA_OK;
-    default:
-        __builtin_unreachable();
+    default: __builtin_unreachable();
     }
 }

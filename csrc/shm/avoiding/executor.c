@@ -54,12 +54,9 @@ static int run(wagma_handle *h, enum call_mode mode) {
             trace_now(h->trace, TRACE_COMPLETE, (int64_t)e->local.u - 1, -1, 0);
             wait_ring(s, e->members, e->n, h->rank);
             break;
-        case ROUND_MISMATCH:
-            return avoiding_mismatch(h);
-        case ROUND_DISPUTED:
-            return avoiding_disputed(h, e->local.w);
-        case ROUND_RETURN:
-            return WAGMA_OK;
+        case ROUND_MISMATCH: return avoiding_mismatch(h);
+        case ROUND_DISPUTED: return avoiding_disputed(h, e->local.w);
+        case ROUND_RETURN: return WAGMA_OK;
         case ROUND_STEP: /* published: it may be the quorum, and this rank does not pin */
             wait_ring(s, h->call.members, h->call.n, h->rank);
             avoiding_leave(h);

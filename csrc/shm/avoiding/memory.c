@@ -7,32 +7,19 @@ static inline segment_atomic *round_word_of(const struct round_memory *memory, e
                                             uint32_t i, uint32_t j) {
     const wagma_segment *s = (const wagma_segment *)memory;
     switch (word) {
-    case ROUND_PUB:
-        return segment_pub(s, (int)i);
-    case ROUND_AT:
-        return segment_at(s, (int)i);
-    case ROUND_HOLD:
-        return segment_hold(s, (int)i);
-    case ROUND_SLOT:
-        return segment_slot(s, (int)i, (int)j);
-    case ROUND_CREF:
-        return segment_cref(s, (int)i, (int)j);
-    case ROUND_DISPUTE:
-        return segment_dispute(s);
-    case ROUND_HEAD:
-        return &segment_round_of(s, i)->head;
-    case ROUND_IN:
-        return segment_round_in(s, i, (int)j);
-    case ROUND_REFS:
-        return &segment_round_of(s, i)->refs;
-    case ROUND_USERS:
-        return &segment_round_of(s, i)->users;
-    case ROUND_NEXT:
-        return &segment_round_of(s, i)->next;
-    case ROUND_DONE:
-        return &segment_round_of(s, i)->done;
-    case ROUND_FREE:
-        return &segment_round_of(s, i)->free;
+    case ROUND_PUB: return segment_pub(s, (int)i);
+    case ROUND_AT: return segment_at(s, (int)i);
+    case ROUND_HOLD: return segment_hold(s, (int)i);
+    case ROUND_SLOT: return segment_slot(s, (int)i, (int)j);
+    case ROUND_CREF: return segment_cref(s, (int)i, (int)j);
+    case ROUND_DISPUTE: return segment_dispute(s);
+    case ROUND_HEAD: return &segment_round_of(s, i)->head;
+    case ROUND_IN: return segment_round_in(s, i, (int)j);
+    case ROUND_REFS: return &segment_round_of(s, i)->refs;
+    case ROUND_USERS: return &segment_round_of(s, i)->users;
+    case ROUND_NEXT: return &segment_round_of(s, i)->next;
+    case ROUND_DONE: return &segment_round_of(s, i)->done;
+    case ROUND_FREE: return &segment_round_of(s, i)->free;
     }
     __builtin_unreachable();
 }

@@ -33,18 +33,12 @@ static int commit_more(wagma_handle *h, enum round_why why) {
 
 static enum trace_wait awaited(const wagma_handle *h, enum round_why why) {
     switch (why) {
-    case ROUND_WHY_WINDOW:
-        return TRACE_FOR_WINDOW;
-    case ROUND_WHY_BUFFER:
-        return TRACE_FOR_BUFFER;
-    case ROUND_WHY_ROUND:
-        return TRACE_FOR_ROUND;
-    case ROUND_WHY_SLICES:
-        return TRACE_FOR_SLICES;
-    case ROUND_WHY_GRACE:
-        return TRACE_FOR_GRACE;
-    case ROUND_WHY_QUORUM:
-        break;
+    case ROUND_WHY_WINDOW: return TRACE_FOR_WINDOW;
+    case ROUND_WHY_BUFFER: return TRACE_FOR_BUFFER;
+    case ROUND_WHY_ROUND: return TRACE_FOR_ROUND;
+    case ROUND_WHY_SLICES: return TRACE_FOR_SLICES;
+    case ROUND_WHY_GRACE: return TRACE_FOR_GRACE;
+    case ROUND_WHY_QUORUM: break;
     }
     return h->call.sync ? TRACE_FOR_SYNC : TRACE_FOR_QUORUM;
 }

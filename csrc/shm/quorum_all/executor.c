@@ -212,22 +212,14 @@ static int advance(wagma_handle *h, uint32_t most_pauses, int publish_only) {
                 return status;
             e->publishing = 1;
             break;
-        case QUORUM_ALL_PRIVATE:
-            quorum_all_reduce_privately(h);
-            break;
-        case QUORUM_ALL_SHARE:
-            begin_sharing(h);
-            break;
-        case QUORUM_ALL_REDUCE:
-            reduce_slice(h);
-            break;
+        case QUORUM_ALL_PRIVATE: quorum_all_reduce_privately(h); break;
+        case QUORUM_ALL_SHARE: begin_sharing(h); break;
+        case QUORUM_ALL_REDUCE: reduce_slice(h); break;
         case QUORUM_ALL_COMPLETE:
             trace_now(h->trace, TRACE_COMPLETE, h->call.version, -1, 0);
             wait_ring(s, h->call.members, h->call.n, h->rank);
             break;
-        case QUORUM_ALL_DELIVER:
-            deliver(h);
-            break;
+        case QUORUM_ALL_DELIVER: deliver(h); break;
         case QUORUM_ALL_RETURN:
             /* With groups, t + 2 may wait for this; the next chunks do. */
             if (s->options.group_size < s->size || e->chunks.unrung)
@@ -237,12 +229,10 @@ static int advance(wagma_handle *h, uint32_t most_pauses, int publish_only) {
                 quorum_all_fetch_next_record(h);
             return WAGMA_OK;
         case QUORUM_ALL_MISMATCH:
-        case QUORUM_ALL_PEER:
-            return quorum_all_error(h, action);
+        case QUORUM_ALL_PEER: return quorum_all_error(h, action);
         case QUORUM_ALL_STEP:
         case QUORUM_ALL_WAIT:
-        case QUORUM_ALL_SOUGHT:
-            break;
+        case QUORUM_ALL_SOUGHT: break;
         }
     }
 }

@@ -18,20 +18,13 @@ QUORUM_ALL_ACCESS segment_atomic *quorum_all_word_of(const struct quorum_all_mem
                                                      int parity) {
     const wagma_segment *s = (const wagma_segment *)m;
     switch (word) {
-    case QUORUM_ALL_STAMP:
-        return &quorum_all_record_of(s, r, parity)->stamp;
-    case QUORUM_ALL_ARRIVE:
-        return &segment_sync(s, r)->arrive;
-    case QUORUM_ALL_FINISH:
-        return &segment_sync(s, r)->finish;
-    case QUORUM_ALL_SLICED:
-        return &segment_sync(s, r)->sliced;
-    case QUORUM_ALL_CLAIM:
-        return &segment_sync(s, r)->claim[parity];
-    case QUORUM_ALL_DONE:
-        return &segment_sync(s, r)->done[parity];
-    case QUORUM_ALL_STATE: /* another type */
-        break;
+    case QUORUM_ALL_STAMP: return &quorum_all_record_of(s, r, parity)->stamp;
+    case QUORUM_ALL_ARRIVE: return &segment_sync(s, r)->arrive;
+    case QUORUM_ALL_FINISH: return &segment_sync(s, r)->finish;
+    case QUORUM_ALL_SLICED: return &segment_sync(s, r)->sliced;
+    case QUORUM_ALL_CLAIM: return &segment_sync(s, r)->claim[parity];
+    case QUORUM_ALL_DONE: return &segment_sync(s, r)->done[parity];
+    case QUORUM_ALL_STATE: /* another type */ break;
     }
     __builtin_unreachable();
 }

@@ -6,12 +6,9 @@ static enum trace_wait awaited(const wagma_handle *h) {
     if (quorum_all_of(h)->chunking)
         return TRACE_FOR_SLICES;
     switch ((enum quorum_all_why)quorum_all_of(h)->local.why) {
-    case QUORUM_ALL_WHY_WINDOW:
-        return TRACE_FOR_WINDOW;
-    case QUORUM_ALL_WHY_MEMBERS:
-        return h->call.sync ? TRACE_FOR_SYNC : TRACE_FOR_QUORUM;
-    case QUORUM_ALL_WHY_SLICES:
-        return TRACE_FOR_SLICES;
+    case QUORUM_ALL_WHY_WINDOW: return TRACE_FOR_WINDOW;
+    case QUORUM_ALL_WHY_MEMBERS: return h->call.sync ? TRACE_FOR_SYNC : TRACE_FOR_QUORUM;
+    case QUORUM_ALL_WHY_SLICES: return TRACE_FOR_SLICES;
     }
     __builtin_unreachable();
 }
