@@ -37,9 +37,7 @@ KINDS = {
         quorum=1,
     ),
     "iallreduce": Kind(
-        "Non-blocking Allreduce Latency",
-        "measure how much of an allreduce computing hides",
-        ways=2,
+        "Non-blocking Allreduce Latency", "measure how much of an allreduce computing hides", ways=2
     ),
     "overlap": Kind(
         "Allreduce Overlap",

@@ -54,10 +54,7 @@ def shortage(
     in_segment, all_arrays = arrays(settings, ranks, over)
     shared = in_segment * shared_memory_of(size) * here
     total = shared + (all_arrays - in_segment) * size * here
-    for needed, there, where in (
-        (shared, free.shared, "/dev/shm"),
-        (total, free.total, "memory"),
-    ):
+    for needed, there, where in ((shared, free.shared, "/dev/shm"), (total, free.total, "memory")):
         if needed > there:
             return (
                 f"{size} bytes are left out: {here} ranks need {_mib(needed)} of {where}, and "

@@ -56,12 +56,7 @@ class GroupAllreduce(PartialAllreduce):
     """
 
     def __init__(
-        self,
-        comm: Comm,
-        x: Any,
-        *,
-        group_size: SupportsIndex,
-        **options: Unpack[CommonArguments],
+        self, comm: Comm, x: Any, *, group_size: SupportsIndex, **options: Unpack[CommonArguments]
     ) -> None:
         super().__init__(
             comm, x, **_choose(GroupAllreduce, options, group_size=group_size, quorum=1)
@@ -129,11 +124,7 @@ class QuorumAllreduce(PartialAllreduce):
     _quorum: ClassVar[str] = "k"
 
     def __init__(
-        self,
-        comm: Comm,
-        x: Any,
-        k: SupportsIndex,
-        **options: Unpack[WorldArguments],
+        self, comm: Comm, x: Any, k: SupportsIndex, **options: Unpack[WorldArguments]
     ) -> None:
         chosen: WorldArguments = {"late": "skip", **options}
         super().__init__(comm, x, **_choose(QuorumAllreduce, chosen, quorum=k, **_WORLD))

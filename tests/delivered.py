@@ -79,11 +79,7 @@ class Call:
 
 
 def run(
-    plan: Plan,
-    rank: int,
-    coll: Any,
-    *,
-    delay: Callable[[random.Random], float] | None = None,
+    plan: Plan, rank: int, coll: Any, *, delay: Callable[[random.Random], float] | None = None
 ) -> list[Call]:
     """Makes all calls of a rank; no contribution that it has made is lost to the checks."""
     rng = random.Random(rank)
@@ -197,9 +193,7 @@ def _check_outcome(plan: Plan, call: Call, fresh: set[tuple[int, int]]) -> None:
 
 
 def _check_nothing_lost(
-    plan: Plan,
-    logs: Sequence[Sequence[Call]],
-    results: dict[tuple[int, int], Vector],
+    plan: Plan, logs: Sequence[Sequence[Call]], results: dict[tuple[int, int], Vector]
 ) -> None:
     """After the last version, a sync, nobody carries anything: every contribution is in a result.
 

@@ -72,9 +72,7 @@ def check_record(
 
 
 def replay(
-    record: list[list[Arrival]],
-    initial: Vector,
-    local_step: Callable[[int, int, Vector], Vector],
+    record: list[list[Arrival]], initial: Vector, local_step: Callable[[int, int, Vector], Vector]
 ) -> list[list[Vector]]:
     """The model of each rank after each version, from the same `initial` on all ranks.
 

@@ -110,12 +110,7 @@ def _run(
     }
 
 
-def _check(
-    comm: MPI.Intracomm,
-    checked: Checked,
-    quorum: int,
-    calls: _Calls,
-) -> dict[str, Any]:
+def _check(comm: MPI.Intracomm, checked: Checked, quorum: int, calls: _Calls) -> dict[str, Any]:
     """Check that each result is the sum of punctual contributions, at least `quorum`."""
     late = dict(zip(calls.version, calls.late, strict=True))
     in_time = comm.allgather({version for version, was_late in late.items() if not was_late})

@@ -14,17 +14,7 @@ from ..figures import BASELINES, OF_GROUPS
 from ..raw import from_json
 from ..samples import Series
 from . import plan
-from .row import (
-    Compared,
-    Report,
-    Row,
-    is_usual,
-    late_share,
-    launch_name,
-    mpi_name,
-    spread,
-    summary,
-)
+from .row import Compared, Report, Row, is_usual, late_share, launch_name, mpi_name, spread, summary
 
 LOOP_NAMES = {"c": "from C", "python": "from Python"}
 _ONE = f"quorum=1, grace={plan.GRACE:g}"

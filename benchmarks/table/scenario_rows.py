@@ -14,17 +14,7 @@ from ..figures import nonblocking
 from ..raw import from_json
 from ..samples import Series
 from ..scenarios.plan import Fastest, draws
-from .row import (
-    Report,
-    Row,
-    late_ranks,
-    launch_name,
-    measured,
-    mpi_name,
-    reached,
-    spread,
-    summary,
-)
+from .row import Report, Row, late_ranks, launch_name, measured, mpi_name, reached, spread, summary
 
 LATE_GOAL = 0.15  # with grace="auto"
 BLOCKED_GOALS = {50: 1e-3, 99: 10e-3}  # percentile: seconds in a call, beside grace

@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING
 from ..errors import PeerError
 from ..partial_allreduce import PartialAllreduce
 from ..rendezvous.patience import Patience
-from .member import (
-    GRADIENT,
-    MODEL,
-    NEWS,
-    Bytes,
-    Code,
-    ParameterServer,
-    Shard,
-)
+from .member import GRADIENT, MODEL, NEWS, Bytes, Code, ParameterServer, Shard
 from .selection import Counts, Unused
 from .transfers import nap
 

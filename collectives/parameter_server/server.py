@@ -11,16 +11,7 @@ from ..errors import PeerError
 from ..partial_allreduce import PartialAllreduce
 from ..rendezvous.patience import Patience, Wait
 from ..rendezvous.reports import describe_ranks
-from .member import (
-    GRADIENT,
-    MODEL,
-    NEWS,
-    Bytes,
-    Code,
-    Holder,
-    ParameterServer,
-    Shard,
-)
+from .member import GRADIENT, MODEL, NEWS, Bytes, Code, Holder, ParameterServer, Shard
 from .selection import Action, Kind, Selection
 from .transfers import nap
 
@@ -102,10 +93,7 @@ class Server(ParameterServer):
         for index, server in enumerate(self._servers):
             if server != self.rank:
                 send = self._transfer(server, MODEL, self._model, self._shard, sends=True)
-                transfers += [
-                    send,
-                    self._transfer(server, MODEL, self._model, index, sends=False),
-                ]
+                transfers += [send, self._transfer(server, MODEL, self._model, index, sends=False)]
         for transfer in transfers:
             transfer.start()
         self._check_none_lost(self._finish(transfers, "synchronize()"))

@@ -115,10 +115,7 @@ class Meeting:
     """
 
     def __init__(
-        self,
-        comm: Comm,
-        patience: Patience,
-        watch: Callable[[], None] | None = None,
+        self, comm: Comm, patience: Patience, watch: Callable[[], None] | None = None
     ) -> None:
         source = _communicator_or_job(comm)
         self._mpi = None

@@ -132,10 +132,7 @@ class Installation:
         target = f"{self.clone}[mpich]"
         pip = [sys.executable, "-m", "pip", "--python", self.python]
         output(
-            *(*pip, "install", "-q", *option, target),
-            cwd=self.empty,
-            CC=self.compiler,
-            **variables,
+            *(*pip, "install", "-q", *option, target), cwd=self.empty, CC=self.compiler, **variables
         )
 
     def use(self, cwd: Path) -> list[Path]:

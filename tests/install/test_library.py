@@ -133,7 +133,7 @@ def test_over_mpi_only_the_public_interface_is_exported(prefix):
         *("nm", "-D", "--defined-only", "--format=just-symbols"), prefix / "lib/libwagma_mpi.so"
     )
     assert sorted(names.split()) == [
-        *("wagma_create_auto", "wagma_mpi_last_error", "wagma_mpi_transport"),
+        *("wagma_create_auto", "wagma_mpi_last_error", "wagma_mpi_transport")
     ]
     assert f"[libwagma_mpi.so.{ABI}]" in output("readelf", "-d", prefix / "lib/libwagma_mpi.so")
 

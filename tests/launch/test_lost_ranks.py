@@ -105,10 +105,7 @@ CASES = {
     **{f"broken, {t}": trained("AllreduceSGD", t, CAUGHT) for t in BOTH},
     # Found by one rank before the others' meeting is over.
     "no state": trained(
-        "LocalSGD",
-        "auto",
-        "opt.load_state_dict(None if rank == 1 else opt.state_dict())",
-        fails=(),
+        "LocalSGD", "auto", "opt.load_state_dict(None if rank == 1 else opt.state_dict())", fails=()
     ),
     "closed": trained(
         "LocalSGD", "shm", JOIN, closes="opt.close()", timeout=3.0, stall_warning=1.0

@@ -76,8 +76,7 @@ def test_the_lines_after_ddp_are_those_of_the_script() -> None:
     assert len(added) + len(removed) == 6
     algorithm = SimpleNamespace(rank=0, size=1)
     wagma = SimpleNamespace(
-        WAGMA=lambda: algorithm,
-        DistributedOptimizer=lambda *arguments, model: (*arguments, model),
+        WAGMA=lambda: algorithm, DistributedOptimizer=lambda *arguments, model: (*arguments, model)
     )
     names = {"wagma": wagma, "optimizer": "inner", "model": "model"}
     exec("\n".join(added), names)

@@ -248,9 +248,7 @@ def test_the_fastest_k_get_every_version(finished: tuple[dict[str, Any], str, Pa
 
 
 def test_a_page_is_written_again_from_a_report(
-    finished: tuple[dict[str, Any], str, Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    finished: tuple[dict[str, Any], str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, page, file = finished
     target = tmp_path / "results.md"

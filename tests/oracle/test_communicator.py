@@ -28,12 +28,7 @@ def counts(tally: Tally) -> tuple[int, int]:
 
 @pytest.mark.parametrize(
     "message",
-    [
-        lambda x: x,
-        lambda x: [x, "d"],
-        lambda x: (x, MPI.DOUBLE),
-        lambda x: [x, x.size, MPI.DOUBLE],
-    ],
+    [lambda x: x, lambda x: [x, "d"], lambda x: (x, MPI.DOUBLE), lambda x: [x, x.size, MPI.DOUBLE]],
 )
 def test_messages_that_are_understood(comm: Communicator, tally: Tally, message) -> None:
     x, y = np.arange(3.0), np.zeros(3)

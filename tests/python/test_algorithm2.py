@@ -41,10 +41,9 @@ def agrees(expected: Expected, outcome: Outcome, model: Vector, coll: Handle) ->
         expected.skipped,
         expected.weight,
     ), where
-    assert (outcome.contributors, outcome.versions) == (
-        expected.contributors,
-        expected.versions,
-    ), where
+    assert (outcome.contributors, outcome.versions) == (expected.contributors, expected.versions), (
+        where
+    )
     assert model.tobytes() == expected.model.tobytes(), where
 
 
@@ -158,12 +157,7 @@ def test_the_papers_example() -> None:
     published = [10.0, 17.0, 30.0, 40.0]
     models = [np.array([m]) for m in (10.0 + 1, 20.0 + 2, 30.0 + 3, 40.0 + 4)]
     colls = handles(
-        4,
-        [np.array([m]) for m in published],
-        group_size=2,
-        quorum=3,
-        activation="world",
-        grace=0,
+        4, [np.array([m]) for m in published], group_size=2, quorum=3, activation="world", grace=0
     )
     with ThreadPoolExecutor(3) as pool:
         early = list(pool.map(lambda r: colls[r].allreduce(models[r]), (0, 2, 3), timeout=60))

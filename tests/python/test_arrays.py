@@ -135,11 +135,7 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "strided": (lambda: np.ones((2, 6), np.float32)[:, ::2], ValueError, "not C-contiguous"),
     "fortran": (lambda: np.ones((2, 3), np.float32, order="F"), ValueError, "not C-contiguous"),
     "strided torch": (lambda: torch.ones(3, 2).t(), ValueError, "not C-contiguous"),
-    "strided buffer": (
-        lambda: memoryview(bytearray(24))[::2],
-        ValueError,
-        "not C-contiguous",
-    ),
+    "strided buffer": (lambda: memoryview(bytearray(24))[::2], ValueError, "not C-contiguous"),
     "strided DLPack": (lambda: Export(torch.ones(3, 2).t()), ValueError, "not C-contiguous"),
     "read-only": (read_only, ValueError, "read-only"),
     "bytes": (lambda: bytes(24), ValueError, "read-only"),

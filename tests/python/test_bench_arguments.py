@@ -71,8 +71,7 @@ def test_kinds_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"),
-    [("allreduce", "mpi"), ("skew", "mpi"), ("iallreduce", "mpi-nonblocking")],
+    ("kind", "expected"), [("allreduce", "mpi"), ("skew", "mpi"), ("iallreduce", "mpi-nonblocking")]
 )
 @pytest.mark.parametrize("form", ["nccl", "json", "csv"])
 def test_formats_but_osu_s_have_a_baseline(kind: str, expected: str, form: str) -> None:

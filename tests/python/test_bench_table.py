@@ -268,10 +268,7 @@ def test_late_posts_do_not_count() -> None:
     delayed = np.array([[False, False], [True, False], [False, True]])
     computing = np.full((3, 2), 100, np.int64)
     series = of(
-        np.zeros((3, 2)),
-        [[105, 106], [190, 102], [103, 180]],
-        delayed=delayed,
-        computing=computing,
+        np.zeros((3, 2)), [[105, 106], [190, 102], [103, 180]], delayed=delayed, computing=computing
     )
     summary = row.summary(series)
     assert summary.median == pytest.approx(3e-9)  # of 6, 2, 3

@@ -36,10 +36,7 @@ def test_later_runs_and_versions_come_first_whatever_the_order(
 def test_names_of_a_ranks_files() -> None:
     assert ranks_of(
         [manifest_name(3), manifest_name(123456), data_name(4), "rank-00001.json.tmp"]
-    ) == {
-        3,
-        123456,
-    }
+    ) == {3, 123456}
 
 
 def test_a_manifest_is_read_as_it_was_written() -> None:

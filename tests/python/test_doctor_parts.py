@@ -68,12 +68,7 @@ OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Rele
 
 @pytest.mark.parametrize(
     ("module", "proc", "version"),
-    [
-        ("", "", ""),
-        ("560.1", "", "560.1"),
-        ("", CLOSED, "550.54.15"),
-        ("", OPEN, "570.86.10"),
-    ],
+    [("", "", ""), ("560.1", "", "560.1"), ("", CLOSED, "550.54.15"), ("", OPEN, "570.86.10")],
 )
 def test_versions_of_drivers(module: str, proc: str, version: str) -> None:
     assert software._driver(module, proc) == version

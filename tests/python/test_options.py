@@ -309,8 +309,7 @@ def test_the_last_core_of_a_rank_that_is_bound(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    "variable",
-    ["WAGMA_STALL_WARNING", "WAGMA_REDO_AFTER", "WAGMA_SHM_LIMIT", "WAGMA_PROGRESS_CPU"],
+    "variable", ["WAGMA_STALL_WARNING", "WAGMA_REDO_AFTER", "WAGMA_SHM_LIMIT", "WAGMA_PROGRESS_CPU"]
 )
 def test_a_wrong_variable_is_named(variable: str) -> None:
     with pytest.raises(ValueError, match=f"{variable}='much'"):

@@ -97,8 +97,7 @@ def test_counts(count: int, quorum: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "code"),
-    [("float32", 0), ("float64", 1), ("float16", 2), ("int32", 4), ("int64", 5)],
+    ("dtype", "code"), [("float32", 0), ("float64", 1), ("float16", 2), ("int32", 4), ("int64", 5)]
 )
 @pytest.mark.parametrize("quorum", [1, 4])
 def test_dtypes(dtype: str, code: int, quorum: int) -> None:

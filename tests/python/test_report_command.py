@@ -52,7 +52,7 @@ def test_options(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.html"
     assert main(["report", str(folder), "--out", str(other), "--no-png"]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        *("new", "other.html", "pictures", "results"),
+        *("new", "other.html", "pictures", "results")
     ]
     assert [path.name for path in folder.iterdir()] == ["skew.json"]
 
@@ -102,10 +102,7 @@ def test_what_cannot_be_written(folder: Path, capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize("package", ["jinja2", "jsonschema", "matplotlib"])
 def test_what_is_not_installed_is_named(
-    folder: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    package: str,
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
     monkeypatch.setattr(
         "wagma.launch.packages.find_spec", lambda name: None if name == package else 1

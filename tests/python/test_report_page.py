@@ -109,10 +109,7 @@ PARTS: dict[str, tuple[Callable[[], Any], set[str]]] = {
     "overlap": (made.paid, {"overlap", "environment"}),
     "goals": (made.goals, {"goals", "environment"}),
     "one seed": (made.demo, {"throughput", "accuracy", "waiting", "environment"}),
-    "training": (
-        made.training,
-        {"throughput", "accuracy", "staleness", "waiting", "environment"},
-    ),
+    "training": (made.training, {"throughput", "accuracy", "staleness", "waiting", "environment"}),
     "merged": (made.merged, {"timeline"}),
     "summary": (made.summary, {"timeline"}),
 }
@@ -281,12 +278,7 @@ def test_trainings(whole: tuple[Page, Report]) -> None:
     times = "\N{MULTIPLICATION SIGN}"
     whole_tables = [rows for rows in page.tables if "of ideal" in rows[0]]
     assert whole_tables[1][2] == ["WAGMA", "1,600", f"1.60{times}", "80%"]
-    assert whole_tables[0][2] == [
-        "WAGMA",
-        "1,650 1,600 \N{EN DASH} 1,700",
-        f"1.50{times}",
-        "82%",
-    ]
+    assert whole_tables[0][2] == ["WAGMA", "1,650 1,600 \N{EN DASH} 1,700", f"1.50{times}", "82%"]
     assert page.row("time to 75.0%", "WAGMA") == [
         *("WAGMA", "2", "101.0 ms"),
         "202.0 ms",

@@ -147,10 +147,7 @@ def test_broken_files_are_named(tmp_path: Path, data: bytes, why: str) -> None:
 def test_a_link_to_nothing_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.json").symlink_to(tmp_path / "y.json")
     (skipped,) = read(tmp_path).skipped
-    assert (skipped.path, skipped.why) == (
-        "x.json",
-        "it cannot be read: No such file or directory",
-    )
+    assert (skipped.path, skipped.why) == ("x.json", "it cannot be read: No such file or directory")
 
 
 def test_timelines_of_two_runs_in_a_folder_are_refused(tmp_path: Path) -> None:

@@ -14,14 +14,7 @@ import pytest
 import ranks
 import torch
 
-from wagma.collectives import (
-    Handle,
-    HandleError,
-    PeerError,
-    Request,
-    Segment,
-    StallError,
-)
+from wagma.collectives import Handle, HandleError, PeerError, Request, Segment, StallError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 

@@ -93,13 +93,7 @@ class Machine:
     """
 
     def __init__(
-        self,
-        ranks: int,
-        *,
-        switch: int,
-        chunk: int = 256 << 10,
-        direct: float = 0.5,
-        part: int = 1,
+        self, ranks: int, *, switch: int, chunk: int = 256 << 10, direct: float = 0.5, part: int = 1
     ) -> None:
         self.ranks, self.switch, self.chunk, self.part = ranks, switch, chunk, part
         self.direct = 1.0 if ranks in (2, 3) else direct  # of a prime number both are the same
@@ -256,10 +250,7 @@ def test_the_key_names_mpi_ranks_and_processor() -> None:
     ],
 )
 def test_a_broken_file_is_ignored_with_a_warning_and_can_be_replaced(
-    text: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     file, key = tuning.cache_file(), tuning.key(2, 2)

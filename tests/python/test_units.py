@@ -40,7 +40,7 @@ def test_sizes_are_whole_numbers(text: str) -> None:
 
 def test_size_texts() -> None:
     assert [size_text(n) for n in (0, 1023, 1024, 100 * MIB, 3 * GIB // 2)] == [
-        *("0 B", "1023 B", "1 KiB", "100 MiB", "1.5 GiB"),
+        *("0 B", "1023 B", "1 KiB", "100 MiB", "1.5 GiB")
     ]
 
 
@@ -77,15 +77,15 @@ def test_times_have_limits() -> None:
 
 def test_time_texts() -> None:
     assert [time_text(s) for s in (0, 3e-9, 15e-6, 0.0305, 1.234, 123.4, 1234)] == [
-        *("0 s", "3 ns", "15.0 us", "30.5 ms", "1.23 s", "123 s", "1234 s"),
+        *("0 s", "3 ns", "15.0 us", "30.5 ms", "1.23 s", "123 s", "1234 s")
     ]
     assert [time_text(s) for s in (999.4e-9, 999.6e-9, 999.6e-6, 0.9996, 999.6)] == [
-        *("999 ns", "1.00 us", "1.00 ms", "1.00 s", "1000 s"),
+        *("999 ns", "1.00 us", "1.00 ms", "1.00 s", "1000 s")
     ]
 
 
 def test_one_is_singular() -> None:
     assert [plural(n, "rank") for n in (0, 1, 2, 1234)] == [
-        *("0 ranks", "1 rank", "2 ranks", "1,234 ranks"),
+        *("0 ranks", "1 rank", "2 ranks", "1,234 ranks")
     ]
     assert [rank_list(ranks) for ranks in ([3], [0, 1, 2, 5])] == ["rank 3", "ranks 0-2, 5"]

@@ -45,11 +45,7 @@ def content(rank: int, events: list[Json], **changes: Any) -> Json:
         "clock": clock,
     }
     track = {"ph": "M", "pid": rank, "tid": 0, "name": "thread_name", "args": {"name": "caller"}}
-    return {
-        "displayTimeUnit": "ns",
-        "otherData": head | changes,
-        "traceEvents": [*events, track],
-    }
+    return {"displayTimeUnit": "ns", "otherData": head | changes, "traceEvents": [*events, track]}
 
 
 def write(folder: Path, rank: int, events: list[Json], **changes: Any) -> Path:

@@ -12,10 +12,7 @@ from templates import ROOT, replaced, show_scripts
 DEMO_S = 180.0
 BATCH = "#!/bin/bash\n#SBATCH --nodes=1 --ntasks=4\nset -e\n"
 DEMO = '"$PYTHON" -m wagma demo --steps 8 --algorithms allreduce,wagma --json demo-$SLURM_JOB_ID'
-LAUNCHERS = {
-    "srun": "srun --mpi=pmi2",
-    "mpiexec": '"$MPIEXEC" -n "$SLURM_NTASKS"',
-}
+LAUNCHERS = {"srun": "srun --mpi=pmi2", "mpiexec": '"$MPIEXEC" -n "$SLURM_NTASKS"'}
 WORLD = "from mpi4py import MPI; print(MPI.COMM_WORLD.size, flush=True)"
 REFUSED = """
 import sys

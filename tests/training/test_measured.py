@@ -334,7 +334,7 @@ def test_what_was_written_is_printed_in_markdown(
     assert main([*options, "--per-seed"]) == 0
     rows = capsys.readouterr().out.splitlines()[6:]
     assert [cells(row)[:2] for row in rows] == [
-        *(["WAGMA, seed 1", "40.0"], ["WAGMA, seed 2", "20.0"], ["AllreduceSGD, seed 1", "20.0"]),
+        *(["WAGMA, seed 1", "40.0"], ["WAGMA, seed 2", "20.0"], ["AllreduceSGD, seed 1", "20.0"])
     ]
     assert len({len(cells(row)) for row in (head, rule, *rows)}) == 1
 

@@ -201,9 +201,7 @@ class Checkpointer:
         if not isinstance(error, OSError):
             raise error
         self._log.error(
-            "a checkpoint was not saved, the training goes on: %s",
-            describe(error),
-            exc_info=error,
+            "a checkpoint was not saved, the training goes on: %s", describe(error), exc_info=error
         )
         return False
 

@@ -32,12 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to its parser."""
     add = parser.add_argument
     add("folder", type=Path, metavar="DIR", help="folder of the files; nothing else is read")
-    add(
-        "--out",
-        type=Path,
-        metavar="FILE",
-        help="the page (default: report.html in DIR)",
-    )
+    add("--out", type=Path, metavar="FILE", help="the page (default: report.html in DIR)")
     add("--title", help="title of the page (default: wagma, and the name of DIR)")
     pictures = parser.add_mutually_exclusive_group()
     pictures.add_argument(

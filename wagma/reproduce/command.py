@@ -96,10 +96,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
 
 def _reproduce(
-    method: str,
-    pictures: tuple[Picture, ...],
-    claims: Claims | None,
-    arguments: argparse.Namespace,
+    method: str, pictures: tuple[Picture, ...], claims: Claims | None, arguments: argparse.Namespace
 ) -> list[Claim]:
     """Compute, draw and write; return the rows of claims."""
     import numpy as np

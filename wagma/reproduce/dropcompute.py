@@ -180,10 +180,7 @@ def _draw_scale(axes: Axes, scale: dict[str, Any]) -> None:
 
 def _fig3(rng: np.random.Generator, quick: bool) -> Numbers:
     shape = (10 if quick else 100, 64, MICRO_BATCHES)
-    return {
-        "normal": _curves(_natural(rng, shape)),
-        "delays": _curves(_with_delays(rng, shape)),
-    }
+    return {"normal": _curves(_natural(rng, shape)), "delays": _curves(_with_delays(rng, shape))}
 
 
 def _curves(times: Floats) -> dict[str, Any]:

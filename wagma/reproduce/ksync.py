@@ -24,12 +24,7 @@ NEEDS = ("sklearn",)
 
 
 LEARNERS = 8
-COLOURS = {
-    "k-sync": VERMILION,
-    "k-batch-sync": AMBER,
-    "k-async": PURPLE,
-    "k-batch-async": BLUE,
-}
+COLOURS = {"k-sync": VERMILION, "k-batch-sync": AMBER, "k-async": PURPLE, "k-batch-async": BLUE}
 
 
 def _distributions() -> dict[str, Any]:

@@ -198,10 +198,7 @@ def _init(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int
 def _tell_missing(text: str, program: str | None) -> None:
     """Print which files the job will look for in vain, if it is submitted from this folder."""
     environment = re.search(r'^source "(?:\$\{VENV:-)?([^"$}]+)\}?(/bin/activate)"', text, re.M)
-    wanted = {
-        "--venv": environment and "".join(environment.groups()),
-        "--script": program,
-    }
+    wanted = {"--venv": environment and "".join(environment.groups()), "--script": program}
     for option, path in wanted.items():
         if path is not None and not Path(path).exists():
             sys.stdout.write(f"{path} is not there, seen from this folder: see {option}\n")

@@ -21,10 +21,7 @@ WARMING = 3
 
 
 def measure(
-    comm: MPI.Intracomm,
-    seconds: float,
-    size: int,
-    schedules: Sequence[Schedule],
+    comm: MPI.Intracomm, seconds: float, size: int, schedules: Sequence[Schedule]
 ) -> list[float]:
     """Return the seconds of a call with each of the schedules, of float32 arrays of `size` bytes.
 

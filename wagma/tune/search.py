@@ -41,11 +41,7 @@ def memory(ranks: int, largest: int) -> int:
 
 
 def search(
-    ranks: int,
-    largest: int,
-    default: Schedule,
-    measure: Measure,
-    advance: Callable[[], None],
+    ranks: int, largest: int, default: Schedule, measure: Measure, advance: Callable[[], None]
 ) -> Found:
     """Compare schedules of `ranks` ranks, two at least.
 
@@ -90,8 +86,7 @@ def search(
     chunk = best_chunk(by_chunk, default.schedule_chunk)
     schedule = replace(schedule, schedule_chunk=chunk)
     few, parts = times(
-        _sizes(largest),
-        [replace(schedule, schedule_switch=switch) for switch in (EVERYTHING, 1)],
+        _sizes(largest), [replace(schedule, schedule_switch=switch) for switch in (EVERYTHING, 1)]
     )
     schedule = replace(schedule, schedule_switch=best_switch(few, parts))
     return Found(ranks, schedule, few, parts, halving, direct)

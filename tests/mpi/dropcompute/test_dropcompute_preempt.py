@@ -4,16 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from dropping import (
-    COMM,
-    FEATURES,
-    MOST,
-    RANK,
-    Clock,
-    loss_of,
-    model_of,
-    sample,
-)
+from dropping import COMM, FEATURES, MOST, RANK, Clock, loss_of, model_of, sample
 
 import wagma
 

@@ -40,10 +40,7 @@ def dropping_model() -> torch.nn.Sequential:
     """A model with dropout, buffers and torch's random numbers."""
     torch.manual_seed(3)
     return torch.nn.Sequential(
-        torch.nn.Linear(4, 6),
-        torch.nn.BatchNorm1d(6),
-        torch.nn.Dropout(0.3),
-        torch.nn.Linear(6, 1),
+        torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Dropout(0.3), torch.nn.Linear(6, 1)
     ).double()
 
 

@@ -322,9 +322,7 @@ def test_epochs_are_counted_in_steps_and_not_in_evaluations() -> None:
         assert len(opt.algorithm.plans) == 1
 
 
-def test_a_state_of_other_arguments_is_not_taken_blindly(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_state_of_other_arguments_is_not_taken_blindly(caplog: pytest.LogCaptureFixture) -> None:
     model = build()
     with make(model, 10 * SIZE, epoch_steps=3) as opt:
         train(opt, model, 9)

@@ -48,10 +48,7 @@ def test_wrong_arguments_are_refused_on_every_rank(
 @several
 def test_other_arguments_on_another_rank_are_refused() -> None:
     weights = torch.nn.Parameter(torch.ones(2))
-    for made in (
-        wagma.KSync(COMM, 1 + (RANK == 0)),
-        wagma.FastestK(COMM, 1, burnin=RANK),
-    ):
+    for made in (wagma.KSync(COMM, 1 + (RANK == 0)), wagma.FastestK(COMM, 1, burnin=RANK)):
         with pytest.raises(MismatchError):
             wagma.DistributedOptimizer(torch.optim.SGD([weights], lr=0.1), made)
 

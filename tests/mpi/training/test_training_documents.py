@@ -208,11 +208,7 @@ def test_evaluation_without_stopping(tmp_path: Path) -> None:
     algorithm = wagma.WAGMA(COMM, sync_period=10)
     batches = iter(DataLoader(samples(8 * 100, seed=RANK), batch_size=8))
     with wagma.DistributedOptimizer(inner, algorithm) as optimizer:
-        known |= {
-            "optimizer": optimizer,
-            "draw_batch": lambda: next(batches),
-            "evaluate": evaluate,
-        }
+        known |= {"optimizer": optimizer, "draw_batch": lambda: next(batches), "evaluate": evaluate}
         exec(EVALUATION, known)
         final = torch.nn.utils.parameters_to_vector(known["model"].parameters()).detach()
     if RANK == 0:

@@ -72,9 +72,7 @@ def mostly_long(names: Iterable[str], short: Iterable[str]) -> list[Any]:
     return [name if name in short else pytest.param(name, marks=long) for name in names]
 
 
-def on_time(
-    play: Callable[[Callable[[], None]], tuple[wagma.DistributedOptimizer, T]],
-) -> T:
+def on_time(play: Callable[[Callable[[], None]], tuple[wagma.DistributedOptimizer, T]]) -> T:
     """What `play` gives beside its optimizer, in the first attempt in which nobody was late.
 
     For whom a version is held open is told by messages that nobody awaits: a rank that calls before

@@ -63,9 +63,7 @@ def _bindings(online: int, bindings: dict[tuple[int, ...], list[RankFacts]]) -> 
 
 
 def _crowding(
-    ranks: Sequence[RankFacts],
-    usable: set[int],
-    bindings: dict[tuple[int, ...], list[RankFacts]],
+    ranks: Sequence[RankFacts], usable: set[int], bindings: dict[tuple[int, ...], list[RankFacts]]
 ) -> Iterator[Finding]:
     """Report more ranks than cores; at most one finding, the worst."""
     n, online = len(ranks), ranks[0].cpus.online
@@ -94,9 +92,7 @@ def _crowding(
         )
     elif crowded := _overlapping(bindings, online):
         yield warning(
-            "cores",
-            f"bindings overlap: {crowded}",
-            f"bind each rank to its own core: {BIND}",
+            "cores", f"bindings overlap: {crowded}", f"bind each rank to its own core: {BIND}"
         )
     elif shared := _same_core(bindings, ranks):
         yield warning(

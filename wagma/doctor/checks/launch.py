@@ -47,10 +47,7 @@ def _library(rank: RankFacts) -> Iterator[Finding]:
     where = f" ({found.paths[0]})" if found.paths else ""
     major, minor = found.standard
     level = f"thread level {found.thread_level}" if found.thread_level else "not started"
-    yield ok(
-        "MPI",
-        f"{found.family} {found.version}{where}, standard {major}.{minor}, {level}",
-    )
+    yield ok("MPI", f"{found.family} {found.version}{where}, standard {major}.{minor}, {level}")
     if are_several(found.paths):
         yield problem(
             "MPI",
@@ -88,9 +85,7 @@ def launch(facts: Facts) -> Iterator[Finding]:
         yield problem("launch", rank.mpi.refused, _own_mpiexec(rank))
     elif facts.lost:
         yield problem(
-            "launch",
-            facts.lost,
-            "if this is no job of torchrun's, unset RANK and WORLD_SIZE",
+            "launch", facts.lost, "if this is no job of torchrun's, unset RANK and WORLD_SIZE"
         )
     elif size > 1:
         yield ok("launch", f"{size} ranks met through {MET[facts.launcher]}")

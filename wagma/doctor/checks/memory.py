@@ -145,11 +145,7 @@ def _room(ranks: Sequence[RankFacts], wanted: Wanted) -> Iterator[Finding]:
             bounded,
         )
     elif killed := _over_limit(ranks, most):
-        yield note(
-            "memory",
-            f"{text}, for ranks that are very late; but {killed}",
-            bounded,
-        )
+        yield note("memory", f"{text}, for ranks that are very late; but {killed}", bounded)
     else:
         yield ok("memory", text)
 

@@ -42,10 +42,7 @@ def engine(facts: Facts) -> Iterator[Finding]:
             )
         elif not any("engine" in rank.failed for rank in ranks):
             levels = sorted({rank.engine.simd for rank in ranks})
-            yield ok(
-                "engine",
-                f"C interface {ranks[0].engine.abi}, kernels {', '.join(levels)}",
-            )
+            yield ok("engine", f"C interface {ranks[0].engine.abi}, kernels {', '.join(levels)}")
 
 
 def versions(facts: Facts) -> Iterator[Finding]:

@@ -113,9 +113,5 @@ def legend(axes: Axes) -> None:
     letters = int(axes.figure.bbox.width / beside / axes.figure.dpi * 72 / LETTER)
     columns = max(1, min(len(labels), letters // (longest + 9)))
     axes.legend(
-        loc="lower left",
-        bbox_to_anchor=(0, 1.01),
-        ncols=columns,
-        borderaxespad=0,
-        handlelength=3.2,
+        loc="lower left", bbox_to_anchor=(0, 1.01), ncols=columns, borderaxespad=0, handlelength=3.2
     )

@@ -5,15 +5,7 @@ from matplotlib.figure import Figure
 from wagma.report.document import Cell, Part, Plot, Row, Section, table
 from wagma.report.records import Benchmark, Found
 from wagma.report.sections.axes import delay_axis, legend, line, log_time, palette
-from wagma.report.sections.words import (
-    TIMES,
-    percent,
-    remarks,
-    setup,
-    spread_us,
-    times,
-    us,
-)
+from wagma.report.sections.words import TIMES, percent, remarks, setup, spread_us, times, us
 from wagma.report.style import FAINT, Looks
 from wagma.units import NONE, size_text
 

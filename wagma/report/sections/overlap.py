@@ -74,9 +74,5 @@ def _paid(benchmark: Benchmark, point: Point, looked: Looks) -> Part:
     )
     head = ("series", "paid, median", "paid, p90", "late rank")
     return Part(
-        title,
-        text,
-        Plot("paid", alt, draw),
-        (table(title, head, rows),),
-        (benchmark.path,),
+        title, text, Plot("paid", alt, draw), (table(title, head, rows),), (benchmark.path,)
     )

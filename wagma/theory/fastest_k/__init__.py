@@ -9,12 +9,7 @@ simulation need numpy alone.
 """
 
 from wagma.theory.fastest_k.adaptive import AdaptiveK
-from wagma.theory.fastest_k.bounds import (
-    error_bound,
-    fixed_k_crossings,
-    mean_times,
-    switch_times,
-)
+from wagma.theory.fastest_k.bounds import error_bound, fixed_k_crossings, mean_times, switch_times
 from wagma.theory.fastest_k.simulation import FastestKRun, simulate, simulate_loss
 
 __all__ = [

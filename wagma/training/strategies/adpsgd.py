@@ -53,12 +53,7 @@ class ADPSGD(GroupAveraging):
         seed: int = 0,
         **waits: Unpack[Waits],
     ) -> None:
-        super().__init__(
-            comm,
-            sync_period=None,
-            grouping="pairs",
-            **waits,
-        )
+        super().__init__(comm, sync_period=None, grouping="pairs", **waits)
         self.group_size = min(self.size, 2)
         self._grace = grace
         self._window = window

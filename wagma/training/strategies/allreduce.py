@@ -59,10 +59,7 @@ class AllreduceSGD(GradientAveraging):
     _timed = False  # whether to time backward passes
 
     def __init__(
-        self,
-        comm: Comm = "auto",
-        bucket_bytes: int | None = None,
-        **waits: Unpack[Waits],
+        self, comm: Comm = "auto", bucket_bytes: int | None = None, **waits: Unpack[Waits]
     ) -> None:
         super().__init__(comm, **waits)
         self.bucket_bytes = bucket_bytes

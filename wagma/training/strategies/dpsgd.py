@@ -34,17 +34,8 @@ class DPSGD(NeighborAveraging):
         what `Algorithm` does.
     """
 
-    def __init__(
-        self,
-        comm: Comm = "auto",
-        **waits: Unpack[Waits],
-    ) -> None:
-        super().__init__(
-            comm,
-            graph="ring",
-            neighbors=1,
-            **waits,
-        )
+    def __init__(self, comm: Comm = "auto", **waits: Unpack[Waits]) -> None:
+        super().__init__(comm, graph="ring", neighbors=1, **waits)
 
     def after_step(self) -> None:
         """Average the new model with the neighbours' models."""

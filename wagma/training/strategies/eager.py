@@ -89,12 +89,7 @@ class EagerSGD(GradientResults):
         kind = SoloAllreduce if self.variant == "solo" else MajorityAllreduce
         memory = self._like(parameters.layout)
         collective = kind(
-            self.comm,
-            memory,
-            grace=self._grace,
-            window=self._window,
-            seed=self._seed,
-            **self.waits,
+            self.comm, memory, grace=self._grace, window=self._window, seed=self._seed, **self.waits
         )
         self._place(parameters, memory)
         return (collective,)

@@ -43,12 +43,7 @@ class GroupAveraging(Algorithm):
     _array = torch.empty(0)  # the model, followed by one element for stop requests
 
     def __init__(
-        self,
-        comm: Comm,
-        *,
-        sync_period: int | None,
-        grouping: Grouping,
-        **waits: Unpack[Waits],
+        self, comm: Comm, *, sync_period: int | None, grouping: Grouping, **waits: Unpack[Waits]
     ) -> None:
         super().__init__(comm, **waits)
         self.sync_period = sync_period

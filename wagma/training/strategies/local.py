@@ -41,10 +41,7 @@ class LocalSGD(Algorithm):
     """
 
     def __init__(
-        self,
-        comm: Comm = "auto",
-        sync_period: int | None = 10,
-        **waits: Unpack[Waits],
+        self, comm: Comm = "auto", sync_period: int | None = 10, **waits: Unpack[Waits]
     ) -> None:
         super().__init__(comm, **waits)
         self.sync_period = sync_period

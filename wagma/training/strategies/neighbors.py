@@ -26,14 +26,7 @@ class NeighborAveraging(Algorithm):
         what `Algorithm` does.
     """
 
-    def __init__(
-        self,
-        comm: Comm,
-        *,
-        graph: Graph,
-        neighbors: int,
-        **waits: Unpack[Waits],
-    ) -> None:
+    def __init__(self, comm: Comm, *, graph: Graph, neighbors: int, **waits: Unpack[Waits]) -> None:
         super().__init__(comm, **waits)
         self._graph: Graph = graph
         self._neighbors = neighbors
@@ -43,11 +36,7 @@ class NeighborAveraging(Algorithm):
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
         """Create the exchange, and the allreduce for `synchronize`."""
         exchange = NeighborExchange(
-            self.comm,
-            parameters.flat,
-            graph=self._graph,
-            neighbors=self._neighbors,
-            **self.waits,
+            self.comm, parameters.flat, graph=self._graph, neighbors=self._neighbors, **self.waits
         )
         # For `synchronize`, which all ranks call: no progress thread is needed.
         everyone = SyncAllreduce(self.comm, parameters.flat, progress="main", **self.waits)

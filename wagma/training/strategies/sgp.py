@@ -47,18 +47,8 @@ class SGP(NeighborAveraging):
         TypeError on every rank.
     """
 
-    def __init__(
-        self,
-        comm: Comm = "auto",
-        neighbors: int = 1,
-        **waits: Unpack[Waits],
-    ) -> None:
-        super().__init__(
-            comm,
-            graph="exponential",
-            neighbors=neighbors,
-            **waits,
-        )
+    def __init__(self, comm: Comm = "auto", neighbors: int = 1, **waits: Unpack[Waits]) -> None:
+        super().__init__(comm, graph="exponential", neighbors=neighbors, **waits)
         self.push_weight = 1.0
         self._before: torch.Tensor | None = None  # z before the step, if w is not 1
 
