@@ -7,6 +7,7 @@ they hold, not only for arriving.
 import logging
 import math
 import mmap
+import os
 import random
 import re
 import signal
@@ -20,11 +21,10 @@ import ranks
 import versioned
 
 from wagma.collectives import Handle, HandleError, PeerError, Segment
-from wagma.inject import Heterogeneous, Injector, Kill
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
-STOPPED_S = 5.0
+HELD_AT = 40
 WINDOW = 30
 
 
@@ -53,15 +53,22 @@ def calls_until(
 ) -> Callable[[int, Segment, Callable[[Any], None]], list[versioned.Call]]:
     """Ranks that tell the version that they are about to call, after every pause.
 
-    The results of their calls are left in `results`.
+    Rank 1 goes no further than to HELD_AT until it was continued. The results of their calls are
+    left in `results`.
     """
 
     def body(rank: int, segment: Segment, tell: Callable[[Any], None]) -> list[versioned.Call]:
         x = plan.contribution(rank, -1)
+        held = rank == 1
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCONT})
         with Handle(segment, rank, x) as coll:
 
             def delay(rng: random.Random) -> float:
+                nonlocal held
                 tell((coll.version, time.monotonic()))
+                if held and coll.version == HELD_AT:
+                    held = False
+                    signal.sigwait({signal.SIGCONT})
                 return rng.random() * pause
 
             log = versioned.run(plan, rank, coll, x, steps, delay=delay)
@@ -91,19 +98,19 @@ def test_a_stopped_rank_delays_nobody_until_the_window_is_used_up(where: str) ->
         wait_for_version(forked, 1, 10)
         forked.signal(1, signal.SIGSTOP)
         last = forked.told_last(1)
-        time.sleep(STOPPED_S)
-        waiting_at = [forked.told_last(rank)[0] for rank in (0, 2, 3)]
+        stopped_at = last[0] if last else 10
+        for rank in (0, 2, 3):
+            wait_for_version(forked, rank, stopped_at + WINDOW - 2)
+        time.sleep(0.3)  # in which they could go on
+        newest = [forked.told_last(rank) for rank in (0, 2, 3)]
         forked.signal(1, signal.SIGCONT)
         logs = [forked.result(rank) for rank in range(plan.size)]
     for log, rows in zip(logs, results, strict=True):
         for call, row in zip(log, rows, strict=False):
             call.result = row
     versioned.check(plan, logs)
-    stopped_at = last[0] if last else 10
-    for version in waiting_at:
-        assert version >= stopped_at + WINDOW - 2
-        assert version <= stopped_at + WINDOW + 2
-        assert version < steps
+    for told in newest:
+        assert told is None or told[0] <= stopped_at + WINDOW + 2 < steps
     if where == "outside a call":
         last_but_one = stopped_at + WINDOW - 2
         calls = [call for log in logs for call in log if call.version == last_but_one]
@@ -123,9 +130,10 @@ def test_a_stopped_rank_is_named_in_a_warning_and_waited_for_at_a_sync() -> None
         logging.getLogger("wagma").addHandler(Tell())
         x = np.full(3, rank, np.float32)
         with Handle(segment, rank, x) as coll:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCONT})
             tell("joined")
             if rank == 2:
-                time.sleep(1.0)  # it is stopped in here
+                signal.sigwait({signal.SIGCONT})  # it is stopped before
             coll.sync(x)
         return float(x[0])
 
@@ -137,17 +145,21 @@ def test_a_stopped_rank_is_named_in_a_warning_and_waited_for_at_a_sync() -> None
                 assert "(phase creation)" in message
         forked.signal(2, signal.SIGSTOP)
         for rank in (0, 1):
-            message = forked.told(rank)
-            assert message.startswith(f"rank {rank} has waited 0.")
+            while " for rank 2, which" not in (message := forked.told(rank)):
+                assert " for ranks " in message  # the other one comes late
+            assert message.startswith(f"rank {rank} has waited ")
             assert " at version 0 (phase sync) for rank 2, which is alive" in message
         forked.signal(2, signal.SIGCONT)
         assert [forked.result(rank) for rank in range(3)] == [1.0, 1.0, 1.0]
 
 
 def survivors_of(
-    plan: versioned.Plan, steps: int, imbalance: Injector | None = None
+    plan: versioned.Plan, steps: int, before: Callable[[int, int], None] = lambda *_: None
 ) -> Callable[[int, Segment, Callable[[Any], None]], Any]:
-    """Calls until PeerError; returns the log of what was completed and when the error came."""
+    """Calls until PeerError; returns the log of what was completed and when the error came.
+
+    `before` is called with the rank and the version before each call.
+    """
 
     def body(rank: int, segment: Segment, tell: Callable[[Any], None]) -> Any:
         log: list[versioned.Call] = []
@@ -156,8 +168,7 @@ def survivors_of(
         try:
             while coll.version < steps:
                 tell(coll.version)
-                if imbalance is not None:
-                    imbalance.inject(rank, coll.version)
+                before(rank, coll.version)
                 began = time.monotonic()
                 log += versioned.run(plan, rank, coll, x, coll.version + 1, final_sync=False)
         except PeerError as error:
@@ -192,7 +203,7 @@ def test_survivors_of_a_killed_rank(quorum: int, slot: int, seed: int) -> None:
     for rank, (log, message, began, failed) in results.items():
         logs[rank] = log
         assert message, "nobody noticed"
-        assert failed - max(began, killed) < 2.0  # 1 s, and what a busy machine adds
+        assert failed - max(began, killed) < 10.0  # 1 s, and what a busy machine adds
     messages = [message for _, message, _, _ in results.values()]
     # The others may have been told of a survivor that gave up for its sake.
     assert any(re.search(r"\branks? 1\b", message) for message in messages), messages
@@ -202,9 +213,16 @@ def test_survivors_of_a_killed_rank(quorum: int, slot: int, seed: int) -> None:
 def test_a_killed_rank_that_nobody_needs() -> None:
     """No sync versions and the window not used up: survivors do not even notice."""
     plan = versioned.Plan(3, 3, quorum=1, window=1000)
-    # The dead rank has made its calls long before the others make their last.
-    imbalance = Injector(3, (Heterogeneous(3, 0.001, (1, 0, 1)), Kill(1, 20)))
-    with ranks.ForkedRanks(options(plan), survivors_of(plan, 400, imbalance)) as forked:
+    dies = mmap.mmap(-1, 1)
+
+    def kill(rank: int, version: int) -> None:
+        if rank == 1 and version == 20:
+            dies[0] = 1
+            os.kill(os.getpid(), signal.SIGKILL)
+        while rank != 1 and version == 200 and not dies[0]:
+            time.sleep(0.001)
+
+    with ranks.ForkedRanks(options(plan), survivors_of(plan, 400, kill)) as forked:
         results = [forked.result(rank) for rank in (0, 2)]
     newest = set()
     for log, message, _, _ in results:

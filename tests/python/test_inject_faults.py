@@ -15,7 +15,7 @@ from wagma import inject
 from wagma.inject import processes
 
 LIVENESS_S = 60.0
-STOPPED_S = 0.6
+STOPPED_S = 2.7  # this process looks at the stopped one meanwhile
 
 
 @contextmanager
