@@ -25,7 +25,7 @@ def test_a_slow_rank_is_named(comm: MPI.Intracomm, quorum: Any) -> None:
     x = np.zeros(100, np.float32)
     with PartialAllreduce(comm, x, quorum=quorum) as coll:
         for _ in range(8):
-            time.sleep(0.025 if comm.rank == slow else 0.005)
+            time.sleep(0.1 if comm.rank == slow else 0.005)  # far more than a busy machine adds
             coll.allreduce(x)
         assert coll.stats().ranks == ()
         coll.close(sync=True)
@@ -33,7 +33,7 @@ def test_a_slow_rank_is_named(comm: MPI.Intracomm, quorum: Any) -> None:
     gathered = known_to_all(comm, stats.ranks)
     assert [row.rank for row in gathered] == list(range(comm.size))
     assert [row.calls for row in gathered] == [8] * comm.size
-    assert gathered[slow].compute >= 7 * 0.025  # from the first call on
+    assert gathered[slow].compute >= 7 * 0.1  # from the first call on
     assert len(stats.summary().splitlines()) == 2 + comm.size
     if comm.size == 1:
         assert stats.slow == ()

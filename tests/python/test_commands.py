@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -68,14 +69,21 @@ def test_an_interrupt_ends_what_runs_and_what_would_follow(lanes, logs):
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
+    def send() -> None:
+        deadline = time.monotonic() + LONG_S / 2
+        while len(list(logs.iterdir())) < lanes and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGALRM)
+
     before = signal.signal(signal.SIGALRM, interrupt)
     start = time.monotonic()
+    sender = threading.Thread(target=send)
     try:
         with pytest.raises(KeyboardInterrupt), Runner(ENVIRONMENT) as runner:
-            signal.setitimer(signal.ITIMER_REAL, 0.5)
+            sender.start()
             list(runner.run(sleeps))
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        sender.join()
         signal.signal(signal.SIGALRM, before)
     assert time.monotonic() - start < 45
     assert not runner.running
