@@ -83,7 +83,13 @@ def wrapped(
             calls = DistributedDataParallel(
                 module, broadcast_buffers=False, find_unused_parameters=bool(padding)
             )
-        yield calls
-        meet(comm)  # the store is rank 0's
+        try:
+            yield calls
+            meet(comm)  # the store is rank 0's
+        finally:
+            # Whatever releases the process group last joins its threads, and one of them may still
+            # wait for the GIL to free what backward() gave it. The group's Python object joins
+            # without the GIL. The reducer, which `calls` and its logger hold, would keep it.
+            del calls.reducer, calls.logger
     finally:
         dist.destroy_process_group()

@@ -104,6 +104,28 @@ def test_parameters_stay_in_the_flat_array() -> None:
     assert not torch.distributed.is_initialized()
 
 
+def release_a_group_that_works() -> torch.Tensor:
+    """Return what a group was still to sum when its last reference went."""
+    sums = torch.ones(10_000_000)
+    model = torch.nn.Linear(4, 3)
+
+    def post(_: torch.Tensor) -> None:
+        torch.distributed.all_reduce(sums, async_op=True)
+
+    with wrapped(COMM, model, ()) as calls:
+        outputs = calls(torch.ones(2, 4))
+        outputs.register_hook(post)  # backward() gives what is called in it an object of Python
+        outputs.sum().backward()
+    return sums
+
+
+def test_a_group_that_works_is_released() -> None:
+    """Its thread takes the GIL to free the work, while the release waits for the thread."""
+    release_a_group_that_works()  # torch keeps the first group of a process
+    sums = release_a_group_that_works()
+    assert sums[0] == sums[-1] == COMM.size
+
+
 def test_ranks_stop_before_the_same_step() -> None:
     asked = []
     together = Together(COMM, lambda: asked.append(1) or (COMM.rank == 0 and len(asked) == 3))
