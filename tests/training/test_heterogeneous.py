@@ -52,11 +52,6 @@ def test_all_ranks_refuse_together(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def planned_pace(epoch: dict[str, float]) -> float:
-    """Return an epoch's pace as the nodes allow it, however busy this machine is."""
-    return epoch["pace"] * epoch["ideal"] / epoch["seconds"]
-
-
 @pytest.mark.long
 def test_the_total_batch_is_chosen(tmp_path: Path) -> None:
     options = ("--cluster", "C", "--batch-range", "24:200", "--epochs", "6", "--steps", "4")
@@ -66,7 +61,6 @@ def test_the_total_batch_is_chosen(tmp_path: Path) -> None:
     assert {one["total_batch"] for one in even["epochs"]} == {24}
     for run in (adaptdl, cannikin):  # fixed times are worth a larger batch
         assert run["epochs"][-1]["total_batch"] > 24
-        assert planned_pace(run["epochs"][-1]) < planned_pace(even["epochs"][-1])
 
 
 @pytest.mark.long
