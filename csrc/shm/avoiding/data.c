@@ -15,15 +15,13 @@ static void find_members(wagma_handle *h) {
     e->n = topology_members(&e->context.topology, h->rank, (int64_t)l->u - 1, e->members_u);
 }
 
-/* Looks up, once per round, what every action on round local.c needs. */
+/* Looks up what every action on round local.c needs. */
 static void take(wagma_handle *h) {
     struct avoiding_executor *e = h->state;
     wagma_segment *s = handle_segment(h);
     const struct round_local *l = &e->local;
     const struct policy *p = &h->policy;
     double total = 0;
-    if (e->taken == l->u)
-        return;
     e->taken = l->u;
     find_members(h);
     for (int i = 0; i < e->n; i++) {
@@ -37,7 +35,7 @@ static void take(wagma_handle *h) {
         h->weights[i] = part.weight;
         h->inputs[i] = NULL;
         if (in != ROUND_DEPARTED && contributes)
-            h->inputs[i] = segment_contribution(s, e->members[i], (int)round_buffer(in));
+            h->inputs[i] = avoiding_contribution(h, e->members[i], (int)round_buffer(in));
         if (l->fresh && e->members[i] == h->rank && !p->carries)
             h->inputs[i] = avoiding_own_values(h);
     }
@@ -62,8 +60,7 @@ static void deliver(wagma_handle *h, unsigned char *out, uint64_t at, const void
 typedef void sum_kernel(wagma_dtype, void *, const void *const *, const double *, int, double,
                         size_t);
 
-/* The inputs from element `at` on. */
-static void shift_inputs(wagma_handle *h, uint64_t at) {
+void avoiding_shift_inputs(wagma_handle *h, uint64_t at) {
     struct avoiding_executor *e = h->state;
     const size_t offset = at * reduce_dtype_size(avoiding_dtype(h));
     for (int i = 0; i < e->n; i++)
@@ -74,7 +71,7 @@ static void shift_inputs(wagma_handle *h, uint64_t at) {
 static void sum_inputs_by(sum_kernel *sum, wagma_handle *h, void *out, uint64_t at, uint64_t count,
                           double divisor) {
     const struct avoiding_executor *e = h->state;
-    shift_inputs(h, at);
+    avoiding_shift_inputs(h, at);
     sum(avoiding_dtype(h), out, e->shifted, h->weights, e->n, divisor, count);
 }
 
@@ -84,7 +81,7 @@ static void sum_inputs(wagma_handle *h, void *out, uint64_t at, uint64_t count, 
 
 /* The first slice is the end of the array: what was written last is still in the cache, and is read
  * before other slices take its place there. */
-static void slice_range(const wagma_segment *s, uint32_t slice, uint64_t *at, uint64_t *count) {
+void avoiding_slice(const wagma_segment *s, uint32_t slice, uint64_t *at, uint64_t *count) {
     const uint64_t total = (uint64_t)s->options.count;
     *at = ((uint32_t)s->slices - 1 - slice) * s->slice_count;
     *count = slice == 0 ? total - *at : s->slice_count;
@@ -122,7 +119,7 @@ static void reduce_to_all(wagma_handle *h, uint64_t at, uint64_t count) {
             segment_contribution(s, e->members[i], (int)round_takes(in) - 1) + at * size;
     }
     if (!is_large(h)) {
-        shift_inputs(h, at);
+        avoiding_shift_inputs(h, at);
         h->kernels->sum_to_all(dtype, h->outputs, e->n, e->shifted, h->weights, e->n,
                                e->merge.divisor, count);
         return;
@@ -141,7 +138,7 @@ static int reduce_slice(wagma_handle *h) {
     struct avoiding_executor *e = h->state;
     const uint64_t began = clock_now();
     uint64_t at, count;
-    slice_range(s, e->local.s, &at, &count);
+    avoiding_slice(s, e->local.s, &at, &count);
     unsigned char *result =
         segment_round_result(s, e->local.c) + at * reduce_dtype_size(avoiding_dtype(h));
     if (e->local.to_all) {
@@ -175,7 +172,7 @@ static int redo_slice(wagma_handle *h) {
     uint64_t at, count;
     if (!out)
         return WAGMA_ENOMEM;
-    slice_range(handle_segment(h), e->local.s, &at, &count);
+    avoiding_slice(handle_segment(h), e->local.s, &at, &count);
     if (e->local.to_all)
         sum_inputs(h, out + at * reduce_dtype_size(avoiding_dtype(h)), at, count, e->merge.divisor);
     else
@@ -194,7 +191,7 @@ static int copy_slice(wagma_handle *h) {
     uint64_t at, count;
     if (!out)
         return WAGMA_ENOMEM;
-    slice_range(s, l->s, &at, &count);
+    avoiding_slice(s, l->s, &at, &count);
     if (l->to_all) /* from what was left to the round: it is divided there */
         h->kernels->divided_copy(avoiding_dtype(h), out + at * size,
                                  segment_contribution(s, h->rank, (int)l->takes - 1) + at * size,
@@ -220,7 +217,7 @@ static int reduce_private(wagma_handle *h) {
         e->streams_x && e->local.from_array ? h->kernels->streamed_sum : h->kernels->sum;
     for (uint32_t slice = 0; slice < (uint32_t)s->slices; slice++) {
         uint64_t at, count;
-        slice_range(s, slice, &at, &count);
+        avoiding_slice(s, slice, &at, &count);
         if (e->local.fresh)
             sum_inputs_by(sum, h, out + at * reduce_dtype_size(avoiding_dtype(h)), at, count,
                           e->merge.divisor);
@@ -279,41 +276,50 @@ static void copy_x(wagma_handle *h, void *contribution) {
 }
 
 static void write_contribution(wagma_handle *h) {
-    wagma_segment *s = handle_segment(h);
-    struct avoiding_executor *e = h->state;
+    const struct avoiding_executor *e = h->state;
     const uint64_t began = trace_begin(h->trace);
-    const int b = (int)e->local.buffer;
-    unsigned char *contribution = segment_contribution(s, h->rank, b);
+    unsigned char *contribution =
+        segment_contribution(handle_segment(h), h->rank, (int)e->local.buffer);
     if (e->carries)
         add_carried(h, contribution);
     else if (h->call.weight != 0 && !e->out_of_place && !e->local.from_array)
         copy_x(h, contribution); /* of weight 0 it is never read */
-    *segment_weight(s, h->rank, b) = h->call.weight;
     avoiding_prepare_x(h);
     trace_end(h->trace, TRACE_WRITE, began, h->call.version, -1, 0);
-    grace_arrive(&e->grace, s, h->rank, e->local.t);
-    e->publishing = 1;
 }
 
-int avoiding_data(wagma_handle *h, enum round_action action) {
-    if (action == ROUND_WRITE) {
-        write_contribution(h);
-        return WAGMA_OK;
-    }
-    if (action == ROUND_GATHER) {
-        gather_weights(h);
-        return WAGMA_OK;
-    }
+/* Performs an action on what lies in the segment. */
+static int in_segment(wagma_handle *h, enum round_action action) {
     const struct round_local *l = &avoiding_of(h)->local;
-    take(h);
     switch (action) {
+    case ROUND_WRITE: write_contribution(h); return WAGMA_OK;
     case ROUND_PRIVATE: return reduce_private(h);
     case ROUND_REDUCE: return reduce_slice(h);
     case ROUND_COPY: return copy_slice(h);
     case ROUND_REDO: return redo_slice(h);
     case ROUND_COLLECT:
-        avoiding_collect(h);
         return l->to_all && !l->copying && !avoiding_writable_x(h) ? WAGMA_ENOMEM : WAGMA_OK;
     default: __builtin_unreachable();
     }
+}
+
+int avoiding_data(wagma_handle *h, enum round_action action) {
+    struct avoiding_executor *e = h->state;
+    const struct avoiding_plane *plane = e->plane;
+    if (action == ROUND_GATHER) {
+        gather_weights(h);
+        return WAGMA_OK;
+    }
+    if (action == ROUND_WRITE) {
+        *segment_weight(handle_segment(h), h->rank, (int)e->local.buffer) = h->call.weight;
+        e->publishing = 1;
+    } else if (e->taken != e->local.u) {
+        const int status = plane ? plane->open(h) : WAGMA_OK;
+        if (status != WAGMA_OK)
+            return status;
+        take(h);
+    }
+    if (action == ROUND_COLLECT)
+        avoiding_collect(h);
+    return plane ? plane->data(h, action) : in_segment(h, action);
 }

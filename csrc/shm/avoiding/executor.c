@@ -21,7 +21,11 @@ static int run(wagma_handle *h, enum call_mode mode) {
     wagma_segment *s = handle_segment(h);
     int status;
     for (;;) {
+        if (e->plane && (status = e->plane->settle(h, mode)) != WAGMA_OK)
+            return status;
         const int publishes = e->publishing;
+        if (publishes)
+            grace_arrive(&e->grace, s, h->rank, e->local.t);
         const enum round_action action =
             publishes && mode == CALL_POST
                 ? round_step(&e->context, &e->local, h->call.members, e->input)
@@ -70,12 +74,13 @@ static int run(wagma_handle *h, enum call_mode mode) {
 
 /* Run a call, and fill in its outcome when it is over. */
 static int run_call(wagma_handle *h, enum call_mode mode) {
+    const struct avoiding_executor *e = h->state;
     int status = run(h, mode);
     if (status == WAGMA_INPROGRESS)
         return status;
     if (status == WAGMA_OK)
         status = avoiding_outcome(h);
-    const int kept = avoiding_keep_x(h, status != WAGMA_OK);
+    const int kept = e->plane ? e->plane->end(h) : avoiding_keep_x(h, status != WAGMA_OK);
     status = kept == WAGMA_OK ? status : kept; /* x must not be touched: no other error matters */
     if (status != WAGMA_OK)
         return status;
@@ -86,37 +91,41 @@ static int run_call(wagma_handle *h, enum call_mode mode) {
 static int begin(wagma_handle *h, enum call_mode mode) {
     struct avoiding_executor *e = h->state;
     const wagma_segment *s = handle_segment(h);
+    const int viewed = e->local.kept || e->results_count > 0;
     e->taken = 0;
     e->slice_ns = 0;
     e->results_count = 0;
     e->counted = 0;
     e->posted = mode == CALL_POST;
     e->out_of_place = e->local.reserved &&
-                      h->call.x == segment_contribution(s, h->rank, (int)e->local.reserved - 1);
+                      h->call.x == avoiding_contribution(h, h->rank, (int)e->local.reserved - 1);
     e->input = (struct round_input){.grace_over = s->options.grace == 0};
     grace_call(&e->grace, h);
     round_begin(&e->context, &e->local, (uint64_t)h->call.version + 1, h->call.sync,
                 avoiding_source(h), h->call.members, h->call.n);
+    const int status = e->plane ? e->plane->begin(h, viewed) : WAGMA_OK;
+    if (status != WAGMA_OK)
+        return status;
     return run_call(h, mode);
 }
 
-static int start(wagma_handle *h) {
+int avoiding_start(wagma_handle *h) {
     return begin(h, CALL_START);
 }
 
-static int post(wagma_handle *h) {
+int avoiding_post(wagma_handle *h) {
     return begin(h, CALL_POST);
 }
 
-static int poll(wagma_handle *h) {
+int avoiding_poll(wagma_handle *h) {
     return run_call(h, CALL_POLL);
 }
 
-static int finish(wagma_handle *h) {
+int avoiding_finish(wagma_handle *h) {
     return run_call(h, CALL_FINISH);
 }
 
-static int next_contribution(wagma_handle *h, void **buffer) {
+int avoiding_next_contribution(wagma_handle *h, void **buffer) {
     struct avoiding_executor *e = h->state;
     if (!e->local.reserved) {
         e->input = (struct round_input){0};
@@ -126,12 +135,12 @@ static int next_contribution(wagma_handle *h, void **buffer) {
         if (status != WAGMA_OK)
             return status;
     }
-    *buffer = segment_contribution(handle_segment(h), h->rank, (int)e->local.reserved - 1);
+    *buffer = avoiding_contribution(h, h->rank, (int)e->local.reserved - 1);
     return WAGMA_OK;
 }
 
 /* Finding the group may take long; the answer may be asked for often. */
-static int pinned(wagma_handle *h) {
+int avoiding_pinned(wagma_handle *h) {
     struct avoiding_executor *e = h->state;
     const uint64_t t = (uint64_t)h->version + 1;
     if (e->asked != t) {
@@ -145,42 +154,46 @@ static int pinned(wagma_handle *h) {
     return round_version(atomic_load_explicit(slot, memory_order_relaxed)) == t;
 }
 
-static void set_quorum(wagma_handle *h) {
+void avoiding_set_quorum(wagma_handle *h) {
     avoiding_of(h)->context.quorum = (uint32_t)h->quorum;
     /* relaxed: read once this rank has set DISPUTE; pairs with PC_DISPUTE_SET of round.c */
     atomic_store_explicit(segment_quorum(handle_segment(h), h->rank), (uint64_t)h->quorum,
                           memory_order_relaxed);
 }
 
-static double carried_weight(const wagma_handle *h) {
+double avoiding_carried_weight(const wagma_handle *h) {
     return avoiding_of(h)->carries ? avoiding_of(h)->carried_weight : 0;
 }
 
 static void depart(wagma_handle *h) {
     struct avoiding_executor *e = h->state;
     const struct round_input input = {0};
+    if (e->plane)
+        e->plane->depart(h);
     round_begin_departure(&e->local);
     while (round_run(&e->context, &e->local, h->call.members, input) != ROUND_RETURN)
         ;
 }
 
-static int close_handle(wagma_handle *h) {
+int avoiding_close(wagma_handle *h) {
     return handle_segment_depart(h, depart);
 }
 
-static void destroy(wagma_handle *h) {
+void avoiding_free(wagma_handle *h) {
     struct avoiding_executor *e = h->state;
     if (!e)
         return;
     if (h->call.active)
-        (void)avoiding_keep_x(h, 1); /* of a call that was never finished */
+        (void)(e->plane ? e->plane->end(h) : avoiding_keep_x(h, 1)); /* it was never finished */
     grace_destroy(&e->grace);
     for (int64_t k = 0; e->copies && h->policy.ordered && k <= handle_segment(h)->options.window;
          k++)
-        free(e->copies[k]);
+        avoiding_free_destination(h, e->copies[k]);
+    avoiding_free_destination(h, e->alone);
+    if (e->plane)
+        e->plane->destroy(h);
     free(e->copies);
     free(e->results);
-    free(e->alone);
     free(e->scratch);
     free(e->members_u);
     free(e->missing);
@@ -189,7 +202,7 @@ static void destroy(wagma_handle *h) {
     handle_segment_free(h);
 }
 
-static uint64_t bytes(const wagma_handle *h) {
+uint64_t avoiding_bytes(const wagma_handle *h) {
     const wagma_segment *s = handle_segment(h);
     const struct avoiding_executor *e = h->state;
     return segment_joined_bytes(s) +
@@ -199,7 +212,7 @@ static uint64_t bytes(const wagma_handle *h) {
                (s->record_step + s->item_memory);
 }
 
-static double grace(const wagma_handle *h) {
+double avoiding_grace(const wagma_handle *h) {
     return (double)grace_value(&avoiding_of(h)->grace) * 1e-9;
 }
 
@@ -211,9 +224,11 @@ static int exceed_caches(const wagma_segment *s) {
            (last_level <= 0 || s->bytes_n >= (uint64_t)last_level / 16 / (uint64_t)s->size);
 }
 
-static int make(wagma_handle *h, const struct executor_request *request) {
+int avoiding_make(wagma_handle *h, const struct executor_request *request,
+                  const struct avoiding_plane *plane) {
     wagma_segment *s = request->segment;
     struct avoiding_executor *e = h->state;
+    e->plane = plane;
     e->committed_contributions = segment_joined_contributions(s);
     e->committed_rounds = segment_joined_rounds(s);
     e->scratch = calloc((size_t)s->size, sizeof *e->scratch);
@@ -255,10 +270,15 @@ static int make(wagma_handle *h, const struct executor_request *request) {
         /* release: published to others by the state JOINED */
         atomic_store_explicit(&segment_round_of(s, (uint32_t)(h->rank * s->rounds + i))->free, 1,
                               memory_order_release);
-    if (request->initial)
-        memcpy(segment_contribution(s, h->rank, 0), request->initial, s->bytes_n);
     *segment_weight(s, h->rank, 0) = request->weight;
     return WAGMA_OK;
+}
+
+static int make(wagma_handle *h, const struct executor_request *request) {
+    const wagma_segment *s = request->segment;
+    if (request->initial)
+        memcpy(segment_contribution(s, h->rank, 0), request->initial, s->bytes_n);
+    return avoiding_make(h, request, NULL);
 }
 
 static int create(wagma_handle *h, const struct executor_request *request) {
@@ -274,8 +294,5 @@ const struct executor shm_avoiding_executor = {
     .name = "shm/avoiding",
     .fits = fits,
     .create = create,
-    .calls = {HANDLE_SEGMENT_CALLS, .start = start, .post = post, .poll = poll, .finish = finish,
-              .next_contribution = next_contribution, .set_quorum = set_quorum, .pinned = pinned,
-              .array = avoiding_array, .carried_weight = carried_weight, .grace = grace,
-              .bytes = bytes, .close = close_handle, .free = destroy},
+    .calls = {AVOIDING_CALLS, .array = avoiding_array},
 };

@@ -16,14 +16,50 @@ enum { AVOIDING_START_NS = 3000 };
 /* Bytes of a block of a recomputed slice; a block stays in the first-level cache. */
 enum { AVOIDING_BLOCK_BYTES = 16384 };
 
+/* Contributions and results outside of the segment: where they lie, and what copies and sums them.
+ * What is asked for may go on after a function has returned; settle() says when it is done. The
+ * status is WAGMA_OK or an error; after an error of a call the handle is broken. */
+struct avoiding_plane {
+    /* Return the address of contribution b of rank r, or of the result of round c, which the round
+     * protocol lets this rank use. Those of a round are known after open(). */
+    unsigned char *(*contribution)(const wagma_handle *h, int r, int b);
+    unsigned char *(*result)(const wagma_handle *h, uint32_t c);
+    /* Make the memory of this rank's contribution b, or of the result of its round i, if it is not
+     * there yet. 0; -1: there is none now. */
+    int (*add_contribution)(wagma_handle *h, int b);
+    int (*add_result)(wagma_handle *h, int i);
+    /* Return N bytes of this rank's own; NULL: error_set(). */
+    unsigned char *(*private_new)(const wagma_handle *h);
+    void (*private_free)(const wagma_handle *h, unsigned char *memory);
+
+    /* Begin a call. `viewed`: the caller may still be reading results of the last one. */
+    int (*begin)(wagma_handle *h, int viewed);
+    /* Find the memory of all ranks that was made meanwhile. */
+    int (*open)(wagma_handle *h);
+    /* Perform an action that moves data; ROUND_COLLECT: nothing is left to move. */
+    int (*data)(wagma_handle *h, enum round_action action);
+    /* out = factor * in, N bytes */
+    int (*scale)(wagma_handle *h, void *out, const void *in, double factor);
+    /* Wait until all is done that the next step of the protocol tells the others of. WAGMA_OK;
+     * WAGMA_INPROGRESS: return to the caller; or an error. */
+    int (*settle)(wagma_handle *h, enum call_mode mode);
+    /* End the use of x, whether the call succeeded or not. */
+    int (*end)(wagma_handle *h);
+    /* Wait until the caller reads no result any more, before this rank departs. */
+    void (*depart)(wagma_handle *h);
+    /* Free everything but this rank's contributions and results, which others may still read. */
+    void (*destroy)(wagma_handle *h);
+};
+
 struct avoiding_executor {
     struct handle_shared shared; /* first */
     struct round_context context;
     struct round_local local;
     struct round_input input;
     struct grace grace;
-    uint64_t asked;        /* version of the last pinned() question; 0: none */
-    uint32_t asked_leader; /* leader of this rank's group of that version */
+    const struct avoiding_plane *plane; /* NULL: contributions and results lie in the segment */
+    uint64_t asked;                     /* version of the last pinned() question; 0: none */
+    uint32_t asked_leader;              /* leader of this rank's group of that version */
     int committed_contributions, committed_rounds;
     int posted;     /* this call */
     int publishing; /* a contribution was written, the next step publishes it */
@@ -81,9 +117,38 @@ int avoiding_mismatch(wagma_handle *h);
  * ROUND_DISPUTE. */
 int avoiding_disputed(const wagma_handle *h, uint64_t dispute);
 
+/* -- executor.c -------------------------------------------------------------------------------- */
+/* Functions of an executor with this state; `plane`: NULL or its own, which has its first
+ * contributions and results already. */
+int avoiding_make(wagma_handle *h, const struct executor_request *request,
+                  const struct avoiding_plane *plane);
+int avoiding_start(wagma_handle *h);
+int avoiding_post(wagma_handle *h);
+int avoiding_poll(wagma_handle *h);
+int avoiding_finish(wagma_handle *h);
+int avoiding_next_contribution(wagma_handle *h, void **buffer);
+void avoiding_set_quorum(wagma_handle *h);
+int avoiding_pinned(wagma_handle *h);
+double avoiding_carried_weight(const wagma_handle *h);
+double avoiding_grace(const wagma_handle *h);
+uint64_t avoiding_bytes(const wagma_handle *h);
+int avoiding_close(wagma_handle *h);
+void avoiding_free(wagma_handle *h);
+#define AVOIDING_CALLS                                                                             \
+    HANDLE_SEGMENT_CALLS, .start = avoiding_start, .post = avoiding_post, .poll = avoiding_poll,   \
+                          .finish = avoiding_finish,                                               \
+                          .next_contribution = avoiding_next_contribution,                         \
+                          .set_quorum = avoiding_set_quorum, .pinned = avoiding_pinned,            \
+                          .carried_weight = avoiding_carried_weight, .grace = avoiding_grace,      \
+                          .bytes = avoiding_bytes, .close = avoiding_close, .free = avoiding_free
+
 /* -- data.c ------------------------------------------------------------------------------------ */
-/* Perform one of the actions that round.c asks for. WAGMA_OK, or WAGMA_ENOMEM. */
+/* Perform one of the actions that round.c asks for. WAGMA_OK, or an error. */
 int avoiding_data(wagma_handle *h, enum round_action action);
+/* Shift the inputs of the round that was taken to element `at`: avoiding_executor.shifted. */
+void avoiding_shift_inputs(wagma_handle *h, uint64_t at);
+/* Find the elements of a slice. */
+void avoiding_slice(const wagma_segment *s, uint32_t slice, uint64_t *at, uint64_t *count);
 
 /* -- array.c ----------------------------------------------------------------------------------- */
 /* Return the address of the rank's array. */
@@ -111,7 +176,17 @@ void avoiding_collect(wagma_handle *h);
 int avoiding_outcome(wagma_handle *h);
 /* Return the destination of the result of local.c; NULL: no memory. */
 unsigned char *avoiding_destination(wagma_handle *h);
+/* Free memory that avoiding_destination() has made; NULL is allowed. */
+void avoiding_free_destination(const wagma_handle *h, unsigned char *memory);
 
+static inline unsigned char *avoiding_contribution(const wagma_handle *h, int r, int b) {
+    const struct avoiding_plane *plane = avoiding_of(h)->plane;
+    return plane ? plane->contribution(h, r, b) : segment_contribution(handle_segment(h), r, b);
+}
+static inline unsigned char *avoiding_result(const wagma_handle *h, uint32_t c) {
+    const struct avoiding_plane *plane = avoiding_of(h)->plane;
+    return plane ? plane->result(h, c) : segment_round_result(handle_segment(h), c);
+}
 static inline wagma_dtype avoiding_dtype(const wagma_handle *h) {
     return (wagma_dtype)h->options.dtype;
 }

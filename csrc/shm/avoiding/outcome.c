@@ -1,11 +1,16 @@
 /* The end of wait-avoiding calls: the outcome, and the place of the result. */
+#include <stdlib.h>
+
 #include "base/error.h"
 #include "base/pages.h"
 #include "shm/avoiding/executor.h"
 
 /* N bytes in *memory, made when they are first needed; NULL: error_set(). */
 static unsigned char *memory_for(const wagma_handle *h, unsigned char **memory) {
-    if (!*memory && !(*memory = pages_new(handle_segment(h)->bytes_n)))
+    const struct avoiding_plane *plane = avoiding_of(h)->plane;
+    if (!*memory && plane)
+        *memory = plane->private_new(h);
+    else if (!*memory && !(*memory = pages_new(handle_segment(h)->bytes_n)))
         (void)error_set(WAGMA_ENOMEM, "no memory for a result of %zu bytes",
                         (size_t)handle_segment(h)->bytes_n);
     return *memory;
@@ -16,6 +21,14 @@ unsigned char *avoiding_destination(wagma_handle *h) {
     if (h->policy.ordered)
         return memory_for(h, &e->copies[e->results_count]);
     return e->out_of_place ? memory_for(h, &e->alone) : avoiding_writable_x(h);
+}
+
+void avoiding_free_destination(const wagma_handle *h, unsigned char *memory) {
+    const struct avoiding_plane *plane = avoiding_of(h)->plane;
+    if (plane && memory)
+        plane->private_free(h, memory);
+    else
+        free(memory);
 }
 
 void avoiding_collect(wagma_handle *h) {
@@ -34,9 +47,21 @@ void avoiding_collect(wagma_handle *h) {
     if (!h->policy.ordered)
         return;
     const void *result = e->local.copying ? (const void *)e->copies[e->results_count]
-                                          : segment_round_result(handle_segment(h), e->local.c);
+                                          : avoiding_result(h, e->local.c);
     e->results[e->results_count++] = e->merge.weight == 0 ? NULL : result;
     e->input.redo = 0; /* of the next version */
+}
+
+/* out = factor * in */
+static int scale(wagma_handle *h, void *out, const void *in, double factor) {
+    const struct avoiding_plane *plane = avoiding_of(h)->plane;
+    if (plane)
+        return plane->scale(h, out, in, factor);
+    if (factor == 1)
+        h->kernels->divided_copy(avoiding_dtype(h), out, in, 1.0, avoiding_elements(h));
+    else
+        h->kernels->sum(avoiding_dtype(h), out, &in, &factor, 1, 1.0, avoiding_elements(h));
+    return WAGMA_OK;
 }
 
 /* A group of one: the contribution is the result. */
@@ -48,17 +73,16 @@ static int outcome_alone(wagma_handle *h) {
     const void *contribution = avoiding_own_values(h);
     merge_outcome_alone(h);
     if (ordered) { /* with what is carried; and x may change while it is looked at */
-        contribution = segment_contribution(handle_segment(h), h->rank, (int)e->local.own);
+        contribution = avoiding_contribution(h, h->rank, (int)e->local.own);
         e->results[e->results_count++] = NULL;
     }
     if (weight == 0)
         return WAGMA_OK;
     if (factor != 1) {
         unsigned char *out = ordered ? memory_for(h, &e->copies[0]) : avoiding_destination(h);
-        if (!out)
-            return WAGMA_ENOMEM;
-        h->kernels->sum(avoiding_dtype(h), out, &contribution, &factor, 1, 1.0,
-                        avoiding_elements(h));
+        const int status = out ? scale(h, out, contribution, factor) : WAGMA_ENOMEM;
+        if (status != WAGMA_OK)
+            return status;
         contribution = out;
     }
     if (ordered)
@@ -89,9 +113,9 @@ static int outcome_ordered(wagma_handle *h) {
     if (newest && !e->out_of_place) {
         const uint64_t began = trace_begin(h->trace);
         unsigned char *out = avoiding_writable_x(h);
-        if (!out)
-            return WAGMA_ENOMEM;
-        h->kernels->divided_copy(avoiding_dtype(h), out, newest, 1.0, avoiding_elements(h));
+        const int status = out ? scale(h, out, newest, 1) : WAGMA_ENOMEM;
+        if (status != WAGMA_OK)
+            return status;
         trace_end(h->trace, TRACE_MERGE, began, avoiding_taken(h), -1, 0);
     }
     o->results = e->results;
@@ -104,8 +128,7 @@ static int outcome_ordered(wagma_handle *h) {
 static void outcome_out_of_place(wagma_handle *h) {
     const struct avoiding_executor *e = h->state;
     if (h->outcome.merged)
-        h->outcome.result =
-            e->local.kept ? segment_round_result(handle_segment(h), e->local.kept - 1) : e->alone;
+        h->outcome.result = e->local.kept ? avoiding_result(h, e->local.kept - 1) : e->alone;
 }
 
 int avoiding_outcome(wagma_handle *h) {

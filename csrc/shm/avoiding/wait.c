@@ -12,9 +12,11 @@ static uint64_t publication(const wagma_segment *s, int r) {
 /* More memory instead of a wait, up to the protocol's bound or the limit. 1: there is more. */
 static int commit_more(wagma_handle *h, enum round_why why) {
     struct avoiding_executor *e = h->state;
+    const struct avoiding_plane *plane = e->plane;
     wagma_segment *s = handle_segment(h);
     if (why == ROUND_WHY_BUFFER) {
-        if (e->committed_contributions >= s->buffers ||
+        if (e->committed_contributions >= segment_most_contributions(s) ||
+            (plane && plane->add_contribution(h, e->committed_contributions) != 0) ||
             segment_commit_contribution(s, h->rank, e->committed_contributions,
                                         &e->committed_contributions) != 0)
             return 0;
@@ -22,7 +24,8 @@ static int commit_more(wagma_handle *h, enum round_why why) {
         return 1;
     }
     const int i = e->committed_rounds;
-    if (i >= s->rounds || segment_commit_round(s, h->rank, i, &e->committed_rounds) != 0)
+    if (i >= segment_most_rounds(s) || (plane && plane->add_result(h, i) != 0) ||
+        segment_commit_round(s, h->rank, i, &e->committed_rounds) != 0)
         return 0;
     /* release: pairs with PC_FREE of round.c, which is this rank's own */
     atomic_store_explicit(&segment_round_of(s, (uint32_t)(h->rank * s->rounds + i))->free, 1,
