@@ -76,6 +76,7 @@ cdef extern from "wagma.h" nogil:
         int32_t neighbors
         int32_t dtype
         int32_t average
+        int32_t memory
         int64_t count
         int64_t sync_period
         int64_t window

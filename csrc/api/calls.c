@@ -252,6 +252,17 @@ int wagma_sync(wagma_handle *h, void *x, double weight, wagma_outcome *outcome) 
     return call_blocking(h, x, weight, 1, outcome);
 }
 
+int wagma_set_stream(wagma_handle *h, void *stream) {
+    const int status = handle_check_ready(h);
+    if (status != WAGMA_OK)
+        return status;
+    if (!h->executor->calls.set_stream)
+        return error_set(WAGMA_EINVAL, "the handle has its arrays in host memory, where calls "
+                                       "have no stream: make it with wagma_create_on()");
+    handle_enter_call(h);
+    return handle_leave_call(h, h->executor->calls.set_stream(h, stream));
+}
+
 /* ---- the rest -------------------------------------------------------------------------------- */
 
 int64_t wagma_version(const wagma_handle *h) {
@@ -269,8 +280,9 @@ int wagma_pinned(wagma_handle *h) {
 void *wagma_shared_array(wagma_handle *h) {
     if (h->executor->calls.array)
         return h->executor->calls.array(h);
-    (void)error_set(WAGMA_EINVAL,
-                    "the handle has a graph, and no array of its own: pass any other");
+    (void)error_set(WAGMA_EINVAL, "%s, and no array of its own: pass any other",
+                    h->policy.device ? "the handle has its arrays on a device"
+                                     : "the handle has a graph");
     return NULL;
 }
 

@@ -3,6 +3,7 @@
 
 #include "api/executors.h"
 #include "base/error.h"
+#include "device/device.h"
 #include "engine/handle.h"
 #include "messages/refuse.h"
 #include "messages/transport.h"
@@ -32,10 +33,10 @@ static int make(wagma_handle *h, const struct executor_request *request, wagma_h
 
 /* ---- over a segment -------------------------------------------------------------------------- */
 
-int wagma_create(wagma_segment *segment, int rank, const void *initial, double weight,
-                 const wagma_hooks *hooks, wagma_handle **handle) {
+static int create(wagma_segment *segment, int rank, wagma_device *device, void *stream,
+                  const void *initial, double weight, const wagma_hooks *hooks,
+                  wagma_handle **handle) {
     wagma_handle *h;
-    *handle = NULL;
     if (!segment)
         return error_set(WAGMA_EINVAL, "segment is NULL: make or open one first");
     if (segment->is_copy)
@@ -46,11 +47,41 @@ int wagma_create(wagma_segment *segment, int rank, const void *initial, double w
         .rank = rank,
         .options = &segment->options,
         .segment = segment,
+        .device = device,
+        .stream = stream,
         .initial = initial,
         .weight = weight,
     };
     const int status = choose(&request, hooks, &h);
     return status == WAGMA_OK ? make(h, &request, handle) : status;
+}
+
+int wagma_create(wagma_segment *segment, int rank, const void *initial, double weight,
+                 const wagma_hooks *hooks, wagma_handle **handle) {
+    *handle = NULL;
+    if (segment && segment->policy.device)
+        return error_set(WAGMA_EINVAL,
+                         "memory is WAGMA_MEMORY_DEVICE: use wagma_create_on(), which "
+                         "takes a device, or set memory to WAGMA_MEMORY_HOST");
+    return create(segment, rank, NULL, NULL, initial, weight, hooks, handle);
+}
+
+int wagma_create_on(wagma_segment *segment, int rank, wagma_device *device, void *stream,
+                    const void *initial, double weight, const wagma_hooks *hooks,
+                    wagma_handle **handle) {
+    *handle = NULL;
+    if (!device)
+        return error_set(WAGMA_EINVAL, "device is NULL: make one first");
+    if (device->abi != DEVICE_ABI)
+        return error_set(WAGMA_EINVAL,
+                         "the device was built for interface %#" PRIx64 ", the engine for %#" PRIx64
+                         ": build both from the same sources",
+                         device->abi, DEVICE_ABI);
+    if (segment && !segment->policy.device)
+        return error_set(WAGMA_EINVAL, "memory is WAGMA_MEMORY_HOST: use wagma_create(), or set "
+                                       "memory to WAGMA_MEMORY_DEVICE");
+    device->error = error_set;
+    return create(segment, rank, device, stream, initial, weight, hooks, handle);
 }
 
 /* ---- over a transport ------------------------------------------------------------------------ */

@@ -5,6 +5,7 @@
     EXECUTOR(shm_graph)                                                                            \
     EXECUTOR(shm_quorum_all)                                                                       \
     EXECUTOR(shm_avoiding)                                                                         \
+    EXECUTOR(shm_device)                                                                           \
     EXECUTOR(messages_graph)                                                                       \
     EXECUTOR(messages_quorum_all)                                                                  \
     EXECUTOR(messages_groups)

@@ -26,6 +26,8 @@ static const struct deed deeds[] = {
     {"slices", "has not done its part yet", "have not done their parts yet", NULL, NULL},
     {"buffer", "still reads an earlier contribution", "still read earlier contributions", NULL,
      NULL},
+    {"device", "has not finished its work on the device yet",
+     "have not finished their work on the device yet", NULL, NULL},
     {"round", "still uses an earlier result", "still use earlier results", NULL, NULL},
 };
 

@@ -13,6 +13,8 @@ struct executor_request {
     const wagma_options *options; /* checked, defaults filled in */
     wagma_segment *segment;       /* NULL: none */
     wagma_transport *transport;   /* NULL: none */
+    wagma_device *device;         /* NULL: none */
+    void *stream;                 /* of the device, the caller's */
     const void *initial;          /* first contribution; NULL: zeros */
     double weight;                /* its weight, not checked yet */
 };
@@ -65,10 +67,11 @@ struct executor_calls {
     int (*next_contribution)(wagma_handle *h, void **buffer); /* NULL: it reduces in place */
     void (*set_quorum)(wagma_handle *h); /* takes h->quorum from the next version on; called only if
                                             policy.varies */
-    int (*pinned)(wagma_handle *h);      /* wagma_pinned() of a version that is no sync version;
-                                            NULL: 0 always */
-    void *(*array)(wagma_handle *h);     /* wagma_shared_array(), which may be NULL: error_set();
-                                            NULL: it has no use for one */
+    int (*set_stream)(wagma_handle *h, void *stream); /* NULL: arrays are in host memory */
+    int (*pinned)(wagma_handle *h);  /* wagma_pinned() of a version that is no sync version;
+                                        NULL: 0 always */
+    void *(*array)(wagma_handle *h); /* wagma_shared_array(), which may be NULL: error_set();
+                                        NULL: it has no use for one */
     double (*carried_weight)(const wagma_handle *h); /* 0: nothing is carried; NULL: always 0 */
     double (*grace)(const wagma_handle *h);          /* seconds in force; NULL: 0 */
     uint64_t (*bytes)(const wagma_handle *h);        /* memory of this rank */

@@ -19,9 +19,8 @@ struct merge merge_version(const struct policy *p, double total, int late, doubl
 
 void merge_add_carried(const reduce_kernels *kernels, wagma_dtype dtype, void *out, const void *x,
                        double weight, const void *carried, double carried_weight, size_t count) {
-    const void *const in[2] = {x, carried};
-    const double weights[2] = {1, carried_weight / weight};
-    kernels->sum(dtype, out, in, weights, 2, 1.0, count);
+    const struct merge_sum sum = merge_carried(x, weight, carried, carried_weight);
+    kernels->sum(dtype, out, sum.in, sum.weights, sum.n, sum.divisor, count);
 }
 
 void merge_nothing(wagma_handle *h) {

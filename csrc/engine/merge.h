@@ -63,22 +63,36 @@ static inline double merge_divisor(const struct policy *p, double total) {
 struct merge merge_version(const struct policy *p, double total, int late, double own,
                            int out_of_place);
 
+/* The result as a sum: out = (weights[0] * in[0] + ... + weights[n - 1] * in[n - 1]) / divisor. */
+struct merge_sum {
+    int n; /* 0: x stays as it is */
+    const void *in[2];
+    double weights[2];
+    double divisor;
+};
+
+/* Return the sum that is the result, from the stored result and the call's own contribution x. */
+static inline struct merge_sum merge_sum_of(const struct merge *m, const void *stored,
+                                            const void *x) {
+    if (m->weight == 0)
+        return (struct merge_sum){0};
+    if (m->adds)
+        return (struct merge_sum){2, {stored, x}, {m->factor, m->own}, m->divisor};
+    return (struct merge_sum){1, {stored}, {1}, m->copied};
+}
+
 /* Write the result to `out`, from the stored result `stored` and the call's own contribution x.
  * `streamed`: write past the caches, if nothing is added. */
 static inline void merge_deliver(const struct merge *m, const reduce_kernels *kernels,
                                  wagma_dtype dtype, void *out, const void *stored, const void *x,
                                  size_t count, int streamed) {
-    if (m->weight == 0)
-        return;
-    if (m->adds) {
-        const void *const in[2] = {stored, x};
-        const double weights[2] = {m->factor, m->own};
-        kernels->sum(dtype, out, in, weights, 2, m->divisor, count);
-    } else if (streamed) {
-        kernels->streamed_copy(dtype, out, stored, m->copied, count);
-    } else if (out != stored || m->copied != 1) {
-        kernels->divided_copy(dtype, out, stored, m->copied, count);
-    }
+    const struct merge_sum sum = merge_sum_of(m, stored, x);
+    if (sum.n == 2)
+        kernels->sum(dtype, out, sum.in, sum.weights, 2, sum.divisor, count);
+    else if (sum.n == 1 && streamed)
+        kernels->streamed_copy(dtype, out, stored, sum.divisor, count);
+    else if (sum.n == 1 && (out != stored || sum.divisor != 1))
+        kernels->divided_copy(dtype, out, stored, sum.divisor, count);
 }
 
 /* Return the factor of the contribution of a rank that is alone in its group; 1: the contribution
@@ -102,8 +116,13 @@ static inline enum merge_carry merge_carry(const struct policy *p, int late, dou
     return late ? MERGE_CARRY_THIS : MERGE_CARRY_NOTHING;
 }
 
-/* out = x + carried * carried_weight / weight, where `weight`, that of this contribution, is not 0:
- * what is carried adds no weight. */
+/* Return what is to be written of a contribution: x + carried * carried_weight / weight, where
+ * `weight`, that of this contribution, is not 0: what is carried adds no weight. */
+static inline struct merge_sum merge_carried(const void *x, double weight, const void *carried,
+                                             double carried_weight) {
+    return (struct merge_sum){2, {x, carried}, {1, carried_weight / weight}, 1};
+}
+/* Write that to `out`. */
 void merge_add_carried(const reduce_kernels *kernels, wagma_dtype dtype, void *out, const void *x,
                        double weight, const void *carried, double carried_weight, size_t count);
 

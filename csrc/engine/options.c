@@ -194,6 +194,12 @@ static int check_graph(wagma_options *o) {
         return status;
     const char *graph =
         o->graph == WAGMA_GRAPH_RING ? "WAGMA_GRAPH_RING" : "WAGMA_GRAPH_EXPONENTIAL";
+    if (o->graph != WAGMA_GRAPH_NONE && o->memory == WAGMA_MEMORY_DEVICE)
+        return error_set(WAGMA_EINVAL,
+                         "memory is WAGMA_MEMORY_DEVICE and graph is %s, which exchanges arrays in "
+                         "host memory alone: set memory to WAGMA_MEMORY_HOST, or graph to "
+                         "WAGMA_GRAPH_NONE",
+                         graph);
     if (o->graph != WAGMA_GRAPH_NONE) {
         const int wrong = check_graph_alone(o, graph);
         o->window = GRAPH_WINDOW;
@@ -212,6 +218,10 @@ static int check_data(const wagma_options *o) {
         return error_set(WAGMA_EINVAL,
                          "dtype is %" PRId32 ": it must be one of WAGMA_F32 (0) to WAGMA_I64 (5)",
                          o->dtype);
+    const int status = check_choice("memory", o->memory, WAGMA_MEMORY_DEVICE,
+                                    "WAGMA_MEMORY_HOST (0) or _DEVICE (1)");
+    if (status != WAGMA_OK)
+        return status;
     if (o->average != 0 && o->average != 1)
         return error_set(WAGMA_EINVAL, "average is %" PRId32 ": it must be 0 or 1", o->average);
     if (o->average && reduce_dtype_is_integer((wagma_dtype)o->dtype))

@@ -23,7 +23,7 @@ const char *policy_fixed_quorum(const wagma_options *o) {
         return "late is WAGMA_LATE_STALE (\"stale\"): set it to " POLICY_LATE_ORDERED;
     if (o->group_size != o->size)
         return "group_size is less than size: make the group the world";
-    if (o->quorum == o->size)
+    if (o->quorum == o->size && o->memory == WAGMA_MEMORY_HOST)
         return "a handle that was made with all ranks reduces in place and keeps no results for "
                "late ranks: make it with fewer ranks, and set all before the first version";
     return NULL;
@@ -40,6 +40,7 @@ static int stores_average(const wagma_options *o, const struct policy *p) {
 struct policy policy_of(const wagma_options *o) {
     const struct policy_late *late = policy_late(o->late);
     struct policy p = {
+        .device = o->memory == WAGMA_MEMORY_DEVICE,
         .graph = o->graph != WAGMA_GRAPH_NONE,
         .world = o->activation == WAGMA_ACTIVATION_WORLD,
         .forward = o->missed == WAGMA_MISSED_FAST_FORWARD,
@@ -48,7 +49,7 @@ struct policy policy_of(const wagma_options *o) {
         .varies = policy_fixed_quorum(o) == NULL,
         .average = o->average,
     };
-    p.in_place = !p.graph && !p.world && o->quorum == o->group_size;
+    p.in_place = !p.graph && !p.world && !p.device && o->quorum == o->group_size;
     p.avoiding = !p.graph && !p.in_place;
     p.stores_average = stores_average(o, &p);
     return p;

@@ -9,8 +9,10 @@ struct policy {
     /* one of the three is 1 */
     int graph;    /* ranks meet their neighbours */
     int in_place; /* quorum "all": no rank can be late, and x is contribution and result */
-    int avoiding; /* a version begins without the ranks that are late */
+    int avoiding; /* a version begins without the ranks that are late; on devices also with quorum
+                     "all", for which nobody is late */
 
+    int device;         /* contributions and results are in the memory of devices */
     int world;          /* one pin fixes the inputs of all groups */
     int forward;        /* a late rank goes on after the version that it merged */
     int ordered;        /* every rank gets every result, in order; a late rank is in none of them */

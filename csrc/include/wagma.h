@@ -38,7 +38,7 @@ extern "C" {
 #endif
 
 /* Grows by one whenever a struct, a status, the meaning of a call or what ranks share changes. */
-#define WAGMA_ABI_VERSION 13
+#define WAGMA_ABI_VERSION 14
 
 /* 40 bits hold a version and 24 a round (2 per rank and rank), which limits the number of ranks. */
 #define WAGMA_MAX_RANKS 2896
@@ -53,9 +53,10 @@ enum wagma_status {
     WAGMA_OK = 0,
     WAGMA_INPROGRESS = 1, /* wagma_start: nothing failed, wagma_finish has to be called */
     WAGMA_EINVAL = -1,    /* an argument is wrong */
-    WAGMA_ENOMEM = -2,    /* private memory is exhausted */
+    WAGMA_ENOMEM = -2,    /* private memory, or that of a device, is exhausted */
     WAGMA_ENOSPC = -3,    /* shared memory (/dev/shm) is too small */
-    WAGMA_ESYS = -4,      /* the operating system refused something; the message has its words */
+    WAGMA_ESYS = -4,      /* the operating system, or a device, refused something; the message has
+                             its words */
     WAGMA_ESTALL = -5,    /* `timeout` seconds passed; the message names the missing ranks */
     WAGMA_EPEER = -6,     /* a rank that the wait needs is dead or failed; the message names it */
     WAGMA_ECLOSED = -7, /* the handle was closed, broken by an earlier error, or made by a parent of
@@ -110,6 +111,12 @@ enum wagma_graph {
     WAGMA_GRAPH_EXPONENTIAL = 2,
 };
 
+/* Where the arrays of all calls, contributions and results are. */
+enum wagma_memory {
+    WAGMA_MEMORY_HOST = 0,
+    WAGMA_MEMORY_DEVICE = 1, /* on the ranks' devices: wagma_create_on() */
+};
+
 /* Value of wagma_options.quorum: a member drawn from (seed, version, group) starts the version. */
 #define WAGMA_QUORUM_MAJORITY (-1)
 
@@ -142,6 +149,7 @@ typedef struct wagma_options {
                              min(size - 1, WAGMA_MAX_NEIGHBORS); 0: 1. Otherwise: 0 */
     int32_t dtype;        /* wagma_dtype */
     int32_t average;      /* 1: results are divided by the sum of the weights */
+    int32_t memory;       /* wagma_memory; DEVICE takes no graph */
     int64_t count;        /* elements per contribution, >= 0 */
     int64_t sync_period;  /* version t is a sync version when (t+1) % sync_period == 0; 0: never */
     int64_t window;       /* versions a rank may be ahead of the slowest; 0: sync_period, or 64;
@@ -151,7 +159,8 @@ typedef struct wagma_options {
     double stall_warning; /* seconds between warnings about a stuck wait, 0.1 at least; negative:
                              none */
     double redo_after;  /* seconds until a slice of a stopped rank is recomputed; default 200e-6 */
-    uint64_t shm_limit; /* bytes of shared memory per rank; 0: as many as the protocol can use */
+    uint64_t shm_limit; /* bytes of shared memory and of its device per rank; 0: as many as the
+                           protocol can use */
     uint64_t seed;      /* of the draws of MAJORITY and PAIRS */
     /* of handles over a transport; the ranks may differ in them */
     double progress_sleep; /* seconds, 10e-6 at least; default 1e-3 */
@@ -180,9 +189,9 @@ WAGMA_API const char *wagma_last_error(void);
 /* ---- segment: memory shared by the ranks ----------------------------------------------------- */
 typedef struct wagma_segment wagma_segment;
 
-/* Writes the bytes of shared memory that the arrays of one rank take with these options: `first`
- * when the handle is created, `most` if every rank is as late as the protocol allows and there is
- * no shm_limit. Some kilobytes of protocol words are added. */
+/* Writes the bytes of shared memory (memory DEVICE: of its device's memory) that the arrays of one
+ * rank take with these options: `first` when the handle is created, `most` if every rank is as late
+ * as the protocol allows and there is no shm_limit. Some kilobytes of protocol words are added. */
 WAGMA_API int wagma_segment_memory(const wagma_options *options, uint64_t *first, uint64_t *most);
 
 /* Makes the segment. `name` ("/x") is the name by which other processes open it. NULL: the segment
@@ -227,6 +236,28 @@ typedef struct wagma_hooks {
  * the caller may close the segment as soon as it needs no other handle over it. */
 WAGMA_API int wagma_create(wagma_segment *segment, int rank, const void *initial, double weight,
                            const wagma_hooks *hooks, wagma_handle **handle);
+
+/* ---- device: arrays in the memory of GPUs ---------------------------------------------------- */
+/* A device is one rank's use of a GPU: device.h describes its functions. */
+typedef struct wagma_device wagma_device;
+
+/* As wagma_create(), for memory DEVICE: all arrays of the handle's calls, `initial` and what
+ * outcomes show are in the device's memory. `stream` is the caller's: work that was queued there
+ * before a call produces x, and work queued there after the call has returned finds the result in
+ * x; neither waits for other streams. A call does not wait for `stream` before it returns
+ * WAGMA_INPROGRESS; it publishes x when that is produced: wagma_test() or wagma_wait() of a posted
+ * call do. The caller owns the stream, which it frees after the handle, and the device,
+ * which it frees after the segment. With quorum
+ * "all" no rank is late, and arrays are reduced out of place, too. There is no
+ * wagma_shared_array(). wagma_close() waits for the caller's stream, and for ranks of other
+ * processes until they have opened the memory of this rank that they may still need. */
+WAGMA_API int wagma_create_on(wagma_segment *segment, int rank, wagma_device *device, void *stream,
+                              const void *initial, double weight, const wagma_hooks *hooks,
+                              wagma_handle **handle);
+
+/* Sets the caller's stream of the calls to come; between calls. What was queued on the stream
+ * before it keeps its order. WAGMA_EINVAL: the handle's arrays are in host memory. */
+WAGMA_API int wagma_set_stream(wagma_handle *handle, void *stream);
 
 /* ---- transport: messages instead of shared memory -------------------------------------------- */
 /* A transport connects ranks on several nodes. A library of its own makes it (MPI); transport.h
@@ -355,7 +386,8 @@ typedef struct wagma_stats {
     int64_t buffer_waits;   /* calls that waited because shm_limit was reached */
     double waited;          /* seconds */
     double grace;           /* seconds, the value in force (measured when it is auto) */
-    uint64_t segment_bytes; /* this rank's committed part of the segment; over a transport: memory
+    uint64_t segment_bytes; /* this rank's committed part of the segment, and its contributions and
+                             * results on a device; over a transport: memory
                              * of its contributions, results and receives. Those from 64 KiB on
                              * share huge pages, so that a single one takes 2 MiB */
     uint64_t wakeups;    /* over a transport: how often the progress thread looked for messages */

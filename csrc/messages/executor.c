@@ -136,7 +136,9 @@ void messages_destroy(wagma_handle *h) {
 /* ---- creation -------------------------------------------------------------------------------- */
 
 const char *messages_fits(const struct executor_request *request) {
-    return request->transport ? NULL : "it needs a transport";
+    return !request->transport                             ? "it needs a transport"
+           : request->options->memory == WAGMA_MEMORY_HOST ? NULL
+                                                           : "it needs arrays in host memory";
 }
 
 /* A transport that only this thread may use is driven by it alone. */

@@ -12,6 +12,12 @@ int call_pause(wagma_handle *h, uint64_t wake, const struct call_wait *wait, voi
     return found != WAGMA_OK ? found : handle_check_open(h);
 }
 
+/* When the next pause ends at the latest; 0: no limit. */
+static uint64_t wake_of(const wagma_handle *h, const struct call_wait *wait) {
+    const uint64_t until = h->call.until, nap = wait->nap ? clock_now() + wait->nap : 0;
+    return until == 0 || (nap != 0 && nap < until) ? nap : until;
+}
+
 int call_wait(wagma_handle *h, enum trace_wait what, uint32_t most_pauses,
               const struct call_wait *wait, void *context) {
     wait_state *w = handle_wait(h);
@@ -28,7 +34,7 @@ int call_wait(wagma_handle *h, enum trace_wait what, uint32_t most_pauses,
     while (status == WAGMA_OK && !over) {
         w->window = wait->for_window && wait->for_window(h);
         status = w->pauses >= most_pauses ? WAGMA_INPROGRESS
-                                          : call_pause(h, h->call.until, wait, context, &over);
+                                          : call_pause(h, wake_of(h, wait), wait, context, &over);
         if (status == WAGMA_OK && !over)
             status = wait->go_on(h, context, &over);
     }

@@ -20,6 +20,8 @@ struct call_wait {
     int (*look)(wagma_handle *h, void *context, int *over);
     /* Return 1 if only publications that move the window can end the wait. NULL: never. */
     int (*for_window)(const wagma_handle *h);
+    /* ns of a sleep, at most, where no rank rings when the wait is over. 0: no limit of its own. */
+    uint64_t nap;
 };
 
 /* Wait until go_on() or look() sets *over: WAGMA_OK. After `most_pauses` pauses, or at call.until:

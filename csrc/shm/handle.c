@@ -14,7 +14,9 @@ _Static_assert(sizeof(rank_record) <= SEGMENT_LINE, "a record has a line of its 
 /* ---- creation -------------------------------------------------------------------------------- */
 
 const char *handle_segment_fits(const struct executor_request *request) {
-    return request->segment ? NULL : "it needs a segment";
+    return !request->segment                               ? "it needs a segment"
+           : request->options->memory == WAGMA_MEMORY_HOST ? NULL
+                                                           : "it needs arrays in host memory";
 }
 
 static _Atomic uint32_t *state_of(const wagma_segment *s, int r) {
@@ -33,7 +35,7 @@ static int find_absent(wagma_handle *h, void *context, int *over) {
             return error_set(WAGMA_ENOSPC,
                              "rank %d could not commit its %llu bytes of shared memory: make "
                              "/dev/shm larger or the array smaller",
-                             r, (unsigned long long)segment_joined_bytes(s));
+                             r, (unsigned long long)segment_joined_shared(s));
         if (state == SEGMENT_FAILED)
             return error_set(WAGMA_EPEER, "rank %d failed while the handle was made", r);
         if (state < SEGMENT_READY)
@@ -52,7 +54,7 @@ static int look_for_absent(wagma_handle *h, void *context, int *over) {
 
 /* Wait until every rank has joined, or one of them could not. */
 static int wait_for_all(wagma_handle *h) {
-    static const struct call_wait wait = {find_absent, look_for_absent, NULL};
+    static const struct call_wait wait = {.go_on = find_absent, .look = look_for_absent};
     int absent, over = 0;
     h->call.began = h->call.counted = clock_now();
     const int status = find_absent(h, &absent, &over);

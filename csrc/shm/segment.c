@@ -1,6 +1,7 @@
 /* Making, mapping and removing the shared segment: a sparse file at first. */
 #include "base/pages.h"
 #include "base/process.h"
+#include "shm/device/owned.h"
 #include "shm/forked.h"
 #include "shm/remap.h"
 
@@ -23,7 +24,7 @@ static const char SEGMENT_MAGIC[8] = "wagma-s";
 
 static int map(wagma_segment *s) {
     int protection = PROT_READ | PROT_WRITE;
-    int huge = s->bytes_n >= SEGMENT_HUGE_MIN;
+    int huge = s->item_bytes >= SEGMENT_HUGE_MIN;
     if (!huge) {
         s->base = mmap(NULL, s->bytes, protection, MAP_SHARED, s->fd, 0);
     } else {
@@ -84,7 +85,9 @@ static int new_segment(const wagma_options *options, wagma_segment **segment) {
     }
     if (segment_lives_create(s) != 0 ||
         (s->array_is_contribution &&
-         !(s->remap = calloc((size_t)s->size, sizeof(struct remap *))))) {
+         !(s->remap = calloc((size_t)s->size, sizeof(struct remap *)))) ||
+        (s->policy.device &&
+         !(s->owned = calloc((size_t)s->size, sizeof(struct device_owned *))))) {
         wagma_segment_close(s);
         return error_set(WAGMA_ENOMEM, "no memory for a segment of %d ranks", checked.size);
     }
@@ -167,6 +170,7 @@ static int compare_options(const wagma_options *mine, const wagma_options *their
     INTEGER(graph);
     INTEGER(neighbors);
     INTEGER(dtype);
+    INTEGER(memory);
     INTEGER(average);
     INTEGER(count);
     INTEGER(sync_period);
@@ -261,6 +265,9 @@ void segment_release(wagma_segment *segment) {
     for (int r = 0; segment->remap && r < segment->size; r++)
         remap_free(segment->remap[r]);
     free(segment->remap);
+    for (int r = 0; segment->owned && r < segment->size; r++)
+        device_owned_free(segment->owned[r]);
+    free(segment->owned);
     if (segment->base)
         munmap(segment->base, segment->bytes);
     segment_lives_free(segment);

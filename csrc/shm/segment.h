@@ -14,6 +14,9 @@
  *               flat[2]       small payloads, double-buffered by version parity
  *               meta[b]       weight of contribution b              plain, guarded like its data
  *               stats[2]      counters at sync versions             plain, see rank_stats.h
+ *               exported      what r has made on its device         written by r, see shm/device/
+ *               opened[P]     what r has opened of each rank        written by r
+ *               export[k], k < buffers + rounds                     records by which others open it
  *               record[i], i < rounds                               words of a round
  *               array         the rank's empty() array              N bytes, 64-byte aligned;
  *                             none with a graph, or where it is one of the contributions
@@ -22,6 +25,9 @@
  *               contribution[b], b < buffers                        N bytes each; large ones with
  *                             the array as number 1 at first, see remap.h
  *               result[i], i < rounds                               N bytes each
+ *
+ * With arrays on devices (memory DEVICE) array, contribution and result take no bytes here, and
+ * without them there are no exports.
  *
  * A word that one rank writes never shares a 128-byte line with a hot word that another rank
  * writes. stage, chunks, contribution, record and result are committed on demand
@@ -36,6 +42,7 @@
 #include <stdint.h>
 
 #include "base/cores_mask.h"
+#include "device/device.h"
 #include "engine/policy.h"
 #include "include/wagma.h"
 #include "protocol/topology.h"
@@ -72,24 +79,26 @@ typedef struct segment_header {
     wagma_options options;
 } segment_header;
 
-struct remap; /* remap.h */
+struct remap;        /* remap.h */
+struct device_owned; /* shm/device/owned.h */
 
 struct wagma_segment {
-    unsigned char *base;        /* mapping */
-    struct remap **remap;       /* [size], of the ranks of this process; or NULL */
-    uint64_t bytes;             /* of the mapping (mostly sparse until committed) */
-    int fd;                     /* see segment_file() */
-    uint64_t device, inode;     /* of the file */
-    struct segment_life *lives; /* [size], of the ranks of this process: segment_life.c */
-    _Atomic int uses;           /* its opener and handles over it: the last one unmaps it */
-    uint32_t owner;             /* process_serial() where it was made with a name; 0: opened */
-    char name[256];             /* empty: none, or removed */
-    wagma_segment *next;        /* in the list of open segments (forked.c) */
-    int is_inhabited;           /* 1: this process has a handle over it */
-    int is_copy;                /* 1: copy in a forked child whose parent had a handle over it */
-    wagma_options options;      /* checked, defaults filled in */
-    struct policy policy;       /* what they mean */
-    int size;                   /* P */
+    unsigned char *base;         /* mapping */
+    struct remap **remap;        /* [size], of the ranks of this process; or NULL */
+    struct device_owned **owned; /* [size], likewise, with arrays on devices; or NULL */
+    uint64_t bytes;              /* of the mapping (mostly sparse until committed) */
+    int fd;                      /* see segment_file() */
+    uint64_t device, inode;      /* of the file */
+    struct segment_life *lives;  /* [size], of the ranks of this process: segment_life.c */
+    _Atomic int uses;            /* its opener and handles over it: the last one unmaps it */
+    uint32_t owner;              /* process_serial() where it was made with a name; 0: opened */
+    char name[256];              /* empty: none, or removed */
+    wagma_segment *next;         /* in the list of open segments (forked.c) */
+    int is_inhabited;            /* 1: this process has a handle over it */
+    int is_copy;                 /* 1: copy in a forked child whose parent had a handle over it */
+    wagma_options options;       /* checked, defaults filled in */
+    struct policy policy;        /* what they mean */
+    int size;                    /* P */
     struct topology topology;
     int buffers; /* contribution buffers per rank, 0 when quorum is "all"; 2 with a graph
                   */
@@ -99,16 +108,17 @@ struct wagma_segment {
     int slices;                /* slices NS of a result, 1..64 */
     uint64_t slice_count;      /* elements per slice (slice 0, at the end, has the rest) */
     uint64_t bytes_n;          /* count * element size */
+    uint64_t item_bytes;       /* of a contribution, or result, in here: bytes_n; 0: on a device */
     uint64_t array_bytes;      /* of a rank's array that is no contribution: bytes_n, or 0 */
     uint64_t words_bytes;      /* of a region, before its array */
     uint64_t region_bytes;     /* distance from a rank's region to the next */
     uint64_t region_offset;    /* of rank 0's region */
     /* offsets within a region */
-    uint64_t o_cref, o_slot, o_arrival, o_flat, o_meta, o_stats, o_array, o_stage, o_chunks,
-        o_contribution, o_record, o_result;
+    uint64_t o_cref, o_slot, o_arrival, o_flat, o_meta, o_stats, o_exports, o_array, o_stage,
+        o_chunks, o_contribution, o_record, o_result;
     uint64_t chunk_bytes, chunks_bytes; /* of one chunk; of all places for chunks */
     uint64_t item_step;                 /* from one contribution, or result, to the next */
-    uint64_t item_memory;               /* bytes of /dev/shm that one of them takes */
+    uint64_t item_memory;               /* bytes of /dev/shm, or of the device, that one takes */
     uint64_t record_step, flat_bytes;
 };
 
@@ -196,6 +206,18 @@ static inline unsigned char *segment_flat(const wagma_segment *s, int r, int par
 static inline double *segment_weight(const wagma_segment *s, int r, int b) {
     return (double *)(segment_region(s, r) + s->o_meta) + b;
 }
+/* Return the word with what rank r has exported: contributions << 32 | results. */
+static inline segment_atomic *segment_exported(const wagma_segment *s, int r) {
+    return (segment_atomic *)(segment_region(s, r) + s->o_exports);
+}
+/* Return the word with what rank r has opened of rank `of`, a value of segment_exported(). */
+static inline segment_atomic *segment_opened(const wagma_segment *s, int r, int of) {
+    return segment_exported(s, r) + 1 + of;
+}
+/* Return the record of contribution b (k = b), or of the result of round i (k = buffers + i). */
+static inline device_record *segment_export(const wagma_segment *s, int r, int k) {
+    return (device_record *)(segment_exported(s, r) + 1 + s->size) + k;
+}
 static inline unsigned char *segment_stage(const wagma_segment *s, int r) {
     return segment_region(s, r) + s->o_stage;
 }
@@ -259,7 +281,9 @@ int segment_commit_stage(wagma_segment *s, int rank);     /* may be repeated; 0 
 int segment_commit_chunks(wagma_segment *s, int rank);    /* likewise */
 int segment_joined_contributions(const wagma_segment *s); /* committed by join */
 int segment_joined_rounds(const wagma_segment *s);
+/* Bytes that a rank commits at joining, in here and on its device. */
 uint64_t segment_joined_bytes(const wagma_segment *s);
+uint64_t segment_joined_shared(const wagma_segment *s); /* in here */
 
 /* Computes the bytes of all arrays of a rank: `first` at creation, `most` without shm_limit. */
 void segment_arrays(const wagma_segment *s, uint64_t *first, uint64_t *most);
@@ -276,6 +300,8 @@ int segment_life_begin(wagma_segment *s, int rank);
 void segment_leave(wagma_segment *s, int rank, enum segment_state state);
 /* Returns 1 if the rank's process has ended without closing, or its state is failed. About 1 us. */
 int segment_is_dead(const wagma_segment *s, int rank);
+/* Returns 1 if the rank has joined by this object, in this process. */
+int segment_lives_here(const wagma_segment *s, int rank);
 /* Returns 1 if the process ID that the rank has published is valid in this process, too. */
 int segment_names_process(const wagma_segment *s, int rank);
 

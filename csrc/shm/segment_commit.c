@@ -44,7 +44,7 @@ static int commit(const wagma_segment *s, uint64_t offset, uint64_t bytes) {
  * copy further ones. */
 static int commit_array(const wagma_segment *s, uint64_t offset, uint64_t bytes) {
     uint64_t huge = 0;
-    if (s->bytes_n < SEGMENT_HUGE_MIN)
+    if (s->item_bytes < SEGMENT_HUGE_MIN)
         return commit(s, offset, bytes);
     while (segment_array_memory(bytes) - huge >= PAGES_HUGE) {
         const int error = commit(s, offset + huge, 1);
@@ -60,10 +60,10 @@ static int commit_array(const wagma_segment *s, uint64_t offset, uint64_t bytes)
 /* `count` contributions or results, from `offset` on. Small ones share pages. */
 static int commit_items(const wagma_segment *s, uint64_t offset, int count) {
     int error = 0;
-    if (s->bytes_n < SEGMENT_HUGE_MIN)
+    if (s->item_bytes < SEGMENT_HUGE_MIN)
         return commit(s, offset, (uint64_t)count * s->item_step);
     for (int k = 0; k < count && !error; k++)
-        error = commit_array(s, offset + (uint64_t)k * s->item_step, s->bytes_n);
+        error = commit_array(s, offset + (uint64_t)k * s->item_step, s->item_bytes);
     return error;
 }
 
@@ -88,7 +88,7 @@ static int no_space(const wagma_segment *s, const char *what, uint64_t needed, i
 
 int segment_commit_header(const wagma_segment *s) {
     uint64_t lines = (uint64_t)SEGMENT_LINES * SEGMENT_LINE;
-    uint64_t needed = sizeof(segment_header) + (uint64_t)s->size * segment_joined_bytes(s);
+    uint64_t needed = sizeof(segment_header) + (uint64_t)s->size * segment_joined_shared(s);
     struct statvfs fs;
     /* Joining checks again; here one rank finds out what otherwise all would. */
     if (fstatvfs(segment_file(s), &fs) == 0 && fs.f_blocks &&
@@ -179,10 +179,10 @@ static void touch_region(const wagma_segment *s, int rank) {
     memset(region + lines, 0, s->words_bytes - lines);
     memset(region + s->o_array, 0, s->array_bytes);
     for (int b = 0; b < segment_joined_contributions(s); b++)
-        memset(segment_contribution(s, rank, b), 0, s->bytes_n);
+        memset(segment_contribution(s, rank, b), 0, s->item_bytes);
     memset(region + s->o_record, 0, (uint64_t)rounds * s->record_step);
     for (int i = 0; i < rounds; i++)
-        memset(region + s->o_result + (uint64_t)i * s->item_step, 0, s->bytes_n);
+        memset(region + s->o_result + (uint64_t)i * s->item_step, 0, s->item_bytes);
 }
 
 int segment_join(wagma_segment *s, int rank) {
@@ -196,7 +196,7 @@ int segment_join(wagma_segment *s, int rank) {
         segment_leave(s, rank, SEGMENT_NOSPACE);
         char what[64];
         snprintf(what, sizeof what, "rank %d", rank);
-        return no_space(s, what, segment_joined_bytes(s), error);
+        return no_space(s, what, segment_joined_shared(s), error);
     }
     touch_region(s, rank);
     /* seq_cst, as the event of a ring; also releases the region to ranks that see JOINED. */

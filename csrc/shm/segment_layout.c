@@ -55,7 +55,9 @@ static void count_buffers(wagma_segment *s) {
     const wagma_options *o = &s->options;
     uint64_t window = (uint64_t)o->window;
     const struct policy *p = &s->policy;
-    s->array_is_contribution = p->avoiding && s->bytes_n >= segment_remap_min && s->bytes_n >= PAGE;
+    s->item_bytes = p->device ? 0 : s->bytes_n;
+    s->array_is_contribution =
+        p->avoiding && s->item_bytes >= segment_remap_min && s->item_bytes >= PAGE;
     s->topology = (struct topology){o->size, o->group_size, o->grouping, o->seed};
     s->size = o->size;
     s->buffers = p->graph      ? (int)window
@@ -67,13 +69,16 @@ static void count_buffers(wagma_segment *s) {
         s->buffers = (int)ROUND_BUFFERS_MAX;
     s->rounds = p->avoiding ? (int)round_rounds_bound((uint32_t)o->size, p->ordered, window) : 0;
     s->slots = p->avoiding ? (int)round_slots(window) : 0;
-    s->array_bytes = p->graph || s->array_is_contribution ? 0 : s->bytes_n;
+    s->array_bytes = p->graph || s->array_is_contribution ? 0 : s->item_bytes;
 }
 
+/* On devices a slice costs the start of a kernel and a wait for it: one for each member. */
 static void cut_slices(wagma_segment *s) {
+    const int device = s->policy.device && s->options.group_size < SLICES_MAX;
+    const uint64_t most = device ? (uint64_t)s->options.group_size : SLICES_MAX;
     uint64_t element = reduce_dtype_size((wagma_dtype)s->options.dtype);
     uint64_t count = (uint64_t)s->options.count, unit = SLICE_ALIGN / element;
-    uint64_t least = SLICE_MIN / element, slice = count / SLICES_MAX + (count % SLICES_MAX != 0);
+    uint64_t least = SLICE_MIN / element, slice = count / most + (count % most != 0);
     slice = slice < least ? least : (slice + unit - 1) / unit * unit;
     s->slice_count = slice < count ? slice : count;
     s->slices = count == 0 ? 1 : (int)(count / slice + (count % slice != 0));
@@ -95,8 +100,14 @@ uint64_t segment_array_memory(uint64_t bytes) {
     return rest < SEGMENT_HUGE_MIN ? pages(bytes) : bytes - rest + PAGES_HUGE;
 }
 
+static uint64_t exports_bytes(const wagma_segment *s, cursor *c) {
+    const uint64_t items = (uint64_t)s->buffers + (uint64_t)s->rounds;
+    return (1 + (uint64_t)s->size) * sizeof(segment_atomic) +
+           product(c, items, sizeof(device_record));
+}
+
 static void place(wagma_segment *s, cursor *c) {
-    uint64_t n = s->bytes_n, word = sizeof(segment_atomic);
+    uint64_t n = s->item_bytes, word = sizeof(segment_atomic);
     /* Large arrays are committed one by one, so that they must not share pages, or huge ones. */
     const int huge = n >= SEGMENT_HUGE_MIN;
     uint64_t unit = n < PAGE ? SEGMENT_LINE : huge ? PAGES_HUGE : PAGE;
@@ -115,6 +126,7 @@ static void place(wagma_segment *s, cursor *c) {
     s->o_flat = reserve(&region, SEGMENT_LINE, 2 * s->flat_bytes);
     s->o_meta = reserve(&region, SEGMENT_LINE, product(c, (uint64_t)s->buffers, sizeof(double)));
     s->o_stats = reserve(&region, SEGMENT_LINE, 2 * SEGMENT_LINE);
+    s->o_exports = reserve(&region, SEGMENT_LINE, s->policy.device ? exports_bytes(s, c) : 0);
     s->words_bytes = region.at;
 
     cursor record = {sizeof(segment_round) + size * (word + sizeof(double)), 0};
@@ -130,7 +142,7 @@ static void place(wagma_segment *s, cursor *c) {
     cursor item = {n, 0};
     align(&item, unit);
     s->item_step = item.at;
-    s->item_memory = huge ? segment_array_memory(n) : item.at;
+    s->item_memory = s->policy.device ? s->bytes_n : huge ? segment_array_memory(n) : item.at;
     s->o_contribution = reserve(&region, unit, product(c, (uint64_t)s->buffers, s->item_step));
     s->o_result = reserve(&region, unit, product(c, (uint64_t)s->rounds, s->item_step));
 
@@ -180,11 +192,19 @@ int segment_joined_rounds(const wagma_segment *s) {
     return s->rounds < TYPICAL_ROUNDS ? s->rounds : TYPICAL_ROUNDS;
 }
 
-uint64_t segment_joined_bytes(const wagma_segment *s) {
+static uint64_t joined(const wagma_segment *s, uint64_t item) {
     return pages(s->words_bytes) + segment_array_memory(s->array_bytes) +
-           pages((uint64_t)segment_joined_contributions(s) * s->item_memory) +
+           pages((uint64_t)segment_joined_contributions(s) * item) +
            pages((uint64_t)segment_joined_rounds(s) * s->record_step) +
-           pages((uint64_t)segment_joined_rounds(s) * s->item_memory);
+           pages((uint64_t)segment_joined_rounds(s) * item);
+}
+
+uint64_t segment_joined_bytes(const wagma_segment *s) {
+    return joined(s, s->item_memory);
+}
+
+uint64_t segment_joined_shared(const wagma_segment *s) {
+    return joined(s, s->policy.device ? 0 : s->item_memory);
 }
 
 void segment_arrays(const wagma_segment *s, uint64_t *first, uint64_t *most) {

@@ -105,6 +105,10 @@ void segment_leave(wagma_segment *s, int rank, enum segment_state state) {
         atomic_store(&presence->state, (uint32_t)state);
 }
 
+int segment_lives_here(const wagma_segment *s, int rank) {
+    return s->lives[rank].page && s->lives[rank].process == process_serial();
+}
+
 int segment_names_process(const wagma_segment *s, int rank) {
     /* relaxed: set before the rank joined */
     const uint64_t space =

@@ -64,6 +64,7 @@ enum trace_wait {
     TRACE_FOR_DATA,      /* over a transport: of the others */
     TRACE_FOR_DRAIN,     /* the same: at the end, until nothing is on its way */
     TRACE_FOR_NEIGHBORS, /* of a graph */
+    TRACE_FOR_DEVICE,    /* until what was started there is done */
     TRACE_WAITS
 };
 

@@ -34,6 +34,7 @@ static const char *const waits[TRACE_WAITS] = {
     [TRACE_FOR_BUFFER] = "buffer",   [TRACE_FOR_ROUND] = "round",
     [TRACE_FOR_SLICES] = "slices",   [TRACE_FOR_DATA] = "data",
     [TRACE_FOR_DRAIN] = "drain",     [TRACE_FOR_NEIGHBORS] = "neighbors",
+    [TRACE_FOR_DEVICE] = "device",
 };
 
 int trace_kind_is_span(int kind) {

@@ -19,9 +19,20 @@ static int is_close(const wagma_options *o, double got, double want) {
     return fabs(got - want) <= tolerance * fabs(want);
 }
 
+static size_t bytes_of(const player *p) {
+    const wagma_options *o = &p->trial->options;
+    return (size_t)o->count * array_element_bytes(o->dtype);
+}
+
+/* What an array of a call holds. */
+static const void *look(const player *p, const void *array) {
+    return place_look(p->place, array, bytes_of(p));
+}
+
 /* Elements that are the same multiples of the same inputs are the same bits. */
 static void expect_array(const player *p, const void *array, double value, const char *what) {
     const wagma_options *o = &p->trial->options;
+    array = look(p, array);
     const size_t bytes = array_element_bytes(o->dtype);
     const int64_t enough = periodic_enough(array, bytes, TRIAL_PERIOD, o->count);
     for (int64_t i = 0; i < enough; i++) {
@@ -82,9 +93,7 @@ static void agree(const player *p, int64_t t, enum trial_digest kind, uint64_t d
 
 /* NULL: none. */
 static void agree_on_array(const player *p, int64_t t, enum trial_digest kind, const void *array) {
-    const wagma_options *o = &p->trial->options;
-    agree(p, t, kind,
-          array ? digest_of(3, array, (size_t)o->count * array_element_bytes(o->dtype)) : 1);
+    agree(p, t, kind, array ? digest_of(3, look(p, array), bytes_of(p)) : 1);
 }
 
 static void agree_on_list(const player *p, int64_t t, const wagma_outcome *o, double weight) {
@@ -104,7 +113,6 @@ static void expect_untouched(const player *p) {
 static void expect_ordered(player *p, const wagma_outcome *o, int64_t newest,
                            const contributions *all) {
     const wagma_options *options = &p->trial->options;
-    const size_t bytes = (size_t)options->count * array_element_bytes(options->dtype);
     const int n = o->results_count;
     int leader;
     if (!HOLDS(p, n >= 1 && n == newest - p->t + 1, "%d results up to %" PRId64, n, newest))
@@ -129,7 +137,8 @@ static void expect_ordered(player *p, const wagma_outcome *o, int64_t newest,
         expect_array(p, last, all->sum / (options->average ? o->weight : 1), "newest result");
     HOLDS(p, !o->result && o->merged == (x != NULL), "merged %d", o->merged);
     if (x && !p->out_of_place)
-        HOLDS(p, memcmp(p->array, x, bytes) == 0, "x is not the newest of %d results", n);
+        HOLDS(p, memcmp(look(p, p->array), look(p, x), bytes_of(p)) == 0,
+              "x is not the newest of %d results", n);
     else if (!p->out_of_place)
         expect_untouched(p);
     if (options->late == WAGMA_LATE_CARRY && p->weight != 0) {
@@ -189,4 +198,9 @@ void player_check(player *p, const wagma_handle *h, const wagma_outcome *o) {
         expect_ordered(p, o, newest, &all);
     else
         expect_stale(p, o, all);
+    const void *shown = ordered && o->results_count > 0
+                            ? o->results[draw(&p->random, (uint32_t)o->results_count)]
+                            : o->result;
+    if (shown)
+        place_keep(p->place, shown, bytes_of(p));
 }

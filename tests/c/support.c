@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "digest.h"
+#include "place.h"
 #include "protocol/round.h"
 #include "transport_sim.h"
 
@@ -102,6 +103,7 @@ wagma_options options_of(int size, int group_size, int quorum, int64_t count) {
     o.dtype = WAGMA_F64;
     o.average = 0;
     o.grace = 0;
+    o.memory = arrays_on_devices ? WAGMA_MEMORY_DEVICE : WAGMA_MEMORY_HOST;
     return o;
 }
 
@@ -251,7 +253,7 @@ wagma_handle *rank_join(rank *me, const void *initial) {
     const int status = me->sim
                            ? wagma_create_over(sim_transport(me->sim, me->rank),
                                                &me->segment->options, initial, 1, &me->hooks, &h)
-                           : wagma_create(me->segment, me->rank, initial, 1, &me->hooks, &h);
+                           : place_join(me->segment, me->rank, initial, &me->hooks, &h);
     EXPECT(status == WAGMA_OK, "rank %d: %s", me->rank, wagma_last_error());
     return h;
 }
@@ -288,7 +290,7 @@ static void *enter(void *argument) { /* waits for the others, so each needs a th
     wagma_handle **h = &c->handle[e->rank];
     const int status = c->sim ? wagma_create_over(sim_transport(c->sim, e->rank),
                                                   &c->segment->options, e->initial, 1, e->hooks, h)
-                              : wagma_create(c->segment, e->rank, e->initial, 1, e->hooks, h);
+                              : place_join(c->segment, e->rank, e->initial, e->hooks, h);
     return EXPECT(status == WAGMA_OK, "rank %d: %s", e->rank, wagma_last_error()) ? h : NULL;
 }
 

@@ -67,7 +67,8 @@ void team_await_exit(team *t, int r);
 int team_warnings(team *t, int r, const char *text);
 const char *team_warning(team *t, int r);
 
-/* wagma_create() with `initial`, or NULL and a failed EXPECT. */
+/* A handle with `initial`, which is where the rank's arrays are (place.h); or NULL and a failed
+ * EXPECT. */
 wagma_handle *rank_join(rank *me, const void *initial);
 /* Add data to a digest; the result is not 0. */
 uint64_t digest_of(uint64_t digest, const void *data, size_t bytes);

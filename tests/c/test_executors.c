@@ -9,6 +9,7 @@
 static char place;
 static wagma_segment *const segment = (wagma_segment *)&place;
 static wagma_transport *const transport = (wagma_transport *)&place;
+static wagma_device *const device = (wagma_device *)&place;
 
 static wagma_options options_of(int group_size, int quorum, int activation, int graph) {
     wagma_options o;
@@ -23,9 +24,11 @@ static wagma_options options_of(int group_size, int quorum, int activation, int 
 }
 
 /* The names of all that fit, the chosen one first. */
-static const char *names_of(const wagma_options *o, wagma_segment *s, wagma_transport *t) {
+static const char *names_of(const wagma_options *o, wagma_segment *s, wagma_transport *t,
+                            wagma_device *d) {
     static char names[256];
-    const struct executor_request request = {.options = o, .segment = s, .transport = t};
+    const struct executor_request request = {
+        .options = o, .segment = s, .transport = t, .device = d};
     const struct executor *chosen = executor_choose(executors, executors_n, &request);
     snprintf(names, sizeof names, "%s", chosen ? chosen->name : "");
     for (int i = 0; i < executors_n; i++)
@@ -57,22 +60,41 @@ static void test_one_fits(void) {
          "messages/graph"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const char *names = names_of(&rows[i].options, segment, NULL);
+        const char *names = names_of(&rows[i].options, segment, NULL, NULL);
         CHECK(strcmp(names, rows[i].in_memory) == 0, "row %zu: %s", i, names);
-        names = names_of(&rows[i].options, NULL, transport);
+        names = names_of(&rows[i].options, NULL, transport, NULL);
         CHECK(strcmp(names, rows[i].over_messages) == 0, "row %zu: %s", i, names);
+    }
+}
+
+/* One executor takes all policies, and no other takes arrays on devices. */
+static void test_devices(void) {
+    const int quorums[] = {0, 1, 2, WAGMA_QUORUM_MAJORITY};
+    for (size_t i = 0; i < sizeof quorums / sizeof *quorums; i++) {
+        wagma_options o = options_of(4, quorums[i], WAGMA_ACTIVATION_GROUP, WAGMA_GRAPH_NONE);
+        o.memory = WAGMA_MEMORY_DEVICE;
+        const char *names = names_of(&o, segment, NULL, device);
+        CHECK(strcmp(names, "shm/device") == 0, "quorum %d: %s", quorums[i], names);
+        CHECK(strcmp(names_of(&o, segment, NULL, NULL), "") == 0, "without a device");
+        CHECK(strstr(wagma_last_error(), "shm/device: it needs a device;"), "%s",
+              wagma_last_error());
+        CHECK(strcmp(names_of(&o, NULL, transport, NULL), "") == 0, "over messages");
+        CHECK(strstr(wagma_last_error(), "shm/device: it needs a segment;") &&
+                  strstr(wagma_last_error(), "host memory"),
+              "%s", wagma_last_error());
     }
 }
 
 static void test_reasons(void) {
     const wagma_options o = options_of(4, 1, WAGMA_ACTIVATION_GROUP, WAGMA_GRAPH_NONE);
-    CHECK(strcmp(names_of(&o, NULL, NULL), "") == 0, "one fits");
+    CHECK(strcmp(names_of(&o, NULL, NULL, NULL), "") == 0, "one fits");
     for (int i = 0; i < executors_n; i++)
         CHECK(strstr(wagma_last_error(), executors[i]->name), "\"%s\" does not name %s",
               wagma_last_error(), executors[i]->name);
     const char *reasons[] = {
         "shm/graph: it needs a graph;", "shm/quorum_all: it needs the quorum of all members;",
-        "shm/avoiding: it needs a segment;", "messages/groups: it needs a transport)"};
+        "shm/avoiding: it needs a segment;", "shm/device: it needs arrays on devices;",
+        "messages/groups: it needs a transport)"};
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
         CHECK(strstr(wagma_last_error(), reasons[i]), "\"%s\" does not say \"%s\"",
               wagma_last_error(), reasons[i]);
@@ -80,6 +102,7 @@ static void test_reasons(void) {
 
 int main(void) {
     RUN(test_one_fits);
+    RUN(test_devices);
     RUN(test_reasons);
     return check_summary();
 }

@@ -43,29 +43,34 @@ static const struct {
 
 static const int quorums[QUORUMS] = {WAGMA_QUORUM_MAJORITY, 0, 1, 2, 3};
 
-/* The quorum varies: every result reaches every rank, one group, no draw, not all. */
-static int varies(int waits, const char *late, size_t start, int quorum) {
-    return waits == 'a' && strchr(late, 'o') && (starts[start].group_size % 3) == 0 &&
-           (quorum == 1 || quorum == 2);
+/* The quorum varies: every result reaches every rank, one group, no draw; in host memory not all.
+ */
+static int varies(int waits, const char *late, size_t start, int quorum, int device) {
+    return (waits == 'a' || device) && strchr(late, 'o') && (starts[start].group_size % 3) == 0 &&
+           (quorum == 1 || quorum == 2 || (device && quorum != WAGMA_QUORUM_MAJORITY));
 }
 
-static struct policy expected(int waits, const char *late, const char *stored, int average) {
+/* On devices quorum "all" is that of a round, too. */
+static struct policy expected(int waits, const char *late, const char *stored, int average,
+                              int device) {
+    const int in_place = waits == 'i' && !device;
     const int ordered = strchr(late, 'o') != NULL;
     return (struct policy){
-        .in_place = waits == 'i',
-        .avoiding = waits != 'i',
+        .device = device,
+        .in_place = in_place,
+        .avoiding = !in_place,
         .world = waits == 'w',
         .forward = strchr(late, 'f') != NULL,
         .ordered = ordered,
         .carries = strchr(late, 'c') != NULL,
         .average = average,
-        .stores_average = *stored == 'a' || (*stored == 's' && (waits == 'i' || ordered)),
+        .stores_average = *stored == 'a' || (*stored == 's' && (in_place || ordered)),
     };
 }
 
 static int refused, accepted;
 
-static void check_combination(size_t start, int q, size_t l, size_t t) {
+static void check_combination(size_t start, int q, size_t l, size_t t, int device) {
     const int waits = starts[start].waits[q];
     const char *late = lates[l].means, *stored = types[t].stored;
     wagma_options o;
@@ -78,6 +83,7 @@ static void check_combination(size_t start, int q, size_t l, size_t t) {
     o.missed = lates[l].missed;
     o.dtype = types[t].dtype;
     o.average = types[t].average;
+    o.memory = device ? WAGMA_MEMORY_DEVICE : WAGMA_MEMORY_HOST;
     const int refuses = waits == REFUSED || *late == REFUSED || *stored == REFUSED ||
                         (waits == 'w' && strchr(late, 'o'));
     const int status = wagma_options_check(&o);
@@ -89,8 +95,8 @@ static void check_combination(size_t start, int q, size_t l, size_t t) {
         return;
     }
     accepted++;
-    struct policy want = expected(waits, late, stored, o.average);
-    want.varies = varies(waits, late, start, quorums[q]);
+    struct policy want = expected(waits, late, stored, o.average, device);
+    want.varies = varies(waits, late, start, quorums[q], device);
     const struct policy is = policy_of(&o);
 #define SAME(field)                                                                                \
     CHECK(is.field == want.field,                                                                  \
@@ -99,6 +105,7 @@ static void check_combination(size_t start, int q, size_t l, size_t t) {
           is.field, starts[start].group_size, quorums[q], starts[start].activation, o.late,        \
           o.missed, o.dtype, o.average)
     SAME(graph);
+    SAME(device);
     SAME(in_place);
     SAME(avoiding);
     SAME(world);
@@ -117,8 +124,9 @@ static void test_every_combination(void) {
         for (int q = 0; q < QUORUMS; q++)
             for (size_t l = 0; l < LENGTH(lates); l++)
                 for (size_t t = 0; t < LENGTH(types); t++)
-                    check_combination(s, q, l, t);
-    CHECK(accepted > 1000 && refused > 1000, "%d accepted, %d refused", accepted, refused);
+                    for (int device = 0; device < 2; device++)
+                        check_combination(s, q, l, t, device);
+    CHECK(accepted > 2000 && refused > 2000, "%d accepted, %d refused", accepted, refused);
 }
 
 /* A graph takes the defaults of all the rest. */

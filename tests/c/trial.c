@@ -35,6 +35,11 @@ static void fill(const wagma_options *o, void *array, double value) {
     periodic_repeat(array, TRIAL_PERIOD * bytes, (size_t)o->count * bytes);
 }
 
+/* One element more than is used, so that there are some. */
+size_t trial_bytes(const trial *g) {
+    return (size_t)(g->options.count + 1) * array_element_bytes(g->options.dtype);
+}
+
 /* ---- trials ---------------------------------------------------------------------------------- */
 
 /* As little shared memory as some draw allows. */
@@ -69,6 +74,7 @@ static void draw_options(trial *g, enum trial_kind kind) {
     wagma_options *o = &g->options;
     uint64_t *random = &g->random;
     wagma_options_init(o);
+    o->memory = arrays_on_devices ? WAGMA_MEMORY_DEVICE : WAGMA_MEMORY_HOST;
     const int size = o->size = 1 + (int)draw(random, TRIAL_RANKS);
     o->late = (int)draw(random, 3);
     o->grouping = (int)draw(random, 3);
@@ -116,7 +122,9 @@ void trial_begin(trial *g, uint64_t seed, enum trial_kind kind) {
              o->missed, o->dtype, o->average, (int)o->window, (int)o->sync_period, o->grace,
              (int)o->count, o->shm_limit);
     EXPECT(wagma_options_check(o) == WAGMA_OK, "%s [%s]", wagma_last_error(), g->name);
-    const int all = o->activation == WAGMA_ACTIVATION_GROUP && o->quorum == o->group_size;
+    const int all = o->activation == WAGMA_ACTIVATION_GROUP && o->quorum == o->group_size &&
+                    o->memory == WAGMA_MEMORY_HOST;
+    places_begin(o->size, seed, trial_bytes(g));
     g->buffers = !all && !(o->average && array_is_half(o->dtype)) &&
                  !(kind == TRIAL_ONE_THREAD && o->shm_limit);
     if (draw(&g->random, 4) == 0)
@@ -126,16 +134,24 @@ void trial_begin(trial *g, uint64_t seed, enum trial_kind kind) {
         player *p = &g->player[r];
         *p = (player){.trial = g, .rank = r, .t = -1, .random = g->random + (uint64_t)r * 77777};
         p->departs = draw(&g->random, 3) ? g->versions : draw(&g->random, (uint32_t)g->versions);
-        p->x = malloc((size_t)(o->count + 1) * array_element_bytes(o->dtype));
+        p->place = place_of(r);
+        p->x = place_new(p->place, trial_bytes(g));
+        p->host = p->place->device ? malloc(trial_bytes(g)) : p->x;
         g->value[r][0] = 1 + draw(&g->random, 8);
         g->weight[r][0] = 1;
-        fill(o, p->x, g->value[r][0]);
+        fill(o, p->host, g->value[r][0]);
+        place_put(p->place, p->x, p->host, trial_bytes(g));
     }
 }
 
 void trial_end(trial *g) {
-    for (int r = 0; r < g->options.size; r++)
-        free(g->player[r].x);
+    for (int r = 0; r < g->options.size; r++) {
+        player *p = &g->player[r];
+        if (p->host != p->x)
+            free(p->host);
+        place_free(p->place, p->x);
+    }
+    places_end();
     pthread_mutex_destroy(&g->lock);
 }
 
@@ -175,7 +191,11 @@ int player_contribute(player *p, wagma_handle *h) {
     p->sync = g->explicit_sync[p->t];
     p->weight = draw_weight(p);
     p->value = exact ? 1 + draw(&p->random, 9) : 1 + draw(&p->random, 1000) / 7.0;
-    p->array = o->count && draw(&p->random, 2) ? wagma_shared_array(h) : p->x;
+    if (p->place->device && draw(&p->random, 4) == 0) {
+        place_switch(p->place);
+        wagma_set_stream(h, p->place->stream[p->place->used]);
+    }
+    p->array = !p->place->device && o->count && draw(&p->random, 2) ? wagma_shared_array(h) : p->x;
     p->out_of_place = 0;
     if (g->buffers && draw(&p->random, 3) == 0) {
         void *buffer;
@@ -187,7 +207,9 @@ int player_contribute(player *p, wagma_handle *h) {
             p->out_of_place = 1;
         }
     }
-    fill(o, p->array, p->weight == 0 && !array_is_integer(o->dtype) ? (double)NAN : p->value);
+    void *written = p->place->device ? p->host : p->array;
+    fill(o, written, p->weight == 0 && !array_is_integer(o->dtype) ? (double)NAN : p->value);
+    place_put(p->place, p->array, written, (size_t)o->count * array_element_bytes(o->dtype));
     g->weight[p->rank][p->t + 1] = p->weight;
     g->value[p->rank][p->t + 1] =
         p->value + (p->weight == 0 ? 0 : p->carried_weight / p->weight * p->carried);

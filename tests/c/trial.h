@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 
+#include "place.h"
 #include "support.h"
 
 enum { TRIAL_RANKS = 6, TRIAL_VERSIONS = 80 };
@@ -28,7 +29,9 @@ typedef struct player {
     int64_t t;
     int sync; /* calls wagma_sync() */
     int out_of_place;
-    void *array; /* the call's: x, or a contribution buffer */
+    void *array;  /* the call's: x, or a contribution buffer */
+    place *place; /* of the arrays */
+    void *host;   /* what was put into the array, on the host; x itself where that is there */
     double value, weight;
     double carried, carried_weight; /* CARRY; weight 0: nothing */
 } player;
@@ -54,6 +57,7 @@ uint32_t draw(uint64_t *random, uint32_t n);
 
 void trial_begin(trial *g, uint64_t seed, enum trial_kind kind);
 void trial_end(trial *g);
+size_t trial_bytes(const trial *g); /* of an array */
 int trial_is_sync(const trial *g, int64_t t);
 /* Members of the version that rank r takes; the first of them into *leader. */
 int trial_members_of(const trial *g, int r, int64_t t, int *leader);

@@ -38,6 +38,7 @@ def test_defaults() -> None:
         "neighbors": 0,
         "dtype": 0,
         "average": 1,
+        "memory": 0,
         "count": 10,
         "sync_period": 0,
         "window": 64,

@@ -173,6 +173,8 @@ static void depart(wagma_handle *h) {
     round_begin_departure(&e->local);
     while (round_run(&e->context, &e->local, h->call.members, input) != ROUND_RETURN)
         ;
+    if (e->plane)
+        e->plane->departed(h);
 }
 
 int avoiding_close(wagma_handle *h) {

@@ -45,8 +45,11 @@ struct avoiding_plane {
     int (*settle)(wagma_handle *h, enum call_mode mode);
     /* End the use of x, whether the call succeeded or not. */
     int (*end)(wagma_handle *h);
-    /* Wait until the caller reads no result any more, before this rank departs. */
+    /* Before this rank departs: wait until the caller reads no result any more. */
     void (*depart)(wagma_handle *h);
+    /* Afterwards: wait for ranks that could not read this rank's arrays any more when it is gone.
+     */
+    void (*departed)(wagma_handle *h);
     /* Free everything but this rank's contributions and results, which others may still read. */
     void (*destroy)(wagma_handle *h);
 };

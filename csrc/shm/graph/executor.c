@@ -118,7 +118,7 @@ static int go_on(wagma_handle *h, void *context, int *over) {
 
 /* Wait until no neighbour is missing, as call_wait(). */
 static int wait_for_missing(wagma_handle *h, uint32_t most_pauses) {
-    static const struct call_wait wait = {go_on, look_for_stall, NULL};
+    static const struct call_wait wait = {.go_on = go_on, .look = look_for_stall};
     return call_wait(h, awaited(h), most_pauses, &wait, NULL);
 }
 

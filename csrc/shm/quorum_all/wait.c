@@ -63,6 +63,7 @@ static int for_window(const wagma_handle *h) {
 }
 
 int quorum_all_wait(wagma_handle *h, uint32_t most_pauses, enum quorum_all_action *action) {
-    static const struct call_wait wait = {go_on, look_for_stall, for_window};
+    static const struct call_wait wait = {
+        .go_on = go_on, .look = look_for_stall, .for_window = for_window};
     return call_wait(h, awaited(h), most_pauses, &wait, action);
 }

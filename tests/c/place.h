@@ -1,0 +1,48 @@
+/* Where a rank's arrays are: in host memory, or on a simulated device (device_sim.h). Tests that
+ * move their arrays by these functions run with both. */
+#ifndef WAGMA_TESTS_PLACE_H
+#define WAGMA_TESTS_PLACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "device_sim.h"
+
+/* Set by a program before it starts: the arrays of all ranks are on devices. */
+extern int arrays_on_devices;
+
+enum { PLACE_STREAMS = 2, PLACE_VIEWS = 2 };
+
+typedef struct place {
+    wagma_device *device; /* NULL: host memory */
+    void *stream[PLACE_STREAMS], *event;
+    int used;                         /* stream of the next call */
+    unsigned char *seen[PLACE_VIEWS]; /* host memory for what was looked at */
+    int next;
+} place;
+
+/* Makes the devices, and a place per rank; ends them, and expects that all was done right and is
+ * freed. Nothing to do for host memory. */
+void places_begin(int ranks, uint64_t seed, size_t bytes);
+void places_end(void);
+struct machine *places_machine(void);
+place *place_of(int rank);
+
+void *place_new(place *p, size_t bytes);
+void place_free(place *p, void *array);
+/* array = data, behind what is queued on the place's stream. */
+void place_put(place *p, void *array, const void *data, size_t bytes);
+/* What the array holds for work on the place's stream; valid until PLACE_VIEWS further looks. */
+const void *place_look(place *p, const void *array, size_t bytes);
+/* Expects the array to stay as it is until the rank's next call: on a device it is looked at late.
+ */
+void place_keep(place *p, const void *array, size_t bytes);
+/* Change to the other stream, which waits for what the first one has done. */
+void place_switch(place *p);
+
+/* wagma_create() or wagma_create_on(). */
+struct wagma_segment;
+int place_join(struct wagma_segment *s, int rank, const void *initial, const wagma_hooks *hooks,
+               wagma_handle **handle);
+
+#endif
