@@ -41,16 +41,16 @@ ENGINE := $(sort $(wildcard $(ENGINE_SOURCES)))
 HEADERS := $(wildcard csrc/*/*.h csrc/*/*/*.h)
 TRANSPORT := $(sort $(wildcard $(MPI_SOURCES)))
 LIBRARY_MPI := $(TRANSPORT) $(wildcard $(MPI_LIBRARY))
-C_SUPPORT := $(filter-out test_% bench_%,$(basename $(notdir $(wildcard tests/c/*.c))))
+C_SUPPORT := $(filter-out test_% bench_%,$(basename $(notdir $(wildcard tests/engine/*.c))))
 EXAMPLES_MPI := $(wildcard examples/*_mpi.c)
 # Included by the file that knows the memory of each.
 INCLUDED := csrc/protocol/round.c csrc/protocol/quorum_all.c
-C_FILES := $(ENGINE) $(wildcard tests/c/*.c tests/explore/*.c tests/hosts/*.c) \
+C_FILES := $(ENGINE) $(wildcard tests/engine/*.c tests/explore/*.c tests/hosts/*.c) \
     $(filter-out $(EXAMPLES_MPI),$(wildcard examples/*.c))
-MPI_TESTS := $(basename $(notdir $(wildcard tests/mpi_c/test_*.c)))
-MPI_SUPPORT := $(filter-out test_%,$(basename $(notdir $(wildcard tests/mpi_c/*.c))))
-MPI_FILES := $(LIBRARY_MPI) $(MPI_MODULE) $(wildcard tests/mpi_c/*.c tests/install/*.c \
-    $(EXAMPLES_MPI))
+MPI_TESTS := $(basename $(notdir $(wildcard tests/engine/transport/test_*.c)))
+MPI_SUPPORT := $(filter-out test_%,$(basename $(notdir $(wildcard tests/engine/transport/*.c))))
+MPI_FILES := $(LIBRARY_MPI) $(MPI_MODULE) $(EXAMPLES_MPI) \
+    $(wildcard tests/engine/transport/*.c tests/tools/install/*.c)
 WARNINGS := -Wall -Wextra
 
 .PHONY: help environment demo test test-all test-slurm oracle lint bench explore mutants install lib clean
@@ -73,8 +73,8 @@ test-all: $(VENV)/engine ## the rest of the tests, half an hour: all that `make 
 
 # Each of pytest's workers has a Slurm of its own: jobs mostly wait for being started again.
 test-slurm: $(VENV)/engine ## batch jobs on a private Slurm: Debian's, which root's run installs (minutes)
-	$(RUN) tests/slurm/packages.py
-	$(RUN) -m pytest -q -p no:pytest_mpi -n 4 --durations=5 $(SLURM_ARGS) tests/slurm
+	$(RUN) tests/tools/slurm/cluster/packages.py
+	$(RUN) -m pytest -q -p no:pytest_mpi -n 4 --durations=5 $(SLURM_ARGS) tests/tools/slurm/cluster
 
 oracle: $(VENV)/engine ## mpi4py's own tests of Allreduce, with wagma's sums
 	$(TESTS) --rest oracle
@@ -89,7 +89,7 @@ explore: $(VENV)/engine ## the large rows of the protocol's exploration (hours o
 	$(RUN) tests/explore/run.py --full
 
 mutants: $(VENV)/engine ## seeded faults, each of which the tests have to catch
-	$(RUN) tests/mutants/run.py
+	$(RUN) tests/explore/mutants/run.py
 
 environment: $(VENV)/engine ## .venv, or .venv-openmpi, with everything installed
 
@@ -156,7 +156,7 @@ install: lib ## the C libraries, their headers and .pc files under PREFIX (DESTD
 	    sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' $$name.pc.in \
 	    > $(DESTDIR)$(PREFIX)/lib/pkgconfig/$$name.pc; done
 
-# ---- C tests: every tests/c/test_*.c is a program; the other files are linked to each -----------
+# ---- C tests: every tests/engine/test_*.c is a program; the other files are linked to each -------
 FLAGS_c := -O1 # of the tests: the engine is as for users
 # -g1: functions and lines, which is what the sanitizers' reports show.
 FLAGS_asan := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -184,10 +184,10 @@ endef
 $(foreach flavour,asan tsan,$(eval $(call sanitized-rules,$(flavour))))
 
 define c-test-rules
-build/$(1)/tests/%.o: tests/c/%.c csrc/engine.mk Makefile
+build/$(1)/tests/engine/%.o: tests/engine/%.c csrc/engine.mk Makefile
 	@mkdir -p $$(@D)
-	$$(CC) $$(ENGINE_CFLAGS) $$(WARNINGS) -MMD -MP -Itests/c $$(FLAGS_$(1)) -c $$< -o $$@
-build/$(1)/test_%: build/$(1)/tests/test_%.o $$(C_SUPPORT:%=build/$(1)/tests/%.o) \
+	$$(CC) $$(ENGINE_CFLAGS) $$(WARNINGS) -MMD -MP -Itests/engine $$(FLAGS_$(1)) -c $$< -o $$@
+build/$(1)/test_%: build/$(1)/tests/engine/test_%.o $$(C_SUPPORT:%=build/$(1)/tests/engine/%.o) \
     $$(ENGINE:csrc/%.c=build/$(2)/%.o)
 	$$(CC) -pthread $$(GOLD) $$(FLAGS_$(1)) $$^ $$(ENGINE_LIBS) -o $$@
 endef
@@ -196,18 +196,18 @@ $(eval $(call c-test-rules,asan,asan))
 $(eval $(call c-test-rules,tsan,tsan))
 .SECONDARY:
 
-# ---- C tests over MPI: every tests/mpi_c/test_*.c is a program for mpiexec ----------------------
+# ---- C tests over MPI: every tests/engine/transport/test_*.c is a program for mpiexec ------------
 build/$(MPI)/%.o: csrc/mpi/%.c csrc/engine.mk Makefile | $(VENV)/engine
 	@mkdir -p $(@D)
 	$(ENVIRONMENT_MPICC) $(MPI_CFLAGS) $(WARNINGS) -MMD -MP -c $< -o $@
-build/$(MPI)/tests/%.o: tests/mpi_c/%.c csrc/engine.mk Makefile | $(VENV)/engine
+build/$(MPI)/transport/%.o: tests/engine/transport/%.c csrc/engine.mk Makefile | $(VENV)/engine
 	@mkdir -p $(@D)
 	$(ENVIRONMENT_MPICC) $(MPI_CFLAGS) $(WARNINGS) -MMD -MP -c $< -o $@
-build/$(MPI)/test_%: build/$(MPI)/tests/test_%.o $(MPI_SUPPORT:%=build/$(MPI)/tests/%.o) \
+build/$(MPI)/test_%: build/$(MPI)/transport/test_%.o $(MPI_SUPPORT:%=build/$(MPI)/transport/%.o) \
     $(TRANSPORT:csrc/mpi/%.c=build/$(MPI)/%.o)
 	$(ENVIRONMENT_MPICC) $^ -o $@
-.PHONY: tests-mpi_c
-tests-mpi_c: $(MPI_TESTS:%=build/$(MPI)/%)
+.PHONY: tests-transport
+tests-transport: $(MPI_TESTS:%=build/$(MPI)/%)
 
 -include $(wildcard build/*/*.d build/*/*/*.d build/*/*/*/*.d)
 
@@ -234,13 +234,13 @@ lint-types: $(VENV)/engine
 lint-format: $(VENV)/engine
 	$(VENV)/bin/clang-format --dry-run -Werror $(C_FILES) \
 	    $(INCLUDED) $(MPI_FILES) $(HEADERS) \
-	    $(wildcard tests/c/*.h tests/mpi_c/*.h tests/explore/*.h benchmarks/*.h collectives/*.h)
+	    $(wildcard tests/engine/*.h tests/engine/*/*.h tests/explore/*.h benchmarks/*.h collectives/*.h)
 
 PYTHON_INCLUDE = $(shell $(RUN) -c 'import sysconfig; print(sysconfig.get_path("include"))')
 lint-gcc lint-clang: lint-%: $(VENV)/engine
 	@mkdir -p build; if ! command -v $* >/dev/null; then echo "$@: skipped, $* is not installed"; else \
 	    set -e; for file in $(C_FILES); do \
-	    $* $(ENGINE_CFLAGS) -Icsrc/include -Itests/c $(WARNINGS) -Werror -c $$file -o build/$@.o; done; \
+	    $* $(ENGINE_CFLAGS) -Icsrc/include -Itests/engine $(WARNINGS) -Werror -c $$file -o build/$@.o; done; \
 	    for file in $(MPI_FILES); do MPICH_CC=$* OMPI_CC=$* $(ENVIRONMENT_MPICC) $(MPI_CFLAGS) \
 	    -Icsrc/include -I$(PYTHON_INCLUDE) $(WARNINGS) -Werror -c $$file -o build/$@.o; done; \
 	    echo "$@: $(words $(C_FILES) $(MPI_FILES)) files"; fi

@@ -1,7 +1,8 @@
 """What `make test` and `make test-all` run: the parts, each a list of commands.
 
 `make test` is the short run: something of every part. `make test-all` has the rest: other C tests,
-other numbers of ranks, and the tests that are marked `long`.
+other numbers of ranks, and the tests that are marked `long`. What lies in which folder of tests/
+does not matter here: files say by markers how they are launched (pyproject.toml lists these).
 """
 
 import re
@@ -17,9 +18,14 @@ LOGS = ROOT / "build/test-logs"
 # ("c"), and under a sanitizer ("asan", "tsan").
 SHORT_C = re.compile(r"^/\* short run: (.+) \*/$", re.MULTILINE)
 FLAVOURS = ("c", "asan", "tsan")
-# What starts threads, in a C test itself and in tests/c/support.h: the others have nothing for the
-# thread sanitizer.
+# What starts threads, in a C test itself and in tests/engine/support.h: the others have nothing for
+# the thread sanitizer.
 STARTS_THREADS = re.compile(r"\b(pthread_create|team_start|cast_open)\b")
+
+# How a file of Python tests is launched, by its marker: its part. Without one it is of "python".
+LAUNCHES = ("mpi", "oracle", "transport", "launch", "training", "hosts", "install", "slurm")
+# What chooses for itself what it talks through runs once, in the other of the two parts.
+ONCE = {"mpi": "messages_only", "messages": "memory_only"}
 
 # Numbers of ranks: of the short run, and of the rest.
 SIZES = {
@@ -29,13 +35,16 @@ SIZES = {
     "oracle": ((2,), (1, 3, 4)),
 }
 RANKS = (1, 2, 3, 4, 8)
-# The front-ends import torch, and depend less on the number of ranks than the collectives. In
-# shared memory they do not depend on the MPI; over messages each MPI has a number of its own.
-FRONT_ENDS = ("tests/mpi/training", "tests/mpi/tools")
+# The front-ends import torch, and depend less on the number of ranks than the collectives, but for
+# what is marked `counts_ranks`. In shared memory they do not depend on the MPI; over messages each
+# MPI has a number of its own.
+FRONT_ENDS = ("tests/training/", "tests/tools/")
 FRONT_END_RANKS = {
     "mpi": {"short": (2,), "mpich": (1, 4), "openmpi": ()},
     "messages": {"short": (), "mpich": (4,), "openmpi": (2,)},
 }
+# Importing torch takes seconds on each rank: what counts ranks does so on two in the short run.
+SHORT_COUNTED = 2
 # The rest has what is marked `every_size` on so many, which make jobs of every smaller number; on
 # MPICH: it is the engine that knows the number of ranks, and not the MPI.
 EVERY_SIZE = 8
@@ -74,7 +83,7 @@ class Launcher:
 def c_tests(flavour: str, short: bool) -> list[str]:
     """Return the names of the C tests of the short run, or of the rest, that the flavour has."""
     tests = []
-    for path in sorted((ROOT / "tests/c").glob("test_*.c")):
+    for path in sorted((ROOT / "tests/engine").glob("test_*.c")):
         text = path.read_text()
         found = SHORT_C.search(text)
         names = found[1].split() if found else []
@@ -86,15 +95,41 @@ def c_tests(flavour: str, short: bool) -> list[str]:
     return tests
 
 
-def marked(folder: str, marker: str) -> list[str]:
-    """Return the files of a folder that have the marker, for the whole file or for one test."""
-    files = sorted((ROOT / folder).rglob("test_*.py"))
-    mark = re.compile(rf"\bpytest\.mark\.{marker}\b")
-    return [str(path.relative_to(ROOT)) for path in files if mark.search(path.read_text())]
+def markers(path: Path) -> set[str]:
+    """Return the markers in a file of Python tests, of the whole file or of one test."""
+    return set(re.findall(r"\bpytest\.mark\.(\w+)", path.read_text()))
+
+
+def launch_of(path: Path) -> str:
+    """Return the part that launches a file of Python tests.
+
+    Raises:
+        ValueError: it has the markers of several.
+    """
+    found = sorted(markers(path).intersection(LAUNCHES))
+    if len(found) > 1:
+        raise ValueError(f"{path.name}: is of several parts: {', '.join(found)}")
+    return found[0] if found else "python"
+
+
+def launched(part: str) -> list[str]:
+    """Return the files of Python tests that a part launches."""
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    return [str(path.relative_to(ROOT)) for path in files if launch_of(path) == part]
+
+
+def marked(files: list[str], marker: str) -> list[str]:
+    """Return those of the files that have the marker, for the whole file or for one test."""
+    return [file for file in files if marker in markers(ROOT / file)]
+
+
+def without(files: list[str], others: list[str]) -> list[str]:
+    """Return those of the files that are none of the others."""
+    return [file for file in files if file not in others]
 
 
 def c_part(flavour: str, short: bool, timeout: float) -> list[Command]:
-    """Build tests/c/test_*.c with the engine and run each."""
+    """Build tests/engine/test_*.c with the engine and run each."""
     tests = c_tests(flavour, short)
     make = ["make", "-s", "-k", "-j2", *(f"build/{flavour}/{test}" for test in tests)]
     # TSan wants its shadow memory where address randomisation may have put a library.
@@ -106,10 +141,8 @@ def c_part(flavour: str, short: bool, timeout: float) -> list[Command]:
     return [Command(f"{flavour}-build", make, 900, counts=False), *runs]
 
 
-def pytest_part(
-    name: str, mpi: Launcher, short: bool, timeout: float, folder: str
-) -> list[Command]:
-    """Run a folder's tests, several at a time, and then those that others would disturb.
+def pytest_part(name: str, mpi: Launcher, short: bool, timeout: float, part: str) -> list[Command]:
+    """Run a part's tests, several at a time, and then those that others would disturb.
 
     Those that use no MPI run with one of them.
     """
@@ -118,16 +151,17 @@ def pytest_part(
     chosen = "not long" if short else "long"
     if mpi.name != "mpich":
         chosen += " and not without_mpi"
-    crowd = ["-m", f"{chosen} and not alone", "-n", "2", "--dist", "loadfile", folder]
+    files = launched(part)
+    crowd = ["-m", f"{chosen} and not alone", "-n", "2", "--dist", "loadfile", *files]
     commands = [Command(name, [*pytest, *crowd], timeout, optional=True)]
-    if files := marked(folder, "alone"):
-        alone = ["-m", f"{chosen} and alone", *files]
+    if lone := marked(files, "alone"):
+        alone = ["-m", f"{chosen} and alone", *lone]
         commands.append(Command(f"{name}-alone", [*pytest, *alone], timeout, optional=True))
     return commands
 
 
 def on_ranks(name: str, mpi: Launcher, size: int, timeout: float, *words: str) -> Command:
-    """Run tests under mpiexec; `words` are pytest's, folders among them."""
+    """Run tests under mpiexec; `words` are pytest's, files among them."""
     sleep = SLEEP.get(mpi.name, ())
     argv = [
         *(*sleep, *mpi.mpiexec, "-n", str(size)),
@@ -140,37 +174,42 @@ def on_ranks(name: str, mpi: Launcher, size: int, timeout: float, *words: str) -
 def mpi_part(
     name: str, mpi: Launcher, sizes: tuple[int, ...], short: bool, timeout: float, *options: str
 ) -> list[Command]:
-    """Run tests/mpi, once for each number of ranks, and the front-ends' beside the others."""
-    without = [f"--ignore={folder}" for folder in FRONT_ENDS]
+    """Run what is marked `mpi`, once for each number of ranks, and front-ends beside the others."""
+    files = launched("mpi")
+    files = without(files, marked(files, ONCE[name]))
+    counted = marked(files, "counts_ranks")
+    front_ends = [file for file in without(files, counted) if file.startswith(FRONT_ENDS)]
+    others = without(files, front_ends)
     chosen = (
         ("-m", "not long") if short else () if mpi.name == "mpich" else ("-m", "not every_size")
     )
     usual = sizes == SIZES[name][not short]
-    front_ends = FRONT_END_RANKS[name]["short" if short else mpi.name]
+    torch_sizes = FRONT_END_RANKS[name]["short" if short else mpi.name]
     if not usual:
-        front_ends = tuple(size for size in sizes if size <= max(front_ends, default=0))
+        torch_sizes = tuple(size for size in sizes if size <= max(torch_sizes, default=0))
     words = (*options, *chosen)
     commands = []
-    for size in sorted({*sizes, *front_ends}, reverse=True):  # what takes long begins
-        if size in front_ends:
-            commands.append(on_ranks(f"{name}-training", mpi, size, timeout, *words, *FRONT_ENDS))
+    for size in sorted({*sizes, *torch_sizes}, reverse=True):  # what takes long begins
+        if size in torch_sizes:
+            commands.append(on_ranks(f"{name}-training", mpi, size, timeout, *words, *front_ends))
         if size in sizes:
-            commands.append(on_ranks(name, mpi, size, timeout, *words, *without, "tests/mpi"))
+            here = without(others, counted) if short and size > SHORT_COUNTED else others
+            commands.append(on_ranks(name, mpi, size, timeout, *words, *here))
     if usual and not short and mpi.name == "mpich" and EVERY_SIZE not in sizes:
-        words = (*options, "-m", "every_size", *marked("tests/mpi", "every_size"))
+        words = (*options, "-m", "every_size", *marked(files, "every_size"))
         commands.append(on_ranks(f"{name}-every-size", mpi, EVERY_SIZE, timeout, *words))
     return commands
 
 
 def transport_part(mpi: Launcher, short: bool) -> list[Command]:
-    """Build tests/mpi_c/test_*.c with the MPI's compiler; run each on ranks, or by pytest."""
-    make = ["make", "-s", "-k", "-j2", "tests-mpi_c", f"MPI={mpi.name}"]
+    """Build tests/engine/transport/ with the MPI's compiler; run its programs, or let pytest."""
+    make = ["make", "-s", "-k", "-j2", "tests-transport", f"MPI={mpi.name}"]
     program = f"build/{mpi.name}/test_transport"
     runs = [
         Command(f"transport-{size}", [*mpi.mpiexec, "-n", str(size), program], 120)
         for size in SIZES["transport"][not short]
     ]
-    others = [] if short else pytest_part("transport-others", mpi, True, 120, "tests/mpi_c")
+    others = [] if short else pytest_part("transport-others", mpi, True, 120, "transport")
     return [Command("transport-build", make, 120, counts=False), *runs, *others]
 
 
@@ -180,12 +219,11 @@ def oracle_part(mpi: Launcher, short: bool) -> list[Command]:
     On more than two ranks, where an MPI that spins is slow, these are only those of Allreduce: the
     others are MPI's alone.
     """
-    commands = [
-        Command("oracle-fetch", [sys.executable, "tests/oracle/fetch.py"], 240, counts=False)
-    ]
+    fetch = [sys.executable, "tests/collectives/oracle/fetch.py"]
+    commands = [Command("oracle-fetch", fetch, 240, counts=False)]
     for size in SIZES["oracle"][not short]:
         options = ["-k", "Allreduce or communicator"] if size > 2 else []
-        commands.append(on_ranks("oracle", mpi, size, 240, *options, "tests/oracle"))
+        commands.append(on_ranks("oracle", mpi, size, 240, *options, *launched("oracle")))
         commands[-1].shown = "oracle"
     return commands
 
@@ -197,15 +235,15 @@ def all_parts(mpi: Launcher, short: bool, sizes: tuple[int, ...] = ()) -> dict[s
     over_messages = ("--transport", "mpi")
     return {
         "c": c_part("c", short, 120),
-        "python": pytest_part("python", mpi, short, 900, "tests/python"),
+        "python": pytest_part("python", mpi, short, 900, "python"),
         "transport": transport_part(mpi, short),
         "mpi": mpi_part("mpi", mpi, mpi_sizes, short, 900),
         "messages": mpi_part("messages", mpi, message_sizes, short, 900, *over_messages),
         "oracle": oracle_part(mpi, short),
-        "launch": pytest_part("launch", mpi, short, 900, "tests/launch"),
-        "training": pytest_part("training", mpi, short, 900, "tests/training"),
-        "hosts": pytest_part("hosts", mpi, short, 900, "tests/hosts"),
-        "install": pytest_part("install", mpi, short, 900, "tests/install"),
+        "launch": pytest_part("launch", mpi, short, 900, "launch"),
+        "training": pytest_part("training", mpi, short, 900, "training"),
+        "hosts": pytest_part("hosts", mpi, short, 900, "hosts"),
+        "install": pytest_part("install", mpi, short, 900, "install"),
         "asan": c_part("asan", short, 180),
         "tsan": c_part("tsan", short, 240),
         "explore": [Command("explore", explore, 1800)],

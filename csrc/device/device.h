@@ -1,6 +1,6 @@
 /* Device: the interface of a GPU to the executor that keeps arrays in its memory.
  *
- *   tests/c/device_sim.c   memory that processes share; work is done late, in drawn orders
+ *   tests/engine/device_sim.c   memory that processes share; work is done late, in drawn orders
  *
  * A device object is one rank's use of a GPU. Work is queued on streams: it is done in the order of
  * one stream, and on several streams in any order that events allow. Functions that queue work

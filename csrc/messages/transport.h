@@ -1,7 +1,7 @@
 /* Transport: the interface of a message-passing system to the executors of ranks on several nodes.
  *
- *   transport_mpi.c     MPI point-to-point on a duplicated communicator (a library of its own)
- *   tests/c/transport_sim.c   ranks in one process; messages of different pairs overtake each other
+ *   csrc/mpi/                      MPI point-to-point on a duplicated communicator: its own library
+ *   tests/engine/transport_sim.c   ranks in one process; messages of two pairs overtake each other
  *
  * A transport has two channels. Control messages are small, arrive in order per pair of ranks, and
  * need no posted receive. Data messages match a receive posted for (rank, tag); messages of one

@@ -1,7 +1,7 @@
 /* Decides which versions run, and with which contributions: the executor's logic for groups that
  * span nodes. Pure: activation_step() takes events, activation_next() returns actions; no clock, no
- * memory allocation, no messages of its own. tests/explore and tests/c/test_activation*.c drive the
- * same file. docs/activation.md has a picture and the proof that nothing waits for ever.
+ * memory allocation, no messages of its own. tests/explore and tests/engine/test_activation*.c
+ * drive the same file. docs/activation.md has a picture and the proof that nothing waits for ever.
  *
  * A version t on one rank (versions are independent: none waits for another):
  *

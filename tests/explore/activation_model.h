@@ -1,5 +1,5 @@
 /* The world in which the explorer runs csrc/protocol/activation.c: the cores of all ranks, what the
- * oracle knows (tests/c/activation_oracle.h), and what is on its way, in one block.
+ * oracle knows (tests/engine/activation_oracle.h), and what is on its way, in one block.
  *
  * A move is one event: a caller's step, the end of a grace, the arrival of a message, or something
  * about data. Control messages keep their order per pair of ranks, any pair may be next. Data

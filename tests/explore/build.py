@@ -8,7 +8,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-C_TESTS = HERE.parent / "c"
+C_TESTS = HERE.parent / "engine"
 ACTIVATION = "protocol/activation*.c"
 ACTIVATION_ORACLE = "activation_*.c"
 FLAGS = ("-std=gnu11", "-O3", "-Wall", "-Wextra", "-Werror")
@@ -71,7 +71,7 @@ def build(csrc: Path, executable: Path, *options: str) -> None:
 
 
 def build_simulation(csrc: Path, executable: Path) -> None:
-    """Compiles tests/c/test_activation_random.c with the activation core of `csrc`."""
+    """Compiles tests/engine/test_activation_random.c with the activation core of `csrc`."""
     sources = [
         *(path for name in SIMULATION for path in sorted(C_TESTS.glob(name))),
         *sorted(csrc.glob(ACTIVATION)),
@@ -88,7 +88,7 @@ def engine_sources(csrc: Path) -> list[Path]:
 
 
 def build_test(csrc: Path, executable: Path, name: str) -> None:
-    """Compiles tests/c/`name`.c with all of the engine in `csrc`, for the shortest build."""
+    """Compiles tests/engine/`name`.c with all of the engine in `csrc`, for the shortest build."""
     support = (p for p in C_TESTS.glob("*.c") if not p.name.startswith(("test_", "bench_")))
     sources = [C_TESTS / f"{name}.c", *sorted(support), *engine_sources(csrc)]
     compile_to(executable, [csrc, C_TESTS], sources, *ENGINE_FLAGS, "-O0", "-pthread", "-lm")

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # tests/
+sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "support"))
 
 from crossing import counted
 from emulated import Hosts, Link, obstacle, relay_obstacle

@@ -11,7 +11,7 @@ import random
 import sys
 from pathlib import Path
 
-sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # tests/
+sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "support"))
 
 import versioned
 from mpi4py import MPI

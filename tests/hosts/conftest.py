@@ -7,14 +7,8 @@ relay only where TAP devices can be made, too.
 import os
 
 import pytest
-import watchdog
 from emulated import namespaces_refused, obstacle, relay_obstacle, taps_refused
 from launchers import Launcher
-
-WATCHDOG_S = 300.0  # of the longest test, which runs those of tests/mpi
-
-pytest_configure = watchdog.keep_stderr
-watched = watchdog.every_test(WATCHDOG_S)
 
 
 @pytest.fixture(scope="session")

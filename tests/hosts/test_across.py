@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.hosts
+
 HERE = Path(__file__).parent
 MIB = 1 << 20
 

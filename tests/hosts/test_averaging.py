@@ -11,7 +11,7 @@ from crossing import CONTROL_BYTES, Crossed, counted
 from emulated import Hosts, Link
 from launchers import Launcher
 
-pytestmark = [pytest.mark.long, pytest.mark.usefixtures("machine")]
+pytestmark = [pytest.mark.hosts, pytest.mark.long, pytest.mark.usefixtures("machine")]
 
 PROGRAM = str(Path(__file__).with_name("averaging.py"))
 ELEMENTS = 1 << 18

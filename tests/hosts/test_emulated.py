@@ -13,7 +13,7 @@ import emulated
 import pytest
 from emulated import Hosts, Link
 
-pytestmark = pytest.mark.usefixtures("machine")
+pytestmark = [pytest.mark.hosts, pytest.mark.usefixtures("machine")]
 
 KINDS = ("net", "uts", "ipc", "mnt", "pid")
 UPTIME = "import time; print(int(time.monotonic()))"

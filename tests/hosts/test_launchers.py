@@ -9,7 +9,7 @@ from crossing import Crossed, counted
 from emulated import Hosts, Link
 from launchers import Launcher
 
-pytestmark = [pytest.mark.long, pytest.mark.usefixtures("machine")]
+pytestmark = [pytest.mark.hosts, pytest.mark.long, pytest.mark.usefixtures("machine")]
 
 PROGRAM = str(Path(__file__).with_name("exchange.py"))
 ELEMENTS, REPETITIONS = 1 << 18, 8

@@ -13,7 +13,7 @@ import pytest
 from crossing import CONTROL_BYTES, Crossed
 from emulated import TOOLS, Traffic, namespaces_refused, taps_refused
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.hosts, pytest.mark.long]
 
 TEST = "test_commands_get_their_arguments_and_their_folder_and_give_their_status"
 RELAY_TEST = "test_a_link_carries_so_much_per_second"

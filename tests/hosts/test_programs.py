@@ -9,7 +9,7 @@ from crossing import counted
 from emulated import Hosts
 from launchers import Launcher
 
-pytestmark = [pytest.mark.long, pytest.mark.usefixtures("machine")]
+pytestmark = [pytest.mark.hosts, pytest.mark.long, pytest.mark.usefixtures("machine")]
 
 WAGMA = [sys.executable, "-m", "wagma"]
 

@@ -9,7 +9,12 @@ import pytest
 from emulated import Hosts, Link
 from launchers import Launcher
 
-pytestmark = [pytest.mark.long, pytest.mark.usefixtures("machine", "relay"), pytest.mark.alone]
+pytestmark = [
+    pytest.mark.hosts,
+    pytest.mark.long,
+    pytest.mark.usefixtures("machine", "relay"),
+    pytest.mark.alone,
+]
 
 PROGRAM = str(Path(__file__).with_name("punctual.py"))
 DELAY_US = 1000  # of a message

@@ -1,4 +1,4 @@
-"""The tests that every rank runs (tests/mpi), on ranks of several hosts."""
+"""Some of the tests that every rank runs (marked `mpi`), on ranks of several hosts."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ from crossing import counted
 from emulated import Hosts
 from launchers import Launcher
 
-pytestmark = [pytest.mark.long, pytest.mark.usefixtures("machine")]
+pytestmark = [pytest.mark.hosts, pytest.mark.long, pytest.mark.usefixtures("machine")]
 
 TESTS = Path(__file__).resolve().parents[1]
 LOGS = TESTS.parent / "build/test-logs"
@@ -18,7 +18,7 @@ LARGEST = 1048577  # elements of float32 that one of the tests sums over all ran
 # Hosts and ranks on each, and which tests. Four ranks that poll two cores take their time over
 # sockets: they run those that depend on how many there are. (eager_solo wants a rank to fall two
 # versions behind, which it need not where every version takes the time of messages.)
-ALLREDUCE, METHODS = "tests/mpi/test_allreduce.py", "tests/mpi/test_methods.py"
+ALLREDUCE, METHODS = "tests/collectives/test_allreduce.py", "tests/collectives/test_methods.py"
 SHAPES = {
     "2x1": (2, 1, (ALLREDUCE, METHODS, "-k", "not eager_solo")),
     "2x2": (2, 2, (ALLREDUCE, "-k", f"wait_avoiding or leave or {LARGEST}")),

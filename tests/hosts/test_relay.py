@@ -8,7 +8,7 @@ import pytest
 from crossing import counted
 from emulated import Hosts, Link
 
-pytestmark = [pytest.mark.long, pytest.mark.usefixtures("machine", "relay")]
+pytestmark = [pytest.mark.hosts, pytest.mark.long, pytest.mark.usefixtures("machine", "relay")]
 
 LIVENESS_S = 60.0
 BYTES = 1 << 20

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from launchers import Launcher, environment
 
+pytestmark = pytest.mark.hosts
+
 PROGRAM = str(Path(__file__).with_name("averaging.py"))
 
 

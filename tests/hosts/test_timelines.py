@@ -12,7 +12,7 @@ from wagma.trace.clocks import align
 from wagma.trace.files import check_one_run, find, read
 from wagma.trace.merge import merge
 
-pytestmark = [pytest.mark.long, pytest.mark.usefixtures("machine")]
+pytestmark = [pytest.mark.hosts, pytest.mark.long, pytest.mark.usefixtures("machine")]
 
 PROGRAM = str(Path(__file__).with_name("traced.py"))
 DAY_NS = 86_400 * 10**9

@@ -1,0 +1,105 @@
+"""Ranks that do not come where all ranks meet over MPI: the others warn, name them, and give up."""
+
+import re
+import subprocess
+from functools import cache
+
+import pytest
+from test_messages import open_mpi, run, said
+
+pytestmark = pytest.mark.launch
+
+# Rank 2 comes when the others have given up everything; then they try again.
+SCRIPT = """
+import torch
+import wagma
+
+model = torch.nn.Linear(2, 1)
+waits = {"timeout": 3, "stall_warning": 1.5}
+
+def optimizer():
+    inner = torch.optim.SGD(model.parameters(), lr=0.1)
+    return wagma.DistributedOptimizer(inner, wagma.LocalSGD(comm, **waits))
+
+made = {
+    "shm": lambda: PartialAllreduce(comm, x, transport="shm", **waits),
+    "mpi": lambda: PartialAllreduce(comm, x, transport="mpi", name="x", **waits),
+    "exchange": lambda: NeighborExchange(comm, x, **waits),
+    "optimizer": optimizer,
+    "wrong": lambda: PartialAllreduce(comm, x, nonsense=1, **waits),
+}
+if rank < 2:
+    pair = comm.Create_group(comm.group.Incl([0, 1]))
+    for name, make in made.items():
+        pair.Barrier()
+        try:
+            make()
+        except StallError as error:
+            say(name, error)
+    comm.send("come", 2)
+else:
+    for other in (0, 1):
+        while not comm.iprobe(other):
+            time.sleep(0.01)
+        comm.recv(source=other)
+waits["timeout"] = 30
+for name, make in made.items():
+    if name != "wrong":
+        collective = make()
+        collective.close()
+        say("closed", name)
+"""
+KINDS = ("shm", "mpi", "exchange", "optimizer", "wrong")
+
+
+@cache
+def job() -> subprocess.CompletedProcess[str]:
+    return run(3, SCRIPT)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rank_that_does_not_come_is_named(kind: str) -> None:
+    for rank in (0, 1):
+        (text,) = [line for line in said(job(), rank) if line.startswith(f"{kind} ")]
+        assert re.match(
+            rf"{kind} rank {rank} has waited \d+\.\d s in the creation for rank 2, which has not "
+            r"come \(timeout 3 s\): every rank of the communicator has to make",
+            text,
+        ), text
+
+
+def test_warnings_name_the_rank_and_the_collective() -> None:
+    for rank in (0, 1):
+        begin = rf"rank {rank} \(x\) has waited \d+\.\d s in the creation for rank 2, which has "
+        assert re.search(begin + "not come", job().stdout), job().stdout
+
+
+def test_ranks_that_have_given_up_try_again() -> None:
+    """A collective can be made by all ranks in the same communicator when they have come."""
+    assert job().returncode == 0, job().stdout + job().stderr
+    for rank in range(3):
+        closed = [line for line in said(job(), rank) if line.startswith("closed ")]
+        assert closed == [f"closed {kind}" for kind in KINDS if kind != "wrong"]
+
+
+@open_mpi
+def test_a_rank_that_dies_before_it_comes_is_named() -> None:
+    """Where MPI tells of deaths; the others lose no time."""
+    done = run(
+        3,
+        """
+        if rank == 2:
+            time.sleep(0.5)
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            PartialAllreduce(comm, x)
+        except PeerError as error:
+            say(error)
+        time.sleep(1)  # a rank that ends has failed, too
+        os._exit(0)
+        """,
+        "--with-ft",
+        "ulfm",
+    )
+    for rank in (0, 1):
+        assert said(done, rank) == ["rank 2 died, and all ranks have to meet here"], done.stdout
