@@ -1,4 +1,4 @@
-"""What `make test` and `make test-all` run: the parts, each a list of commands.
+"""List the parts that `make test` and `make test-all` run, each as a list of commands.
 
 `make test` is the short run: something of every part. `make test-all` has the rest: other C tests,
 other numbers of ranks, and the tests that are marked `long`. What lies in which folder of tests/

@@ -32,7 +32,7 @@ CACHES = {
     "PIP_CACHE_DIR": os.environ.get("PIP_CACHE_DIR")
     or str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pip"),
 }
-# Of freed memory 32 MiB are kept to be watched: with 256, as usual, new pages take most of the time
+# Keep 32 MiB of freed memory to watch. With the usual 256 MiB new pages would take most of the time
 # of tests that allocate much.
 SANITIZERS = {
     "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1:quarantine_size_mb=32",

@@ -1,4 +1,4 @@
-"""What tests of collectives share."""
+"""Fixtures for tests of collectives."""
 
 import numpy as np
 import pytest

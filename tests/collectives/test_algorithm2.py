@@ -108,7 +108,7 @@ def test_algorithm_2_to_the_bit(seed: int) -> None:
 def test_scripted_arrivals(
     size: int, group_size: int, grouping: str, missed: str, activation: str
 ) -> None:
-    """The same with the other choices, and without versions that synchronise."""
+    """Check the other choices, without versions that synchronise."""
     for period, window in ((10, None), (None, 5)):
         seen = play(
             size,

@@ -197,7 +197,7 @@ def test_first_contribution_of_another_count() -> None:
 
 
 def test_a_tensor_that_was_resized_is_seen(coll: Handle) -> None:
-    """The same object with other memory: nothing that was learnt about it may be used."""
+    """A resized tensor is the same object with other memory: forget what was learnt about it."""
     x = torch.ones(2, 3)
     coll.allreduce(x)
     x.resize_(1000, 3)
@@ -264,7 +264,7 @@ def test_numpy_does_not_describe_the_array(coll: Handle) -> None:
 
 
 def test_a_numpy_array_that_became_another_is_seen(coll: Handle) -> None:
-    """The same object: nothing that was learnt about it may be used."""
+    """A changed array is the same object: forget what was learnt about it."""
     x = np.ones((2, 3), np.float32)
     coll.allreduce(x, 2)
     x.flags.writeable = False

@@ -148,7 +148,7 @@ def drawn(size: int, steps: int, order: int, **options: Any) -> list[int]:
 
 @pytest.mark.parametrize("late", ["stale", "skip", "carry"])
 def test_majority_draws_a_rank(late: str) -> None:
-    """The same for everybody, by seed and version alone, and every rank as often."""
+    """All ranks draw the same rank, by seed and version alone, and each rank about as often."""
     first = drawn(4, 200, order=1, late=late, seed=1)
     assert drawn(4, 200, order=2, late=late, seed=1) == first
     assert drawn(4, 200, order=1, late=late, seed=2) != first

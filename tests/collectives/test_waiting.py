@@ -1,4 +1,4 @@
-"""What waits inside a call: timeouts, warnings, other threads, signals."""
+"""Wait inside a call: timeouts, warnings, other threads, signals."""
 
 import logging
 import os

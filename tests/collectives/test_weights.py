@@ -53,7 +53,7 @@ def model_of(dtype: torch.dtype) -> torch.nn.Linear:
 
 
 def samples(step: int, rank: int, dtype: torch.dtype) -> torch.Tensor:
-    """Of 0 to 4 of one rank; rank 1's second step, and everybody's last one, have none."""
+    """Draw 0 to 4 samples of a rank; none at rank 1's second step and at every rank's last one."""
     rng = np.random.default_rng([step, rank])
     count = rng.integers(5) * (step < STEPS - 1) * ((step, rank) != (1, 1))
     return torch.from_numpy(rng.normal(size=(count, FEATURES))).to(dtype)

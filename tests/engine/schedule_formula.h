@@ -1,4 +1,4 @@
-/* What the formulas of docs/schedules.md have of a group's size. */
+/* Terms of a group's size in the formulas of docs/schedules.md. */
 #ifndef WAGMA_TESTS_SCHEDULE_FORMULA_H
 #define WAGMA_TESTS_SCHEDULE_FORMULA_H
 

@@ -1,4 +1,4 @@
-/* What a test leaves out under a sanitizer. */
+/* How many times less a test does under a sanitizer. */
 #ifndef WAGMA_TESTS_SLOWDOWN_H
 #define WAGMA_TESTS_SLOWDOWN_H
 

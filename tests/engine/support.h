@@ -91,7 +91,7 @@ int cast_open(cast *c, const wagma_options *options, const void *const *initial,
               const wagma_hooks *hooks);
 /* Closes and frees the handles; nothing may be referenced any more (I9). */
 void cast_close(cast *c);
-/* The same without the check, for handles that an error has broken. */
+/* Closes and frees the handles without that check, after an error has broken them. */
 void cast_drop(cast *c);
 
 /* ---- the segment ----------------------------------------------------------------------------- */

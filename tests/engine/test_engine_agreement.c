@@ -246,8 +246,8 @@ static void test_averages(void) {
     }
 }
 
-/* Of the larger ones some. Over messages ranks meet in the simulation only: the thread sanitizer
- * needs few. */
+/* Runs only some of the larger sizes. Over messages ranks meet in the simulation only: the thread
+ * sanitizer needs few. */
 static void test_every_size_and_group(void) {
     const int few = messages_for_threads && SLOWDOWN > 4, some = few ? 24 : 8;
     const int all = few ? 4 : messages_for_threads ? 6 : 8;

@@ -202,7 +202,7 @@ static void test_sync_at_other_versions(void) {
             }
 }
 
-/* The same by hand, in the orders that matter; the message names both sides. */
+/* Plays the mismatch by hand, in the orders that matter; the message names both sides. */
 static void test_mismatch_by_hand(void) {
     for (int first_syncs = 0; first_syncs <= 1; first_syncs++) {
         wagma_options options = options_of(2, 2, 1, 1);

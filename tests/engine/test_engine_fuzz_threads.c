@@ -55,7 +55,7 @@ static int call(player *p, wagma_handle *h, wagma_outcome *o) {
     return status;
 }
 
-/* Of a call that began at `began`. */
+/* Expects a call that began at `began` to end with a status that fits the failures. */
 static void expect_end(const player *p, int status, double began) {
     const double now = seconds(), failed = atomic_load(&failed_at);
     if (p->rank == victim && status == WAGMA_ECLOSED)

@@ -21,7 +21,7 @@ typedef struct run {
 
 static run *shared;
 
-/* Of an array of several slices; there are none over messages. */
+/* Returns the elements of an array of several slices; over messages there are no slices. */
 static int64_t long_count(int64_t count) {
     return messages_for_threads ? 5003 : count;
 }

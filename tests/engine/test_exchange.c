@@ -39,7 +39,7 @@ static size_t bytes_of(const setting *s) {
     return s->count * reduce_dtype_size(s->dtype);
 }
 
-/* Of what repeats in an array. */
+/* Returns the bytes that repeat in an array. */
 static size_t head_of(const setting *s) {
     return PERIODIC_ELEMENTS * reduce_dtype_size(s->dtype);
 }

@@ -1,4 +1,4 @@
-/* What an exchange makes of messages that come early, or never should have come. */
+/* Gives an exchange messages that come early, or never should have come. */
 #include "check.h"
 #include "exchange_stage.h"
 #include "messages/exchange_state.h"

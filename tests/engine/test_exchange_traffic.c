@@ -1,4 +1,4 @@
-/* What an exchange sends, in which order, and what memory it keeps. */
+/* Checks what an exchange sends, in which order, and what memory it keeps. */
 #include "check.h"
 #include "exchange_stage.h"
 #include "messages/exchange_state.h"

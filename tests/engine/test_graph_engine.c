@@ -16,7 +16,7 @@ typedef struct plan {
     int naps;                   /* a rank sleeps before some versions */
 } plan;
 
-/* Of a rank at a version: 0 now and then. */
+/* Returns the weight of a rank at a version: 0 now and then. */
 static double weight_of(int rank, int64_t t) {
     const int64_t n = (rank * 5 + t * 3) % 7;
     return n == 6 ? 0 : (double)(n + 1) / 2;
@@ -206,7 +206,7 @@ static void finish_one(cast *c, int r, int64_t version, double *x, double wanted
            wanted);
 }
 
-/* Of four ranks each sends one ahead at even versions and two ahead at odd ones. Rank 1 publishes
+/* Each of four ranks sends one ahead at even versions and two ahead at odd ones. Rank 1 publishes
  * version 0 and does not come back: rank 0 can take version 1, but not publish version 2 in the
  * place of the version 0 that rank 1 has not read. */
 static void check_window(int messages) {

@@ -29,7 +29,7 @@ static void stay_away(rank *me) {
     wagma_free(h);
 }
 
-/* Of all that stall: `what` of rank 3, and of no other. */
+/* Expects every stalled rank to say `what` of rank 3, and of no other rank. */
 static void expect_away_named(const wagma_options *o, const char *what) {
     fates f = {.size = SIZE};
     char text[128];

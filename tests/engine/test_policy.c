@@ -1,4 +1,4 @@
-/* What every combination of options means, against tables that are written by hand (pure). */
+/* Compares the policy of every combination of options with tables written by hand (pure). */
 /* short run: c */
 #include "check.h"
 #include "engine/policy.h"

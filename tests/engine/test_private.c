@@ -61,7 +61,7 @@ static void fill(void *x, const wagma_options *o, int rank, int64_t t) {
     periodic_repeat(x, (size_t)period * element, (size_t)o->count * element);
 }
 
-/* The same options for one period. */
+/* Returns the plan's options with the elements of one period. */
 static wagma_options period_of(const plan *p) {
     wagma_options o = p->options;
     o.count = periodic_head(o.count);

@@ -289,7 +289,7 @@ static void test_many(void) {
     traces_end();
 }
 
-/* Of two handles with one name in one process both files stay; those of an earlier run do not. */
+/* Two handles with one name in one process keep both files; files of an earlier run go. */
 static void test_names(void) {
     const char *folder = traces_begin();
     char path[128];

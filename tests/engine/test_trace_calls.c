@@ -1,4 +1,4 @@
-/* What calls record: which events, how many, and that they are written however the process ends. */
+/* Checks which events calls record, how many, and that every end of the process writes them. */
 #include "check.h"
 #include "engine/handle.h"
 #include "support.h"

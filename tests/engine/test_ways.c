@@ -63,7 +63,7 @@ static void test_an_interruption(void) {
     CHECK(s.cost[0] == 1 + 5000 * 1000 / BYTES, "forgotten at once: %lu", (unsigned long)s.cost[0]);
 }
 
-/* Of the first store of its kind nothing else is known: the next one mends it. */
+/* An interrupted first store is the only measurement of its kind: the next store corrects it. */
 static void test_an_interrupted_beginning(void) {
     struct ways s = {0};
     ways_note(&s, 0, 4000000, BYTES, WAYS_OF_STORES);

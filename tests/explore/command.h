@@ -1,4 +1,4 @@
-/* What the explorer's command lines have in common. */
+/* Parts that the explorer's command lines share. */
 #ifndef EXPLORE_COMMAND_H
 #define EXPLORE_COMMAND_H
 

@@ -68,7 +68,7 @@ static void end_life(struct round_memory *m, int c) {
     *cell(m, ROUND_DONE, c, 0) = *cell(m, ROUND_NEXT, c, 0) = POISON;
 }
 
-/* The same for a round that every rank has gone past, but for what its owner will ask about. */
+/* Ends the life of a round that every rank has gone past, but for what its owner will ask about. */
 void forget_round(struct round_memory *m, int c) {
     const uint16_t head = *cell(m, ROUND_HEAD, c, 0), life = *cell(m, KIND_LIFE, c, 0);
     end_life(m, c);

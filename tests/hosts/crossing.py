@@ -1,4 +1,4 @@
-"""What crossed the network while something ran on emulated hosts."""
+"""Count what crosses the network while something runs on emulated hosts."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

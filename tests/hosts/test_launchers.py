@@ -1,4 +1,4 @@
-"""What an MPI sees of emulated hosts, and what crosses the network between them."""
+"""Check what an MPI sees of emulated hosts, and what crosses the network between them."""
 
 import json
 import sys

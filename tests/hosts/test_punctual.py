@@ -1,4 +1,4 @@
-"""What ranks that are never late pay across hosts, on a network with a round trip of 2 ms."""
+"""Time the calls of ranks that are never late, across hosts with a round trip of 2 ms."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ TICK_S, LATENESS_S = 0.15, 0.1
 
 
 def calls(launcher: Launcher, lateness: float, **options: Any) -> list[tuple[float, int]]:
-    """Of the ranks on three hosts: half of the calls took no longer; versions it was late in."""
+    """Return each rank's median time of a call and its late versions, on three hosts."""
     settings = {"steps": STEPS, "tick": TICK_S, "lateness": lateness, "options": options}
     with Hosts(3, link=Link(delay_us=DELAY_US)) as hosts:
         done = launcher.run(hosts, [sys.executable, PROGRAM, json.dumps(settings)])
@@ -40,7 +40,7 @@ def test_they_wait_for_messages_and_not_for_the_late(launcher: Launcher) -> None
 
 
 def test_where_all_are_needed_they_do_wait(launcher: Launcher) -> None:
-    """The same clock, so that the other test could fail."""
+    """Show with the same clock that the other test could fail."""
     *punctual, (_, late) = calls(launcher, LATENESS_S, quorum="all")
     assert late == 0
     for took, _ in punctual:

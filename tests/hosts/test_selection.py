@@ -1,4 +1,4 @@
-"""What the ranks talk through where MPICH calls them ranks of two nodes; needs no hosts."""
+"""Check which transport ranks take that MPICH puts on two nodes; needs no hosts."""
 
 import json
 import subprocess

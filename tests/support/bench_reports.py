@@ -57,12 +57,12 @@ def series(
 def point(
     *found: Series, size: int = 8, arrival: str = "together", amplitude: float | None = None
 ) -> Point:
-    """Of these series, or one of wagma's."""
+    """Return a point of these series, or of one of wagma's."""
     return Point(size, size // 4, arrival, amplitude, found or (series(),))
 
 
 def report(settings: Settings, *points: Point, interrupted: bool = False) -> Report:
-    """Of two ranks."""
+    """Return a report of two ranks."""
     return Report(settings, {"cores": 2}, 2, list(points), interrupted)
 
 

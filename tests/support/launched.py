@@ -148,7 +148,7 @@ class Launched:
         return files + [one for one in addresses() if one.startswith(self.address())]
 
     def address(self) -> str:
-        """Of the job, as `addresses` shows it; rank 0's ends of its links have it as well."""
+        """Return the job's address as `addresses` shows it; rank 0's ends of links have it, too."""
         return _address(Job(0, self.size, f"WAGMA_JOB\n{self.job}\n")).replace("\0", "@")
 
     def __enter__(self) -> "Launched":

@@ -57,8 +57,8 @@ ON_TIME: dict[str, Callable[..., Algorithm]] = {
     "KAsync": lambda comm: wagma.KAsync(comm, comm.size),
 }
 
-# Of those above one of each mechanism: models in groups and of all ranks, gradients of all ranks
-# and of those that have come, neighbours.
+# One algorithm of each mechanism: models in groups and of all ranks, gradients of all ranks and of
+# those that have come, neighbours.
 EACH_KIND = ("WAGMA", "LocalSGD", "AllreduceSGD", "EagerSGD-solo", "SGP")
 ON_TIME_EACH_KIND = ("WAGMA", "DiLoCo-overlap", "AllreduceSGD", "KSync", "SGP")
 

@@ -49,7 +49,7 @@ def content(rank: int, events: list[Json], **changes: Any) -> Json:
 
 
 def write(folder: Path, rank: int, events: list[Json], **changes: Any) -> Path:
-    """The same as a file."""
+    """Write a timeline with these events to a file; return its path."""
     made = content(rank, events, **changes)
     path = folder / f"{made['otherData']['handle']}.rank-{rank}.json"
     path.write_text(json.dumps(made))

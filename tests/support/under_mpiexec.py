@@ -11,7 +11,7 @@ from pathlib import Path
 from launched import clean_environment
 
 LIVENESS_S = 120.0
-# Of each command line what it prints and its status are in files; the last one's is the process's.
+# Writes the output and status of each command line to files; exits with the last one's status.
 IN_TURN = """
 import json, os, sys, traceback
 from wagma.cli import main

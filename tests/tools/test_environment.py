@@ -1,4 +1,4 @@
-"""What launchers say in the environment, and whom of them one believes."""
+"""Read what launchers set in the environment, and choose the one to believe."""
 
 import pytest
 

@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.launch, pytest.mark.long]
 
 WAGMA = [sys.executable, "-m", "wagma"]
 
-# Of rank 0 and rank 1, and what is said once. {}: a file that nobody writes.
+# Command lines of rank 0 and rank 1, and what is said once. {}: a file that nobody writes.
 # Some are refused, which they tell the others as soon as there is MPI: in a launch of its own each.
 REFUSED = {
     "demo": (
@@ -78,7 +78,7 @@ def test_one_is_refused(case: str, tmp_path: Path) -> None:
     assert not file.exists()
 
 
-# Of rank 1: torch is found, and cannot be imported.
+# Rank 1 finds torch, and cannot import it.
 BROKEN = """
 import os, sys
 from importlib.machinery import ModuleSpec

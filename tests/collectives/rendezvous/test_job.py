@@ -1,4 +1,4 @@
-"""What a launcher says about the ranks, in the environment."""
+"""Read the number of ranks and the job from the environment that a launcher sets."""
 
 import pytest
 

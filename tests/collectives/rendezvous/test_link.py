@@ -1,4 +1,4 @@
-"""What ranks tell each other through sockets: plain data, in frames."""
+"""Send plain data between ranks through sockets, in frames."""
 
 import socket
 from fractions import Fraction

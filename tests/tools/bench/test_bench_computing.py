@@ -1,4 +1,4 @@
-"""What a rank does between posting and waiting."""
+"""Compute between posting and waiting, as the benchmark has ranks do."""
 
 import time
 

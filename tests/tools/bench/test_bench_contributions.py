@@ -1,4 +1,4 @@
-"""What the benchmark fills arrays with, and what it notices in results."""
+"""Check what the benchmark fills arrays with, and which wrong results it notices."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What the benchmark of uneven batches makes of its options and of what was measured."""
+"""Check options and figures of the benchmark of uneven batches."""
 
 import json
 import re

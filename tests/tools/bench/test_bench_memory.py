@@ -1,4 +1,4 @@
-"""What does not fit into memory is left out, with a reason."""
+"""Leave out what does not fit into memory, with a reason."""
 
 from dataclasses import replace
 from pathlib import Path

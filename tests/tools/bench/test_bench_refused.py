@@ -86,7 +86,7 @@ def refuse_to_measure(done: subprocess.CompletedProcess[str], message: str) -> N
     assert "Traceback" not in done.stderr
 
 
-# Of rank 0 and rank 1, and what is said once.
+# Options of rank 0 and of rank 1, and what is said once.
 UNLIKE = {
     "unknown option of a rank": ((), ("--nope",), "unrecognized arguments: --nope"),
     "unknown option of rank 0": (("--nope",), (), "unrecognized arguments: --nope"),

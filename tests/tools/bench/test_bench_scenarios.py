@@ -1,4 +1,4 @@
-"""What the benchmarks measure of ranks that compute or sleep between calls over MPI."""
+"""Measure ranks that compute or sleep between calls over MPI."""
 
 from collections.abc import Iterator
 

@@ -67,7 +67,7 @@ def test_arrays_over_mpi_are_private() -> None:
 
 
 def series(library: str, *us: float) -> dict[str, Any]:
-    """Of two ranks, of which the second takes twice as long."""
+    """Return a series of two ranks, the second of which takes twice as long."""
     ended = [[round(500 * one), round(1000 * one)] for one in us]
     return {
         "library": library,

@@ -1,4 +1,4 @@
-"""What the benchmarks print: OSU's text to the letter, nccl-tests' columns, CSV."""
+"""Check what benchmarks print: OSU's text to the letter, nccl-tests' columns, CSV."""
 
 import csv
 import io

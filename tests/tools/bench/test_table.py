@@ -286,7 +286,7 @@ def falsified(environment: str) -> Callable[[str], str]:
     return said
 
 
-# Of a row and a library.
+# A row, a library, and the error that its falsified results give.
 FALSIFIED = [
     ("all", "wagma", "1 wrong results; wagma all, rank 1, result 1: 1 of 1024 elements"),
     ("all", "mpi", "1 wrong results; MPI_Allreduce in-place, rank 1, result 1: 1 of 1024"),

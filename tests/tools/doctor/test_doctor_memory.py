@@ -1,4 +1,4 @@
-"""What the doctor knows of memory: sizes, control groups, huge pages, what MPI needs."""
+"""Check the doctor's facts of memory: sizes, control groups, huge pages, what MPI needs."""
 
 import platform
 import uuid

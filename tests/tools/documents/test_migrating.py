@@ -1,4 +1,4 @@
-"""What docs/migrating.md says of DDP: both sides of its diff, run by the same torchrun job."""
+"""Run both sides of the diff in docs/migrating.md, from DDP, in the same torchrun job."""
 
 import sys
 from pathlib import Path

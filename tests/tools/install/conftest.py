@@ -1,4 +1,4 @@
-"""What installations share: nothing but the time of compiling."""
+"""Let installations share the time of compiling, and nothing else."""
 
 import pytest
 from installation import quick_compiler

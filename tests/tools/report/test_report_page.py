@@ -70,7 +70,7 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
     def row(self, head: str, *begins: str) -> list[str]:
-        """Of the first table that has this head, the row that begins so."""
+        """Return the row that begins so, in the first table that has this head."""
         table = next(rows for rows in self.tables if head in rows[0])
         return next(row for row in table if tuple(row[: len(begins)]) == begins)
 
@@ -442,5 +442,5 @@ def test_a_large_timeline_stays_light(tmp_path: Path) -> None:
     assert picture["src"] is not None
     assert picture["src"].startswith("data:image/png;base64,")
     assert "16 ranks" in (picture["alt"] or "")
-    # Of the others nobody wanted one.
+    # No other plot was asked for as a picture.
     assert [name for name, plot in shown.plots.items() if plot.png] == ["timeline-1"]

@@ -1,4 +1,4 @@
-"""What `make test` runs: commands that fail, take long, or are interrupted."""
+"""Run the commands of `make test`: those that fail, take long, or are interrupted."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What is printed of tests that failed, after all other output."""
+"""Repeat the tests that failed after all other output."""
 
 import os
 import shutil

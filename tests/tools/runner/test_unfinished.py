@@ -1,4 +1,4 @@
-"""What the logs of ranks tell about a test that hung."""
+"""Read from the logs of ranks which test hung, and why."""
 
 from unfinished import alone, describe
 

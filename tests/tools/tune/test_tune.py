@@ -24,7 +24,7 @@ MEASURED = Schedule(
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Of this rank."""
+    """Make a folder for this rank."""
     with tempfile.TemporaryDirectory() as name:
         yield Path(name)
 

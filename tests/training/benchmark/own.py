@@ -1,4 +1,4 @@
-"""What somebody else may name in --algorithms, and the benchmark refuses."""
+"""Define objects that a user may name in --algorithms, and that the benchmark refuses."""
 
 from typing import Any
 

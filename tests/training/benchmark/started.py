@@ -53,7 +53,7 @@ def result(folder: Path, ranks: int, *options: str) -> tuple[dict[str, Any], str
 def results(
     folder: Path, ranks: int, lines: Sequence[Sequence[str]]
 ) -> list[tuple[dict[str, Any], str]]:
-    """The same of several runs, by their options, one after the other in the same processes."""
+    """Return document and output of several runs, made in turn in the same processes."""
     files = [folder / f"{number}.json" for number in range(len(lines))]
     words = [
         ["bench", "training", "--json", str(file), *line]

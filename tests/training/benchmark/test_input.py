@@ -1,4 +1,4 @@
-"""What is wrong with a command line: one message, exit status 2, nothing trained; Ctrl-C."""
+"""Refuse wrong command lines: one message, exit status 2, nothing trained; end at Ctrl-C."""
 
 import json
 import os

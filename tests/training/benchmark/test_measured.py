@@ -231,7 +231,7 @@ def colours(figure: Figure) -> list[str]:
 
 
 def lines(figure: Figure) -> list[tuple[str, str, Any]]:
-    """Of all plots, without the target, which each begins with."""
+    """Return label, colour and dashes of every line of all plots but their first, the target."""
     return [
         (line.get_label().strip(), to_hex(line.get_color()), line._unscaled_dash_pattern)
         for axes in figure.axes

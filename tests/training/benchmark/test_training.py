@@ -74,7 +74,7 @@ def digits(names: list[str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def on_four_ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Result, Path]:
-    """Of digits(ON_FOUR) and EMULATED, and the folder of the second's pictures."""
+    """Return the results of digits(ON_FOUR) and EMULATED, and the second's folder of pictures."""
     folder = tmp_path_factory.mktemp("four")
     pictures = folder / "pictures"
     lines = [digits(ON_FOUR), [*EMULATED, "--plots", str(pictures)]]

@@ -1,4 +1,4 @@
-"""What a checkpoint holds comes back as it was, and runs no code; what could not is refused."""
+"""Load what a checkpoint holds as it was, without running code; refuse to save anything else."""
 
 import pickle
 import struct

@@ -1,4 +1,4 @@
-"""What a Checkpointer does for one rank: when it saves, what it takes and what it refuses."""
+"""Check a Checkpointer of one rank: when it saves, what it takes and what it refuses."""
 
 import logging
 import sys

@@ -1,4 +1,4 @@
-"""What happens to one rank's part of a checkpoint is known to all ranks."""
+"""Tell all ranks what happens to one rank's part of a checkpoint."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""What the optimizer does not hold: frozen parameters and buffers, made rank 0's."""
+"""Make rank 0's what the optimizer does not hold: frozen parameters and buffers."""
 
 import logging
 import warnings

@@ -1,4 +1,4 @@
-"""What a DistributedOptimizer refuses after it was made; on one rank."""
+"""Check what a DistributedOptimizer refuses after it was made; on one rank."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What DistributedOptimizer.stats() counts."""
+"""Check what DistributedOptimizer.stats() counts."""
 
 import csv
 import io

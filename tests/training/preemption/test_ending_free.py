@@ -1,4 +1,4 @@
-"""What the agreement on a stop costs while nobody asks: no call of a collective, and no wait.
+"""Agree on a stop at no cost while no rank asks: no call of a collective, and no wait.
 
 Where a rank may always be late, or no average is over all: one number every so many versions.
 """

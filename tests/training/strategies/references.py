@@ -16,7 +16,7 @@ COMMON, RARE = 7, 3  # elements of two parameters; the second one has a gradient
 
 
 def gradient(rank: int, version: int, model: Vector) -> Vector:
-    """Of a rank's loss at `model`, and behind it whether the second parameter has one (1 or 0).
+    """Return the gradient of a rank's loss at `model`; behind it 1 if the second parameter has one.
 
     It pulls each rank to a point of its own, with noise: no two models are alike.
     """
@@ -36,7 +36,7 @@ class Inner(Protocol):
 
 
 def _parts(gradient: Vector) -> list[slice]:
-    """Of the parameters that have a gradient."""
+    """Return the slices of the parameters that have a gradient."""
     parts = [slice(0, COMMON), slice(COMMON, COMMON + RARE)]
     return parts if gradient[-1] > 0 else parts[:1]
 

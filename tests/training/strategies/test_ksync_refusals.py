@@ -1,4 +1,4 @@
-"""What K-sync, K-async and fastest-k SGD refuse, and what they say."""
+"""Check what K-sync, K-async and fastest-k SGD refuse, and what they say."""
 
 import logging
 import time
