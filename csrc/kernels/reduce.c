@@ -1,4 +1,4 @@
-/* The table of element types, and the choice of the SIMD level. */
+/* The choice of the SIMD level. */
 #include "kernels/reduce_level.h"
 
 #include <stdatomic.h>
@@ -8,32 +8,6 @@
 #ifdef REDUCE_X86
 #include <cpuid.h>
 #endif
-
-static const struct {
-    const char *name;
-    size_t size;
-    int integer;
-} dtypes[] = {
-    [WAGMA_F32] = {"float32", 4, 0}, [WAGMA_F64] = {"float64", 8, 0},
-    [WAGMA_F16] = {"float16", 2, 0}, [WAGMA_BF16] = {"bfloat16", 2, 0},
-    [WAGMA_I32] = {"int32", 4, 1},   [WAGMA_I64] = {"int64", 8, 1},
-};
-
-static int is_known(wagma_dtype dtype) {
-    return (size_t)dtype < sizeof dtypes / sizeof *dtypes;
-}
-
-size_t reduce_dtype_size(wagma_dtype dtype) {
-    return is_known(dtype) ? dtypes[dtype].size : 0;
-}
-
-const char *reduce_dtype_name(wagma_dtype dtype) {
-    return is_known(dtype) ? dtypes[dtype].name : "unknown";
-}
-
-int reduce_dtype_is_integer(wagma_dtype dtype) {
-    return is_known(dtype) && dtypes[dtype].integer;
-}
 
 #ifdef REDUCE_X86
 static int has_avx2(void) {

@@ -56,7 +56,10 @@ static inline void reduce_set_divisor(reduce_job *job, double divisor) {
 void reduce_scalar_range(const reduce_job *job, size_t begin, size_t end);
 
 /* A whole number of any magnitude, modulo 2^64. */
-uint64_t reduce_integer_weight(double weight);
+static inline uint64_t reduce_integer_weight(double weight) {
+    double modulo = fmod(weight, 0x1p64); /* exact */
+    return modulo < 0 ? -(uint64_t)-modulo : (uint64_t)modulo;
+}
 
 extern const reduce_kernels reduce_scalar;
 #if defined(__x86_64__)

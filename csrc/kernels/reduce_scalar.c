@@ -12,11 +12,6 @@ enum { BLOCK = 512 }; /* elements: sums stay in the first-level cache */
 static const float quiet_nan_f32 = NAN;
 static const double quiet_nan_f64 = NAN;
 
-uint64_t reduce_integer_weight(double weight) {
-    double modulo = fmod(weight, 0x1p64); /* exact */
-    return modulo < 0 ? -(uint64_t)-modulo : (uint64_t)modulo;
-}
-
 /* Elements may lie at any address. */
 #define DEFINE_ACCESS(NAME, T)                                                                     \
     static inline T load_##NAME(const unsigned char *p, size_t i) {                                \

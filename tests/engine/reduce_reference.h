@@ -10,9 +10,9 @@
 #include <math.h>
 #include <string.h>
 
-/* Modulo 2^64; weights of the tests are below 2^100. */
+/* Modulo 2^64; weights of the tests are below 2^100, of either sign. */
 static uint64_t whole(double weight) {
-    return (uint64_t)(unsigned __int128)weight;
+    return (uint64_t)(__int128)weight;
 }
 
 /* volatile: each operation is rounded by itself, whatever the compiler's options. */
