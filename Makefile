@@ -39,21 +39,24 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 ENGINE := $(sort $(wildcard $(ENGINE_SOURCES)))
 HEADERS := $(wildcard csrc/*/*.h csrc/*/*/*.h)
+CUDA := $(wildcard csrc/kernels/cuda/*.c*)
 TRANSPORT := $(sort $(wildcard $(MPI_SOURCES)))
 LIBRARY_MPI := $(TRANSPORT) $(wildcard $(MPI_LIBRARY))
 C_SUPPORT := $(filter-out test_% bench_%,$(basename $(notdir $(wildcard tests/engine/*.c))))
 EXAMPLES_MPI := $(wildcard examples/*_mpi.c)
 # Included by the file that knows the memory of each.
 INCLUDED := csrc/protocol/round.c csrc/protocol/quorum_all.c
-C_FILES := $(ENGINE) $(wildcard tests/engine/*.c tests/explore/*.c tests/hosts/*.c) \
+C_FILES := $(ENGINE) $(filter %.c,$(CUDA)) \
+    $(wildcard tests/engine/*.c tests/explore/*.c tests/hosts/*.c) \
     $(filter-out $(EXAMPLES_MPI),$(wildcard examples/*.c))
+CXX_FILES := $(wildcard tests/engine/*.cc)
 MPI_TESTS := $(basename $(notdir $(wildcard tests/engine/transport/test_*.c)))
 MPI_SUPPORT := $(filter-out test_%,$(basename $(notdir $(wildcard tests/engine/transport/*.c))))
 MPI_FILES := $(LIBRARY_MPI) $(MPI_MODULE) $(EXAMPLES_MPI) \
     $(wildcard tests/engine/transport/*.c tests/tools/install/*.c)
 WARNINGS := -Wall -Wextra
 
-.PHONY: help environment demo test test-all test-slurm oracle lint bench explore mutants install lib clean
+.PHONY: help environment demo test test-all test-slurm oracle lint bench explore mutants install lib cuda clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -94,7 +97,8 @@ mutants: $(VENV)/engine ## seeded faults, each of which the tests have to catch
 environment: $(VENV)/engine ## .venv, or .venv-openmpi, with everything installed
 
 # ---- Python --------------------------------------------------------------------------------------
-# What needs an MPI is built by the next rule, with the one that is installed here.
+# What needs an MPI is built by the next rule, with the one that is installed here. It compiles the
+# CUDA kernels for one architecture: their PTX runs on all.
 $(VENV)/installed: pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \
 	    "wagma needs Python 3.11 or newer: make PYTHON=python3.12 ... (this is " + sys.version + ")")'
@@ -104,15 +108,17 @@ $(VENV)/installed: pyproject.toml setup.py
 	@touch $@
 
 $(VENV)/engine: $(VENV)/installed csrc/engine.mk $(ENGINE) \
-    $(INCLUDED) $(TRANSPORT) $(MPI_MODULE) $(HEADERS) \
+    $(INCLUDED) $(CUDA) $(TRANSPORT) $(MPI_MODULE) $(HEADERS) \
     $(wildcard buildtools/*.py benchmarks/*.h collectives/*.h */_[a-z]*.p*)
-	@WAGMA_MPICC=$(ENVIRONMENT_MPICC) $(STEP) "Compile the engine for $(MPI)" \
+	@WAGMA_MPICC=$(ENVIRONMENT_MPICC) \
+	    WAGMA_CUDA_ARCHITECTURES="$${WAGMA_CUDA_ARCHITECTURES-$(firstword $(CUDA_ARCHITECTURES))}" $(STEP) "Compile the engine for $(MPI)" \
 	    $(RUN) setup.py --quiet build_ext --inplace
 	@touch $@
 
 # ---- C library -----------------------------------------------------------------------------------
 # Objects whose source is gone or has moved are removed, with all that was linked from them.
-GONE := $(foreach folder,lib asan tsan,$(filter-out $(ENGINE:csrc/%.c=build/$(folder)/%.o), \
+GONE := $(foreach folder,lib asan tsan,$(filter-out $(ENGINE:csrc/%.c=build/$(folder)/%.o) \
+    $(patsubst csrc/%.c,build/$(folder)/%.o,$(filter %.c,$(CUDA))), \
     $(shell find build/$(folder) -name tests -prune -o -name '*.o' -print 2>&1 | grep 'o$$')))
 ifneq ($(strip $(GONE)),)
 $(shell rm -f $(GONE) $(GONE:.o=.d) build/lib/*.so.* build/*/test_*)
@@ -145,6 +151,9 @@ LIBRARIES := build/lib/libwagma.so.$(ABI) $(if $(LIB_MPICC),$(LIB_MPI)/libwagma_
 INSTALLED := $(patsubst lib%.so.$(ABI),%,$(notdir $(LIBRARIES)))
 
 lib: $(LIBRARIES) ## the C library, without Python; libwagma_mpi where WAGMA_MPICC or mpicc is found
+
+cuda: ## build/cuda/libwagma_cuda.so: the CUDA kernels, for all architectures; needs nvcc
+	$(PYTHON) buildtools/cuda_library.py build/cuda/libwagma_cuda.so
 
 install: lib ## the C libraries, their headers and .pc files under PREFIX (DESTDIR is honoured)
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include
@@ -190,6 +199,11 @@ build/$(1)/tests/engine/%.o: tests/engine/%.c csrc/engine.mk Makefile
 build/$(1)/test_%: build/$(1)/tests/engine/test_%.o $$(C_SUPPORT:%=build/$(1)/tests/engine/%.o) \
     $$(ENGINE:csrc/%.c=build/$(2)/%.o)
 	$$(CC) -pthread $$(GOLD) $$(FLAGS_$(1)) $$^ $$(ENGINE_LIBS) -o $$@
+build/$(1)/tests/engine/%.o: tests/engine/%.cc csrc/engine.mk Makefile
+	@mkdir -p $$(@D)
+	$$(CXX) $$(HOST_CXXFLAGS) $$(WARNINGS) -MMD -MP -Itests/engine $$(FLAGS_$(1)) -c $$< -o $$@
+build/$(1)/test_reduce_cuda: build/$(1)/tests/engine/cuda_on_host.o \
+    build/$(2)/kernels/cuda/reduce_cuda.o
 endef
 $(eval $(call c-test-rules,c,lib)) # with the objects that users get
 $(eval $(call c-test-rules,asan,asan))
@@ -212,8 +226,8 @@ tests-transport: $(MPI_TESTS:%=build/$(MPI)/%)
 -include $(wildcard build/*/*.d build/*/*/*.d build/*/*/*/*.d)
 
 # ---- lint ----------------------------------------------------------------------------------------
-lint: lint-python lint-imports lint-types lint-format lint-gcc lint-clang ## ruff, imports, mypy, clang-format, compilers
-.PHONY: lint-python lint-imports lint-types lint-format lint-gcc lint-clang
+lint: lint-python lint-imports lint-types lint-format lint-gcc lint-clang lint-cuda ## ruff, imports, mypy, clang-format, compilers
+.PHONY: lint-python lint-imports lint-types lint-format lint-gcc lint-clang lint-cuda
 
 lint-python: $(VENV)/engine
 	$(VENV)/bin/ruff check
@@ -233,19 +247,26 @@ lint-types: $(VENV)/engine
 
 lint-format: $(VENV)/engine
 	$(VENV)/bin/clang-format --dry-run -Werror $(C_FILES) \
-	    $(INCLUDED) $(MPI_FILES) $(HEADERS) \
+	    $(INCLUDED) $(CUDA) $(CXX_FILES) $(MPI_FILES) $(HEADERS) \
 	    $(wildcard tests/engine/*.h tests/engine/*/*.h tests/explore/*.h benchmarks/*.h collectives/*.h)
 
+CXX_gcc := g++
+CXX_clang := clang++
 PYTHON_INCLUDE = $(shell $(RUN) -c 'import sysconfig; print(sysconfig.get_path("include"))')
 lint-gcc lint-clang: lint-%: $(VENV)/engine
 	@mkdir -p build; if ! command -v $* >/dev/null; then echo "$@: skipped, $* is not installed"; else \
 	    set -e; for file in $(C_FILES); do \
 	    $* $(ENGINE_CFLAGS) -Icsrc/include -Itests/engine $(WARNINGS) -Werror -c $$file -o build/$@.o; done; \
+	    for file in $(if $(shell command -v $(CXX_$*)),$(CXX_FILES)); do \
+	    $(CXX_$*) $(HOST_CXXFLAGS) -Itests/engine $(WARNINGS) -Werror -c $$file -o build/$@.o; done; \
 	    for file in $(MPI_FILES); do MPICH_CC=$* OMPI_CC=$* $(ENVIRONMENT_MPICC) $(MPI_CFLAGS) \
 	    -Icsrc/include -I$(PYTHON_INCLUDE) $(WARNINGS) -Werror -c $$file -o build/$@.o; done; \
-	    echo "$@: $(words $(C_FILES) $(MPI_FILES)) files"; fi
+	    echo "$@: $(words $(C_FILES) $(CXX_FILES) $(MPI_FILES)) files"; fi
+
+lint-cuda:
+	@$(PYTHON) buildtools/cuda_library.py --lint
 
 clean: ## what was built; `rm -rf .venv*` removes the environments
-	rm -rf build dist *.egg-info collectives/_engine.c collectives/_*.so \
+	rm -rf build dist *.egg-info collectives/_engine.c collectives/_*.so collectives/lib*.so \
 	    benchmarks/_loop.c benchmarks/_loop*.so .hypothesis .mypy_cache .ruff_cache .pytest_cache
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

@@ -9,14 +9,10 @@ from setuptools import Extension, find_packages, setup
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "buildtools"))
-from mpi_extension import BuildExtensions  # noqa: E402 - the line above makes it importable
-
-
-def engine_mk() -> dict[str, list[str]]:
-    """Return the words of every `NAME = words` line of csrc/engine.mk."""
-    lines = (ROOT / "csrc/engine.mk").read_text().splitlines()
-    pairs = (line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
-    return {name.strip(): words.split() for name, words in pairs}
+# The line above makes these importable.
+import cuda_library  # noqa: E402
+import engine_mk  # noqa: E402
+from mpi_extension import BuildExtensions  # noqa: E402
 
 
 def files(*patterns: str) -> list[str]:
@@ -24,7 +20,7 @@ def files(*patterns: str) -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for p in patterns for path in ROOT.glob(p))
 
 
-engine = engine_mk()
+engine = engine_mk.read()
 # Python's own flags ask for full debug information, which takes a third of the build time for the
 # generated bindings. Line numbers remain, for stacks; to step through the engine, use its
 # C tests.
@@ -35,7 +31,7 @@ CFLAGS = [*engine["ENGINE_CFLAGS"], "-g1"]
 LATER = os.environ.get("WAGMA_EXTENSIONS") == "later"
 
 
-class BuildWithMPI(BuildExtensions):
+class Build(BuildExtensions):
     sources = files(*engine["MPI_SOURCES"], *engine["MPI_MODULE"])
     depends = files(
         "csrc/mpi/*.h",
@@ -46,6 +42,11 @@ class BuildWithMPI(BuildExtensions):
         "csrc/engine.mk",
     )
     cflags = engine["MPI_CFLAGS"]
+
+    def run(self) -> None:
+        super().run()
+        beside = Path(self.get_ext_fullpath("wagma.collectives._engine"))
+        cuda_library.build(beside.parent, self.warn, force=bool(self.force))
 
 
 def extensions() -> list[Extension]:
@@ -108,6 +109,6 @@ setup(
         "wagma.slurm.templates": ["*.sbatch", "env/*.sh"],
     },
     include_package_data=False,
-    cmdclass={"build_ext": BuildWithMPI},
+    cmdclass={"build_ext": Build},
     ext_modules=[] if LATER else extensions(),
 )

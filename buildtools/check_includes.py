@@ -40,7 +40,7 @@ def violations(path: str, source: str) -> Iterator[tuple[int, str]]:
 
 def main() -> int:
     """Print all violations; return the exit status."""
-    files = {p.relative_to(CSRC).as_posix(): p for p in sorted(CSRC.rglob("*.[ch]"))}
+    files = {p.relative_to(CSRC).as_posix(): p for p in sorted(CSRC.rglob("*.[ch]*"))}
     found = {(f, name): n for f, p in files.items() for n, name in violations(f, p.read_text())}
     wrong = [
         f"csrc/{file}:{line}: may not include {name}"

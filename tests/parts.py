@@ -5,6 +5,7 @@ other numbers of ranks, and the tests that are marked `long`. What lies in which
 does not matter here: files say by markers how they are launched (pyproject.toml lists these).
 """
 
+import os
 import re
 import shutil
 import sys
@@ -17,6 +18,9 @@ LOGS = ROOT / "build/test-logs"
 # A C test names in such a comment the flavours in which the short run has it: compiled as for users
 # ("c"), and under a sanitizer ("asan", "tsan").
 SHORT_C = re.compile(r"^/\* short run: (.+) \*/$", re.MULTILINE)
+# A C test with this comment is linked with objects of a C++ compiler, which a machine may lack.
+CXX = os.environ.get("CXX", "g++")  # as make has it
+NEEDS_CXX = "/* needs a C++ compiler */"
 FLAVOURS = ("c", "asan", "tsan")
 # What starts threads, in a C test itself and in tests/engine/support.h: the others have nothing for
 # the thread sanitizer.
@@ -95,6 +99,11 @@ def c_tests(flavour: str, short: bool) -> list[str]:
     return tests
 
 
+def needs_cxx(test: str) -> bool:
+    """Return whether a C test needs a C++ compiler."""
+    return NEEDS_CXX in (ROOT / f"tests/engine/{test}.c").read_text()
+
+
 def markers(path: Path) -> set[str]:
     """Return the markers in a file of Python tests, of the whole file or of one test."""
     return set(re.findall(r"\bpytest\.mark\.(\w+)", path.read_text()))
@@ -129,8 +138,13 @@ def without(files: list[str], others: list[str]) -> list[str]:
 
 
 def c_part(flavour: str, short: bool, timeout: float) -> list[Command]:
-    """Build tests/engine/test_*.c with the engine and run each."""
+    """Build tests/engine/test_*.c with the engine and run each.
+
+    Where there is no C++ compiler, the log of a test that needs one says so.
+    """
     tests = c_tests(flavour, short)
+    skipped = [] if shutil.which(CXX) else [t for t in tests if needs_cxx(t)]
+    tests = [t for t in tests if t not in skipped]
     make = ["make", "-s", "-k", "-j2", *(f"build/{flavour}/{test}" for test in tests)]
     # TSan wants its shadow memory where address randomisation may have put a library.
     prefix = ["setarch", "-R"] if flavour == "tsan" and shutil.which("setarch") else []
@@ -138,6 +152,8 @@ def c_part(flavour: str, short: bool, timeout: float) -> list[Command]:
         Command(f"{flavour}-{t}", [*prefix, f"build/{flavour}/{t}"], timeout, lanes=3)
         for t in tests
     ]
+    said = f"skipped: the C++ compiler {CXX} was not found"
+    runs += [Command(f"{flavour}-{t}", ["echo", said], timeout, counts=False) for t in skipped]
     return [Command(f"{flavour}-build", make, 900, counts=False), *runs]
 
 

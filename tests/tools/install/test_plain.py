@@ -1,5 +1,6 @@
 """A plain installation, built with the MPI that the build asks for by itself."""
 
+import shutil
 import sys
 
 import pytest
@@ -10,7 +11,8 @@ pytestmark = [pytest.mark.install, pytest.mark.long]
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory, compiler) -> Installation:
-    return Installation(tmp_path_factory.mktemp("plain"), compiler, editable=False)
+    where = tmp_path_factory.mktemp("plain")
+    return Installation(where, compiler, editable=False, WAGMA_CUDA_ARCHITECTURES="75")
 
 
 def test_plain_from_an_empty_folder(plain):
@@ -50,6 +52,11 @@ def test_plain_is_built_with_an_mpi_that_the_build_asked_for(plain):
     assert "libmpi.so.12" in dynamic
     assert "pip-build-env" not in dynamic, "looks for libraries where the build was"
     assert '"wagma_transport"' in output(plain.python, "-c", CONNECT, cwd=plain.empty)
+
+
+def test_plain_has_the_cuda_kernels_where_nvcc_is_found(plain):
+    library = plain.site / "wagma/collectives/libwagma_cuda.so"
+    assert library.exists() == (shutil.which("nvcc") is not None)
 
 
 def test_unusable_mpi_compiler_that_was_named_ends_the_build(plain, tmp_path):

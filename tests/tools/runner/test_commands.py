@@ -92,12 +92,16 @@ def test_an_interrupt_ends_what_runs_and_what_would_follow(lanes, logs):
     assert len(list(logs.iterdir())) >= lanes
 
 
+def names_in(part: list[parts.Command]) -> list[str]:
+    return [command.name for command in part if not command.name.endswith("-build")]
+
+
 def test_every_test_is_in_the_short_run_or_in_the_rest():
     mpi = parts.Launcher("mpich", ["mpiexec"])
     short, rest = (parts.all_parts(mpi, short) for short in (True, False))
     assert list(short) == list(rest)
     for flavour in ("c", "asan", "tsan"):
-        names = [{c.name for c in part[flavour] if c.counts} for part in (short, rest)]
+        names = [set(names_in(part[flavour])) for part in (short, rest)]
         assert names[0]
         assert not names[0] & names[1]
     for part in ("mpi", "messages"):
@@ -107,7 +111,16 @@ def test_every_test_is_in_the_short_run_or_in_the_rest():
         marked = [argv for argv in on_eight if "every_size" in argv]
         assert whole or [argv[-1] for argv in marked] == [weights]
     tests = {f"c-{path.stem}" for path in (parts.ROOT / "tests/engine").glob("test_*.c")}
-    assert {c.name for part in (short, rest) for c in part["c"] if c.counts} == tests
+    assert {name for part in (short, rest) for name in names_in(part["c"])} == tests
+
+
+def test_without_a_cxx_compiler_a_test_that_needs_one_is_skipped(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(parts, "CXX", "no-such-compiler")
+    build, *runs = parts.c_part("c", True, 1)
+    assert "build/c/test_reduce" in build.argv
+    assert "build/c/test_reduce_cuda" not in build.argv
+    (skipped,) = [run for run in runs if run.name == "c-test_reduce_cuda"]
+    assert skipped.argv == ["echo", "skipped: the C++ compiler no-such-compiler was not found"]
 
 
 @pytest.mark.parametrize("flavour", ["tsan", "msan"])
