@@ -39,7 +39,11 @@ torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
 SCRIPT = """
 faulthandler.enable()
 settings = json.loads(os.environ["SETTINGS"])
-log = open(os.environ["RANK_LOG"] + f"-{rank}", "w", buffering=1)
+log = os.open(os.environ["RANK_LOG"] + f"-{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+
+def note(line):
+    # A signal's handler may interrupt another one here; a file of Python's would raise then.
+    os.write(log, f"{line}\\n".encode())
 
 class Sampler:
     def __init__(self):
@@ -58,7 +62,7 @@ def train():
     def caught(signum, _):
         # Without Preemption's handler, which calls this one, nothing is to stop.
         if watched and signal.getsignal(signum) is not caught:
-            log.write(f"caught {opt.version}\\n")
+            note(f"caught {opt.version}")
 
     torch.manual_seed(rank), random.seed(rank), np.random.seed(rank)
     sampler = Sampler()
@@ -76,20 +80,20 @@ def train():
             None, optimizer=opt, checkpointer=saver, max_restarts=1000
         ) as preemption:
             saver.load()
-            log.write(f"begin {opt.version}\\n")
+            note(f"begin {opt.version}")
             while opt.version < settings["steps"] and not preemption.stopping:
                 opt.zero_grad()
                 noise = torch.randn(4, 2) + random.random() + float(np.random.rand())
                 (model(sampler.draw()) - noise).square().mean().backward()
                 time.sleep(pauses.uniform(0, settings["pause"]))
                 opt.step()
-                log.write(f"made {opt.version}\\n")
+                note(f"made {opt.version}")
                 saver.maybe_save()
             watched = opt.version < settings["steps"]
             preemption.finish()
         saver.close()
         parameters = torch.nn.utils.parameters_to_vector(model.parameters()).detach().numpy()
-        log.write(f"end {opt.version} {parameters.tobytes().hex()}\\n")
+        note(f"end {opt.version} {parameters.tobytes().hex()}")
 
 status = 0
 try:
