@@ -111,8 +111,8 @@ $(VENV)/engine: $(VENV)/installed csrc/engine.mk $(ENGINE) \
     $(INCLUDED) $(CUDA) $(TRANSPORT) $(MPI_MODULE) $(HEADERS) \
     $(wildcard buildtools/*.py benchmarks/*.h collectives/*.h */_[a-z]*.p*)
 	@WAGMA_MPICC=$(ENVIRONMENT_MPICC) \
-	    WAGMA_CUDA_ARCHITECTURES="$${WAGMA_CUDA_ARCHITECTURES-$(firstword $(CUDA_ARCHITECTURES))}" $(STEP) "Compile the engine for $(MPI)" \
-	    $(RUN) setup.py --quiet build_ext --inplace
+	    WAGMA_CUDA_ARCHITECTURES="$${WAGMA_CUDA_ARCHITECTURES-$(firstword $(CUDA_ARCHITECTURES))}" \
+	    $(STEP) "Compile the engine for $(MPI)" $(RUN) setup.py --quiet build_ext --inplace
 	@touch $@
 
 # ---- C library -----------------------------------------------------------------------------------

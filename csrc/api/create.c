@@ -71,7 +71,7 @@ int wagma_create_on(wagma_segment *segment, int rank, wagma_device *device, void
                     wagma_handle **handle) {
     *handle = NULL;
     if (!device)
-        return error_set(WAGMA_EINVAL, "device is NULL: make one first");
+        return error_set(WAGMA_EINVAL, "device is NULL: pass one that implements device.h");
     if (device->abi != DEVICE_ABI)
         return error_set(WAGMA_EINVAL,
                          "the device was built for interface %#" PRIx64 ", the engine for %#" PRIx64

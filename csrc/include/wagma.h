@@ -241,16 +241,18 @@ WAGMA_API int wagma_create(wagma_segment *segment, int rank, const void *initial
 /* A device is one rank's use of a GPU: device.h describes its functions. */
 typedef struct wagma_device wagma_device;
 
-/* As wagma_create(), for memory DEVICE: all arrays of the handle's calls, `initial` and what
- * outcomes show are in the device's memory. `stream` is the caller's: work that was queued there
- * before a call produces x, and work queued there after the call has returned finds the result in
- * x; neither waits for other streams. A call does not wait for `stream` before it returns
- * WAGMA_INPROGRESS; it publishes x when that is produced: wagma_test() or wagma_wait() of a posted
- * call do. The caller owns the stream, which it frees after the handle, and the device,
- * which it frees after the segment. With quorum
- * "all" no rank is late, and arrays are reduced out of place, too. There is no
- * wagma_shared_array(). wagma_close() waits for the caller's stream, and for ranks of other
- * processes until they have opened the memory of this rank that they may still need. */
+/* Makes a handle as wagma_create() does, for memory DEVICE: all arrays of its calls, `initial` and
+ * what outcomes show are in the device's memory. The library has no device over CUDA yet.
+ *
+ * `stream` is the caller's. Work that was queued there before a call produces x, and work queued
+ * there after the call has returned finds the result in x; neither waits for other streams. A call
+ * does not wait for `stream` before it returns WAGMA_INPROGRESS. It publishes x when that is
+ * produced: wagma_test() or wagma_wait() of a posted call do. With quorum "all" no rank is late,
+ * and arrays are reduced out of place, too. There is no wagma_shared_array().
+ *
+ * The caller frees the stream after the handle, and the device after the segment. wagma_close()
+ * waits for the caller's stream, and for ranks of other processes until they have opened the memory
+ * of this rank that they may still need. */
 WAGMA_API int wagma_create_on(wagma_segment *segment, int rank, wagma_device *device, void *stream,
                               const void *initial, double weight, const wagma_hooks *hooks,
                               wagma_handle **handle);
