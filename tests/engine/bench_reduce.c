@@ -1,6 +1,7 @@
 /* Speed of each kernel, GB of inputs read and outputs written per second; not a test.
  *
- *     cc -O3 -Icsrc tests/engine/bench_reduce.c csrc/kernels/*.c -lm && ./a.out [LEVEL]
+ *     cc -O3 -Icsrc tests/engine/bench_reduce.c csrc/kernels/{dtypes,reduce*}.c \
+ *         -lm && ./a.out [LEVEL]
  *
  * The best of several repetitions over buffers of 4 KiB (first-level cache), 256 KiB and 64 MiB
  * (memory). */

@@ -1,6 +1,7 @@
 /* Ordinary and streaming stores into memory that another core reads, see ways.h; not a test.
  *
- *     cc -O3 -Icsrc tests/engine/bench_stores.c csrc/kernels/*.c -lm && ./a.out [ROUNDS]
+ *     cc -O3 -Icsrc tests/engine/bench_stores.c csrc/kernels/{dtypes,reduce*}.c \
+ *         -lm && ./a.out [ROUNDS]
  *
  * Two processes, on the first two cores that this one may use, pass 16 MiB to each other at the
  * same time, through 4 places of 128 KiB each. A line per round: how long a cache line takes to the
