@@ -210,7 +210,8 @@ static inline double *segment_weight(const wagma_segment *s, int r, int b) {
 static inline segment_atomic *segment_exported(const wagma_segment *s, int r) {
     return (segment_atomic *)(segment_region(s, r) + s->o_exports);
 }
-/* Return the word with what rank r has opened of rank `of`, a value of segment_exported(). */
+/* Return the word with what rank r has opened of rank `of`: a value of segment_exported(), or
+ * UINT64_MAX from the rank's close on. */
 static inline segment_atomic *segment_opened(const wagma_segment *s, int r, int of) {
     return segment_exported(s, r) + 1 + of;
 }

@@ -4,12 +4,15 @@
 #include "check.h"
 #include "contribution.h"
 #include "place.h"
+#include "shm/device/executor.h"
 #include "support.h"
 
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 
+/* s until a close gives up waiting for ranks that open nothing */
+static const double TIMEOUT = 0.3;
 enum { COUNT = 20011, BYTES = COUNT * (int)sizeof(double) };
 
 typedef struct plan {
@@ -168,12 +171,77 @@ static void test_killed(void) {
         }
 }
 
+/* Makes as much memory as versions can need: the others open it at their next call. */
+static void make_more(rank *me, wagma_handle *h) {
+    for (int b = segment_joined_contributions(me->segment); b < me->segment->buffers; b++)
+        EXPECT(device_add_contribution(h, b) == 0, "%s", wagma_last_error());
+}
+
+/* All that are `leaver` or, if that is -1, all ranks close with memory that nobody has opened. */
+static void run_and_grow(rank *me) {
+    plan *p = me->shared;
+    place *where = place_of(me->rank);
+    double *host = calloc(COUNT, sizeof *host);
+    void *x = place_new(where, BYTES);
+    wagma_outcome o;
+    place_put(where, x, host, BYTES);
+    wagma_handle *h = rank_join(me, x);
+    if (h && (p->leaver < 0 || p->leaver == me->rank))
+        make_more(me, h);
+    atomic_fetch_add(&p->made, 1);
+    while (atomic_load(&p->made) < me->size)
+        sleep_ms(0.2);
+    if (h && p->leaver >= 0 && p->leaver != me->rank) {
+        while (atomic_load(&p->called[p->leaver]) != INT64_MAX)
+            sleep_ms(0.2);
+        EXPECT(wagma_allreduce(h, x, 1, &o) == WAGMA_OK, "rank %d: %s", me->rank,
+               wagma_last_error());
+    }
+    if (h)
+        EXPECT(wagma_close(h) == WAGMA_OK, "%s", wagma_last_error());
+    wagma_free(h);
+    place_free(where, x);
+    free(host);
+}
+
+/* Ranks that close together do not wait for each other to open what they have made. */
+static void test_all_close(void) {
+    for (int size = 2; size <= 4; size++) {
+        wagma_options o = options_of(size, size, 1, COUNT);
+        plan *p = shared_plan(0);
+        places_begin(size, (uint64_t)size, BYTES);
+        team_join(team_start(PROCESSES, &o, run_and_grow, p));
+        places_end();
+        CHECK(expectations_failed() == 0, "P=%d", size);
+    }
+}
+
+/* A rank that waited long enough for the others takes its memory along, which nobody needs. */
+static void test_memory_is_gone(void) {
+    for (int size = 2; size <= 4; size++) {
+        wagma_options o = options_of(size, size, 1, COUNT);
+        plan *p = shared_plan(1);
+        p->leaver = size - 1;
+        o.timeout = TIMEOUT;
+        places_begin(size, (uint64_t)size, BYTES);
+        team *t = team_start(PROCESSES, &o, run_and_grow, p);
+        team_await_exit(t, p->leaver);
+        atomic_store(&p->called[p->leaver], INT64_MAX);
+        team_join(t);
+        places_end();
+        CHECK(expectations_failed() == 0, "P=%d", size);
+    }
+}
+
 int main(void) {
     arrays_on_devices = 1;
     RUN(test_one_sleeps);
     RUN(test_all_leave_but_the_sleeper);
     RUN(test_departure);
-    if (SEES_PROCESSES)
+    if (SEES_PROCESSES) {
         RUN(test_killed);
+        RUN(test_all_close);
+        RUN(test_memory_is_gone);
+    }
     return check_summary();
 }

@@ -73,7 +73,7 @@ static void test_every_count(void) {
                 check_sums(dtype, count, ns[i], (placement){0, 0, 0, 0});
 }
 
-/* Of one block, of two, and of as many as a grid has, around which blocks take turns. */
+/* Fill one block, two, and as many as a grid has; beyond that blocks take turns. */
 static void test_counts_around_blocks(void) {
     cuda_on_host.most_blocks = 3;
     for (wagma_dtype dtype = WAGMA_F32; dtype <= WAGMA_I64; dtype++) {

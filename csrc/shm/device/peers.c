@@ -4,6 +4,10 @@
 
 #include "base/error.h"
 #include "shm/device/executor.h"
+#include "shm/wait.h"
+
+/* What segment_opened() says from the rank's close on. */
+#define OPENS_NOTHING UINT64_MAX
 
 static uint64_t exported_word(int contributions, int rounds) {
     return (uint64_t)contributions << 32 | (uint64_t)rounds;
@@ -94,11 +98,19 @@ static int open_item(wagma_handle *h, int r, int k) {
                                   &d->items[r][k]);
 }
 
-/* A rank that was killed has taken with it what was not opened, which may not be needed. */
+/* Returns 1 if rank r has departed or is lost, and so may have freed its memory. */
+static int has_left(wagma_handle *h, int r) {
+    /* acquire: pairs with segment_leave() */
+    return atomic_load_explicit(&segment_presence_of(handle_segment(h), r)->state,
+                                memory_order_acquire) > SEGMENT_READY ||
+           handle_segment_lost(h, r) != HANDLE_PRESENT;
+}
+
+/* A rank that has gone has taken with it what was not opened, which may not be needed. */
 static int not_opened(wagma_handle *h, int r, uint64_t exported, int status) {
     char said[256];
     snprintf(said, sizeof said, "%s", wagma_last_error());
-    if (handle_segment_lost(h, r) != HANDLE_PRESENT) {
+    if (has_left(h, r)) {
         device_of(h)->opened[r] = exported; /* there will be nothing else */
         return WAGMA_OK;
     }
@@ -137,14 +149,20 @@ int device_open(wagma_handle *h) {
     return status;
 }
 
+static int is_gone(const wagma_handle *h, int r) {
+    return error_set(WAGMA_EPEER,
+                     "the memory of rank %d is gone with its process, and version %lld needs it: "
+                     "make a new handle without it",
+                     r, (long long)h->call.version);
+}
+
 int device_check_reach(wagma_handle *h, int of_inputs, int of_result) {
     const struct avoiding_executor *e = h->state;
     for (int i = 0; of_inputs && i < e->n; i++)
         if (h->weights[i] != 0 && !h->inputs[i])
-            return handle_lost(h, handle_phase(TRACE_FOR_DEVICE), e->members[i]);
+            return is_gone(h, e->members[i]);
     if (of_result && !avoiding_result(h, e->local.c))
-        return handle_lost(h, handle_phase(TRACE_FOR_DEVICE),
-                           (int32_t)(e->local.c / (uint32_t)handle_segment(h)->rounds));
+        return is_gone(h, (int)(e->local.c / (uint32_t)handle_segment(h)->rounds));
     return WAGMA_OK;
 }
 
@@ -179,13 +197,14 @@ void device_peers_free(wagma_handle *h) {
 /* Returns 1 if rank r may still have to open memory of this rank, which its process takes along. */
 static int may_open(wagma_handle *h, int r) {
     const wagma_segment *s = handle_segment(h);
-    /* acquire: pairs with open_of() */
-    return r != h->rank && !segment_lives_here(s, r) &&
-           atomic_load_explicit(segment_opened(s, r, h->rank), memory_order_acquire) !=
-               atomic_load_explicit(segment_exported(s, h->rank), memory_order_relaxed) &&
-           atomic_load_explicit(&segment_presence_of(s, r)->state, memory_order_acquire) <=
-               SEGMENT_READY &&
-           !segment_is_dead(s, r);
+    if (r == h->rank || segment_lives_here(s, r))
+        return 0;
+    /* acquire: pairs with open_of() and device_await_openers() */
+    const uint64_t opened =
+        atomic_load_explicit(segment_opened(s, r, h->rank), memory_order_acquire);
+    return opened != OPENS_NOTHING &&
+           opened != atomic_load_explicit(segment_exported(s, h->rank), memory_order_relaxed) &&
+           !has_left(h, r);
 }
 
 static int find_openers(wagma_handle *h, void *context, int *over) {
@@ -204,9 +223,19 @@ static int look_for_openers(wagma_handle *h, void *context, int *over) {
     return handle_delayed(h, "close", h->members, n, n);
 }
 
+/* Ranks that close together must not wait for each other: each says first that it opens no more.
+ * seq_cst: see wait_ring(). */
+static void stop_opening(wagma_handle *h) {
+    wagma_segment *s = handle_segment(h);
+    for (int r = 0; r < s->size; r++)
+        atomic_store(segment_opened(s, h->rank, r), OPENS_NOTHING);
+    wait_ring(s, NULL, 0, h->rank);
+}
+
 void device_await_openers(wagma_handle *h) {
     static const struct call_wait wait = {.go_on = find_openers, .look = look_for_openers};
     int n, over = 0;
+    stop_opening(h);
     h->call = (call){.version = h->version, .began = clock_now(), .counted = clock_now()};
     if (find_openers(h, &n, &over) == WAGMA_OK && !over)
         (void)call_wait(h, TRACE_FOR_DRAIN, WAIT_ANY_PAUSES, &wait, &n);
