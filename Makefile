@@ -34,7 +34,7 @@ export OMPI_ALLOW_RUN_AS_ROOT = 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM = 1
 endif
 
-ABI := $(shell sed -n 's/^\#define WAGMA_ABI_VERSION //p' csrc/include/wagma.h)
+ABI := $(shell sed -n 's/^\#define WAGMA_ABI_VERSION //p' csrc/include/wagma_options.h)
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 ENGINE := $(sort $(wildcard $(ENGINE_SOURCES)))
@@ -158,7 +158,8 @@ cuda: ## build/cuda/libwagma_cuda.so: the CUDA kernels, for all architectures; n
 install: lib ## the C libraries, their headers and .pc files under PREFIX (DESTDIR is honoured)
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include
 	install -m 755 $(LIBRARIES) $(DESTDIR)$(PREFIX)/lib
-	install -m 644 csrc/include/wagma.h $(if $(LIB_MPICC),csrc/include/wagma_mpi.h) \
+	install -m 644 csrc/include/wagma.h csrc/include/wagma_options.h \
+	    $(if $(LIB_MPICC),csrc/include/wagma_mpi.h) \
 	    $(DESTDIR)$(PREFIX)/include
 	set -e; for name in $(INSTALLED); do \
 	    ln -sf lib$$name.so.$(ABI) $(DESTDIR)$(PREFIX)/lib/lib$$name.so; \

@@ -35,10 +35,9 @@ class Build(BuildExtensions):
     sources = files(*engine["MPI_SOURCES"], *engine["MPI_MODULE"])
     depends = files(
         "csrc/mpi/*.h",
-        "csrc/include/wagma_mpi.h",
         "csrc/messages/transport.h",
         "csrc/base/cores_mask.h",
-        "csrc/include/wagma.h",
+        "csrc/include/*.h",
         "csrc/engine.mk",
     )
     cflags = engine["MPI_CFLAGS"]
@@ -71,7 +70,7 @@ def extensions() -> list[Extension]:
                 "wagma.benchmarks._loop",
                 ["benchmarks/_loop.pyx"],
                 include_dirs=["benchmarks", "csrc/include"],
-                depends=["benchmarks/_loop.h", "csrc/include/wagma.h"],
+                depends=["benchmarks/_loop.h", *files("csrc/include/*.h")],
                 extra_compile_args=CFLAGS,
                 extra_link_args=["-pthread"],
             ),
@@ -105,7 +104,7 @@ setup(
         "wagma.collectives": ["*.pyi", "*.pxd"],
         "wagma.report": ["*.html", "*.css", "*.json"],
         "wagma.benchmarks": ["*.pyi"],
-        "wagma.include": ["wagma.h"],
+        "wagma.include": ["wagma.h", "wagma_options.h"],
         "wagma.slurm.templates": ["*.sbatch", "env/*.sh"],
     },
     include_package_data=False,

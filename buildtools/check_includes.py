@@ -12,7 +12,7 @@ SHARED = ("base/", "kernels/", "protocol/", "trace/", "engine/")
 # Folders that each folder may include beside its own files and the public headers. Nothing may
 # include mpi/ or api/.
 MAY_INCLUDE: dict[str, tuple[str, ...]] = {
-    "include/": ("wagma.h",),  # users include it so
+    "include/": ("wagma.h", "wagma_options.h"),  # users include it so
     "base/": (),
     "kernels/": ("base/",),
     "protocol/": ("base/", "kernels/"),

@@ -81,7 +81,7 @@ def compile_library(nvcc: str, output: Path, *options: str) -> subprocess.Comple
 def sources() -> Iterator[Path]:
     """Yield the files that the library is made of, and what it is made by."""
     yield from (ROOT / "csrc/kernels").rglob("*.[ch]*")
-    yield ROOT / "csrc/include/wagma.h"
+    yield from (ROOT / "csrc/include").glob("wagma*.h")
     yield ROOT / "csrc/engine.mk"
 
 

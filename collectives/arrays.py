@@ -23,7 +23,7 @@ class Dtype:
     """An element type of the engine."""
 
     name: str  # as numpy and torch call it
-    code: int  # wagma_dtype in wagma.h
+    code: int  # wagma_dtype in wagma_options.h
     storage: np.dtype[Any]  # numpy dtype that holds the same bits
     formats: str  # characters that the buffer protocol uses for it
 

@@ -37,7 +37,7 @@ _RANGES = {
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Parameters of the schedules, as in wagma.h; 0: the engine's default.
+    """Parameters of the schedules, as in wagma_options.h; 0: the engine's default.
 
     Attributes:
         schedule_switch: largest array in bytes that ranks exchange whole, in few messages.

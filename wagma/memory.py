@@ -6,7 +6,7 @@ from typing import Any
 
 from wagma.doctor.machine import CGROUPS, available, memory_limit, text_of
 
-_FLOAT32 = 0  # wagma_dtype of csrc/include/wagma.h
+_FLOAT32 = 0  # wagma_dtype of csrc/include/wagma_options.h
 
 
 def handle_memory(array_bytes: int, ranks: int, quorum: Any) -> tuple[int, int]:

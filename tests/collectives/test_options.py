@@ -77,7 +77,7 @@ def test_values_reach_the_engine() -> None:
     assert {name: used[name] for name in given} == {**given, "average": 0, "stall_warning": -1}
 
 
-# The numbers are those of the enumerations in csrc/include/wagma.h.
+# The numbers are those of the enumerations in csrc/include/wagma_options.h.
 @pytest.mark.parametrize(
     ("option", "value", "number", "others"),
     [
@@ -378,7 +378,7 @@ def test_signatures_of_methods_show_their_own_arguments() -> None:
 
 def test_binding_knows_every_option_of_the_engine() -> None:
     # The binding writes the struct as a whole: a field that it does not know would hold anything.
-    [header] = (Path(__file__).parents[2] / "csrc").rglob("wagma.h")
+    [header] = (Path(__file__).parents[2] / "csrc").rglob("wagma_options.h")
     struct = re.search(r"typedef struct wagma_options \{(.*?)\n\}", header.read_text(), re.DOTALL)
     assert struct is not None
     declared = re.findall(r"^    \w+ (\w+);", struct[1], re.MULTILINE)

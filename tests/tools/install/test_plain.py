@@ -29,7 +29,12 @@ def test_plain_from_the_clone_says_what_hides_it(plain):
 
 
 def test_plain_installs_what_type_checkers_and_compilers_need(plain):
-    for name in ("py.typed", "collectives/_engine.pyi", "benchmarks/_loop.pyi", "include/wagma.h"):
+    for name in (
+        "py.typed",
+        "collectives/_engine.pyi",
+        "benchmarks/_loop.pyi",
+        "include/wagma_options.h",
+    ):
         assert (plain.site / "wagma" / name).exists(), name
     assert not list((plain.site / "wagma").rglob("*.c")), "generated sources were installed"
 
