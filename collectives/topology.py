@@ -38,6 +38,18 @@ def groups(
     return every
 
 
+def default_group_size(size: int) -> int:
+    """Return the smallest power of two that is at least the paper's sqrt(P); at most P.
+
+    Args:
+        size: number of ranks P, >= 1.
+    """
+    doublings = 0
+    while 4**doublings < size:
+        doublings += 1
+    return int(min(size, 2**doublings))
+
+
 def neighbors(size: int, graph: str, neighbors: int, version: int) -> list[dict[int, float]]:
     """Return the matrix of shares at a version of a `NeighborExchange`, one row per rank.
 

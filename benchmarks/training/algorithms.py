@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from wagma.collectives._engine import MAX_NEIGHBORS
+from wagma.simulate.methods import NAMES, NUMBERED, STOPPING, WINDOW, WINDOW_OF_INCREMENTS, numbered
 from wagma.theory.bound import Rule
 
 from . import stopping
@@ -22,27 +21,7 @@ if TYPE_CHECKING:
 
     from .settings import Settings
 
-# The window where there are no synchronisations, and that of gradients, see `Options.window`.
-WINDOW, WINDOW_OF_INCREMENTS = 64, 8
-
-NAMES = (
-    *("wagma", "wagma-ff", "wagma-nosync", "wagma-fixed", "wagma-world", "wagma-small"),
-    *("allreduce", "local1", "local10", "dpsgd", "sgp1", "sgp2", "sgp4"),
-    *("eager-majority", "eager-solo", "adpsgd", "fastest-k", "ddp"),
-)
 DEFAULT = ("wagma", "allreduce", "local10", "dpsgd", "sgp1", "eager-majority", "adpsgd")
-
-# Names with a number, in words.
-NUMBERED = (
-    "allreduce-bucketsN (of N KiB), localN, dilocoN, diloco-overlapN, diloco-groupsN and "
-    "dropcompute-localN with any N, ksyncN and kasyncN with N from 1 to P, k-syncN, k-asyncN, "
-    "k-batch-syncN and k-batch-asyncN with N "
-    f"from 1 to P - 1, sgpN with N up to {MAX_NEIGHBORS}"
-)
-_NUMBERED = re.compile(
-    r"(allreduce-buckets|dropcompute-local|local|diloco|diloco-overlap|diloco-groups|sgp|ksync|kasync|"
-    r"k-sync|k-async|k-batch-sync|k-batch-async)([1-9][0-9]{0,5})"
-)
 
 
 @dataclass(frozen=True)
@@ -82,7 +61,7 @@ class Compared:
             raise ValueError(
                 f"--algorithms {self.name} returns a {kind}, and steps of somebody's own algorithm "
                 "are not stopped: return the algorithm that averages, or give one of "
-                f"{', '.join(stopping.NAMES)}"
+                f"{', '.join(STOPPING)}"
             )
         if not isinstance(made, Algorithm):
             raise ValueError(
@@ -115,13 +94,10 @@ def check_name(name: str) -> str:
     if ":" in name:
         _load(name)
         return name
-    found = _NUMBERED.fullmatch(name)
-    if name in (*NAMES, *stopping.NAMES) or (
-        found and (found[1] != "sgp" or int(found[2]) <= MAX_NEIGHBORS)
-    ):
+    if name in (*NAMES, *STOPPING) or numbered(name):
         return name
     raise ValueError(
-        f"unknown algorithm {name!r}: choose from {', '.join((*NAMES, *stopping.NAMES))}; "
+        f"unknown algorithm {name!r}: choose from {', '.join((*NAMES, *STOPPING))}; "
         f"{NUMBERED}; or package.module:Class of your own"
     )
 
@@ -152,15 +128,15 @@ def find(name: str, settings: Settings, size: int) -> Compared:
     """Return an algorithm by its name, of `check_name`; WAGMA's options are those of `settings`."""
     if ":" in name:
         return Compared(name, name.partition(":")[2], _load(name), {}, None)
-    if found := _NUMBERED.fullmatch(name):
-        number = int(found[2])
-        if found[1] == "allreduce-buckets":
+    if found := numbered(name):
+        base, number = found
+        if base == "allreduce-buckets":
             return _allreduce(name, f"AllreduceSGD, {number} KiB", bucket_bytes=number << 10)
-        if found[1].startswith("diloco"):
-            return _diloco(name, number, found[1], settings, size)
-        if found[1].startswith("k-"):
-            return _server(name, found[1], number)
-        made = {"sgp": _sgp, "ksync": _ksync, "kasync": _ksync}.get(found[1], _local)
+        if base.startswith("diloco"):
+            return _diloco(name, number, base, settings, size)
+        if base.startswith("k-"):
+            return _server(name, base, number)
+        made = {"sgp": _sgp, "ksync": _ksync, "kasync": _ksync}.get(base, _local)
         return made(name, number)
     makers: dict[str, Callable[[], Compared]] = {
         "wagma": lambda: _wagma(name, "WAGMA", settings, size),
@@ -196,7 +172,7 @@ def find(name: str, settings: Settings, size: int) -> Compared:
 
 
 def _group_size(settings: Settings, size: int) -> int:
-    from wagma.training.strategies.wagma import default_group_size
+    from wagma.collectives.topology import default_group_size
 
     return default_group_size(size) if settings.group_size is None else settings.group_size
 

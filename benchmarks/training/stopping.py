@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
+from wagma.simulate.methods import STOPPING
+
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 # first; the same, also in the midst of a micro-batch; the threshold alone.
 Stop = Literal["first", "preempt", "threshold"]
 
-NAMES = ("dropcompute", "dropcompute-preempt", "dropcompute-local10", "anytime")
 FIGURES = (
     *("threshold", "drop_rate", "expected_drop_rate", "expected_speedup", "measured_speedup"),
     "saved_seconds",
@@ -51,7 +52,7 @@ def check(settings: Settings) -> None:
     if threshold is not None and not stopped:
         raise ValueError(
             f"--threshold {threshold:g}: none of --algorithms {','.join(settings.algorithms)} "
-            f"stops at one; add {' or '.join(NAMES)}, or leave it out"
+            f"stops at one; add {' or '.join(STOPPING)}, or leave it out"
         )
     for name in stopped:
         period = int(name.rpartition("local")[2]) if "local" in name else None

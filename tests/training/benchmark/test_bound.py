@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from wagma.benchmarks.training.algorithms import NAMES, find
+from wagma.benchmarks.training.algorithms import find
 from wagma.benchmarks.training.settings import Settings
 from wagma.inject import parse
+from wagma.simulate.methods import NAMES
 from wagma.theory.bound import Bound, Rule, bound
 
 pytestmark = pytest.mark.training

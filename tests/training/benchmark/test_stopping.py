@@ -12,10 +12,11 @@ from test_measured import RANKS, record, run, settings, shown, trained
 from wagma.benchmarks.training import table
 from wagma.benchmarks.training.algorithms import check_name, find
 from wagma.benchmarks.training.measured import figures, recorded_compute
-from wagma.benchmarks.training.stopping import NAMES, check, mean_step, summary
+from wagma.benchmarks.training.stopping import check, mean_step, summary
 from wagma.inject import parse
 from wagma.report.contents import read_training
 from wagma.report.sections.throughput import _details
+from wagma.simulate.methods import STOPPING
 
 pytestmark = pytest.mark.training
 
@@ -60,7 +61,7 @@ def test_what_does_not_fit_is_refused(changed: dict[str, Any], told: str) -> Non
 
 
 def test_what_fits_is_not_refused() -> None:
-    for name in NAMES:
+    for name in STOPPING:
         assert check_name(name) == name
         check(replace(SPLIT, algorithms=(name,)))
         check(replace(SPLIT, algorithms=(name,), threshold=0.1, compute=None, steps=1))
@@ -134,10 +135,10 @@ STEPS = 16
 PARTS = ("--micro-batches", "4", "--batch", "8", "--steps", str(STEPS))
 # Rank 1 is delayed in the first of the four parts: it takes 40 ms and 70 ms at least.
 DELAYED = ("--compute", "40ms", "--imbalance", "one-server:1:0.03:4")
-STOPPING = "dropcompute,dropcompute-local2,dropcompute-preempt"
+STOPPED = "dropcompute,dropcompute-local2,dropcompute-preempt"
 LINES = [
     [*PARTS, "--algorithms", "allreduce,dropcompute", "--threshold", "100s"],
-    [*PARTS, *DELAYED, "--algorithms", STOPPING, "--threshold", "45ms"],
+    [*PARTS, *DELAYED, "--algorithms", STOPPED, "--threshold", "45ms"],
     [*PARTS, *DELAYED, "--algorithms", "dropcompute,anytime"],
 ]
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from started import result, results
 
-from wagma.benchmarks.training.algorithms import NAMES
 from wagma.benchmarks.training.tasks import TASKS, Batch, load
+from wagma.simulate.methods import NAMES
 
 pytestmark = [pytest.mark.training, pytest.mark.alone, pytest.mark.long]
 

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 import wagma
 from wagma.algorithms import Algorithm
 from wagma.collectives import Handle, PartialAllreduce
-from wagma.training.strategies.wagma import default_group_size
+from wagma.collectives.topology import default_group_size
 
 torch.set_num_threads(1)  # the models are tiny
 

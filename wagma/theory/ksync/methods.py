@@ -7,6 +7,14 @@ from wagma.inject.checks import check_count
 Method = Literal["k-sync", "k-batch-sync", "k-async", "k-batch-async"]
 METHODS: tuple[str, ...] = get_args(Method)
 
+# Without a server, a rank that computes 8 times as long as the mean delays no other rank.
+_PATIENCE = 8
+
+
+def default_window(ranks: int, k: int) -> int:
+    """Return the updates that ranks keep for a slow one where there is no server, see `KSync`."""
+    return -(-_PATIENCE * ranks // k)
+
 
 def check_method(method: str) -> str:
     """Return the name of a method; raise ValueError, with the names that there are."""

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from wagma.collectives import QuorumAllreduce, QuorumMismatchError, SegmentError
 from wagma.inject.checks import check_count
+from wagma.theory.ksync.methods import default_window
 from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Waits
 from wagma.training.strategies.collective import Collective
@@ -20,9 +21,6 @@ from wagma.units import plural, size_text
 
 if TYPE_CHECKING:
     from wagma.collectives.rendezvous.meeting import Comm
-
-# A rank that computes 8 times as long as the mean delays no other rank.
-PATIENCE = 8
 
 
 class KSync(GradientResults):
@@ -134,7 +132,7 @@ class KSync(GradientResults):
         """Create the collective."""
         memory = self._like(parameters.layout)
         if self._window is None:  # the first time only: new parameters do not change the window
-            self._window = -(-PATIENCE * self.size // self.k)
+            self._window = default_window(self.size, self.k)
         # A collective created with all ranks could never lower k, see QuorumAllreduce.k.
         first = self.k if self._in_place else min(self.k, max(1, self.size - 1))
         with self._explaining():

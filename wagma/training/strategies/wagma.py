@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 from wagma.collectives import PartialAllreduce
 from wagma.collectives.option_values import check_switch
 from wagma.collectives.options import Activation, Missed
+from wagma.collectives.topology import default_group_size
 from wagma.training.ranks import Waits
 from wagma.training.strategies.groups import GroupAveraging
 from wagma.units import plural
@@ -15,18 +16,6 @@ if TYPE_CHECKING:
     import torch
 
     from wagma.collectives.rendezvous.meeting import Comm
-
-
-def default_group_size(size: int) -> int:
-    """Return the smallest power of two that is at least the paper's sqrt(P); at most P.
-
-    Args:
-        size: number of ranks P, >= 1.
-    """
-    doublings = 0
-    while 4**doublings < size:
-        doublings += 1
-    return int(min(size, 2**doublings))
 
 
 class WAGMA(GroupAveraging):

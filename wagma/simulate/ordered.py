@@ -1,0 +1,135 @@
+"""Updates that every rank gets in order, made when a quorum of ranks has arrived. Pure, vectorised.
+
+A rank that arrives at a version that began without it is late: it gets the results that it missed,
+and goes on with the newest version. "carry": its gradient counts later; "skip": it is lost; "keep":
+the rank offers it again, and computes no other before it is taken.
+
+A rank that is still busy when a version is pinned cannot change when that happened. So all ranks
+are simulated together, version by version.
+"""
+
+import numpy as np
+
+from wagma.simulate.costs import Costs
+from wagma.simulate.grace import Grace
+from wagma.simulate.methods import Method
+from wagma.simulate.tally import Tally
+from wagma.theory.checks import Floats
+
+
+def play(method: Method, compute: Floats, costs: Costs, seed: int) -> Tally:
+    """Simulate.
+
+    Args:
+        method: of the kind "ordered".
+        compute: seconds, (versions, P).
+        costs: of the communication.
+        seed: of the draws of "majority".
+    """
+    return _Ordered(method, compute, costs, seed).play()
+
+
+class _Ordered:
+    def __init__(self, method: Method, compute: Floats, costs: Costs, seed: int) -> None:
+        self.method, self.compute, self.costs = method, compute, costs
+        self.versions, self.size = compute.shape
+        self.window = method.default_window(self.size)
+        self.grace = Grace(method.grace, self.size)
+        self.every = np.arange(self.size)
+        draws = np.random.default_rng(seed)
+        self.starters: list[int] = draws.integers(self.size, size=(self.versions,)).tolist()
+        # When a rank calls the version `calling`, after which it begins the newest one.
+        self.free = np.zeros(self.size)
+        self.calling = np.full(self.size, -1)
+        self.done = 0.0  # when the newest result is there
+        self.taken = 0  # fresh contributions
+        self.tally = Tally(self.size)
+
+    def play(self) -> Tally:
+        tally = self.tally
+        if self.method.late == "keep":
+            self._keep()
+        else:
+            self._recompute()
+        tally.seconds = max(self.done, float(self.free.max()))
+        tally.calls = tally.late + self.taken
+        tally.averages = self.versions
+        return tally
+
+    def _recompute(self) -> None:
+        """Simulate the rules with which a late rank computes a new gradient."""
+        tally, carries = self.tally, self.method.late == "carry"
+        carried, origins = np.zeros(self.size), np.zeros(self.size)
+        for version in range(self.versions):
+            begins = np.maximum(self.free, self.done)
+            ready = begins + self.compute[version]
+            behind = (self.calling < version - self.window) & (self.free > self.done)
+            arrivals = self._held(version, ready, np.where(behind, ready, self.free))
+            self.grace.computed(self.every, self.compute[version])
+            pin = self._pinned(version, arrivals, begins)
+            fresh, begun = arrivals <= pin, begins <= pin
+            late = begun & ~fresh
+            self.done = pin + self.costs.world
+            self.free = np.where(fresh, self.done, np.where(begun, arrivals, self.free))
+            self.calling[begun] = version
+            taken = int(np.count_nonzero(fresh))
+            missed = int(np.count_nonzero(late))
+            tally.waited[fresh] += pin - ready[fresh]
+            tally.late += missed
+            self.taken += taken
+            tally.averaged += taken
+            tally.computed += taken + missed
+            tally.gradients += taken + (missed if carries else 0)
+            if carries:
+                tally.averaged += float(carried[fresh].sum())
+                tally.ages += float((carried * version - origins)[fresh].sum())
+                carried[fresh] = origins[fresh] = 0.0
+                carried[late] += 1
+                origins[late] += version
+
+    def _keep(self) -> None:
+        """Simulate the rule with which a late rank offers its gradient again."""
+        tally = self.tally
+        self.free, self.calling = self.compute[0].copy(), np.zeros(self.size, np.int64)
+        for version in range(self.versions):
+            ready = np.maximum(self.free, self.done)
+            arrivals = self._held(version, ready, self.free)
+            pin = self._pinned(version, arrivals, np.zeros(self.size))
+            fresh = arrivals <= pin
+            ages = version - self.calling[fresh]
+            self.done = pin + self.costs.world
+            tally.waited[fresh] += pin - self.free[fresh]
+            tally.late += int(np.count_nonzero(ages))
+            tally.ages += float(ages.sum())
+            self.taken += len(ages)
+            tally.averaged += len(ages)
+            tally.gradients += len(ages)
+            tally.computed += len(ages)
+            coming = self.compute[min(version + 1, self.versions - 1)]
+            self.free = np.where(fresh, self.done + coming, self.free)
+            self.calling[fresh] = version + 1
+        # What is not taken at the end is not waited for.
+        self.free[:] = self.done
+
+    def _held(self, version: int, ready: Floats, released: Floats) -> Floats:
+        """Return the arrivals, held back until no rank is more than `window` versions behind."""
+        behind = self.calling < version - self.window
+        return np.maximum(ready, released[behind].max()) if behind.any() else ready
+
+    def _pinned(self, version: int, arrivals: Floats, begins: Floats) -> float:
+        """Return when a version is pinned."""
+        if self.method.quorum == "majority":
+            starter = self.starters[version]
+        else:
+            quorum = min(int(self.method.quorum), self.size)
+            starter = int(np.argpartition(arrivals, quorum - 1)[quorum - 1])
+        there = float(arrivals[starter])
+        if self.grace.fixed == 0:
+            return there
+        # Ranks whose newest contribution is of the version before are awaited.
+        awaited = (self.calling >= version - 1) & (begins <= there)
+        last = max(there, float(arrivals[awaited].max(initial=there)))
+        pin = min(there + float(self.grace.of(np.array([starter]))[0]), last)
+        taking = np.flatnonzero(arrivals <= pin)
+        self.grace.arrived(taking, np.full(len(taking), last - float(arrivals.min())))
+        return pin
