@@ -47,7 +47,7 @@ EXAMPLES_MPI := $(wildcard examples/*_mpi.c)
 # Included by the file that knows the memory of each.
 INCLUDED := csrc/protocol/round.c csrc/protocol/quorum_all.c
 C_FILES := $(ENGINE) $(filter %.c,$(CUDA)) \
-    $(wildcard tests/engine/*.c tests/explore/*.c tests/hosts/*.c) \
+    $(wildcard tests/engine/*.c tests/engine/devices/*.c tests/explore/*.c tests/hosts/*.c) \
     $(filter-out $(EXAMPLES_MPI),$(wildcard examples/*.c))
 CXX_FILES := $(wildcard tests/engine/*.cc)
 MPI_TESTS := $(basename $(notdir $(wildcard tests/engine/transport/test_*.c)))
@@ -206,6 +206,15 @@ build/$(1)/tests/engine/%.o: tests/engine/%.cc csrc/engine.mk Makefile
 build/$(1)/test_reduce_cuda: build/$(1)/tests/engine/cuda_on_host.o \
     build/$(2)/kernels/cuda/reduce_cuda.o
 endef
+# Simulated devices, as a library that tests open.
+SIMULATED := $(wildcard tests/engine/device_sim*.c tests/engine/devices/simulated.c)
+KERNELS_ALL := $(wildcard csrc/kernels/*.c)
+build/libwagma_device_sim.so: $(SIMULATED) $(wildcard tests/engine/device_sim*.h) \
+    csrc/device/device.h $(KERNELS_ALL:csrc/%.c=build/lib/%.o)
+	$(CC) -shared $(ENGINE_CFLAGS) $(WARNINGS) -fPIC -g1 -Itests/engine $(SIMULATED) \
+	    $(KERNELS_ALL:csrc/%.c=build/lib/%.o) $(ENGINE_LIBS) -o $@
+$(foreach f,c asan tsan,build/$f/test_device_library): | build/libwagma_device_sim.so
+
 $(eval $(call c-test-rules,c,lib)) # with the objects that users get
 $(eval $(call c-test-rules,asan,asan))
 $(eval $(call c-test-rules,tsan,tsan))

@@ -1,5 +1,6 @@
 /* Device: the interface of a GPU to the executor that keeps arrays in its memory.
  *
+ *   cuda/                       the CUDA runtime: libwagma_cuda.so, which library.c loads
  *   tests/engine/device_sim.c   memory that processes share; work is done late, in drawn orders
  *
  * A device object is one rank's use of a GPU. Work is queued on streams: it is done in the order of
@@ -68,14 +69,24 @@ struct wagma_device {
     uint64_t abi; /* DEVICE_ABI, as its maker was compiled; first in every version of this */
     const device_calls *calls;
     const char *name; /* for messages: "NVIDIA H100 (0)", "simulation" */
-    /* Keeps the message for wagma_last_error() and returns `status`; wagma_create_on() sets it. */
+    /* Keeps the message for wagma_last_error() and returns `status`; wagma_device_open() and
+     * wagma_create_on() set it. */
     int (*error)(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+    void *library; /* that made it, as dlopen() returned it; wagma_device_open() sets it */
 };
 
 /* Version of this interface, as TRANSPORT_ABI of messages/transport.h. */
-#define DEVICE_REVISION 1
+#define DEVICE_REVISION 2
 #define DEVICE_ABI                                                                                 \
     ((uint64_t)DEVICE_REVISION << 48 | (uint64_t)sizeof(device_calls) << 24 |                      \
      (uint64_t)sizeof(struct wagma_device))
+
+/* What a library of devices exports. Makes a device that uses GPU `ordinal`, with all fields but
+ * `error` and `library`; on failure it writes a message. */
+typedef int device_library_open(int ordinal, wagma_device **device, char *message, size_t size);
+#define DEVICE_LIBRARY_OPEN "wagma_device_library_open"
+/* Frees it. */
+typedef void device_library_close(wagma_device *device);
+#define DEVICE_LIBRARY_CLOSE "wagma_device_library_close"
 
 #endif

@@ -105,8 +105,18 @@ WAGMA_API int wagma_create(wagma_segment *segment, int rank, const void *initial
 /* A device is one rank's use of a GPU: device.h describes its functions. */
 typedef struct wagma_device wagma_device;
 
+/* Opens GPU `ordinal`, as CUDA counts in this process, by a library, which stays loaded. `library`
+ * is its path; NULL: libwagma_cuda.so, which lies beside libwagma or is on the linker's path. Each
+ * call makes a device of its own: one per rank. Call it in the process that uses the device; a
+ * forked child cannot. WAGMA_EINVAL: there is no such GPU. WAGMA_ESYS: the library or the driver is
+ * missing, or refuses. The caller owns the device. */
+WAGMA_API int wagma_device_open(const char *library, int ordinal, wagma_device **device);
+
+/* Frees the device, after all that was made with it. NULL is allowed. */
+WAGMA_API void wagma_device_close(wagma_device *device);
+
 /* Makes a handle as wagma_create() does, for memory DEVICE: all arrays of its calls, `initial` and
- * what outcomes show are in the device's memory. The library has no device over CUDA yet.
+ * what outcomes show are in the device's memory.
  *
  * `stream` is the caller's. Work that was queued there before a call produces x, and work queued
  * there after the call has returned finds the result in x; neither waits for other streams. A call

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Grows by one whenever a struct, a status, the meaning of a call or what ranks share changes. */
-#define WAGMA_ABI_VERSION 14
+#define WAGMA_ABI_VERSION 15
 
 /* 40 bits hold a version and 24 a round (2 per rank and rank), which limits the number of ranks. */
 #define WAGMA_MAX_RANKS 2896
