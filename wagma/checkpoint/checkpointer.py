@@ -1,5 +1,7 @@
 """The checkpointer: saves and loads a training in a folder that all ranks share."""
 
+from __future__ import annotations
+
 import os
 import time
 from collections.abc import Iterable, Mapping

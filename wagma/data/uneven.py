@@ -1,5 +1,7 @@
 """A batch sampler with a batch size of its own for each rank."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from typing import Any, SupportsIndex
 

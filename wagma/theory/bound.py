@@ -15,6 +15,8 @@ The rules are those of the collectives, which may wait longer than their names s
 - a rank may be `window` versions ahead of the slowest.
 """
 
+from __future__ import annotations
+
 import heapq
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

@@ -4,6 +4,8 @@ K-sync, K-async and fastest-k SGD share the bound: an error floor, to which the 
 exponentially (Bottou et al., 2018, Theorem 4.6).
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, fields
 
 from wagma.theory.checks import Floats, check_time

@@ -3,6 +3,8 @@
 scipy is imported where it is used: for exponential times of a known mean nothing is needed.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator
 from typing import Any, SupportsIndex

@@ -1,5 +1,7 @@
 """Time of a version that waits for K of P ranks, from their compute times. Pure."""
 
+from __future__ import annotations
+
 import heapq
 from dataclasses import dataclass
 

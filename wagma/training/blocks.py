@@ -1,5 +1,7 @@
 """The with blocks of an optimizer: accumulation of gradients, and uneven data."""
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager

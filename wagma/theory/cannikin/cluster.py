@@ -1,5 +1,7 @@
 """Times of nodes and of a cluster: the performance model of Sec. 3.2. Pure."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple

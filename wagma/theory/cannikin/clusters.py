@@ -22,6 +22,8 @@ equal times until the first bucket, and communication would not change the best 
 are relative to the step time for which a cluster is created.
 """
 
+from __future__ import annotations
+
 from typing import Literal, SupportsIndex, get_args
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Batches for the first epochs, in which the nodes' times are learned: Sec. 4.2. Pure."""
 
+from __future__ import annotations
+
 import math
 from typing import SupportsIndex
 

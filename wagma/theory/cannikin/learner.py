@@ -1,5 +1,7 @@
 """A cluster's model, learned while it trains: Secs. 4.2 and 4.5. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsIndex

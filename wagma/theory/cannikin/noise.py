@@ -1,5 +1,7 @@
 """The gradient noise scale from gradients of uneven batches: Sec. 4.4. Pure."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

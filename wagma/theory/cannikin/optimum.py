@@ -7,6 +7,8 @@ The results do not depend on the CPU, because no BLAS, whose order of sums depen
 equal numbers give equal plans on all nodes.
 """
 
+from __future__ import annotations
+
 import heapq
 import math
 from dataclasses import dataclass

@@ -3,6 +3,8 @@
 Every rank runs the same planner on the same measurements, so all ranks get the same plan.
 """
 
+from __future__ import annotations
+
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,7 @@
 """Choice of a threshold from measured times: Algorithm 2. Pure; needs numpy alone."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 

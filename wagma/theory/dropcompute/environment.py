@@ -1,5 +1,7 @@
 """The environment of the paper's experiments: its delays, and the possible gain. Pure."""
 
+from __future__ import annotations
+
 from typing import SupportsIndex
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Step times, finished micro-batches, speed-ups and the best threshold, by formula. Pure."""
 
+from __future__ import annotations
+
 import math
 from typing import SupportsIndex, overload
 

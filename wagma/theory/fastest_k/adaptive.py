@@ -1,5 +1,7 @@
 """Choose k from the signs of inner products of successive gradients: Algorithm 1. Pure."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from typing import Literal, SupportsIndex, get_args

@@ -1,5 +1,7 @@
 """Error over time, and when to raise k: Lemma 1 and Theorem 1 of Kas Hanna et al. Pure."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from typing import SupportsIndex

@@ -1,5 +1,7 @@
 """Simulation of fastest-k SGD in virtual time: Sections IV and V of Kas Hanna et al."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

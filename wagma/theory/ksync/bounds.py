@@ -1,5 +1,7 @@
 """Error over updates: Lemma 3 and Theorems 3 and 4 of Dutta et al. (2018). Pure."""
 
+from __future__ import annotations
+
 from typing import SupportsIndex
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Names of the four methods, and their arguments. Pure."""
 
+from __future__ import annotations
+
 from typing import Literal, SupportsIndex, get_args
 
 from wagma.inject.checks import check_count

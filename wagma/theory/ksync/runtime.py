@@ -1,5 +1,7 @@
 """Time per update, by formula or simulation: Theorems 1 and 2, Lemmas 4 to 6. Pure."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import Literal, SupportsIndex

@@ -1,5 +1,7 @@
 """Event simulation of a parameter server's updates in virtual time. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import SupportsIndex
