@@ -1,6 +1,6 @@
 /* A transport (messages/transport.h) over MPI: declarations shared by its files.
  *
- *   transport_mpi.c   making and ending it, the sum
+ *   transport.c       making and ending it, the sum
  *   control.c         control messages: a ring of posted receives, a pool of buffers for sends
  *   data.c            data messages
  *   requests.c        requests in progress, for both
