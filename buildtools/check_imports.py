@@ -19,6 +19,7 @@ AT_IMPORT = {
     "wagma/simulate/": (
         *("numpy", "wagma.inject", "wagma.launch", "wagma.simulate", "wagma.theory", "wagma.units"),
         *("wagma.collectives._engine", "wagma.collectives.topology"),  # pure
+        *("wagma.report.style", "wagma.reproduce.picture"),
     ),
     "wagma/theory/": (
         *("numpy", "scipy", "wagma.inject", "wagma.theory", "wagma.units"),

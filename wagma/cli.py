@@ -29,6 +29,7 @@ COMMANDS = {
     "trace": "wagma.trace.command",
     "report": "wagma.report.command",
     "reproduce": "wagma.reproduce.command",
+    "simulate": "wagma.simulate.command",
     "slurm": "wagma.slurm.command",
 }
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+from wagma.launch import tables
 from wagma.units import plural
 
-from .. import tables
 from .figures import FROM, NEAR
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 from textwrap import fill
 from typing import Any
 
-from .. import tables
+from wagma.launch import tables
 
 WIDTH = 100  # characters of a line
 

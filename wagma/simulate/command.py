@@ -1,0 +1,224 @@
+r"""Simulates trainings of any number of ranks with every method, and compares how fast they are.
+
+Ranks compute for the given times, and wait as each method has them wait; averages take the time of
+a network. No rank is started: 1,024 ranks take seconds of one core. docs/simulation.md says what is
+modelled, and what is not.
+
+    python -m wagma simulate --ranks 64,256,1024 --compute 300ms --imbalance paper:2:0.32 \
+        --bytes 100MiB --network infiniband --plots figures
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wagma.launch import values
+from wagma.launch.options import add_progress, integer, is_shown, reader
+from wagma.launch.packages import missing
+from wagma.units import parse_duration, parse_size, time_text
+
+if TYPE_CHECKING:
+    from wagma.simulate.methods import Method
+    from wagma.simulate.network import Network
+    from wagma.simulate.rows import Row
+    from wagma.simulate.workload import Workload
+
+SUMMARY = "simulate methods at any number of ranks: throughput, late ranks, waiting"
+
+_SETTINGS = (
+    *("compute", "imbalance", "versions", "micro_batches", "bytes"),
+    *("network", "ranks_per_node", "seed"),
+)
+_NETWORKS = ("none", "node", "ethernet", "infiniband", "slingshot")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options to its parser."""
+    from wagma.inject import forms
+
+    parser.epilog = f"imbalances:\n{forms()}"
+    add = parser.add_argument
+    add(
+        "--ranks",
+        type=reader(_ranks),
+        default=(4, 16, 64, 256, 1024),
+        metavar="N,...",
+        help="numbers of ranks (default: 4,16,64,256,1024)",
+    )
+    add(
+        "--methods",
+        default="wagma,allreduce,local10,dpsgd,sgp1,eager-majority,adpsgd",
+        metavar="NAMES",
+        help="comma-separated names of wagma bench training, and cannikin; all: all without a "
+        "number in the name that the workload allows (default: %(default)s)",
+    )
+    add(
+        "--compute",
+        type=reader(parse_duration),
+        default=0.1,
+        metavar="TIME",
+        help="of a step without delay, such as 300ms (default: 100ms)",
+    )
+    add(
+        "--imbalance",
+        default="none",
+        metavar="SPEC",
+        help="delays, see below; the paper's: paper:2:0.32 (default: %(default)s)",
+    )
+    add(
+        "--versions",
+        type=integer(1),
+        default=300,
+        metavar="N",
+        help="versions of every rank (default: %(default)s)",
+    )
+    add(
+        "--micro-batches",
+        type=integer(1),
+        default=1,
+        metavar="M",
+        help="parts of a step, each of which is delayed; DropCompute needs 2 or more (default: 1)",
+    )
+    add(
+        "--bytes",
+        type=reader(parse_size),
+        default=0,
+        metavar="SIZE",
+        help="of the model, such as 100MiB (default: 0)",
+    )
+    add(
+        "--network",
+        choices=_NETWORKS,
+        default="none",
+        help="nominal numbers of a network; none: communication takes no time (default: none)",
+    )
+    add(
+        "--ranks-per-node",
+        type=integer(1),
+        default=1,
+        metavar="N",
+        help="ranks that sum up in shared memory before one of them uses the network (default: 1)",
+    )
+    add("--seed", type=integer(0), default=1, metavar="N", help="of all draws (default: 1)")
+    add("--json", type=Path, metavar="FILE", help="write the rows there")
+    add("--plots", type=Path, metavar="DIR", help="draw figures against ranks, PNG, in DIR")
+    add_progress(add, "a bar")
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(values.integer(word, 1) for word in text.split(",")))
+
+
+def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    """Simulate, print and write; under a launcher only rank 0 does."""
+    from wagma.launch.environment import launched_rank
+
+    if launched_rank(os.environ) != 0:
+        return 0
+    if arguments.plots and (said := missing("matplotlib")):
+        parser.error(said)
+    try:
+        _check(arguments)
+        return _simulate(arguments)
+    except ValueError as error:
+        parser.error(str(error))
+    except OSError as error:
+        parser.error(f"{error.filename} cannot be written: {error.strerror}")
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Check that what is asked for can be written.
+
+    Raises:
+        OSError: it cannot.
+    """
+    from wagma.launch.files import check_writable
+
+    if arguments.json:
+        check_writable(arguments.json)
+    if arguments.plots:
+        arguments.plots.mkdir(parents=True, exist_ok=True)
+        check_writable(arguments.plots / "throughput.png")
+
+
+def _simulate(arguments: argparse.Namespace) -> int:
+    from wagma.launch.progress import bar
+    from wagma.simulate.rows import rows, text
+
+    methods = _methods(arguments.methods)
+    network = _network(arguments.network, arguments.ranks_per_node)
+    if arguments.network == "none" or not arguments.bytes:
+        sys.stderr.write(
+            "wagma simulate: communication takes no time, and throughputs are upper bounds: give "
+            "--bytes and --network\n"
+        )
+    count = len(methods) * len(arguments.ranks)
+    with bar(count, visible=is_shown(arguments.progress)) as advance:
+        workloads = (_workload(arguments, ranks) for ranks in arguments.ranks)
+        made, refused = rows(methods, workloads, network, arguments.seed, advance)
+    if not made or (refused and arguments.methods != "all"):
+        raise ValueError("; ".join(refused))
+    sys.stdout.write(text(made))
+    if refused:
+        sys.stdout.write("\nleft out:\n" + "".join(f"  {line}\n" for line in refused))
+    _write(arguments, made)
+    return 0
+
+
+def _methods(names: str) -> list[Method]:
+    from wagma.simulate.methods import METHODS, method
+
+    if names == "all":
+        return [method(name) for name in METHODS]
+    return [method(word.strip()) for word in dict.fromkeys(names.split(","))]
+
+
+def _network(name: str, ranks_per_node: int) -> Network:
+    from dataclasses import replace
+
+    from wagma.simulate.network import FREE, NETWORKS
+
+    if name == "none":
+        return FREE
+    intra = None if ranks_per_node == 1 else NETWORKS["node"]
+    return replace(NETWORKS[name], ranks_per_node=ranks_per_node, intra=intra)
+
+
+def _workload(arguments: argparse.Namespace, ranks: int) -> Workload:
+    from wagma.simulate.workload import Workload
+
+    return Workload.injected(
+        arguments.imbalance,
+        arguments.compute,
+        ranks,
+        arguments.versions,
+        arguments.seed,
+        arguments.micro_batches,
+        arguments.bytes,
+    )
+
+
+def _write(arguments: argparse.Namespace, made: list[Row]) -> None:
+    """Write the JSON and the pictures."""
+    from wagma.launch.files import write_file
+
+    if arguments.json:
+        document: dict[str, Any] = {
+            "wagma": version("wagma"),
+            "settings": {name: getattr(arguments, name) for name in _SETTINGS},
+            "rows": made,
+        }
+        write_file(arguments.json, json.dumps(document, indent=1, allow_nan=False) + "\n")
+    if arguments.plots:
+        from wagma.reproduce.picture import png
+        from wagma.simulate.plots import numbers, pictures
+
+        what = f"{arguments.imbalance}, steps of {time_text(arguments.compute, zeros=False)}"
+        for picture in pictures(what):
+            write_file(arguments.plots / f"{picture.name}.png", png(picture, numbers(made)))
