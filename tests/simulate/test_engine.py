@@ -129,6 +129,22 @@ def test_cannikin_lets_unequal_ranks_end_together() -> None:
 # ---- events, one by one --------------------------------------------------------------------------
 
 
+def spread(members: int) -> dict[tuple[int, int], int]:
+    """Return how many messages after member i each member j hears of a version: [i, j]."""
+    dimensions = math.ceil(math.log2(members)) if members > 1 else 0
+    two = members == 1 << dimensions
+    found: dict[tuple[int, int], int] = {}
+    for start in range(members):
+        queue = [(0, start, 0)]  # messages, member, dimensions that are open to it
+        for hops, member, above in queue:
+            if (start, member) not in found:
+                found[start, member] = hops
+            for d in range(above, dimensions):
+                to = member ^ 1 << d if two else (member + (1 << d)) % members
+                queue.append((hops + 1, to, d + 1))
+    return found
+
+
 def play_groups(
     chosen: Method, compute: Any, group_size: int, costs: Costs, grace: float
 ) -> tuple[float, int, list[float]]:
@@ -193,6 +209,13 @@ def play_groups(
             group = next(g for g in of[now_version] if rank in g)
         key = (now_version, group)
         if key in pinned:
+            hears = (
+                pinned[key]
+                + costs.signal * spread(len(group))[group.index(present[key][0]), group.index(rank)]
+            )
+            if now <= hears:
+                go_on(pinned[key] + costs.group, rank)
+                continue
             late += 1
             go_on(max(now, pinned[key] + costs.group) + costs.late, rank)
             continue

@@ -21,12 +21,14 @@ class Costs:
         world: an average of all ranks.
         group: an average of a group.
         late: what a late rank does with a result.
+        signal: a message that a version begins.
         group_size: most members of a group.
     """
 
     world: float
     group: float
     late: float
+    signal: float
     group_size: int
 
     @classmethod
@@ -39,6 +41,7 @@ class Costs:
             world=_world(method, workload, network),
             group=activation + network.group(size, members, ranks) if members > 1 else 0.0,
             late=size * network.reduce_per_byte,
+            signal=network.activation(2),
             group_size=members,
         )
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wagma.collectives.topology import groups
+from wagma.simulate.activation import hops
 from wagma.simulate.costs import Costs
 from wagma.simulate.grace import Grace
 from wagma.simulate.methods import Method
@@ -105,13 +106,13 @@ class _Groups:
         """Return when the calls of a version return that is averaged in groups."""
         members = members_of(self.method, self.size, self.costs.group_size, version, self.seed)
         scopes = self.every[np.newaxis] if self.method.activation == "world" else members
-        pinned = self._pinned(version, calls, scopes)
-        late = calls > pinned
+        pinned, heard = self._pinned(version, calls, scopes)
+        late = calls > heard
         done = pinned + self.costs.group
         tally = self.tally
         tally.waited += np.maximum(pinned - calls, 0.0)
         tally.late += int(np.count_nonzero(late))
-        ages = self._ages(version, pinned, late)
+        ages = self._ages(version, heard, late)
         tally.ages += float(ages.sum())
         tally.averaged += self.size
         tally.averages += len(members)
@@ -119,8 +120,8 @@ class _Groups:
             self.models.average(version, members, ages)
         return np.where(late, np.maximum(calls, done) + self.costs.late, done)
 
-    def _pinned(self, version: int, calls: Floats, scopes: Ints) -> Floats:
-        """Return when each rank's version is pinned."""
+    def _pinned(self, version: int, calls: Floats, scopes: Ints) -> tuple[Floats, Floats]:
+        """Return when each rank's version is pinned, and when the rank hears of it."""
         present = np.append(calls, np.inf)[scopes]
         order = np.argsort(present, axis=1, kind="stable")
         counts = (scopes >= 0).sum(axis=1)
@@ -138,19 +139,21 @@ class _Groups:
         last = np.where(awaited, present, -np.inf).max(axis=1)
         ranks = scopes[rows, starters]
         pins = np.maximum(there, np.minimum(there + self.grace.of(ranks), last))
-        pinned = np.empty(self.size + 1)
+        pinned, heard = np.empty(self.size + 1), np.empty(self.size + 1)
         pinned[scopes] = pins[:, np.newaxis]
+        away = hops(starters, counts, scopes.shape[1]) * self.costs.signal
+        heard[scopes] = pins[:, np.newaxis] + away
         if self.grace.fixed is None:
             taking = (scopes >= 0) & (present <= pins[:, np.newaxis])
             spreads = np.broadcast_to((last - present.min(axis=1))[:, np.newaxis], scopes.shape)
             self.grace.arrived(scopes[taking].astype(np.intp), spreads[taking])
-        return pinned[:-1]
+        return pinned[:-1], heard[:-1]
 
-    def _ages(self, version: int, pinned: Floats, late: npt.NDArray[np.bool_]) -> Ints:
-        """Return how many versions old each rank's newest contribution was at the pin."""
+    def _ages(self, version: int, heard: Floats, late: npt.NDArray[np.bool_]) -> Ints:
+        """Return how many versions old each rank's newest contribution was as it heard."""
         ages = late.astype(np.int64)
         behind = np.flatnonzero(late)
         while (behind := behind[ages[behind] <= version]).size:
-            behind = behind[self.called[version - ages[behind], behind] > pinned[behind]]
+            behind = behind[self.called[version - ages[behind], behind] > heard[behind]]
             ages[behind] += 1
         return ages

@@ -10,6 +10,7 @@ are simulated together, version by version.
 
 import numpy as np
 
+from wagma.simulate.activation import hops
 from wagma.simulate.costs import Costs
 from wagma.simulate.grace import Grace
 from wagma.simulate.methods import Method
@@ -66,15 +67,15 @@ class _Ordered:
             behind = (self.calling < version - self.window) & (self.free > self.done)
             arrivals = self._held(version, ready, np.where(behind, ready, self.free))
             self.grace.computed(self.every, self.compute[version])
-            pin = self._pinned(version, arrivals, begins)
-            fresh, begun = arrivals <= pin, begins <= pin
+            pin, heard = self._pinned(version, arrivals, begins)
+            fresh, begun = arrivals <= heard, begins <= heard
             late = begun & ~fresh
             self.done = pin + self.costs.world
             self.free = np.where(fresh, self.done, np.where(begun, arrivals, self.free))
             self.calling[begun] = version
             taken = int(np.count_nonzero(fresh))
             missed = int(np.count_nonzero(late))
-            tally.waited[fresh] += pin - ready[fresh]
+            tally.waited[fresh] += np.maximum(pin - ready[fresh], 0.0)
             tally.late += missed
             self.taken += taken
             tally.averaged += taken
@@ -94,11 +95,11 @@ class _Ordered:
         for version in range(self.versions):
             ready = np.maximum(self.free, self.done)
             arrivals = self._held(version, ready, self.free)
-            pin = self._pinned(version, arrivals, np.zeros(self.size))
-            fresh = arrivals <= pin
+            pin, heard = self._pinned(version, arrivals, np.zeros(self.size))
+            fresh = arrivals <= heard
             ages = version - self.calling[fresh]
             self.done = pin + self.costs.world
-            tally.waited[fresh] += pin - self.free[fresh]
+            tally.waited[fresh] += np.maximum(pin - self.free[fresh], 0.0)
             tally.late += int(np.count_nonzero(ages))
             tally.ages += float(ages.sum())
             self.taken += len(ages)
@@ -116,20 +117,21 @@ class _Ordered:
         behind = self.calling < version - self.window
         return np.maximum(ready, released[behind].max()) if behind.any() else ready
 
-    def _pinned(self, version: int, arrivals: Floats, begins: Floats) -> float:
-        """Return when a version is pinned."""
+    def _pinned(self, version: int, arrivals: Floats, begins: Floats) -> tuple[float, Floats]:
+        """Return when a version is pinned, and when each rank hears of it."""
         if self.method.quorum == "majority":
             starter = self.starters[version]
         else:
             quorum = min(int(self.method.quorum), self.size)
             starter = int(np.argpartition(arrivals, quorum - 1)[quorum - 1])
         there = float(arrivals[starter])
+        [away] = hops(np.array([starter]), np.array([self.size]), self.size) * self.costs.signal
         if self.grace.fixed == 0:
-            return there
+            return there, there + away
         # Ranks whose newest contribution is of the version before are awaited.
         awaited = (self.calling >= version - 1) & (begins <= there)
         last = max(there, float(arrivals[awaited].max(initial=there)))
         pin = min(there + float(self.grace.of(np.array([starter]))[0]), last)
         taking = np.flatnonzero(arrivals <= pin)
         self.grace.arrived(taking, np.full(len(taking), last - float(arrivals.min())))
-        return pin
+        return pin, pin + away
