@@ -27,6 +27,7 @@ COMMANDS = {
     "bench": "wagma.benchmarks.command",
     "tune": "wagma.tune.command",
     "trace": "wagma.trace.command",
+    "profile": "wagma.profile.command",
     "report": "wagma.report.command",
     "reproduce": "wagma.reproduce.command",
     "simulate": "wagma.simulate.command",

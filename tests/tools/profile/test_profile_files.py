@@ -1,0 +1,148 @@
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from wagma.cli import main
+from wagma.profile import ProfileError, TrainingProfile, load, save
+
+RANKS, STEPS = 4, 40
+
+
+def profile(slow: dict[str, tuple[int, float]], **changed: object) -> TrainingProfile:
+    """Return a synchronous training: `slow` has ranks with longer parts, and by how much."""
+    random = np.random.default_rng(0)
+    parts = {
+        "input": 0.001 + 0.0001 * random.random((RANKS, STEPS)),
+        "compute": 0.010 + 0.0001 * random.random((RANKS, STEPS)),
+        "communication": 0.002 + 0.0001 * random.random((RANKS, STEPS)),
+    }
+    for part, (rank, more) in slow.items():
+        parts[part][rank] += more
+    own = sum(parts.values())
+    values: dict[str, object] = {
+        **parts,
+        "wait": own.max(axis=0) - own,
+        "hosts": ("a", "a", "b", "b"),
+        "micro_batches": parts["compute"][:, :, None] * [0.5, 0.5],
+        "model_bytes": 4096,
+        "communication_sizes": {4096: (RANKS * STEPS, float(parts["communication"].sum()))},
+        "method": "AllreduceSGD",
+        "hook_seconds": np.full(RANKS, 1e-4),
+    }
+    return TrainingProfile(**{**values, **changed})
+
+
+def test_a_profile_is_read_as_it_was_written(tmp_path):
+    written = profile({})
+    save(written, tmp_path / "profile.json")
+    read = load(tmp_path / "profile.json")
+    for name in ("input", "compute", "communication", "wait", "micro_batches", "hook_seconds"):
+        np.testing.assert_allclose(getattr(read, name), getattr(written, name), atol=1e-7)
+    assert (read.ranks, read.steps, read.hosts) == (RANKS, STEPS, ("a", "a", "b", "b"))
+    assert (read.model_bytes, read.method) == (4096, "AllreduceSGD")
+    assert read.communication_sizes[4096] == pytest.approx((160, 0.328), rel=0.01)
+
+
+@pytest.mark.parametrize("cause", ["input", "compute", "communication"])
+def test_slow_rank_and_cause_are_named(cause):
+    found = profile({cause: (2, 0.005)}).diagnosis()
+    assert (found.slow_rank, found.cause) == (2, cause)
+    assert found.seconds == pytest.approx(0.005, rel=0.05)
+    assert "Rank 2 on b" in found.words and cause in found.words
+
+
+def test_equal_ranks_are_not_blamed():
+    found = profile({}).diagnosis()
+    assert (found.slow_rank, found.cause) == (None, None)
+
+
+def test_a_rank_that_is_slow_once_is_not_blamed():
+    once = np.zeros((RANKS, STEPS))
+    once[1, 7] = 2.0
+    found = profile({}, compute=0.01 + once).diagnosis()
+    assert (found.slow_rank, found.cause) == (None, "compute")
+    assert found.seconds == pytest.approx(2.0 * (1 - 1 / RANKS) / STEPS, rel=0.1)
+
+
+def test_few_steps_name_the_number_needed(tmp_path, capsys):
+    few = {
+        name: getattr(profile({}), name)[:, :9]
+        for name in ("input", "compute", "communication", "wait", "micro_batches")
+    }
+    save(profile({}, **few), tmp_path / "profile.json")
+    with pytest.raises(SystemExit):
+        main(["profile", str(tmp_path / "profile.json")])
+    printed = capsys.readouterr()
+    assert "9 steps are too few" in printed.err and "record 10 or more" in printed.err
+    assert "compute" in printed.out  # the table is of use all the same
+
+
+def test_command_prints_ranks_and_diagnosis(tmp_path, capsys):
+    save(profile({"input": (3, 0.02)}), tmp_path / "profile.json")
+    assert main(["profile", str(tmp_path / "profile.json")]) == 0
+    printed = capsys.readouterr().out
+    assert "4 ranks, 40 steps, AllreduceSGD, a model of 4 KiB" in printed
+    assert "160 collectives of 4 KiB" in printed
+    assert "Rank 3 on b is slow" in printed
+    assert main(["profile", str(tmp_path / "profile.json"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["cause"] == "input"
+
+
+def _edit(**fields: object) -> object:
+    return lambda content: {**content, **fields}
+
+
+def _longer(content: dict) -> dict:
+    return {**content, "compute": [*content["compute"][:-1], [*content["compute"][-1], 0.1]]}
+
+
+def _infinite(content: dict) -> dict:
+    content["wait"][2][5] = float("inf")
+    return content
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_edit(format="other"), "is no profile"),
+        (_edit(version=7), "has version 7, and this wagma reads version 1: record"),
+        (_longer, "compute has 40 steps of rank 0 and 41 of rank 3"),
+        (_infinite, "wait[2, 5] is inf"),
+        (_edit(input=[[0.0] * 40] * 3), "input has shape (3, 40); it has to be (4, 40)"),
+        (_edit(compute="fast"), "compute holds something else than numbers"),
+        (_edit(micro_batches=[[0.0] * 40] * 4), "micro_batches has shape (4, 40)"),
+        (_edit(hosts=[]), "0 ranks"),
+        (_edit(hosts=None), "hosts is no list"),
+        (_edit(wait=None), "wait is null"),
+        (_edit(model_bytes=-1), "model_bytes is -1"),
+        (_edit(communication_sizes={"a": 3}), "communication_sizes has to be"),
+    ],
+)
+def test_wrong_content_is_named(tmp_path, change, said):
+    path = tmp_path / "profile.json"
+    save(profile({}), path)
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    with pytest.raises(ProfileError) as error:
+        load(path)
+    assert said in str(error.value) and str(path) in str(error.value)
+
+
+def test_text_that_is_no_json_names_the_line(tmp_path, capsys):
+    path = tmp_path / "profile.json"
+    save(profile({}), path)
+    path.write_text(path.read_text().replace('"hosts":', '"hosts"'))
+    line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if '"hosts"' in text)
+    with pytest.raises(ProfileError, match=f"profile.json:{line}: is no JSON"):
+        load(path)
+    with pytest.raises(SystemExit):
+        main(["profile", os.fspath(path)])
+    assert "is no JSON" in capsys.readouterr().err
+
+
+def test_a_missing_file_is_named(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["profile", str(Path(tmp_path, "none.json"))])
+    assert "none.json cannot be read" in capsys.readouterr().err
