@@ -102,6 +102,18 @@ def test_k_sync_without_a_server_is_replayed(quorum: int) -> None:
     assert found.late == pytest.approx(played.late_share, abs=0.01)
 
 
+def test_k_sync_stops_between_micro_batches() -> None:
+    """Of two learners one takes 1 s, the other 3 s in three parts: it gives up after 1 s or 2 s."""
+    parts = np.array([[[1.0, 0, 0]] * 4, [[1.0, 0, 0]] * 4, [[0.9, 0.5, 1.6]] * 4])
+    work = Workload(parts.sum(axis=2), parts)
+    served = simulate(method("k-sync1"), work, FREE)
+    # The slow learner begins again at 1.4, 2.3 and 3.2 s; the fast one ends at 1, 2, 3 and 4 s.
+    assert served.seconds == pytest.approx(4.1)
+    alone = simulate(method("ksync2"), Workload(work.compute, parts), FREE)
+    assert alone.seconds == pytest.approx(4.1)
+    assert alone.throughput * alone.seconds == pytest.approx(8)
+
+
 def test_drop_compute_drops_what_comes_after_the_threshold() -> None:
     work = exponential(4, 100, parts=6)
     assert work.micro_batches is not None

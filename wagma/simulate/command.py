@@ -106,6 +106,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="ranks that sum up in shared memory before one of them uses the network (default: 1)",
     )
     add("--seed", type=integer(0), default=1, metavar="N", help="of all draws (default: 1)")
+    add(
+        "--measured",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="simulate what wagma bench training --json wrote, and compare; of all other options "
+        "only --network counts",
+    )
     add("--json", type=Path, metavar="FILE", help="write the rows there")
     add("--plots", type=Path, metavar="DIR", help="draw figures against ranks, PNG, in DIR")
     add_progress(add, "a bar")
@@ -124,12 +132,15 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     if arguments.plots and (said := missing("matplotlib")):
         parser.error(said)
     try:
+        if arguments.measured:
+            return _compare(arguments)
         _check(arguments)
         return _simulate(arguments)
     except ValueError as error:
         parser.error(str(error))
     except OSError as error:
-        parser.error(f"{error.filename} cannot be written: {error.strerror}")
+        what = "read" if arguments.measured else "written"
+        parser.error(f"{error.filename} cannot be {what}: {error.strerror}")
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -168,6 +179,28 @@ def _simulate(arguments: argparse.Namespace) -> int:
     if refused:
         sys.stdout.write("\nleft out:\n" + "".join(f"  {line}\n" for line in refused))
     _write(arguments, made)
+    return 0
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    """Print simulated trainings beside measured ones.
+
+    Raises:
+        ValueError: a file is none that the benchmark wrote.
+        OSError: it cannot be read.
+    """
+    from wagma.report.formats import FormatError, check_schema, loads
+    from wagma.simulate.measured import compare, text
+
+    found = []
+    for path in arguments.measured:
+        try:
+            document = loads(path.read_bytes())
+            check_schema(document, "wagma.report", "training.schema.json")
+            found += compare(document, _network(arguments.network, arguments.ranks_per_node))
+        except (FormatError, ValueError) as error:
+            raise ValueError(f"{path}: {error}") from None
+    sys.stdout.write(text(found))
     return 0
 
 

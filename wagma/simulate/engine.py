@@ -64,16 +64,18 @@ def simulate(
     costs = Costs.of(method, workload, network)
     planned = plan(method, workload, costs.world)
     compute = _periods(planned.compute, method.period)
+    split = workload.micro_batches
+    parts = None if split is None else split.transpose(1, 0, 2)
     models = None
     if consensus and method.averages_models and method.missed == "once":
         depth = method.default_window(workload.ranks) + 3
         models = Models(workload.ranks, depth, np.random.default_rng([draw, 1]))
     if method.kind == "ordered":
-        tally = ordered.play(method, compute, costs, draw)
+        tally = ordered.play(method, compute, parts, costs, draw)
     elif method.kind == "graph":
         tally = graph.play(method, compute, network, workload.model_bytes, models)
     elif method.kind == "server":
-        tally = server.play(method, compute, network, workload.model_bytes)
+        tally = server.play(method, compute, parts, network, workload.model_bytes)
     elif method.missed == "fast-forward":
         tally = Forward(method, compute, costs, draw).play()
     else:

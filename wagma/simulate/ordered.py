@@ -18,21 +18,26 @@ from wagma.simulate.tally import Tally
 from wagma.theory.checks import Floats
 
 
-def play(method: Method, compute: Floats, costs: Costs, seed: int) -> Tally:
+def play(method: Method, compute: Floats, parts: Floats | None, costs: Costs, seed: int) -> Tally:
     """Simulate.
 
     Args:
         method: of the kind "ordered".
         compute: seconds, (versions, P).
+        parts: those of its micro-batches, (versions, P, M), between which a rank stops whose
+            gradient would be dropped; None: it computes to the end.
         costs: of the communication.
         seed: of the draws of "majority".
     """
-    return _Ordered(method, compute, costs, seed).play()
+    return _Ordered(method, compute, parts, costs, seed).play()
 
 
 class _Ordered:
-    def __init__(self, method: Method, compute: Floats, costs: Costs, seed: int) -> None:
+    def __init__(
+        self, method: Method, compute: Floats, parts: Floats | None, costs: Costs, seed: int
+    ) -> None:
         self.method, self.compute, self.costs = method, compute, costs
+        self.parts = parts if method.late == "skip" else None
         self.versions, self.size = compute.shape
         self.window = method.default_window(self.size)
         self.grace = Grace(method.grace, self.size)
@@ -71,7 +76,10 @@ class _Ordered:
             fresh, begun = arrivals <= heard, begins <= heard
             late = begun & ~fresh
             self.done = pin + self.costs.world
-            self.free = np.where(fresh, self.done, np.where(begun, arrivals, self.free))
+            given_up = arrivals
+            if self.parts is not None:
+                given_up = np.minimum(arrivals, stopped(begins, self.parts[version], heard))
+            self.free = np.where(fresh, self.done, np.where(begun, given_up, self.free))
             self.calling[begun] = version
             taken = int(np.count_nonzero(fresh))
             missed = int(np.count_nonzero(late))
@@ -135,3 +143,17 @@ class _Ordered:
         taking = np.flatnonzero(arrivals <= pin)
         self.grace.arrived(taking, np.full(len(taking), last - float(arrivals.min())))
         return pin, pin + away
+
+
+def stopped(begins: Floats, parts: Floats, since: Floats | float) -> Floats:
+    """Return when each rank ends the first micro-batch that ends at `since` or later, (P,).
+
+    Args:
+        begins: when each rank began, (P,).
+        parts: seconds of its micro-batches, (P, M).
+        since: a time, or one for each rank; a rank that has ended before it: math.inf.
+    """
+    ends = begins[:, np.newaxis] + parts.cumsum(axis=1)
+    limits = np.broadcast_to(since, begins.shape)[:, np.newaxis]
+    found: Floats = np.where(ends >= limits, ends, np.inf).min(axis=1)
+    return found

@@ -10,20 +10,25 @@ import numpy as np
 
 from wagma.simulate.methods import Method
 from wagma.simulate.network import Network
+from wagma.simulate.ordered import stopped
 from wagma.simulate.tally import Tally
 from wagma.theory.checks import Floats, Ints
 
 
-def play(method: Method, compute: Floats, network: Network, size: float) -> Tally:
+def play(
+    method: Method, compute: Floats, parts: Floats | None, network: Network, size: float
+) -> Tally:
     """Simulate.
 
     Args:
         method: of the kind "server".
         compute: seconds, (updates, P); those of rank 0 are not used.
+        parts: those of its micro-batches, (updates, P, M), between which k-sync cancels; None: it
+            cancels at once.
         network: of the ranks.
         size: bytes of a gradient, and of the parameters.
     """
-    server = _Server(method, compute, network, size)
+    server = _Server(method, compute, parts, network, size)
     if method.server == "k-batch-async":
         server.batch_asynchronous()
     elif method.server == "k-async":
@@ -37,7 +42,10 @@ def play(method: Method, compute: Floats, network: Network, size: float) -> Tall
 
 
 class _Server:
-    def __init__(self, method: Method, compute: Floats, network: Network, size: float) -> None:
+    def __init__(
+        self, method: Method, compute: Floats, parts: Floats | None, network: Network, size: float
+    ) -> None:
+        self.parts = None if parts is None else parts[:, 1:]
         self.k = int(method.quorum)
         self.batches = method.server.startswith("k-batch")  # several of one learner may count
         self.compute = compute[:, 1:]
@@ -78,7 +86,11 @@ class _Server:
                 tally.late += self.learners - k
                 waits = np.maximum(done - ends[0] - self.travel, 0.0)
                 tally.waited[1:] += waits
-            begins = self._back(done, self.learners)
+            back = self._back(done, self.learners)
+            if self.parts is not None and not self.batches:
+                ends = stopped(begins, self.parts[update], back)
+                back = np.where(np.isfinite(ends), ends, back)
+            begins = back
         tally.seconds = float(begins.max())
 
     def _mini_batches(self, update: int, begins: Floats) -> Floats:

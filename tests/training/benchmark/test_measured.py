@@ -122,6 +122,15 @@ def test_versions_that_were_left_out_have_the_usual_time_and_their_delay() -> No
     assert compute.tolist() == [[0.5, 2.5], [0.5, 0.5], [0.5, 0.5], [0.5, 2.5]]
 
 
+def test_own_computing_is_without_delays() -> None:
+    delays = parse("one-server:1:0.2:2", RANKS)  # at versions 0 and 2
+    one = find("allreduce", settings(), RANKS)
+    found = figures(settings(), one, 1, trained(record(0), record(1)), delays)
+    assert found["compute_seconds"] == pytest.approx((4 * 0.5 + 4 * 0.5 - 2 * 0.2) / 8)
+    short = record(1, micro_batches=3)
+    assert run("allreduce", record(0), short)["compute_seconds"] is None
+
+
 def test_waiting_and_lateness() -> None:
     found = run("allreduce", record(0, late=[True] * 3 + [False]), record(1))
     assert found["late_share"] == 3 / 8
