@@ -71,7 +71,7 @@ def simulate(
         depth = method.default_window(workload.ranks) + 3
         models = Models(workload.ranks, depth, np.random.default_rng([draw, 1]))
     if method.kind == "ordered":
-        tally = ordered.play(method, compute, parts, costs, draw)
+        tally = ordered.play(method, compute, costs, draw, parts)
     elif method.kind == "graph":
         tally = graph.play(method, compute, network, workload.model_bytes, models)
     elif method.kind == "server":

@@ -18,23 +18,25 @@ from wagma.simulate.tally import Tally
 from wagma.theory.checks import Floats
 
 
-def play(method: Method, compute: Floats, parts: Floats | None, costs: Costs, seed: int) -> Tally:
+def play(
+    method: Method, compute: Floats, costs: Costs, seed: int, parts: Floats | None = None
+) -> Tally:
     """Simulate.
 
     Args:
         method: of the kind "ordered".
         compute: seconds, (versions, P).
-        parts: those of its micro-batches, (versions, P, M), between which a rank stops whose
-            gradient would be dropped; None: it computes to the end.
         costs: of the communication.
         seed: of the draws of "majority".
+        parts: seconds of micro-batches, (versions, P, M), between which a rank stops whose gradient
+            would be dropped; None: it computes to the end.
     """
-    return _Ordered(method, compute, parts, costs, seed).play()
+    return _Ordered(method, compute, costs, seed, parts).play()
 
 
 class _Ordered:
     def __init__(
-        self, method: Method, compute: Floats, parts: Floats | None, costs: Costs, seed: int
+        self, method: Method, compute: Floats, costs: Costs, seed: int, parts: Floats | None = None
     ) -> None:
         self.method, self.compute, self.costs = method, compute, costs
         self.parts = parts if method.late == "skip" else None
