@@ -3,9 +3,13 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from wagma.cli import Ended, main
+from wagma.profile import TrainingProfile, save
+from wagma.simulate.measured import compare, text
+from wagma.simulate.network import FREE
 
 QUICK = ("simulate", "--versions", "30", "--imbalance", "paper:1:0.2", "--progress", "never")
 
@@ -40,6 +44,61 @@ def test_all_leaves_out_what_a_workload_does_not_allow(capsys: pytest.CaptureFix
     assert "anytime, 4 ranks: micro_batches are 1: anytime stops between" in rest
 
 
+def test_a_profile_gives_times_and_bytes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    half = np.full((2, 40), 0.5)
+    none = np.zeros((2, 40))
+    profile = TrainingProfile(
+        input=half,
+        compute=half,
+        wait=none,
+        communication=none,
+        hosts=("a", "a"),
+        micro_batches=None,
+        model_bytes=1 << 20,
+        communication_sizes={},
+        method=None,
+        hook_seconds=np.zeros(2),
+    )
+    save(profile, tmp_path / "profile.json")
+    rows = tmp_path / "rows.json"
+    words = ("--profile", str(tmp_path / "profile.json"), "--network", "node", "--json", str(rows))
+    assert main([*QUICK, *words, "--ranks", "5", "--methods", "allreduce"]) == 0
+    assert not capsys.readouterr().err
+    [row] = json.loads(rows.read_text())["rows"]
+    assert row["ideal"] == pytest.approx(5.0)
+    assert 0.99 < row["versions_per_second"] < 1.0
+
+
+def test_trainings_are_compared_with_what_was_measured() -> None:
+    """Two ranks, of which rank 1 computes 0.1 s and waits 0.2 s, at each of 8 versions."""
+    settings = {
+        "compute": 0.2,
+        "imbalance": "one-server:0:0.2",
+        "steps": 8,
+        "micro_batches": 1,
+        "sync_period": 4,
+        "group_size": None,
+        "threshold": None,
+        "batch": 10,
+        "parameters": None,
+    }
+    run = {"algorithm": "allreduce", "seed": 1, "version_seconds": 0.3, "late_share": 0.0}
+    # The computing that was measured is that of the simulation, where it is known.
+    runs = [
+        {**run, "compute_seconds": 0.1, "throughput": 2 * 10 / 0.3},
+        {**run, "algorithm": "k-sync1", "compute_seconds": None, "version_seconds": 0.2},
+    ]
+    document = {"settings": settings, "environment": {"ranks": 2}, "runs": runs}
+    whole, served = compare(document, FREE)
+    assert (whole.figure, whole.error) == ("samples/s", pytest.approx(0.0))
+    assert (served.figure, served.error) == ("versions/s", pytest.approx(1.0))
+    assert "error: median 50.0%, mean 50.0%, largest 100.0% of 2" in text([whole, served])
+    with pytest.raises(ValueError, match="did not emulate computing"):
+        compare({**document, "settings": {**settings, "compute": None}}, FREE)
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -48,6 +107,8 @@ def test_all_leaves_out_what_a_workload_does_not_allow(capsys: pytest.CaptureFix
         (("--ranks", "4", "--methods", "ksync9"), "ksync9, 4 ranks: the workload has 4 ranks"),
         (("--imbalance", "paper:9:1s", "--ranks", "4"), "delayed_ranks is 9: at most 4"),
         (("--json", "/nowhere/rows.json"), "/nowhere"),
+        (("--measured", __file__), "test_command.py: broken JSON at line 1"),
+        (("--profile", "/nowhere/profile.json"), "/nowhere/profile.json cannot be read"),
     ],
 )
 def test_what_is_wrong_is_told(

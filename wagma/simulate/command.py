@@ -24,6 +24,8 @@ from wagma.launch.packages import missing
 from wagma.units import parse_duration, parse_size, time_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from wagma.simulate.methods import Method
     from wagma.simulate.network import Network
     from wagma.simulate.rows import Row
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 SUMMARY = "simulate methods at any number of ranks: throughput, late ranks, waiting"
 
 _SETTINGS = (
-    *("compute", "imbalance", "versions", "micro_batches", "bytes"),
+    *("compute", "imbalance", "profile", "versions", "micro_batches", "bytes"),
     *("network", "ranks_per_node", "seed"),
 )
 _NETWORKS = ("none", "node", "ethernet", "infiniband", "slingshot")
@@ -66,6 +68,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of a step without delay, such as 300ms (default: 100ms)",
     )
     add(
+        "--profile",
+        type=Path,
+        metavar="FILE",
+        help="draw the times from those of a training, which wagma.Profile wrote, in place of "
+        "--compute, --imbalance and --micro-batches; --bytes is the model's then, if it is known",
+    )
+    add(
         "--imbalance",
         default="none",
         metavar="SPEC",
@@ -88,9 +97,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--bytes",
         type=reader(parse_size),
-        default=0,
         metavar="SIZE",
-        help="of the model, such as 100MiB (default: 0)",
+        help="of the model, such as 100MiB (default: 0, or the profile's)",
     )
     add(
         "--network",
@@ -139,7 +147,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     except ValueError as error:
         parser.error(str(error))
     except OSError as error:
-        what = "read" if arguments.measured else "written"
+        reads = error.filename in map(str, [arguments.profile, *(arguments.measured or ())])
+        what = "read" if reads else "written"
         parser.error(f"{error.filename} cannot be {what}: {error.strerror}")
 
 
@@ -164,14 +173,15 @@ def _simulate(arguments: argparse.Namespace) -> int:
 
     methods = _methods(arguments.methods)
     network = _network(arguments.network, arguments.ranks_per_node)
-    if arguments.network == "none" or not arguments.bytes:
+    workload = _workloads(arguments)
+    if arguments.network == "none" or not workload(arguments.ranks[0]).model_bytes:
         sys.stderr.write(
             "wagma simulate: communication takes no time, and throughputs are upper bounds: give "
             "--bytes and --network\n"
         )
     count = len(methods) * len(arguments.ranks)
     with bar(count, visible=is_shown(arguments.progress)) as advance:
-        workloads = (_workload(arguments, ranks) for ranks in arguments.ranks)
+        workloads = (workload(ranks) for ranks in arguments.ranks)
         made, refused = rows(methods, workloads, network, arguments.seed, advance)
     if not made or (refused and arguments.methods != "all"):
         raise ValueError("; ".join(refused))
@@ -223,18 +233,31 @@ def _network(name: str, ranks_per_node: int) -> Network:
     return replace(NETWORKS[name], ranks_per_node=ranks_per_node, intra=intra)
 
 
-def _workload(arguments: argparse.Namespace, ranks: int) -> Workload:
+def _workloads(arguments: argparse.Namespace) -> Callable[[int], Workload]:
+    """Return what makes the workload of a number of ranks."""
+    from dataclasses import replace
+
     from wagma.simulate.workload import Workload
 
-    return Workload.injected(
-        arguments.imbalance,
-        arguments.compute,
-        ranks,
-        arguments.versions,
-        arguments.seed,
-        arguments.micro_batches,
-        arguments.bytes,
-    )
+    if arguments.profile is None:
+        return lambda ranks: Workload.injected(
+            arguments.imbalance,
+            arguments.compute,
+            ranks,
+            arguments.versions,
+            arguments.seed,
+            arguments.micro_batches,
+            arguments.bytes or 0,
+        )
+    from wagma.profile import load
+
+    profile = load(arguments.profile)
+
+    def drawn(ranks: int) -> Workload:
+        made = Workload.from_profile(profile, ranks, arguments.versions, arguments.seed)
+        return made if arguments.bytes is None else replace(made, model_bytes=arguments.bytes)
+
+    return drawn
 
 
 def _write(arguments: argparse.Namespace, made: list[Row]) -> None:
@@ -247,11 +270,15 @@ def _write(arguments: argparse.Namespace, made: list[Row]) -> None:
             "settings": {name: getattr(arguments, name) for name in _SETTINGS},
             "rows": made,
         }
-        write_file(arguments.json, json.dumps(document, indent=1, allow_nan=False) + "\n")
+        write_file(
+            arguments.json, json.dumps(document, indent=1, allow_nan=False, default=str) + "\n"
+        )
     if arguments.plots:
         from wagma.reproduce.picture import png
         from wagma.simulate.plots import numbers, pictures
 
         what = f"{arguments.imbalance}, steps of {time_text(arguments.compute, zeros=False)}"
+        if arguments.profile:
+            what = f"times of {arguments.profile.name}"
         for picture in pictures(what):
             write_file(arguments.plots / f"{picture.name}.png", png(picture, numbers(made)))

@@ -81,4 +81,5 @@ def _finish(figure: Figure, axes: Axes, found: Numbers) -> None:
     axes.set_xticks(ranks, [f"{count:,}" for count in ranks])
     axes.minorticks_off()
     axes.grid()
-    figure.legend(loc="outside right upper")
+    if axes.lines:
+        figure.legend(loc="outside right upper")
