@@ -16,7 +16,10 @@ AT_IMPORT = {
     "wagma/data/": ("numpy", "wagma.data", "wagma.inject"),
     "wagma/inject/": ("numpy", "wagma.inject", "wagma.units"),
     "wagma/logs/": ("wagma.launch", "wagma.logs", "wagma.units"),
-    "wagma/profile/": ("numpy", "wagma.launch", "wagma.profile", "wagma.units"),
+    "wagma/profile/": (
+        *("numpy", "wagma.launch", "wagma.profile", "wagma.units"),
+        "wagma.training.watching",  # pure
+    ),
     "wagma/simulate/": (
         *("numpy", "wagma.inject", "wagma.launch", "wagma.simulate", "wagma.theory", "wagma.units"),
         *("wagma.collectives._engine", "wagma.collectives.topology"),  # pure

@@ -6,7 +6,8 @@
 `KAsync`, `FastestK`) or an `Algorithm` of your own, ``wagma.checkpoint``, which saves and resumes
 trainings, ``wagma.data``, whose samplers deal out the samples, ``wagma.inject``, which makes
 stragglers and faults on purpose, ``wagma.logs``, what each rank writes down,
-``wagma.preemption``, which ends trainings in time, and ``python -m wagma``.
+``wagma.preemption``, which ends trainings in time, `Profile`, which records what ranks spend their
+time on, and ``python -m wagma``.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ if find_spec("wagma.collectives") is None:
     )
 
 # Imported when they are used: most need numpy.
-_ROOMS = ("data", "inject", "logs", "preemption")
+_ROOMS = ("data", "inject", "logs", "preemption", "profile")
 # What needs torch is imported when it is used: the collectives work without torch. Other
 # capitalised names are those of algorithms.
 _TORCH_ROOMS = ("checkpoint",)
 _ALGORITHMS = "wagma.algorithms"
+_PLAIN_HOMES = {"Profile": "wagma.profile"}
 _HOMES = {
     "DistributedOptimizer": "wagma.training.optimizer",
     "broadcast": "wagma.training.broadcasting",
@@ -43,7 +45,9 @@ if TYPE_CHECKING:  # type checkers follow imports
     from wagma import inject as inject
     from wagma import logs as logs
     from wagma import preemption as preemption
+    from wagma import profile as profile
     from wagma.algorithms import *  # noqa: F403 (all algorithms)
+    from wagma.profile import Profile as Profile
     from wagma.training.broadcasting import broadcast as broadcast
     from wagma.training.optimizer import DistributedOptimizer as DistributedOptimizer
 
@@ -56,7 +60,7 @@ def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return import_module(f"wagma.{name}")
     room = f"wagma.{name}" if name in _TORCH_ROOMS else None
-    home = room or _HOMES.get(name, _ALGORITHMS if name[:1].isupper() else None)
+    home = room or {**_PLAIN_HOMES, **_HOMES}.get(name, _ALGORITHMS if name[:1].isupper() else None)
     if home is not None:
         try:
             module = import_module(home)
@@ -79,7 +83,7 @@ def __dir__() -> list[str]:
 
 def _names() -> list[str]:
     """Return the public names: those that need torch only where it is installed."""
-    names = ["__version__", *_ROOMS]
+    names = ["__version__", *_ROOMS, *_PLAIN_HOMES]
     try:
         algorithms = vars(import_module(_ALGORITHMS))
     except ModuleNotFoundError as error:

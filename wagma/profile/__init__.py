@@ -12,5 +12,6 @@
 from wagma.profile.contents import TrainingProfile
 from wagma.profile.diagnosis import Diagnosis
 from wagma.profile.files import ProfileError, load, save
+from wagma.profile.recording import Profile
 
-__all__ = ["Diagnosis", "ProfileError", "TrainingProfile", "load", "save"]
+__all__ = ["Diagnosis", "Profile", "ProfileError", "TrainingProfile", "load", "save"]

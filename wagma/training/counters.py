@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from wagma.collectives import Outcome
+from wagma.training import watching
 from wagma.training.strategies.base import Algorithm
 
 
@@ -39,6 +40,8 @@ class Counters:
         versions = outcome.versions
         self._contributions += len(versions)
         self._staleness += sum(max(versions) - version for version in versions)
+        if watching.watcher is not None:
+            watching.watcher.see(outcome)
 
     def counting(self, closure: Callable[[], float], algorithm: Algorithm) -> Callable[[], float]:
         """Return `closure` with counting, since each evaluation in a step has an outcome."""

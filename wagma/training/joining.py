@@ -11,6 +11,7 @@ from typing import SupportsIndex
 from torch.optim import Optimizer
 
 from wagma.collectives import MismatchError, PeerError, QuorumMismatchError, StallError
+from wagma.training import watching
 from wagma.training.closures import needs_closure
 from wagma.training.strategies.base import Algorithm
 
@@ -60,7 +61,7 @@ def last_version(algorithm: Algorithm, inner: Optimizer, steps: SupportsIndex) -
 
 @contextmanager
 def naming_join(algorithm: Algorithm, blocks: Sequence[str]) -> Iterator[None]:
-    """Mention `join` in warnings and errors about ranks that do not arrive.
+    """Mention `join` in warnings and errors about ranks that do not arrive; tell the watcher.
 
     A mismatch of quorums is left alone, because its ranks arrived. For a dead rank, whose data did
     not run out, the message mentions checkpoints instead.
@@ -71,6 +72,9 @@ def naming_join(algorithm: Algorithm, blocks: Sequence[str]) -> Iterator[None]:
     """
     joins = "join" in blocks or not algorithm.joins
     algorithm.hint(None if joins else UNEVEN)
+    watcher = watching.watcher
+    if watcher is not None:
+        watcher.enter(algorithm)
     try:
         yield
     except QuorumMismatchError:
@@ -80,6 +84,9 @@ def naming_join(algorithm: Algorithm, blocks: Sequence[str]) -> Iterator[None]:
         if dead or not joins:
             error.args = (f"{error}. {RESUME if dead else UNEVEN}", *error.args[1:])
         raise
+    finally:
+        if watcher is not None:
+            watcher.leave()
 
 
 def check_before_last(call: str, version: int, last: int | None) -> None:

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from wagma.collectives import Outcome
 from wagma.launch.logs import RankLogger
+from wagma.training import watching
 from wagma.training.buffers import average_buffers
 from wagma.training.checkpoints import load, save
 from wagma.training.closures import check_given
@@ -130,11 +131,14 @@ class DistributedOptimizer(EndingOptimizer):
         """
         try:
             with naming_join(self._algorithm, self._blocks):
-                return self._step(closure)
+                result = self._step(closure)
         except BaseException:
             forget(self)
             self._policy.fail_step()
             raise
+        if watching.watcher is not None:
+            watching.watcher.end_step(self._algorithm)
+        return result
 
     def _step(self, closure: Callable[[], float] | None) -> float | None:
         check_given(self._inner, closure, self.weight)

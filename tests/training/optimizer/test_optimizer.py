@@ -323,7 +323,7 @@ def test_package_lists_what_it_has() -> None:
     listed = {name for name in vars(wagma.algorithms) if not name.startswith("_")}
     rooms = {*wagma._ROOMS, *wagma._TORCH_ROOMS}
     assert {"checkpoint", "data", "inject", "logs", "preemption"} <= rooms
-    others = {"__version__", *rooms, "broadcast", "DistributedOptimizer"}
+    others = {"__version__", *rooms, "Profile", "broadcast", "DistributedOptimizer"}
     assert set(wagma.__all__) == listed | others
     assert {"KSync", "DiLoCo", *wagma.__all__} <= set(dir(wagma))
     starred: dict[str, Any] = {}
@@ -349,7 +349,7 @@ for name in ("KSync", "DistributedOptimizer", "broadcast", "checkpoint"):
     else:
         raise AssertionError(name)
 from wagma import *
-assert wagma.__all__ == ["__version__", *wagma._ROOMS], wagma.__all__
+assert wagma.__all__ == ["__version__", *wagma._ROOMS, "Profile"], wagma.__all__
 assert "KSync" not in dir(wagma)
 """
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60)

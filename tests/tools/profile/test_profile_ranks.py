@@ -1,0 +1,278 @@
+"""wagma.Profile on ranks: one is slow, and the profile names it and why."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from mpi4py import MPI
+from tiny import COMM, RANK, SIZE, batch, build_model, loss_of
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.futures import Future
+
+import wagma
+from wagma.benchmarks.training.ddp import wrapped
+from wagma.profile import TrainingProfile, load
+from wagma.training import watching
+
+pytestmark = pytest.mark.mpi
+
+SLOW = 1
+SLEEP_S = 0.02
+STEPS = 15
+WARMUP = 3
+Sleep = Callable[[str], None]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file that all ranks name alike."""
+    return Path(COMM.bcast(str(tmp_path / "profile.json")))
+
+
+def loader(sleep: Sleep) -> Iterator[torch.Tensor]:
+    for step in range(STEPS):
+        sleep("input")
+        yield batch(step, RANK)
+
+
+def model_of(sleep: Sleep) -> torch.nn.Module:
+    model = build_model()
+    model.register_forward_pre_hook(lambda *_: sleep("compute"))
+    return model
+
+
+def train_wagma(kind: type[Any], sleep: Sleep, profile: wagma.Profile) -> None:
+    class Sleeping(kind):  # type: ignore[misc]
+        def before_step(self, loss: Any) -> Any:
+            sleep("communication")
+            return super().before_step(loss)
+
+    Sleeping.__name__ = kind.__name__
+    model = model_of(sleep)
+    inner = torch.optim.SGD(model.parameters(), lr=0.01)
+    with wagma.DistributedOptimizer(inner, Sleeping(COMM), model=model) as opt:
+        for inputs in profile.batches(loader(sleep)):
+            opt.zero_grad()
+            loss_of(model, inputs).backward()
+            opt.step()
+
+
+def train_allreduce(sleep: Sleep, profile: wagma.Profile) -> None:
+    train_wagma(wagma.AllreduceSGD, sleep, profile)
+
+
+def train_wait_avoiding(sleep: Sleep, profile: wagma.Profile) -> None:
+    train_wagma(wagma.WAGMA, sleep, profile)
+
+
+def train_ddp(sleep: Sleep, profile: wagma.Profile) -> None:
+    def hook(group: Any, bucket: torch.distributed.GradBucket) -> Future[torch.Tensor]:
+        def unpack(future: Any) -> torch.Tensor:
+            sleep("communication")
+            value: torch.Tensor = future.value()
+            return value
+
+        return allreduce_hook(group, bucket).then(unpack)
+
+    with wrapped(COMM, model_of(sleep), []) as model:
+        model.register_comm_hook(None, hook)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for inputs in profile.batches(loader(sleep)):
+            optimizer.zero_grad()
+            loss_of(model, inputs).backward()
+            optimizer.step()
+
+
+def train_mpi4py(sleep: Sleep, profile: wagma.Profile) -> None:
+    gradients = np.zeros(55)
+    for inputs in profile.batches(loader(sleep)):
+        gradients[:] = inputs.numpy().sum()
+        sleep("compute")
+        with profile.communication(gradients.nbytes):
+            COMM.Allreduce(MPI.IN_PLACE, gradients)
+            sleep("communication")
+        profile.step()
+
+
+def train_torch_and_mpi4py(sleep: Sleep, profile: wagma.Profile) -> None:
+    model = model_of(sleep)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for inputs in profile.batches(loader(sleep)):
+        optimizer.zero_grad()
+        loss_of(model, inputs).backward()
+        for parameter in model.parameters():
+            gradient = parameter.grad.numpy()
+            with profile.communication(gradient.nbytes):
+                COMM.Allreduce(MPI.IN_PLACE, gradient)
+        sleep("communication")
+        optimizer.step()
+
+
+TRAININGS = {
+    "AllreduceSGD": train_allreduce,
+    "WAGMA": train_wait_avoiding,
+    "DistributedDataParallel": train_ddp,
+    "mpi4py": train_mpi4py,
+}
+
+
+def recorded(path: Path, training: Callable[..., None], cause: str | None) -> TrainingProfile:
+    """Record a training in which rank 1 sleeps in each step, in one place."""
+
+    def sleep(place: str) -> None:
+        if place == cause and RANK == SLOW:
+            time.sleep(SLEEP_S)
+
+    with wagma.Profile(COMM, path, warmup=WARMUP) as profile:
+        training(sleep, profile)
+    return load(path)
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("cause", ["input", "compute", "communication"])
+@pytest.mark.parametrize("method", TRAININGS)
+def test_slow_rank_and_cause_are_named(path: Path, method: str, cause: str) -> None:
+    profile = recorded(path, TRAININGS[method], cause)
+    assert (profile.ranks, profile.steps) == (SIZE, STEPS - WARMUP)
+    assert profile.method == (None if method == "mpi4py" else method)
+    found = profile.diagnosis()
+    assert (found.slow_rank, found.cause) == (SLOW, cause), profile.table()
+    assert SLEEP_S / 2 < found.seconds < 3 * SLEEP_S, profile.table()
+    if method != "WAGMA":  # whose ranks wait less
+        others = np.delete(profile.wait, SLOW, axis=0).mean()
+        assert others > SLEEP_S / 2 > profile.wait[SLOW].mean(), profile.table()
+
+
+def test_ranks_that_are_alike_are_not_blamed(path: Path) -> None:
+    profile = recorded(path, train_allreduce, None)
+    share = profile.diagnosis().seconds / profile.own.mean()
+    assert profile.diagnosis().slow_rank is None or share < 1  # a busy machine may make it slow
+    assert profile.model_bytes == 37 * 8
+    assert profile.micro_batches is not None
+    assert profile.micro_batches.shape == (SIZE, STEPS - WARMUP, 1)
+    assert (profile.micro_batches[:, :, 0] <= profile.compute).all()
+    count, seconds = profile.communication_sizes[37 * 8]
+    assert count == SIZE * (STEPS - WARMUP)
+    assert seconds == pytest.approx(profile.communication.sum(), rel=1e-3)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_own_allreduces_of_gradients_are_counted_by_size(path: Path) -> None:
+    profile = recorded(path, train_torch_and_mpi4py, "compute")
+    assert (profile.diagnosis().slow_rank, profile.diagnosis().cause) == (SLOW, "compute")
+    sizes = {size: count for size, (count, _) in profile.communication_sizes.items()}
+    steps = SIZE * (STEPS - WARMUP)
+    assert sizes == {24 * 8: steps, 6 * 8: 2 * steps, 8: steps}
+
+
+@pytest.mark.mpi(min_size=2)
+def test_clipped_and_accumulated_steps(path: Path) -> None:
+    """Waits before the step are none of computing, and each backward pass is seen."""
+    with wagma.Profile(COMM, path):
+        model = build_model()
+        inner = torch.optim.SGD(model.parameters(), lr=0.01)
+        with wagma.DistributedOptimizer(inner, wagma.AllreduceSGD(COMM), model=model) as opt:
+            for step in range(STEPS):
+                opt.zero_grad()
+                for part in range(3):
+                    if RANK == SLOW:
+                        time.sleep(SLEEP_S / 2 * part)
+                    loss_of(model, batch(step, RANK)).backward()
+                opt.clip_grad_norm_(1.0)
+                opt.step()
+    found = load(path)
+    assert (found.diagnosis().slow_rank, found.diagnosis().cause) == (SLOW, "compute")
+    assert found.micro_batches is not None
+    times = np.median(found.micro_batches, axis=1)
+    assert times.shape == (SIZE, 3)
+    assert np.all(np.diff(times[SLOW]) > SLEEP_S / 4), times
+    assert np.median(found.wait[0]) > SLEEP_S
+
+
+@pytest.mark.mpi(min_size=2)
+def test_ddp_counts_the_passes_that_average(path: Path) -> None:
+    with wagma.Profile(COMM, path) as profile, wrapped(COMM, build_model(), []) as model:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for step in profile.batches(range(STEPS)):
+            optimizer.zero_grad()
+            with model.no_sync():
+                loss_of(model, batch(step, RANK)).backward()
+            loss_of(model, batch(step, RANK)).backward()
+            optimizer.step()
+    found = load(path)
+    assert found.micro_batches is not None and found.micro_batches.shape[2] == 2
+    assert found.communication_sizes[37 * 8][0] == SIZE * found.steps
+
+
+def test_nothing_stays_behind(path: Path) -> None:
+    from torch.optim import optimizer
+
+    recorded(path, train_mpi4py, None)
+    model = build_model()
+    with wagma.Profile(COMM, path, warmup=1):
+        inner = torch.optim.SGD(model.parameters(), lr=0.01)
+        for step in range(3):
+            loss_of(model, batch(step, RANK)).backward()
+            inner.step()
+    assert not optimizer._global_optimizer_pre_hooks
+    assert not optimizer._global_optimizer_post_hooks
+    assert not any(parameter._post_accumulate_grad_hooks for parameter in model.parameters())
+    assert watching.watcher is None
+
+
+def test_a_loop_that_raises_leaves_its_profile(path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), wagma.Profile(COMM, path, warmup=1) as profile:
+        for _ in range(4 + RANK):
+            profile.step()
+        raise ZeroDivisionError
+    assert load(path).steps == 3
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "said"),
+    [
+        (
+            {"path": "missing/profile.json"},
+            OSError,
+            r"rank 0 cannot write: .*missing/profile.json: No such",
+        ),
+        ({"path": 3}, TypeError, "path is 3"),
+        ({"warmup": 0}, ValueError, "warmup is 0: at least 1"),
+        ({"model": "model"}, TypeError, "model is a str"),
+        ({"comm": "world"}, TypeError, "comm='world' is no communicator"),
+        ({"comm": MPI.COMM_NULL}, ValueError, "COMM_NULL"),
+    ],
+)
+def test_wrong_arguments_are_named_on_every_rank(
+    path: Path, changed: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    arguments = {"comm": COMM, "path": path, **changed}
+    if isinstance(changed.get("path"), str):
+        arguments["path"] = path.parent / changed["path"]
+    with pytest.raises(error, match=said), wagma.Profile(**arguments):
+        pytest.fail("the training began")
+
+
+def test_nested_profiles_are_refused(path: Path) -> None:
+    with wagma.Profile(COMM, path, warmup=1) as outer:
+        with pytest.raises(RuntimeError, match="cannot be nested"):
+            wagma.Profile(COMM, path).__enter__()
+        outer.step()
+        outer.step()
+    assert load(path).steps == 1
+    with pytest.raises(RuntimeError, match="outside of the profile's with block"):
+        outer.step()
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"), [(0, "call profile.step\\(\\)"), (3, "made 3 steps, and the first 3 are")]
+)
+def test_no_recorded_step_is_an_error(path: Path, steps: int, said: str) -> None:
+    with pytest.raises(RuntimeError, match=said), wagma.Profile(COMM, path) as profile:
+        for _ in range(steps):
+            profile.step()
+    assert not path.exists()
