@@ -29,6 +29,7 @@ COMMANDS = {
     "trace": "wagma.trace.command",
     "profile": "wagma.profile.command",
     "report": "wagma.report.command",
+    "advise": "wagma.advise.command",
     "reproduce": "wagma.reproduce.command",
     "simulate": "wagma.simulate.command",
     "slurm": "wagma.slurm.command",

@@ -121,7 +121,7 @@ class Workload:
         Args:
             profile: with ``compute`` (P, n) and ``input`` (P, n) or None, in seconds;
                 ``micro_batches`` (P, n, M) or None; ``model_bytes``. A rank arrives after both its
-                input and its computing.
+                input and its computing; what is in no micro-batch of a step is added to the first.
             ranks: how many; None: as many as the profile has.
             versions: how many; None: as many as the profile has.
             seed: of the draws.
@@ -131,11 +131,8 @@ class Workload:
         """
         computing = _times("profile.compute", profile.compute, 2, "(ranks, steps)")
         waited = getattr(profile, "input", None)
-        whole = cls(
-            computing + (0.0 if waited is None else _times("profile.input", waited, 2, "(P, n)")),
-            profile.micro_batches,
-            profile.model_bytes,
-        )
+        own = computing + (0.0 if waited is None else _times("profile.input", waited, 2, "(P, n)"))
+        whole = cls(own, profile.micro_batches, profile.model_bytes)
         size = whole.ranks if ranks is None else check_count("ranks", ranks, 1)
         count = whole.versions if versions is None else check_count("versions", versions, 1)
         rng = np.random.default_rng(check_count("seed", seed, 0))
@@ -145,7 +142,9 @@ class Workload:
         drawn = (starts[:, :, np.newaxis] + np.arange(length)).reshape(sets, -1)[:, :count]
         source = np.arange(size) % whole.ranks
         steps = drawn[np.arange(size) // whole.ranks]  # (ranks, versions)
-        parts = whole.micro_batches
+        parts = None if whole.micro_batches is None else whole.micro_batches.copy()
+        if parts is not None:
+            parts[:, :, 0] += np.maximum(whole.compute - parts.sum(axis=2), 0.0)
         return cls(
             whole.compute[source[:, np.newaxis], steps],
             None if parts is None else parts[source[:, np.newaxis], steps],

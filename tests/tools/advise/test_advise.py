@@ -1,0 +1,133 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from profiles import delayed, profile_of
+
+from wagma.advise import advise
+from wagma.advise.candidates import candidates
+from wagma.advise.network import network_of
+from wagma.cli import Ended, main
+from wagma.profile import TrainingProfile, save
+from wagma.simulate import NETWORKS, Workload
+from wagma.simulate.network import FREE
+
+
+def test_delays_of_changing_ranks_are_avoided() -> None:
+    found = advise(profile_of(delayed(4)))
+    assert len(found.best) == 3
+    assert len({proposal.family for proposal in found.best}) == 3
+    # On average a step takes 175 ms, and the slowest of four 305 ms.
+    ideal = 4 / delayed(4).mean()
+    assert found.now.throughput == pytest.approx(found.measured, rel=0.1)
+    assert 0.9 * ideal < found.best[0].throughput < 1.1 * ideal
+    assert found.best[0].gain == pytest.approx(
+        found.best[0].throughput / found.now.throughput - 1, abs=1e-9
+    )
+    gains = [proposal.throughput for proposal in found.best]
+    assert gains == sorted(gains, reverse=True)
+
+
+def test_local_sgd_is_predicted_as_by_its_formula() -> None:
+    times = delayed(4, steps=300)
+    work = Workload.from_profile(profile_of(times), versions=300)
+    periods = work.compute.reshape(4, -1, 20).sum(axis=2)
+    found = advise(profile_of(times), network=FREE, time_to_loss=False)
+    from wagma.advise.search import _Search
+
+    [local] = [c for c in candidates(work) if "wagma.LocalSGD(comm, 20)" in c.call(c.method)]
+    made = _Search(work, FREE, 0).proposal(local, found.now.throughput)
+    assert made.throughput == pytest.approx(4 * 300 / periods.max(axis=0).sum())
+
+
+def test_equal_ranks_stay_synchronous() -> None:
+    rng = np.random.default_rng(0)
+    found = advise(profile_of(0.1 + 0.0005 * rng.random((4, 60))))
+    assert found.best == ()
+    assert "Stay synchronous" in found.text()
+
+
+def test_rank_that_is_always_slow_gets_less_work() -> None:
+    times = 0.1 + 0.0005 * np.random.default_rng(0).random((4, 60))
+    times[2] *= 2
+    found = advise(profile_of(times), time_to_loss=True)
+    assert "Rank 2" in found.cause
+    assert "Cannikin" in [proposal.family for proposal in found.best]
+    # Shares of 2, 2, 1, 2 sevenths of four batches.
+    [cannikin] = [proposal for proposal in found.best if proposal.family == "Cannikin"]
+    assert cannikin.throughput == pytest.approx(4 / (4 * 2 / 7 * 0.1), rel=0.05)
+
+
+def test_stale_gradients_count_against_a_method() -> None:
+    fast = advise(profile_of(delayed(4)))
+    careful = advise(profile_of(delayed(4)), time_to_loss=True)
+    assert fast.best[0].staleness > careful.best[0].staleness
+    assert all((p.consensus or 0) <= 1 for p in careful.best)
+
+
+def test_steps_with_parts_may_end_early() -> None:
+    work = Workload.from_profile(profile_of(delayed(4), parts=8))
+    families = {candidate.family for candidate in candidates(work)}
+    assert {"DropCompute", "DropCompute, preempting"} <= families
+    assert not any(
+        "DropCompute" in said
+        for said in advise(profile_of(delayed(4))).text().split("Not tried")[0]
+    )
+
+
+@pytest.mark.parametrize("latency", [1.0, 7.0])
+def test_network_takes_as_long_as_measured(latency: float) -> None:
+    sizes = [1 << 10, 1 << 16, 1 << 20, 1 << 24]
+    took = {s: latency * 20e-6 + 3e-10 * s for s in sizes}
+    profile = profile_of(delayed(8))
+    measured = TrainingProfile(
+        **{**vars(profile), "communication_sizes": {s: (100, 100 * t) for s, t in took.items()}}
+    )
+    network, whence = network_of(measured)
+    assert whence == "measured, on the pattern of node"
+    for size in sizes[:1] + sizes[-1:]:
+        assert network.allreduce(size, 8) == pytest.approx(took[size], rel=0.25)
+
+
+def test_network_of_another_method_is_nominal() -> None:
+    profile = profile_of(delayed(4), hosts=2)
+    grouped = TrainingProfile(**{**vars(profile), "method": "WAGMA"})
+    network, whence = network_of(grouped)
+    assert whence == "nominal numbers of ethernet"
+    assert network.latency == NETWORKS["ethernet"].latency
+    assert network.ranks_per_node == 2
+
+
+def test_scale_beyond_the_profile_is_warned_about() -> None:
+    found = advise(profile_of(delayed(2, steps=40)), 33)
+    assert found.ranks == 33
+    assert any("copies of the 2" in warning for warning in found.warnings)
+
+
+def test_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(profile_of(delayed(4)), tmp_path / "profile.json")
+    words = [str(tmp_path / "profile.json"), "--json", str(tmp_path / "advice.json")]
+    assert main(["advise", *words]) == 0
+    printed = capsys.readouterr().out
+    assert "optimizer = wagma.DistributedOptimizer(optimizer, algorithm, model=model)" in printed
+    written = json.loads((tmp_path / "advice.json").read_text())
+    assert [each["family"] in printed for each in written["best"]] == [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("steps", "words", "said"),
+    [
+        (5, [], "10 or more"),
+        (40, ["--ranks", "1"], "--ranks"),
+        (40, ["--json", "/nowhere/advice.json"], "/nowhere"),
+    ],
+)
+def test_command_says_what_is_wrong(
+    steps: int, words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(profile_of(delayed(2, steps)), tmp_path / "profile.json")
+    with pytest.raises(Ended) as ended:
+        main(["advise", str(tmp_path / "profile.json"), *words])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,91 @@
+"""Says which method makes a training faster, from a profile of it: simulates every method.
+
+Prints what is slow and why, what the training does without a change, and the three best methods
+with their throughput, their risk to convergence, and the lines of Python that switch them on.
+docs/advise.md says how that is predicted.
+
+    python -m wagma advise profile.json --ranks 64
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from wagma.launch.options import add_progress, integer, is_shown
+from wagma.launch.packages import missing
+
+SUMMARY = "say which method makes a profiled training faster, and how much"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options to its parser."""
+    add = parser.add_argument
+    add("profile", type=Path, metavar="PROFILE", help="what wagma.Profile wrote")
+    add(
+        "--ranks",
+        type=integer(2),
+        metavar="N",
+        help="predict for so many ranks (default: those of the profile)",
+    )
+    add(
+        "--time-to-loss",
+        action="store_true",
+        help="let stale gradients and models that drift apart count against a method",
+    )
+    add(
+        "--network",
+        choices=("node", "ethernet", "infiniband", "slingshot"),
+        help="pattern of the network, whose numbers are scaled to the profile's times (default: by "
+        "its hosts)",
+    )
+    add("--seed", type=integer(0), default=0, metavar="N", help="of all draws (default: 0)")
+    add("--json", type=Path, metavar="FILE", help="write the advice there")
+    add_progress(add, "a bar")
+
+
+def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    """Read, simulate and print; under a launcher only rank 0 does."""
+    from wagma.launch.environment import launched_rank
+
+    if launched_rank(os.environ) != 0:
+        return 0
+    if said := missing("scipy"):
+        parser.error(said)
+    try:
+        return _advise(arguments)
+    except ValueError as error:
+        parser.error(str(error))
+    except OSError as error:
+        parser.error(f"{error.filename}: {error.strerror}")
+
+
+def _advise(arguments: argparse.Namespace) -> int:
+    from wagma.advise.candidates import candidates
+    from wagma.advise.search import advise
+    from wagma.launch.files import check_writable, write_file
+    from wagma.launch.progress import bar
+    from wagma.profile import load
+    from wagma.simulate import Workload
+
+    if arguments.json:
+        check_writable(arguments.json)
+    profile = load(arguments.profile)
+    count = sum(1 for _ in candidates(Workload.from_profile(profile, arguments.ranks)))
+    with bar(count, visible=is_shown(arguments.progress)) as advance:
+        advice = advise(
+            profile,
+            arguments.ranks,
+            time_to_loss=arguments.time_to_loss,
+            network=arguments.network,
+            seed=arguments.seed,
+            advance=advance,
+        )
+    if arguments.json:
+        document = json.dumps(advice.to_dict(), indent=1, allow_nan=False)
+        write_file(arguments.json, document + "\n")
+    sys.stdout.write(advice.text())
+    return 0
